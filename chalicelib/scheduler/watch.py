@@ -182,12 +182,13 @@ class Watch:
         return Backlog(topic.name, group.name, most, age_ms, topic.alarm_backlog or 0)
 
     def _accepted_ms(self, topic: Topic, shard: int, offset: int) -> int:
-        """When the oldest unsettled message was accepted. If its row is gone, the age of the next row counts."""
+        """When the oldest unsettled message was accepted. If its row is gone, or has lost its time, the age of the next
+        row counts."""
         key = topic.shard_key(shard)
         rows = self._log.read_back(key, offset, 1)
-        if not rows or rows[0].end <= offset:
-            rows = self._log.read(key, offset, 1)
-        return rows[0].accepted_ms if rows else self._clock.now_ms()
+        if not rows or rows[0].end <= offset or not rows[0].accepted_ms:
+            rows = self._log.read(key, rows[0].end if rows and rows[0].end > offset else offset, 1)
+        return (rows[0].accepted_ms if rows else 0) or self._clock.now_ms()
 
     def _owners(self, topic: Topic, group: Group, pass_over: PassOver) -> Iterator[str]:
         if POLICIES[group.mode].per_consumer:

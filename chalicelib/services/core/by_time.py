@@ -25,7 +25,9 @@ def first_since(
     untimed_at: int | None = None  # from it to `low` no row knows its time: rather given twice than never
     while low < high and may_go_on():
         middle = (low + high) // 2
-        rows = _back_to_a_time(read_back, middle, low, may_go_on)
+        rows, is_ended = _back_to_a_time(read_back, middle, low, may_go_on)
+        if is_ended:
+            break
         if not rows:
             low = middle + 1
             continue
@@ -43,10 +45,15 @@ def first_since(
     return low if untimed_at is None else untimed_at
 
 
-def _back_to_a_time(read_back: ReadBack, at: int, low: int, may_go_on: Callable[[], bool]) -> list[Segment]:
-    """The row at an offset, and those before it until one knows its time; none that ends before `low`."""
+def _back_to_a_time(
+    read_back: ReadBack, at: int, low: int, may_go_on: Callable[[], bool]
+) -> tuple[list[Segment], bool]:
+    """The row at an offset, and those before it until one knows its time, none that ends before `low`; and whether
+    `may_go_on()` has ended that."""
     rows: list[Segment] = []
-    while at >= low and len(rows) < _MOST_STEPS and (not rows or may_go_on()):
+    while at >= low and len(rows) < _MOST_STEPS:
+        if rows and not may_go_on():
+            return rows, True
         found = read_back(at)
         if not found or found[0].end <= low:
             break
@@ -54,4 +61,4 @@ def _back_to_a_time(read_back: ReadBack, at: int, low: int, may_go_on: Callable[
         if found[0].accepted_ms:
             break
         at = found[0].first - 1
-    return rows
+    return rows, False

@@ -185,7 +185,7 @@ class Surveyor:
 
     def _accepted_ms(self, topic: Topic, shard: int, offset: int) -> int | None:
         rows = self._log.read_back(topic.shard_key(shard), offset, 1)
-        return rows[0].accepted_ms if rows and _holds(rows[0], offset) else None
+        return (rows[0].accepted_ms or None) if rows and _holds(rows[0], offset) else None
 
 
 def _retrying_count(shards: Sequence[Progress], failures: Sequence[Unfinished]) -> int:

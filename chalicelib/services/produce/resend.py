@@ -64,7 +64,7 @@ class ResendLookup:
             page = self._log.read_back(self._key, next_segment.first - 1, _ROWS_PER_PAGE, consistent=True)
             for row in page:
                 own += self._close_hole(row.end, next_segment)
-                if row.first < (low or 0) or row.accepted_ms < since_ms:
+                if row.first < (low or 0) or 0 < row.accepted_ms < since_ms:
                     return self._rows_found(own)
                 own += [row] if self._request.wrote(self._key, row) else []
                 next_segment = row

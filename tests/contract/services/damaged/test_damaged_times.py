@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -103,6 +104,33 @@ def test_a_row_of_before_1970_has_lost_its_time() -> None:
     group = desk.group()
     change_row(desk.stage, desk.topic.shard_key(0), 20, having("a", {"N": "-5"}))
     assert places(desk, group, times_ms[5]) == (5, 5)
+
+
+def test_a_search_that_is_ended_shows_nothing_later_than_what_came_then() -> None:
+    desk, times_ms = every(MINUTE_MS)
+    lose("a", desk, *range(15, 25))
+    reader = anew(desk).deps
+    extent = reader.surveyor.survey(desk.topic, whole=True).shards[0]
+    for offset, at_ms in enumerate(times_ms):
+        for reads in range(40):
+            looks = iter(range(reads))
+
+            def may_go_on(looks: Iterator[int] = looks) -> bool:
+                return next(looks, None) is not None
+
+            found = reader.surveyor.offset_at(desk.topic, extent, at_ms, may_go_on)
+            assert found <= offset, f"row {offset}, {reads} looks"
+
+
+@pytest.mark.parametrize("lost_offsets", [(0,), (0, 1)])
+def test_what_waits_for_unknown_time_is_as_old_as_the_next(lost_offsets: tuple[int, ...]) -> None:
+    desk, times_ms = every(MINUTE_MS, alarm_backlog=10)
+    desk.group()
+    lose("a", desk, *lost_offsets)
+    process = anew(desk).deps
+    (backlog,) = process.watch.run_once().backlogs
+    age_ms = desk.stage.clock.now_ms() - times_ms[1]
+    assert backlog.age_ms == (age_ms if len(lost_offsets) == 1 else 0)
 
 
 def test_among_more_rows_without_a_time_than_are_looked_at_rather_more_is_given(
