@@ -12,6 +12,7 @@ from ..domain.cursor import CLOSED, Cursor, Lease, unsettled
 from ..domain.cursor_transitions import amend
 from ..domain.cursor_write import Change, was_stored
 from ..domain.errors import LaterRelease, Unavailable, Unreadable, newer_format, unavailable
+from ..domain.limits import MAX_IN_FLIGHT
 from ..domain.pull_share import Part, Round
 from ..domain.ranges import Ranges
 from ..domain.record import Record
@@ -322,6 +323,8 @@ def _cursor(item: Item) -> Cursor:
     # They would be granted again, and to list those of a damaged count may take all memory.
     if any(span.end > cursor.next for span in unsettled(cursor)):
         raise ValueError("it holds offsets that were never claimed")
+    if any(sum(span.count for span in lease.spans) > MAX_IN_FLIGHT for lease in cursor.leases.values()):
+        raise ValueError("no claim grants so many")
     return cursor
 
 
