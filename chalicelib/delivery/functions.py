@@ -32,7 +32,7 @@ _ARN = re.compile(
 )
 _THROTTLED = {"TooManyRequestsException", "EC2ThrottledException"}
 _UNKNOWN = "ServiceException"  # Lambda's own fault: it may have begun
-_PAGE_STATUS = re.compile(r"5\d\d")  # for a code: a proxy answered in place of Lambda, which may have begun
+_NAME = "x-amzn-errortype"  # a header of each refusal by Lambda itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,10 @@ class LambdaFunctions:
             code = str(error.response.get("Error", {}).get("Code", ""))
             if code in _THROTTLED:
                 return Throttled()
-            if _PAGE_STATUS.fullmatch(code):
-                return FunctionFailed(f"Lambda did not answer ({code})", may_run=True)
+            about = error.response["ResponseMetadata"]
+            if about["HTTPStatusCode"] >= 500 and _NAME not in about["HTTPHeaders"]:
+                # A proxy answered in place of Lambda, which may have begun.
+                return FunctionFailed(f"Lambda did not answer ({about['HTTPStatusCode']})", may_run=True)
             return FunctionFailed(f"not invoked: {code}", may_run=code == _UNKNOWN)
         except ReadTimeoutError:
             return FunctionFailed(f"no answer within {seconds:g} s", may_run=True)
@@ -197,7 +199,11 @@ def _invoke(client: Any, name: str, kind: str, payload: bytes) -> Any:
     """Lambda's `Invoke`. Raises what the SDK says it raises, also for a page that it cannot read."""
     try:
         return client.invoke(FunctionName=name, InvocationType=kind, Payload=payload)
-    except (AttributeError, UnicodeDecodeError) as error:  # of a list, and of what is not UTF-8
+    except (
+        AttributeError,
+        TypeError,
+        UnicodeDecodeError,
+    ) as error:  # of JSON of other shapes, and of no UTF-8
         raise HTTPClientError(error=error) from error
 
 

@@ -98,7 +98,17 @@ def test_each_refusal_of_lambda_has_its_meaning(
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504])
-@pytest.mark.parametrize("page", [b"<html>Gateway Time-out</html>", b"upstream is late", b"{}", b""])
+@pytest.mark.parametrize(
+    "page",
+    [
+        b"<html>Gateway Time-out</html>",
+        b"upstream is late",
+        b"{}",
+        b"",
+        b'{"code":7}',
+        b'{"__type":"GatewayTimeout"}',
+    ],
+)
 def test_a_page_of_what_stands_before_lambda_leaves_open_whether_the_function_runs(
     functions: LambdaFunctions, receiver: Receiver, status: int, page: bytes
 ) -> None:
@@ -106,7 +116,7 @@ def test_a_page_of_what_stands_before_lambda_leaves_open_whether_the_function_ru
     assert functions.call(ARN, b"{}", 5) == FunctionFailed(f"Lambda did not answer ({status})", may_run=True)
 
 
-@pytest.mark.parametrize("page", ["gestört".encode("latin-1"), b"[1]"])
+@pytest.mark.parametrize("page", ["gestört".encode("latin-1"), b"[1]", b'["a"]', b'{"code":{"a":1}}'])
 def test_an_answer_that_the_sdk_cannot_read_is_a_failed_call(
     functions: LambdaFunctions, client: Any, receiver: Receiver, page: bytes
 ) -> None:
