@@ -118,15 +118,15 @@ def canary(visit: Visit) -> Shown:
 
 @page("GET", f"{LETTERS}.jsonl")
 def letter_lines(visit: Visit) -> Shown:
-    """Dead letters as JSON lines, each with its body where that has room: up to 1,000 of them, or 4 MB. It costs what
-    it reads."""
+    """Dead letters as JSON lines: up to 1,000 of them, or 4 MB. One that is larger than that by itself is without its
+    body. It costs what it reads."""
     check_may_read(visit)
     topic, group = visit.group()
     wanted = letter_filter(visit)
     lines: list[bytes] = []
     room = _MOST_BYTES
     for letter in islice(filter(wanted.matches, _letters(visit, topic, group)), _MOST_LINES):
-        line = _line_within(visit, letter, room)
+        line = _line_of(visit, letter)
         room -= len(line)
         if room < 0:
             break
@@ -145,13 +145,13 @@ def _letters(visit: Visit, topic: Topic, group: Group) -> Iterator[DeadLetter]:
         after = rows[-1][0]
 
 
-def _line_within(visit: Visit, letter: DeadLetter, room: int) -> bytes:
-    """The letter's line; without its body if there is no room for it."""
+def _line_of(visit: Visit, letter: DeadLetter) -> bytes:
+    """The letter's line; without its body if no file has room for it."""
     draft = letter.message.draft
     text_bytes = draft.size if draft.is_json else draft.size * 4 // 3
-    if text_bytes <= room:  # else very many could be read of which none has room
+    if text_bytes <= _MOST_BYTES:
         line = _line(letter, body_fields(_with_bodies(visit, [letter])[0].message.draft))
-        if len(line) <= room:
+        if len(line) <= _MOST_BYTES:
             return line
     return _line(letter, {})
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _SUBSCRIBER = "/console/topics/{topic}/groups/{group}/consumers/{consumer}"
 _ROWS = 50
 _MOST_COUNTED = 500  # ten reads, which is where a page ends anyway
+_READ_UNITS = 5  # of one read of the traces of a broadcast
 _LEFT = 6  # so much is left, when another page of dead letters is read
 
 
@@ -38,7 +39,7 @@ def subscriber(visit: Visit) -> Shown:
         who,
         member.shards or (),
         view.MOST_TICKS,
-        may_go_on=lambda: visit.has_read_units(2),
+        may_go_on=lambda: visit.has_read_units(_READ_UNITS),
     )
     is_admin = "admin" in visit.caller.scopes
     model: dict[str, Any] = {

@@ -148,6 +148,15 @@ def test_ids_and_a_query_do_not_go_together(group: Group) -> None:
     assert sum(letter["edited"] for letter in left(group)) == 1
 
 
+def test_an_export_ends_where_it_is_full(api: Client, browser: Browser) -> None:
+    group = api.topic(shards=1, max_body_bytes=4_194_304).group()
+    for _ in range(3):
+        api.post(f"{group.topic.path}/messages", {"body": "x" * 1_900_000}).expect(201)
+        group.nack(*group.receive(), dead_letter=True)
+    lines = [json.loads(line) for line in page(browser, group, ".jsonl").html.splitlines()]
+    assert [len(line["body"]) for line in lines] == [1_900_000] * 2
+
+
 @pytest.mark.parametrize(
     "large",
     [
