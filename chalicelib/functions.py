@@ -102,8 +102,10 @@ def check(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
     outcomes = deps.checker.check(checks, _seconds_left(context))
     report = _report("check", dict(outcomes), deps)
     # The next timer may be a day away; who has been asked is not asked again.
-    if outcomes["unavailable"] or outcomes["postponed"]:
+    if outcomes["unavailable"]:
         raise unavailable()
+    if outcomes["postponed"]:
+        raise unavailable("There was no time for some checks.")
     return report
 
 
