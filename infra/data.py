@@ -13,8 +13,8 @@ from .cli import Aws, Refused
 _AT_ONCE = 1000  # objects, S3's limit
 _PROGRESS = 50  # of these, a line
 _KEYS_UNKNOWN = (
-    "The keys of this stage could not be listed (it takes the right tag:GetResources). Each costs 1 USD a month "
-    "until it is deleted: look in KMS for keys whose tag {tag} is {prefix}."
+    "The keys of this stage could not be listed: {error}\nEach costs 1 USD a month until it is deleted: look in KMS "
+    "for keys whose tag {tag} is {prefix}."
 )
 
 
@@ -60,10 +60,7 @@ class Data:
         if self.has_bucket():
             self._empty_bucket()
             self._aws.run("s3", "rb", "--force", f"s3://{self.bucket}")
-        doomed_keys = self._keys()
-        if doomed_keys is None:
-            print(_KEYS_UNKNOWN.format(tag=keys.TAG, prefix=self._prefix), file=sys.stderr)
-        for key in doomed_keys or ():
+        for key in self._keys():
             self._aws.run("kms", "schedule-key-deletion", "--key-id", key, "--pending-window-in-days", "7")
 
     def _is_going(self, table: tuple[str, str]) -> bool:
@@ -71,17 +68,18 @@ class Data:
         answer = self._aws.ask("dynamodb", "describe-table", *table)
         return bool(answer["Table"]["TableStatus"] == "DELETING")
 
-    def _keys(self) -> list[str] | None:
+    def _keys(self) -> list[str]:
         """The keys that encrypted this stage's secrets: one for each time that it was deployed anew. Without those that
-        are to be deleted, which have their tag until then, and refuse to be deleted once more. None where AWS does not
-        say."""
+        are to be deleted, which have their tag until then, and refuse to be deleted once more. Where AWS does not say,
+        this is told, and is none."""
         tag_filter = ("--tag-filters", f"Key={keys.TAG},Values={self._prefix}")
         kind = ("--resource-type-filters", "kms:key")
         command = ("resourcegroupstaggingapi", "get-resources", *tag_filter, *kind)
         try:
             answer = self._aws.ask(*command) or {}
-        except Refused:
-            return None
+        except Refused as error:
+            print(_KEYS_UNKNOWN.format(error=error, tag=keys.TAG, prefix=self._prefix), file=sys.stderr)
+            return []
         arns = [str(each["ResourceARN"]) for each in answer.get("ResourceTagMappingList", [])]
         return [arn for arn in arns if not self._is_doomed(arn)]
 

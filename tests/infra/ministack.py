@@ -24,6 +24,7 @@ from local.free_port import free_port
 
 ROOT = Path(__file__).parents[2]
 _REQUIREMENTS = ROOT / "requirements-ministack.txt"
+_MARK = ".made-by-headrace"
 _START_SECONDS = 60.0
 _ANSWER_SECONDS = 300.0  # a busy machine takes minutes for a cold function
 REGION = "eu-central-1"
@@ -34,18 +35,26 @@ _REFUSALS = {401: problems.unauthorized, 403: problems.forbidden}
 def installed() -> Path:
     """The folder of MiniStack's own environment's commands, made at the first use (half a minute).
 
-    Raises FileExistsError: the folder has something else in it."""
-    home = Path(os.environ.get("HEADRACE_MINISTACK") or ROOT / ".ministack")
-    stamp = home / "requirements.txt"
+    Raises FileExistsError: something else is there."""
+    own_home = ROOT / ".ministack"
+    home = Path(os.environ.get("HEADRACE_MINISTACK") or own_home)
+    stamp, mark = home / "requirements.txt", home / _MARK
     if not stamp.exists() or stamp.read_text() != _REQUIREMENTS.read_text():
-        # A requirements.txt may be anybody's: only what venv makes says that the folder is an environment.
-        if home.exists() and any(home.iterdir()) and not (home / "pyvenv.cfg").exists():
+        # Only the mark says whose it is: requirements.txt and a virtual environment may be anybody's.
+        is_own = home.is_dir() and (home == own_home or mark.exists() or not any(home.iterdir()))
+        if home.exists() and not is_own:
             raise FileExistsError(
-                f"{home} holds something else, which would be lost: let HEADRACE_MINISTACK name a folder that is new "
-                "or empty."
+                f"{home} is no folder of MiniStack's own, and what is there would be lost: let HEADRACE_MINISTACK "
+                "name a folder that is new or empty."
             )
         print(f"\nInstalling MiniStack into {home.name} (once, half a minute)", flush=True)
-        shutil.rmtree(home, ignore_errors=True)
+        home.mkdir(parents=True, exist_ok=True)
+        mark.touch()  # first, and never deleted: whenever this is stopped, the folder stays its own
+        for each in home.iterdir():
+            if each.is_dir() and not each.is_symlink():
+                shutil.rmtree(each)
+            elif each != mark:
+                each.unlink()
         subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
         pip = [str(home / "bin/pip"), "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*pip, "-r", str(_REQUIREMENTS)], check=True)

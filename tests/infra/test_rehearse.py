@@ -94,8 +94,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("file", ["thesis.txt", "requirements.txt", ".hidden"])
+@pytest.mark.parametrize("file", ["thesis.txt", "requirements.txt", ".hidden", "pyvenv.cfg"])
 def test_a_folder_with_something_of_somebody_is_not_replaced_by_ministack(home: Path, file: str) -> None:
+    """A virtual environment may be anybody's, too, made in place beside a project's files."""
     home.mkdir()
     (home / file).write_text("mine")
     with pytest.raises(FileExistsError, match=r"/there .*HEADRACE_MINISTACK.*\.$"):
@@ -103,15 +104,53 @@ def test_a_folder_with_something_of_somebody_is_not_replaced_by_ministack(home: 
     assert {each.name: each.read_text() for each in home.iterdir()} == {file: "mine"}
 
 
-@pytest.mark.parametrize("files", [None, [], ["pyvenv.cfg", "old"], ["pyvenv.cfg", "requirements.txt"]])
-def test_a_folder_that_is_new_empty_or_ministacks_own_becomes_the_present_one(
-    home: Path, files: list[str] | None
-) -> None:
-    for file in files or ():
-        home.mkdir(exist_ok=True)
-        (home / file).write_text("old")
-    if files == []:
+def test_a_file_is_no_folder_for_ministack(home: Path) -> None:
+    home.write_text("mine")
+    with pytest.raises(FileExistsError, match=r"/there .*HEADRACE_MINISTACK.*\.$"):
+        ministack.installed()
+    assert home.read_text() == "mine"
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_folder_that_is_new_or_empty_becomes_ministacks(home: Path, exists: bool) -> None:
+    if exists:
         home.mkdir()
     assert ministack.installed() == home / "bin"
-    assert [each.name for each in home.iterdir()] == ["requirements.txt"]
-    assert (home / "requirements.txt").read_text() != "old"
+    assert (home / "requirements.txt").exists()
+
+
+def test_ministacks_own_folder_becomes_the_present_one(home: Path) -> None:
+    ministack.installed()
+    present_files = {each.name: each.read_text() for each in home.iterdir()}
+    (home / "requirements.txt").write_text("old")
+    (home / "lib").mkdir()
+    (home / "lib/old.py").write_text("old")
+    (home / "lib64").symlink_to("lib")
+    ministack.installed()
+    assert {each.name: each.read_text() for each in home.iterdir()} == present_files
+
+
+def test_a_folder_whose_making_was_stopped_is_still_ministacks_own(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(*_: Any, **__: Any) -> None:
+        home.mkdir(exist_ok=True)
+        (home / "half").write_text("half")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as stopped:
+        stopped.setattr(subprocess, "run", run)
+        with pytest.raises(KeyboardInterrupt):
+            ministack.installed()
+    ministack.installed()
+    assert not (home / "half").exists()
+
+
+def test_the_folder_that_nobody_named_is_ministacks_own_whatever_is_left_in_it(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HEADRACE_MINISTACK")
+    monkeypatch.setattr(ministack, "ROOT", tmp_path)
+    (tmp_path / ".ministack/lib").mkdir(parents=True)
+    assert ministack.installed() == tmp_path / ".ministack/bin"
+    assert not (tmp_path / ".ministack/lib").exists()

@@ -183,18 +183,29 @@ def test_keys_of_an_earlier_deletion_do_not_hold_up_those_of_this_one() -> None:
     assert aws.doomed_keys == aws.keys
 
 
-def test_who_may_not_list_keys_is_told_that_some_may_be_left(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        "(AccessDeniedException): not authorized to perform: tag:GetResources",
+        "(ThrottlingException): Rate exceeded",
+    ],
+)
+def test_where_keys_cannot_be_listed_it_is_told_why_and_that_some_may_be_left(
+    capsys: pytest.CaptureFixture[str], words: str
+) -> None:
     class Untagged(Kept):
         def ask(self, *arguments: str, check: bool = True) -> Any:
             if "get-resources" in arguments:
-                if check:
-                    raise Refused("An error occurred (AccessDeniedException): tag:GetResources")
-                return None
+                raise Refused(f"An error occurred {words}")
             return super().ask(*arguments, check=check)
 
     aws = Untagged()
+    told = f"An error occurred {words}\nEach costs"
     Deployment(aws, read("dev")).destroy(with_data=True)
     assert not aws.has_bucket
     message = capsys.readouterr().err
-    assert "tag:GetResources" in message
+    assert told in message
     assert "whose tag headrace is headrace-dev" in message
+    with pytest.raises(StackError, match="There is no stack"):
+        Deployment(aws, read("dev")).destroy(with_data=True)
+    assert capsys.readouterr().err == message, "keys are all that may be left, and nothing is known of them"

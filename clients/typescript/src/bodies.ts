@@ -9,16 +9,24 @@ export function bodyOf(body: unknown, headers?: Headers): unknown {
   return /json/i.test(type) ? JSON.stringify(body, refuseWithoutForm) : body;
 }
 
-const FORMLESS = [types.isMap, types.isSet, types.isWeakMap, types.isWeakSet, types.isPromise, types.isNativeError, types.isRegExp];
+const FORMLESS = [types.isMap, types.isSet, types.isPromise, types.isNativeError, isSealed];
+const PLAIN = ["Object", "Array", "String", "Number", "Boolean"]; // the tags, whoever made it
+
+/** Is it of the platform, with nothing that JSON could see, such as headers? An instance without fields has a plain object's tag. */
+function isSealed(value: unknown): boolean {
+  return typeof value === "object" && value !== null && !PLAIN.includes(tagOf(value)) && Object.keys(value).length === 0;
+}
+
+const tagOf = (value: unknown): string => Object.prototype.toString.call(value).slice(8, -1);
 
 function refuseWithoutForm(this: Record<string, unknown>, name: string, value: unknown): unknown {
   const given = this[name]; // `value` is what its toJSON made of it: of a date that is none, null
-  const isNoNumber = typeof value === "number" && !Number.isFinite(value);
+  const isNoNumber = (typeof value === "number" || types.isNumberObject(value)) && !Number.isFinite(Number(value));
   const isNoDate = value === null && types.isDate(given);
   const isBytes = ArrayBuffer.isView(given) || types.isAnyArrayBuffer(value); // a Buffer has a form of its own
   const isLeftOut = ["function", "symbol"].includes(typeof value) || (value === undefined && Array.isArray(this));
   if (isNoNumber || isNoDate || isBytes || isLeftOut || FORMLESS.some((is) => is(value))) {
-    const kind = isNoNumber ? value : isNoDate ? String(given) : Object.prototype.toString.call(given).slice(8, -1);
+    const kind = isNoNumber ? value : isNoDate ? String(given) : tagOf(given);
     throw new TypeError(`${name && `${name}: `}${kind} has no JSON form.${isBytes ? " Bytes are sent as a whole body, or as base64." : ""}`);
   }
   return value;

@@ -137,7 +137,7 @@ export class Headrace {
     }
   }
 
-  /** Record success; what came of each receipt. The whole is sent again while the outcome of one is open. */
+  /** Record success; what came of each receipt. The whole is sent again while the outcome of one is open; if it stays so, it has a retryable error. */
   async ack(topic: string, group: string, ...messages: Message<unknown>[]): Promise<Settled[]> {
     if (messages.length === 0) return [];
     const body = { receipts: messages.map((message) => message.receipt) };

@@ -1,6 +1,7 @@
 /** Which service a client is for, and what it sends there. No service is needed. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { runInNewContext } from "node:vm";
 
 import { Headrace, type HeadraceOptions } from "./index.js";
 
@@ -64,7 +65,15 @@ const LOSSY: Record<string, unknown> = {
   "a big number": 188n,
   "an error": { order: 188, error: new RangeError("card declined") },
   "a date that is none": { at: new Date("31.12.2026") },
+  "an error of the platform": { order: 188, error: AbortSignal.abort().reason },
   "a pattern": /order/,
+  "what a form sends": new URLSearchParams({ order: "188" }),
+  "headers within": { headers: new Headers({ order: "188" }) },
+  "a file's content": new Blob(["order"]),
+  "a weak reference": new WeakRef({}),
+  "what a map iterates": new Map([["order", 188]]).values(),
+  "NaN in an object": { price: new Number(NaN) },
+  "a symbol in an object": { kind: Object(Symbol("order")) },
   "a weak map": new WeakMap(),
   "a weak set": [new WeakSet()],
   "a function": () => 188,
@@ -86,6 +95,19 @@ test("what has a JSON form is sent in it", async () => {
   const body = { at: new Date(0), missing: undefined, list: [null, -0, "\u00e9"], toJSON: undefined, told };
   const sent = await sending({}, (hr) => hr.send("orders", body));
   assert.deepEqual(await sent.json(), { body: { at: "1970-01-01T00:00:00.000Z", list: [null, 0, "\u00e9"], told: { code: 51 } } });
+});
+
+test("an object is sent with its fields, and as {} where it has none", async () => {
+  class Order {
+    declare note?: string;
+    readonly [Symbol.toStringTag] = "Order";
+    constructor(readonly id: number) {}
+  }
+  class Ping {}
+  const bare = Object.assign(Object.create(null), { id: 188 });
+  const body = [new Order(188), new Ping(), bare, Object.create(null), {}, [], runInNewContext("({})"), new Number(1), new String("")];
+  const sent = await sending({}, (hr) => hr.send("orders", body));
+  assert.deepEqual(await sent.json(), { body: [{ id: 188 }, {}, { id: 188 }, {}, {}, [], {}, 1, ""] });
 });
 
 test("bytes are sent as bytes", async () => {

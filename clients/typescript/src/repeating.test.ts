@@ -142,24 +142,35 @@ test("where nobody answers the second try of a batch, the whole may be stored", 
 const settled = (receipt: string) => ({ receipt, ok: true });
 const open = (receipt: string, code = "UNAVAILABLE", retryable = true) => ({ receipt, error: { code, retryable } });
 const claimed = ["r0", "r1"].map((receipt) => ({ receipt }) as Message);
+const LOSSES: Record<string, () => Response> = {
+  "is cut": () => assert.fail("cut"),
+  "ends at a gateway": () => new Response("bad gateway", { status: 502 }),
+};
+const settling = {
+  ack: (hr: Headrace) => hr.ack("orders", "mailer", ...claimed),
+  nack: (hr: Headrace) => hr.nack("orders", "mailer", claimed),
+  extend: async ({ api }: Headrace) => {
+    const params = { path: { topic: "orders", group: "mailer" } };
+    const body = { receipts: claimed.map(({ receipt }) => receipt), lease_seconds: 30 };
+    return (await api.POST("/v1/topics/{topic}/groups/{group}/extend", { params, body })).data?.results;
+  },
+};
 
-for (const call of ["ack", "nack", "extend"] as const) {
+for (const [call, settle] of Object.entries(settling)) {
   test(`a receipt to which ${call} has no answer yet is asked about again, and what came of the others stands`, async () => {
     const first = { results: [settled("r0"), open("r1")] };
     const second = { results: [open("r0", "RECEIPT_STALE", false), settled("r1")] };
     const hr = clientOf({ fetch: answeringWith(Response.json(first), Response.json(second)) });
-    const path = { topic: "orders", group: "mailer" };
-    const calls = {
-      ack: () => hr.ack("orders", "mailer", ...claimed),
-      nack: () => hr.nack("orders", "mailer", claimed),
-      extend: async () => {
-        const body = { receipts: claimed.map(({ receipt }) => receipt), lease_seconds: 30 };
-        const { data } = await hr.api.POST("/v1/topics/{topic}/groups/{group}/extend", { params: { path }, body });
-        return data?.results;
-      },
-    };
-    assert.deepEqual(await calls[call](), [settled("r0"), settled("r1")]);
+    assert.deepEqual(await settle(hr), [settled("r0"), settled("r1")]);
   });
+
+  for (const [kind, last] of Object.entries(LOSSES)) {
+    test(`what ${call} has done stands, though the next try ${kind}`, async () => {
+      const answers = [Response.json({ results: [settled("r0"), open("r1")] })];
+      const hr = clientOf({ fetch: async () => answers.shift() ?? last() });
+      assert.deepEqual(await settle(hr), [settled("r0"), open("r1")]);
+    });
+  }
 }
 
 test("a receipt whose lease ends meanwhile is stale, and not asked about any more", async () => {

@@ -74,9 +74,10 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
       const late = performance.now() - start + pause > retries.totalMs;
       const once = !repeatable || (named && unknown && waitsWithoutDedupId(first, body));
       if (!again || attempt >= retries.attempts || late || (unknown && once)) {
+        const stands = !named || (!isLost && answer.response.status < 500); // a send that was lost may be stored
+        if (results && attempt > 1 && stands) return Response.json({ results });
         if (isLost) throw answer;
         const { response, json } = answer;
-        if (results && attempt > 1 && response.status < 500) return Response.json({ results });
         if (!response.ok && !isProblem(json)) throw HeadraceError.of(json, response.status); // without a body, `error` would be empty
         return response;
       }
