@@ -229,7 +229,7 @@ def test_a_cursor_that_holds_what_was_never_claimed_is_damaged(damage: Item) -> 
 
 
 def test_a_lease_of_more_than_any_claim_grants_is_damaged_however_far_the_cursor_is() -> None:
-    lease = {"l": {"M": {"1.a": {"S": f"0+{MAX_IN_FLIGHT + 1};1;me"}}}, "x": {"N": "3000000"}}
+    lease: Item = {"l": {"M": {"1.a": {"S": f"0+{MAX_IN_FLIGHT + 1};1;me"}}}, "x": {"N": "3000000"}}
     with pytest.raises(Unreadable):
         cursors.cursor_of({**ROWS["cursor"].item, **lease})
 
