@@ -12,13 +12,15 @@ from typing import Any
 
 import pytest
 from cli_commands import Command
-from faulty_proxy import FAIL, PASS, THROTTLE, FaultyProxy, faulty_proxy
+from faulty_proxy import FAIL, PASS, REFUSE, THROTTLE, FaultyProxy, faulty_proxy
 from scripted_service import BUSY
 
 from headrace.cli.app import INTERRUPTED, NO_ANSWER, REFUSED, USAGE, run
 from headrace.cli.output import Output
 from headrace.spool import Spool
 from headrace.testing import LocalHeadrace
+
+PAUSES = "headrace.cli.settling._PAUSES"
 
 
 def test_a_message_is_sent_found_received_and_traced(command: Command) -> None:
@@ -66,13 +68,30 @@ def test_what_a_busy_shard_did_not_settle_is_tried_again(
     busy: int,
     code: int,
 ) -> None:
-    monkeypatch.setattr("headrace.cli.receive._PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(PAUSES, (0.0, 0.0))
     answer = json.dumps({"results": [{"receipt": "r", "error": BUSY}]}).encode()
     headrace.send("orders", 1)
     with faulty_proxy(headrace.transport.urls[0]) as proxy:
         proxy.plan.extend([PASS] + [answer] * busy)
         command("receive", "orders", "mailer", "--wait", "5s", option, "--url", proxy.url, code=code)
     assert [path.rpartition("/")[2] for path, _ in proxy.requests] == ["receive"] + [action] * 3
+
+
+def test_what_was_refused_is_told_though_a_later_try_has_no_answer(
+    command: Command, headrace: LocalHeadrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PAUSES, (0.0,))
+    monkeypatch.setattr("headrace._sync.transport.pause", lambda seconds: None)
+    stale = {"code": "RECEIPT_STALE", "status": 409, "detail": "Somebody else has it.", "retryable": False}
+    answer = json.dumps(
+        {"results": [{"receipt": each, "error": error} for each, error in (("r", stale), ("s", BUSY))]}
+    ).encode()
+    headrace.send_many("orders", [1, 2])
+    with faulty_proxy(headrace.transport.urls[0]) as proxy:
+        proxy.plan.extend([PASS, answer, *[REFUSE] * 3])
+        options = ("--wait", "5s", "--max", "2", "--ack", "--url", proxy.url)
+        err = command("receive", "orders", "mailer", *options, code=NO_ANSWER)
+    assert "RECEIPT_STALE" in err
 
 
 def test_lines_files_and_raw_texts_are_sent(
