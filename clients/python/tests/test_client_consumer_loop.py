@@ -536,7 +536,7 @@ def test_a_loop_that_ends_finishes_what_waits_for_a_place_as_well(have_begun: bo
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        runner = LoopRunner(never, 1, "orders", lambda m, error: finished.update({m.id: error}), loop, None)
+        runner = LoopRunner(never, 1, "orders", lambda m, error: finished.update({m.id: error}), loop)
         for name in ("a", "b"):
             runner.submit(message(name))
         while len(asyncio.all_tasks()) < 3:
