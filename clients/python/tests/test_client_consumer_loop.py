@@ -436,7 +436,9 @@ class Waiting(queue.Queue[Any]):
         return self.now
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        if self.empty() and timeout is not None:
+        if self.empty() and block:
+            if timeout is None:  # nobody gives it anything more
+                return None
             self.waits.append(timeout)
             self.now += timeout
         return super().get(block=False)
@@ -462,11 +464,23 @@ def test_what_a_busy_shard_refuses_is_settled_again_a_little_later(
     settle_queue._queue = cast(Any, waiting)
     for name in "abc":
         settle_queue.settle(message(name), ACK)
-    settle_queue._queue.put(None)
     settle_queue._work()
     assert service.settled == [("ack", "a", "b", "c")] + [("ack", "a")] * len(pauses)
     assert settled_ids == ["b", "c", "a"]
     assert waiting.waits == pauses
+
+
+def test_who_ends_waits_for_no_busy_shard() -> None:
+    """It kept its place in its group for half a minute."""
+
+    class Busy(Service):
+        def ack(self, topic: str, group: str, *messages: Message) -> list[Any]:
+            super().ack(topic, group, *messages)
+            return [SimpleNamespace(ok=False, error=BUSY) for _ in messages]
+
+    service = Busy()
+    assert len(acknowledge(service, 501)) == 501
+    assert [len(call) - 1 for call in service.settled] == [500, 1, 500, 1], "a last time, at once"
 
 
 def test_whatever_keeps_a_call_from_settling_the_next_one_settles() -> None:
@@ -522,7 +536,7 @@ def test_a_loop_that_ends_finishes_what_waits_for_a_place_as_well(have_begun: bo
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        runner = LoopRunner(never, 1, "orders", lambda m, error: finished.update({m.id: error}), loop, None)
+        runner = LoopRunner(never, 1, "orders", lambda m, error: finished.update({m.id: error}), loop)
         for name in ("a", "b"):
             runner.submit(message(name))
         while len(asyncio.all_tasks()) < 3:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import queue
 import signal
+import tempfile
 import threading
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -202,6 +203,41 @@ def test_a_forked_child_takes_over_the_spool_when_its_parent_has_closed_it(
     assert in_order(hr, line) == ["parent", "child"]
 
 
+FORKS_WITHIN_A_CALL = """
+import os, sys, threading
+from headrace.spool import Spool
+path = sys.argv[1]
+spool, has_begun = Spool(path), threading.Event()
+closed, has_closed = os.pipe()
+
+def begin(statement):
+    has_begun.set()
+    threading.Event().wait(0.1)
+
+spool._file.set_trace_callback(begin)
+adding = threading.Thread(target=spool.add, args=("orders", b"{}"))
+adding.start()
+has_begun.wait()
+if pid := os.fork():
+    adding.join()
+    spool.close()
+    os.write(has_closed, b"x")
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+status = 1
+try:
+    os.close(has_closed)
+    spool.leave_to_parent()
+    os.read(closed, 1)
+    status = Spool(path).count() != 1
+finally:
+    os._exit(status)
+"""
+
+
+def test_a_child_forked_within_a_call_of_the_spool_may_take_it_over(hr: Headrace, tmp_path: Path) -> None:
+    programs.run(hr, FORKS_WITHIN_A_CALL, str(tmp_path / "spool"))
+
+
 def test_a_spool_outlives_the_outage_and_keeps_the_order(
     hr: Headrace, proxy: FaultyProxy, line: str, tmp_path: Path
 ) -> None:
@@ -226,6 +262,31 @@ def test_a_file_that_is_no_spool_is_refused_and_left_as_it_is(tmp_path: Path) ->
     with pytest.raises(ValueError, match="is no spool"):
         Spool(notes)
     assert notes.read_text() == "not yours\n" * 100
+
+
+CLOSED_TO_IT = """
+import os, sys
+from headrace.spool import Spool
+if os.getuid() == 0:
+    os.setuid(65534)
+try:
+    Spool(sys.argv[1])
+except PermissionError:
+    sys.exit()
+sys.exit("It was opened.")
+"""
+
+
+def test_what_cannot_be_written_is_refused_at_once(hr: Headrace, tmp_path: Path) -> None:
+    """It was opened, and each send failed; it was one process's no more."""
+    with pytest.raises(IsADirectoryError):
+        Spool(tmp_path)
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are its user's only
+        Path(folder).chmod(0o755)
+        path = Path(folder) / "spool"
+        Spool(path).close()
+        path.chmod(0o444)
+        programs.run(hr, CLOSED_TO_IT, str(path))
 
 
 @pytest.mark.parametrize("is_link", [False, True])

@@ -77,6 +77,23 @@ def test_an_answer_that_says_something_else_is_none(
         shaky.get_topic(topic)
 
 
+def test_an_answer_without_a_result_of_each_is_none(
+    hr: Headrace, shaky: Headrace, proxy: FaultyProxy, topic: str
+) -> None:
+    """It ended a batch with an error of Python's, and an ack as if all were settled."""
+    answer = b'{"results":[]}'
+    proxy.plan.append(answer)
+    results = shaky.send_many(topic, [1, 2])
+    assert (len(results), bodies(hr, topic)) == (2, {1: 1, 2: 1})
+    shaky.put_group(topic, "g", begin="earliest")
+    messages = shaky.receive(topic, "g", wait=5)
+    while len(messages) < 2:
+        messages += shaky.receive(topic, "g", wait=5)
+    proxy.plan.append(answer)
+    assert [settled.ok for settled in shaky.ack(topic, "g", *messages)] == [True, True]
+    assert len(hr.ack(topic, "g", *messages, messages[0])) == 3, "one that comes twice has two, too"
+
+
 def test_what_is_said_of_bytes_may_be_any_text(hr: Headrace, topic: str) -> None:
     """The interface reads headers as UTF-8; the client sent ASCII only."""
     sent = hr.publish(topic, b"raw", key="Müller", tag="bezahlt-€", headers={"Headrace-Forward-X": "日本"})

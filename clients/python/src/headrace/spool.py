@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import threading
@@ -10,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import msgspec
 
@@ -29,6 +31,10 @@ CREATE TABLE IF NOT EXISTS refused (
 )
 """
 
+
+_SPOOLS: WeakSet[Spool] = WeakSet()
+_HELD: list[Spool] = []
+_FORKING = threading.Lock()
 
 _ROWS = "SELECT number, topic, fields, request, first_sent FROM message"
 
@@ -58,25 +64,22 @@ class Spool:
     """Keeps messages in a file. Safe for threads; of one process at a time: another is refused."""
 
     def __init__(self, path: str | Path) -> None:
-        """Raises BlockingIOError where another process has the file open, ValueError where it is no spool."""
+        """Raises BlockingIOError where another process has the file open, or a producer of this one that was closed and
+        whose last send has not ended; PermissionError or IsADirectoryError where it cannot be written, ValueError where
+        it is no spool."""
         self._lock = threading.Lock()
-        # Messages are nobody else's business. What SQLite puts beside the file has the file's mode.
-        # One that is there is not touched: who closes a file gives up all locks that this process has on it.
-        with suppress(FileExistsError):
-            os.close(os.open(os.path.realpath(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-        self._file = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=0.2)
+        _make(os.path.realpath(path))
         try:
-            self._file.execute("PRAGMA locking_mode = EXCLUSIVE")
-            self._file.execute("PRAGMA synchronous = FULL")
-            self._file.executescript(_SCHEMA)
-            self._file.execute("BEGIN IMMEDIATE")
-            self._file.execute("COMMIT")
+            self._file = _opened(path)
         except sqlite3.OperationalError as error:
-            self._file.close()
-            raise BlockingIOError(f"The spool {path} is in use by another process ({error}).") from error
+            raise BlockingIOError(
+                f"The spool {path} is in use ({error}): by another process, or by a producer of this one that was "
+                "closed and whose last send has not ended."
+            ) from error
         except sqlite3.DatabaseError as error:
-            self._file.close()
             raise ValueError(f"{path} is no spool ({error}).") from error
+        with _FORKING:
+            _SPOOLS.add(self)
 
     def add(self, topic: str, text: bytes) -> int:
         """Keep a message (as JSON); it is on disk when this returns. Its number in the file."""
@@ -177,8 +180,7 @@ class Spool:
     def leave_to_parent(self) -> None:
         """Let go of what a forked child inherited; the parent keeps the file. Before this, SQLite takes the parent's
         lock for one of the child's own, and opens the file no more."""
-        # What a thread of the parent was doing during the fork is never over here.
-        if self._lock.acquire(blocking=False):
+        with self._lock:
             with suppress(sqlite3.ProgrammingError):  # it was closed before the fork
                 # Else closing would remove the parent's journal.
                 self._file.execute("PRAGMA journal_mode = OFF")
@@ -188,3 +190,48 @@ class Spool:
         """Close the file."""
         with self._lock:
             self._file.close()
+
+
+def _make(path: str) -> None:
+    """Messages are nobody else's business. What SQLite puts beside the file has the file's mode."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:  # not opened: who closes a file gives up all locks that this process has on it
+        if os.path.isdir(path):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path) from None
+        if not os.access(path, os.R_OK | os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path) from None
+
+
+def _opened(path: str | Path) -> sqlite3.Connection:
+    """The file, which nobody else may open now."""
+    file = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=0.2)
+    try:
+        file.execute("PRAGMA locking_mode = EXCLUSIVE")
+        file.execute("PRAGMA synchronous = FULL")
+        file.executescript(_SCHEMA)
+        file.execute("BEGIN IMMEDIATE")
+        file.execute("COMMIT")
+    except sqlite3.Error:
+        file.close()
+        raise
+    return file
+
+
+def _hold_all() -> None:
+    """What a thread is doing in a file during a fork would never be over in the child."""
+    _FORKING.acquire()
+    _HELD[:] = _SPOOLS
+    for spool in _HELD:
+        spool._lock.acquire()
+
+
+def _release_all() -> None:
+    for spool in _HELD:
+        spool._lock.release()
+    _HELD.clear()
+    _FORKING.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_hold_all, after_in_parent=_release_all, after_in_child=_release_all)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 from cli_commands import Command
 from faulty_proxy import FAIL, PASS, REFUSE, THROTTLE, faulty_proxy
-from scripted_service import message
+from scripted_service import BUSY, message
 from standardwebhooks import Webhook
 from tests.support.rarely import rarely
 
@@ -130,6 +131,19 @@ def test_an_ack_that_fails_leaves_its_neighbours_settled(
     assert not proxy.plan
     assert sum(path.endswith("/receive") for path, _ in proxy.requests) == 1
     headrace.expect("orders", "mailer").delivered(2)
+
+
+def test_what_a_busy_shard_did_not_settle_is_tried_again(
+    command: Command, headrace: LocalHeadrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was forwarded twice."""
+    monkeypatch.setattr("headrace.cli.settling._PAUSES", (0.0,))
+    answer = json.dumps({"results": [{"receipt": "r", "error": BUSY}]}).encode()
+    headrace.send("orders", 1)
+    with headrace.subscriber("orders", "unused") as to, faulty_proxy(headrace.transport.urls[0]) as proxy:
+        proxy.plan.extend([PASS, PASS, answer])
+        command("listen", "orders", "--forward", to.url, "--group", "mailer", "-n", "1", "--url", proxy.url)
+    headrace.expect("orders", "mailer").delivered(1)
 
 
 def test_what_came_too_late_to_be_settled_is_told(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -11,13 +12,15 @@ from typing import Any
 
 import pytest
 from cli_commands import Command
-from faulty_proxy import FAIL, PASS, faulty_proxy
+from faulty_proxy import FAIL, PASS, REFUSE, THROTTLE, FaultyProxy, faulty_proxy
 from scripted_service import BUSY
 
-from headrace.cli.app import NO_ANSWER, REFUSED, USAGE, run
+from headrace.cli.app import INTERRUPTED, NO_ANSWER, REFUSED, USAGE, run
 from headrace.cli.output import Output
 from headrace.spool import Spool
 from headrace.testing import LocalHeadrace
+
+PAUSES = "headrace.cli.settling._PAUSES"
 
 
 def test_a_message_is_sent_found_received_and_traced(command: Command) -> None:
@@ -65,13 +68,30 @@ def test_what_a_busy_shard_did_not_settle_is_tried_again(
     busy: int,
     code: int,
 ) -> None:
-    monkeypatch.setattr("headrace.cli.receive._PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(PAUSES, (0.0, 0.0))
     answer = json.dumps({"results": [{"receipt": "r", "error": BUSY}]}).encode()
     headrace.send("orders", 1)
     with faulty_proxy(headrace.transport.urls[0]) as proxy:
         proxy.plan.extend([PASS] + [answer] * busy)
         command("receive", "orders", "mailer", "--wait", "5s", option, "--url", proxy.url, code=code)
     assert [path.rpartition("/")[2] for path, _ in proxy.requests] == ["receive"] + [action] * 3
+
+
+def test_what_was_refused_is_told_though_a_later_try_has_no_answer(
+    command: Command, headrace: LocalHeadrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PAUSES, (0.0,))
+    monkeypatch.setattr("headrace._sync.transport.pause", lambda seconds: None)
+    stale = {"code": "RECEIPT_STALE", "status": 409, "detail": "Somebody else has it.", "retryable": False}
+    answer = json.dumps(
+        {"results": [{"receipt": each, "error": error} for each, error in (("r", stale), ("s", BUSY))]}
+    ).encode()
+    headrace.send_many("orders", [1, 2])
+    with faulty_proxy(headrace.transport.urls[0]) as proxy:
+        proxy.plan.extend([PASS, answer, *[REFUSE] * 3])
+        options = ("--wait", "5s", "--max", "2", "--ack", "--url", proxy.url)
+        err = command("receive", "orders", "mailer", *options, code=NO_ANSWER)
+    assert "RECEIPT_STALE" in err
 
 
 def test_lines_files_and_raw_texts_are_sent(
@@ -141,6 +161,40 @@ def test_a_service_that_goes_away_leaves_word_of_what_was_sent(
         err = command("send", "orders", "--url", proxy.url, code=NO_ANSWER)
     assert "100 sent, up to standard input, line 101: go on behind it." in err
     assert "The next 100 may be stored: sent again, only a dedup id" in err
+
+
+def test_what_is_refused_in_the_middle_of_a_hundred_leaves_word_of_what_was_sent(
+    command: Command, headrace: LocalHeadrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred large ones are several calls."""
+    monkeypatch.setattr("headrace._sync.transport.pause", lambda seconds: None)
+    monkeypatch.setattr(sys, "stdin", io.StringIO((json.dumps("x" * 60_000) + "\n") * 70))
+    with faulty_proxy(headrace.transport.urls[0]) as proxy:
+        proxy.plan.extend([PASS, *[THROTTLE] * 3])
+        err = command("send", "orders", "--url", proxy.url, code=REFUSED)
+    assert "66 sent, up to standard input, line 66: go on behind it." in err
+    assert "may be stored" not in err, "a call that is throttled stores nothing"
+    assert sum(1 for _ in headrace.list_messages("orders")) == 66
+
+
+def test_a_reader_that_goes_away_changes_nothing_in_what_was_sent(
+    command: Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Head(io.StringIO):
+        """Reads no more than a line."""
+
+        def write(self, text: str) -> int:
+            if "\n" in self.getvalue():
+                raise BrokenPipeError
+            return super().write(text)
+
+        def fileno(self) -> int:
+            return os.open(os.devnull, os.O_WRONLY)
+
+    monkeypatch.setattr(sys, "stdin", io.StringIO("1\n" * 100))
+    monkeypatch.setattr(sys, "stdout", Head())
+    assert run(["send", "orders", "--json"]) == 0
+    assert "100 sent, up to standard input, line 100: go on behind it." in capsys.readouterr().err
 
 
 def test_a_line_that_is_no_json_leaves_word_of_what_was_sent(
@@ -216,6 +270,49 @@ def test_tail_says_when_it_passes_over_some(
     headrace.send_many("orders", range(count))
     assert run([*_ALL, "-n", "3"]) == 0
     assert ("more than 3 new ones: older ones are passed over" in capsys.readouterr().err) is (count > 3)
+
+
+class Looks:
+    """The time between looks: it passes at once, and the user ends it behind so many looks. `calls`: of each look."""
+
+    def __init__(self, proxy: FaultyProxy, most: int) -> None:
+        self._proxy, self._most = proxy, most
+        self.calls: list[int] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.calls.append(len(self._proxy.requests) - sum(self.calls))
+        if len(self.calls) == self._most:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("bound", ["_MOST_AT_ONCE", "_MOST_BYTES"])
+def test_tail_says_once_what_it_passes_over_and_looks_behind_it(
+    command: Command,
+    headrace: LocalHeadrace,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    bound: str,
+) -> None:
+    headrace.send_many("orders", ["x" * 98] * 500)
+    monkeypatch.setattr(f"headrace.cli.messages.{bound}", 300 if bound == "_MOST_AT_ONCE" else 30_000)
+    with faulty_proxy(headrace.transport.urls[0]) as proxy:
+        looks = Looks(proxy, 3)
+        monkeypatch.setattr("headrace.cli.messages.time", looks)
+        assert run([*_ALL, "--url", proxy.url]) == INTERRUPTED
+    out, err = capsys.readouterr()
+    assert (len(out.splitlines()), err.count("more than 300 new ones")) == (300, 1)
+    assert looks.calls == [2, 1, 1]
+
+
+def test_tail_costs_little_where_nothing_comes(
+    command: Command, headrace: LocalHeadrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headrace.send_many("orders", range(250))
+    with faulty_proxy(headrace.transport.urls[0]) as proxy:
+        looks = Looks(proxy, 8)
+        monkeypatch.setattr("headrace.cli.messages.time", looks)
+        assert run([*_ALL, "--every", "1", "--url", proxy.url]) == INTERRUPTED
+    assert (looks.calls[0], looks.calls[-1]) == (2, 1)
 
 
 def test_what_a_producer_left_on_disk_is_listed_and_sent(

@@ -121,6 +121,17 @@ def test_a_drain_does_not_try_again_at_once_what_says_when_or_never(headrace: Lo
     assert sorted(verdict.name for verdict in headrace.drain()) == ["bury", "retry"]
 
 
+def test_a_drain_ends_an_async_handler_whose_time_is_over_as_a_run_does(headrace: LocalHeadrace) -> None:
+    @headrace.consumer("orders", group="mailer", max_runtime=0.01)
+    async def mail(message: Message) -> None:
+        await asyncio.wait([asyncio.ensure_future(asyncio.Event().wait())], timeout=5)
+
+    headrace.send("orders", 1)
+    (verdict,) = headrace.drain()
+    assert (verdict.ack, (verdict.reason or "").partition(":")[0]) == (False, "TimeoutError")
+    headrace.expect("orders").retrying(1)
+
+
 def test_a_drain_leaves_to_the_handler_what_it_acknowledges_itself(headrace: LocalHeadrace) -> None:
     kept: list[Message] = []
 

@@ -20,7 +20,7 @@ from ..errors import HeadraceError, Unavailable, of_problem
 from ..models import Sent, Transaction
 from ..outgoing import BATCH_BYTES, Outgoing, RequestIds, chunks, new_id, outgoing
 from .after import AsyncAfterBlock
-from .caller import AsyncCaller
+from .caller import AsyncCaller, of_each
 from .pager import AsyncPager
 from .transport import AsyncTransport
 
@@ -176,7 +176,9 @@ class AsyncSends(AsyncCaller):
                 headers={REQUEST: batch.request, **tracing.outgoing_headers()},
                 first_sent=batch.first_sent,
             )
-            return await self._transport.read(call, _outcomes_of)
+            return await self._transport.read(
+                call, lambda raw: of_each(_outcomes_of(raw), len(batch.messages))
+            )
 
     async def publish(
         self,

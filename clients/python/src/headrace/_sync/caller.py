@@ -40,3 +40,10 @@ class Caller:
 def group_path(topic: str, group: str, *below: str) -> str:
     """The path of a group, or of something below it."""
     return path("topics", topic, "groups", group, *below)
+
+
+def of_each(results: list[T], count: int) -> list[T]:
+    """The results of so many messages or receipts. ValueError where there are more or fewer: an answer of another."""
+    if len(results) != count:
+        raise ValueError(f"{len(results)} results of {count}")
+    return results

@@ -9,7 +9,7 @@ import msgspec
 from ..calls import Call, given
 from ..durations import Duration, seconds, whole_seconds
 from ..models import Message, Model, Settled
-from .caller import Caller, group_path
+from .caller import Caller, group_path, of_each
 
 _LONGEST_POLL_SECONDS = 20.0
 
@@ -80,7 +80,9 @@ class Consumes(Caller):
         if any(isinstance(each, list | tuple) for each in messages):
             raise TypeError(f"Give the messages one by one: {action}(topic, group, *messages).")
         receipts = [each if isinstance(each, str) else each.receipt for each in messages]
-        body = {"receipts": receipts, **fields}
-        return (
-            (self._ask(_Results, "POST", group_path(topic, group, action), body)).results if receipts else []
+        if not receipts:
+            return []
+        call = Call("POST", group_path(topic, group, action), {"receipts": receipts, **fields})
+        return self._transport.read(
+            call, lambda raw: of_each(msgspec.json.decode(raw, type=_Results).results, len(receipts))
         )

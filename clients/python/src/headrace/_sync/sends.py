@@ -20,7 +20,7 @@ from ..errors import HeadraceError, Unavailable, of_problem
 from ..models import Sent, Transaction
 from ..outgoing import BATCH_BYTES, Outgoing, RequestIds, chunks, new_id, outgoing
 from .after import AfterBlock
-from .caller import Caller
+from .caller import Caller, of_each
 from .pager import Pager
 from .transport import Transport
 
@@ -176,7 +176,7 @@ class Sends(Caller):
                 headers={REQUEST: batch.request, **tracing.outgoing_headers()},
                 first_sent=batch.first_sent,
             )
-            return self._transport.read(call, _outcomes_of)
+            return self._transport.read(call, lambda raw: of_each(_outcomes_of(raw), len(batch.messages)))
 
     def publish(
         self,

@@ -37,8 +37,8 @@ from .session import Session
 
 REFUSED, USAGE, NO_ANSWER, NOT_FOUND, NOT_ALLOWED, INTERRUPTED = 1, 2, 3, 4, 5, 130
 _EPILOG = (
-    "Exit codes: 0 done, 1 refused, 2 wrong usage, 3 no answer (unknown, safe to repeat; send: only with a "
-    "dedup id), 4 not found, 5 not allowed."
+    "Exit codes: 0 done, 1 refused, 2 wrong usage, 3 no answer (unknown; safe to repeat, but for send without a "
+    "dedup id, tokens create, rotate, rotate-secret, dead redrive --limit), 4 not found, 5 not allowed."
 )
 _GLOBAL = {"--json": 0, "--profile": 1, "--url": 1, "--token": 1}
 

@@ -9,20 +9,22 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from ..calls import is_url
-from ..errors import HeadraceError, of_problem
-from ..models import Message
+from ..errors import HeadraceError
+from ..models import Message, Settled
 from ..webhook.signing import key_of
 from .arguments import AtMost, Topic
 from .forward import Forwarder, Result
 from .output import Output, visible
 from .session import Session, session
+from .settling import refusals
 
 _WAIT_SECONDS = 10
 _TROUBLE_SECONDS = 2.0
@@ -131,20 +133,16 @@ def _run(s: Session, topic: str, group: str, to: Forwarder, concurrency: int, mo
 
 
 def _settle(s: Session, topic: str, group: str, message: Message, result: Result) -> None:
-    if result.done:
-        answers = s.hr.ack(topic, group, message)
-    else:
-        answers = s.hr.nack(
-            topic,
-            group,
-            message,
+    settle: Callable[..., list[Settled]] = s.hr.ack
+    if not result.done:
+        settle = partial(
+            s.hr.nack,
             delay=result.retry_after,
             dead_letter=result.never_again,
             reason=result.detail,
         )
-    for answer in answers:
-        if answer.error:
-            s.output.fail(f"{message.id} was not settled: {of_problem(answer.error)}")
+    for _, error in refusals([message], partial(settle, topic, group)):
+        s.output.fail(f"{message.id} was not settled: {error}")
 
 
 def _tell(output: Output, message: Message, result: Result) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Annotated, Any
@@ -21,6 +21,7 @@ from .session import Session, session
 # clocks differ, and what is accepted a moment earlier may be listed a moment later
 _OVERLAP = timedelta(seconds=5)
 _MOST_AT_ONCE = 10_000  # they are held: the oldest, shown first, come last
+_MOST_BYTES = 50_000_000
 _REMEMBERED = 20_000
 _COLUMNS = ("ACCEPTED", "ID", "STATUS", "KEYS", "TAG", "BODY")
 
@@ -160,26 +161,43 @@ def _fresh(
 ) -> Iterator[StoredMessage]:
     """Messages as they come, each once. Where a look finds more than it can hold, it says that it shows the newest."""
     ids: dict[str, None] = {}
-    earliest = since
+    earliest = newest = since
     while True:
         try:
-            look = iter(s.hr.list_messages(topic, begin=earliest, limit=200, **filters))  # type: ignore[arg-type]
-            page = [m for m in islice(look, _MOST_AT_ONCE) if m.id not in ids]
-            if any(m.id not in ids for m in islice(look, 1)):
-                s.output.say(
-                    f"There are more than {len(page)} new ones: older ones are passed over; see `find`."
-                )
+            look = s.hr.list_messages(topic, begin=earliest, limit=200, **filters)  # type: ignore[arg-type]
+            held, behind = _held(look)
         except Unavailable as error:
             s.output.say(f"{error}; looking again.")
-            page = []
+            time.sleep(seconds)
+            continue
+        page = [m for m in held if m.id not in ids]
+        if page and behind and behind.id not in ids:
+            s.output.say(f"There are more than {len(page)} new ones: older ones are passed over; see `find`.")
         for message in reversed(page):
             ids[message.id] = None
             yield message
         for old in list(islice(ids, len(ids) - _REMEMBERED if len(ids) > _REMEMBERED else 0)):
             del ids[old]
-        newest = max((m.accepted_at for m in page if m.accepted_at), default=earliest)
-        earliest = max(since, newest - _OVERLAP, earliest)
+        newest = max([newest, *(m.accepted_at for m in page if m.accepted_at)])
+        if behind:  # all of it would be read again each time
+            earliest = newest
+        elif page:
+            earliest = max(earliest, newest - _OVERLAP)
+        else:  # what is listed late has had so much time more
+            earliest = min(newest, earliest + timedelta(seconds=seconds))
         time.sleep(seconds)
+
+
+def _held(look: Iterable[StoredMessage]) -> tuple[list[StoredMessage], StoredMessage | None]:
+    """As many as are held at once, and the one behind them."""
+    held: list[StoredMessage] = []
+    room = _MOST_BYTES
+    for message in look:
+        room -= message.size
+        if held and (len(held) == _MOST_AT_ONCE or room < 0):
+            return held, message
+        held.append(message)
+    return held, None
 
 
 def _text(message: StoredMessage) -> str:

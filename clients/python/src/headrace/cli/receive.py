@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from .._pause import pause
-from ..errors import HeadraceError, of_problem
-from ..models import Message, Settled
+from ..models import Settled
 from .arguments import Group, Topic
 from .output import short
 from .session import session
-
-_PAUSES = (1.0, 2.0, 4.0)
+from .settling import refusals
 
 
 def register(app: typer.Typer) -> None:
@@ -43,29 +41,12 @@ def receive(
     messages = s.hr.receive(topic, group, max=max, wait=wait, consumer=consumer)
     rows = ((m, (m.id, m.attempt, m.keys, m.tag, short(m.body), m.receipt[:12] + "…")) for m in messages)
     s.output.many(("ID", "ATTEMPT", "KEYS", "TAG", "BODY", "RECEIPT"), rows, "Nothing there.")
-    refusals: list[tuple[Message, HeadraceError]] = []
-    if ack:
-        refusals = _refusals(messages, lambda *some: s.hr.ack(topic, group, *some))
-    if back:
-        refusals = _refusals(messages, lambda *some: s.hr.nack(topic, group, *some, delay=0))
-    for message, error in refusals:
+    if not (ack or back):
+        return
+    settle: Callable[..., list[Settled]] = s.hr.ack if ack else partial(s.hr.nack, delay=0)
+    code = 0
+    for message, error in refusals(messages, partial(settle, topic, group)):
         s.output.fail(f"{message.id}: {error}")
-    if refusals:
-        raise typer.Exit(1)
-
-
-def _refusals(
-    messages: Sequence[Message], settle: Callable[..., list[Settled]]
-) -> list[tuple[Message, HeadraceError]]:
-    """What could not be settled, and why. A busy shard is asked again."""
-    refusals: list[tuple[Message, HeadraceError]] = []
-    for seconds in (*_PAUSES, None):
-        answers = settle(*messages)
-        errors = [(m, of_problem(a.error)) for m, a in zip(messages, answers, strict=True) if a.error]
-        again = [m for m, error in errors if error.retryable and seconds is not None]
-        refusals += [(m, error) for m, error in errors if m not in again]
-        if not again or seconds is None:
-            break
-        pause(seconds)
-        messages = again
-    return refusals
+        code = 1
+    if code:
+        raise typer.Exit(code)

@@ -10,9 +10,10 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from ..errors import HeadraceError
+from ..calls import encode
+from ..errors import HeadraceError, Unavailable
 from ..models import Sent
-from ..outgoing import Outgoing
+from ..outgoing import BATCH_BYTES, Outgoing
 from .arguments import Topic, headers_of, parsed
 from .session import Session, session
 
@@ -129,19 +130,20 @@ def _many(s: Session, topic: str, messages: Iterable[_Placed]) -> None:
             for part in _parts(messages):
                 is_open = True
                 answers = s.hr.send_many(topic, [message for _, message in part], chunk=_CHUNK)
-                is_open, last = False, part[-1][0]
-                for answer in answers:
-                    number += 1
+                # what is printed may end it, as in `… | head`
+                is_open, last, begin = False, part[-1][0], number + 1
+                number += len(answers)
+                refusals += sum(isinstance(answer, HeadraceError) for answer in answers)
+                for n, answer in enumerate(answers, begin):
                     if isinstance(answer, HeadraceError):
-                        refusals += 1
-                        s.output.fail(f"message {number}: {answer}")
+                        s.output.fail(f"message {n}: {answer}")
                     elif s.output.as_json:
                         s.output.document(answer)
                 progress.update(task, completed=number)
         except BaseException as error:  # also Ctrl-C
             if last:
                 s.output.say(f"{_count(number, refusals)}, up to {last}: go on behind it.")
-            if is_open and (isinstance(error, KeyboardInterrupt) or getattr(error, "retryable", False)):
+            if is_open and isinstance(error, KeyboardInterrupt | Unavailable):
                 s.output.say(
                     f"The {'next' if last else 'first'} {len(part)} may be stored: sent again, only a dedup id "
                     "keeps them from being stored twice."
@@ -157,12 +159,19 @@ def _count(number: int, refusals: int) -> str:
 
 
 def _parts(messages: Iterable[_Placed]) -> Iterator[list[_Placed]]:
+    """Each is one call: what ends it early leaves none of them half sent."""
     part: list[_Placed] = []
-    for message in messages:
-        part.append(message)
+    room = BATCH_BYTES
+    for place, message in messages:
+        size = len(encode(message.fields())) + 1
+        if part and size > room:
+            yield part
+            part, room = [], BATCH_BYTES
+        part.append((place, message))
+        room -= size
         if len(part) == _CHUNK:
             yield part
-            part = []
+            part, room = [], BATCH_BYTES
     if part:
         yield part
 

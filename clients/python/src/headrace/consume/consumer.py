@@ -87,9 +87,7 @@ class Consumer:
 
         s = self.settings
         if is_async(self.handler):
-            return LoopRunner(
-                self._handle_async, s.concurrency, s.topic, self._finish, loop, s.max_runtime_seconds
-            )
+            return LoopRunner(self._handle_async, s.concurrency, s.topic, self._finish, loop)
         return ThreadRunner(self._handle, s.concurrency, s.topic, self._finish)
 
     def ensure_group(self, hr: Operations) -> Group:
@@ -203,7 +201,12 @@ class Consumer:
         await self.call_async_handler(message)
 
     async def call_async_handler(self, message: Message) -> None:
-        """The same for a handler that is async."""
+        """The same for a handler that is async. Raises asyncio.TimeoutError after `max_runtime`."""
+        import asyncio
+
+        await asyncio.wait_for(self._try_async(message), self.settings.max_runtime_seconds)
+
+    async def _try_async(self, message: Message) -> None:
         s = self.settings
         with tracing.handling(s.topic, s.group, message.id, message.attempt, message.headers):
             for tries_left in range(s.local_retries, -1, -1):

@@ -56,11 +56,9 @@ class LoopRunner:
         name: str,
         finish: Finish,
         loop: asyncio.AbstractEventLoop | None,
-        max_runtime: float | None,
     ) -> None:
         self._call = call
         self._finish = finish
-        self._max_runtime = max_runtime
         self._places = asyncio.Semaphore(concurrency)
         self._own = None if loop else asyncio.new_event_loop()
         self._loop = loop or self._own
@@ -85,7 +83,7 @@ class LoopRunner:
     async def _run(self, message: Message) -> BaseException | None:
         try:
             async with self._places:
-                await asyncio.wait_for(self._call(message), self._max_runtime)
+                await self._call(message)
         except BaseException as error:
             return error
         return None

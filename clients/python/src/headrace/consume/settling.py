@@ -57,17 +57,23 @@ class SettleQueue:
         self._queue.put(_Settlement(message=message, verdict=verdict))
 
     def stop(self) -> None:
-        """Settle what is left, and end."""
+        """Settle what is left, and end. A shard that is busy is asked once more at once."""
         self._queue.put(None)
         self._thread.join()
 
     def _work(self) -> None:
-        going_on = True
-        while going_on or self._again:
+        is_open = True
+        while is_open:
             batch, is_open = self._batch()
-            going_on = going_on and is_open
-            for verdict, members in groupby(sorted(batch, key=_verdict_key), key=lambda each: each.verdict):
-                self._send([*members], verdict)
+            self._settle_alike(batch)
+        # the consumer is in its group until then: what comes for it waits
+        last_ones, self._again = [replace(each, tries=len(_PAUSES)) for each in self._again], []
+        for begin in range(0, len(last_ones), _MOST):
+            self._settle_alike(last_ones[begin : begin + _MOST])
+
+    def _settle_alike(self, batch: list[_Settlement]) -> None:
+        for verdict, members in groupby(sorted(batch, key=_verdict_key), key=lambda each: each.verdict):
+            self._send([*members], verdict)
 
     def _batch(self) -> tuple[list[_Settlement], bool]:
         """What ends within the linger after the first, or is due again; and whether more will come."""
