@@ -215,6 +215,7 @@ sys.exit(job.run_guarded("archive", work))
 """
 
 
+@pytest.mark.soak
 def test_a_job_that_is_ended_while_spark_starts_leaves_no_process(tmp_path: Path) -> None:
     """The Java machine would run for ever: it cannot say where it listens, since the job has taken away the folder."""
     with subprocess.Popen(
