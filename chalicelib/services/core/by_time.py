@@ -54,11 +54,11 @@ def _back_to_a_time(
     while at >= low and len(rows) < _MOST_STEPS:
         if rows and not may_go_on():
             return rows, True
-        found = read_back(at)
-        if not found or found[0].end <= low:
+        segments = read_back(at)
+        if not segments or segments[0].end <= low:
             break
-        rows.append(found[0])
-        if found[0].accepted_ms:
+        rows.append(segments[0])
+        if segments[0].accepted_ms:
             break
-        at = found[0].first - 1
+        at = segments[0].first - 1
     return rows, False

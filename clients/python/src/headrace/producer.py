@@ -185,8 +185,8 @@ class Producer:
         self._thread.join(None if through else _LAST_SEND_SECONDS if self._spool else 0)
         with self._changed:
             futures, self._futures = [*self._futures.values()], {}
-        left = ClientClosed("CLIENT_CLOSED", "The producer was closed; the message is left in its spool.")
-        _resolve(futures, [left] * len(futures))
+        error = ClientClosed("CLIENT_CLOSED", "The producer was closed; the message is left in its spool.")
+        _resolve(futures, [error] * len(futures))
 
     def __enter__(self) -> Producer:
         return self

@@ -190,14 +190,14 @@ def _fresh(
 
 def _held(look: Iterable[StoredMessage]) -> tuple[list[StoredMessage], StoredMessage | None]:
     """As many as are held at once, and the one behind them."""
-    held: list[StoredMessage] = []
+    messages: list[StoredMessage] = []
     room = _MOST_BYTES
     for message in look:
         room -= message.size
-        if held and (len(held) == _MOST_AT_ONCE or room < 0):
-            return held, message
-        held.append(message)
-    return held, None
+        if messages and (len(messages) == _MOST_AT_ONCE or room < 0):
+            return messages, message
+        messages.append(message)
+    return messages, None
 
 
 def _text(message: StoredMessage) -> str:
