@@ -95,7 +95,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None]] = {
         Bug(
             Checker,
             "_check",
-            "new = replace(new, answer_by_ms=now_ms + round((seconds + _MARGIN_SECONDS) * 1000))",
+            "new = replace(new, answer_by_ms=now_ms + round(stored_in_seconds * 1000))",
             "new = replace(new, answer_by_ms=0)",
         ),
         "a rare check: rollback",

@@ -93,7 +93,8 @@ class Checker:
         secrets = self.transactor.secrets(topic)
         now_ms = self.clock.now_ms()
         seconds = answer_seconds(transaction, check.next_ms, now_ms)
-        new = replace(new, answer_by_ms=now_ms + round((seconds + _MARGIN_SECONDS) * 1000))
+        stored_in_seconds = seconds + sum(_PAUSES_SECONDS) + _MARGIN_SECONDS
+        new = replace(new, answer_by_ms=now_ms + round(stored_in_seconds * 1000))
         if not self.transactions.change(transaction, new):
             return "repeated"
         self.counters.add(CHECKS, 1)
