@@ -101,7 +101,7 @@ def check(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
     checks = [Check(transaction_id, next_ms) for transaction_id, next_ms in event["checks"]]
     outcomes = deps.checker.check(checks, _seconds_left(context))
     report = _report("check", dict(outcomes), deps)
-    # The next timer may be a day away; who has been asked is not asked again.
+    # The next timer may be a day away; whoever's answer is stored is not asked again.
     if outcomes["unavailable"]:
         raise unavailable()
     if outcomes["postponed"]:

@@ -36,6 +36,7 @@ class Transaction:
     `delay_ms` counts from the commit, `due_ms` is a time the producer named; once committed, it is when the message is
     due. `shard` is the one the producer named; once committed without a delay, the message's, at `offset`. `check_ms`
     is when the stored CHECK timer is due, `checks` how many calls were made, `last_answer` the answer to the last one.
+    `answer_by_ms` is by when the answer to the check begun last should be stored, 0 once it is.
     `committed_by` is the id of the token that committed it, empty if unknown. After the decision it is kept for
     `keep_s` seconds. It can be found by its keys until `keys_until_s`. `version` rises with every write.
     """
@@ -56,6 +57,7 @@ class Transaction:
     due_ms: int | None = None
     checks: int = 0
     last_answer: str | None = None
+    answer_by_ms: int = 0
     decided_ms: int | None = None
     committed_by: str = ""
     keys_until_s: int = 0
@@ -98,6 +100,17 @@ def answer_seconds(of: Transaction, next_ms: int, now_ms: int) -> float:
     to know of it. One that begins late, or by a clock that is ahead, has half of the period."""
     left_ms = min(max(next_ms - now_ms, of.check_after_ms // 2), of.check_after_ms)
     return min(CHECK_TIMEOUT.total_seconds(), _OF_PERIOD * left_ms / 1000)
+
+
+def may_begin(of: Transaction, next_ms: int, now_ms: int) -> bool:
+    """May the check begin after which the next one is at `next_ms`? Once, and again while its answer is overdue."""
+    is_overdue = 0 < of.answer_by_ms <= now_ms < next_ms
+    return of.check_ms < next_ms or (of.check_ms == next_ms and is_overdue)
+
+
+def answered(of: Transaction, answer: CheckAnswer) -> Transaction:
+    """The transaction after a check, which counts."""
+    return replace(of, checks=of.checks + 1, last_answer=answer.detail, answer_by_ms=0)
 
 
 def check_timer(of: Transaction) -> Timer:

@@ -42,8 +42,8 @@ class Transactions(Protocol):
     def of_state(
         self, topic: Topic, state: TransactionState, after: str | None, limit: int
     ) -> list[Transaction]:
-        """The topic's transactions of a state by time of preparation, behind a position, without their drafts and
-        `keys_until_s`. It may be a moment old."""
+        """The topic's transactions of a state by time of preparation, behind a position, without their drafts,
+        `keys_until_s` and `answer_by_ms`. It may be a moment old."""
         ...
 
     def count(self, topic: Topic, state: TransactionState, most: int) -> Counted:

@@ -82,7 +82,7 @@ Attribute names are short because a row is billed by its size, names included.
     o  S   owner      u  N  until, ms: at this time it is free
 
 **transactions** · messages under a decision. Prepared together with a CHECK timer; committed with the segment, or
-  the DELIVER timer, that the message becomes. Its index `by-state`, which only lists, has none of `m`, `n`, `p`.
+  the DELIVER timer, that the message becomes. Its index `by-state`, which only lists, has none of `m`, `n`, `p`, `r`.
     t  S   partition key: transaction id
     g  S   the index's partition key: `<topic uid>#<state>`, from format 2 on `<topic uid>#<state>#<v>`: the index has
            no `v`, so each format is listed by itself      o  S  its sort key: `<prepared at, ms, 15 digits>#<t>`
@@ -91,7 +91,8 @@ Attribute names are short because a row is billed by its size, names included.
     c  N   when its CHECK timer is due      i  N  ms between checks      b  N  checks made      w  S  the last answer
     u  S   check URL      l  N  delay, ms      d  N  due at      h  N  shard      f  N  offset      x  N  TTL
     n  N   until when (s) its keys find it: they are noted again with a commit that outlives this
-    p  S   the id of the token that committed it, unless the row would take one more write unit for it
+    r  N   by when the answer to the last check should be stored, until it is: from then on it may be made again
+    p  S   the id of the token that committed it. `r` and `p` are left out where the row would take one more write unit
     m S/B  the draft, as a segment of one, until it is committed
 
 **traces** · attempts: a row for each batch that was settled together. The table's stream has new rows only.

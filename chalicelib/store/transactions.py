@@ -136,8 +136,14 @@ def _item(of: Transaction) -> Item:
     item.update({name: number(value) for name, value in numbers.items() if value is not None})
     if of.draft:
         item["m"] = packed(codec.pack([of.draft]).payload)
-    if of.committed_by and started_kib({**item, "p": text(of.committed_by)}) == started_kib(item):
-        item["p"] = text(of.committed_by)
+    extras: Item = {}  # what can be done without where it would cost a write unit
+    if of.committed_by:
+        extras["p"] = text(of.committed_by)
+    if of.answer_by_ms:
+        extras["r"] = number(of.answer_by_ms)
+    for name, value in extras.items():
+        if started_kib({**item, name: value}) == started_kib(item):
+            item[name] = value
     return item
 
 
@@ -180,6 +186,7 @@ def _transaction_of(item: Item) -> Transaction:
         due_ms=int_or_none("d"),
         checks=int_of(item, "b"),
         last_answer=text_of(item, "w"),
+        answer_by_ms=int_of(item, "r"),
         decided_ms=int_or_none("z"),
         committed_by=text_of(item, "p") or "",
         keys_until_s=int_of(item, "n"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from chalicelib.domain import transaction
 from chalicelib.services.produce.check_back import Checker
 from chalicelib.services.produce.transactions import Transactor
 from chalicelib.store import transactions
@@ -78,6 +79,27 @@ BUGS: dict[str, tuple[Bug, str, Fault | None]] = {
         ),
         "check: unknown",
         None,
+    ),
+    "a check that is not made again though nobody was asked": (
+        Bug(
+            transaction,
+            "may_begin",
+            "is_overdue = 0 < of.answer_by_ms <= now_ms < next_ms",
+            "is_overdue = False",
+            also=("chalicelib.services.produce.check_back",),
+        ),
+        "a rare check: commit",
+        Fault.DIE_AFTER,
+    ),
+    "an answer that is lost while the store refuses it": (
+        Bug(
+            Checker,
+            "_check",
+            "new = replace(new, answer_by_ms=now_ms + round(stored_in_seconds * 1000))",
+            "new = replace(new, answer_by_ms=0)",
+        ),
+        "a rare check: rollback",
+        Fault.FAIL_ALWAYS,
     ),
     "a check too many": (
         Bug(Checker, "_conclude", "new.checks >= MAX_CHECKS", "new.checks > MAX_CHECKS"),

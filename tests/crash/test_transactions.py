@@ -50,6 +50,8 @@ CALLS = {
     "check: commit": 7,
     "check: rollback": 6,
     "check: unknown": 6,
+    "a rare check: commit": 9,
+    "a rare check: rollback": 6,
     "the last check": 6,
     "move and check": 9,
 }

@@ -142,7 +142,10 @@ BUGS: dict[str, Bug] = {
     ),
     "a check too many": Bug(Checker, "_conclude", "new.checks >= MAX_CHECKS", "new.checks > MAX_CHECKS"),
     "a check that nobody counts": Bug(
-        Checker, "_conclude", "checks=transaction.checks + 1, last_answer", "last_answer"
+        Checker,
+        "_conclude",
+        "answered(transaction, answer)",
+        "replace(answered(transaction, answer), checks=transaction.checks)",
     ),
     "names in a line that do not sort by their turns": Bug(
         ids,

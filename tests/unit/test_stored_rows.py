@@ -236,6 +236,7 @@ def test_a_transaction_comes_back(state: TransactionState) -> None:
         due_ms=0,
         checks=2,
         last_answer="unknown",
+        answer_by_ms=START_MS + 8,
         decided_ms=START_MS + 9,
         committed_by="token",
         keys_until_s=88,
@@ -251,16 +252,22 @@ def test_a_transaction_comes_back(state: TransactionState) -> None:
             transactions._transaction(damaged_item)
 
 
-def test_a_transaction_s_row_goes_without_its_committer_where_that_would_cost_another_unit() -> None:
-    names: list[str] = []
+@pytest.mark.parametrize(
+    ("attribute", "field", "value", "size"),
+    [("p", "committed_by", "token", len("ptoken")), ("r", "answer_by_ms", START_MS, len("r") + 8)],
+)
+def test_a_transaction_s_row_goes_without_what_would_cost_another_unit(
+    attribute: str, field: str, value: Any, size: int
+) -> None:
+    values: list[Any] = []
     for length in range(850, 1000):
         one = Transaction("t1", "orders", "u1", START_MS, START_MS, 60_000, 77, check_url=length * "x")
-        item = transactions._item(replace(one, state=TransactionState.COMMITTED, committed_by="token"))
-        without = {name: value for name, value in item.items() if name != "p"}
+        item = transactions._item(replace(one, state=TransactionState.COMMITTED, **{field: value}))
+        without = {name: value for name, value in item.items() if name != attribute}
         assert started_kib(item) == started_kib(without)
-        names.append(transactions._transaction(item).committed_by)
-    assert set(names) == {"token", ""}
-    assert names.count("") == len("ptoken")
+        values.append(getattr(transactions._transaction(item), field))
+    assert set(values) == {value, getattr(one, field)}
+    assert values.count(getattr(one, field)) == size
 
 
 # The log.

@@ -2,9 +2,9 @@
 
 The mover stores the CHECK timer of the next time before it hands the check over, so that no crash ends a transaction's
 checks. A check is begun under a condition (the transaction is PREPARED, and as it was read), so that however often it
-is handed over, one call is made, and none after the decision. The call is counted with its answer: one that a crash
-prevented, or whose answer a crash swallowed, does not count, and the next timer's is made in its place. An answer that
-the store does not take at once is tried again for a while: nobody asks for it before the next timer.
+is handed over, one call is made, and none after the decision. The call is counted with its answer. Where a crash or
+the store prevented the call, or swallowed its answer, nothing counts: the answer is overdue after a while, and whoever
+is handed the check then makes it again (Lambda's next attempt), or else the next timer's is made in its place.
 """
 
 from __future__ import annotations
@@ -18,7 +18,15 @@ from ...domain.errors import Conflict, NotFound, Unavailable, Unreadable
 from ...domain.limits import CHECK_TIMEOUT, MAX_CHECKS
 from ...domain.segment import ShardKey
 from ...domain.timer import ANY, Timer, TimerKind
-from ...domain.transaction import CheckAnswer, Transaction, TransactionState, answer_seconds, check_timer
+from ...domain.transaction import (
+    CheckAnswer,
+    Transaction,
+    TransactionState,
+    answer_seconds,
+    answered,
+    check_timer,
+    may_begin,
+)
 from ...ports.timers import Timers
 from ...ports.transactions import Transactions
 from ...ports.world import Clock, Sender
@@ -51,8 +59,8 @@ class Checker:
 
     def check(self, checks: Sequence[Check], seconds_left: Callable[[], float]) -> Counter[str]:
         """Make these checks beside one another; how many ended in which way. What is "unavailable", because the store
-        has no answer for it, or "postponed", because it could not end within `seconds_left()`, may be made again at
-        once; what cannot be read is left to the next timers."""
+        has no answer for it, or "postponed", because it could not end within `seconds_left()`, may be made again; what
+        cannot be read is left to the next timers."""
 
         def check(one: Check) -> str:
             try:
@@ -70,7 +78,7 @@ class Checker:
         if transaction is None or transaction.state is not TransactionState.PREPARED:
             self._end(check)
             return "decided before"
-        if transaction.check_ms >= check.next_ms:
+        if not may_begin(transaction, check.next_ms, self.clock.now_ms()):
             return "repeated"
         new = replace(transaction, check_ms=check.next_ms)
         try:
@@ -83,7 +91,10 @@ class Checker:
         if seconds_left() < CHECK_TIMEOUT.total_seconds() + _MARGIN_SECONDS:
             return "postponed"
         secrets = self.transactor.secrets(topic)
-        seconds = answer_seconds(transaction, check.next_ms, self.clock.now_ms())
+        now_ms = self.clock.now_ms()
+        seconds = answer_seconds(transaction, check.next_ms, now_ms)
+        stored_in_seconds = seconds + sum(_PAUSES_SECONDS) + _MARGIN_SECONDS
+        new = replace(new, answer_by_ms=now_ms + round(stored_in_seconds * 1000))
         if not self.transactions.change(transaction, new):
             return "repeated"
         self.counters.add(CHECKS, 1)
@@ -122,7 +133,7 @@ class Checker:
                     return "decided before"
                 if transaction.check_ms == version.check_ms and transaction.checks > version.checks:
                     return "unknown"  # counted by a try of which the store gave no answer
-                new = replace(transaction, checks=transaction.checks + 1, last_answer=answer.detail)
+                new = answered(transaction, answer)
                 if new.checks >= MAX_CHECKS:
                     if self._give_up(transaction, new):
                         return "UNDECIDED"

@@ -21,6 +21,7 @@ from ...domain.transaction import (
     CheckAnswer,
     Transaction,
     TransactionState,
+    answered,
     check_timer,
     committed,
     committed_draft,
@@ -171,7 +172,7 @@ class Transactor:
             if transaction.state in DECIDED:
                 return _require_same_decision(transaction, decision)
             if answer:
-                transaction = replace(transaction, checks=transaction.checks + 1, last_answer=answer.detail)
+                transaction = answered(transaction, answer)
             new = (
                 self._commit(replace(transaction, committed_by=by))
                 if decision is TransactionState.COMMITTED

@@ -52,7 +52,7 @@ class MemoryTransactions:
             of_topic = [t for t in self._tables.transactions.values() if t.topic_uid == topic.uid]
         transactions = sorted((t for t in of_topic if t.state is state), key=lambda t: t.sort_key)
         return [
-            replace(t, draft=None, committed_by="", keys_until_s=0)
+            replace(t, draft=None, committed_by="", keys_until_s=0, answer_by_ms=0)
             for t in transactions
             if after is None or t.sort_key > after
         ][:limit]

@@ -59,6 +59,7 @@ def test_it_is_read_as_it_was_written(stage: Stage) -> None:
         due_ms=stage.clock.now_ms() + DAY_MS,
         checks=5,
         last_answer="HTTP 500",
+        answer_by_ms=stage.clock.now_ms() + 15_000,
         decided_ms=stage.clock.now_ms(),
         committed_by="token",
     )

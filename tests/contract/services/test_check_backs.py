@@ -23,7 +23,7 @@ from chalicelib.wiring import Deps
 from tests.support.damage import change_control, without
 from tests.support.push import PushDesk
 from tests.support.stages import Stage
-from tests.support.transacting import COMMIT, ROLLBACK, decide, prepare, reread, timers_of
+from tests.support.transacting import COMMIT, ROLLBACK, URL, decide, prepare, reread, timers_of
 from tests.support.troubled import Troubled
 
 MINUTE = SimpleNamespace(get_remaining_time_in_millis=lambda: 60_000)
@@ -232,6 +232,58 @@ def test_i13_what_a_producer_said_outlasts_a_throttled_store(
     assert deps.checker.check([first_of(transaction)], lambda: 60.0) == {decision or "unknown": 1}
     after = reread(desk, transaction)
     assert (after.state, after.checks, after.last_answer) == (decision or transaction.state, 1, "said")
+    assert len(desk.subscribers.asked) == 1
+
+
+@pytest.mark.parametrize("decision", [COMMIT, ROLLBACK, None])
+@pytest.mark.parametrize("lost", ["that it began", "its answer"])
+def test_i13_a_check_that_the_store_lost_is_made_again_by_lambdas_next_attempt(
+    stage: Stage, lost: str, decision: TransactionState | None
+) -> None:
+    """The next timer may be a day away."""
+    desk = PushDesk.at(stage)
+    desk.subscribers.producer = lambda _: CheckAnswer(decision, "said")
+    transaction = prepare(desk, checks=Checks(URL, 86_400))
+    is_answered = lost == "its answer"
+
+    def refuses(name: str, *_: Any) -> bool:
+        return name == "change" if not is_answered else bool(desk.subscribers.asked)
+
+    stage.clock.advance(DAY_MS)
+    event = {"checks": [[transaction.id, first_of(transaction).next_ms]]}
+    with pytest.raises(Unavailable):
+        functions.check(event, MINUTE, troubled_by(desk, refuses, after=not is_answered))
+    assert len(desk.subscribers.asked) == is_answered
+    stage.clock.advance(60 * SECOND_MS)
+    assert functions.check(event, MINUTE, desk.deps) == {decision or "unknown": 1}
+    after = reread(desk, transaction)
+    assert (after.state, after.checks, after.last_answer) == (decision or transaction.state, 1, "said")
+
+
+def test_i13_a_check_is_made_again_only_between_its_time_and_the_next_one(stage: Stage) -> None:
+    """It may be under way before; from then on the next one asks."""
+    desk = PushDesk.at(stage)
+    transaction = prepare(desk, checks=Checks(URL, 600))
+    first = first_of(transaction)
+    deps = troubled_by(desk, lambda name, *_: name == "change", after=True)
+    stage.clock.advance(600 * SECOND_MS)
+    assert deps.checker.check([first], lambda: 60.0) == {"unavailable": 1}
+    stage.clock.advance(45 * SECOND_MS)
+    assert desk.deps.checker.check([first], lambda: 60.0) == {"repeated": 1}
+    stage.clock.advance(first.next_ms - stage.clock.now_ms())
+    assert desk.deps.checker.check([first], lambda: 60.0) == {"repeated": 1}
+    stage.clock.advance(-SECOND_MS)
+    assert desk.deps.checker.check([first], lambda: 60.0) == {"unknown": 1}
+    assert desk.deps.checker.check([first], lambda: 60.0) == {"repeated": 1}
+
+
+def test_i13_a_check_whose_answer_is_stored_is_not_made_again(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    transaction = prepare(desk, checks=Checks(URL, 86_400))
+    stage.clock.advance(DAY_MS)
+    assert desk.deps.checker.check([first_of(transaction)], lambda: 60.0) == {"unknown": 1}
+    stage.clock.advance(60 * SECOND_MS)
+    assert desk.deps.checker.check([first_of(transaction)], lambda: 60.0) == {"repeated": 1}
     assert len(desk.subscribers.asked) == 1
 
 
