@@ -23,7 +23,7 @@ from chalicelib.domain.topic import Group, cursor_key
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.manage.dead_letters import DeadLetterFilter, DeadLetters, RedriveOutcome
+from chalicelib.services.inspect.letter_lookup import DeadLetterFilter, LetterLookup, RedriveOutcome
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS, Hasty
@@ -49,7 +49,7 @@ class Table:
     def __init__(self, stage: Stage, *drafts: Draft, **settings: Any) -> None:
         self.desk = Desk.at(stage, max_body_bytes=1 << 20, **settings)
         self.group, self.topic, self.deps = self.desk.group(), self.desk.topic, self.desk.deps
-        self.dead_letters = self.deps.dead_letters
+        self.dead_letters, self.letter_lookup = self.deps.dead_letters, self.deps.letter_lookup
         self.ids = [result.id for result in self.desk.produce(*(drafts or (make.draft("x"),)))]
         self.bury()
 
@@ -58,7 +58,7 @@ class Table:
             self.desk.nack(self.group, messages, BURY)
 
     def letter(self) -> DeadLetter:
-        return self.dead_letters.find(self.topic, self.group, self.ids[0])[0]
+        return self.letter_lookup.find(self.topic, self.group, self.ids[0])[0]
 
     def edit(self, body: bytes, letter: DeadLetter | None = None, by: str = "") -> DeadLetter:
         return self.dead_letters.edit(self.topic, self.group, letter or self.letter(), body, by)
@@ -71,7 +71,7 @@ class Table:
         pages: list[list[int]] = []
         after: str | None = None
         while True:
-            letters, after = self.dead_letters.page(self.topic, self.group, selection, after, limit)
+            letters, after = self.letter_lookup.page(self.topic, self.group, selection, after, limit)
             pages.append([letter.offset for letter in letters])
             if after is None:
                 return pages
@@ -90,7 +90,7 @@ def test_a_page_that_may_not_go_on_ends_after_one_read_and_says_where(stage: Sta
     table = Table(stage, *make.drafts(4))
 
     def page(selection: DeadLetterFilter, after: str | None, may_go_on: bool) -> tuple[list[int], str | None]:
-        letters, position = table.dead_letters.page(
+        letters, position = table.letter_lookup.page(
             table.topic, table.group, selection, after, 9, rows_per_read=3, may_go_on=lambda: may_go_on
         )
         return [letter.offset for letter in letters], position
@@ -258,8 +258,8 @@ def test_an_id_of_another_message_finds_no_letter_in_its_place(stage: Stage) -> 
     table, other = Table(stage), Table(stage)
     alien = other.ids[0]
     assert alien != table.ids[0]
-    assert table.dead_letters.letters(table.topic, table.group, alien) == []
-    assert table.dead_letters.letters_of(table.topic, table.group, [alien, table.ids[0]]) == [table.letter()]
+    assert table.letter_lookup.letters(table.topic, table.group, alien) == []
+    assert table.letter_lookup.letters_of(table.topic, table.group, [alien, table.ids[0]]) == [table.letter()]
     with pytest.raises(Conflict) as refusal:
         table.dead_letters.retry_now(table.topic, table.group, alien)
     assert refusal.value.code == "DEAD_LETTER_GONE"
@@ -299,7 +299,7 @@ def test_its_subscribers_are_woken_once(stage: Stage, how: str) -> None:
     desk.subscriber(group, "one")
     desk.push()
     desk.inbox.asked.clear()
-    (letter,) = desk.deps.dead_letters.find(desk.topic, group, result.id)
+    (letter,) = desk.deps.letter_lookup.find(desk.topic, group, result.id)
     if how == "redrive":
         assert desk.deps.dead_letters.redrive(desk.topic, group, [letter]) == 1
     else:
@@ -322,14 +322,14 @@ def test_what_died_for_a_broadcasts_consumer_stays_when_that_has_left(stage: Sta
     (result,) = desk.produce(make.draft("x"))
     for consumer in (leaver, stayer):
         desk.nack(group, desk.receive(group, 1, consumer), BURY)
-    letters = desk.deps.dead_letters.find(desk.topic, group, result.id)
+    letters = desk.deps.letter_lookup.find(desk.topic, group, result.id)
     assert [each.key.consumer_uid for each in letters] == [leaver.uid, stayer.uid]
     desk.deps.registry.unregister(desk.topic, group, leaver)
-    assert desk.deps.dead_letters.find(desk.topic, group, result.id) == letters[::-1], "who left comes last"
+    assert desk.deps.letter_lookup.find(desk.topic, group, result.id) == letters[::-1], "who left comes last"
     assert desk.deps.dead_letters.redrive(desk.topic, group, letters) == 1
     (claimed_message,) = desk.receive(group, 1, stayer)
     assert claimed_message.message.id == result.id
-    assert desk.deps.dead_letters.find(desk.topic, group, result.id) == letters[:1], "who left, has it"
+    assert desk.deps.letter_lookup.find(desk.topic, group, result.id) == letters[:1], "who left, has it"
 
 
 def test_a_broadcasts_dead_letter_costs_a_read_not_one_for_each_consumer(stage: Stage) -> None:
@@ -340,7 +340,7 @@ def test_a_broadcasts_dead_letter_costs_a_read_not_one_for_each_consumer(stage: 
     desk.nack(group, desk.receive(group, 1, consumers[5]), BURY)
     records = Counted(stage.adapters.records)
     deps = Deps(replace(stage.adapters, **cast(Any, {"records": records})))
-    (letter,) = deps.dead_letters.find(desk.topic, group, result.id)
+    (letter,) = deps.letter_lookup.find(desk.topic, group, result.id)
     assert letter.key.consumer_uid == consumers[5].uid
     assert records.calls == {"all_letters_at": 1}
 
@@ -370,18 +370,18 @@ def test_the_worst_of_what_became_of_it_in_a_broadcast_is_told(
     (result,) = desk.produce(make.draft("x"))
     for consumer in consumers:
         desk.nack(group, desk.receive(group, 1, consumer), BURY)
-    dead_letters = desk.deps.dead_letters
-    dead_letters.redrive(desk.topic, group, dead_letters.find(desk.topic, group, result.id))
+    letter_lookup = desk.deps.letter_lookup
+    desk.deps.dead_letters.redrive(desk.topic, group, letter_lookup.find(desk.topic, group, result.id))
     if ending != "none":
         messages = desk.receive(group, 1, consumers[0])
         desk.nack(group, messages, BURY) if ending == "dead" else desk.ack(group, messages)
-    assert dead_letters.outcome_of_redrive(desk.topic, group, result.id) == RedriveOutcome[expected]
+    assert letter_lookup.outcome_of_redrive(desk.topic, group, result.id) == RedriveOutcome[expected]
 
 
 def test_letters_that_stand_side_by_side_come_in_the_order_they_were_asked_for(stage: Stage) -> None:
     table = Table(stage, *make.drafts(4))
     ids = [table.ids[2], table.ids[0], table.ids[1]]
-    letters = table.dead_letters.letters_of(table.topic, table.group, ids)
+    letters = table.letter_lookup.letters_of(table.topic, table.group, ids)
     assert [letter.message.id for letter in letters] == ids
 
 
@@ -390,20 +390,20 @@ def test_letters_of_delayed_messages_are_found_among_the_groups_letters_not_one_
 ) -> None:
     table = Table(stage, *make.drafts(MANY))
     ids = delayed_and_buried(table, 40)
-    dead_letters, calls = counted(stage)
-    letters = dead_letters.letters_of(table.topic, table.group, [ids[1], table.ids[0], *ids])
+    letter_lookup, calls = counted(stage)
+    letters = letter_lookup.letters_of(table.topic, table.group, [ids[1], table.ids[0], *ids])
     assert [letter.message.id for letter in letters] == [ids[1], table.ids[0], ids[0], *ids[2:]]
     assert calls() == {"dead": 3, "letters_between": 2}
     assert table.redrive(*letters) == 41
-    assert dead_letters.letters_of(table.topic, table.group, ids) == []
+    assert letter_lookup.letters_of(table.topic, table.group, ids) == []
     assert calls() == {"dead": 3}, "of what is no letter any more, the log tells nothing"
 
 
 def test_letters_of_few_delayed_messages_are_found_behind_very_many_however_slow(stage: Stage) -> None:
     table = Table(stage, *make.drafts(1_000))
     (id,) = delayed_and_buried(table, 1)
-    dead_letters, calls = counted(stage, slow=True)
-    letters = dead_letters.letters_of(table.topic, table.group, [id, table.ids[7]])
+    letter_lookup, calls = counted(stage, slow=True)
+    letters = letter_lookup.letters_of(table.topic, table.group, [id, table.ids[7]])
     assert [letter.message.id for letter in letters] == [id, table.ids[7]]
     assert "dead" not in calls()
 
@@ -433,8 +433,8 @@ def delayed_and_buried(table: Table, count: int) -> list[str]:
     return [result.id for result in results]
 
 
-def counted(stage: Stage, *, slow: bool = False) -> tuple[DeadLetters, Callable[[], Counter[str]]]:
-    """Those of a further process; and what was asked of its store since the last look."""
+def counted(stage: Stage, *, slow: bool = False) -> tuple[LetterLookup, Callable[[], Counter[str]]]:
+    """That of a further process; and what was asked of its store since the last look."""
     names = ("log", "records", "timers")
     ports: dict[str, Any] = {name: Counted(getattr(stage.adapters, name)) for name in names}
     clock = Hasty() if slow else stage.clock
@@ -445,16 +445,16 @@ def counted(stage: Stage, *, slow: bool = False) -> tuple[DeadLetters, Callable[
             port.calls.clear()
         return total
 
-    dead_letters = Deps(replace(stage.adapters, clock=clock, **ports)).dead_letters
+    letter_lookup = Deps(replace(stage.adapters, clock=clock, **ports)).letter_lookup
     calls()
-    return dead_letters, calls
+    return letter_lookup, calls
 
 
 def test_what_died_again_after_it_was_sent_again_has_failed(stage: Stage) -> None:
     table = Table(stage, make.draft("x"))
 
     def outcome() -> RedriveOutcome:
-        return table.dead_letters.outcome_of_redrive(table.topic, table.group, table.ids[0])
+        return table.letter_lookup.outcome_of_redrive(table.topic, table.group, table.ids[0])
 
     table.redrive()
     assert outcome() is RedriveOutcome.PENDING
@@ -473,7 +473,7 @@ def test_what_was_deleted_for_one_of_a_broadcast_is_gone_though_another_has_it(s
     (result,) = desk.produce(make.draft("x"))
     desk.nack(group, desk.receive(group, 1, unlucky), BURY)
     dead_letters = desk.deps.dead_letters
-    (letter,) = dead_letters.find(desk.topic, group, result.id)
+    (letter,) = desk.deps.letter_lookup.find(desk.topic, group, result.id)
     dead_letters.discard(desk.topic, group, letter)
     desk.ack(group, desk.receive(group, 1, lucky))
     with pytest.raises(Conflict) as refusal:
