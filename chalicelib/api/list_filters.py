@@ -14,7 +14,7 @@ from .requests import DeadFilter
 
 if TYPE_CHECKING:
     from ..services.inspect.filters import Filters
-    from ..services.manage.dead_letters import DeadLetterFilter
+    from ..services.inspect.letter_lookup import DeadLetterFilter
 
 LETTER_FILTERS: tuple[str, ...] = DeadFilter.__struct_fields__
 """The filters of a list of dead letters, and of a redrive."""
@@ -43,7 +43,7 @@ def of_query(query: Mapping[str, str]) -> Filters:
 
 def letter_filter(fields: Mapping[str, str], at: str = "") -> DeadLetterFilter:
     """Which dead letters these fields (of a query, or at a path in a body) mean. Raises Malformed."""
-    from ..services.manage.dead_letters import DeadLetterFilter
+    from ..services.inspect.letter_lookup import DeadLetterFilter
 
     values: dict[str, Any] = {name: fields[name] for name in LETTER_FILTERS if name in fields}
     if "reason" in values and values["reason"] not in _REASONS:

@@ -91,7 +91,7 @@ def _message(visit: Visit, deed: Deed) -> Fields | None:
 def _letter(visit: Visit, deed: Deed) -> Fields | None:
     topic = visit.deps.catalog.topic(deed.params["topic"])
     group = visit.deps.catalog.group(topic, deed.params["group"])
-    letters = visit.deps.dead_letters.find(topic, group, deed.params["id"])
+    letters = visit.deps.letter_lookup.find(topic, group, deed.params["id"])
     body = _body(visit, letters[0].message) if len(letters) == 1 else None
     return {"body": body} if body is not None else None
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ..services.inspect.counts import Counts
     from ..services.inspect.fate import FateReader
     from ..services.inspect.key_lookup import KeyLookup
+    from ..services.inspect.letter_lookup import LetterLookup
     from ..services.inspect.lookup import Lookup
     from ..services.inspect.rates import RateCharts
     from ..services.inspect.statuses import Statuses
@@ -74,6 +75,13 @@ class InspectServices(MessageServices):
         from ..services.inspect.key_lookup import KeyLookup
 
         return KeyLookup(self.adapters.keys, self.lookup, self.adapters.clock)
+
+    @cached_property
+    def letter_lookup(self) -> LetterLookup:
+        from ..services.inspect.letter_lookup import LetterLookup
+
+        a = self.adapters
+        return LetterLookup(catalog=self.catalog, lookup=self.lookup, records=a.records, clock=a.clock)
 
     @cached_property
     def tracer(self) -> Tracer:

@@ -90,7 +90,8 @@ class ManageServices(InspectServices):
         a = self.adapters
         return DeadLetters(
             catalog=self.catalog,
-            lookup=self.lookup,
+            letter_lookup=self.letter_lookup,
+            statuses=self.statuses,
             records=a.records,
             attempt_log=self.attempt_log,
             states=self.states,

@@ -14,7 +14,7 @@ from chalicelib.domain.request import Request
 from chalicelib.domain.topic import Topic
 from chalicelib.domain.transaction import Transaction, TransactionState
 from chalicelib.services.consume.claimant import ClaimedMessage
-from chalicelib.services.manage.dead_letters import DeadLetterFilter
+from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from chalicelib.services.manage.registry import PULLS, Contact
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.delayed import DelayedMessage
@@ -131,14 +131,14 @@ class SimClient(Client):
 
     def redrive_page(self, group: str, after: str | None) -> tuple[int, str | None]:
         """Send a page of dead letters again; where the next one begins."""
-        letters, after = self.deps.dead_letters.page(
+        letters, after = self.deps.letter_lookup.page(
             self.topic, self.group(group), DeadLetterFilter(), after, 2
         )
         return self._redrive(group, letters), after
 
     def letters(self, group: str) -> list[DeadLetter]:
         """Some dead letters of the group."""
-        return self.deps.dead_letters.page(self.topic, self.group(group), DeadLetterFilter(), None, 10)[0]
+        return self.deps.letter_lookup.page(self.topic, self.group(group), DeadLetterFilter(), None, 10)[0]
 
     def redrive(self, group: str) -> None:
         """Send some dead letters again."""
@@ -153,7 +153,7 @@ class SimClient(Client):
     def retry_now(self, group: str, message_id: str) -> None:
         """Make the next attempt of a message now, be it dead or waiting."""
         consumer_group = self.group(group)
-        letters = self.deps.dead_letters.letters(self.topic, consumer_group, message_id)
+        letters = self.deps.letter_lookup.letters(self.topic, consumer_group, message_id)
         uids = self.deps.catalog.cursor_owners(self.topic, consumer_group)
         readers = [self.world.reader_by(consumer_group.uid, uid) for uid in uids]
         retries = [self._event(Op.RETRY_NOW, reader=reader, message_id=message_id) for reader in readers]

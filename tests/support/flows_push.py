@@ -15,7 +15,7 @@ from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.topic import Consumer, ConsumerKind
 from chalicelib.scheduler.mover_run import MoveReport
 from chalicelib.services.core.wake import DispatchTask, task_of
-from chalicelib.services.manage.dead_letters import DeadLetterFilter
+from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from chalicelib.services.manage.registry import Contact
 from chalicelib.wiring import Deps
 from tests.support.events import NEVER, PUSHED, Event, Op, Told
@@ -172,7 +172,7 @@ class Runner(Client):
     def letters(self, group: str) -> list[DeadLetter]:
         """The group's dead letters."""
         topic, consumer_group, _ = self._find(group, None)
-        return self.deps.dead_letters.page(topic, consumer_group, DeadLetterFilter(), None, 100)[0]
+        return self.deps.letter_lookup.page(topic, consumer_group, DeadLetterFilter(), None, 100)[0]
 
     def redrive(self, group: str, letters: Sequence[DeadLetter]) -> int:
         """Send letters again, as they were read; how many went. None of one that somebody else sent is refused."""

@@ -14,8 +14,8 @@ from chalicelib.domain.cursor import Cursor, start_at
 from chalicelib.domain.ids import REQUEST_ID_CHARS, timed_id
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.topic import Group, Topic
+from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from chalicelib.services.inspect.records_ahead import RecordsAhead
-from chalicelib.services.manage.dead_letters import DeadLetterFilter
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
@@ -117,6 +117,6 @@ def test_a_delayed_message_of_which_only_a_letter_is_left_is_found_on_each_page(
     ids = {n: timed_id(f"{n:0{REQUEST_ID_CHARS}}", None, START_MS) for n in (7, 107, 249)}
     for n, id in ids.items():
         letters[n] = replace(letters[n], message=replace(letters[n].message, id=id))
-    dead_letters = Deps(replace(stage.another(), records=cast(Any, Letters(letters)))).dead_letters
+    letter_lookup = Deps(replace(stage.another(), records=cast(Any, Letters(letters)))).letter_lookup
     for n, id in ids.items():
-        assert [letter.offset for letter in dead_letters.letters(desk.topic, desk.group(), id)] == [n]
+        assert [letter.offset for letter in letter_lookup.letters(desk.topic, desk.group(), id)] == [n]

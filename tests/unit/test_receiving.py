@@ -21,7 +21,7 @@ from chalicelib.ports.log import Log
 from chalicelib.ports.world import Clock
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.manage.dead_letters import DeadLetterFilter
+from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import ManualClock

@@ -51,9 +51,9 @@ def _page(
     letter_filter = list_filters.letter_filter(query)
     purpose = list_filters.purpose("dead", [topic.name, group.name], query, LETTER_FILTERS)
     after = list_pages.page_start(context, purpose)
-    letters, position = deps.dead_letters.page(topic, group, letter_filter, after, limit)
+    letters, position = deps.letter_lookup.page(topic, group, letter_filter, after, limit)
     if (fit := _count_that_fits(letters, added_bytes)) < len(letters):
-        letters, position = deps.dead_letters.page(topic, group, letter_filter, after, fit)
+        letters, position = deps.letter_lookup.page(topic, group, letter_filter, after, fit)
     return purpose, letters, position
 
 
@@ -67,7 +67,7 @@ def _count_that_fits(letters: Sequence[DeadLetter], added_bytes: int) -> int:
 def get_dead_letter(context: Context) -> Response[DeadLetterView]:
     """One dead letter by its message's id."""
     topic, group = context.group()
-    letters = context.deps.dead_letters.find(topic, group, context.params["id"])
+    letters = context.deps.letter_lookup.find(topic, group, context.params["id"])
     return Response(_views(context, topic, group, letters[:1])[0])
 
 
@@ -80,7 +80,7 @@ def redrive(context: Context) -> Response[Redriven]:
         return Response(_redrive_matching(context, topic, group))
     if body.filter is not UNSET or body.page_token is not UNSET:
         raise Refused("REDRIVE_AMBIGUOUS", "Give either ids or filter, or neither to redrive all.")
-    letters = deps.dead_letters.letters_of(topic, group, body.ids)
+    letters = deps.letter_lookup.letters_of(topic, group, body.ids)
     return Response({"redriven": deps.dead_letters.redrive(topic, group, letters[: body.limit], context.by)})
 
 
@@ -121,7 +121,7 @@ def merge_dead_letters(context: Context) -> Response[Page[Merged]]:
     elif context.query:
         raise Refused("REDRIVE_AMBIGUOUS", "Give either ids or a query, or neither for a page of all.")
     else:
-        letters = context.deps.dead_letters.letters_of(topic, group, ids)
+        letters = context.deps.letter_lookup.letters_of(topic, group, ids)
         if _count_that_fits(letters, len(patch)) < len(letters):
             raise TooLarge("BATCH_TOO_LARGE", "No answer can hold all these bodies: give fewer ids.")
     items = [_merge_letter(context, topic, group, letter, patch) for letter in letters]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ...domain.message import Message
     from ...domain.record import DeadLetter
     from ...domain.topic import Group, Topic
-    from ...services.manage.dead_letters import DeadLetterFilter
+    from ...services.inspect.letter_lookup import DeadLetterFilter
 
 LETTERS = "/console/topics/{topic}/groups/{group}/dead-letters"
 _ROWS = 20
@@ -64,7 +64,7 @@ def read_letters(
     """Letters that fit, and where the next page begins."""
     purpose = f"console-letters:{group.uid}"
     after = visit.deps.signing_keys.verified(purpose, visit.query.get("after", "")) or None
-    letters, position = visit.deps.dead_letters.page(
+    letters, position = visit.deps.letter_lookup.page(
         topic,
         group,
         letter_filter(visit),
@@ -98,7 +98,7 @@ def _letter(visit: Visit, draft: str | None) -> Shown:
     check_may_read(visit)
     deps = visit.deps
     topic, group = visit.group()
-    letter = deps.dead_letters.find(topic, group, visit.params["id"])[0]
+    letter = deps.letter_lookup.find(topic, group, visit.params["id"])[0]
     message: Message = with_body(deps.adapters.blobs, letter.message)
     body = message_view.body_as(message.draft, "pretty")
     problem, edit = None, None

@@ -85,7 +85,7 @@ def _with_bodies(visit: Visit, letters: list[DeadLetter]) -> list[DeadLetter]:
 @page("GET", f"{LETTERS}/canary")
 def canary(visit: Visit) -> Shown:
     """One letter, then ten, then the rest. What was sent stands in the URL: nothing is kept of it."""
-    from ...services.manage.dead_letters import RedriveOutcome
+    from ...services.inspect.letter_lookup import RedriveOutcome
 
     check_may_read(visit)
     topic, group = visit.group()
@@ -95,7 +95,7 @@ def canary(visit: Visit) -> Shown:
         if not visit.has_read_units(8):
             outcomes[id] = RedriveOutcome.PENDING
         else:
-            outcomes[id] = visit.deps.dead_letters.outcome_of_redrive(topic, group, id)
+            outcomes[id] = visit.deps.letter_lookup.outcome_of_redrive(topic, group, id)
     may_go_on = all(outcome is RedriveOutcome.SUCCEEDED for outcome in outcomes.values())
     step = min(len(ids_sent), 2)
     most = _PAGE if step == 2 else _SOME

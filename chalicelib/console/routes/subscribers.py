@@ -76,7 +76,7 @@ def _failed_since(
         letter_filter = list_filters.letter_filter({"since": since})
     except HeadraceError as error:
         return None, error
-    letters, position = visit.deps.dead_letters.page(
+    letters, position = visit.deps.letter_lookup.page(
         topic,
         group,
         letter_filter,

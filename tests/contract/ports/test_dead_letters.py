@@ -21,7 +21,7 @@ from chalicelib.ports.cursors import Cursors, WriteRefused
 from chalicelib.ports.records import Records
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.manage.dead_letters import DeadLetterFilter
+from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
@@ -232,7 +232,7 @@ def test_letters_are_chosen_by_their_ids_with_a_read_for_all_that_stand_side_by_
     records = Counted(stage.adapters.records)
     deps = Deps(replace(stage.adapters, **cast(Any, {"records": records})))
     ids = [each.id for each in (*results[20:30], *results[:10], results[5], results[35], results[15])]
-    letters = deps.dead_letters.letters_of(desk.topic, group, [*ids, "nobody", "e" * 12 + "-0-1"])
+    letters = deps.letter_lookup.letters_of(desk.topic, group, [*ids, "nobody", "e" * 12 + "-0-1"])
     assert [each.message.id for each in letters] == [*ids[:20], results[15].id]
     assert records.calls == {"letters_between": 4}
     assert deps.dead_letters.redrive(desk.topic, group, letters) == 21
@@ -319,7 +319,7 @@ def test_the_dead_letters_of_a_deleted_group_go_with_it_and_no_others(stage: Sta
     assert records.unfinished(desk.topic.uid, gone_group.uid) == []
     assert records.count_dead(desk.topic.uid, kept_group.uid) == 28
     again = desk.group("gone")
-    assert desk.deps.dead_letters.page(desk.topic, again, DeadLetterFilter(), None, 100) == ([], None)
+    assert desk.deps.letter_lookup.page(desk.topic, again, DeadLetterFilter(), None, 100) == ([], None)
     desk.deps.admin.delete_topic(desk.topic)
     assert records.count_dead(desk.topic.uid, kept_group.uid) == 0
 

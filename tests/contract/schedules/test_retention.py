@@ -310,14 +310,17 @@ def test_what_is_dead_shows_by_its_id_for_as_long_as_its_letter_is_there(
         assert deps.statuses.of_topic(desk.topic).overall(message) == Status.DEAD
         return message.draft.body
 
-    dead_letters = desk.stage.process().dead_letters
-    (letter,) = dead_letters.find(desk.topic, first, dead_message.id)
+    process = desk.stage.process()
+    dead_letters, letter_lookup = process.dead_letters, process.letter_lookup
+    (letter,) = letter_lookup.find(desk.topic, first, dead_message.id)
     dead_letters.edit(desk.topic, first, letter, b'"edited"')
     another = dead_message.id.replace(dead_message.id[:12], "x" * 12)
     assert [body(id) for id in (dead_message.id, done_message.id, another)] == [b'"dead"', None, None]
-    dead_letters.discard(desk.topic, second, letter=dead_letters.find(desk.topic, second, dead_message.id)[0])
+    (letter,) = letter_lookup.find(desk.topic, second, dead_message.id)
+    dead_letters.discard(desk.topic, second, letter)
     assert body(dead_message.id) == b'"edited"', "nothing else is left of it"
-    dead_letters.discard(desk.topic, first, letter=dead_letters.find(desk.topic, first, dead_message.id)[0])
+    (letter,) = letter_lookup.find(desk.topic, first, dead_message.id)
+    dead_letters.discard(desk.topic, first, letter)
     assert body(dead_message.id) is None
 
 
@@ -338,9 +341,10 @@ def test_the_best_letter_shows_the_message(empty_stage: Stage, ttl: Pass) -> Non
     damaged_group, edited_group, intact_group = groups = [desk.group(name) for name in ("a", "b", "c")]
     id = buried_by(desk, *groups)
     ttl(9 * DAY_MS)
-    dead_letters = desk.stage.process().dead_letters
+    process = desk.stage.process()
+    dead_letters, letter_lookup = process.dead_letters, process.letter_lookup
     dead_letters.edit(
-        desk.topic, edited_group, dead_letters.find(desk.topic, edited_group, id)[0], b'"edited"'
+        desk.topic, edited_group, letter_lookup.find(desk.topic, edited_group, id)[0], b'"edited"'
     )
     change_letter(empty_stage, cursor_key(desk.topic, damaged_group, 0), 0, having("n", {"S": "?"}))
 
@@ -354,7 +358,7 @@ def test_the_best_letter_shows_the_message(empty_stage: Stage, ttl: Pass) -> Non
     assert body("a", "b", "c") == b'"dead"'
     assert body("a", "b") == b'"edited"'
     assert body("a") not in (b'"dead"', b'"edited"'), "damaged, but here"
-    dead_letters.discard(desk.topic, intact_group, dead_letters.find(desk.topic, intact_group, id)[0])
+    dead_letters.discard(desk.topic, intact_group, letter_lookup.find(desk.topic, intact_group, id)[0])
     with pytest.raises(NotFound):
         body("c")
 

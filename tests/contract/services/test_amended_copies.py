@@ -116,7 +116,7 @@ def test_what_is_buried_is_the_edited_message(stage: Stage) -> None:
     edit(desk, results[1])
     messages = desk.receive(group)
     assert other.nack(group, messages, Nack(dead_letter=True)) == [None]
-    (letter,) = other.deps.dead_letters.find(desk.topic, group, results[1].id)
+    (letter,) = other.deps.letter_lookup.find(desk.topic, group, results[1].id)
     assert letter.message.draft.body == NEW
     assert other.deps.dead_letters.redrive(desk.topic, group, [letter]) == 1
     stage.clock.advance(SECOND_MS)

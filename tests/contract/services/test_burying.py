@@ -12,7 +12,7 @@ from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import cursor_key
 from chalicelib.ports.control import Control
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.manage.dead_letters import DeadLetterFilter
+from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk, attempts, offsets, records
@@ -90,7 +90,7 @@ def test_a_redriven_message_has_all_its_attempts_again_and_says_so(stage: Stage)
     group = desk.group()
     (result,) = desk.produce(make.draft())
     desk.nack(group, desk.receive(group), Nack(dead_letter=True))
-    (letter,) = desk.deps.dead_letters.letters(desk.topic, group, result.id)
+    (letter,) = desk.deps.letter_lookup.letters(desk.topic, group, result.id)
     desk.deps.dead_letters.redrive(desk.topic, group, [letter])
     message = desk.deps.lookup.message(desk.topic, result.id)
     stage.clock.advance(5 * SECOND_MS)
@@ -104,7 +104,7 @@ def test_a_redriven_message_has_all_its_attempts_again_and_says_so(stage: Stage)
         stage.clock.advance(15 * SECOND_MS)
     (claimed_message,) = desk.receive(group)
     desk.nack(group, [claimed_message], Nack(delay_ms=10 * SECOND_MS))
-    (letter,) = desk.deps.dead_letters.letters(desk.topic, group, result.id)
+    (letter,) = desk.deps.letter_lookup.letters(desk.topic, group, result.id)
     assert (letter.attempts, letter.reason) == (4, "ATTEMPTS_EXHAUSTED")
 
 
@@ -118,7 +118,8 @@ def test_what_is_redriven_is_counted_though_nobody_can_be_woken_now(stage: Stage
     dead_letters = Deps(replace(stage.adapters, control=cast(Control, throttled))).dead_letters
     dead_letters.retry_now(desk.topic, group, results[0].id)
     assert dead_letters.redrive_matching(desk.topic, group, DeadLetterFilter(), 1)[0] == 1
-    assert dead_letters.redrive(desk.topic, group, dead_letters.find(desk.topic, group, results[2].id)) == 1
+    letters = desk.deps.letter_lookup.find(desk.topic, group, results[2].id)
+    assert dead_letters.redrive(desk.topic, group, letters) == 1
     assert throttled.refused == 3
     stage.clock.advance(5 * SECOND_MS)
     assert desk.drain(group) == [0, 1, 2]

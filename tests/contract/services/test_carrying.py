@@ -172,7 +172,7 @@ def redriven(way: Way, of: Draft) -> str:
     message_id = at_once(way, of)
     way.give_back(Nack(dead_letter=True))
     assert way.deps.dead_letters.redrive(
-        way.topic, way.group, way.deps.dead_letters.find(way.topic, way.group, message_id)
+        way.topic, way.group, way.deps.letter_lookup.find(way.topic, way.group, message_id)
     )
     return message_id
 

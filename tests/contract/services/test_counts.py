@@ -172,7 +172,7 @@ def test_each_way_out_of_a_group_is_counted_as_what_it_is(stage: Stage) -> None:
     desk.nack(group, messages[2:3], Nack(delay_ms=60_000))
     desk.nack(group, messages[3:])
     assert account(desk) == Account(retrying=2, success=1, dead=1, skipped=2 + 6)
-    (letter,) = desk.deps.dead_letters.letters(desk.topic, group, messages[1].message.id)
+    (letter,) = desk.deps.letter_lookup.letters(desk.topic, group, messages[1].message.id)
     desk.deps.dead_letters.discard(desk.topic, group, letter)
     assert account(desk).dead == 1, "it was never taken: its delivery stays DEAD"
     stage.clock.advance(61 * SECOND_MS)
@@ -204,7 +204,7 @@ def test_letters_and_states_differ_after_a_seek(stage: Stage) -> None:
     desk.nack(group, desk.receive(group), Nack(delay_ms=0))
     desk.ack(group, desk.receive(group))
     assert counts() == (1, Account(success=1)), "a later attempt leaves one in its place"
-    (letter,) = desk.deps.dead_letters.letters(desk.topic, group, next(messages(desk)).id)
+    (letter,) = desk.deps.letter_lookup.letters(desk.topic, group, next(messages(desk)).id)
     desk.deps.dead_letters.discard(desk.topic, group, letter)
     assert counts() == (0, Account(success=1))
 
@@ -216,7 +216,7 @@ def test_a_dead_delivery_from_before_a_seek_is_told_of_as_long_as_its_letter_is_
     desk.nack(group, desk.receive(group), BURY)
     desk.seek(group, 0)
     (message,) = messages(desk)
-    [letter] = desk.deps.dead_letters.find(desk.topic, group, message.id)
+    [letter] = desk.deps.letter_lookup.find(desk.topic, group, message.id)
 
     def older() -> tuple[str, ...]:
         fate = desk.deps.fates.of_group(desk.topic, group, message)

@@ -18,7 +18,7 @@ from chalicelib.services.consume.claimant import Claimant, ClaimedMessage
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.counters import DELIVERED, FAILED
-from chalicelib.services.manage.dead_letters import DeadLetterFilter
+from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from tests.support import factories as make
 from tests.support.cursor_bytes import bytes_of
 from tests.support.desk import Desk

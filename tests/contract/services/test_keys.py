@@ -240,7 +240,7 @@ def test_what_is_tried_again_is_found_once(stage: Stage) -> None:
     group = desk.group()
     [place] = desk.produce(make.draft(1, keys=("k",)))
     desk.nack(group, desk.receive(group), Nack(dead_letter=True))
-    letters = desk.deps.dead_letters.find(desk.topic, group, place.id)
+    letters = desk.deps.letter_lookup.find(desk.topic, group, place.id)
     assert desk.deps.dead_letters.redrive(desk.topic, group, letters) == 1
     assert found(desk, "k") == [place.id]
     assert not stage.adapters.keys.newest(group.uid, "k", None, None, None, 9), "its lane needs no note"

@@ -9,7 +9,7 @@ import pytest
 from chalicelib.console.views.message import next_attempts_ms
 from chalicelib.domain.ladder import NAMED, Retry
 from chalicelib.domain.times import SECOND_MS
-from chalicelib.services.manage.dead_letters import DeadLetterFilter
+from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from tests.support import factories as make
 from tests.support.push import PushDesk, fails
 from tests.support.stages import Stage, memory_stage

@@ -1,125 +1,38 @@
-"""Dead letters in somebody's hands: each rule of listing, editing, sending again and deleting them, by itself."""
+"""Dead letters in somebody's hands: each rule of editing, sending again and deleting them, by itself."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
 from chalicelib.domain.cursor import Disposition
-from chalicelib.domain.errors import Conflict, NotFound, TooLarge, Unavailable
+from chalicelib.domain.errors import Conflict, NotFound, TooLarge
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
 from chalicelib.domain.message import DeadReason, Draft
-from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.status import Status
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import Group, cursor_key
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.manage.dead_letters import DeadLetterFilter, DeadLetters, RedriveOutcome
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS, Hasty
-from tests.support.counted import Counted
 from tests.support.desk import Desk
+from tests.support.letter_table import ALL, BURY, MANY, Table
 from tests.support.push import PushDesk
 from tests.support.stages import Stage, memory_stage
-
-BURY = Nack(dead_letter=True, reason="no such account")
-ALL = DeadLetterFilter()
-MANY = 230
 
 
 @pytest.fixture
 def stage() -> Stage:
     """The rules are the service's; that both stores keep letters alike is judged in tests/contract/ports."""
     return memory_stage()
-
-
-class Table:
-    """A group, and letters of its topic."""
-
-    def __init__(self, stage: Stage, *drafts: Draft, **settings: Any) -> None:
-        self.desk = Desk.at(stage, max_body_bytes=1 << 20, **settings)
-        self.group, self.topic, self.deps = self.desk.group(), self.desk.topic, self.desk.deps
-        self.dead_letters = self.deps.dead_letters
-        self.ids = [result.id for result in self.desk.produce(*(drafts or (make.draft("x"),)))]
-        self.bury()
-
-    def bury(self) -> None:
-        while messages := self.desk.receive(self.group, 500):
-            self.desk.nack(self.group, messages, BURY)
-
-    def letter(self) -> DeadLetter:
-        return self.dead_letters.find(self.topic, self.group, self.ids[0])[0]
-
-    def edit(self, body: bytes, letter: DeadLetter | None = None, by: str = "") -> DeadLetter:
-        return self.dead_letters.edit(self.topic, self.group, letter or self.letter(), body, by)
-
-    def redrive(self, *letters: DeadLetter, by: str = "") -> int:
-        return self.dead_letters.redrive(self.topic, self.group, letters or [self.letter()], by)
-
-    def pages(self, selection: DeadLetterFilter, limit: int) -> list[list[int]]:
-        """The offsets of each page."""
-        pages: list[list[int]] = []
-        after: str | None = None
-        while True:
-            letters, after = self.dead_letters.page(self.topic, self.group, selection, after, limit)
-            pages.append([letter.offset for letter in letters])
-            if after is None:
-                return pages
-
-
-@pytest.mark.parametrize("limit", [1, 7, MANY - 1, MANY, MANY + 1])
-def test_pages_have_each_letter_once_and_are_full_but_for_the_last(stage: Stage, limit: int) -> None:
-    table = Table(stage, *make.drafts(MANY))
-    *full, last = table.pages(ALL, limit)
-    assert [offset for page in (*full, last) for offset in page] == list(range(MANY))
-    assert {len(page) for page in full} <= {limit}
-    assert len(last) < limit
-
-
-def test_a_page_that_may_not_go_on_ends_after_one_read_and_says_where(stage: Stage) -> None:
-    table = Table(stage, *make.drafts(4))
-
-    def page(selection: DeadLetterFilter, after: str | None, may_go_on: bool) -> tuple[list[int], str | None]:
-        letters, position = table.dead_letters.page(
-            table.topic, table.group, selection, after, 9, rows_per_read=3, may_go_on=lambda: may_go_on
-        )
-        return [letter.offset for letter in letters], position
-
-    offsets, position = page(ALL, None, may_go_on=False)
-    assert (offsets, page(ALL, position, may_go_on=False)) == ([0, 1, 2], ([3], None))
-    assert page(DeadLetterFilter(tag="none"), None, may_go_on=False) == ([], position)
-    assert page(ALL, None, may_go_on=True) == ([0, 1, 2, 3], None)
-
-
-def test_a_selection_has_what_all_it_says_is_true_of(stage: Stage) -> None:
-    table = Table(stage, make.draft(0, tag="a", keys=("k", "l")), make.draft(1, tag="a"), make.draft(2))
-    stage.clock.advance(SECOND_MS)
-    table.desk.produce(make.draft(3, tag="a", keys=("l",)))
-    table.bury()
-    selections: dict[DeadLetterFilter, list[int]] = {
-        ALL: [0, 1, 2, 3],
-        DeadLetterFilter(reason="REJECTED"): [0, 1, 2, 3],
-        DeadLetterFilter(reason="EXPIRED"): [],
-        DeadLetterFilter(tag="a"): [0, 1, 3],
-        DeadLetterFilter(key="l"): [0, 3],
-        DeadLetterFilter(since_ms=START_MS): [0, 1, 2, 3],
-        DeadLetterFilter(since_ms=START_MS + 1): [3],
-        DeadLetterFilter(since_ms=START_MS + SECOND_MS): [3],
-        DeadLetterFilter(since_ms=START_MS + SECOND_MS + 1): [],
-        DeadLetterFilter(tag="a", key="k"): [0],
-    }
-    for selection, offsets in selections.items():
-        assert table.pages(selection, 9) == [offsets], selection
 
 
 @pytest.mark.parametrize("limit", [1, 99, 100, 101, 200, MANY, MANY + 1])
@@ -254,18 +167,6 @@ def test_what_is_buried_again_without_an_attempt_shows_each_burial(stage: Stage)
     ]
 
 
-def test_an_id_of_another_message_finds_no_letter_in_its_place(stage: Stage) -> None:
-    table, other = Table(stage), Table(stage)
-    alien = other.ids[0]
-    assert alien != table.ids[0]
-    assert table.dead_letters.letters(table.topic, table.group, alien) == []
-    assert table.dead_letters.letters_of(table.topic, table.group, [alien, table.ids[0]]) == [table.letter()]
-    with pytest.raises(Conflict) as refusal:
-        table.dead_letters.retry_now(table.topic, table.group, alien)
-    assert refusal.value.code == "DEAD_LETTER_GONE"
-    assert table.letter()
-
-
 @pytest.mark.parametrize("how", ["redrive", "try now", "try a timer now", "give back from the lane"])
 def test_whoever_found_nothing_a_moment_ago_gets_it_at_once(stage: Stage, how: str) -> None:
     """A process remembers for a moment that a lane was empty."""
@@ -299,7 +200,7 @@ def test_its_subscribers_are_woken_once(stage: Stage, how: str) -> None:
     desk.subscriber(group, "one")
     desk.push()
     desk.inbox.asked.clear()
-    (letter,) = desk.deps.dead_letters.find(desk.topic, group, result.id)
+    (letter,) = desk.deps.letter_lookup.find(desk.topic, group, result.id)
     if how == "redrive":
         assert desk.deps.dead_letters.redrive(desk.topic, group, [letter]) == 1
     else:
@@ -322,27 +223,14 @@ def test_what_died_for_a_broadcasts_consumer_stays_when_that_has_left(stage: Sta
     (result,) = desk.produce(make.draft("x"))
     for consumer in (leaver, stayer):
         desk.nack(group, desk.receive(group, 1, consumer), BURY)
-    letters = desk.deps.dead_letters.find(desk.topic, group, result.id)
+    letters = desk.deps.letter_lookup.find(desk.topic, group, result.id)
     assert [each.key.consumer_uid for each in letters] == [leaver.uid, stayer.uid]
     desk.deps.registry.unregister(desk.topic, group, leaver)
-    assert desk.deps.dead_letters.find(desk.topic, group, result.id) == letters[::-1], "who left comes last"
+    assert desk.deps.letter_lookup.find(desk.topic, group, result.id) == letters[::-1], "who left comes last"
     assert desk.deps.dead_letters.redrive(desk.topic, group, letters) == 1
     (claimed_message,) = desk.receive(group, 1, stayer)
     assert claimed_message.message.id == result.id
-    assert desk.deps.dead_letters.find(desk.topic, group, result.id) == letters[:1], "who left, has it"
-
-
-def test_a_broadcasts_dead_letter_costs_a_read_not_one_for_each_consumer(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group(mode="broadcast")
-    consumers = [desk.consumer(group, f"c-{n}") for n in range(9)]
-    (result,) = desk.produce(make.draft("x"))
-    desk.nack(group, desk.receive(group, 1, consumers[5]), BURY)
-    records = Counted(stage.adapters.records)
-    deps = Deps(replace(stage.adapters, **cast(Any, {"records": records})))
-    (letter,) = deps.dead_letters.find(desk.topic, group, result.id)
-    assert letter.key.consumer_uid == consumers[5].uid
-    assert records.calls == {"all_letters_at": 1}
+    assert desk.deps.letter_lookup.find(desk.topic, group, result.id) == letters[:1], "who left, has it"
 
 
 def test_what_nobody_can_read_goes_when_somebody_has_given_it_a_body(stage: Stage) -> None:
@@ -358,114 +246,6 @@ def test_what_nobody_can_read_goes_when_somebody_has_given_it_a_body(stage: Stag
     assert table.redrive(replace(unreadable, edited=True)) == 1
 
 
-@pytest.mark.parametrize(
-    ("ending", "expected"), [("dead", "FAILED"), ("acked", "PENDING"), ("none", "PENDING")]
-)
-def test_the_worst_of_what_became_of_it_in_a_broadcast_is_told(
-    stage: Stage, ending: str, expected: str
-) -> None:
-    desk = Desk.at(stage)
-    group = desk.group(mode="broadcast")
-    consumers = [desk.consumer(group, name) for name in ("one", "two")]
-    (result,) = desk.produce(make.draft("x"))
-    for consumer in consumers:
-        desk.nack(group, desk.receive(group, 1, consumer), BURY)
-    dead_letters = desk.deps.dead_letters
-    dead_letters.redrive(desk.topic, group, dead_letters.find(desk.topic, group, result.id))
-    if ending != "none":
-        messages = desk.receive(group, 1, consumers[0])
-        desk.nack(group, messages, BURY) if ending == "dead" else desk.ack(group, messages)
-    assert dead_letters.outcome_of_redrive(desk.topic, group, result.id) == RedriveOutcome[expected]
-
-
-def test_letters_that_stand_side_by_side_come_in_the_order_they_were_asked_for(stage: Stage) -> None:
-    table = Table(stage, *make.drafts(4))
-    ids = [table.ids[2], table.ids[0], table.ids[1]]
-    letters = table.dead_letters.letters_of(table.topic, table.group, ids)
-    assert [letter.message.id for letter in letters] == ids
-
-
-def test_letters_of_delayed_messages_are_found_among_the_groups_letters_not_one_by_one_in_the_log(
-    stage: Stage,
-) -> None:
-    table = Table(stage, *make.drafts(MANY))
-    ids = delayed_and_buried(table, 40)
-    dead_letters, calls = counted(stage)
-    letters = dead_letters.letters_of(table.topic, table.group, [ids[1], table.ids[0], *ids])
-    assert [letter.message.id for letter in letters] == [ids[1], table.ids[0], ids[0], *ids[2:]]
-    assert calls() == {"dead": 3, "letters_between": 2}
-    assert table.redrive(*letters) == 41
-    assert dead_letters.letters_of(table.topic, table.group, ids) == []
-    assert calls() == {"dead": 3}, "of what is no letter any more, the log tells nothing"
-
-
-def test_letters_of_few_delayed_messages_are_found_behind_very_many_however_slow(stage: Stage) -> None:
-    table = Table(stage, *make.drafts(1_000))
-    (id,) = delayed_and_buried(table, 1)
-    dead_letters, calls = counted(stage, slow=True)
-    letters = dead_letters.letters_of(table.topic, table.group, [id, table.ids[7]])
-    assert [letter.message.id for letter in letters] == [id, table.ids[7]]
-    assert "dead" not in calls()
-
-
-def test_who_asks_for_more_delayed_messages_than_there_is_time_for_is_told(stage: Stage) -> None:
-    table = Table(stage, *make.drafts(1_000))
-    ids = delayed_and_buried(table, 11)
-    slow, _ = counted(stage, slow=True)
-    with pytest.raises(Unavailable, match="fewer in one call"):
-        slow.letters_of(table.topic, table.group, ids)
-    found = [
-        letter.message.id
-        for some in (ids[:6], ids[6:])
-        for letter in counted(stage)[0].letters_of(table.topic, table.group, some)
-    ]
-    assert found == ids
-
-
-def delayed_and_buried(table: Table, count: int) -> list[str]:
-    """Ids of messages that were delayed and then buried, each with a row of its own."""
-    now_ms = table.desk.stage.clock.now_ms()
-    drafts = [make.draft(n, due_ms=now_ms + (1 + n) * SECOND_MS) for n in range(count)]
-    results = table.desk.produce(*drafts)
-    for _ in results:
-        table.desk.stage.clock.advance(SECOND_MS)
-        table.bury()
-    return [result.id for result in results]
-
-
-def counted(stage: Stage, *, slow: bool = False) -> tuple[DeadLetters, Callable[[], Counter[str]]]:
-    """Those of a further process; and what was asked of its store since the last look."""
-    names = ("log", "records", "timers")
-    ports: dict[str, Any] = {name: Counted(getattr(stage.adapters, name)) for name in names}
-    clock = Hasty() if slow else stage.clock
-
-    def calls() -> Counter[str]:
-        total = sum((port.calls for port in ports.values()), Counter[str]())
-        for port in ports.values():
-            port.calls.clear()
-        return total
-
-    dead_letters = Deps(replace(stage.adapters, clock=clock, **ports)).dead_letters
-    calls()
-    return dead_letters, calls
-
-
-def test_what_died_again_after_it_was_sent_again_has_failed(stage: Stage) -> None:
-    table = Table(stage, make.draft("x"))
-
-    def outcome() -> RedriveOutcome:
-        return table.dead_letters.outcome_of_redrive(table.topic, table.group, table.ids[0])
-
-    table.redrive()
-    assert outcome() is RedriveOutcome.PENDING
-    (claimed_message,) = table.desk.receive(table.group)
-    table.desk.nack(table.group, [claimed_message], Nack(delay_ms=SECOND_MS))
-    assert outcome() is RedriveOutcome.FAILED
-    stage.clock.advance(SECOND_MS)
-    table.desk.ack(table.group, table.desk.receive(table.group))
-    assert outcome() is RedriveOutcome.SUCCEEDED
-
-
 def test_what_was_deleted_for_one_of_a_broadcast_is_gone_though_another_has_it(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group(mode="broadcast")
@@ -473,7 +253,7 @@ def test_what_was_deleted_for_one_of_a_broadcast_is_gone_though_another_has_it(s
     (result,) = desk.produce(make.draft("x"))
     desk.nack(group, desk.receive(group, 1, unlucky), BURY)
     dead_letters = desk.deps.dead_letters
-    (letter,) = dead_letters.find(desk.topic, group, result.id)
+    (letter,) = desk.deps.letter_lookup.find(desk.topic, group, result.id)
     dead_letters.discard(desk.topic, group, letter)
     desk.ack(group, desk.receive(group, 1, lucky))
     with pytest.raises(Conflict) as refusal:

@@ -11,7 +11,7 @@ import pytest
 from chalicelib.domain.topic import Consumer, Group
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.manage.dead_letters import DeadLetterFilter
+from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from chalicelib.services.push.sources import lane_share
 from chalicelib.wiring import Deps
 from tests.support import factories as make

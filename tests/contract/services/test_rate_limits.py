@@ -19,7 +19,7 @@ from chalicelib.ports.log import Log
 from chalicelib.ports.token_buckets import TokenBuckets
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.rate_limiter import RateLimits
-from chalicelib.services.manage.dead_letters import DeadLetterFilter
+from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.wiring import Deps
 from tests.support import factories as make
@@ -193,7 +193,7 @@ def test_what_is_over_the_limit_is_a_dead_letter_for_every_group(stage: Stage, m
     groups = [desk.group(name, mode=mode) for name in ("billing", "audit")]
     for group in groups:
         assert desk.drain(group) == [0]
-        letters, _ = desk.deps.dead_letters.page(desk.topic, group, DeadLetterFilter(), None, 9)
+        letters, _ = desk.deps.letter_lookup.page(desk.topic, group, DeadLetterFilter(), None, 9)
         assert [x.message.id for x in letters] == [p.id for p in places[1:]]
         assert {(x.reason, x.attempts) for x in letters} == {(DeadReason.RATE_LIMITED, 0)}
         message = desk.deps.lookup.message(desk.topic, places[2].id)
@@ -209,7 +209,7 @@ def test_every_consumer_of_a_broadcast_has_its_own(stage: Stage) -> None:
     places = require_stored(desk.deps.rate_limited_producer.produce(desk.topic, make.drafts(2)))
     for fan in fans:
         assert desk.drain(group, consumer=fan) == [0]
-    assert len(desk.deps.dead_letters.find(desk.topic, group, places[1].id)) == 2
+    assert len(desk.deps.letter_lookup.find(desk.topic, group, places[1].id)) == 2
 
 
 def test_a_group_that_does_not_want_it_gets_no_dead_letter(stage: Stage) -> None:
@@ -224,7 +224,7 @@ def test_a_redriven_one_is_delivered_and_may_fail_and_be_redriven_again(stage: S
     group = desk.group()
     desk.drain(group)
     for attempt, reason in ((1, DeadReason.RATE_LIMITED), (2, "REJECTED"), (3, "REJECTED")):
-        [letter] = desk.deps.dead_letters.find(desk.topic, group, late_message.id)
+        [letter] = desk.deps.letter_lookup.find(desk.topic, group, late_message.id)
         assert letter.reason == reason
         assert desk.deps.dead_letters.redrive(desk.topic, group, [letter]) == 1
         stage.clock.advance(1_000)  # a lane that gave nothing is let alone for a moment
@@ -243,7 +243,7 @@ def test_a_redriven_one_that_succeeds_at_once_is_a_success(stage: Stage) -> None
     group = desk.group()
     desk.drain(group)
     desk.deps.dead_letters.redrive(
-        desk.topic, group, desk.deps.dead_letters.find(desk.topic, group, late_message.id)
+        desk.topic, group, desk.deps.letter_lookup.find(desk.topic, group, late_message.id)
     )
     stage.clock.advance(1_000)
     assert desk.ack(group, desk.receive(group)) == [None]
@@ -258,5 +258,5 @@ def test_a_letter_of_an_expired_message_says_why_it_was_not_delivered(stage: Sta
     group = desk.group()
     stage.clock.advance(60_000)
     assert desk.drain(group) == []
-    [letter] = desk.deps.dead_letters.find(desk.topic, group, late_message.id)
+    [letter] = desk.deps.letter_lookup.find(desk.topic, group, late_message.id)
     assert letter.reason == DeadReason.RATE_LIMITED

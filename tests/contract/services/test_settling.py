@@ -107,7 +107,7 @@ def test_a_redriven_message_climbs_its_ladder_anew(stage: Stage) -> None:
         if how:
             desk.nack(group, [claimed_message], Nack(dead_letter=True))
             desk.deps.dead_letters.redrive(
-                desk.topic, group, desk.deps.dead_letters.find(desk.topic, group, result.id)
+                desk.topic, group, desk.deps.letter_lookup.find(desk.topic, group, result.id)
             )
             continue
         desk.nack(group, [claimed_message], Nack(delay_ms=None))

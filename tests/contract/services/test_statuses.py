@@ -91,7 +91,7 @@ def test_of_two_deliveries_after_a_seek_the_newer_is_shown_while_it_is_under_way
     desk.ack(group, messages)
     assert shown() == ("DEAD", 1), "its letter lies there still"
     assert desk.deps.dead_letters.redrive(
-        desk.topic, group, desk.deps.dead_letters.letters(desk.topic, group, result.id)
+        desk.topic, group, desk.deps.letter_lookup.letters(desk.topic, group, result.id)
     )
     assert shown()[0] == "RETRYING"
     stage.clock.advance(5 * SECOND_MS)  # a process remembers for a moment that the lane was empty
@@ -124,7 +124,7 @@ def test_what_is_given_back_from_the_retry_lane_is_tried_again_from_there(stage:
     message = desk.deps.lookup.message(desk.topic, result.id)
     desk.nack(group, desk.receive(group), BURY)
     desk.deps.dead_letters.redrive(
-        desk.topic, group, desk.deps.dead_letters.letters(desk.topic, group, result.id)
+        desk.topic, group, desk.deps.letter_lookup.letters(desk.topic, group, result.id)
     )
     stage.clock.advance(5 * SECOND_MS)
     desk.nack(group, desk.receive(group), Nack(delay_ms=0))
@@ -169,7 +169,7 @@ def test_a_message_keeps_when_it_was_accepted_and_due_and_what_was_done_to_it(st
     assert (amended_message.first_accepted_ms, amended_message.by) == (began_ms, "ann")
     (claimed_message,) = desk.receive(group := desk.group())
     desk.nack(group, [claimed_message], BURY)
-    (letter,) = deps.dead_letters.letters(topic, group, message_id)
+    (letter,) = deps.letter_lookup.letters(topic, group, message_id)
     assert (letter.message.first_accepted_ms, letter.message.draft.acts) == (
         began_ms,
         amended_message.draft.acts,
@@ -292,7 +292,7 @@ def test_a_fate_is_found_in_a_lane_of_more_rows_than_one_answer_holds(stage: Sta
     desk.nack(group, desk.receive(group), BURY)
     for result in results:
         desk.deps.dead_letters.redrive(
-            desk.topic, group, desk.deps.dead_letters.letters(desk.topic, group, result.id)
+            desk.topic, group, desk.deps.letter_lookup.letters(desk.topic, group, result.id)
         )
     message = desk.deps.lookup.message(desk.topic, result.id)
     process = Deps(with_short_answers(stage.another()))
@@ -375,7 +375,7 @@ def test_a_redrive_before_a_seek_gives_no_retries_after_it(stage: Stage, mode: M
     (result,) = desk.produce(make.draft("x"))
     message = desk.deps.lookup.message(desk.topic, result.id)
     desk.nack(group, desk.receive(group), BURY)
-    (letter,) = desk.deps.dead_letters.letters(desk.topic, group, result.id)
+    (letter,) = desk.deps.letter_lookup.letters(desk.topic, group, result.id)
     desk.deps.dead_letters.redrive(desk.topic, group, [letter])
     desk.ack(group, desk.receive(group))
     desk.seek(group, "earliest")

@@ -324,8 +324,8 @@ def test_i20_a_change_of_a_broadcasts_letters_goes_on_past_one_that_somebody_els
     id = topic.produce("x")["id"]
     for name in ("a", "b", "c"):
         bury(group, consumer=name)
-    dead_letters = background.deps.dead_letters
-    find = dead_letters.find
+    dead_letters, letter_lookup = background.deps.dead_letters, background.deps.letter_lookup
+    find = letter_lookup.find
 
     def find_before_somebody_else(*where: Any) -> list[DeadLetter]:
         monkeypatch.undo()
@@ -338,7 +338,7 @@ def test_i20_a_change_of_a_broadcasts_letters_goes_on_past_one_that_somebody_els
             dead_letters.discard(where[0], where[1], letters_before[place])
         return letters_before
 
-    monkeypatch.setattr(dead_letters, "find", find_before_somebody_else)
+    monkeypatch.setattr(letter_lookup, "find", find_before_somebody_else)
     path = f"{group.path}/dead-letters/{id}"
     reply = api.call(call, path, {"body": "mine"} if call == "PATCH" else None)
     theirs = ["theirs"] if deed == "edited" else []

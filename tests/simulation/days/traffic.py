@@ -13,7 +13,7 @@ from chalicelib.domain.times import DAY_MS, HOUR_MS
 from chalicelib.domain.topic import Topic
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.manage.dead_letters import DeadLetterFilter
+from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.wiring import Deps
 from tests.simulation.days.judge import inspect, inspect_outcomes
@@ -236,7 +236,7 @@ def redrives(days: Days) -> None:
     def request(deps: Deps) -> int:
         topic = deps.catalog.topic(name)
         consumer_group = deps.catalog.group(topic, group)
-        letters = deps.dead_letters.page(topic, consumer_group, DeadLetterFilter(), None, 5)[0]
+        letters = deps.letter_lookup.page(topic, consumer_group, DeadLetterFilter(), None, 5)[0]
         labels = {produce.id: label for label, produce in home.accepted.items()}  # a large body is elsewhere
         for member in home.members.values():
             if member.group.name == group:

@@ -8,7 +8,7 @@ from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.topic import Group, cursor_key
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.filters import Filters
-from chalicelib.services.manage.dead_letters import DeadLetterFilter
+from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from chalicelib.store.memory import MemoryLog
 from tests.support import factories as make
 from tests.support.damage import Change, having, without
@@ -55,7 +55,7 @@ def anew(desk: Desk) -> Desk:
 
 
 def letters(desk: Desk, group: Group) -> list[DeadLetter]:
-    return desk.deps.dead_letters.page(desk.topic, group, DeadLetterFilter(), None, 100)[0]
+    return desk.deps.letter_lookup.page(desk.topic, group, DeadLetterFilter(), None, 100)[0]
 
 
 def look_everywhere(desk: Desk, group: Group) -> None:

@@ -13,7 +13,7 @@ from chalicelib.domain.message import DeadReason
 from chalicelib.domain.topic import cursor_key
 from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.inspect.filters import Filters
-from chalicelib.services.manage.dead_letters import DeadLetterFilter
+from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from chalicelib.store.attributes import Item
 from chalicelib.store.memory import MemoryLog
 from tests.contract.services.damaged.scenes import (
@@ -243,7 +243,7 @@ def test_a_letter_of_a_later_release_is_not_passed_over_by_who_asks_for_all(stag
         desk.nack(group, desk.receive(group, 1, consumer), DEAD_LETTER)
     change_letter(stage, cursor_key(desk.topic, group, 0, new.uid), 0, NEWER)
     with pytest.raises(Conflict) as error:
-        desk.deps.dead_letters.find(desk.topic, group, result.id)
+        desk.deps.letter_lookup.find(desk.topic, group, result.id)
     assert error.value.code == "NEWER_FORMAT"
 
 

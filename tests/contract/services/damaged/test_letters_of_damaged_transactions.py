@@ -27,7 +27,7 @@ def test_a_dead_letter_whose_transaction_cannot_be_read_is_found_and_sent_again_
     while messages := desk.receive(group, 10):
         desk.nack(group, messages, Nack(dead_letter=True, reason="no such account"))
     change_transaction(stage, transaction.id, damage)
-    dead_letters = Deps(stage.another()).dead_letters
-    found = dead_letters.letters_of(desk.topic, group, [transaction.message_id, plain])
+    deps = Deps(stage.another())
+    found = deps.letter_lookup.letters_of(desk.topic, group, [transaction.message_id, plain])
     assert {letter.message.id for letter in found} == {transaction.message_id, plain}
-    assert dead_letters.redrive(desk.topic, group, found) == 2
+    assert deps.dead_letters.redrive(desk.topic, group, found) == 2

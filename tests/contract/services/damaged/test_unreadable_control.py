@@ -16,7 +16,7 @@ from chalicelib.functions import route
 from chalicelib.ports.control import Control
 from chalicelib.services.core.catalog import CACHE_MS
 from chalicelib.services.core.wake import task_of
-from chalicelib.services.manage.dead_letters import DeadLetterFilter
+from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from chalicelib.services.manage.registry import Contact
 from chalicelib.store.attributes import Item
 from chalicelib.wiring import Deps
@@ -309,7 +309,7 @@ def test_what_others_owe_is_buried_in_time_though_one_cannot_be_read(stage: Stag
     desk.restart()
     troubles = desk.deps.expirer.run_once().stretch.troubles
     assert [trouble.topic for trouble in troubles if trouble.topic == desk.topic.name] == [desk.topic.name]
-    letters, _ = desk.deps.dead_letters.page(desk.topic, good, DeadLetterFilter(), None, 10)
+    letters, _ = desk.deps.letter_lookup.page(desk.topic, good, DeadLetterFilter(), None, 10)
     assert [letter.offset for letter in letters] == [1]
 
 

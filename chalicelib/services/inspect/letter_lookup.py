@@ -1,0 +1,254 @@
+"""Finds dead letters: page by page, or by the ids of messages; and what became of those that were sent again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import chain
+
+from ...domain import ids, ranges
+from ...domain.errors import Conflict, NotFound, Unreadable, unavailable
+from ...domain.limits import MAX_CONSUMERS, MAX_SHARDS
+from ...domain.record import DeadLetter, Record
+from ...domain.status import Status
+from ...domain.topic import CursorKey, Group, Topic, cursor_key
+from ...modes import POLICIES
+from ...ports.records import Records
+from ...ports.world import Clock
+from ..core.catalog import Catalog
+from .lookup import MOST_LISTING_MS, Lookup
+
+_PAGE = 100
+_PAGES = 10  # what one page of a filtered list reads at most
+_FEW_IDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterFilter:
+    """Which dead letters: all if no field is set. `since_ms`: dead since this time or later. `ids`: of these
+    messages."""
+
+    reason: str | None = None
+    tag: str | None = None
+    key: str | None = None
+    since_ms: int | None = None
+    ids: Set[str] | None = None
+
+    def matches(self, letter: DeadLetter) -> bool:
+        """Does the dead letter have every property that is set?"""
+        draft = letter.message.draft
+        return (
+            self.reason in (None, letter.reason)
+            and self.tag in (None, draft.tag)
+            and (self.key is None or self.key in draft.keys)
+            and (self.since_ms is None or letter.at_ms >= self.since_ms)
+            and (self.ids is None or letter.message.id in self.ids)
+        )
+
+
+class RedriveOutcome(StrEnum):
+    """What became of a dead letter since it was sent again."""
+
+    PENDING = "on its way"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+class LetterLookup:
+    """Finds dead letters: page by page with a filter, or by the ids of messages."""
+
+    def __init__(self, *, catalog: Catalog, lookup: Lookup, records: Records, clock: Clock) -> None:
+        self._catalog = catalog
+        self._lookup = lookup
+        self._records = records
+        self._clock = clock
+
+    def page(
+        self,
+        topic: Topic,
+        group: Group,
+        letter_filter: DeadLetterFilter,
+        after: str | None,
+        limit: int,
+        *,
+        rows_per_read: int = _PAGE,
+        may_go_on: Callable[[], bool] = lambda: True,
+    ) -> tuple[list[DeadLetter], str | None]:
+        """Up to `limit` dead letters, by shard and offset, and the next position (None: the end). Before a read after
+        the first, `may_go_on` is asked."""
+        letters: list[DeadLetter] = []
+        for _ in range(_PAGES):
+            rows = self._records.dead(topic, group, after, rows_per_read)
+            for after, letter in rows:
+                if letter_filter.matches(letter):
+                    letters.append(letter)
+                if len(letters) == limit:
+                    return letters, after
+            if len(rows) < rows_per_read:
+                return letters, None
+            if not may_go_on():
+                break
+        return letters, after
+
+    def find(self, topic: Topic, group: Group, message_id: str) -> list[DeadLetter]:
+        """The dead letter of a message (in a broadcast there may be one for each consumer, those that have left come
+        last). Raises NotFound."""
+        per_consumer = POLICIES[group.mode].per_consumer
+        letters = (self.of_all_consumers if per_consumer else self.letters)(topic, group, message_id)
+        if not letters:
+            raise NotFound(
+                "DEAD_LETTER_NOT_FOUND", f"Group {group.name!r} has no dead letter with this message id."
+            )
+        return letters
+
+    def letters(self, topic: Topic, group: Group, message_id: str) -> list[DeadLetter]:
+        """The same of those consumers that are there, or nothing."""
+        locations = list(self.locations(topic, group, message_id))
+        if not locations:
+            return self._without_location(topic, group, message_id)
+        return [
+            letter
+            for key, offset in locations
+            if (letter := self._records.dead_letter(key, offset)) and letter.message.id == message_id
+        ]
+
+    def of_all_consumers(self, topic: Topic, group: Group, message_id: str) -> list[DeadLetter]:
+        """A broadcast's, also of consumers that have left, in one read; or nothing."""
+        location = self._location_of(topic, message_id)
+        if location is None or location[0] >= MAX_SHARDS:
+            return self._without_location(topic, group, message_id)
+        shard, offset = location
+        letters = self._records.all_letters_at(group.uid, topic.shard_key(shard), offset)
+        places = {uid: place for place, uid in enumerate(self._catalog.cursor_owners(topic, group))}
+        return sorted(
+            (each for each in letters if each.message.id == message_id),
+            key=lambda letter: places.get(letter.key.consumer_uid, MAX_CONSUMERS),
+        )
+
+    def _without_location(self, topic: Topic, group: Group, message_id: str) -> list[DeadLetter]:
+        """The dead letters of a message that was delayed and whose row has expired: only the letters themselves have
+        its id then. Only the group's first thousand letters are searched."""
+        if not _is_delayed(message_id):
+            return []
+        return self.page(topic, group, DeadLetterFilter(ids={message_id}), None, _PAGE * _PAGES)[0]
+
+    def letters_of(self, topic: Topic, group: Group, message_ids: Iterable[str]) -> list[DeadLetter]:
+        """The dead letters of these messages, in their order; neighbours are read together. Raises Unavailable if there
+        are too many among them that were delayed to be found in eight seconds."""
+        asked_ids = list(message_ids)
+        delayed_ids = dict.fromkeys(filter(_is_delayed, asked_ids))
+        places = self._places_of_delayed(topic, group, [*delayed_ids])
+        locations = {
+            id: list(self._keys_at(topic, group, place))
+            for id in asked_ids
+            if (place := places.get(id) if id in delayed_ids else self._location_of(topic, id))
+        }
+        by_key: dict[CursorKey, list[int]] = {}
+        for key, offset in chain.from_iterable(locations.values()):
+            by_key.setdefault(key, []).append(offset)
+        letters = {
+            (key, offset): letter
+            for key, offsets in by_key.items()
+            for start, end in ranges.normalise((offset, offset + 1) for offset in offsets)
+            for offset, letter in self._records.letters_between(key, start, end - 1).items()
+        }
+        candidates = ((id, letters.get(location)) for id, there in locations.items() for location in there)
+        return [letter for id, letter in candidates if letter and letter.message.id == id]
+
+    def _places_of_delayed(
+        self, topic: Topic, group: Group, message_ids: Sequence[str]
+    ) -> Mapping[str, tuple[int, int]]:
+        """Shard and offset of those of these delayed messages that have dead letters. The log tells one with some
+        thirty reads, and a page of letters many: few are looked for in the log first, many among the letters. Raises
+        Unavailable if there is no time for some."""
+        begun_ms = self._clock.now_ms()
+        are_few = len(message_ids) <= _FEW_IDS
+        places: dict[str, tuple[int, int]] = {}
+        if not are_few:
+            places, are_all = self._among_letters(
+                topic, group, set(message_ids), len(message_ids), begun_ms + MOST_LISTING_MS // 2
+            )
+            if are_all:
+                return places
+        for id in [id for id in message_ids if id not in places]:
+            if self._clock.now_ms() >= begun_ms + MOST_LISTING_MS:
+                raise unavailable("To find so many delayed messages takes too long; name fewer in one call.")
+            if place := self._location_of(topic, id):
+                places[id] = place
+        if are_few and len(places) < len(message_ids):
+            ids_left = set(message_ids) - places.keys()
+            places |= self._among_letters(topic, group, ids_left, 1, begun_ms + MOST_LISTING_MS)[0]
+        return places
+
+    def _among_letters(
+        self, topic: Topic, group: Group, message_ids: Set[str], pages: int, until_ms: int
+    ) -> tuple[dict[str, tuple[int, int]], bool]:
+        """Shard and offset of those of these messages whose letters are among the group's first `pages` thousand, as
+        far as there is time; and whether no other has a letter."""
+        places: dict[str, tuple[int, int]] = {}
+        after = None
+        for _ in range(pages):
+            letters, after = self.page(
+                topic,
+                group,
+                DeadLetterFilter(ids=message_ids - places.keys()),
+                after,
+                _PAGE * _PAGES,
+                may_go_on=lambda: self._clock.now_ms() < until_ms,
+            )
+            places |= {letter.message.id: (letter.message.shard, letter.offset) for letter in letters}
+            if after is None or len(places) == len(message_ids):
+                return places, True
+            if self._clock.now_ms() >= until_ms:
+                break
+        return places, False
+
+    def locations(self, topic: Topic, group: Group, message_id: str) -> Iterator[tuple[CursorKey, int]]:
+        """Cursor and offset of a message for each consumer that is there, or nothing if the log does not tell it."""
+        if location := self._location_of(topic, message_id):
+            yield from self._keys_at(topic, group, location)
+
+    def _keys_at(
+        self, topic: Topic, group: Group, location: tuple[int, int]
+    ) -> Iterator[tuple[CursorKey, int]]:
+        shard, offset = location
+        if shard < MAX_SHARDS:  # `topic` may be of before it grew
+            for uid in self._catalog.cursor_owners(topic, group):
+                yield cursor_key(topic, group, shard, uid), offset
+
+    def _location_of(self, topic: Topic, message_id: str) -> tuple[int, int] | None:
+        """Shard and offset: most ids tell them, that of a message that was delayed must be looked up."""
+        parts = ids.parse_message_id(message_id)
+        if parts:
+            return parts[1], parts[2]
+        try:
+            message = self._lookup.message(topic, message_id)
+        except (NotFound, Conflict, Unreadable):  # the group's letters tell it, too
+            return None
+        return message.shard, message.offset
+
+    def outcome_of_redrive(self, topic: Topic, group: Group, message_id: str) -> RedriveOutcome:
+        """The outcome of a redriven message (in a broadcast: the worst). One that failed once counts as failed, even
+        if it will be tried again."""
+        locations = self.locations(topic, group, message_id)
+        outcomes = {_outcome(self._records.get(key, offset)) for key, offset in locations}
+        worst = (each for each in (RedriveOutcome.FAILED, RedriveOutcome.PENDING) if each in outcomes)
+        return next(worst, RedriveOutcome.SUCCEEDED if outcomes else RedriveOutcome.PENDING)
+
+
+def _outcome(record: Record | None) -> RedriveOutcome:
+    if record is None:
+        return RedriveOutcome.PENDING
+    if record.status == Status.SUCCESS:
+        return RedriveOutcome.SUCCEEDED
+    return (
+        RedriveOutcome.FAILED
+        if record.status == Status.DEAD or record.attempts > record.attempts_before_redrive
+        else RedriveOutcome.PENDING
+    )
+
+
+def _is_delayed(message_id: str) -> bool:
+    """Is it the id of a message that was delayed, or in a transaction? It does not say where that is in the log."""
+    return bool(ids.parse_timed_id(message_id) or ids.parse_half_id(message_id))
