@@ -260,6 +260,7 @@ PHRASES: dict[str, str] = {
     "Oldest": "最久",
     "counted at the next look": "下次刷新时计数",
     "First page": "第一页",
+    "The list ends before this page.": "列表在此页之前已结束。",
     "More topics": "更多主题",
     "{n} topics are not counted yet: each look counts as many as {most} read units allow.": (
         "{n} 个主题尚未计数: 每次刷新在 {most} 个读单位内计数。"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,10 @@ from .forms import UNDONE_BY
 from .http import MOST_READ_UNITS, Page, Visit
 from .links import query_text
 from .views import figures
+
+_NEWS = ("did", "n", "of", "ticket")
+_POSITIONS = ("after", "before", "page")
+"""Fields of a query that tell of a deed, and where a list goes on."""
 
 
 @cache
@@ -102,6 +107,10 @@ class _Query(dict[str, str]):
         return ""
 
 
+def _query_without(visit: Visit, names: Collection[str]) -> str:
+    return query_text({name: value for name, value in visit.query.items() if name not in names})
+
+
 def render(visit: Visit, page: Page) -> bytes:
     """The page as HTML; only its moving part, where a page that is shown already asks for that."""
     tongue = session.language(visit.headers)
@@ -112,9 +121,8 @@ def render(visit: Visit, page: Page) -> bytes:
         "query": _Query(visit.query),
         "links": visit.links,
         "now_ms": visit.now_ms,
-        "here_query": query_text(
-            {k: v for k, v in visit.query.items() if k not in ("did", "n", "of", "ticket")}
-        ),
+        "here_query": _query_without(visit, _NEWS),
+        "first_query": _query_without(visit, (*_NEWS, *_POSITIONS)),
         "tongue": tongue,
         "_": words.speaker(tongue),
         "token": signed_in.token if signed_in else None,

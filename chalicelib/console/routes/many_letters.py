@@ -55,7 +55,7 @@ def _many(visit: Visit, patch: str) -> Shown:
         "topic": topic,
         "group": group,
         "number": len(letters),
-        "more": next_start is not None,
+        "more": next_start is not None or "after" in visit.query,
         "following": next_start,
         "filter": link_filters(visit),
         "patch": patch,

@@ -27,7 +27,7 @@ FAULTS = (REFUSE, LOSE, HALF, DELAY, THROTTLE, FAIL)
 
 class FaultyProxy(socketserver.ThreadingTCPServer):
     """Does what `plan` says to the next requests (bytes: answers with these), then harm by chance (`harm` of 1), drawn
-    from a seed."""
+    from a seed. `plan_done`: the last of the plan's requests has come."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -38,6 +38,7 @@ class FaultyProxy(socketserver.ThreadingTCPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.upstream = urlsplit(upstream)
         self.plan: deque[str | bytes] = deque()
+        self.plan_done = threading.Event()
         self.harm = 0.0
         self.faults: Sequence[str] = FAULTS
         self.seen: Counter[str | bytes] = Counter()
@@ -54,6 +55,8 @@ class FaultyProxy(socketserver.ThreadingTCPServer):
             self.requests.append((path, headers))
             if self.plan:
                 fault = self.plan.popleft()
+                if not self.plan:
+                    self.plan_done.set()
             else:
                 fault = self._chance.choice(self.faults) if self._chance.random() < self.harm else PASS
             self.seen[fault] += 1

@@ -107,8 +107,8 @@ export class Headrace {
    * still waits brings (for `wait_seconds`: a process that must end sooner says less). A handler that
    * resolves acknowledges its message; one that rejects gives it back, to be tried again by the ladder. Leases are not
    * renewed: give `lease_seconds` that a handler stays within. With a short `wait_seconds` it rests, up to a second, while nothing
-   * comes. Rejects where a call fails for longer than `retries` allow, when what is
-   * at work is finished.
+   * comes. Rejects where a call, or one message's settlement, fails for longer than `retries` allow, when what is at work is
+   * finished.
    */
   async consume<Body = unknown>(
     topic: string,
@@ -116,14 +116,16 @@ export class Headrace {
     handler: (message: Message<Body>) => Promise<unknown>,
     { concurrency = 1, wait_seconds = 20, signal, ...options }: ConsumeOptions = {},
   ): Promise<void> {
-    const handle = async (message: Message<Body>): Promise<void> => {
+    const settle = async (message: Message<Body>): Promise<Settled[]> => {
       try {
         await handler(message);
       } catch (error) {
-        await this.nack(topic, group, [message], { reason: reasonOf(error) });
-        return;
+        return this.nack(topic, group, [message], { reason: reasonOf(error) });
       }
-      await this.ack(topic, group, message);
+      return this.ack(topic, group, message);
+    };
+    const handle = async (message: Message<Body>): Promise<void> => {
+      for (const { error } of await settle(message)) if (error?.retryable) throw HeadraceError.of(error, error.status);
     };
     let restMs = 0;
     while (!signal?.aborted) {

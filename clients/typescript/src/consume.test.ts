@@ -87,6 +87,28 @@ test("a consumer settles again what may still be settled, and does not handle it
   assert.deepEqual(calls, ["receive", "handle", "ack", "ack"]);
 });
 
+test("a consumer tells what may still be settled after all tries, when what is at work is finished", async () => {
+  for (const [call, handle] of [
+    ["ack", async (): Promise<void> => {}],
+    ["nack", (): Promise<void> => Promise.reject(new Error("no stock"))],
+  ] as const) {
+    const stop = new AbortController();
+    const settled: string[] = [];
+    const answering = async (request: Request): Promise<Response> => {
+      if (request.url.endsWith("/receive")) return Response.json({ messages: ["r", "s"].map((receipt) => ({ id: "m", receipt, body: 1 })) });
+      stop.abort();
+      const { receipts } = (await request.json()) as { receipts: string[] };
+      settled.push(`${request.url.split("/").pop()} ${receipts}`);
+      const error = { code: "UNAVAILABLE", detail: "The store is busy.", status: 503, retryable: true };
+      return Response.json({ results: receipts.map((receipt) => (receipt === "r" ? { receipt, error } : { receipt, ok: true })) });
+    };
+    const hr = clientOf({ fetch: answering, retries: { attempts: 2, baseMs: 1 } });
+    const end = hr.consume("orders", "mailer", handle, { concurrency: 2, signal: stop.signal });
+    await assert.rejects(end, { name: "HeadraceError", code: "UNAVAILABLE", status: 503, retryable: true });
+    assert.deepEqual(settled.sort(), [`${call} r`, `${call} r`, `${call} s`]);
+  }
+});
+
 test("nothing is settled, and nothing sent, where there is nothing: no call is made", async () => {
   const hr = clientOf({ fetch: () => assert.fail("a call was made") });
   assert.deepEqual(await hr.ack("orders", "mailer", ...[]), []);

@@ -71,6 +71,32 @@ def test_more_transactions_than_a_page_holds_are_on_the_next_ones(api: Client, b
     assert "UNDECIDED" in page(browser, f"topics/{topic.name}/transactions?after=made-up").text
 
 
+def test_a_page_whose_rows_are_gone_says_so_and_leads_to_the_first(api: Client, browser: Browser) -> None:
+    topic = api.topic(shards=1)
+    group = topic.group("mailer")
+    topic.batch([{"body": n} for n in range(21)])
+    group.nack(*group.receive(21), dead_letter=True)
+    halves = [api.post(f"{topic.path}/transactions", {"message": {"body": n}}).expect(201) for n in range(31)]
+    later_pages = {}
+    for place, label in (
+        (f"topics/{topic.name}/groups/mailer/dead-letters?reason=REJECTED", "More"),
+        (f"topics/{topic.name}/groups/mailer/dead-letters/many", "Next page of letters"),
+        (f"topics/{topic.name}/transactions", "Later ones"),
+    ):
+        page(browser, place)
+        later_pages[place] = browser.follow(label).url
+    letters = [each for items in api.pages(f"{group.path}/dead-letters", 200) for each in items]
+    for letter in (letters[0], letters[-1]):
+        api.delete(f"{group.path}/dead-letters/{letter['id']}").expect(204)
+    for half in (halves[0], halves[-1]):
+        api.post(f"/v1/transactions/{half['transaction_id']}/rollback", {}).expect(200)
+    later_pages["audit"] = f"/console/audit?before={wiring.deps().signing_keys.sign('console-audit', '0')}"
+    for place, url in later_pages.items():
+        screen = browser.get(url)
+        assert "The list ends before this page." in screen.text, place
+        assert "The list ends" not in browser.follow("First page").text, place
+
+
 def test_a_token_is_made_shown_once_and_revoked(api: Client, browser: Browser) -> None:
     form = page(browser, "tokens").form("create_token")
     limits = {"topics": "orders.*", "groups": "mail.*, bill.*", "expires_in_days": "7", "rate_limit": "20"}

@@ -125,11 +125,29 @@ def test_an_ack_that_fails_leaves_its_neighbours_settled(
     monkeypatch.setattr("headrace._sync.transport.pause", lambda seconds: None)
     monkeypatch.setattr("headrace.cli.listen.time", SimpleNamespace(sleep=lambda seconds: None))
     headrace.send_many("orders", [1, 2, 3])
-    with headrace.subscriber("orders", "unused") as to, faulty_proxy(headrace.transport.urls[0]) as proxy:
+    with faulty_proxy(headrace.transport.urls[0]) as proxy, headrace.subscriber("orders", "unused") as to:
+        to.answer = lambda push: 204 if push.body == 1 or proxy.plan_done.wait(10) else 500
         proxy.plan.extend([PASS, PASS, *[REFUSE] * 3])
         command("listen", "orders", "--forward", to.url, "--group", "mailer", "-n", "3", "--url", proxy.url)
     assert not proxy.plan
     assert sum(path.endswith("/receive") for path, _ in proxy.requests) == 1
+    headrace.expect("orders", "mailer").delivered(2)
+
+
+def test_what_was_answered_at_once_does_not_wait_for_a_slow_answer(
+    command: Command, headrace: LocalHeadrace
+) -> None:
+    """Its lease ended meanwhile, and it was forwarded again."""
+
+    def answer(push: Push) -> int:
+        if push.headers["headrace-group"] == "mailer" and push.body == "slow":
+            headrace.expect("orders", "mailer").delivered(1)
+        return 204
+
+    for body in ("slow", "fast"):
+        headrace.send("orders", body, ordering_key="188")
+    with headrace.subscriber("orders", "unused", answer) as to:
+        command("listen", "orders", "--forward", to.url, "--group", "mailer", "-n", "2")
     headrace.expect("orders", "mailer").delivered(2)
 
 

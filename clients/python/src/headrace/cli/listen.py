@@ -114,15 +114,8 @@ def _run(s: Session, topic: str, group: str, to: Forwarder, concurrency: int, mo
             room = concurrency if most is None else min(concurrency, most - count)
             try:
                 messages = s.hr.receive(topic, group, max=room, wait=_WAIT_SECONDS)
-                failures = []
-                for message, result in zip(messages, pool.map(to.send, messages), strict=True):
-                    count += 1
-                    _tell(s.output, message, result)
-                    try:
-                        _settle(s, topic, group, message, result)
-                    except HeadraceError as error:  # the others of the batch have been forwarded as well
-                        s.output.fail(f"{message.id} was not settled: {error}")
-                        failures.append(error)
+                count += len(messages)
+                failures = [*filter(None, pool.map(partial(_deliver, s, topic, group, to), messages))]
                 if failures:
                     raise min(failures, key=lambda error: error.retryable)
             except HeadraceError as error:
@@ -130,6 +123,18 @@ def _run(s: Session, topic: str, group: str, to: Forwarder, concurrency: int, mo
                     raise
                 s.output.say(f"{error}; trying on.")
                 time.sleep(_TROUBLE_SECONDS)
+
+
+def _deliver(s: Session, topic: str, group: str, to: Forwarder, message: Message) -> HeadraceError | None:
+    """Forward a message and settle it: its lease does not wait for a slow answer to another one. What failed."""
+    result = to.send(message)
+    _tell(s.output, message, result)
+    try:
+        _settle(s, topic, group, message, result)
+    except HeadraceError as error:  # the others of the batch go on
+        s.output.fail(f"{message.id} was not settled: {error}")
+        return error
+    return None
 
 
 def _settle(s: Session, topic: str, group: str, message: Message, result: Result) -> None:
