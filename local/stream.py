@@ -104,18 +104,26 @@ class StreamPoller:
         self._stopping.set()
 
     def _poll(self) -> bool:
-        """Read every shard until it gives no full batch; whether there was anything."""
-        if self._look_again:
-            self._discover()
-        busy = False
-        for shard in self._shards.values():
-            parent = self._shards.get(shard.parent or "")
-            if not shard.ended and (parent is None or parent.ended):
-                while count := self._read(shard):
-                    busy = True
-                    if count < self._batch or shard.ended:
-                        break
+        """Read every shard until it gives no full batch, and the children of those that end; whether there was
+        anything."""
+        busy, may_have_children = False, True
+        while may_have_children:
+            may_have_children = False
+            if self._look_again:
+                self._discover()
+            for shard in self._shards.values():
+                parent = self._shards.get(shard.parent or "")
+                if not shard.ended and (parent is None or parent.ended):
+                    busy |= self._read_on(shard)
+                    may_have_children |= shard.ended
         return busy
+
+    def _read_on(self, shard: _Shard) -> bool:
+        """Read it until it gives no full batch; whether there was anything."""
+        first_count = count = self._read(shard)
+        while count == self._batch and not shard.ended:
+            count = self._read(shard)
+        return first_count > 0
 
     def _discover(self) -> None:
         """Find the stream's shards. Those open at the very first look are read from then on, later ones whole."""

@@ -7,6 +7,9 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from heapq import merge
+from itertools import repeat
+from operator import itemgetter
 
 from . import ranges
 from .limits import MAX_RECEIVE
@@ -133,19 +136,28 @@ def _kind(span: Span) -> tuple[int, str, int]:
 
 def without(spans: Iterable[Span], removed_ranges: Ranges) -> tuple[Span, ...]:
     """The spans without the `removed_ranges` offsets; the caller joins them again."""
-    return tuple(rest for span in spans if (rest := _without(span, removed_ranges)))
+    return tuple(rest for span in spans for rest in _without(span, removed_ranges))
 
 
-def _without(span: Span, removed_ranges: Ranges) -> Span | None:
-    bits = span.mask or (1 << span.count) - 1
+def _without(span: Span, removed_ranges: Ranges) -> Iterator[Span]:
+    if not span.mask:  # a run may be of any length
+        for low, high in ranges.subtract(span.ranges(), removed_ranges):
+            yield replace(span, start=low, count=high - low)
+        return
+    bits = span.mask
     for low, high in removed_ranges:
         if low < span.end and high > span.start:
             first = max(low, span.start) - span.start
             bits &= ~(((1 << high - span.start - first) - 1) << first)
-    if not bits:
-        return None
-    at = (bits & -bits).bit_length() - 1
-    return replace(span, start=span.start + at, count=bits.bit_count(), mask=bits >> at)
+    if bits:
+        at = (bits & -bits).bit_length() - 1
+        yield replace(span, start=span.start + at, count=bits.bit_count(), mask=bits >> at)
+
+
+def in_order(spans: Iterable[Span]) -> Iterator[tuple[int, Span]]:
+    """The offsets of all spans in rising order, each with its span. None is listed before it is asked for: a lane may
+    have millions that wait."""
+    return merge(*(zip(span.offsets(), repeat(span)) for span in spans), key=itemgetter(0))
 
 
 def ranges_of(spans: Iterable[Span]) -> Ranges:

@@ -337,3 +337,11 @@ def test_a_shard_that_appears_later_is_read_whole(table: Table) -> None:
     with Pumping(table, route):
         until_seen(calls, {"left": [1, 0], "right": [2, 1, 0], "child": [0]})
     assert split_stream.starts["child"] == "TRIM_HORIZON"
+
+
+def test_at_the_end_a_shard_that_ends_then_is_followed_by_its_child(table: Table) -> None:
+    calls = CallLog()
+    table.streams = Split()
+    with Pumping(table, lambda event, context: calls.add(event), quick_seconds=60, idle_seconds=60):
+        calls.count(2)
+    assert offsets(calls.all) == {"left": [1, 0], "right": [2, 1, 0], "child": [0]}

@@ -11,22 +11,26 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, islice
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
+from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, FRAGMENTS, MAX_BODY_BYTES, MAX_RECEIVE
 from chalicelib.domain.message import Draft
 from chalicelib.domain.segment import Segment
+from chalicelib.domain.sharding import unit_of
+from chalicelib.domain.spans import Span
 from chalicelib.domain.times import DAY_MS
-from chalicelib.domain.topic import Consumer
+from chalicelib.domain.topic import Consumer, cursor_key
 from chalicelib.ports.log import Rows
 from chalicelib.ports.timers import FirstTimers
 from chalicelib.services.consume.claim_plan import ClaimPlanner
+from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.wake import DispatchTask
 from chalicelib.services.push.capacity import Capacity
@@ -39,6 +43,7 @@ from tests.support.push import PushDesk, Subscribers
 from tests.support.stages import Stage, memory_stage
 
 MB = 1024 * 1024
+_FLOOD = 300_000
 _CACHE_MB = 32  # of segments, in each process
 _BODY = b'"' + b"x" * (BLOB_THRESHOLD_BYTES - 2_000) + b'"'
 
@@ -239,6 +244,67 @@ def test_a_mover_whose_shards_are_slow_holds_a_few_looks() -> None:
     with measured() as most_mb:
         done(scheduler, lambda: deps.mover.run_once(lambda: scheduler.now < end_ms))
         assert most_mb() < 3 * 34
+
+
+@dataclass
+class Flooded:
+    """A group whose cursor on a shard or a lane says that very many messages wait: a lane that was made anew may hold
+    so many, a damaged cursor may say so. The first of them are there."""
+
+    mode: str = "queue"
+    in_lane: bool = False
+
+    def __post_init__(self) -> None:
+        self.scheduler, self.desk = Scheduler(), PushDesk.at(memory_stage())
+        self.group = self.desk.group(mode=self.mode)
+        self.desk.produce(make.draft(1), make.draft(2))
+        if self.in_lane:
+            self.desk.nack(self.group, self.desk.receive(self.group), Nack(60_000))
+            self.desk.stage.clock.advance(61_000)
+            self.desk.deps.mover.tick(range(FRAGMENTS))
+        self.shard = None if self.in_lane else 0
+        span = Span(0, _FLOOD, attempt=2, unit=unit_of(None) if self.mode == "serial" else "")
+        key = cursor_key(self.desk.topic, self.group, self.shard)
+        self.desk.stage.adapters.cursors.create(key, Cursor(next=span.end, waiting=(span,)))
+        self.deps = process(self.desk.stage, self.scheduler)
+
+    def receive(self) -> int:
+        return len(self.deps.receiver.receive(self.desk.topic, self.group, None, 2, 0, 30))
+
+    def expire(self) -> int:
+        claimant = Claimant(topic=self.desk.topic, group=self.group, lease_seconds=30)
+        answers = iter([True] * 3)
+        return self.deps.claimer.expire(claimant, self.shard, lambda: next(answers, False))
+
+    def find_in_the_lane(self) -> int:
+        key = cursor_key(self.desk.topic, self.group, 0)
+        entry = self.deps.statuses.lane_entry(self.desk.topic, self.group, key, 1)
+        return entry.attempt if entry else 0
+
+    def list_retrying(self) -> int:
+        (survey,) = self.deps.surveyor.survey(self.desk.topic).groups
+        return len(list(islice(survey.locations_of("RETRYING"), 50)))
+
+
+@pytest.mark.parametrize(
+    ("mode", "in_lane", "work", "result"),
+    [
+        ("queue", False, Flooded.receive, 2),
+        ("serial", False, Flooded.receive, 1),
+        ("queue", True, Flooded.receive, 2),
+        ("queue", False, Flooded.expire, 0),
+        ("queue", True, Flooded.expire, 0),
+        ("queue", True, Flooded.find_in_the_lane, 2),
+        ("queue", False, Flooded.list_retrying, 50),
+    ],
+)
+def test_no_work_lists_all_that_a_cursor_says_wait(
+    mode: str, in_lane: bool, work: Callable[[Flooded], int], result: int
+) -> None:
+    flooded = Flooded(mode, in_lane)
+    with measured() as most_mb:
+        assert work(flooded) == result
+        assert most_mb() < 8
 
 
 BUGS: dict[str, tuple[Bug, Callable[[], None]]] = {

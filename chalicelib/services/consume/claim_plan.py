@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import count, takewhile
+from itertools import takewhile, tee, zip_longest
 from operator import itemgetter
 
 from ...domain import cursor_size, pull_share, ranges
@@ -16,7 +16,7 @@ from ...domain.message import DeadReason, Draft, Message, is_expired
 from ...domain.receipt import Receipt
 from ...domain.record import Record
 from ...domain.sharding import unit_of
-from ...domain.spans import Span, coalesce
+from ...domain.spans import Span, coalesce, in_order
 from ...domain.status import Status
 from ...domain.topic import CursorKey, cursor_key, passes_filter
 from ...modes import Candidate, ClaimVerdict
@@ -84,15 +84,18 @@ class ClaimPlanner:
         room = 0 if cursor_size.is_full(current) else self._claimant.room(self._claimant.in_flight(current))
         mine = min(most, room)
         most = min(mine * self._claimant.claimants, room)
-        dues = self._dues(current) if most else []
+        dues, offsets_due = tee(self._dues(current) if most else ())
         trust = self._trust(cursor)
         slots = self._resolve_all(
-            self._slots_at((offset for offset, _ in dues), trust),
+            self._slots_at((offset for offset, _ in offsets_due), trust),
             trust,
-            len(dues) if self._policy.reads_units else most,
+            _LOOKAHEAD if self._policy.reads_units else most,
         )
-        by_offset = {slot.offset: slot for slot in slots if not slot.is_of_later_release}
-        back = [self._candidate(by_offset[offset], span) for offset, span in dues if offset in by_offset]
+        back = [
+            self._candidate(slot, span)
+            for slot, (_, span) in zip(slots, dues, strict=False)
+            if not slot.is_of_later_release
+        ]
         wanted_count = min(most, MAX_RECEIVE)
         if not self._policy.reads_units:
             wanted_count = max(0, wanted_count - len(back))
@@ -125,7 +128,7 @@ class ClaimPlanner:
         order, as many as there is time to read."""
         current = transitions.lapse(cursor, self._now_ms)
         trust = self._trust(cursor)
-        back, slots = self._buried_of_waiting(current, trust)
+        back, slots = self._buried_of_waiting(current, trust, has_time)
         kept_entries, ahead = self._to_bury(current, trust, has_time)
         new_candidates = [self._candidate(slot, None) for slot in ahead]
         staying_candidates = [c for c in new_candidates if not is_settled(c)]
@@ -154,13 +157,17 @@ class ClaimPlanner:
         offsets = [offset for lease in overdue_leases for offset in lease.attempts()]
         return self._reader.fetch(self._key.shard, offsets, trust).values()
 
-    def _buried_of_waiting(self, current: Cursor, trust: Freshness) -> tuple[list[Candidate], list[Slot]]:
-        """The waiting messages that are to be settled without a delivery, as many as one answer holds."""
-        waits = sorted(((o, span) for span in current.waiting for o in span.offsets()), key=itemgetter(0))
+    def _buried_of_waiting(
+        self, current: Cursor, trust: Freshness, has_time: Callable[[], bool]
+    ) -> tuple[list[Candidate], list[Slot]]:
+        """The waiting messages that are to be settled without a delivery, as many as one answer holds and there is time
+        to find."""
         candidates: list[Candidate] = []
         slots: list[Slot] = []
         size = 0
-        for offset, span in waits:
+        for number, (offset, span) in enumerate(in_order(current.waiting)):
+            if len(slots) == _LOOKAHEAD or (number and not has_time()):
+                break
             (slot,) = self._resolve_all(self._slots_at([offset], trust), trust)
             candidate = self._candidate(slot, span)
             if slot.is_of_later_release or not is_settled(candidate):
@@ -172,7 +179,7 @@ class ClaimPlanner:
                 break
         return candidates, slots
 
-    def _dues(self, current: Cursor) -> list[tuple[int, Span]]:
+    def _dues(self, current: Cursor) -> Iterator[tuple[int, Span]]:
         """The waiting offsets that are due, in their order; with units, those of units that may go on, first the first
         of each unit, then the second ones: so that those of one unit, which wait for each other, do not fill an
         answer."""
@@ -180,11 +187,11 @@ class ClaimPlanner:
         if self._policy.reads_units:
             free_units = transitions.free_units(current, self._now_ms)
             spans = tuple(span for span in spans if span.unit in free_units)
-        dues = sorted(((offset, span) for span in spans for offset in span.offsets()), key=itemgetter(0))
-        if not self._policy.reads_units:
-            return dues
-        turns: defaultdict[str, Iterator[int]] = defaultdict(count)
-        return [due for _, due in sorted(((next(turns[d[1].unit]), d) for d in dues), key=itemgetter(0))]
+        by_unit: defaultdict[str, list[Span]] = defaultdict(list)
+        for span in spans:
+            by_unit[span.unit].append(span)
+        turns = zip_longest(*map(in_order, by_unit.values()))
+        return (due for turn in turns for due in sorted(filter(None, turn), key=itemgetter(0)))
 
     def _plan(
         self,

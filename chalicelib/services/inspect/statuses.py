@@ -11,7 +11,7 @@ from ...domain.cursor import Cursor, Lease, OffsetState, offset_state
 from ...domain.message import Message, overall
 from ...domain.record import Record
 from ...domain.retry_policy import last_attempt
-from ...domain.spans import Span
+from ...domain.spans import Span, in_order
 from ...domain.status import OVER, Status, combined
 from ...domain.timer import Timer, retry_id
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
@@ -222,18 +222,10 @@ class Statuses:
         """How far the message of this place is with attempts in the retry lane; None where it has had none there."""
         lane = cursor_key(topic, group, None, key.consumer_uid)
         cursor, now_ms = self._cursors.get(lane, consistent=True) or Cursor(), self._clock.now_ms()
-        by_offset = {
-            offset: LaneEntry(offset, span.attempt - 1, due_ms=span.due_ms)
-            for span in cursor.waiting
-            for offset in span.offsets()
-        }
-        for lease in cursor.leases.values():
-            here = (None, lease) if lease.deadline_ms <= now_ms else (lease, None)
-            by_offset |= {o: LaneEntry(o, attempt, *here) for o, attempt in lease.attempts().items()}
-        for slot in self._reader.fetch(lane.shard, by_offset).values():
+        for entry in _lane_entries(cursor, now_ms):
+            (slot,) = self._reader.fetch(lane.shard, [entry.offset]).values()
             origin = slot.message.draft.origin if slot.message else None
             if origin and (origin.shard, origin.offset) == (key.shard.shard, offset):
-                entry = by_offset[slot.offset]
                 return replace(entry, attempt=origin.attempts + entry.attempt)
         return None
 
@@ -255,6 +247,15 @@ class Statuses:
             for lease in cursor.leases.values():
                 if attempt := lease.attempts().get(message.offset):
                     yield _open_lease(key, lease, attempt, lease.deadline_ms <= self._clock.now_ms())
+
+
+def _lane_entries(lane: Cursor, now_ms: int) -> Iterator[LaneEntry]:
+    for lease in lane.leases.values():
+        here = (None, lease) if lease.deadline_ms <= now_ms else (lease, None)
+        for offset, attempt in lease.attempts().items():
+            yield LaneEntry(offset, attempt, *here)
+    for offset, span in in_order(lane.waiting):
+        yield LaneEntry(offset, span.attempt - 1, due_ms=span.due_ms)
 
 
 def _open_leases(key: CursorKey, entry: LaneEntry) -> Iterator[OpenLease]:

@@ -6,12 +6,15 @@ and the first few failures ("at least" so many). Reads are not consistent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import merge
+from itertools import groupby
 
 from ...domain import status as words
 from ...domain.cursor import Cursor, OffsetState, offset_state
 from ...domain.meter import GroupReading, Reading
+from ...domain.spans import Span, ranges_of
 from ...domain.topic import Caller, CursorKey, Group, Topic
 
 SETTLED = "SETTLED"
@@ -93,10 +96,11 @@ class GroupSurvey:
         status = self.failures.get((progress.shard or 0, offset, progress.key.consumer_uid))
         return status or (SETTLED if self.more_retrying else words.Status.SUCCESS)
 
-    def locations_of(self, status: str) -> list[tuple[int, int]]:
+    def locations_of(self, status: str) -> Iterator[tuple[int, int]]:
         """Shards and offsets of the deliveries that are RUNNING, RETRYING or DEAD; the highest offsets
         first."""
-        locations = {(shard, offset) for (shard, offset, _), each in self.failures.items() if each == status}
+        failed = ((shard, offset) for (shard, offset, _), each in self.failures.items() if each == status)
+        sources: list[Iterable[tuple[int, int]]] = [sorted(failed, key=_highest_first)]
         for progress in self.shards:
             if status == words.Status.RUNNING:
                 spans = [span for lease in progress.cursor.leases.values() for span in lease.spans]
@@ -104,8 +108,8 @@ class GroupSurvey:
                 spans = [span for span in progress.cursor.waiting if span.attempt > 1]
             else:
                 spans = []
-            locations |= {(progress.shard or 0, offset) for span in spans for offset in span.offsets()}
-        return sorted(locations, key=lambda each: (-each[1], each[0]))
+            sources.append(_from_the_last(progress.shard or 0, spans))
+        return (location for location, _ in groupby(merge(*sources, key=_highest_first)))
 
     @property
     def backlog(self) -> int:
@@ -183,6 +187,17 @@ def meters_of(
         sum(lane.cursor.next for lane in lanes),
         tuple(by_shard.values()),
     )
+
+
+def _from_the_last(shard: int, spans: Iterable[Span]) -> Iterator[tuple[int, int]]:
+    for low, high in reversed(ranges_of(spans)):
+        for offset in range(high - 1, low - 1, -1):
+            yield shard, offset
+
+
+def _highest_first(location: tuple[int, int]) -> tuple[int, int]:
+    shard, offset = location
+    return -offset, shard
 
 
 def _unsettled_count(cursor: Cursor) -> int:

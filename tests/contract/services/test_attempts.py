@@ -2,55 +2,102 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
 
 import pytest
 
-from chalicelib.domain.topic import Consumer, Group, cursor_key
+from chalicelib.domain.topic import cursor_key
 from chalicelib.services.inspect.attempts import History, latest
 from tests.support import factories as make
 from tests.support.desk import Desk
 from tests.support.stages import Stage
 
 
-class Broadcast:
-    """One with a few consumers, and traces of very many others beside theirs."""
+@dataclass
+class Crowd:
+    """A group with a few consumers, and traces of very many others beside theirs."""
 
-    def __init__(self, stage: Stage) -> None:
-        self.traces, self.desk = stage.adapters.traces, Desk.at(stage)
-        self.group: Group = self.desk.group(mode="broadcast")
+    stage: Stage
+    mode: str = "broadcast"
+    shards: int = 1
 
-    def attempt(self, *offsets: int, consumer_uid: str) -> None:
+    def __post_init__(self) -> None:
+        self.traces, self.desk = self.stage.adapters.traces, Desk.at(self.stage, shards=self.shards)
+        self.group = self.desk.group(mode=self.mode)
+        self.consumer = self.desk.consumer(self.group, "one")
+
+    def attempt(self, *offsets: int, shard: int = 0, by: str = "") -> None:
         """Attempts at these messages, each with a row of its own."""
-        key = cursor_key(self.desk.topic, self.group, 0, consumer_uid)
-        self.traces.write([make.trace(key, make.entries([offset])) for offset in offsets])
+        is_broadcast = self.mode == "broadcast"
+        uid = (by or self.consumer.uid) if is_broadcast else ""
+        key = cursor_key(self.desk.topic, self.group, shard, uid)
+        self.traces.write(
+            [
+                make.trace(
+                    key,
+                    make.entries([offset]),
+                    consumer=by or self.consumer.name,
+                    started_ms=self.consumer.created_ms + offset,
+                )
+                for offset in offsets
+            ]
+        )
 
     def latest(
-        self, consumer: Consumer, limit: int = 4, may_go_on: Callable[[], bool] = lambda: True
+        self,
+        limit: int = 4,
+        may_go_on: Callable[[], bool] = lambda: True,
+        shards: Sequence[int] = (0,),
     ) -> History:
-        return latest(self.traces, self.desk.topic, self.group, consumer, (0,), limit, may_go_on)
+        return latest(self.traces, self.desk.topic, self.group, self.consumer, shards, limit, may_go_on)
 
 
-@pytest.mark.parametrize(("count", "is_whole"), [(1, True), (4, True), (5, False), (12, False)])
+@pytest.mark.parametrize(("number", "is_whole"), [(1, True), (4, True), (5, False), (12, False)])
 def test_a_broadcasts_consumer_has_its_attempts_though_very_many_others_have_theirs(
-    stage: Stage, count: int, is_whole: bool
+    stage: Stage, number: int, is_whole: bool
 ) -> None:
-    broadcast = Broadcast(stage)
-    consumer = broadcast.desk.consumer(broadcast.group, "one")
+    broadcast = Crowd(stage)
     for n in range(90):
-        broadcast.attempt(*range(count), consumer_uid=f"other-{n}")
-    broadcast.attempt(*range(count), consumer_uid=consumer.uid)
-    history = broadcast.latest(consumer)
-    assert [each.offset for each in history.attempts] == list(reversed(range(count)))[:4]
+        broadcast.attempt(*range(number), by=f"other-{n}")
+    broadcast.attempt(*range(number))
+    history = broadcast.latest()
+    assert [each.offset for each in history.attempts] == list(reversed(range(number)))[:4]
     assert history.is_whole == is_whole
+
+
+@pytest.mark.parametrize("shards", [(), (0,)], ids=["of nobody", "its own"])
+def test_a_consumer_of_a_queue_has_its_attempts_though_very_many_take_from_its_shards(
+    stage: Stage, shards: tuple[int, ...]
+) -> None:
+    queue = Crowd(stage, "queue", shards=2)
+    for shard in (0, 1):
+        queue.attempt(*(n for n in range(120) if n % 40), shard=shard, by="others")
+        queue.attempt(*range(0, 120, 40), shard=shard)
+    history = queue.latest(shards=shards)
+    assert [(each.shard, each.offset) for each in history.attempts] == [(0, 80), (1, 80), (0, 40), (1, 40)]
+    assert not history.is_whole
+    assert [each.offset for each in queue.latest(limit=6).attempts] == [80, 80, 40, 40, 0, 0]
+
+
+@pytest.mark.parametrize("shards", [(), (1,)], ids=["it is not online", "its own"])
+def test_who_has_a_shard_alone_is_not_looked_for_on_those_of_others(
+    stage: Stage, shards: tuple[int, ...]
+) -> None:
+    queue = Crowd(stage, "queue", shards=2)
+    queue.attempt(*range(50), shard=0, by="another")
+    queue.attempt(*range(50), shard=1)
+    reads = count()
+    history = queue.latest(limit=50, may_go_on=lambda: next(reads) >= 0, shards=shards)
+    assert (len(history.attempts), next(reads)) == (50, 2)
 
 
 @pytest.mark.parametrize("may_go_on", [True, False])
 def test_what_lies_too_far_back_is_not_told_and_not_denied(stage: Stage, may_go_on: bool) -> None:
-    broadcast = Broadcast(stage)
-    consumer = broadcast.desk.consumer(broadcast.group, "one")
-    broadcast.attempt(*range(1, 2_100 if may_go_on else 150), consumer_uid="another")
-    broadcast.attempt(0, consumer_uid=consumer.uid)
+    broadcast = Crowd(stage)
+    broadcast.attempt(*range(1, 2_100 if may_go_on else 150), by="another")
+    broadcast.attempt(0)
     answers = iter([True, may_go_on])
-    history = broadcast.latest(consumer, may_go_on=lambda: next(answers, may_go_on))
+    history = broadcast.latest(may_go_on=lambda: next(answers, may_go_on))
     assert (list(history.attempts), history.is_whole) == ([], False)
