@@ -6,12 +6,10 @@ messages are not among them, nor attempts on shards beyond MOST_SHARDS.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, product
 
-from ...domain.topic import Consumer, Group, Topic, cursor_key
+from ...domain.topic import Consumer, CursorKey, Group, Topic, cursor_key
 from ...domain.trace import ATTEMPTS, AttemptOutcome, TraceRow
 from ...modes import POLICIES
 from ...ports.indexes import Traces
@@ -58,30 +56,45 @@ def latest(
     limit: int,
     may_go_on: Callable[[], bool] = lambda: True,
 ) -> History:
-    """Up to `limit` attempts at a consumer, as long as `may_go_on()`: one read of each shard, its own `shards` first,
-    and more in turn where its rows are few, since those of all consumers lie side by side."""
+    """Up to `limit` attempts at a consumer. Its own `shards` are read first, as long as `may_go_on()`: one query per
+    shard; more of its own, and of each in a broadcast, where the rows of other consumers lie beside them."""
     in_turn = list(dict.fromkeys([*(s for s in shards if s < topic.shards), *range(topic.shards)]))
     looked_at = in_turn[:MOST_SHARDS]
-    enough_of_one = max(_FEWEST_ROWS, -(-2 * limit // len(looked_at)))
-    is_broadcast = POLICIES[group.mode].per_consumer
-    per_read = max(enough_of_one, _FEWEST_ROWS_OF_ALL) if is_broadcast else enough_of_one
-    unread = {shard: traces.newest(cursor_key(topic, group, shard), per_read) for shard in looked_at}
+    rows_each = max(_FEWEST_ROWS, -(-2 * limit // len(looked_at)))
     attempts: list[PastAttempt] = []
-    for turn, shard in product(range(_READS), looked_at):
-        if shard not in unread:
-            continue
-        counts = Counter(each.shard for each in attempts)
-        # Who has so many on one shard has it alone, and few on the others'.
-        is_enough = counts.total() > limit or max(counts.values(), default=0) >= enough_of_one
-        if (turn and is_enough) or not may_go_on():
+    is_whole = len(looked_at) == len(in_turn)
+    for shard in looked_at:
+        if not may_go_on():
+            is_whole = False
             break
-        rows = list(islice(unread[shard], per_read))
-        attempts += (each for row in rows if row and _is_of(row, group, consumer) for each in _attempts(row))
-        if len(rows) < per_read:
-            del unread[shard]
+        key, is_own = cursor_key(topic, group, shard), shard in shards
+        rows, are_all = _own_rows(traces, key, group, consumer, rows_each, is_own, may_go_on)
+        is_whole &= are_all
+        attempts += (attempt for row in rows for attempt in _attempts(row))
     attempts.sort(key=lambda each: (each.at_ms, each.offset), reverse=True)
-    is_whole = not unread and len(looked_at) == len(in_turn)
     return History(attempts[:limit], is_whole and len(attempts) <= limit)
+
+
+def _own_rows(
+    traces: Traces,
+    key: CursorKey,
+    group: Group,
+    consumer: Consumer,
+    most: int,
+    is_own: bool,
+    may_go_on: Callable[[], bool],
+) -> tuple[list[TraceRow], bool]:
+    """Up to `most` of the consumer's newest rows on a shard, and whether it has no others."""
+    per_consumer = POLICIES[group.mode].per_consumer
+    per_read = max(most, _FEWEST_ROWS_OF_ALL) if per_consumer else most
+    reads = _READS if per_consumer or is_own else 1
+    rows: list[TraceRow] = []
+    for count, row in enumerate(traces.newest(key, per_read), 1):
+        rows += [row] if row and _is_of(row, group, consumer) else []
+        is_read = count % per_read == 0
+        if len(rows) == most or count == reads * per_read or (is_read and not may_go_on()):
+            return rows, False
+    return rows, True
 
 
 def _is_of(row: TraceRow, group: Group, consumer: Consumer) -> bool:

@@ -67,30 +67,38 @@ def test_a_broadcasts_consumer_has_its_attempts_though_very_many_others_have_the
     assert history.is_whole == is_whole
 
 
-@pytest.mark.parametrize("shards", [(), (0,)], ids=["of nobody", "its own"])
-def test_a_consumer_of_a_queue_has_its_attempts_though_very_many_take_from_its_shards(
-    stage: Stage, shards: tuple[int, ...]
+@pytest.mark.parametrize(("shards", "places"), [((0,), [(0, 80), (0, 40), (0, 0)]), ((), [])])
+def test_a_consumer_of_a_queue_has_its_attempts_though_very_many_take_from_its_shard(
+    stage: Stage, shards: tuple[int, ...], places: list[tuple[int, int]]
 ) -> None:
+    """Where it has none it is looked for once, as in others'."""
     queue = Crowd(stage, "queue", shards=2)
     for shard in (0, 1):
         queue.attempt(*(n for n in range(120) if n % 40), shard=shard, by="others")
-        queue.attempt(*range(0, 120, 40), shard=shard)
+    queue.attempt(*range(0, 120, 40))
     history = queue.latest(shards=shards)
-    assert [(each.shard, each.offset) for each in history.attempts] == [(0, 80), (1, 80), (0, 40), (1, 40)]
+    assert [(each.shard, each.offset) for each in history.attempts] == places
     assert not history.is_whole
-    assert [each.offset for each in queue.latest(limit=6).attempts] == [80, 80, 40, 40, 0, 0]
 
 
-@pytest.mark.parametrize("shards", [(), (1,)], ids=["it is not online", "its own"])
-def test_who_has_a_shard_alone_is_not_looked_for_on_those_of_others(
-    stage: Stage, shards: tuple[int, ...]
-) -> None:
+def test_who_has_a_shard_alone_is_looked_for_as_often_as_there_are_shards(stage: Stage) -> None:
     queue = Crowd(stage, "queue", shards=2)
     queue.attempt(*range(50), shard=0, by="another")
     queue.attempt(*range(50), shard=1)
     reads = count()
-    history = queue.latest(limit=50, may_go_on=lambda: next(reads) >= 0, shards=shards)
+    history = queue.latest(limit=50, may_go_on=lambda: next(reads) >= 0, shards=(1,))
     assert (len(history.attempts), next(reads)) == (50, 2)
+
+
+def test_a_broadcasts_attempts_are_the_latest_of_all_shards(stage: Stage) -> None:
+    """A quiet shard's, which are found at once, are older than those of shards that very many share."""
+    broadcast = Crowd(stage, shards=2)
+    broadcast.attempt(*range(8))
+    broadcast.attempt(*range(100, 108), shard=1)
+    broadcast.attempt(*range(108, 400), shard=1, by="another")
+    assert {(each.shard, each.offset) for each in broadcast.latest().attempts} == {
+        (1, n) for n in range(104, 108)
+    }
 
 
 @pytest.mark.parametrize("may_go_on", [True, False])
