@@ -13,6 +13,7 @@ from .timer import ANY, Timer, TimerKind
 
 _NOWHERE = -1
 _OF_PERIOD = 0.9  # the rest is for storing the answer
+_TIMEOUT_MS = round(CHECK_TIMEOUT.total_seconds() * 1000)
 
 
 class TransactionState(StrEnum):
@@ -103,9 +104,11 @@ def answer_seconds(of: Transaction, next_ms: int, now_ms: int) -> float:
 
 
 def may_begin(of: Transaction, next_ms: int, now_ms: int) -> bool:
-    """May the check begin after which the next one is at `next_ms`? Once, and again while its answer is overdue."""
-    is_overdue = 0 < of.answer_by_ms <= now_ms < next_ms
-    return of.check_ms < next_ms or (of.check_ms == next_ms and is_overdue)
+    """May the check begin after which the next one is at `next_ms`? Once, and again while its answer is overdue and
+    there is time for another one."""
+    is_overdue = 0 < of.answer_by_ms <= now_ms
+    has_time = now_ms + _TIMEOUT_MS < next_ms
+    return of.check_ms < next_ms or (of.check_ms == next_ms and is_overdue and has_time)
 
 
 def answered(of: Transaction, answer: CheckAnswer) -> Transaction:
@@ -147,6 +150,7 @@ def committed(
         shard=shard,
         offset=offset,
         due_ms=due_ms,
+        answer_by_ms=0,
         decided_ms=now_ms,
     )
 
@@ -155,4 +159,4 @@ def rolled_back(of: Transaction, now_ms: int, by: str = "") -> Transaction:
     """The transaction after its rollback."""
     assert of.draft is not None
     draft = with_acts(of.draft, Act("CANCELLED", now_ms, by))
-    return replace(of, state=TransactionState.ROLLED_BACK, draft=draft, decided_ms=now_ms)
+    return replace(of, state=TransactionState.ROLLED_BACK, draft=draft, answer_by_ms=0, decided_ms=now_ms)

@@ -84,7 +84,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None]] = {
         Bug(
             transaction,
             "may_begin",
-            "is_overdue = 0 < of.answer_by_ms <= now_ms < next_ms",
+            "is_overdue = 0 < of.answer_by_ms <= now_ms",
             "is_overdue = False",
             also=("chalicelib.services.produce.check_back",),
         ),

@@ -2,9 +2,9 @@
 
 The mover stores the CHECK timer of the next time before it hands the check over, so that no crash ends a transaction's
 checks. A check is begun under a condition (the transaction is PREPARED, and as it was read), so that however often it
-is handed over, one call is made, and none after the decision. The call is counted with its answer. Where a crash or
-the store prevented the call, or swallowed its answer, nothing counts: the answer is overdue after a while, and whoever
-is handed the check then makes it again (Lambda's next attempt), or else the next timer's is made in its place.
+is handed over, one call is made at a time, and none after the decision. The call is counted with its answer. Where a
+crash or the store prevented the call, or swallowed its answer, nothing counts: the answer is overdue after a while, and
+whoever is handed the check then makes it again (Lambda's next attempt), or else the next timer's is made in its place.
 """
 
 from __future__ import annotations
@@ -109,15 +109,15 @@ class Checker:
     def _conclude_in_time(
         self, version: Transaction, answer: CheckAnswer, seconds_left: Callable[[], float]
     ) -> str:
-        """Try it until the store takes the answer, at most until the function's time ends or the next check begins."""
+        """Try it until the store takes the answer, at most until the function's time ends or a check may begin."""
+        until_ms = min(version.check_ms, version.answer_by_ms)
         for pause in _PAUSES_SECONDS:
             try:
                 return self._conclude(version, answer)
             except Unreadable:
                 raise
             except Unavailable:
-                next_seconds = (version.check_ms - self.clock.now_ms()) / 1000
-                if pause > min(seconds_left() - _MARGIN_SECONDS, next_seconds):
+                if pause > min(seconds_left() - _MARGIN_SECONDS, (until_ms - self.clock.now_ms()) / 1000):
                     raise
             self.clock.sleep(pause)
         return self._conclude(version, answer)
