@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from threading import Lock
 from typing import Annotated
 
 import typer
@@ -109,13 +110,14 @@ def _own_name() -> str:
 
 def _run(s: Session, topic: str, group: str, to: Forwarder, concurrency: int, most: int | None) -> None:
     count = 0
+    deliver = partial(_deliver, s, topic, group, to, Lock())
     with ThreadPoolExecutor(concurrency) as pool:
         while most is None or count < most:
             room = concurrency if most is None else min(concurrency, most - count)
             try:
                 messages = s.hr.receive(topic, group, max=room, wait=_WAIT_SECONDS)
                 count += len(messages)
-                failures = [*filter(None, pool.map(partial(_deliver, s, topic, group, to), messages))]
+                failures = [*filter(None, pool.map(deliver, messages))]
                 if failures:
                     raise min(failures, key=lambda error: error.retryable)
             except HeadraceError as error:
@@ -125,16 +127,20 @@ def _run(s: Session, topic: str, group: str, to: Forwarder, concurrency: int, mo
                 time.sleep(_TROUBLE_SECONDS)
 
 
-def _deliver(s: Session, topic: str, group: str, to: Forwarder, message: Message) -> HeadraceError | None:
+def _deliver(
+    s: Session, topic: str, group: str, to: Forwarder, settling: Lock, message: Message
+) -> HeadraceError | None:
     """Forward a message and settle it: its lease does not wait for a slow answer to another one. What failed."""
-    result = to.send(message)
-    _tell(s.output, message, result)
+    result, failure = to.send(message), None
     try:
-        _settle(s, topic, group, message, result)
+        with settling:  # side by side each would find the others' writes in its way
+            _settle(s, topic, group, message, result)
     except HeadraceError as error:  # the others of the batch go on
-        s.output.fail(f"{message.id} was not settled: {error}")
-        return error
-    return None
+        failure = error
+    _tell(s.output, message, result)
+    if failure:
+        s.output.fail(f"{message.id} was not settled: {failure}")
+    return failure
 
 
 def _settle(s: Session, topic: str, group: str, message: Message, result: Result) -> None:
