@@ -46,15 +46,18 @@ _TOGETHER = (
     "tests/crash/test_enumeration.py",
     "tests/crash/test_transactions.py",
 )
+_ONE_BY_ONE = ("tests/crash/", "tests/functional/test_", "tests/simulation/")
 
 
 class Sharing(LoadScopeScheduling):
     """Processes that share the tests leave each of these to one: for one service of the client's, one browser, one
     Spark, one AWS, and one crowd of subscribers at a time, and because enumerations leave out what they have played.
-    (The mark `xdist_group` does nothing with this pytest.)"""
+    (The mark `xdist_group` does nothing with this pytest.) Of other files each is left to one, for to hand out a test
+    costs as much as a quick one does; but where tests take long, one by one."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((place for place in _TOGETHER if nodeid.startswith(place)), nodeid)
+        one = nodeid if nodeid.startswith(_ONE_BY_ONE) else nodeid.partition("::")[0]
+        return next((place for place in _TOGETHER if nodeid.startswith(place)), one)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Sharing:
@@ -76,10 +79,11 @@ def pytest_collection(session: pytest.Session) -> None:
     config.args = rooms[first:] + rooms[:first]
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """A test that uses the engine is marked `engine`, so `-m 'not engine'` needs no Java. One of very many calls is run
-    on it in the soak only, and one that is marked `soak` nowhere else."""
+    on it in the soak only, and one that is marked `soak` nowhere else: whoever asks for it is told so, and where all
+    are run, it is left out, for to skip a test takes as long as a quick one."""
     items.sort(key=lambda item: item.path)  # whatever they began with, processes must tell the same list
     for item in items:
         if "engine" in getattr(item, "fixturenames", ()):
@@ -88,6 +92,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="many calls: on the engine in the soak only"))
         if item.get_closest_marker("soak") and not SOAK:
             item.add_marker(pytest.mark.skip(reason="takes long: in the soak only"))
+    yield
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        items[:] = [item for item in items if not item.get_closest_marker("skip")]
 
 
 def pytest_collection_finish() -> None:

@@ -21,6 +21,7 @@ from chalicelib.ports.control import Control, PassOver, leave_out
 from chalicelib.ports.log import Log, PutResult
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.wiring import Deps
+from tests.conftest import SOAK
 from tests.support.clock import ManualClock
 from tests.support.events import Event, Op, Told, Violation
 from tests.support.faults import DEADLY, HARMLESS, Death, Fault, FaultPlan
@@ -164,7 +165,7 @@ def play(tables: SharedTables, flow: Flow, fault: Fault | None = None, at: int =
     answers = scene.history.events[before:]
     client = scene.client()
     try:
-        come_to_rest(scene, flow)
+        come_to_rest(scene, flow, fault)
         violations = check(scene.history.events, final(client))
         return Result(plan, error, answers, violations, flow.raced, flow.also(scene, client))
     finally:
@@ -177,13 +178,15 @@ def go_on(scene: Scene) -> None:
     scene.client().run_mover()
 
 
-def come_to_rest(scene: Scene, flow: Flow) -> None:
-    """Start afresh, with healthy subscribers; every schedule runs at once, when leases are over, an hour later."""
+def come_to_rest(scene: Scene, flow: Flow, fault: Fault | None) -> None:
+    """Start afresh, with healthy subscribers; every schedule runs at once, when leases are over (with a fault, in the
+    soak only), an hour later."""
     client = scene.client()
     scene.subscribers.behaviours.clear()
     flow.after(scene, client)
     run_schedules(scene, client, client.move)
-    for seconds in (_LEASES_OVER, HOUR_MS / 1000):
+    an_hour = HOUR_MS / 1000
+    for seconds in (_LEASES_OVER, an_hour) if SOAK or fault is None else (an_hour,):
         scene.seconds_pass(seconds)
         run_schedules(scene, client, client.run_mover)
 

@@ -25,6 +25,7 @@ from glue_jobs.common.bucket import S3Bucket
 from glue_jobs.reporting import as_of, options
 from tests.glue import archives
 from tests.glue.journals import DAY, NEXT, NOON_MS, S3Place, delivery, message
+from tests.support.rarely import rarely_sets
 from tests.support.s3.server import Refusal
 
 Row = tuple[Any, ...]
@@ -175,17 +176,14 @@ def as_it_was(place: S3Place) -> int:
 @pytest.mark.parametrize(
     ("refusal", "sentence"),
     [
-        pytest.param(
-            Refusal("list-type", "403 Forbidden", "AccessDenied"),
-            "(AccessDenied); see what the credentials",
-            marks=pytest.mark.soak,
-        ),
-        (Refusal("/archive/manifests/", "503 Slow Down", "SlowDown"), "(SlowDown); run the job again"),
         (Refusal("/archive/messages/", "403 Forbidden", "AccessDenied"), ".parquet: 403"),
-        pytest.param(
-            Refusal("/archive/messages/", "503 Slow Down", "SlowDown"),
-            ".parquet: 503",
-            marks=pytest.mark.soak,
+        *rarely_sets(
+            (
+                Refusal("list-type", "403 Forbidden", "AccessDenied"),
+                "(AccessDenied); see what the credentials",
+            ),
+            (Refusal("/archive/manifests/", "503 Slow Down", "SlowDown"), "(SlowDown); run the job again"),
+            (Refusal("/archive/messages/", "503 Slow Down", "SlowDown"), ".parquet: 503"),
         ),
     ],
 )

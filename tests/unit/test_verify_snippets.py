@@ -80,6 +80,7 @@ def test_java(tmp_path: Path) -> None:
     assert run("java", "-XX:TieredStopAtLevel=1", "Main.java", folder=tmp_path) == GENUINE
 
 
+@pytest.mark.soak  # it compiles all of Go's HTTP first
 def test_go(tmp_path: Path) -> None:
     lines = []
     for headers, body in cases():
