@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
@@ -21,7 +21,6 @@ from chalicelib.ports.control import Control, PassOver, leave_out
 from chalicelib.ports.log import Log, PutResult
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.wiring import Deps
-from tests.conftest import SOAK
 from tests.support.clock import ManualClock
 from tests.support.events import Event, Op, Told, Violation
 from tests.support.faults import DEADLY, HARMLESS, Death, Fault, FaultPlan
@@ -33,7 +32,8 @@ from tests.support.push import Inbox, Subscribers
 from tests.support.rest import clear_times, drain, final, timers_of
 
 GROUP = "all"
-_LEASES_OVER = 40
+RESTS = (40, HOUR_MS / 1000)
+"""Seconds after which every schedule runs once more: when leases are over, and an hour later."""
 _SENT_AGAIN = 24  # seconds: three attempts of up to seven, and the pauses between them
 _MOST_ROUNDS = 10
 _numbers = itertools.count()
@@ -151,7 +151,15 @@ def begin(tables: SharedTables, flow: Flow, name: str = "") -> tuple[Scene, Runn
     return scene, client
 
 
-def play(tables: SharedTables, flow: Flow, fault: Fault | None = None, at: int = 0, name: str = "") -> Result:
+def play(
+    tables: SharedTables,
+    flow: Flow,
+    fault: Fault | None = None,
+    at: int = 0,
+    name: str = "",
+    *,
+    rests: Sequence[float] = RESTS,
+) -> Result:
     """Run a flow with a fault at its `at`-th call, start afresh, let an hour pass, judge. With a name, which serves
     once, all ids are the same in every run."""
     scene, _ = begin(tables, flow, name)
@@ -165,7 +173,7 @@ def play(tables: SharedTables, flow: Flow, fault: Fault | None = None, at: int =
     answers = scene.history.events[before:]
     client = scene.client()
     try:
-        come_to_rest(scene, flow, fault)
+        come_to_rest(scene, flow, rests)
         violations = check(scene.history.events, final(client))
         return Result(plan, error, answers, violations, flow.raced, flow.also(scene, client))
     finally:
@@ -178,15 +186,13 @@ def go_on(scene: Scene) -> None:
     scene.client().run_mover()
 
 
-def come_to_rest(scene: Scene, flow: Flow, fault: Fault | None) -> None:
-    """Start afresh, with healthy subscribers; every schedule runs at once, when leases are over (with a fault, in the
-    soak only), an hour later."""
+def come_to_rest(scene: Scene, flow: Flow, rests: Sequence[float]) -> None:
+    """Start afresh, with healthy subscribers; every schedule runs at once, and after each of these times."""
     client = scene.client()
     scene.subscribers.behaviours.clear()
     flow.after(scene, client)
     run_schedules(scene, client, client.move)
-    an_hour = HOUR_MS / 1000
-    for seconds in (_LEASES_OVER, an_hour) if SOAK or fault is None else (an_hour,):
+    for seconds in rests:
         scene.seconds_pass(seconds)
         run_schedules(scene, client, client.run_mover)
 

@@ -11,9 +11,10 @@ from functools import cache, partial
 import pytest
 
 from chalicelib.services.consume.claim import Claimer
+from tests.conftest import SOAK
 from tests.crash.all_flows import CALLS, FLOWS
 from tests.crash.points import FAULTS, Played
-from tests.crash.scenes import Result, complaints, play
+from tests.crash.scenes import RESTS, Result, complaints, play
 from tests.support.faults import Fault
 from tests.support.flows import SharedTables
 from tests.support.planting import Bug
@@ -26,7 +27,7 @@ _played = Played()
 def test_no_fault_at_any_call_breaks_a_promise(tables: SharedTables, name: str, fault: Fault) -> None:
     failures: list[str] = []
     for at in _played.points(name, fault, _healthy(tables, name).plan.notes):
-        result = play(tables, FLOWS[name], fault, at)
+        result = play(tables, FLOWS[name], fault, at, rests=RESTS if SOAK else RESTS[-1:])
         call = [*result.plan.calls, *["never made"] * at][at - 1]
         failures += [f"call {at} ({call}): {complaint}" for complaint in complaints(result, fault)]
     assert not failures, "\n".join(failures)
