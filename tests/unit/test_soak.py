@@ -35,6 +35,12 @@ def test_who_names_a_kind_that_is_not_there_is_told_those_that_are() -> None:
     assert "there is no wrlds; there are worlds, weeks" in run.stderr
 
 
+def test_what_it_plays_does_not_prepare_the_environment_for_pytest() -> None:
+    """That takes away what says where its engine is."""
+    script = "import sys, tests.soak.kinds; sys.exit('tests.conftest' in sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 @pytest.mark.soak
 def test_it_ends_in_time_and_tells_what_it_played() -> None:
     command = [
