@@ -165,8 +165,8 @@ class ClaimPlanner:
         candidates: list[Candidate] = []
         slots: list[Slot] = []
         size = 0
-        for number, (offset, span) in enumerate(in_order(current.waiting)):
-            if len(slots) == _LOOKAHEAD or (number and not has_time()):
+        for number, (offset, span) in enumerate(in_order(current.waiting), 1):
+            if len(slots) == _LOOKAHEAD or (number % _BURIED_AT_ONCE == 0 and not has_time()):
                 break
             (slot,) = self._resolve_all(self._slots_at([offset], trust), trust)
             candidate = self._candidate(slot, span)
