@@ -16,6 +16,7 @@ from chalicelib.services.inspect import statuses
 from chalicelib.services.manage.admin import Admin
 from chalicelib.services.manage.tokens import Tokens
 from chalicelib.services.produce import dedup, producer, resend
+from chalicelib.services.produce.producer import Producer
 from chalicelib.services.produce.rate_limited_producer import RateLimitedProducer
 from chalicelib.services.produce.resend import ResendLookup
 from chalicelib.services.produce.transactions import Transactor
@@ -74,7 +75,11 @@ BUGS: Planted = {
     ),
     "a repeat whose stored messages take the permits of the others": (
         Bug(RateLimitedProducer, "_produce", "if i not in stored", ""),
-        lambda: rate_limits.test_what_a_repeat_has_stored_takes_no_permit(memory_stage()),
+        lambda: rate_limits.test_what_a_repeat_has_stored_takes_no_permit(memory_stage(), False),
+    ),
+    "a repeat whose delayed messages take the permits of the others": (
+        Bug(Producer, "stored_before", "elif draft.dedup_id and", "elif not draft.dedup_id and"),
+        lambda: rate_limits.test_what_a_repeat_has_stored_takes_no_permit(memory_stage(), True),
     ),
     "everybody's rows taken for its own": (
         Bug(Request, "wrote", "segment.request_id.startswith(self._prefix(key, segment.first))", "True"),

@@ -97,15 +97,17 @@ class Producer:
 
     def stored_before(self, topic: Topic, drafts: Sequence[Draft], request: Request | None) -> set[int]:
         """Which of the drafts of a repeated request, by index, an earlier try has stored; of a first try none, nor
-        where it cannot be told: `produce` then says why, for each draft."""
+        where it cannot be told: `produce` then says why, for each draft. What waits is known by its dedup id alone."""
         if request is None or request.since_ms is None:
             return set()
         by_shard: defaultdict[int, list[int]] = defaultdict(list)
+        stored: set[int] = set()
         for i, draft in enumerate(drafts):
             if draft.due_ms is None:
                 shard = _shard_of(topic, draft)
                 by_shard[request.shard(topic.shards) if shard is None else shard].append(i)
-        stored: set[int] = set()
+            elif draft.dedup_id and self._is_remembered(topic, draft.dedup_id):
+                stored.add(i)
         for shard, indexes in by_shard.items():
             key = topic.shard_key(shard)
             rows = None
@@ -115,6 +117,12 @@ class Producer:
                 messages = stored_before(rows, [drafts[i] for i in indexes])
                 stored |= {i for i, message in zip(indexes, messages, strict=True) if message}
         return stored
+
+    def _is_remembered(self, topic: Topic, dedup_id: str) -> bool:
+        with suppress(HeadraceError):
+            entry = self._log.dedup_entry(topic.uid, dedup_id)
+            return entry is not None and entry.ends_ms > self._clock.now_ms()
+        return False
 
     def move(self, topic: Topic, members: Sequence[tuple[Promotable, Draft]]) -> list[ProduceResult | None]:
         """Put drafts into the log, each in the transaction that takes its timer or dead letter away. What belongs to
