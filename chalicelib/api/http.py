@@ -11,7 +11,7 @@ from chalice.app import Chalice, Request
 from chalice.app import Response as ChaliceResponse
 
 from .. import observe, wiring
-from ..domain import ids
+from ..domain import ids, typed
 from ..domain.errors import (
     Forbidden,
     HeadraceError,
@@ -301,7 +301,7 @@ def _body(kind: type[T], headers: Mapping[str, str], raw: bytes) -> T:
 def convert(value: Any, kind: type[T], at: str = "") -> T:
     """A parsed JSON value as a request type. Raises Malformed with the path of the wrong field."""
     try:
-        return msgspec.convert(value, kind)
+        return typed.converted(value, kind)
     except msgspec.ValidationError as error:
         from .issues import issue_of  # late: only what is refused needs it
 

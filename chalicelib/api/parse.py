@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET
 
-from ..domain import ladder
+from ..domain import ladder, typed
 from ..domain.errors import HeadraceError, Malformed, Refused, TooLarge
 from ..domain.headers import is_reserved
 from ..domain.ladder import Retry
@@ -255,12 +255,12 @@ class _PatchText(msgspec.Struct):
 
 def patch_text(raw: bytes) -> bytes:
     """The text of the `patch` in a checked request."""
-    return bytes(msgspec.json.decode(raw, type=_PatchText).patch)
+    return bytes(typed.decoded(raw, _PatchText).patch)
 
 
 def json_body(raw: bytes, body: Any) -> bytes:
     """The parsed `body` as compact JSON text, with its numbers exactly as in the raw request."""
-    text = bytes(msgspec.json.decode(raw, type=_JsonText).body) if raw else b""
+    text = bytes(typed.decoded(raw, _JsonText).body) if raw else b""
     return strict.compact(text, body)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from ..domain import typed
 from ..domain.errors import Unavailable
 from ..domain.ranges import normalise
 from ..domain.segment import Segment, ShardKey
@@ -52,7 +53,7 @@ class RetentionGuard:
     def proved_ends(self) -> Mapping[str, int]:
         """By the log's partition key: the first offset that is not proved to be archived."""
         try:
-            proof = msgspec.json.decode(self._blobs.get(PROOF) or b"{}", type=_Proof)
+            proof = typed.decoded(self._blobs.get(PROOF) or b"{}", _Proof)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return {}  # all rows stay until it can be read; what else the job does is done
         spans = {key: [*ranges, *proof.lost.get(key, ())] for key, ranges in proof.ranges.items()}

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from ..domain import typed
 from ..domain.limits import COMPRESS_ABOVE_BYTES, MAX_RECEIVE, MAX_SEGMENT_BYTES
 from ..domain.message import JSON, Act, DeadReason, Draft, Origin
 from ..domain.trace import TraceEntry
@@ -217,7 +218,7 @@ def _readable(text: bytes) -> Draft:
 def _from_tuple(kind: type[T], values: Sequence[Any]) -> T:
     """The inverse of `astuple`."""
     names = (each.name for each in fields(kind))  # type: ignore[arg-type]
-    return msgspec.convert(dict(zip(names, values, strict=False)), kind)
+    return typed.converted(dict(zip(names, values, strict=False)), kind)
 
 
 def as_stored(draft: Draft) -> Draft:

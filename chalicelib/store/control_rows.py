@@ -23,7 +23,7 @@ from pynamodb.attributes import (
 )
 from pynamodb.models import Model
 
-from ..domain import predicate
+from ..domain import predicate, typed
 from ..domain.assignment import Assignment
 from ..domain.errors import Unreadable
 from ..domain.replay import Replay
@@ -90,12 +90,12 @@ class Row(Model, Generic[T]):
         values |= {
             name: [SecretMap.read(each) for each in values[name]] for name in cls.secret if values.get(name)
         }
-        return msgspec.convert({**values, "epoch": row.version}, type=cls.entity)
+        return typed.converted({**values, "epoch": row.version}, cls.entity)
 
     @classmethod
     def of_format_1(cls, doc: str) -> T:
         """The noun of a row of an earlier release, which stored it as JSON."""
-        return msgspec.json.decode(doc, type=cls.entity)
+        return typed.decoded(doc, cls.entity)
 
     @classmethod
     def decoded(cls, item: Item) -> T:
@@ -215,7 +215,7 @@ class ConsumerRow(Row[Consumer]):
     @classmethod
     def of_format_1(cls, doc: str) -> Consumer:
         fields = msgspec.json.decode(doc)
-        return msgspec.convert({**fields, "times_opened": fields.get("trips", 0)}, type=Consumer)
+        return typed.converted({**fields, "times_opened": fields.get("trips", 0)}, Consumer)
 
 
 class AssignmentRow(Row[Assignment]):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from ..domain import typed
 from ..domain.meter import GroupReading, Level, Reading
 from .attributes import DAMAGE, Item, int_of, number, text
 from .dynamo import Dynamo
@@ -62,12 +63,8 @@ def _item(topic_uid: str, level: Level, reading: Reading) -> Item:
 def _reading(item: Item) -> Reading | None:
     """None, a gap in a curve, for a damaged row."""
     try:
-        groups = msgspec.json.decode(item["g"]["S"], type=dict[str, tuple[int, int, int]])
-        parts = (
-            msgspec.json.decode(item["b"]["S"], type=list[tuple[int, ...]])
-            if "b" in item
-            else [()] * len(groups)
-        )
+        groups = typed.decoded(item["g"]["S"], dict[str, tuple[int, int, int]])
+        parts = typed.decoded(item["b"]["S"], list[tuple[int, ...]]) if "b" in item else [()] * len(groups)
         return Reading(
             int_of(item, "a"),
             int_of(item, "n"),

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from ...domain import typed
 from ...domain.errors import UnsupportedMedia
 from ...domain.limits import MAX_CONTENT_TYPE_CHARS, MAX_DEDUP_ID_CHARS
 from ...domain.message import Draft
@@ -149,7 +150,7 @@ def _parse_structured(raw: bytes) -> tuple[dict[str, str], bytes, str]:
     data = event["data"]
     if isinstance(data, str) and "json" not in media:
         return attributes, data.encode(), media
-    return attributes, strict.compact(bytes(msgspec.json.decode(raw, type=_DataText).data), data), media
+    return attributes, strict.compact(bytes(typed.decoded(raw, _DataText).data), data), media
 
 
 def _text(name: str, value: Any) -> str:

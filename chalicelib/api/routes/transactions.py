@@ -7,6 +7,7 @@ import json
 import msgspec
 
 from ...delivery.webhooks import format_secret
+from ...domain import typed
 from ...domain.errors import HeadraceError, Refused
 from ...domain.message import Draft
 from ...domain.topic import Scope
@@ -62,7 +63,7 @@ def prepare(context: Context) -> Response[PreparedTransaction]:
 
 
 def _draft(context: Context) -> Draft:
-    text = bytes(msgspec.json.decode(context.raw, type=_JsonText).message)
+    text = bytes(typed.decoded(context.raw, _JsonText).message)
     try:
         return parse.draft_of(context.body.message, context.deps.adapters.clock.now_ms(), text)
     except HeadraceError as error:

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from ...domain import typed
 from ...domain.call_result import CallResult, Verdict
 from ...domain.errors import NotFound, Unavailable
 from ...domain.exchange import Exchange
@@ -47,7 +48,7 @@ class Outbound:
             answer = self._invoker.ask("check", {"greet": url}, _ANSWER_SECONDS)
         except Unavailable:
             return CallResult(Verdict.FAILED, "nobody could be sent to ask")
-        return msgspec.convert(answer["outcome"], CallResult)
+        return typed.converted(answer["outcome"], CallResult)
 
     def answer_greet(self, url: str) -> dict[str, Any]:
         """The result of asking, as JSON."""
@@ -58,7 +59,7 @@ class Outbound:
         event = {"topic": topic.name, "group": group.name, "consumer": consumer.name, "id": id}
         answer = self._invoker.ask("deliver", {"ping": event}, _ANSWER_SECONDS)
         fields = answer["exchange"]
-        return None if fields is None else msgspec.convert({**fields, "result": fields["outcome"]}, Exchange)
+        return None if fields is None else typed.converted({**fields, "result": fields["outcome"]}, Exchange)
 
     def answer_ping(self, event: Mapping[str, Any]) -> dict[str, Any]:
         """The request and the answer, as JSON. Raises Unavailable."""

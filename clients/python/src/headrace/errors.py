@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from . import typed
 from .durations import asked_wait
 
 
@@ -237,14 +238,14 @@ class _Problem(msgspec.Struct):
 
 def of_problem(problem: Mapping[str, Any]) -> HeadraceError:
     """The error that a problem document (RFC 9457) tells. ValueError for what is none."""
-    return _error_of(msgspec.convert(problem, _Problem))
+    return _error_of(typed.converted(problem, _Problem))
 
 
 def of_answer(status: int, headers: Mapping[str, str], raw: bytes, now: float) -> HeadraceError:
     """The error of an answer that is none of success. What is no problem document comes from something in between.
     `now`: when the answer came, in seconds since 1970."""
     try:
-        problem = msgspec.json.decode(raw, type=_Problem)
+        problem = typed.decoded(raw, _Problem)
     except ValueError:  # it has forms of its own
         problem = _Problem(code=f"HTTP_{status}", detail=f"Status {status}: {_text_of(raw)}")
     problem.status = status
@@ -253,7 +254,7 @@ def of_answer(status: int, headers: Mapping[str, str], raw: bytes, now: float) -
 
 def _text_of(raw: bytes) -> str:
     try:
-        return msgspec.json.decode(raw, type=_Message).message
+        return typed.decoded(raw, _Message).message
     except ValueError:
         return raw[:200].decode(errors="replace") or "no text"
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from .. import tracing
+from .. import tracing, typed
 from ..calls import REQUEST, Call, encode, given, path
 from ..durations import Duration, whole_seconds
 from ..errors import HeadraceError, Unavailable, of_problem
@@ -310,11 +310,11 @@ class AsyncTransactionBlock:
 def _outcomes_of(answer: bytes) -> list[Sent | HeadraceError]:
     """What became of each message of a batch."""
     try:
-        return [*msgspec.json.decode(answer, type=_AllSent).results]
+        return [*typed.decoded(answer, _AllSent).results]
     except msgspec.ValidationError:  # some were refused
-        results = msgspec.json.decode(answer, type=_Results).results
+        results = typed.decoded(answer, _Results).results
         return [
-            of_problem(each["error"]) if "error" in each else msgspec.convert(each, Sent) for each in results
+            of_problem(each["error"]) if "error" in each else typed.converted(each, Sent) for each in results
         ]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from .. import typed
 from ..calls import Call, given
 from ..durations import Duration, seconds, whole_seconds
 from ..models import Message, Model, Settled
@@ -84,5 +85,5 @@ class Consumes(Caller):
             return []
         call = Call("POST", group_path(topic, group, action), {"receipts": receipts, **fields})
         return self._transport.read(
-            call, lambda raw: of_each(msgspec.json.decode(raw, type=_Results).results, len(receipts))
+            call, lambda raw: of_each(typed.decoded(raw, _Results).results, len(receipts))
         )

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
-
+from .. import typed
 from .._loops import loop
 from .._pause import pause
 from .._trust import trust
@@ -61,7 +60,7 @@ class Transport:
 
     def ask(self, call: Call, kind: type[T]) -> T:
         """The answer to a call as a type. HeadraceError where it is a refusal, or none comes."""
-        return self.read(call, lambda raw: msgspec.json.decode(raw, type=kind))
+        return self.read(call, lambda raw: typed.decoded(raw, kind))
 
     def send(self, call: Call) -> bytes:
         """The body of the answer to a call."""

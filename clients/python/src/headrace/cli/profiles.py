@@ -9,6 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from .. import typed
+
 LOCAL_URL = "http://127.0.0.1:8700"
 
 
@@ -50,7 +52,7 @@ class Profiles:
         """What the file holds; nothing where there is none. Raises Unusable."""
         path = config_file(environment)
         try:
-            content = msgspec.json.decode(path.read_bytes(), type=_Content)
+            content = typed.decoded(path.read_bytes(), _Content)
             return cls(path, content.default, content.profiles)
         except FileNotFoundError:
             return cls(path)

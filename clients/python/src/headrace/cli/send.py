@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from .. import typed
 from ..calls import encode
 from ..errors import HeadraceError, Unavailable
 from ..models import Sent
@@ -192,7 +193,7 @@ def _lines(files: list[Path] | None) -> Iterator[tuple[str, Any]]:
 def _message_of(line: Any, options: dict[str, Any]) -> Outgoing:
     """The message on a line: what it does not say, the command's options say."""
     try:
-        message = msgspec.convert(line, _Line)
+        message = typed.converted(line, _Line)
     except msgspec.ValidationError as error:
         names = ", ".join(sorted(_Line.__struct_fields__))
         raise typer.BadParameter(

@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import msgspec
-
+from .. import typed
 from ..models import Message
 from .outcomes import Bury
 from .settings import Middleware
@@ -109,7 +108,7 @@ def _body(kind: Any, message: Message) -> Any:
         if validate is not None:
             return validate(bytes(message.raw_body) if is_json else message.body)
         if not is_json:
-            return msgspec.convert(message.body, kind)
-        return msgspec.json.decode(message.raw_body, type=kind)
+            return typed.converted(message.body, kind)
+        return typed.decoded(message.raw_body, kind)
     except ValueError as error:
         raise Bury(f"The body is no {getattr(kind, '__name__', kind)}: {error}") from error

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from .. import typed
 from ..models import Message
 
 TEST = "headrace.test"
@@ -44,11 +45,9 @@ def events_of(headers: Mapping[str, str], body: bytes) -> list[Event]:
     """The messages of one request. `headers` by lower-case names. ValueError for what is no CloudEvent of Headrace."""
     media = headers.get("content-type", "").split(";")[0].strip().lower()
     if media == _BATCH:
-        return [
-            _of_json(each, headers) for each in msgspec.json.decode(body, type=list[dict[str, msgspec.Raw]])
-        ]
+        return [_of_json(each, headers) for each in typed.decoded(body, list[dict[str, msgspec.Raw]])]
     if media == _STRUCTURED:
-        return [_of_json(msgspec.json.decode(body, type=dict[str, msgspec.Raw]), headers)]
+        return [_of_json(typed.decoded(body, dict[str, msgspec.Raw]), headers)]
     if "ce-id" not in headers:
         raise ValueError("The request is no CloudEvent.")
     attributes = {name[3:]: unquote(value) for name, value in headers.items() if name.startswith("ce-")}
@@ -95,7 +94,7 @@ def _event(attributes: dict[str, str], headers: Mapping[str, str], body: bytes, 
         shard=int(shard) if shard else None,
         offset=int(offset) if offset else None,
         attempt=int(attempt or 1),
-        accepted_at=msgspec.convert(time, datetime) if time else None,
+        accepted_at=typed.converted(time, datetime) if time else None,
         **content,
     )
 

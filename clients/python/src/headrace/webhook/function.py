@@ -7,9 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-from .. import tracing
+from .. import tracing, typed
 from ..calls import encode
 from ..consume.handlers import Handler, bound, is_async
 from ..consume.settings import Middleware
@@ -29,9 +27,7 @@ def function(
     def handle(event: Mapping[str, Any], context: Any = None) -> Failures:
         failures = []
         for each in event["messages"]:
-            message = msgspec.json.decode(
-                encode({**each, "topic": event["topic"], "group": event["group"]}), type=Event
-            )
+            message = typed.decoded(encode({**each, "topic": event["topic"], "group": event["group"]}), Event)
             try:
                 with tracing.handling(
                     message.topic, message.group, message.id, message.attempt, message.headers

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from .. import tracing
+from .. import tracing, typed
 from ..calls import encode
 from ..consume.handlers import bound, is_async
 from ..consume.outcomes import Bury, Retry
@@ -169,7 +169,7 @@ _TEXT = {"Content-Type": "text/plain; charset=utf-8"}
 
 def _check_of(body: bytes) -> Check | None:
     try:
-        return msgspec.json.decode(body, type=Check)
+        return typed.decoded(body, Check)
     except msgspec.DecodeError:
         return None
 
