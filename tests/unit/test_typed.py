@@ -55,3 +55,22 @@ def test_nothing_else_uses_types(module: str) -> None:
     )
     files = {path.name for path in _PLACES[module].rglob("*.py") if use.search(path.read_text())}
     assert files == {"typed.py"}
+
+
+def test_a_child_uses_types_though_its_parent_was_about_to() -> None:
+    """It was forked in the middle of another thread's first use, which never ended there."""
+    script = """
+import os, signal, threading
+from headrace import typed
+
+signal.alarm(20)
+typed._first_use.acquire()
+threading.Timer(0.1, typed._first_use.release).start()
+child = os.fork()
+if not child:
+    signal.alarm(5)
+    os._exit(typed.decoded(b"[7]", list[int]) != [7])
+assert os.waitpid(child, 0)[1] == 0
+"""
+    path = str(_ROOT / "clients/python/src")
+    subprocess.run([sys.executable, "-c", script], env={"PYTHONPATH": path}, check=True)

@@ -7,6 +7,7 @@ time.
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from threading import Lock
 from typing import Any, TypeVar
@@ -16,6 +17,11 @@ import msgspec
 _T = TypeVar("_T")
 _used: set[Any] = set()
 _first_use = Lock()
+
+if hasattr(os, "register_at_fork"):  # a child would never see the end of a first use that is under way
+    os.register_at_fork(
+        before=_first_use.acquire, after_in_parent=_first_use.release, after_in_child=_first_use.release
+    )
 
 
 def decoded(raw: bytes | str, kind: type[_T]) -> _T:
