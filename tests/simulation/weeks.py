@@ -28,8 +28,9 @@ def _wait(least_ms: int, most_ms: int) -> Deed:
 
 def _darkens(days: Days) -> None:
     """A partition is throttled for a while. A row outlives its retention by four runs of `expire`: 20 hours are three
-    of them, and a run that is missed as well would be one too many."""
-    longest_ms = 2 * HOUR_MS if days.plan.missed else 20 * HOUR_MS
+    of them, and a run that is missed, or has hardly any time, would be one too many."""
+    is_irregular = days.plan.missed or days.plan.ragged
+    longest_ms = 2 * HOUR_MS if is_irregular else 20 * HOUR_MS
     days.sky.darkens(days.random.choice((2_000, 60_000, 2 * HOUR_MS, longest_ms)))
     days.injected["partition throttled"] += 1
 

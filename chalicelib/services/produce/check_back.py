@@ -111,19 +111,20 @@ class Checker:
     ) -> str:
         """Try it until the store takes the answer, at most until the function's time ends or a check may begin."""
         until_ms = min(version.check_ms, version.answer_by_ms)
-        for pause in _PAUSES_SECONDS:
+        for tries, pause in enumerate(_PAUSES_SECONDS):
             try:
-                return self._conclude(version, answer)
+                return self._conclude(version, answer, is_first=tries == 0)
             except Unreadable:
                 raise
             except Unavailable:
                 if pause > min(seconds_left() - _MARGIN_SECONDS, (until_ms - self.clock.now_ms()) / 1000):
                     raise
             self.clock.sleep(pause)
-        return self._conclude(version, answer)
+        return self._conclude(version, answer, is_first=False)
 
-    def _conclude(self, version: Transaction, answer: CheckAnswer) -> str:
-        """Do what the producer said; count the call."""
+    def _conclude(self, version: Transaction, answer: CheckAnswer, *, is_first: bool) -> str:
+        """Do what the producer said; count the call, unless a try of which the store gave no answer may have counted
+        it: where a later check has begun since, the row does not tell."""
         try:
             while True:
                 transaction = self.transactor.find(version.id)
@@ -131,14 +132,16 @@ class Checker:
                     return self.transactor.decide(transaction, answer.decision, answer).state
                 if transaction.state is not TransactionState.PREPARED:
                     return "decided before"
-                if transaction.check_ms == version.check_ms and transaction.checks > version.checks:
-                    return "unknown"  # counted by a try of which the store gave no answer
+                is_latest = transaction.check_ms == version.check_ms
+                if transaction.checks > version.checks if is_latest else not is_first:
+                    return "unknown"
                 new = answered(transaction, answer)
                 if new.checks >= MAX_CHECKS:
                     if self._give_up(transaction, new):
                         return "UNDECIDED"
                 elif self.transactions.change(transaction, new):
                     return "unknown"
+                is_first = False
         except (Conflict, NotFound):
             return "decided before"
 

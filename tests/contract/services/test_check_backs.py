@@ -289,6 +289,31 @@ def test_i13_a_check_whose_answer_is_stored_is_not_made_again(stage: Stage) -> N
     assert len(desk.subscribers.asked) == 1
 
 
+@pytest.mark.parametrize("is_lost", [False, True], ids=["answered late", "answer lost"])
+def test_i13_a_call_is_counted_once_although_the_next_check_began_meanwhile(
+    stage: Stage, is_lost: bool
+) -> None:
+    """By clocks that differ, it begins before the answer to the one before is stored."""
+    desk = PushDesk.at(stage)
+    transaction = prepare(desk, checks=Checks(URL, 600))
+    first = first_of(transaction)
+    second = Check(first.transaction_id, first.next_ms + 600_000)
+
+    losses = iter([is_lost])
+
+    def loses(name: str, *_: Any) -> bool:
+        is_answered = len(desk.subscribers.asked) == 1
+        is_lost_now = is_answered and name == "change" and next(losses, False)
+        if is_answered and name == "get" and reread(desk, transaction).checks == is_lost:
+            assert desk.deps.checker.check([second], lambda: 60.0) == {"unknown": 1}
+        return is_lost_now
+
+    deps = troubled_by(desk, loses, after=True)
+    stage.clock.advance(600 * SECOND_MS)
+    assert deps.checker.check([first], lambda: 60.0) == {"unknown": 1}
+    assert reread(desk, transaction).checks == len(desk.subscribers.asked) == 2
+
+
 @pytest.mark.parametrize(("after_seconds", "most_ms"), [(86_400, 25_000), (4, 4_000)])
 def test_i19_what_the_store_does_not_take_is_given_up_in_time(
     stage: Stage, after_seconds: int, most_ms: int
