@@ -15,10 +15,10 @@ from chalicelib.services.core.expiring_cache import BoundedCache, TtlCache
 from chalicelib.services.inspect import statuses
 from chalicelib.services.manage.admin import Admin
 from chalicelib.services.manage.tokens import Tokens
-from chalicelib.services.produce import dedup, producer, resend
+from chalicelib.services.produce import dedup, resend
 from chalicelib.services.produce.producer import Producer
 from chalicelib.services.produce.rate_limited_producer import RateLimitedProducer
-from chalicelib.services.produce.resend import ResendLookup
+from chalicelib.services.produce.resend import ResendLookup, RowsFound
 from chalicelib.services.produce.transactions import Transactor
 from infra import alarms
 from local import wire
@@ -94,13 +94,13 @@ BUGS: Planted = {
         lambda: resending.test_where_offsets_are_reserved_a_try_under_way_is_headed_off(memory_stage()),
     ),
     "equal messages of a batch taken for one": (
-        Bug(producer, "stored_before", "by_likeness[like].popleft()", "by_likeness[like][0]"),
+        Bug(RowsFound, "messages_for", "by_likeness[like].popleft()", "by_likeness[like][0]"),
         lambda: resending.test_equal_messages_of_one_batch_are_each_stored_once(memory_stage()),
     ),
     "an edited message that is stored again": (
         Bug(
-            producer,
-            "stored_before",
+            RowsFound,
+            "messages_for",
             "edits if was_changed else by_likeness",
             "deque() if was_changed else by_likeness",
         ),

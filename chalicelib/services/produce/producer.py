@@ -26,7 +26,7 @@ from ..core.unit_names import UnitNames
 from .appender import Appender, ProduceResult
 from .dedup import content_hash, entry_of, mismatch
 from .key_index import entries_of
-from .resend import ResendLookup, RowsFound, stored_before
+from .resend import ResendLookup, RowsFound
 
 _DEDUPED_PER_SEGMENT = 99  # a transaction takes 100 actions, one is the segment
 _DEDUPED_PER_TIMER_BATCH = 49  # each is two actions
@@ -92,11 +92,11 @@ class Producer:
         for i, draft in enumerate(drafts):
             if outcomes[i] is None:
                 first = first_of[draft.dedup_id or ""]
-                outcomes[i] = _outcome_of_repeat(drafts[first], draft, outcomes[first])
+                outcomes[i] = _outcome_of_same_id(drafts[first], draft, outcomes[first])
         return [outcome for outcome in outcomes if outcome is not None]
 
     def stored_before(self, topic: Topic, drafts: Sequence[Draft], request: Request | None) -> set[int]:
-        """Which of the drafts of a repeated request, by index, an earlier try has stored; of a first try none, nor
+        """Which of the drafts of a resend, by index, an earlier try has stored; of a first try none, nor
         where it cannot be told: `produce` then says why, for each draft. What waits is known by its dedup id alone."""
         if request is None or request.since_ms is None:
             return set()
@@ -114,7 +114,7 @@ class Producer:
             with suppress(HeadraceError):
                 rows = self._appender.rows_before(topic, key, ResendLookup(self._log, request, key))
             if rows:
-                messages = stored_before(rows, [drafts[i] for i in indexes])
+                messages = rows.messages_for([drafts[i] for i in indexes])
                 stored |= {i for i, message in zip(indexes, messages, strict=True) if message}
         return stored
 
@@ -271,7 +271,7 @@ class Producer:
         )
         assert not isinstance(answer, AlreadyMoved)
         if isinstance(answer, RowsFound):
-            for (i, *_), message in zip(members, stored_before(answer, [m[1] for m in members]), strict=True):
+            for (i, *_), message in zip(members, answer.messages_for([m[1] for m in members]), strict=True):
                 if message:
                     at = (message.id, message.shard, message.offset, message.accepted_ms)
                     outcomes[i] = ProduceResult(*at, duplicate=True)
@@ -389,7 +389,7 @@ def _duplicate(draft: Draft, entry: DedupEntry) -> ProduceResult | HeadraceError
     return ProduceResult(entry.message_id, shard, offset, entry.accepted_ms, duplicate=True, due_ms=due_ms)
 
 
-def _outcome_of_repeat(
+def _outcome_of_same_id(
     first: Draft, again: Draft, outcome: ProduceResult | HeadraceError | None
 ) -> ProduceResult | HeadraceError | None:
     """The outcome of a dedup id's second use within one batch."""

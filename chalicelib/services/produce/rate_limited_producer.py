@@ -28,7 +28,7 @@ class RateLimitedProducer:
     ) -> list[ProduceResult | HeadraceError]:
         """As Producer.produce. What is over the limit, the last first, is not stored and gets TooMany; or it is stored
         as a dead letter for every group, where the topic wants that. What would be refused anyway does not count, nor
-        what an earlier try of a repeated request has stored: otherwise its end might never be admitted."""
+        what an earlier try of a resend has stored: otherwise its end might never be admitted."""
         outcomes = self._produce(topic, drafts, by, request)
         self._counters.add(ACCEPTED, sum(isinstance(o, ProduceResult) and not o.duplicate for o in outcomes))
         return outcomes

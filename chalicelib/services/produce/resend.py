@@ -1,4 +1,5 @@
-"""A request that is sent again: what it wrote before is looked for near the end of its shard, and not written twice.
+"""A resend (a named request that is sent again): what it wrote before is looked for near the end of its shard, and not
+written twice.
 
 Before each try for an offset, every row between where the last look ended and that offset is read: the log is dense, so
 of two tries of one request at once, the later one finds the row of the earlier one. (Where offsets are reserved,
@@ -30,6 +31,20 @@ class RowsFound:
 
     shard: int
     rows: tuple[Segment, ...]
+
+    def messages_for(self, drafts: Sequence[Draft]) -> list[Message | None]:
+        """For each draft of the resend, its message in these rows; None if it has none. Drafts with equal contents are
+        interchangeable. A message that was changed since is matched last, with any draft that has no equal."""
+        by_likeness: defaultdict[str, deque[Message]] = defaultdict(deque)
+        edits: deque[Message] = deque()
+        for row in self.rows:
+            for offset in range(row.first, row.end):
+                if message := row.message(self.shard, offset):
+                    was_changed = message.draft.changed_ms is not None
+                    (edits if was_changed else by_likeness[_likeness(message.draft)]).append(message)
+        likenesses = map(_likeness, drafts)
+        matches = [by_likeness[like].popleft() if by_likeness[like] else None for like in likenesses]
+        return [message or (edits.popleft() if edits else None) for message in matches]
 
 
 class ResendLookup:
@@ -89,21 +104,6 @@ class ResendLookup:
 
     def _rows_found(self, own: Sequence[Segment]) -> RowsFound | None:
         return RowsFound(self._key.shard, tuple(sorted(own, key=lambda row: row.first))) if own else None
-
-
-def stored_before(resend_lookup: RowsFound, drafts: Sequence[Draft]) -> list[Message | None]:
-    """For each draft of a repeated request, its message in the rows that the first try wrote; None if it has none.
-    Drafts with equal contents are interchangeable. A message that was changed since is matched last, with any draft
-    that has no equal."""
-    by_likeness: defaultdict[str, deque[Message]] = defaultdict(deque)
-    edits: deque[Message] = deque()
-    for row in resend_lookup.rows:
-        for offset in range(row.first, row.end):
-            if message := row.message(resend_lookup.shard, offset):
-                was_changed = message.draft.changed_ms is not None
-                (edits if was_changed else by_likeness[_likeness(message.draft)]).append(message)
-    matches = [by_likeness[like].popleft() if by_likeness[like] else None for like in map(_likeness, drafts)]
-    return [message or (edits.popleft() if edits else None) for message in matches]
 
 
 def _likeness(draft: Draft) -> str:
