@@ -124,6 +124,7 @@ def trouble(world: World) -> None:
     world.api.post(f"{topic.path}/messages", {"body": 1}).refused(503)
     world.call("checkpoint")  # no topic can be visited
     world.adapters = whole
+    world.api.put("/v1/topics/topics-end", {}).expect(201)  # behind all others: nobody is at the list's end
     world.call("assign", seconds=0)
     world.clock.advance(60)
     world.call("expire", seconds=0)
