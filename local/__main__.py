@@ -22,12 +22,12 @@ from chalicelib.wiring import Deps
 from local import log
 from local import options as command_line
 from local.clock import ClockController, HandClock
-from local.fetch import EngineError
+from local.engine.fetch import EngineError
 from local.functions import Invocations, functions_of
 from local.gateway import Gateway
 from local.hello import hello
 from local.log import LoggedGateway
-from local.options import DYNAMODB, ENDPOINT, MEMORY, MOVABLE, Options
+from local.options import DYNAMODB_LOCAL, ENDPOINT, MOVABLE, Options
 from local.server import serve
 from local.services import ResetController, Services
 from local.store import Store
@@ -51,11 +51,11 @@ def run(options: Options) -> None:
         stack.callback(server.server_close)
         options = replace(options, port=server.port)
         _set_environment(options)
-        store = stack.enter_context(_open_store(options))
+        clock = HandClock(None if options.ephemeral else options.data / "clock")
+        store = stack.enter_context(_open_store(options, clock))
         front: Any = importlib.import_module("app")
         functions = functions_of(front.app)
         invocations = Invocations(functions)
-        clock = HandClock(options.data / "clock" if store.tokens else None)
         end_event = threading.Event()
         services = _services(store, clock, invocations, end_event.is_set)
         if options.functions:
@@ -66,9 +66,9 @@ def run(options: Options) -> None:
             ClockController(
                 clock=clock, deps=services, invocations=invocations, forget=store.forget
             ).register(front.app, front.authorize)
-        if options.engine == MEMORY:
+        if store.clear:
             assert token is not None, "a new store has no tokens"
-            ResetController(services, clock, token).register(front.app, front.authorize)
+            ResetController(services, clock, token, store.clear).register(front.app, front.authorize)
         logger = log.logger(options.log)  # before anything runs that tells something
         stack.callback(triggers.stop)  # after the server, before the engine: the stack ends in reverse
         triggers.start()
@@ -120,15 +120,15 @@ def _set_environment(options: Options) -> None:
         os.environ["HEADRACE_TOKEN"] = options.token  # the archive's jobs call with it
 
 
-def _open_store(options: Options) -> contextlib.AbstractContextManager[Store]:
+def _open_store(options: Options, clock: HandClock) -> contextlib.AbstractContextManager[Store]:
     """The engine; what only the other one needs isn't imported."""
-    if options.engine == MEMORY:
-        from local import memory
+    if options.engine == DYNAMODB_LOCAL:
+        from local import dynamodb
 
-        return contextlib.nullcontext(memory.open_store())
-    from local import dynamodb
+        return dynamodb.open_store(options)
+    from local import embedded
 
-    return dynamodb.open_store(options)
+    return embedded.open_store(options, clock)
 
 
 def _services(
@@ -154,8 +154,7 @@ def _load_functions(file: Path, deps: Deps) -> None:
 
 def _admin_token(options: Options, store: Store, deps: Deps) -> str | None:
     """Create the tables and see to the admin token; its text, or None: it was made earlier, and is kept nowhere."""
-    if options.engine == DYNAMODB:
-        _create_tables(options, deps)
+    _create_tables(options, deps)
     file = store.tokens
     try:
         if file and not options.token:
@@ -182,7 +181,7 @@ def _create_tables(options: Options, deps: Deps) -> None:
     except ClientError as error:
         why = error.response["Error"]["Message"]
         if error.response["ResponseMetadata"]["HTTPStatusCode"] >= 500:
-            place = options.endpoint or options.data / "dynamodb"
+            place = options.endpoint or options.data
             raise Unusable(
                 f"The engine cannot work with {place}: is the disk full or read-only, or a file damaged? ({why})"
             ) from None
@@ -208,14 +207,14 @@ def _end(number: int, frame: object) -> None:
     raise SystemExit(0)
 
 
-def main(program: str = "python -m local", engine: str = DYNAMODB) -> int:
-    """The command line; `engine` is what is used if it names none."""
+def main(program: str = "python -m local") -> int:
+    """The command line."""
     log.see_to_streams()
     for number in _ENDS:
         if number != _TERMINAL_GONE or signal.getsignal(number) != signal.SIG_IGN:  # as nohup wants it
             signal.signal(number, _end)
     try:
-        run(command_line.read(program, engine))
+        run(command_line.read(program))
     except (Unusable, EngineError) as error:
         why = str(error)
     except HeadraceError as error:  # of what is stored, or the key to it

@@ -100,7 +100,7 @@ class ClockController:
         clock: HandClock,
         deps: Callable[[], Deps],
         invocations: Invocations,
-        forget: Callable[[], None] = lambda: None,
+        forget: Callable[[], object] = lambda: None,
         job_seconds: float = FUNCTION_SECONDS,
     ) -> None:
         """`forget` removes expired rows, for a store that does not do so itself. The schedules' functions have

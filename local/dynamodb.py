@@ -1,18 +1,19 @@
-"""`--engine dynamodb`: durable, in DynamoDB Local, or in the DynamoDB that the environment names."""
+"""`--engine dynamodb-local`: durable, in DynamoDB Local, or in the DynamoDB that the environment names."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from chalicelib.adapters import Adapters, dynamo_adapters
 from chalicelib.ports.world import Clock, Invoker
 from chalicelib.settings import Settings, read
 from chalicelib.store.layout import Tables
-from local.engine import Engine
+from local.data_folder import FILE, make_private, told
+from local.engine.core import Engine
+from local.engine.dynamodb_local import DynamoDBLocal
 from local.functions import Function
 from local.jobs import LocalJobs
 from local.key_file import FileCipher
@@ -25,6 +26,9 @@ from local.unusable import Unusable
 ROUTE, JOURNAL = "route", "journal"
 # nobody waits for it: few large objects rather than many small ones
 _JOURNAL_SECONDS, _JOURNAL_BATCH = 1.0, 1000
+_NEWS_SECONDS = (
+    0.01  # between two looks at a stream whose engine tells of changes: so that many are read together
+)
 _STREAMS_ENDPOINT = "AWS_ENDPOINT_URL_DYNAMODB_STREAMS"
 _LOCAL = {"AWS_DEFAULT_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
 
@@ -33,8 +37,13 @@ _LOCAL = {"AWS_DEFAULT_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "local", "AWS_
 def open_store(options: Options) -> Iterator[Store]:
     """A running engine, and the jobs of the archive that work on what it keeps. Raises Unusable, EngineError."""
     with contextlib.ExitStack() as stack:
-        _make_folder(options.data)
-        endpoint = options.endpoint or stack.enter_context(Engine(options.data / "dynamodb")).endpoint
+        make_private(options.data)
+        if not options.endpoint and (options.data / FILE).exists():
+            raise Unusable(
+                f"{options.data} holds what the embedded engine stored ({FILE}). Run without --engine to use it, or "
+                "choose another folder with --data or HEADRACE_DATA."
+            )
+        endpoint = options.endpoint or stack.enter_context(DynamoDBLocal(options.data / "dynamodb")).endpoint
         os.environ[ENDPOINT] = endpoint
         os.environ["AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"] = (
             "false"  # or tables would be made in somebody's account
@@ -43,9 +52,10 @@ def open_store(options: Options) -> Iterator[Store]:
             os.environ.pop("AWS_PROFILE", None)  # nothing here asks AWS, so it need not exist
         for name, value in _LOCAL.items():
             os.environ.setdefault(name, value)
-        jobs = LocalJobs(options.data / "jobs", options.url)
+        jobs = LocalJobs(options.data / "jobs", options.url, {})
         stack.callback(jobs.stop)
-        _write_endpoint(options.data / "engine", endpoint, stack)
+        variables = {name: os.environ[name] for name in (ENDPOINT, *_LOCAL) if name in os.environ}
+        stack.enter_context(told(options.data, variables))
 
         def adapters(settings: Settings, clock: Clock, invoker: Invoker) -> Adapters:
             return dynamo_adapters(
@@ -67,9 +77,10 @@ def stream_pollers(
     table: str,
     client: Callable[[str], Any],
     journal_tables: Sequence[str] = (),
+    engine: Engine | None = None,
 ) -> list[Poller]:
     """What reads the stream of `table` for `route`, and those of `journal_tables` for `journal`; none for a
-    function that there is not. `client` makes the boto3 client of a service."""
+    function that there is not. `client` makes the client of a service: boto3's, or that of the embedded `engine`."""
 
     def poller(name: str, of: str, **options: Any) -> StreamPoller:
         return StreamPoller(
@@ -78,10 +89,12 @@ def stream_pollers(
             function=functions[name],
             dynamodb=client("dynamodb"),
             streams=client("dynamodbstreams"),
+            engine=engine,
             **options,
         )
 
-    pollers: list[Poller] = [poller(ROUTE, table)] if ROUTE in functions else []
+    at_once = {"quick_seconds": _NEWS_SECONDS} if engine else {}
+    pollers: list[Poller] = [poller(ROUTE, table, **at_once)] if ROUTE in functions else []
     if JOURNAL in functions:
         seconds = {"quick_seconds": _JOURNAL_SECONDS, "idle_seconds": _JOURNAL_SECONDS}
         pollers += (
@@ -105,16 +118,3 @@ def client(service: str) -> Any:
     streams = service == "dynamodbstreams" and not os.environ.get(_STREAMS_ENDPOINT)
     endpoint = os.environ.get(ENDPOINT) if streams else None
     return boto3.client(service, endpoint_url=endpoint, config=config)
-
-
-def _make_folder(data: Path) -> None:
-    try:
-        data.mkdir(0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise Unusable(f"HEADRACE_DATA={data} cannot be used as a folder ({error.strerror}).") from None
-
-
-def _write_endpoint(file: Path, endpoint: str, stack: contextlib.ExitStack) -> None:
-    """Say where the engine is, while it is there: the archive's job asks it for what the journal lacks."""
-    file.write_text(endpoint)
-    stack.callback(file.unlink, missing_ok=True)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from local.engine import signal_group
+from local.engine.dynamodb_local import signal_group
 
 _ROOT = Path(__file__).resolve().parents[1]
 
@@ -21,9 +21,10 @@ _ROOT = Path(__file__).resolve().parents[1]
 class LocalJobs:
     """ports.Jobs. What a job prints goes to `<folder>/<job>-<its first argument>.log`."""
 
-    def __init__(self, folder: Path, url: str) -> None:
-        """`url` is where Headrace serves."""
+    def __init__(self, folder: Path, url: str, variables: Mapping[str, str]) -> None:
+        """`url` is where Headrace serves; `variables` say where its engine is."""
         self._folder = folder
+        self._variables = variables
         self._url = url
         self._lock = threading.Lock()
         self._running: list[subprocess.Popen[bytes]] = []
@@ -51,7 +52,7 @@ class LocalJobs:
                 return False
             process = subprocess.Popen(
                 [sys.executable, "-m", f"glue_jobs.{job}", *argv],
-                env=os.environ | {"HEADRACE_URL": self._url, "PYTHONPATH": str(_ROOT)},
+                env=os.environ | self._variables | {"HEADRACE_URL": self._url, "PYTHONPATH": str(_ROOT)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -11,7 +11,7 @@ from local.log import FORMS
 from local.unusable import Unusable
 
 ENDPOINT = "AWS_ENDPOINT_URL_DYNAMODB"
-MEMORY, DYNAMODB = ENGINES = ("memory", "dynamodb")
+EMBEDDED, DYNAMODB_LOCAL = ENGINES = ("embedded", "dynamodb-local")
 MOVABLE, SYSTEM = CLOCKS = ("movable", "system")
 _HERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Of what means every address, one to call."""
@@ -21,13 +21,12 @@ environment, for what no option says:
   HEADRACE_PORT, HEADRACE_HOST, HEADRACE_DATA, HEADRACE_TOKEN, HEADRACE_FUNCTIONS
                              as the options of these names
   HEADRACE_ALLOW_LOOPBACK    1: subscriber URLs may be http on this machine (default here); 0: as on AWS
-
-with --engine dynamodb:
   HEADRACE_STREAM            0: no stream is read: sweeps alone find new messages (slower, no less sure), no journal
   HEADRACE_ARCHIVE           1: messages leave the log only after the archive has proved that it has them
-  HEADRACE_BUCKET            a bucket for large bodies and the journal, instead of the data folder
   HEADRACE_PREFIX            what table names begin with (headrace)
-  {ENDPOINT}  a DynamoDB to use instead of starting DynamoDB Local
+  {ENDPOINT}  a DynamoDB to use, in the place of any engine
+  HEADRACE_BUCKET            with that or --engine dynamodb-local: a bucket for large bodies and the journal, instead
+                             of the data folder
 """
 
 
@@ -36,6 +35,7 @@ class Options:
     """What the command line and the environment say."""
 
     engine: str
+    ephemeral: bool
     host: str
     port: int
     data: Path
@@ -57,9 +57,9 @@ class Options:
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
 
-def read(program: str, engine: str) -> Options:
-    """The options of this process; `engine` is used if none is named. Raises Unusable."""
-    options = _parser(program, engine).parse_args()
+def read(program: str) -> Options:
+    """The options of this process. Raises Unusable."""
+    options = _parser(program).parse_args()
     port = options.port or "8700"
     if not port.isascii() or not port.isdigit() or not int(port) < 65536:
         raise Unusable(
@@ -69,8 +69,16 @@ def read(program: str, engine: str) -> Options:
         raise Unusable("--anonymous-per-second must be a whole number from 1.")
     if options.functions and not Path(options.functions).is_file():
         raise Unusable(f"HEADRACE_FUNCTIONS={options.functions} is no file.")
+    endpoint = os.environ.get(ENDPOINT) or None
+    if options.ephemeral and (endpoint or options.engine != EMBEDDED):
+        raise Unusable(f"--ephemeral is for the embedded engine: leave out --engine, and unset {ENDPOINT}.")
+    if options.engine == EMBEDDED and not endpoint and os.environ.get("HEADRACE_BUCKET"):
+        raise Unusable(
+            "HEADRACE_BUCKET needs --engine dynamodb-local: the embedded engine keeps all in its folder."
+        )
     return Options(
-        engine=options.engine,
+        engine=DYNAMODB_LOCAL if endpoint else options.engine,
+        ephemeral=options.ephemeral,
         host=options.host or "127.0.0.1",
         port=int(port),
         data=Path(options.data or ".data"),
@@ -81,12 +89,12 @@ def read(program: str, engine: str) -> Options:
         log=options.log,
         anonymous=options.anonymous_per_second,
         lifeline=options.until_stdin_ends,
-        endpoint=os.environ.get(ENDPOINT) or None,
+        endpoint=endpoint,
         stream=os.environ.get("HEADRACE_STREAM") != "0",
     )
 
 
-def _parser(program: str, engine: str) -> argparse.ArgumentParser:
+def _parser(program: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=program,
         description=_DESCRIPTION,
@@ -94,17 +102,16 @@ def _parser(program: str, engine: str) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     get, add = os.environ.get, parser.add_argument
-    store_help = (
-        "memory: gone when it ends; dynamodb: durable, in DynamoDB Local (needs Java 17, and npm once)"
-    )
-    add("--engine", choices=ENGINES, default=engine, help=f"{store_help} ({engine})")
+    store_help = "embedded: SQLite, in this process; dynamodb-local: Amazon's (needs Java 17, and npm once)"
+    add("--engine", choices=ENGINES, default=EMBEDDED, help=f"{store_help} (embedded)")
+    add("--ephemeral", action="store_true", help="keep nothing: all is in memory, and gone when it ends")
     add("--host", default=get("HEADRACE_HOST"), help="the address to listen on (127.0.0.1)")
     add("--port", default=get("HEADRACE_PORT"), help="the port; 0: any free one (8700)")
     add(
         "--data",
         metavar="FOLDER",
         default=get("HEADRACE_DATA"),
-        help="where dynamodb keeps everything (.data)",
+        help="where everything is kept (.data)",
     )
     add(
         "--token", default=get("HEADRACE_TOKEN"), help="the admin token, hr_<id>_<secret> (made at the start)"

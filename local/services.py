@@ -31,12 +31,13 @@ class Services:
 
 
 class ResetController:
-    """Forgets everything. What is under way goes on with the old services, whose store nobody sees any more."""
+    """Forgets everything. What is under way goes on with what it has read, and finds nothing of it any more."""
 
-    def __init__(self, services: Services, clock: HandClock, token: str) -> None:
+    def __init__(self, services: Services, clock: HandClock, token: str, clear: Callable[[], None]) -> None:
         self._services = services
         self._clock = clock
         self._token = token
+        self._clear = clear
 
     def register(self, app: Chalice, authorizer: Any) -> None:
         """Give the app the call."""
@@ -47,5 +48,6 @@ class ResetController:
         """Begin anew, at the machine's time."""
         with self._clock.steps:  # a move that is under way would go on with the new services
             self._clock.reset()
+            self._clear()
             self._services.renew(self._token)
         return Response(None, 204)

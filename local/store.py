@@ -34,7 +34,7 @@ class Store:
     pollers: Callable[[Mapping[str, Function]], list[Poller]]
     """What carries the engine's changes to the functions."""
 
-    forget: Callable[[], None]
+    forget: Callable[[], object]
     """Drop what has expired, where the engine does not by itself."""
 
     tokens: TokenFile | None
@@ -42,3 +42,6 @@ class Store:
 
     ending: str
     """What becomes of the messages when the service ends."""
+
+    clear: Callable[[], None] | None = None
+    """Removes everything, where that may be asked for."""

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from botocore.exceptions import BotoCoreError, ClientError
 
+from local.engine.core import Engine
 from local.functions import Context, Function, attempt
 
 BATCH = 100  # records that a function gets at once, unless told otherwise
@@ -21,6 +22,7 @@ QUICK_SECONDS, IDLE_SECONDS = 0.03, 0.25  # Lambda polls four times a second
 _IDLE_AFTER = 40  # pauses grow to a fortieth of the silence: 30 ms for a second, 250 ms after ten
 _RETRY_PAUSES = (0.1, 0.3, 1.0, 3.0, 5.0)
 _LONGEST_TROUBLE_SECONDS = 5.0
+_LONGEST_WAIT_SECONDS = 60.0
 _TRIMMED = "TrimmedDataAccessException"
 _STALE = ("ExpiredIteratorException", "ValidationException", _TRIMMED)
 _FROM_THE_FIRST = {"ShardIteratorType": "TRIM_HORIZON"}
@@ -59,15 +61,18 @@ class StreamPoller:
         retry_pauses: Sequence[float] = _RETRY_PAUSES,
         batch: int = BATCH,
         images: bool = False,
+        engine: Engine | None = None,
     ) -> None:
-        """`dynamodb` and `streams` are boto3 clients. The pause between polls is `quick_seconds` after traffic and
-        grows to `idle_seconds`. With `images`, a stream that carries keys only is replaced by one with new rows."""
+        """`dynamodb` and `streams` are boto3 clients, or those of the embedded `engine`, which tells when there is
+        something to read. The pause between polls is `quick_seconds` after traffic and grows to `idle_seconds`. With
+        `images`, a stream that carries keys only is replaced by one with new rows."""
         self._table, self._name, self._function = table, name, function
         self._dynamodb, self._streams = dynamodb, streams
         self._quick, self._idle = quick_seconds, idle_seconds
         self._retry_pauses = retry_pauses
         self._batch = batch
         self._images = images
+        self._engine = engine
         self._arn = ""
         self._shards: dict[str, _Shard] = {}
         self._looked, self._look_again = False, True
@@ -79,6 +84,7 @@ class StreamPoller:
         last_traffic = time.monotonic()
         trouble = 0
         while not self._stopping.is_set():
+            seen = self._engine.news if self._engine else 0
             try:
                 if self._poll():
                     last_traffic = time.monotonic()
@@ -89,6 +95,10 @@ class StreamPoller:
                     print(f"The stream of {self._table} cannot be read, trying on: {error}", file=sys.stderr)
                 trouble += 1
                 self._look_again = True
+            if self._engine and not trouble:
+                if not self._stopping.wait(self._quick):
+                    self._engine.wait_for_news(seen, _LONGEST_WAIT_SECONDS)
+                continue
             silence = time.monotonic() - last_traffic
             pause = min(self._idle, max(self._quick, silence / _IDLE_AFTER))
             self._stopping.wait(min(_LONGEST_TROUBLE_SECONDS, pause * 2**trouble) if trouble else pause)
@@ -102,6 +112,8 @@ class StreamPoller:
     def stop(self) -> None:
         """End `run`, after the call under way and a last look."""
         self._stopping.set()
+        if self._engine:
+            self._engine.wake()
 
     def _poll(self) -> bool:
         """Read every shard until it gives no full batch, and the children of those that end; whether there was

@@ -1,4 +1,4 @@
-"""What every test may use. Tests of the engine get one DynamoDB Local, in memory, for the whole run."""
+"""What every test may use: the embedded engine behind boto3 (`engine`), and DynamoDB Local beside it (`oracle`)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
-from xdist.workermanage import WorkerController
 
-from chalicelib.store import clients
-from local.engine import Engine
-from local.fetch import EngineError
+from local.engine.core import Engine
+from local.engine.dynamodb_local import DynamoDBLocal
+from local.engine.server import serving
 from tests.support import environment, examples
 from tests.support.short_way import short_way
 
@@ -32,7 +30,7 @@ _LOCAL = {
 }
 
 _ENDPOINT = "AWS_ENDPOINT_URL_DYNAMODB"
-_ENGINE = pytest.StashKey[Engine]()
+_ORACLE = "dynamodb-local"
 
 SOAK = bool(os.environ.get("HEADRACE_SOAK"))
 _TOGETHER = (
@@ -56,6 +54,8 @@ class Sharing(LoadScopeScheduling):
     costs as much as a quick one does; but where tests take long, one by one."""
 
     def _split_scope(self, nodeid: str) -> str:
+        if _ORACLE in nodeid:
+            return _ORACLE
         one = nodeid if nodeid.startswith(_ONE_BY_ONE) else nodeid.partition("::")[0]
         return next((place for place in _TOGETHER if nodeid.startswith(place)), one)
 
@@ -81,15 +81,13 @@ def pytest_collection(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
-    """A test that uses the engine is marked `engine`, so `-m 'not engine'` needs no Java. One of very many calls is run
-    on it in the soak only, and one that is marked `soak` nowhere else: whoever asks for it is told so, and where all
-    are run, it is left out, for to skip a test takes as long as a quick one."""
+    """A test that uses DynamoDB Local is marked `oracle`, so `-m 'not oracle'` needs no Java for it. One that is marked
+    `soak` is run in the soak only: whoever asks for it is told so, and where all are run, it is left out, for to skip a
+    test takes as long as a quick one."""
     items.sort(key=lambda item: item.path)  # whatever they began with, processes must tell the same list
     for item in items:
-        if "engine" in getattr(item, "fixturenames", ()):
-            item.add_marker("engine")
-        if item.get_closest_marker("engine") and item.get_closest_marker("many_calls") and not SOAK:
-            item.add_marker(pytest.mark.skip(reason="many calls: on the engine in the soak only"))
+        if "oracle" in getattr(item, "fixturenames", ()):
+            item.add_marker("oracle")
         if item.get_closest_marker("soak") and not SOAK:
             item.add_marker(pytest.mark.skip(reason="takes long: in the soak only"))
     yield
@@ -115,50 +113,30 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_configure_node(node: WorkerController) -> None:
-    """Processes that share the tests share one engine, too: to become quick costs it 30 s of a processor."""
-    engine = node.config.stash.get(_ENGINE, None)
-    if engine is None and _ENDPOINT not in os.environ:
-        engine = Engine(is_busy=True)
-        try:
-            engine.start()
-        except EngineError:  # `-m 'not engine'` needs none; who does says what is missing
-            return
-        node.config.stash[_ENGINE] = engine
-        node.config.add_cleanup(engine.stop)
-    if engine is not None:
-        node.workerinput["engine"] = engine.endpoint
-
-
 @pytest.fixture(scope="session")
-def engine(pytestconfig: pytest.Config) -> Iterator[str]:
-    """The URL of a DynamoDB, which boto3 and pynamodb now use, too. Tests share it: use names of your own.
+def engine() -> Iterator[str]:
+    """The URL of an embedded engine, which boto3 and pynamodb now use, too. Tests share it: use names of your own.
 
     It is the one in AWS_ENDPOINT_URL_DYNAMODB, if that is set.
     """
     before = dict(os.environ)
     for name, value in _LOCAL.items():
         os.environ.setdefault(name, value)
-    endpoint = getattr(pytestconfig, "workerinput", {}).get("engine")
-    if endpoint:
-        os.environ[_ENDPOINT] = endpoint
     try:
         with ExitStack() as stack:
-            is_ours = endpoint or _ENDPOINT not in os.environ
             if _ENDPOINT not in os.environ:
-                os.environ[_ENDPOINT] = stack.enter_context(Engine(is_busy=True)).endpoint
-            if is_ours and not SOAK:
-                stack.enter_context(short_way(os.environ[_ENDPOINT]))
-                clients._session().events.register(
-                    "before-parameter-build.dynamodb.CreateTable", _without_stream
-                )
+                engine = Engine()
+                stack.callback(engine.close)
+                os.environ |= stack.enter_context(serving(engine))
+                stack.enter_context(short_way(os.environ[_ENDPOINT], engine))
             yield os.environ[_ENDPOINT]
     finally:
         os.environ.clear()
         os.environ.update(before)
 
 
-def _without_stream(params: dict[str, Any], **_: Any) -> None:
-    """DynamoDB Local looks through the streams of all stages at each write, which is most of its time once tests have
-    made a hundred. Tests of streams make their own; in the soak every stage has them."""
-    params.pop("StreamSpecification", None)
+@pytest.fixture(scope="session")
+def oracle() -> Iterator[str]:
+    """The URL of DynamoDB Local, in memory: of one process only, whichever runs the tests that use it."""
+    with DynamoDBLocal(is_busy=True) as oracle:
+        yield oracle.endpoint

@@ -9,6 +9,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from ..domain.errors import unavailable
 from ..ports.transactions import Counted
+from . import read_units
 from .attributes import Item
 from .failures import ConditionFailed, is_conflict, translate, was_resent
 from .layout import Tables
@@ -39,12 +40,15 @@ class Dynamo:
         """
         if operation == "transact_write_items":
             request["ClientRequestToken"] = self._token()
+        units = read_units.ask(operation, request)
         attempt = 0
         is_resent = False
         while True:
             attempt += 1
             try:
                 answer: dict[str, Any] = getattr(self.client, operation)(**request)
+                if units is not None:
+                    read_units.add(units, answer)
                 return answer
             except ClientError as error:
                 if is_conflict(error) and attempt < _TRIES:

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 from ..ports.world import ReadUnits
 
-_READS = ("GetItem", "Query")
-_EMPTY_UNITS = 0.5  # the local engine calls an empty query free; AWS does not
+_READS = ("get_item", "query")
+_EMPTY_UNITS = 0.5  # DynamoDB Local calls an empty query free; AWS does not
 _counted: ContextVar[ReadUnits | None] = ContextVar("read_units", default=None)
-
-
-def watch(client: Any) -> None:
-    """Count the read units of each answer of this client, while a ReadUnits is being counted."""
-    client.meta.events.register("before-parameter-build.dynamodb", _ask)
-    client.meta.events.register("after-call.dynamodb", _add)
 
 
 @contextmanager
@@ -31,13 +25,14 @@ def count_read_units() -> Iterator[ReadUnits]:
         _counted.reset(token)
 
 
-def _ask(params: dict[str, Any], model: Any, **_: Any) -> None:
-    if _counted.get() is not None and model.name in _READS:
-        params["ReturnConsumedCapacity"] = "TOTAL"
+def ask(operation: str, request: dict[str, Any]) -> ReadUnits | None:
+    """Have the answer to a request say what it costs, if that is counted now; for `add`."""
+    units = _counted.get() if operation in _READS else None
+    if units is not None:
+        request["ReturnConsumedCapacity"] = "TOTAL"
+    return units
 
 
-def _add(parsed: dict[str, Any], model: Any, **_: Any) -> None:
-    units = _counted.get()
-    if units is not None and model.name in _READS and "Error" not in parsed:
-        capacity = parsed.get("ConsumedCapacity") or {}
-        units.number += max(_EMPTY_UNITS, float(capacity.get("CapacityUnits", 0)))
+def add(units: ReadUnits, answer: Mapping[str, Any]) -> None:
+    """Count what an answer says."""
+    units.number += max(_EMPTY_UNITS, float(answer.get("ConsumedCapacity", {}).get("CapacityUnits", 0)))

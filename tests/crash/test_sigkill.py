@@ -15,7 +15,7 @@ from uuid import uuid4
 import pytest
 
 from chalicelib.adapters import SystemClock
-from local.engine import Engine
+from local.engine.dynamodb_local import DynamoDBLocal
 from local.free_port import free_port
 from tests.crash.callers import TOPIC, Caller, Gate, consume, join, produce
 from tests.support.events import Final, Op, Told
@@ -155,6 +155,6 @@ def test_a_machine_that_loses_its_engine_too_keeps_its_promises(
         history = _traffic(server, 30 if _SOAK else 2, uuid4().hex)
     finally:
         server.end(signal.SIGTERM)
-    with Engine(tmp_path / "dynamodb") as own_engine:
+    with DynamoDBLocal(tmp_path / "dynamodb") as own_engine:
         monkeypatch.setenv(_ENDPOINT, own_engine.endpoint)
         _judge(history, _final("killed", tmp_path))

@@ -16,13 +16,14 @@ import pytest
 
 import app
 from chalicelib import settings, wiring
-from chalicelib.adapters import dynamo_adapters, memory_adapters
+from chalicelib.adapters import dynamo_adapters
 from chalicelib.services.manage.tokens import SCOPES
 from local.gateway import Gateway
 from local.key_file import FileCipher
 from tests.functional.delivery.receivers import Receiver, http_receiver
 from tests.support.background import Background
 from tests.support.clock import SeededRandom
+from tests.support.embedded import embedded_adapters
 from tests.support.http import Client, ShiftingClock
 from tests.support.push import Inbox
 from tests.support.roles import Guard, guarded
@@ -82,7 +83,7 @@ def services_in_memory(clock: ShiftingClock) -> Iterator[Background]:
     """The same on the store in memory."""
     with sending(clock, ORIGIN, FUNCTIONS) as sender:
         inbox = Inbox()
-        deps = wiring.Deps(memory_adapters(clock, SeededRandom("services"), lambda: sender, inbox))
+        deps = wiring.Deps(embedded_adapters(clock, SeededRandom("services"), lambda: sender, inbox))
         deps.setup()
         yield Background(deps, clock, inbox)
 
@@ -100,7 +101,7 @@ def api(services: Background) -> Iterator[Client]:
 def empty_api(clock: ShiftingClock) -> Iterator[Client]:
     """A client of a stage of its own, in memory: for lists of all topics, of which other tests make hundreds."""
     with sending(clock, ORIGIN, FUNCTIONS) as sender, pytest.MonkeyPatch.context() as patch:
-        deps = wiring.Deps(memory_adapters(clock, SeededRandom("empty"), lambda: sender, Inbox()))
+        deps = wiring.Deps(embedded_adapters(clock, SeededRandom("empty"), lambda: sender, Inbox()))
         deps.setup()
         patch.setattr(wiring, "deps", lambda: deps)
         yield Client(Gateway(app.app), deps.tokens.ensure_admin(None))

@@ -12,6 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from local.memory import ExpiryPump, expiry
 from standardwebhooks import Webhook
 
 import app
@@ -22,14 +23,13 @@ from chalicelib.domain.times import DAY_SECONDS
 from chalicelib.wiring import Deps
 from local.clock import ClockController, HandClock
 from local.functions import Invocations, functions_of
-from local.memory import ExpiryPump, expiry
 from local.services import ResetController, Services
 from local.unusable import Unusable
 from tests.support import factories as make
 from tests.support.desk import Desk, records
 from tests.support.local_service import serving
 from tests.support.receiver import Receiver, Reply, Visit
-from tests.support.stages import memory_stage
+from tests.support.stages import embedded_stage
 
 Ask = Callable[..., dict[str, Any]]
 
@@ -129,7 +129,7 @@ def test_a_damaged_time_is_refused_with_what_to_do(tmp_path: Path, content: byte
 def test_it_waits_neither_for_ever_nor_says_that_all_is_done_while_a_url_hangs(function: str) -> None:
     is_done = threading.Event()
     invocations = Invocations({function: lambda event, context: is_done.wait(30)})
-    deps = Deps(memory_stage().adapters)
+    deps = Deps(embedded_stage().adapters)
     controller = ClockController(clock=HandClock(), deps=lambda: deps, invocations=invocations)
     invocations.invoke(function, {})
     assert controller.advance(0, within=0.05) is False
@@ -145,7 +145,7 @@ def test_a_call_that_does_not_get_its_turn_moves_nothing() -> None:
     def deps() -> Deps:
         is_begun.set()
         is_done.wait(30)
-        return Deps(memory_stage().adapters)
+        return Deps(embedded_stage().adapters)
 
     invocations = Invocations({"deliver": lambda event, context: None})
     controller = ClockController(clock=clock, deps=deps, invocations=invocations)
@@ -162,7 +162,7 @@ def test_a_call_that_does_not_get_its_turn_moves_nothing() -> None:
 def test_a_reset_in_the_middle_of_a_move_ends_at_the_machines_time() -> None:
     """The move went on with what was new: its time was an hour ahead."""
     clock = HandClock()
-    services = Services(lambda: Deps(memory_stage().adapters))
+    services = Services(lambda: Deps(embedded_stage().adapters))
     token = services().tokens.ensure_admin(None)
     assert token
     controller = ResetController(services, clock, token)
@@ -193,7 +193,7 @@ def test_a_reset_takes_no_time_back_from_those_who_wait() -> None:
 
 def test_i1_what_ended_on_the_way_is_buried_before_its_row_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A subscriber that hangs keeps the clock from arriving, ten days later; expired rows go each minute."""
-    desk = Desk.at(memory_stage(), retention_days=1)
+    desk = Desk.at(embedded_stage(), retention_days=1)
     group, message = desk.group(), desk.produce(make.draft())[0]
     monkeypatch.setattr(wiring, "deps", lambda: desk.deps)
     pump = ExpiryPump(lambda: expiry(desk.stage.adapters), functions_of(app.app))
@@ -207,7 +207,7 @@ def test_i1_what_ended_on_the_way_is_buried_before_its_row_goes(monkeypatch: pyt
 
 def test_i1_rows_stay_while_what_ended_is_not_all_buried() -> None:
     """`expire` has a minute for each run, and goes on in the next."""
-    desk = Desk.at(memory_stage(), retention_days=1)
+    desk = Desk.at(embedded_stage(), retention_days=1)
     desk.produce(make.draft())
     finished = iter([False, True])
     functions = {
@@ -224,7 +224,7 @@ def test_i1_rows_stay_while_what_ended_is_not_all_buried() -> None:
 
 def test_i1_a_move_that_has_not_buried_all_keeps_the_rows_and_says_so() -> None:
     """`POST /v1/clock` dropped them, and answered that it had finished."""
-    desk = Desk.at(memory_stage(), retention_days=1)
+    desk = Desk.at(embedded_stage(), retention_days=1)
     group = desk.group()
     desk.produce(make.draft())
     desk.stage.clock.advance(10 * DAY_SECONDS * 1000)

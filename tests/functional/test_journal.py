@@ -20,7 +20,7 @@ from local.dynamodb import client
 from local.stream import StreamPoller, stream_event
 from tests.support import factories as make
 from tests.support.desk import Desk
-from tests.support.stages import dynamo_stage, memory_stage
+from tests.support.stages import dynamo_stage, embedded_stage
 
 _BOUND_SECONDS = 120.0
 Line = dict[str, Any]
@@ -144,7 +144,7 @@ def test_what_the_bucket_does_not_take_comes_again_also_where_nobody_can_read_it
 
 
 def test_a_batch_that_is_put_off_comes_again_from_its_first_record() -> None:
-    deps = wiring.Deps(replace(memory_stage().adapters, blobs=NoAnswer()))
+    deps = wiring.Deps(replace(embedded_stage().adapters, blobs=NoAnswer()))
     row = {
         "s": {"S": "t:u/0"},
         "r": {"S": "r"},

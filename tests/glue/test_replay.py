@@ -31,6 +31,7 @@ from glue_jobs.replaying import run
 from glue_jobs.replaying.run import ReplayJob, ReplayRequest, choose, counts, in_order, request_of
 from local.gateway import Gateway
 from local.server import serve
+from tests.support.embedded import embedded_adapters
 from tests.support.http import Client, Topic
 
 from .archives import BEGIN, fill, frame, message
@@ -105,7 +106,7 @@ def test_a_shard_is_with_one_sender_by_offset_and_nothing_is_left_out(
 @pytest.fixture
 def client_and_service(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Client, Service]]:
     """Headrace on this machine, in memory."""
-    deps = wiring.Deps(adapters.memory_adapters(adapters.SystemClock(), adapters.SystemRandom()))
+    deps = wiring.Deps(embedded_adapters(adapters.SystemClock(), adapters.SystemRandom()))
     monkeypatch.setattr(wiring, "deps", lambda: deps)
     token = deps.tokens.ensure_admin(None)
     assert token

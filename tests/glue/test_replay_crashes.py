@@ -32,6 +32,7 @@ from local.gateway import Gateway
 from local.problems import Answer
 from local.server import serve
 from tests.conftest import SOAK
+from tests.support.embedded import embedded_adapters
 from tests.support.http import Client, Group, Topic
 
 from .archives import fill, frame, message
@@ -103,7 +104,7 @@ class World:
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    deps = wiring.Deps(adapters.memory_adapters(adapters.SystemClock(), adapters.SystemRandom()))
+    deps = wiring.Deps(embedded_adapters(adapters.SystemClock(), adapters.SystemRandom()))
     monkeypatch.setattr(wiring, "deps", lambda: deps)
     gateway = Gateway(app.app)
     road = Road(gateway)

@@ -11,7 +11,7 @@ import pytest
 
 import app
 from chalicelib import wiring
-from chalicelib.adapters import SystemRandom, memory_adapters
+from chalicelib.adapters import SystemRandom
 from chalicelib.domain.limits import MAX_PAGE
 from chalicelib.domain.topic import Scope
 from infra import names
@@ -24,6 +24,7 @@ from infra.verify.http import Notes, Stage, Unreachable
 from local.gateway import Gateway
 from local.problems import Answer
 from local.server import serve
+from tests.support.embedded import embedded_adapters
 from tests.support.http import ShiftingClock
 from tests.support.push import Inbox
 from tests.support.roles import _with_aws_names
@@ -34,7 +35,7 @@ TOKEN = "hr_root_abcdefghijkl1234"
 @pytest.fixture(scope="module")
 def service() -> Iterator[str]:
     """The URL of a service in memory."""
-    deps = wiring.Deps(memory_adapters(ShiftingClock(), SystemRandom(), invoker=Inbox()))
+    deps = wiring.Deps(embedded_adapters(ShiftingClock(), SystemRandom(), invoker=Inbox()))
     deps.tokens.ensure_admin(TOKEN)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wiring, "deps", lambda: deps)

@@ -53,14 +53,14 @@ def _told(value: bytes) -> dict[str, str]:
 
 def make(commit: str) -> Path:
     """Have the commit's release write rows of each kind, and keep them."""
-    from local.engine import Engine
+    from local.engine.dynamodb_local import DynamoDBLocal
 
     local = {
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_ACCESS_KEY_ID": "local",
         "AWS_SECRET_ACCESS_KEY": "local",
     }
-    with Engine() as engine, tempfile.TemporaryDirectory() as folder:
+    with DynamoDBLocal() as engine, tempfile.TemporaryDirectory() as folder:
         os.environ |= {**local, "AWS_ENDPOINT_URL_DYNAMODB": engine.endpoint}
         tree = exported(commit, Path(folder) / "tree")
         assert tree, f"this repository does not have {commit}"

@@ -22,7 +22,7 @@ from chalicelib.store import control_rows
 from chalicelib.store.attributes import text
 from chalicelib.store.layout import definitions
 from infra import names
-from local.engine import Engine
+from local.engine.dynamodb_local import DynamoDBLocal
 from tests.functional.delivery.receivers import Receiver, http_receiver
 from tests.support.browser import Browser
 from tests.support.day import World, a_world
@@ -373,7 +373,7 @@ def test_registering_again_with_the_same_secret_changes_nothing_and_decrypts_not
 
 
 def test_the_files_of_a_local_run_are_their_owners_only(tmp_path: Path) -> None:
-    with Engine(tmp_path / "dynamodb") as engine:
+    with DynamoDBLocal(tmp_path / "dynamodb") as engine:
         import boto3
 
         client = boto3.client(

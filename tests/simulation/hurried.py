@@ -29,7 +29,7 @@ from tests.simulation.virtual import Scheduler
 from tests.support.flows import draft, label_of
 from tests.support.inline import Inline
 from tests.support.push import Inbox, Subscribers
-from tests.support.stages import Stage, memory_stage
+from tests.support.stages import Stage, embedded_stage
 
 _PULLED = "pulled"  # a group of each topic for which nobody is called
 _HUGE = 20  # consumers: more than a run has time for
@@ -70,7 +70,7 @@ class Hurry:
     injected: Counter[str] = field(default_factory=Counter)
     topics: list[Topic] = field(default_factory=list)
     ill: set[str] = field(default_factory=set)
-    stage: Stage = field(default_factory=memory_stage)
+    stage: Stage = field(default_factory=embedded_stage)
     inbox: Inbox = field(default_factory=Inbox)
     targets: dict[str, list[str]] = field(default_factory=dict)  # by topic, of groups that can be read
     owed: list[Owed] = field(default_factory=list)

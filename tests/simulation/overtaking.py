@@ -20,7 +20,7 @@ from tests.simulation.processes import LOCAL, PORTS
 from tests.simulation.virtual import Scheduler, Task
 from tests.support import factories as make
 from tests.support.push import EXACT, PushDesk, fails
-from tests.support.stages import Stage, memory_stage
+from tests.support.stages import Stage, embedded_stage
 
 _COLD_S = 4  # no cache of the process is younger
 _SOON_S = 5  # longer than caches and a second wake-up take; no sweep comes by
@@ -115,7 +115,7 @@ Setting = Callable[[Stage], Scene]
 
 
 def _stage(halts: Halts) -> Stage:
-    stage = memory_stage()
+    stage = embedded_stage()
     another = stage.another
 
     def gated() -> Any:

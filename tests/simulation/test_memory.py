@@ -40,7 +40,7 @@ from tests.simulation.virtual import Pool, Scheduler
 from tests.support import factories as make
 from tests.support.planting import Bug
 from tests.support.push import PushDesk, Subscribers
-from tests.support.stages import Stage, memory_stage
+from tests.support.stages import Stage, embedded_stage
 
 MB = 1024 * 1024
 _FLOOD = 300_000
@@ -133,7 +133,7 @@ def process(stage: Stage, scheduler: Scheduler, **ports: Any) -> Deps:
 @pytest.fixture(scope="module")
 def waiting() -> PushDesk:
     """Large messages that nobody has claimed."""
-    desk = PushDesk.at(memory_stage())
+    desk = PushDesk.at(embedded_stage())
     desk.subscriber(desk.group(), "one")
     for _ in range(300):
         desk.produce(replace(make.draft(1), body=_BODY))
@@ -150,7 +150,7 @@ def done(scheduler: Scheduler, work: Callable[[], object]) -> None:
 
 
 def test_a_delivery_to_slow_subscribers_holds_64_mb_of_bodies() -> None:
-    stage, scheduler = memory_stage(), Scheduler()
+    stage, scheduler = embedded_stage(), Scheduler()
     desk = PushDesk.at(stage, max_body_bytes=MAX_BODY_BYTES)
     group = desk.group(max_in_flight=256)
     desk.subscriber(group, "one")
@@ -169,7 +169,7 @@ def test_a_delivery_to_slow_subscribers_holds_64_mb_of_bodies() -> None:
 
 
 def test_a_claim_of_many_that_wait_holds_what_one_answer_may_have() -> None:
-    stage, scheduler = memory_stage(), Scheduler()
+    stage, scheduler = embedded_stage(), Scheduler()
     desk = PushDesk.at(stage)
     group = desk.group(max_in_flight=1_000)
     for _ in range(300):
@@ -185,7 +185,7 @@ def test_a_claim_of_many_that_wait_holds_what_one_answer_may_have() -> None:
 
 
 def test_a_claim_of_many_entries_of_a_lane_holds_what_one_answer_may_have() -> None:
-    stage, scheduler = memory_stage(), Scheduler()
+    stage, scheduler = embedded_stage(), Scheduler()
     desk = PushDesk.at(stage)
     group = desk.group(max_in_flight=1_000)
     for _ in range(300):
@@ -211,7 +211,7 @@ def test_what_runs_by_the_clock_holds_no_bodies(waiting: PushDesk, job: str) -> 
 
 
 def test_burying_what_waits_holds_what_one_answer_may_have() -> None:
-    stage, scheduler = memory_stage(), Scheduler()
+    stage, scheduler = embedded_stage(), Scheduler()
     desk = PushDesk.at(stage, retention_days=1)
     group = desk.group(max_in_flight=1_000)
     for _ in range(300):
@@ -226,7 +226,7 @@ def test_burying_what_waits_holds_what_one_answer_may_have() -> None:
 
 
 def test_a_mover_whose_shards_are_slow_holds_a_few_looks() -> None:
-    stage, scheduler = memory_stage(), Scheduler()
+    stage, scheduler = embedded_stage(), Scheduler()
     desk = PushDesk.at(stage, shards=16)
     due_ms = stage.clock.now_ms() + 1_000
     for first in range(0, 800, 20):
@@ -255,7 +255,7 @@ class Flooded:
     in_lane: bool = False
 
     def __post_init__(self) -> None:
-        self.scheduler, self.desk = Scheduler(), PushDesk.at(memory_stage())
+        self.scheduler, self.desk = Scheduler(), PushDesk.at(embedded_stage())
         self.group = self.desk.group(mode=self.mode)
         self.desk.produce(make.draft(1), make.draft(2))
         if self.in_lane:

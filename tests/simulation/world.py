@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from chalicelib.adapters import Nobody, memory_adapters
+from chalicelib.adapters import Nobody
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.errors import HeadraceError
 from chalicelib.domain.segment import ShardKey
@@ -31,6 +31,7 @@ from tests.simulation.virtual import Endless, Scheduler, Task
 from tests.simulation.weather import Weather
 from tests.support.clock import START_MS, ManualClock, SeededRandom
 from tests.support.cursor_bytes import bytes_of
+from tests.support.embedded import embedded_adapters
 from tests.support.events import Event
 from tests.support.faults import Death
 from tests.support.flows import reader_name
@@ -53,7 +54,7 @@ class World:
         self.seed = plan.seed
         self.random = random.Random(plan.seed)
         self.scheduler = Scheduler()
-        adapters = memory_adapters(ManualClock(), SeededRandom(f"store {plan.seed}"))
+        adapters = embedded_adapters(ManualClock(), SeededRandom(f"store {plan.seed}"))
         self.adapters = scarred(adapters) if may_be_damaged else adapters
         self.past = Past(self.scheduler)
         self.subscribers = Subscribers(self)

@@ -66,9 +66,9 @@ class _Engine:
     """DynamoDB Local, which all processes find in their environment."""
 
     def __enter__(self) -> None:
-        from local.engine import Engine
+        from local.engine.dynamodb_local import DynamoDBLocal
 
-        self._engine = Engine(is_busy=True)
+        self._engine = DynamoDBLocal(is_busy=True)
         self._engine.__enter__()
         os.environ["AWS_ENDPOINT_URL_DYNAMODB"] = self._engine.endpoint
 

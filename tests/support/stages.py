@@ -1,4 +1,4 @@
-"""One form of every port, in memory or on DynamoDB, with what a test needs around it."""
+"""The whole store, on the embedded engine or the one that the environment names, with what a test needs around it."""
 
 from __future__ import annotations
 
@@ -7,30 +7,28 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from chalicelib.adapters import Adapters, dynamo_adapters, memory_adapters
+from chalicelib.adapters import Adapters, dynamo_adapters
 from chalicelib.settings import Settings
 from chalicelib.store.attributes import number
 from chalicelib.store.dynamo import Dynamo
 from chalicelib.store.layout import Tables, definitions
 from chalicelib.wiring import Deps
-from local.memory import drop_expired
 
 from . import conditions
 from .clock import ManualClock, SeededRandom
+from .embedded import embedded_adapters, engine_of
 from .inline import Inline
-from .scars import scarred
 
 
 @dataclass
 class Stage:
     """One form of all ports; what threads would do is done at once. `another` makes adapters of a further process on
-    the same data; `drop_expired` does what the tables' TTL does, by the stage's clock; `clear` removes every row; in
-    memory one makes a new stage instead."""
+    the same data; `drop_expired` does what the tables' TTL does, by the stage's clock; `clear` removes every row."""
 
     adapters: Adapters
     clock: ManualClock
     another: Callable[[], Adapters]
-    drop_expired: Callable[[], None]
+    drop_expired: Callable[[], object]
     clear: Callable[[], None] = lambda: None
 
     def process(self) -> Deps:
@@ -38,18 +36,21 @@ class Stage:
         return Deps(self.another())
 
 
-def memory_stage() -> Stage:
+def embedded_stage() -> Stage:
+    """One on an engine of its own, asked without boto3."""
     clock = ManualClock()
-    adapters = scarred(memory_adapters(clock, SeededRandom("memory"), threads=Inline))
+    adapters = embedded_adapters(clock, SeededRandom("embedded"), threads=Inline)
     seeds = iter(range(1, 1_000_000))
 
     def another() -> Adapters:
-        return replace(adapters, random=SeededRandom(f"memory {next(seeds)}"))
+        return replace(adapters, random=SeededRandom(f"embedded {next(seeds)}"))
 
-    return Stage(adapters, clock, another, lambda: drop_expired(adapters))
+    engine = engine_of(adapters)
+    return Stage(adapters, clock, another, engine.drop_expired, engine.clear)
 
 
 def dynamo_stage(prefix: str, folder: Path) -> Stage:
+    """One on the DynamoDB that the environment names, asked by boto3."""
     clock = ManualClock()
     settings = Settings(prefix=prefix, region="us-east-1", bucket=None, data=folder)
     tables = Tables(prefix)

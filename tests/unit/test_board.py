@@ -8,11 +8,11 @@ from chalicelib.domain.times import HOUR_MS
 from chalicelib.domain.topic import Topic
 from tests.support import factories as make
 from tests.support.desk import Desk
-from tests.support.stages import memory_stage
+from tests.support.stages import embedded_stage
 
 
 def test_walks_come_by_all_topics_and_begin_anew() -> None:
-    stage = memory_stage()
+    stage = embedded_stage()
     desk = Desk.at(stage)
     for n in range(9):
         desk.deps.admin.put_topic(f"t-{n}", {"shards": 1})
@@ -37,7 +37,7 @@ def test_walks_come_by_all_topics_and_begin_anew() -> None:
 
 
 def test_what_was_seen_long_ago_is_not_known_any_more() -> None:
-    stage = memory_stage()
+    stage = embedded_stage()
     desk = Desk.at(stage)
     desk.produce(*make.drafts(3))
     desk.deps.board.renew([desk.topic], lambda: True)
@@ -47,7 +47,7 @@ def test_what_was_seen_long_ago_is_not_known_any_more() -> None:
 
 
 def test_what_a_clock_that_was_ahead_saw_is_looked_at_again() -> None:
-    stage = memory_stage()
+    stage = embedded_stage()
     desk = Desk.at(stage)
     board = desk.deps.board
     stage.clock.advance(HOUR_MS)
@@ -64,7 +64,7 @@ def test_what_a_clock_that_was_ahead_saw_is_looked_at_again() -> None:
 
 
 def test_a_topic_that_is_gone_is_forgotten() -> None:
-    stage = memory_stage()
+    stage = embedded_stage()
     desk = Desk.at(stage)
     board = desk.deps.board
     board.renew([desk.topic], lambda: True)
@@ -73,7 +73,7 @@ def test_a_topic_that_is_gone_is_forgotten() -> None:
 
 
 def test_a_look_that_ended_early_does_not_change_a_topics_rates() -> None:
-    stage = memory_stage()
+    stage = embedded_stage()
     desk = Desk.at(stage)
     groups = [desk.group(name) for name in ("billing", "mailer", "search")]
     desk.produce(*make.drafts(9))
@@ -88,7 +88,7 @@ def test_a_look_that_ended_early_does_not_change_a_topics_rates() -> None:
 
 
 def test_the_rates_of_a_topic_of_many_shards_are_those_of_all_its_shards() -> None:
-    stage = memory_stage()
+    stage = embedded_stage()
     desk = Desk.at(stage, shards=16)
     board, deps = desk.deps.board, desk.deps
     for _ in range(5):

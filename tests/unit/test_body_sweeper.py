@@ -19,7 +19,7 @@ from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.push import Inbox
 from tests.support.slow_minute import SlowMinute
-from tests.support.stages import memory_stage
+from tests.support.stages import embedded_stage
 
 NOW_S = START_MS // 1000
 TODAY, TOMORROW = (day_of(NOW_S + days * 86_400) for days in range(2))
@@ -28,7 +28,7 @@ TOPIC = make.topic()
 
 @pytest.fixture
 def ports() -> Adapters:
-    ports = memory_stage().adapters
+    ports = embedded_stage().adapters
     ports.control.put_topic(TOPIC, None)
     return ports
 

@@ -20,7 +20,7 @@ from chalicelib.services.core.cursor_store import CursorSnapshot, CursorStore
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.counted import Counted
-from tests.support.stages import memory_stage
+from tests.support.stages import embedded_stage
 from tests.support.troubled import Troubled
 
 KEY = make.cursor_key()
@@ -30,7 +30,7 @@ class Desk:
     """Processes that look at one cursor."""
 
     def __init__(self) -> None:
-        self.stage = memory_stage()
+        self.stage = embedded_stage()
         self.cursors: Cursors = self.stage.adapters.cursors
         self.counters = Counters()
         self.one, self.other = self.process(), self.process()

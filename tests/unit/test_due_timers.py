@@ -14,7 +14,7 @@ from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.desk import Desk
 from tests.support.push import PushDesk
-from tests.support.stages import memory_stage
+from tests.support.stages import embedded_stage
 
 DAYS = 3
 
@@ -23,7 +23,7 @@ class Lane:
     """The retry lane of a group of a topic that has three messages in its second shard, the last two in one row."""
 
     def __init__(self) -> None:
-        self.desk = Desk.at(memory_stage(), shards=2, retention_days=30)
+        self.desk = Desk.at(embedded_stage(), shards=2, retention_days=30)
         self.shard = lane_of(self.desk.topic, self.desk.group()).shard_key(0)
         (first,) = self.desk.produce(make.draft(shard=1))
         self.desk.stage.clock.advance(1_000)
@@ -75,7 +75,7 @@ def test_a_retry_is_kept_as_long_as_its_timer_says_and_one_that_holds_nothing_is
 
 @pytest.mark.parametrize("shard", [0, 1])
 def test_a_topic_that_wakes_its_runs_itself_does_so_for_what_was_due(shard: int) -> None:
-    desk = PushDesk.at(memory_stage(), shards=2, wake="direct")
+    desk = PushDesk.at(embedded_stage(), shards=2, wake="direct")
     group = desk.group(max_in_flight=64)
     desk.subscriber(group, "one")
     desk.restart()
@@ -89,7 +89,7 @@ def test_a_topic_that_wakes_its_runs_itself_does_so_for_what_was_due(shard: int)
     ("kind", "counter"), [(TimerKind.NEWER, NEWER_FORMAT), (TimerKind.DAMAGED, UNDECODABLE)]
 )
 def test_what_is_set_aside_is_counted_as_what_it_is(kind: TimerKind, counter: str) -> None:
-    desk = Desk.at(memory_stage())
+    desk = Desk.at(embedded_stage())
     timer = make.timer(kind=kind)
     desk.stage.adapters.timers.store([timer])
     desk.deps.due.set_aside([timer])

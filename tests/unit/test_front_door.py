@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from chalice.app import AuthRequest
 
-from chalicelib.adapters import memory_adapters
 from chalicelib.api import gateway
 from chalicelib.api.access import Unauthenticated, authorize
 from chalicelib.api.calls import Context
@@ -25,13 +24,14 @@ from chalicelib.services.manage.sign_in_links import LAST_SECONDS
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock, SeededRandom
+from tests.support.embedded import embedded_adapters
 
 ARN = "arn:aws:execute-api:eu-west-1:123456789012:abcdef/api/GET/v1/topics"
 
 
 @pytest.fixture
 def deps() -> Deps:
-    return Deps(memory_adapters(ManualClock(), SeededRandom()))
+    return Deps(embedded_adapters(ManualClock(), SeededRandom()))
 
 
 def asked(deps: Deps, authorization: str) -> Any:

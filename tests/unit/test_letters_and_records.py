@@ -21,7 +21,7 @@ from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.counted import Counted
 from tests.support.desk import Desk
-from tests.support.stages import memory_stage
+from tests.support.stages import embedded_stage
 
 _some = st.none() | st.sampled_from(("a", "b"))
 
@@ -60,7 +60,7 @@ def test_a_letter_is_wanted_where_it_is_all_that_was_asked_for(
 def test_whatever_is_asked_for_a_record_read_ahead_is_the_one_that_is_there(
     failed_offsets: set[int], offsets: list[int]
 ) -> None:
-    a, key = memory_stage().adapters, make.cursor_key()
+    a, key = embedded_stage().adapters, make.cursor_key()
     change = cursor_write.replacement(Cursor(), start_at(1))
     a.cursors.write(key, change, [make.record(n) for n in failed_offsets], exists=False)
     ahead = RecordsAhead(a.records)
@@ -69,7 +69,7 @@ def test_whatever_is_asked_for_a_record_read_ahead_is_the_one_that_is_there(
 
 
 def test_what_stands_far_apart_is_read_one_by_one_and_a_page_together() -> None:
-    a, key = memory_stage().adapters, make.cursor_key()
+    a, key = embedded_stage().adapters, make.cursor_key()
     records = Counted(a.records)
     ahead = RecordsAhead(cast(Any, records))
     for offset in range(1_000, 900, -5):
@@ -86,7 +86,7 @@ def test_what_stands_far_apart_is_read_one_by_one_and_a_page_together() -> None:
 
 
 def test_a_page_of_a_broadcast_is_read_once_for_all_its_consumers() -> None:
-    a, group_key = memory_stage().adapters, make.cursor_key()
+    a, group_key = embedded_stage().adapters, make.cursor_key()
     keys = [replace(group_key, consumer_uid=f"c{n}") for n in range(5)]
     change = cursor_write.replacement(Cursor(), start_at(1))
     for n, key in enumerate(keys):
@@ -111,7 +111,7 @@ class Letters:
 
 
 def test_a_delayed_message_of_which_only_a_letter_is_left_is_found_on_each_page() -> None:
-    stage, key = memory_stage(), make.cursor_key()
+    stage, key = embedded_stage(), make.cursor_key()
     desk = Desk.at(stage)
     letters = [make.letter(key, make.dead_record(n)) for n in range(250)]
     ids = {n: timed_id(f"{n:0{REQUEST_ID_CHARS}}", None, START_MS) for n in (7, 107, 249)}

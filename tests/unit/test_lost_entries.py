@@ -24,7 +24,7 @@ from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.consume.lost_entries import LostEntries
 from tests.support import factories as make
 from tests.support.clock import START_MS
-from tests.support.stages import Stage, memory_stage
+from tests.support.stages import Stage, embedded_stage
 from tests.support.troubled import Troubled
 
 SHARDS = 3
@@ -54,7 +54,7 @@ class Lane:
 
     def __init__(self, deliveries: Sequence[Delivery], entries: Sequence[int]) -> None:
         """`entries`: the deliveries in the order of their entries, where they have any."""
-        self.stage: Stage = memory_stage()
+        self.stage: Stage = embedded_stage()
         self.topic = make.topic(shards=SHARDS)
         self.group = make.group(self.topic, mode="broadcast")
         self.claimant = Claimant(topic=self.topic, group=self.group, lease_seconds=30, consumer_uid="me")

@@ -17,7 +17,7 @@ from chalicelib.services.core import positions
 from tests.support import factories as make
 from tests.support.damage import change_cursor, without
 from tests.support.desk import GIVE_BACK, Desk
-from tests.support.stages import memory_stage
+from tests.support.stages import embedded_stage
 
 LATER = Nack(delay_ms=60 * SECOND_MS)
 SOON = Nack(delay_ms=SECOND_MS)
@@ -40,7 +40,7 @@ class Lane:
     """One message of each kind in a retry lane, each after one attempt."""
 
     def __init__(self, mode: str, order: int) -> None:
-        self.desk = Desk.at(memory_stage(), shards=3, mode=mode, retry=Retry(9, (1,), jitter=0.0))
+        self.desk = Desk.at(embedded_stage(), shards=3, mode=mode, retry=Retry(9, (1,), jitter=0.0))
         self.group: Group = self.desk.group()
         self.consumer: Consumer | None = (
             self.desk.consumer(self.group, "one") if mode == "broadcast" else None

@@ -25,7 +25,7 @@ from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import require_stored
 from tests.support.push import Inbox
-from tests.support.stages import Stage, memory_stage
+from tests.support.stages import Stage, embedded_stage
 
 Trouble = Callable[..., None]
 
@@ -79,7 +79,7 @@ def until(stage: Stage, seconds: float) -> Callable[[], bool]:
 
 @pytest.mark.parametrize("method", ["first_due", "next_ms", "acquire_lease"])
 def test_a_fragment_that_is_throttled_stops_only_itself(method: str) -> None:
-    stage = memory_stage()
+    stage = embedded_stage()
     bad = 3
 
     def throttled(fragment: int, *_: object) -> None:
@@ -103,7 +103,7 @@ def test_a_fragment_that_is_throttled_stops_only_itself(method: str) -> None:
 
 
 def test_a_fragment_throttled_once_goes_on_within_the_same_run() -> None:
-    stage = memory_stage()
+    stage = embedded_stage()
     for method in ("first_due", "next_ms", "acquire_lease", "release_lease"):
         refusals = dict.fromkeys(range(FRAGMENTS), 1)
 
@@ -122,7 +122,7 @@ def test_a_fragment_throttled_once_goes_on_within_the_same_run() -> None:
 
 
 def test_a_wake_whose_invocation_is_refused_stops_only_itself() -> None:
-    stage = memory_stage()
+    stage = embedded_stage()
     events: list[Mapping[str, Any]] = []
     is_broken = True
 
@@ -152,7 +152,7 @@ def test_a_wake_whose_invocation_is_refused_stops_only_itself() -> None:
 
 def test_a_check_whose_invocation_is_refused_comes_as_soon_as_it_is_not() -> None:
     """And not at the transaction's next check, which may be a day later."""
-    stage = memory_stage()
+    stage = embedded_stage()
     started_ms: list[int] = []
     refusals = [True] * 3
 
@@ -174,7 +174,7 @@ def test_a_check_whose_invocation_is_refused_comes_as_soon_as_it_is_not() -> Non
 
 
 def test_checks_that_were_started_are_not_started_again_with_the_refused_ones() -> None:
-    stage = memory_stage()
+    stage = embedded_stage()
     started: list[str] = []
 
     class Refusing(Nobody):
@@ -202,7 +202,7 @@ def test_checks_that_were_started_are_not_started_again_with_the_refused_ones() 
 
 
 def test_a_shard_that_is_throttled_stops_only_itself_and_keeps_its_order() -> None:
-    stage = memory_stage()
+    stage = embedded_stage()
     bad: set[str] = {"bad"}
 
     def throttled(shard: ShardKey, *_: object) -> None:
@@ -222,7 +222,7 @@ def test_a_shard_that_is_throttled_stops_only_itself_and_keeps_its_order() -> No
 
 
 def test_more_that_is_stuck_than_a_drain_can_look_through_hides_nothing() -> None:
-    stage = memory_stage()
+    stage = embedded_stage()
     bad: set[str] = {"bad"}
 
     def throttled(shard: ShardKey, *_: object) -> None:
@@ -251,7 +251,7 @@ def test_more_that_is_stuck_than_a_drain_can_look_through_hides_nothing() -> Non
 
 
 def test_nothing_of_a_shard_goes_past_what_was_refused() -> None:
-    stage, refusals = memory_stage(), [True]
+    stage, refusals = embedded_stage(), [True]
 
     def throttled(*_: object) -> None:
         if refusals.pop() if refusals else False:
@@ -265,7 +265,7 @@ def test_nothing_of_a_shard_goes_past_what_was_refused() -> None:
 
 
 def test_a_bug_that_one_shard_meets_stops_only_itself_and_is_told() -> None:
-    stage = memory_stage()
+    stage = embedded_stage()
 
     def bug(shard: ShardKey, *_: object) -> None:
         if shard.topic == "bad":
@@ -280,7 +280,7 @@ def test_a_bug_that_one_shard_meets_stops_only_itself_and_is_told() -> None:
 
 
 def test_a_shard_whose_write_hangs_holds_up_no_other() -> None:
-    stage = memory_stage()
+    stage = embedded_stage()
     others_went = threading.Event()
 
     def hang(shard: ShardKey, *_: object) -> None:
@@ -300,7 +300,7 @@ def test_a_shard_whose_write_hangs_holds_up_no_other() -> None:
 
 
 def test_what_is_filed_while_a_mover_leaves_is_still_its_own() -> None:
-    stage = memory_stage()
+    stage = embedded_stage()
     ids: list[str] = []
 
     def another(*_: object) -> None:
@@ -316,7 +316,7 @@ def test_what_is_filed_while_a_mover_leaves_is_still_its_own() -> None:
 
 @pytest.mark.parametrize("is_refused", [False, True])
 def test_a_cancelled_timer_leaves_no_false_belief_in_its_mover(is_refused: bool) -> None:
-    stage = memory_stage()
+    stage = embedded_stage()
     inbox = Inbox()
 
     class Perhaps(Nobody):
@@ -340,7 +340,7 @@ def test_a_cancelled_timer_leaves_no_false_belief_in_its_mover(is_refused: bool)
 
 
 def test_a_transactions_delay_does_not_run_while_its_body_is_uploaded() -> None:
-    stage = memory_stage()
+    stage = embedded_stage()
     slow = Troubled(stage.adapters.blobs, put=lambda *_: stage.clock.advance(3 * SECOND_MS))
     deps = process(stage, blobs=slow)
     topic = topic_of(deps, max_body_bytes=1_000_000)
@@ -353,7 +353,7 @@ def test_a_transactions_delay_does_not_run_while_its_body_is_uploaded() -> None:
 
 
 def test_trouble_that_outlasts_movers_does_not_multiply_them() -> None:
-    stage, inbox, count = memory_stage(), Inbox(), 0
+    stage, inbox, count = embedded_stage(), Inbox(), 0
     from_ms, to_ms = (stage.clock.now_ms() + seconds * SECOND_MS for seconds in (20, 1_000))
 
     def away(*_: object) -> None:

@@ -32,7 +32,7 @@ from tests.simulation import virtual
 from tests.simulation.processes import Clock
 from tests.support import factories as make
 from tests.support.clock import START_MS, SeededRandom
-from tests.support.stages import memory_stage
+from tests.support.stages import embedded_stage
 
 LATEST_MS = 1_500  # beside what an invocation takes to start: a tick, and a few calls
 MINUTES = 3
@@ -95,7 +95,7 @@ class World(Nobody):
         self.late: dict[str, int] = {}
         self.owed: dict[str, int] = {}
         self._random = SeededRandom(seed)
-        stage = memory_stage()
+        stage = embedded_stage()
         adapters = replace(stage.another(), clock=self.clock, invoker=self)
         self.wakers = [Deps(adapters).waker for _ in range(self.random.choice((1, 3)))]
 

@@ -20,31 +20,31 @@ from tests.contract.services.damaged import test_damaged_lanes as lanes
 from tests.contract.services.damaged import test_unreadable_control as control
 from tests.support.desk import Desk
 from tests.support.planting import Bug
-from tests.support.stages import memory_stage
+from tests.support.stages import embedded_stage
 
 
 def _removal_is_ended() -> None:
     registering.test_a_removal_that_was_broken_off_is_ended_by_whoever_comes_next(
-        Desk.at(memory_stage(), shards=2), "group deleted"
+        Desk.at(embedded_stage(), shards=2), "group deleted"
     )
 
 
 def _name_is_registered_again() -> None:
     registering.test_a_removal_that_was_broken_off_is_ended_by_whoever_comes_next(
-        Desk.at(memory_stage(), shards=2), "registered again"
+        Desk.at(embedded_stage(), shards=2), "registered again"
     )
 
 
 def _lost_entry() -> None:
     lanes.test_i15_a_delivery_whose_entry_names_it_nowhere_becomes_a_dead_letter(
-        memory_stage(), False, "not JSON"
+        embedded_stage(), False, "not JSON"
     )
 
 
 BUGS: dict[str, tuple[Bug, Callable[[], object]]] = {
     "a stranger who is asked only while others produce": (
         Bug(Assigner, "restore_mark", "consumer.state == ConsumerState.PENDING", "False"),
-        lambda: control.test_who_has_not_agreed_and_whose_mark_was_lost_is_asked_again(memory_stage()),
+        lambda: control.test_who_has_not_agreed_and_whose_mark_was_lost_is_asked_again(embedded_stage()),
     ),
     "a removal that leaves no mark": (
         Bug(Registry, "unregister", "self._control.retire_consumer(topic, group, consumer)", "pass"),
@@ -70,13 +70,13 @@ BUGS: dict[str, tuple[Bug, Callable[[], object]]] = {
             "has_time)\n            except ZeroDivisionError as error:",
         ),
         lambda: control.test_what_others_owe_is_buried_in_time_though_one_cannot_be_read(
-            memory_stage(), "cursor"
+            embedded_stage(), "cursor"
         ),
     ),
     "a topic that is left out in silence": (
         Bug(Stretch, "pass_over", "if trouble not in self.troubles:", "if False:"),
         lambda: control.test_a_topic_that_cannot_be_read_is_told_by_whoever_comes_by_all_of_them(
-            memory_stage()
+            embedded_stage()
         ),
     ),
     "tails forgotten because of a group": (
@@ -87,7 +87,7 @@ BUGS: dict[str, tuple[Bug, Callable[[], object]]] = {
             "control.groups(topic)",
             also=("chalicelib.scheduler.checkpoint",),
         ),
-        lambda: control.test_tails_are_written_down_though_a_group_cannot_be_read(memory_stage()),
+        lambda: control.test_tails_are_written_down_though_a_group_cannot_be_read(embedded_stage()),
     ),
     "a sweep that stops at a group": (
         Bug(
@@ -97,13 +97,13 @@ BUGS: dict[str, tuple[Bug, Callable[[], object]]] = {
             "self._control.staffed_groups(topic)",
         ),
         lambda: control.test_the_sweep_finds_what_neighbours_have_forgotten_and_the_rest_when_it_can_be_read(
-            memory_stage(), "group", "damaged"
+            embedded_stage(), "group", "damaged"
         ),
     ),
     "a wake-up that stops at a consumer": (
         Bug(Catalog, "_read_consumers", "(topic, group, unreadable_rows.append)", "(topic, group)"),
         lambda: control.test_a_batch_of_the_stream_wakes_all_whose_rows_can_be_read(
-            memory_stage(), "consumer", "of no kind"
+            embedded_stage(), "consumer", "of no kind"
         ),
     ),
 }

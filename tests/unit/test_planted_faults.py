@@ -52,7 +52,7 @@ from tests.contract.services.damaged import test_damaged_rows as damaged_rows
 from tests.support.clock import ManualClock
 from tests.support.desk import Desk
 from tests.support.planting import Bug, Planted, assert_seen
-from tests.support.stages import memory_stage
+from tests.support.stages import embedded_stage
 from tests.unit import test_cursor_store as cursor_store
 from tests.unit import test_ladder_waits as waits
 from tests.unit import test_log_reader as log_reader
@@ -60,18 +60,18 @@ from tests.unit import test_row_ends as row_ends
 
 
 def _after_retention() -> None:
-    stage = memory_stage()
+    stage = embedded_stage()
     retention.test_what_a_group_owes_past_its_retention_is_buried_by_the_claim_that_meets_it(
         stage, stage.clock.advance
     )
 
 
 def _some_are_kept() -> None:
-    burials.test_i1_what_is_kept_before_and_behind_what_is_buried_is_delivered_once(memory_stage(), 127)
+    burials.test_i1_what_is_kept_before_and_behind_what_is_buried_is_delivered_once(embedded_stage(), 127)
 
 
 def _many_are_kept_in_a_lane() -> None:
-    stage = memory_stage()
+    stage = embedded_stage()
     retention.test_i1_what_lies_in_a_retry_lane_behind_many_that_are_kept_is_buried_with_its_content(
         stage, stage.clock.advance
     )
@@ -93,51 +93,51 @@ def _a_lease_in_pieces_is_small() -> None:
 
 
 def _shows_life(sign: str) -> None:
-    desk = Desk.at(memory_stage(), shards=4)
+    desk = Desk.at(embedded_stage(), shards=4)
     assigning.test_settling_and_extending_are_signs_of_life(desk, sign, "broadcast")
 
 
 def _an_ack_of_who_was_removed_is_answered() -> None:
-    desk = Desk.at(memory_stage(), shards=2)
+    desk = Desk.at(embedded_stage(), shards=2)
     registering.test_i20_what_a_consumer_did_counts_though_it_has_been_removed_meanwhile(desk, desk.group())
 
 
 BUGS: Planted = {
     "a waiting message found in another topic": (
         Bug(Delayed, "_find_timed", " if waiting.timer.shard.topic_uid == topic.uid else None", ""),
-        lambda: delayed.test_another_topic_does_not_find_it(memory_stage()),
+        lambda: delayed.test_another_topic_does_not_find_it(embedded_stage()),
     ),
     "a hurried message that waits for the schedule": (
         Bug(Delayed, "_amend", "self._waker.wake_movers([new])", "pass"),
-        lambda: delayed.test_whoever_hurries_it_wakes_a_mover(memory_stage()),
+        lambda: delayed.test_whoever_hurries_it_wakes_a_mover(embedded_stage()),
     ),
     "a seat for those that are called": (
         Bug(Assignments, "seat", " if member not in called_uids]", "]"),
         lambda: assigning.test_only_those_that_pull_have_seats_among_one_another(
-            Desk.at(memory_stage(), shards=4)
+            Desk.at(embedded_stage(), shards=4)
         ),
     ),
     "a retry whose row may go before it": (
         Bug(StepMaker, "_timer", "decision.due_ms + _LANE_SLACK_MS", "decision.due_ms - _LANE_SLACK_MS"),
         lambda: expiring.test_a_retry_that_may_have_to_wait_in_its_lane_takes_the_content_along(
-            memory_stage()
+            embedded_stage()
         ),
     ),
     "a redriven message whose attempts are forgotten": (
         Bug(StepMaker, "_record", "receipt.attempts_before_redrive,", "0,"),
-        lambda: burying.test_a_redriven_message_has_all_its_attempts_again_and_says_so(memory_stage()),
+        lambda: burying.test_a_redriven_message_has_all_its_attempts_again_and_says_so(embedded_stage()),
     ),
     "a redriven message that has no attempts of its own": (
         Bug(Claimant, "last_attempt", "draft, attempts_before_redrive)", "draft, 0)"),
-        lambda: burying.test_a_redriven_message_has_all_its_attempts_again_and_says_so(memory_stage()),
+        lambda: burying.test_a_redriven_message_has_all_its_attempts_again_and_says_so(embedded_stage()),
     ),
     "a receipt that settles twice in one call": (
         Bug(Settler, "_settle", "settled_offsets.discard(receipt.leased_offset)", "pass"),
-        lambda: consuming.test_a_receipt_twice_in_one_call_settles_once(memory_stage()),
+        lambda: consuming.test_a_receipt_twice_in_one_call_settles_once(embedded_stage()),
     ),
     "a burial that drops the message": (
         Bug(StepMaker, "_record", "self._content(receipt) if is_dead else None", "None"),
-        lambda: burying.test_a_message_rejected_for_good_is_buried_at_once(memory_stage()),
+        lambda: burying.test_a_message_rejected_for_good_is_buried_at_once(embedded_stage()),
     ),
     "a cancellation by nobody": (
         Bug(
@@ -146,26 +146,28 @@ BUGS: Planted = {
             'with_acts(timer.draft, Act("CANCELLED", self._clock.now_ms(), by))',
             "timer.draft",
         ),
-        lambda: message_statuses.test_who_cancelled_a_waiting_message_is_told(memory_stage()),
+        lambda: message_statuses.test_who_cancelled_a_waiting_message_is_told(embedded_stage()),
     ),
     "a young hole that nobody comes back to": (
         Bug(Claimer, "dues_ms", "[closes_ms] if closes_ms else ()", "()"),
-        lambda: waking.test_what_stands_behind_a_hole_comes_when_the_hole_may_be_closed(memory_stage()),
+        lambda: waking.test_what_stands_behind_a_hole_comes_when_the_hole_may_be_closed(embedded_stage()),
     ),
     "a stale read that a delivery believes": (
         Bug(LogReader, "expect_rows", "in last.items()", "in ()"),
         lambda: waking.test_who_was_woken_for_a_row_does_not_believe_a_read_that_ends_before_it(
-            memory_stage()
+            embedded_stage()
         ),
     ),
     "a first subscriber that a router has not heard of": (
         Bug(Waker, "wake_for", "if tasks or consumer.is_called:", "if False:"),
-        lambda: waking.test_a_message_that_a_router_thinks_is_for_nobody_comes_seconds_later(memory_stage()),
+        lambda: waking.test_a_message_that_a_router_thinks_is_for_nobody_comes_seconds_later(
+            embedded_stage()
+        ),
     ),
     "a shard that its new worker has not heard of": (
         Bug(Waker, "wake_after_redivision", "if topic.is_called:", "if False:"),
         lambda: waking.test_a_message_in_a_shard_that_a_worker_does_not_know_yet_comes_seconds_later(
-            memory_stage(), 1, waking.grows, 0
+            embedded_stage(), 1, waking.grows, 0
         ),
     ),
     "a lease that takes an entry for each offset": (
@@ -179,7 +181,7 @@ BUGS: Planted = {
             "not count or cursor_size.has_room_for_claim(",
             "True or cursor_size.has_room_for_claim(",
         ),
-        lambda: consuming.test_a_claim_takes_no_more_than_its_cursor_has_room_for(memory_stage()),
+        lambda: consuming.test_a_claim_takes_no_more_than_its_cursor_has_room_for(embedded_stage()),
     ),
     "a topic that nobody marks": (
         Bug(Marker, "mark", "self._marks.mark(Mark(name, begin_ms))", "pass"),
@@ -199,7 +201,7 @@ BUGS: Planted = {
     ),
     "one busy shard that has an equal part only": (
         Bug(Claimant, "room", "max(self.guaranteed - in_flight, self.free)", "self.guaranteed - in_flight"),
-        lambda: in_flight.test_one_busy_shard_of_many_may_have_nearly_all_of_it(memory_stage(), 4, 64, 51),
+        lambda: in_flight.test_one_busy_shard_of_many_may_have_nearly_all_of_it(embedded_stage(), 4, 64, 51),
     ),
     "a waiting message that is not there while its time is changed": (
         Bug(
@@ -209,17 +211,17 @@ BUGS: Planted = {
             "if forward is None or previous is None:",
         ),
         lambda: meanwhile.test_who_looks_or_cancels_while_two_others_change_its_time_finds_it(
-            memory_stage(), meanwhile.look
+            embedded_stage(), meanwhile.look
         ),
     ),
     "a key that finds nothing that waits": (
         Bug(KeyLookup, "_message", "passes_before_log(message, filters)", "False"),
-        lambda: key_statuses.test_a_key_finds_a_message_in_every_state(memory_stage()),
+        lambda: key_statuses.test_a_key_finds_a_message_in_every_state(embedded_stage()),
     ),
     "a puller that takes what others came for": (
         Bug(Claimant, "part", "min(most, pull_share.room(round, self.seat, available, now_ms))", "most"),
         lambda: sharing.test_those_that_pull_get_equal_parts_of_what_one_producer_puts_into_one_shard(
-            memory_stage(), 4, 10, 1
+            embedded_stage(), 4, 10, 1
         ),
     ),
     "a burial that stops at the first that is kept for longer": (
@@ -240,7 +242,7 @@ BUGS: Planted = {
             ("chalicelib.scheduler.expirer",),
         ),
         lambda: expiring.test_runs_that_have_no_time_for_a_whole_topic_come_by_what_all_its_consumers_owe(
-            memory_stage()
+            embedded_stage()
         ),
     ),
     "a run that was refused something and comes back to nothing": (
@@ -251,13 +253,13 @@ BUGS: Planted = {
             "if not self._claims.faults and (topic_and_group := self._find()):",
         ),
         lambda: troubled.test_i10_a_run_that_could_not_read_one_shard_comes_back_to_another_in_time(
-            memory_stage()
+            embedded_stage()
         ),
     ),
     "a pulled lease that ends sooner than its mark": (
         Bug(Waker, "wake_beside_puller", "self._mark(topic)", "pass"),
         lambda: sweeping_groups.test_i10_what_was_pulled_for_hours_is_found_when_it_is_let_go_before(
-            memory_stage(), "extend"
+            embedded_stage(), "extend"
         ),
     ),
     "what a burial passes over, forgotten": (
@@ -289,7 +291,7 @@ BUGS: Planted = {
             "statuses[-1].status",
         ),
         lambda: message_statuses.test_a_broadcast_that_one_of_two_has_acknowledged_is_under_way(
-            memory_stage()
+            embedded_stage()
         ),
     ),
     "a delayed message that forgets when it was accepted": (
@@ -300,18 +302,18 @@ BUGS: Planted = {
             "timer.draft",
         ),
         lambda: message_statuses.test_a_message_keeps_when_it_was_accepted_and_due_and_what_was_done_to_it(
-            memory_stage(), "delay"
+            embedded_stage(), "delay"
         ),
     ),
     "a change that leaves no trace": (
         Bug(Delayed, "_amend", "with_acts(draft, *self._acts_of(changes, due_ms, by, since_ms))", "draft"),
         lambda: message_statuses.test_a_message_keeps_when_it_was_accepted_and_due_and_what_was_done_to_it(
-            memory_stage(), "delay"
+            embedded_stage(), "delay"
         ),
     ),
     "what waits, not counted": (
         Bug(MemoryTimers, "count_delayed", "is TimerKind.DELIVER", "is TimerKind.RETRY"),
-        lambda: counts.test_what_waits_before_the_log_is_counted(memory_stage()),
+        lambda: counts.test_what_waits_before_the_log_is_counted(embedded_stage()),
     ),
     "a ladder whose last step nobody reaches": (
         Bug(ladder, "wait_seconds", "len(ladder)) - 1", "len(ladder) - 1) - 1"),
@@ -323,7 +325,9 @@ BUGS: Planted = {
     ),
     "a repeated ack called stale": (
         Bug(LeaseSettlement, "answer_to_repeat", "Already.SETTLED if same else stale()", "stale()"),
-        lambda: consuming.test_i20_the_same_settlement_asked_for_again_is_answered_as_done(memory_stage(), 1),
+        lambda: consuming.test_i20_the_same_settlement_asked_for_again_is_answered_as_done(
+            embedded_stage(), 1
+        ),
     ),
     "another's settlement called our own": (
         Bug(
@@ -332,7 +336,9 @@ BUGS: Planted = {
             "attempt.outcome == outcome_of(rule(receipt, attempt.attempt).disposition)",
             "True",
         ),
-        lambda: consuming.test_i20_the_same_settlement_asked_for_again_is_answered_as_done(memory_stage(), 1),
+        lambda: consuming.test_i20_the_same_settlement_asked_for_again_is_answered_as_done(
+            embedded_stage(), 1
+        ),
     ),
     "a number that no other parser can read": (
         Bug(strict_json, "_float", "number == 0.0 and not _is_near(text)", "number != number"),
@@ -351,14 +357,14 @@ BUGS: Planted = {
     "waiting messages of a busy key that fill an answer": (
         Bug(ClaimPlanner, "_dues", "if span.unit in free_units", ""),
         lambda: plans.test_i7_large_messages_behind_failed_or_leased_ones_leave_place_for_other_keys(
-            memory_stage(), is_leased=False
+            embedded_stage(), is_leased=False
         ),
     ),
     "a message of a later release that takes the place of others": (
         Bug(
             ClaimPlanner, "_resolve_all", "count += not resolved_slots[-1].is_of_later_release", "count += 1"
         ),
-        lambda: damaged_rows.test_what_is_left_to_a_later_release_takes_no_place_of_others(memory_stage()),
+        lambda: damaged_rows.test_what_is_left_to_a_later_release_takes_no_place_of_others(embedded_stage()),
     ),
     "an ack that is refused after it was stored": (
         Bug(Registry, "note_alive", "(Unavailable, NotFound)", "Unavailable"),

@@ -22,7 +22,7 @@ from tests.contract.schedules import test_damaged_timers, test_sweeping_groups
 from tests.contract.services import test_growth, test_lines
 from tests.simulation import virtual
 from tests.support.planting import Bug, Planted, assert_seen
-from tests.support.stages import memory_stage
+from tests.support.stages import embedded_stage
 from tests.unit import test_mover_leases as leases
 from tests.unit import test_mover_runs as runs
 from tests.unit import test_mover_troubles as troubles
@@ -40,7 +40,7 @@ def a_world_is_in_time(seed: int, deadly: bool = False) -> None:
 
 
 def a_batch_keeps_its_order() -> None:
-    test_lines.test_a_batch_that_is_due_in_one_millisecond_enters_in_its_order(memory_stage(), 4, "k")
+    test_lines.test_a_batch_that_is_due_in_one_millisecond_enters_in_its_order(embedded_stage(), 4, "k")
 
 
 BUGS: Planted = {
@@ -117,7 +117,7 @@ BUGS: Planted = {
     ),
     "keys that move when the topic grows": (
         Bug(admin, "_default_key_shards", "return old.shards_of_keys if", "return None if"),
-        lambda: test_growth.test_keys_stay_and_what_has_no_key_spreads(memory_stage(), 4),
+        lambda: test_growth.test_keys_stay_and_what_has_no_key_spreads(embedded_stage(), 4),
     ),
     "a mover that keeps what only a later release can read": (
         Bug(MoverRun, "_move", "> _OUTLIVED_MS", "> 10**12"),
@@ -138,7 +138,7 @@ BUGS: Planted = {
         ),
         lambda: (
             test_sweeping_groups.test_backlogs_are_told_and_lost_wake_ups_found_though_neither_has_time_enough(
-                memory_stage()
+                embedded_stage()
             )
         ),
     ),
@@ -154,7 +154,7 @@ BUGS: Planted = {
             "weight > 10**12",
             also=("chalicelib.store.memory.timers",),
         ),
-        lambda: test_timers.test_a_look_is_bounded_in_bytes(memory_stage().adapters.timers),
+        lambda: test_timers.test_a_look_is_bounded_in_bytes(embedded_stage().adapters.timers),
     ),
 }
 

@@ -16,7 +16,7 @@ from chalicelib.services.core import positions
 from chalicelib.services.core.positions import Positions
 from tests.support import factories as make
 from tests.support.clock import START_MS
-from tests.support.stages import memory_stage
+from tests.support.stages import embedded_stage
 
 STEP_MS = DAY_MS // 4
 RETENTION_STEPS = 8
@@ -42,7 +42,7 @@ class Shelf:
     """A shard with these rows, the last of which is there, looked at so much later than that came."""
 
     def __init__(self, rows: Sequence[Row], later_steps: int, later_ms: int = 0) -> None:
-        stage = memory_stage()
+        stage = embedded_stage()
         self.topic: Topic = make.topic(retention_days=2)
         self.shard = self.topic.shard_key(0)
         self.rows: list[Segment] = []
@@ -129,7 +129,7 @@ def test_a_time_is_found_among_all_rows_that_are_left(rows: list[Row], at_step: 
 
 @pytest.mark.parametrize("where", [EARLIEST, LATEST, f"@{START_MS}", 0, 99])
 def test_in_a_log_all_of_whose_rows_have_gone_everything_is_its_end(where: Where) -> None:
-    stage, topic = memory_stage(), make.topic()
+    stage, topic = embedded_stage(), make.topic()
     shard = topic.shard_key(0)
     stage.adapters.log.checkpoint(shard, Tail(6))
     finder = stage.process().positions

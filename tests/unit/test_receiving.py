@@ -27,7 +27,7 @@ from tests.support import factories as make
 from tests.support.clock import ManualClock
 from tests.support.counted import Counted
 from tests.support.desk import Desk, offsets
-from tests.support.stages import memory_stage
+from tests.support.stages import embedded_stage
 from tests.support.troubled import Troubled
 
 
@@ -67,7 +67,7 @@ class Waiter:
 
 
 def test_a_receive_looks_at_growing_intervals_and_not_longer_than_it_may() -> None:
-    desk = Desk.at(memory_stage())
+    desk = Desk.at(embedded_stage())
     waiter = Waiter(desk)
     assert waiter.receive(desk.group(), 5) == []
     assert waiter.clock.seconds == 5
@@ -77,7 +77,7 @@ def test_a_receive_looks_at_growing_intervals_and_not_longer_than_it_may() -> No
 
 
 def test_who_waits_notices_within_seconds_that_the_group_is_paused_and_resumed() -> None:
-    desk = Desk.at(memory_stage())
+    desk = Desk.at(embedded_stage())
     group, waiter = desk.group(), Waiter(desk)
     waiter.clock.events = [
         (0, lambda: desk.deps.admin.pause(desk.topic, group.name, True)),
@@ -89,7 +89,7 @@ def test_who_waits_notices_within_seconds_that_the_group_is_paused_and_resumed()
 
 
 def test_who_waits_gets_what_passes_the_groups_filter_of_now() -> None:
-    desk = Desk.at(memory_stage())
+    desk = Desk.at(embedded_stage())
     group, waiter = desk.group(), Waiter(desk)
     waiter.clock.events = [
         (0, lambda: desk.group(tags=("red",))),
@@ -99,7 +99,7 @@ def test_who_waits_gets_what_passes_the_groups_filter_of_now() -> None:
 
 
 def test_who_waits_for_a_group_that_is_made_anew_gets_none_of_the_new_ones_messages() -> None:
-    desk = Desk.at(memory_stage())
+    desk = Desk.at(embedded_stage())
     group, waiter = desk.group(), Waiter(desk)
 
     def replaced() -> None:
@@ -124,7 +124,7 @@ def retrying(desk: Desk, group: Group, count: int) -> None:
 def test_of_what_is_asked_for_a_quarter_are_retries_while_there_is_anything_new(
     most: int, retries: int
 ) -> None:
-    desk = Desk.at(memory_stage())
+    desk = Desk.at(embedded_stage())
     group = desk.group()
     retrying(desk, group, 30)
     desk.produce(*make.drafts(100))
@@ -134,7 +134,7 @@ def test_of_what_is_asked_for_a_quarter_are_retries_while_there_is_anything_new(
 
 
 def test_one_at_a_time_retries_get_their_turn_and_do_not_crowd_out_what_is_new() -> None:
-    desk = Desk.at(memory_stage())
+    desk = Desk.at(embedded_stage())
     group = desk.group()
     retrying(desk, group, 60)
     desk.produce(*make.drafts(60))
@@ -144,7 +144,7 @@ def test_one_at_a_time_retries_get_their_turn_and_do_not_crowd_out_what_is_new()
 
 
 def test_what_new_messages_leave_is_filled_with_retries_which_are_not_shared_out() -> None:
-    desk = Desk.at(memory_stage())
+    desk = Desk.at(embedded_stage())
     group = desk.group()
     retrying(desk, group, 20)
     desk.produce(make.draft())
@@ -154,7 +154,7 @@ def test_what_new_messages_leave_is_filled_with_retries_which_are_not_shared_out
 
 
 def test_a_busy_shard_does_not_hide_the_others() -> None:
-    desk = Desk.at(memory_stage(), shards=3)
+    desk = Desk.at(embedded_stage(), shards=3)
     group = desk.group()
     desk.produce(*(make.draft(shard=0) for _ in range(200)))
     assert len(desk.receive(group, 1)) == 1, "now it begins there"
@@ -164,7 +164,7 @@ def test_a_busy_shard_does_not_hide_the_others() -> None:
 
 
 def test_a_consumer_whose_shard_another_one_has_now_goes_on_with_the_rest() -> None:
-    desk = Desk.at(memory_stage(), shards=2, mode="serial")
+    desk = Desk.at(embedded_stage(), shards=2, mode="serial")
     group = desk.group()
     one = desk.consumer(group, "one")
     desk.produce(make.draft(shard=1))
@@ -177,7 +177,7 @@ def test_a_consumer_whose_shard_another_one_has_now_goes_on_with_the_rest() -> N
 
 
 def test_a_shard_that_another_thread_claims_from_is_asked_last_and_waited_for() -> None:
-    desk = Desk.at(memory_stage(), shards=2)
+    desk = Desk.at(embedded_stage(), shards=2)
     group = desk.group()
     desk.produce(*(make.draft(shard=0) for _ in range(5)))
     claims, goes_on = threading.Event(), threading.Event()
@@ -205,7 +205,7 @@ def test_a_shard_that_another_thread_claims_from_is_asked_last_and_waited_for() 
 
 
 def test_an_answer_is_filled_from_all_shards_as_far_as_its_size_allows() -> None:
-    desk = Desk.at(memory_stage(), shards=3)
+    desk = Desk.at(embedded_stage(), shards=3)
     group = desk.group()
     desk.produce(*(make.draft("x" * 200_000, shard=n % 3) for n in range(36)))
     sizes = []
@@ -217,14 +217,14 @@ def test_an_answer_is_filled_from_all_shards_as_far_as_its_size_allows() -> None
 
 
 def test_a_broadcast_says_that_it_needs_a_consumer() -> None:
-    desk = Desk.at(memory_stage())
+    desk = Desk.at(embedded_stage())
     with pytest.raises(Refused, match="CONSUMER_REQUIRED"):
         desk.receive(desk.group(mode="broadcast"))
 
 
 @pytest.mark.parametrize("mode", ["queue", "serial", "broadcast"])
 def test_nobody_gets_anything_of_a_paused_group_on_any_way(mode: str) -> None:
-    desk = Desk.at(memory_stage(), shards=2, mode=mode)
+    desk = Desk.at(embedded_stage(), shards=2, mode=mode)
     group = desk.group()
     one = desk.consumer(group, "one")
     desk.produce(*(make.draft(shard=n % 2) for n in range(4)))
@@ -240,7 +240,7 @@ def test_nobody_gets_anything_of_a_paused_group_on_any_way(mode: str) -> None:
 def test_cursors_are_read_together_but_those_of_many_shards_only_if_the_first_has_not_enough(
     shards: int, has_messages: bool, queries: int
 ) -> None:
-    desk = Desk.at(memory_stage(), shards=shards)
+    desk = Desk.at(embedded_stage(), shards=shards)
     group = desk.group()
     desk.produce(*(make.draft(shard=n) for n in range(shards if has_messages else 0)))
     cursors = Counted(desk.stage.adapters.cursors)
@@ -265,7 +265,7 @@ def failing(desk: Desk, shards: Collection[int]) -> tuple[Desk, Troubled]:
 
 @pytest.mark.parametrize("failing_shard", range(3))
 def test_what_the_other_shards_granted_is_not_lost_to_the_one_that_fails(failing_shard: int) -> None:
-    desk = Desk.at(memory_stage(), shards=3)
+    desk = Desk.at(embedded_stage(), shards=3)
     group = desk.group()
     desk.produce(*(make.draft(shard=n) for n in range(3)))
     other, _ = failing(desk, {failing_shard})
@@ -276,7 +276,7 @@ def test_what_the_other_shards_granted_is_not_lost_to_the_one_that_fails(failing
 def test_a_shard_that_fails_is_an_error_where_there_is_nothing_else_and_is_asked_again_the_next_time() -> (
     None
 ):
-    desk = Desk.at(memory_stage(), shards=2)
+    desk = Desk.at(embedded_stage(), shards=2)
     group = desk.group()
     desk.produce(make.draft(shard=1))
     shards = {1}
@@ -290,7 +290,7 @@ def test_a_shard_that_fails_is_an_error_where_there_is_nothing_else_and_is_asked
 
 
 def test_a_receive_asks_no_more_shards_after_the_second_that_fails() -> None:
-    desk = Desk.at(memory_stage(), shards=8)
+    desk = Desk.at(embedded_stage(), shards=8)
     group = desk.group()
     other, cursors = failing(desk, range(8))
     with pytest.raises(Unavailable):
@@ -300,7 +300,7 @@ def test_a_receive_asks_no_more_shards_after_the_second_that_fails() -> None:
 
 @pytest.mark.parametrize(("lost", "granted"), [(9, [0]), (10, [0]), (11, [])])
 def test_a_receive_tries_again_ten_times_where_others_are_faster(lost: int, granted: list[int]) -> None:
-    desk = Desk.at(memory_stage())
+    desk = Desk.at(embedded_stage())
     group = desk.group()
     desk.produce(make.draft())
     key = cursor_key(desk.topic, group, 0)

@@ -16,7 +16,7 @@ from chalicelib.services.core.log_reader import ANY_COPY
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.damage import NEWER, change_row
-from tests.support.stages import memory_stage
+from tests.support.stages import embedded_stage
 
 TOPIC = make.topic(shards=4)
 LANE = make.topic("orders~billing").shard_key(0)
@@ -36,7 +36,7 @@ class Scene:
     """A log that may have a message, and a lane that has an entry, which ends so many days after that."""
 
     def __init__(self, *, is_there: bool = True, days: int = 1) -> None:
-        self.stage = memory_stage()
+        self.stage = embedded_stage()
         row = make.segment(OFFSET, [LOG_DRAFT], accepted_ms=ACCEPTED_MS, request_id="abcdefghjkmn")
         self.message = put(
             self.stage.adapters.log,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from chalicelib.domain.times import HOUR_MS
 from tests.support import factories as make
 from tests.support.desk import Desk
-from tests.support.stages import memory_stage
+from tests.support.stages import embedded_stage
 
 STEPS = st.lists(st.tuples(st.sampled_from((1, 2, 7, 30)), st.integers(0, 100)), min_size=2, max_size=8)
 
@@ -18,7 +18,7 @@ STEPS = st.lists(st.tuples(st.sampled_from((1, 2, 7, 30)), st.integers(0, 100)),
 @given(STEPS)
 @settings(max_examples=40, deadline=None)
 def test_i1_no_row_ends_before_an_older_one(steps: list[tuple[int, int]]) -> None:
-    desk = Desk.at(stage := memory_stage())
+    desk = Desk.at(stage := embedded_stage())
     for days, hours in steps:
         desk.topic, _ = desk.deps.admin.put_topic(desk.topic.name, {"retention_days": days})
         desk.produce(make.draft())

@@ -18,7 +18,7 @@ from chalicelib.services.consume.settle_steps import Step, StepMaker, that_fit
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.damage import NEWER, change_row
-from tests.support.stages import memory_stage
+from tests.support.stages import embedded_stage
 
 
 def steps(
@@ -76,7 +76,7 @@ class Scene:
     """The steps of deliveries of one group, 5 s after they were claimed."""
 
     def __init__(self, *, in_lane: bool = False, **settings: Any) -> None:
-        self.stage = memory_stage()
+        self.stage = embedded_stage()
         self.deps = self.stage.process()
         self.topic = make.topic(**settings)
         self.group = make.group(self.topic)

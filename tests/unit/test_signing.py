@@ -12,7 +12,7 @@ from hypothesis import given
 from chalicelib.domain.errors import ChangedMeanwhile
 from chalicelib.domain.receipt import Receipt, sign_receipt, verify_receipt
 from chalicelib.domain.signing import opened, sealed, sign, verified
-from tests.support.stages import memory_stage
+from tests.support.stages import embedded_stage
 
 KEY = b"k" * 32
 RECEIPT = Receipt(
@@ -109,7 +109,7 @@ def test_a_page_token_is_no_receipt() -> None:
 
 
 def test_i20_a_rotation_of_the_key_whose_answer_was_lost_is_answered_as_done() -> None:
-    deps = memory_stage().process()
+    deps = embedded_stage().process()
     deps.signing_keys.present()
     put_key_ring = deps.adapters.control.put_key_ring
     deps.adapters.control.put_key_ring = (  # type: ignore[method-assign]

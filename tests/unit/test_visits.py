@@ -20,12 +20,12 @@ from tests.support import factories as make
 from tests.support.desk import Desk
 from tests.support.inline import Inline
 from tests.support.push import PushDesk
-from tests.support.stages import Stage, memory_stage
+from tests.support.stages import Stage, embedded_stage
 
 
 @pytest.fixture
 def stage() -> Stage:
-    return memory_stage()
+    return embedded_stage()
 
 
 def time_for(questions: int) -> HasTime:

@@ -6,7 +6,7 @@ from threading import Thread
 from typing import Any, cast
 
 from chalicelib.wiring import Deps
-from tests.support.stages import memory_stage
+from tests.support.stages import embedded_stage
 
 _LONG_SECONDS = 0.05  # for a thread that waits for nothing
 
@@ -23,7 +23,7 @@ def test_threads_that_ask_for_a_service_at_once_get_the_same_one() -> None:
                 other.join(_LONG_SECONDS)
             return getattr(adapters, name)
 
-    adapters = memory_stage().adapters
+    adapters = embedded_stage().adapters
     deps = Deps(cast(Any, Adapters()))
     catalogs: list[object] = []
     other = Thread(target=lambda: catalogs.append(deps.catalog))

@@ -22,7 +22,7 @@ from chalicelib.domain.topic import CursorKey, Topic
 from chalicelib.ports.cursors import WriteRefused
 from chalicelib.ports.log import Rows
 from tests.support import factories as make
-from tests.support.stages import Stage, dynamo_stage, memory_stage
+from tests.support.stages import Stage, dynamo_stage, embedded_stage
 
 pytestmark = pytest.mark.engine
 
@@ -42,7 +42,7 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def pair(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    return Pair(memory_stage(), dynamo_stage(f"hr-{uuid4().hex[:8]}", tmp_path_factory.mktemp("data")))
+    return Pair(embedded_stage(), dynamo_stage(f"hr-{uuid4().hex[:8]}", tmp_path_factory.mktemp("data")))
 
 
 places = st.integers(0, 8)

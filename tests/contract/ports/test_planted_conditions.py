@@ -33,7 +33,7 @@ from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.conditions import CLAUSES, Weakness
 from tests.support.damage import change_cursor, without
-from tests.support.stages import Stage, memory_stage
+from tests.support.stages import Stage, embedded_stage
 
 Scene = Callable[[Stage], None]
 
@@ -276,7 +276,7 @@ def test_each_condition_of_the_memory_store_is_needed(monkeypatch: pytest.Monkey
         for always in (True, False):
             with monkeypatch.context() as patch:
                 _plant(patch, kind, name, branch, always)
-                if not any(_fails(scene, memory_stage()) for scene in SCENES.values()):
+                if not any(_fails(scene, embedded_stage()) for scene in SCENES.values()):
                     unseen_branches.add((f"{kind.__name__}.{name}", branch, always))
     assert unseen_branches == UNSEEN_IN_MEMORY
 

@@ -6,8 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Barrier
 
-import pytest
-
 from chalicelib import functions
 from chalicelib.domain.call_result import CallResult, Verdict
 from chalicelib.domain.errors import unavailable
@@ -177,7 +175,6 @@ def test_it_is_asked_each_minute_for_an_hour_and_then_each_hour_although_nobody_
     assert is_agreed
 
 
-@pytest.mark.many_calls
 def test_who_has_not_agreed_is_asked_though_the_visits_have_no_time_for_all_topics(
     empty_stage: Stage,
 ) -> None:

@@ -27,7 +27,7 @@ from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.damage import NEWER, Change, _change, having, without
 from tests.support.desk import Desk
-from tests.support.stages import Stage, dynamo_stage, memory_stage
+from tests.support.stages import Stage, dynamo_stage, embedded_stage
 
 DAMAGES: dict[str, Change] = {
     "no known kind": having("k", {"S": "sweepstake"}),
@@ -188,7 +188,6 @@ def test_a_damaged_check_asks_nevertheless(stage: Stage) -> None:
     desk.deps.transactor.decide(transaction, TransactionState.ROLLED_BACK)
 
 
-@pytest.mark.many_calls
 def test_what_a_later_release_wrote_waits_for_it(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk.at(stage, shards=1)
     group = desk.group()
@@ -239,7 +238,7 @@ def test_what_lies_in_a_fragment_that_is_not_its_ids_is_set_aside_from_there(
 
 
 def test_a_mover_that_outlived_its_release_leaves_the_fragment_to_a_fresh_one() -> None:
-    stage = memory_stage()
+    stage = embedded_stage()
     fragments: list[Any] = []
 
     class Invoker(Nobody):

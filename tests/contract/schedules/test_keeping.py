@@ -100,7 +100,6 @@ def test_a_proof_that_does_not_begin_at_the_first_row_proves_nothing(empty_stage
     assert deps.expirer.run_once().kept == 3
 
 
-@pytest.mark.many_calls
 def test_what_was_written_under_a_shorter_retention_is_kept_behind_what_lives_longer(
     empty_stage: Stage,
 ) -> None:
@@ -116,7 +115,6 @@ def test_what_was_written_under_a_shorter_retention_is_kept_behind_what_lives_lo
     assert empty_stage.adapters.log.read(shard, 100, 1)
 
 
-@pytest.mark.many_calls
 @pytest.mark.parametrize("shards", [1, 4])
 def test_i18_runs_that_have_no_time_for_all_rows_of_a_topic_come_by_every_one(
     empty_stage: Stage, shards: int

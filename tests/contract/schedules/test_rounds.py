@@ -20,7 +20,7 @@ from tests.support import factories as make
 from tests.support.desk import Desk
 from tests.support.faults import Death
 from tests.support.push import Inbox
-from tests.support.stages import Stage, memory_stage
+from tests.support.stages import Stage, embedded_stage
 
 SLOT_MS = 6 * HOUR_MS
 
@@ -46,7 +46,7 @@ class World:
     """A job over so many topics; every run is a new process."""
 
     def __init__(self, topics: int) -> None:
-        self.stage = memory_stage()
+        self.stage = embedded_stage()
         self.names = [f"t{n:03}" for n in range(topics)]
         for name in self.names:
             assert self.stage.adapters.control.put_topic(make.topic(name), None)
@@ -206,7 +206,6 @@ class Context:
         return 60_000 if self._has_time() else 0
 
 
-@pytest.mark.many_calls
 @pytest.mark.parametrize("topics_a_run", [1, 4, 50])
 def test_what_is_owed_is_buried_and_logs_go_on_though_every_run_is_cold_and_short(
     make_stage: Callable[[], Stage], topics_a_run: int
@@ -234,7 +233,7 @@ def test_what_is_owed_is_buried_and_logs_go_on_though_every_run_is_cold_and_shor
 
 
 def test_a_job_that_never_ends_its_work_starts_itself_again_so_often_and_no_more() -> None:
-    stage, inbox = memory_stage(), Inbox()
+    stage, inbox = embedded_stage(), Inbox()
     for _ in range(2):
         Desk.at(stage)
     runs = 0

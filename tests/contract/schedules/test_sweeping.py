@@ -28,7 +28,7 @@ from tests.support import factories as make
 from tests.support.desk import overtaken
 from tests.support.faults import Death
 from tests.support.push import Inbox, PushDesk
-from tests.support.stages import Stage, memory_stage
+from tests.support.stages import Stage, embedded_stage
 from tests.support.troubled import Troubled
 
 DONE = SettleDecision(Disposition.SUCCESS)
@@ -53,7 +53,7 @@ class World:
     """So many topics, each with a subscriber, whose wake-ups are all lost. Whoever the sweep wakes is served."""
 
     def __init__(self, topics: int) -> None:
-        self.stage = memory_stage()
+        self.stage = embedded_stage()
         self.ills: dict[str, BaseException] = {}
         self.woken: Counter[str] = Counter()
         self.names = [f"t{n:04}" for n in range(topics)]

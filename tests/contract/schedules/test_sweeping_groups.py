@@ -22,7 +22,7 @@ from tests.support import factories as make
 from tests.support.damage import change_control, having
 from tests.support.push import Inbox, PushDesk
 from tests.support.slow_minute import SlowMinute
-from tests.support.stages import Stage, memory_stage
+from tests.support.stages import Stage, embedded_stage
 from tests.support.troubled import Troubled
 
 NO = CallResult(Verdict.FAILED)
@@ -88,7 +88,7 @@ def test_what_waits_in_a_serial_group_is_found_when_it_is_due(empty_stage: Stage
 
 
 def test_what_waits_is_found_when_it_is_due_though_the_mark_stands_at_a_later_lease_s_end() -> None:
-    desk, group = pushed(memory_stage(), mode="serial")
+    desk, group = pushed(embedded_stage(), mode="serial")
     desk.produce(make.draft(ordering_key="l"))
     assert len(desk.receive(group, lease=12 * 3600)) == 1
     rest(desk)
@@ -101,7 +101,7 @@ def test_what_waits_is_found_when_it_is_due_though_the_mark_stands_at_a_later_le
 @pytest.mark.parametrize("what", ["a group's cursors", "a shard"])
 def test_i10_what_the_store_refuses_hides_nothing_else_of_its_topic(what: str) -> None:
     """Of two groups, and two shards, one cannot be read for minutes; the wake-ups of all were lost."""
-    desk, refused = pushed(memory_stage(), shards=2)
+    desk, refused = pushed(embedded_stage(), shards=2)
     other = desk.group("other")
     desk.subscriber(other, "two")
     away = str(desk.topic.shard_key(0))
@@ -122,7 +122,7 @@ def test_i10_what_the_store_refuses_hides_nothing_else_of_its_topic(what: str) -
 
 
 def test_a_broadcast_at_rest_is_not_looked_at() -> None:
-    desk, _ = pushed(memory_stage(), mode="broadcast")
+    desk, _ = pushed(embedded_stage(), mode="broadcast")
     desk.produce(make.draft())
     desk.push()
     assert len(desk.subscribers.calls) == 1
@@ -189,7 +189,6 @@ def test_what_lay_there_is_found_when_a_group_may_go_on(empty_stage: Stage, how:
     assert minutes_to_find(desk) == 1
 
 
-@pytest.mark.many_calls
 def test_who_has_not_agreed_is_asked_each_minute_for_an_hour_and_then_each_hour(empty_stage: Stage) -> None:
     desk = PushDesk.at(empty_stage)
     group = desk.group()
@@ -208,7 +207,6 @@ def test_who_has_not_agreed_is_asked_each_minute_for_an_hour_and_then_each_hour(
     assert all(1 <= hours[hour] <= 12 for hour in (2, 3, 4))
 
 
-@pytest.mark.many_calls
 def test_runs_that_have_no_time_for_a_whole_topic_come_by_all_its_consumers_and_tell_of_its_rows(
     empty_stage: Stage,
 ) -> None:
@@ -232,7 +230,6 @@ def test_runs_that_have_no_time_for_a_whole_topic_come_by_all_its_consumers_and_
     assert len(woken) == 12
 
 
-@pytest.mark.many_calls
 def test_backlogs_are_told_and_lost_wake_ups_found_though_neither_has_time_enough(empty_stage: Stage) -> None:
     for _ in range(12):
         desk, _ = pushed(empty_stage, shards=1, alarm_backlog=1)
@@ -249,7 +246,6 @@ def test_backlogs_are_told_and_lost_wake_ups_found_though_neither_has_time_enoug
     assert topics >= 12
 
 
-@pytest.mark.many_calls
 def test_meters_are_read_though_the_sweep_has_no_time_for_all_topics(empty_stage: Stage) -> None:
     for _ in range(60):
         desk, _ = pushed(empty_stage, shards=1)
@@ -274,7 +270,7 @@ def test_i10_lost_wake_ups_are_found_though_the_watch_is_refused_its_list(
     port: str, refuses: Callable[..., bool]
 ) -> None:
     """There are more topics than a run has time for."""
-    stage = memory_stage()
+    stage = embedded_stage()
     for _ in range(12):
         desk, _ = pushed(stage, shards=1, alarm_backlog=1)
         desk.produce(*make.drafts(3))
@@ -287,7 +283,7 @@ def test_i10_lost_wake_ups_are_found_though_the_watch_is_refused_its_list(
 
 
 def test_backlogs_are_told_though_the_sweep_is_refused_its_list(caplog: pytest.LogCaptureFixture) -> None:
-    desk, _ = pushed(memory_stage(), shards=1, alarm_backlog=1)
+    desk, _ = pushed(embedded_stage(), shards=1, alarm_backlog=1)
     desk.produce(*make.drafts(3))
     adapters = desk.stage.another()
     marks: Any = Troubled(adapters.marks, lambda name, *call: name == "since")

@@ -45,7 +45,6 @@ def afresh(desk: Desk) -> Desk:
     return Desk(desk.stage, deps, deps.catalog.topic(desk.topic.name))
 
 
-@pytest.mark.many_calls
 @pytest.mark.parametrize(("before", "after"), [(1, 7), (1, 365), (7, 30)])
 def test_i1_a_quiet_topics_retention_may_be_raised(empty_stage: Stage, before: int, after: int) -> None:
     desk, group = consumed(empty_stage, retention_days=before)
@@ -61,7 +60,6 @@ def test_i1_a_quiet_topics_retention_may_be_raised(empty_stage: Stage, before: i
     assert offsets(fresh.receive(group)) == [5]
 
 
-@pytest.mark.many_calls
 def test_i1_checkpointers_that_have_no_time_for_a_whole_topic_come_by_all_its_shards(
     empty_stage: Stage,
 ) -> None:
@@ -80,7 +78,6 @@ def test_i1_checkpointers_that_have_no_time_for_a_whole_topic_come_by_all_its_sh
     assert tails == 8 * [Tail(0)], "they were written down in time"
 
 
-@pytest.mark.many_calls
 @pytest.mark.parametrize("place", ["shard", "consumers"])
 def test_i1_tails_are_written_down_though_one_shard_or_a_groups_consumers_cannot_be_read(
     empty_stage: Stage, place: str
@@ -118,7 +115,6 @@ def test_i1_without_any_checkpoint_the_log_goes_on_where_its_groups_stand(stage:
     assert offsets(fresh.receive(slow)) == [5]
 
 
-@pytest.mark.many_calls
 def test_i8_without_any_checkpoint_the_log_goes_on_where_a_broadcasts_consumers_stand(stage: Stage) -> None:
     desk = Desk.at(stage, mode="broadcast")
     group = desk.group()
@@ -132,7 +128,6 @@ def test_i8_without_any_checkpoint_the_log_goes_on_where_a_broadcasts_consumers_
         assert offsets(fresh.receive(group, consumer=consumer)) == [3]
 
 
-@pytest.mark.many_calls
 @pytest.mark.parametrize("mode", ["queue", "broadcast"])
 def test_i10_without_any_checkpoint_a_retry_lane_goes_on_as_well(stage: Stage, mode: str) -> None:
     desk = Desk.at(stage, mode=mode, retry=Retry(5, (1,), jitter=0.0))
@@ -157,7 +152,6 @@ def test_i10_without_any_checkpoint_a_retry_lane_goes_on_as_well(stage: Stage, m
     assert cursor.next == 4
 
 
-@pytest.mark.many_calls
 @pytest.mark.parametrize("mode", ["queue", "broadcast"])
 def test_the_end_of_a_retry_lane_is_written_down_before_its_rows_go(empty_stage: Stage, mode: str) -> None:
     desk = Desk.at(empty_stage, mode=mode, retention_days=1)

@@ -59,7 +59,6 @@ class Race:
         self.over.set()
 
 
-@pytest.mark.many_calls
 @pytest.mark.parametrize(("mode", "batches"), [("queue", 40), ("serial", 15)])
 def test_who_was_told_ok_sees_the_new_body_delivered_and_nothing_cancelled(
     stage: Stage, mode: str, batches: int

@@ -12,7 +12,7 @@ from chalicelib.domain.trace import TraceEntry, TraceRow
 from chalicelib.services.consume.settle import Nack
 from tests.support import factories as make
 from tests.support.desk import Desk
-from tests.support.stages import Stage, memory_stage
+from tests.support.stages import Stage, embedded_stage
 
 STEPS = Retry(9, (10, 100, 1000), jitter=0.0)
 
@@ -20,7 +20,7 @@ STEPS = Retry(9, (10, 100, 1000), jitter=0.0)
 @pytest.fixture
 def stage() -> Stage:
     """The rules are the service's; that both stores keep rows alike is judged in tests/contract/ports."""
-    return memory_stage()
+    return embedded_stage()
 
 
 def rows(desk: Desk, group: Group, offset: int = 0, consumer_uid: str = "") -> list[TraceRow]:

@@ -16,7 +16,7 @@ from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.push import PushDesk, Subscribers
-from tests.support.stages import memory_stage
+from tests.support.stages import embedded_stage
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Watched(Subscribers):
 
 def run(seconds_left: Sequence[float], **settings: Any) -> tuple[Watched, PushDesk]:
     """One run on one message; so many seconds are left at each look, the last of them from then on."""
-    desk = PushDesk.at(memory_stage(), lease_seconds=40)
+    desk = PushDesk.at(embedded_stage(), lease_seconds=40)
     desk.subscriber(desk.group(**settings), "one")
     desk.produce(make.draft())
     desk.inbox.asked.clear()
@@ -67,7 +67,7 @@ def test_what_waited_for_its_body_too_long_is_not_sent_and_counts_as_no_attempt(
     waited_ms: int, calls: int
 ) -> None:
     """Too little of its lease would be left for the attempt."""
-    desk = PushDesk.at(memory_stage(), max_body_bytes=1 << 20)
+    desk = PushDesk.at(embedded_stage(), max_body_bytes=1 << 20)
     group = desk.group()
     desk.subscriber(group, "one")
     desk.produce(make.draft("x" * (BLOB_THRESHOLD_BYTES + 1)))
@@ -92,7 +92,7 @@ def test_what_waited_for_its_body_too_long_is_not_sent_and_counts_as_no_attempt(
 def test_an_attempt_that_waited_for_a_thread_until_its_time_is_over_is_not_made(
     seconds_left: float, calls: int
 ) -> None:
-    desk = PushDesk.at(memory_stage(), lease_seconds=40)
+    desk = PushDesk.at(embedded_stage(), lease_seconds=40)
     group = desk.group()
     desk.subscriber(group, "one")
     desk.produce(make.draft())

@@ -16,7 +16,7 @@ from chalicelib.services.core.wake import DispatchTask
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.push import PushDesk
-from tests.support.stages import memory_stage
+from tests.support.stages import embedded_stage
 
 GOOD, BAD = b'"good"', b'"bad"'
 READ_MS, WRITE_MS, TRANSACTION_MS = 3, 6, 15
@@ -47,7 +47,7 @@ class World:
     ten messages are refused by their subscriber, whenever they come."""
 
     bad: int
-    desk: PushDesk = field(default_factory=lambda: PushDesk.at(memory_stage(), retry=Retry(16, (1,), 0.0)))
+    desk: PushDesk = field(default_factory=lambda: PushDesk.at(embedded_stage(), retry=Retry(16, (1,), 0.0)))
     sent_ms: dict[str, int] = field(default_factory=dict)
     late_ms: dict[str, int] = field(default_factory=dict)
     produced: int = 0

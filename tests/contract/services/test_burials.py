@@ -13,13 +13,13 @@ from chalicelib.services.consume.claimant import Claimant
 from tests.support import factories as make
 from tests.support.damage import NEWER, change_row
 from tests.support.desk import Desk, attempts, offsets, records
-from tests.support.stages import Stage, memory_stage
+from tests.support.stages import Stage, embedded_stage
 
 
 @pytest.fixture
 def stage() -> Stage:
     """The rules are the service's; that both stores bury alike is judged in tests/contract/schedules."""
-    return memory_stage()
+    return embedded_stage()
 
 
 def short(stage: Stage, **settings: object) -> Draft:

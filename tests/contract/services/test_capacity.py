@@ -15,7 +15,7 @@ from chalicelib.services.push.sources import Sources, lane_share
 from tests.support import factories as make
 from tests.support.push import PushDesk
 from tests.support.push_run import capacity_of, sources_of
-from tests.support.stages import memory_stage
+from tests.support.stages import embedded_stage
 
 MOST = 8
 
@@ -37,7 +37,7 @@ def scene() -> Scene:
 
 
 def new_scene() -> Scene:
-    desk = PushDesk.at(memory_stage())
+    desk = PushDesk.at(embedded_stage())
     group = desk.group(max_in_flight=MOST)
     consumer = desk.subscriber(group, "one")
     return Scene(desk, group, consumer, sources_of(desk.deps, desk.topic, group), capacity_of(desk.deps))
@@ -116,7 +116,7 @@ class OneOfTwo:
 
 @pytest.fixture
 def one_of_two() -> OneOfTwo:
-    desk = PushDesk.at(memory_stage(), shards=2)
+    desk = PushDesk.at(embedded_stage(), shards=2)
     group = desk.group(max_in_flight=64)
     consumer = desk.subscriber(group, "one")
     return OneOfTwo(desk, group, consumer, sources_of(desk.deps, desk.topic, group), capacity_of(desk.deps))

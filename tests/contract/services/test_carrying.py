@@ -20,7 +20,7 @@ from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks
 from tests.support.clock import START_MS
 from tests.support.desk import Desk, require_stored
-from tests.support.stages import Stage, memory_stage
+from tests.support.stages import Stage, embedded_stage
 
 DUE_MS = START_MS + 60 * SECOND_MS
 GIVEN: dict[str, Any] = {
@@ -220,7 +220,7 @@ def test_all_that_was_said_arrives(stage: Stage, how: Callable[[Way, Draft], str
 @pytest.mark.parametrize("settings", [BYTES, LARGE], ids=["bytes", "large"])
 @pytest.mark.parametrize("how", WAYS, ids=lambda how: how.__name__)
 def test_whatever_its_body_is(how: Callable[[Way, Draft], str], settings: dict[str, Any]) -> None:
-    arrives(memory_stage(), how, **settings)
+    arrives(embedded_stage(), how, **settings)
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,6 @@ def look(desk: Desk, result: ProduceResult) -> Act:
     return lambda deps: deps.lookup.find(desk.topic, result.id)
 
 
-@pytest.mark.many_calls
 @pytest.mark.parametrize("what", [look, cancel])
 def test_who_looks_or_cancels_while_two_others_change_its_time_finds_it(
     empty_stage: Stage, what: Callable[[Desk, ProduceResult], Act]

@@ -23,13 +23,13 @@ from chalicelib.services.core.log_reader import LogReader, Slot
 from tests.support import factories as make
 from tests.support.damage import NEWER, change_row, having
 from tests.support.desk import Desk, attempts, offsets
-from tests.support.stages import Stage, memory_stage
+from tests.support.stages import Stage, embedded_stage
 
 
 @pytest.fixture
 def stage() -> Stage:
     """The rules are the service's; that both stores read alike is judged in tests/contract/ports."""
-    return memory_stage()
+    return embedded_stage()
 
 
 def claim(desk: Desk, group: Group, most: int, **settings: Any) -> list[ClaimedMessage]:

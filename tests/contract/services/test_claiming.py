@@ -21,7 +21,7 @@ from chalicelib.services.consume.settle import Nack
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk, attempts
-from tests.support.stages import Stage, memory_stage
+from tests.support.stages import Stage, embedded_stage
 from tests.support.troubled import Troubled
 
 
@@ -50,7 +50,7 @@ def test_what_is_settled_between_a_claims_read_and_its_write_stays_settled(stage
 
 
 def test_a_cursor_has_something_when_a_message_is_due_or_a_lease_may_end() -> None:
-    stage = memory_stage()
+    stage = embedded_stage()
     desk = Desk.at(stage, mode="serial")
     group = desk.group()
     desk.produce(*(make.draft(ordering_key=key) for key in "abcd"))
@@ -65,7 +65,7 @@ def test_a_cursor_has_something_when_a_message_is_due_or_a_lease_may_end() -> No
 
 
 def test_a_cursor_has_something_when_the_hole_before_it_may_be_closed() -> None:
-    stage = memory_stage()
+    stage = embedded_stage()
     desk = Desk.at(stage)
     group, shard = desk.group(), desk.topic.shard_key(0)
     for first in (0, 3):
@@ -95,7 +95,7 @@ def test_i4_a_claim_whose_answer_was_lost_grants_what_it_holds_and_nothing_else(
 
 
 def test_a_lease_lasts_as_long_as_was_asked_for_whatever_was_buried_before_it() -> None:
-    stage = memory_stage()
+    stage = embedded_stage()
     desk = Desk.at(stage)
     group = desk.group()
     desk.produce(*make.drafts(200, expires_ms=stage.clock.now_ms() + SECOND_MS), make.draft())
@@ -112,7 +112,7 @@ def test_a_lease_lasts_as_long_as_was_asked_for_whatever_was_buried_before_it() 
 
 
 def test_each_claim_of_what_is_given_back_turns_to_another_consumer() -> None:
-    desk = Desk.at(memory_stage())
+    desk = Desk.at(embedded_stage())
     group = desk.group()
     desk.produce(make.draft())
     claimant, turns = Claimant(topic=desk.topic, group=group, lease_seconds=30), []

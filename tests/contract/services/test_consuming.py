@@ -19,7 +19,7 @@ from tests.support import factories as make
 from tests.support.amending import Counting
 from tests.support.clock import ManualClock
 from tests.support.desk import ALREADY, Desk, attempts, offsets, records
-from tests.support.stages import Stage, memory_stage
+from tests.support.stages import Stage, embedded_stage
 
 STALE = "RECEIPT_STALE"
 
@@ -348,7 +348,6 @@ def test_a_receipt_twice_in_one_call_settles_once(stage: Stage) -> None:
     assert desk.ack(group, [claimed_message, claimed_message]) == [None, ALREADY]
 
 
-@pytest.mark.many_calls
 def test_a_full_cursor_is_backpressure_and_ends_when_something_is_settled(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
@@ -366,7 +365,6 @@ def test_a_full_cursor_is_backpressure_and_ends_when_something_is_settled(stage:
     assert sorted(desk.drain(group, 1000)) == sorted({*range(400)} - {*offsets(claimed_messages[::2])})
 
 
-@pytest.mark.many_calls
 def test_leases_of_a_thousand_settled_in_any_order_stay_small(stage: Stage) -> None:
     """With what is given back among them, and without losing a message."""
     desk = Desk.at(stage)
@@ -395,7 +393,7 @@ def test_nobody_waits_for_messages_in_a_process_that_is_ending(stage: Stage) -> 
 
 
 def test_a_receive_waits_as_long_as_it_was_asked_to_though_the_clock_is_set_back() -> None:
-    stage = memory_stage()
+    stage = embedded_stage()
     clock = SetBack()
     desk = Desk.at(replace(stage, another=lambda: replace(stage.another(), clock=clock)))
     assert desk.deps.receiver.receive(desk.topic, desk.group(), None, 10, 20, 30) == []

@@ -29,7 +29,7 @@ from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import Hasty
 from tests.support.desk import Desk
-from tests.support.stages import Stage, memory_stage
+from tests.support.stages import Stage, embedded_stage
 from tests.support.troubled import Troubled
 
 _STEPS = 60
@@ -150,7 +150,7 @@ class Crowd:
 
 @pytest.mark.parametrize("state", [TransactionState.PREPARED, TransactionState.UNDECIDED])
 def test_too_many_transactions_of_either_state_are_at_least_so_many(state: TransactionState) -> None:
-    stage = memory_stage()
+    stage = embedded_stage()
     desk = Desk.at(stage)
     transactions = cast(Transactions, Crowd(state))
     counts = Deps(replace(stage.another(), transactions=transactions)).counts
@@ -266,7 +266,6 @@ def test_an_attempt_from_before_a_seek_is_no_other_messages_when_its_own_is_dead
     assert account(desk) == Account(retrying=1, dead=1), "the first waits, whoever tries the second"
 
 
-@pytest.mark.many_calls
 @pytest.mark.parametrize("mode", ["queue", "serial", "broadcast"])
 def test_i15_whatever_is_done_every_message_is_counted_once(stage: Stage, mode: str) -> None:
     is_quick = isinstance(stage.adapters.timers, MemoryTimers)

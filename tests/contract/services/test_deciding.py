@@ -12,14 +12,14 @@ from chalicelib.services.core.counters import ACCEPTED
 from chalicelib.services.produce.transactions import Checks
 from tests.support import factories as make
 from tests.support.push import PushDesk
-from tests.support.stages import Stage, memory_stage
+from tests.support.stages import Stage, embedded_stage
 
 COMMIT, ROLLBACK = TransactionState.COMMITTED, TransactionState.ROLLED_BACK
 
 
 @pytest.fixture
 def desk() -> PushDesk:
-    stage: Stage = memory_stage()
+    stage: Stage = embedded_stage()
     return PushDesk.at(stage)
 
 

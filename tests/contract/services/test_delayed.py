@@ -92,7 +92,6 @@ def test_what_is_postponed_is_found_by_its_key_for_as_long_as_it_is_there(stage:
     assert (entry.message_id, entry.expires_s) == (result.id, desk.topic.expires_s(due_ms))
 
 
-@pytest.mark.many_calls
 def test_what_is_postponed_is_found_by_its_id_while_a_group_owes_it(empty_stage: Stage) -> None:
     """Also on the last day of its row, and behind all that came while it waited."""
     desk = Desk.at(empty_stage, retention_days=1)

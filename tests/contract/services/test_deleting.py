@@ -341,7 +341,6 @@ def test_a_deletion_that_a_crash_cut_short_is_finished_by_its_repetition_and_by_
     assert fresh.adapters.control.retired_groups(desk.topic, group.name) == []
 
 
-@pytest.mark.many_calls
 @pytest.mark.parametrize("step", range(STEPS + 2))
 @pytest.mark.parametrize("mode", ["queue", "broadcast"])
 @pytest.mark.parametrize("then", ["delete", "put"])

@@ -22,7 +22,7 @@ from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from tests.support import factories as make
 from tests.support.cursor_bytes import bytes_of
 from tests.support.desk import Desk
-from tests.support.stages import memory_stage
+from tests.support.stages import embedded_stage
 
 COUNT = 8
 KEPT = 5  # stays leased
@@ -52,7 +52,7 @@ class Line:
     in_lane: bool
 
     def __post_init__(self) -> None:
-        self.desk = Desk.at(memory_stage(), mode=self.mode)
+        self.desk = Desk.at(embedded_stage(), mode=self.mode)
         self.group: Group = self.desk.group()
         self.desk.produce(*(make.draft(n, ordering_key=f"k{n}") for n in range(COUNT)))
         self.messages = self._leased(0)
@@ -197,7 +197,7 @@ def test_in_order_a_message_keeps_its_place_also_in_a_full_cursor() -> None:
 
 
 def test_in_order_so_many_keys_may_wait_and_then_the_others_wait_for_these() -> None:
-    desk = Desk.at(memory_stage(), mode="serial")
+    desk = Desk.at(embedded_stage(), mode="serial")
     group = desk.group()
     for start in range(0, 300, 100):
         desk.produce(*(make.draft(n, ordering_key=f"k{n}") for n in range(start, start + 100)))

@@ -20,7 +20,7 @@ from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.counted import Counted
 from tests.support.desk import Desk
-from tests.support.stages import Stage, memory_stage
+from tests.support.stages import Stage, embedded_stage
 
 KEYS = [f"customer-{n}" for n in range(12)]
 
@@ -88,7 +88,7 @@ class Shop:
     """A serial group, and what it was given first of each key."""
 
     def __init__(self) -> None:
-        self.desk = Desk.at(memory_stage(), shards=2)
+        self.desk = Desk.at(embedded_stage(), shards=2)
         self.group = self.desk.group(mode="serial")
         self.sent: list[tuple[str, int, int]] = []  # key, when it came or was due, its number
         self.started: dict[str, list[int]] = {}

@@ -49,7 +49,6 @@ def twin(desk: PushDesk, before_looks: Callable[[], None] = lambda: None) -> Dep
     return Deps(replace(adapters, cursors=Between(adapters.cursors, before_looks)))
 
 
-@pytest.mark.many_calls
 @pytest.mark.parametrize("at", ["while it sends", "between its claim and its look"])
 @pytest.mark.parametrize(
     ("shards", "most", "batch_size"), [(8, 4, 4), (8, 4, 1), (3, 1, 1), (2, 30, 5), (1, 8, 1)]
@@ -93,7 +92,6 @@ def test_deliveries_of_one_group_beside_one_another_keep_to_what_it_allows(
     assert {numbers[0] for numbers in desk.subscribers.numbers().values()} == {1}
 
 
-@pytest.mark.many_calls
 @pytest.mark.parametrize("at", ["while it sends", "between its claim and its look"])
 @pytest.mark.parametrize("most", [20, 50, 100, 200])
 def test_who_met_others_with_all_the_places_goes_on_where_nobody_else_looks(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Message
 from chalicelib.domain.times import DAY_MS, SECOND_MS
@@ -66,7 +64,6 @@ class Keyed:
         return message
 
 
-@pytest.mark.many_calls
 def test_a_key_finds_a_message_in_every_state(stage: Stage) -> None:
     desk = Desk.at(stage)
     keyed_desk = Keyed(desk, stage.clock)

@@ -12,7 +12,7 @@ from chalicelib.domain.times import SECOND_MS
 from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from tests.support import factories as make
 from tests.support.push import PushDesk, fails
-from tests.support.stages import Stage, memory_stage
+from tests.support.stages import Stage, embedded_stage
 
 NEVER = 1_000_000
 
@@ -22,12 +22,12 @@ NEVER = 1_000_000
 def test_i9_every_named_ladder_is_climbed_to_the_second_and_ends_in_a_dead_letter(
     name: str, mode: str
 ) -> None:
-    climb(memory_stage(), Retry(len(NAMED[name]) + 1, name, jitter=0), NAMED[name], mode)
+    climb(embedded_stage(), Retry(len(NAMED[name]) + 1, name, jitter=0), NAMED[name], mode)
 
 
 def test_i9_the_last_step_repeats_until_the_attempts_are_used_up() -> None:
     waits = (*NAMED["rocketmq"], 7_200, 7_200, 7_200)
-    climb(memory_stage(), Retry(len(waits) + 1, "rocketmq", jitter=0), waits, "queue")
+    climb(embedded_stage(), Retry(len(waits) + 1, "rocketmq", jitter=0), waits, "queue")
 
 
 def test_i9_a_ladder_is_climbed_alike_on_each_store(stage: Stage) -> None:
@@ -57,7 +57,7 @@ def climb(stage: Stage, retry: Retry, waits: tuple[int, ...], mode: str) -> None
 def test_the_attempts_to_come_are_shown_at_the_times_at_which_they_are_made(
     mode: str, is_redriven: bool
 ) -> None:
-    desk = PushDesk.at(memory_stage(), mode=mode, retry=Retry(4, (10, 60, 300), jitter=0))
+    desk = PushDesk.at(embedded_stage(), mode=mode, retry=Retry(4, (10, 60, 300), jitter=0))
     group = desk.group()
     desk.subscriber(group, "down", behaviour=fails(9))
     (result,) = desk.produce(make.draft())

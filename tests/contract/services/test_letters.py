@@ -26,13 +26,13 @@ from tests.support.clock import START_MS, Hasty
 from tests.support.desk import Desk
 from tests.support.letter_table import ALL, BURY, MANY, Table
 from tests.support.push import PushDesk
-from tests.support.stages import Stage, memory_stage
+from tests.support.stages import Stage, embedded_stage
 
 
 @pytest.fixture
 def stage() -> Stage:
     """The rules are the service's; that both stores keep letters alike is judged in tests/contract/ports."""
-    return memory_stage()
+    return embedded_stage()
 
 
 @pytest.mark.parametrize("limit", [1, 99, 100, 101, 200, MANY, MANY + 1])
@@ -283,7 +283,7 @@ def test_a_process_that_saw_a_message_before_it_failed_tries_it_now(stage: Stage
 def test_what_is_shown_as_retrying_or_dead_comes_at_once_when_it_is_retried_now(
     mode: str, deeds: list[str]
 ) -> None:
-    desk = Desk.at(memory_stage(), mode=mode)
+    desk = Desk.at(embedded_stage(), mode=mode)
     group = desk.group()
     (result,) = desk.produce(make.draft("x"))
     for deed in deeds:

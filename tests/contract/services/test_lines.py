@@ -22,7 +22,7 @@ from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk
-from tests.support.stages import Stage, memory_stage
+from tests.support.stages import Stage, embedded_stage
 from tests.unit.test_mover_troubles import Troubled
 
 
@@ -122,7 +122,7 @@ def test_timers_that_an_earlier_release_filed_are_found_and_moved(stage: Stage) 
 
 @given(topic_uid=st.text("abcdefgh0123456789", min_size=8, max_size=8), key=st.text(max_size=20))
 def test_any_fragment_has_names_for_any_line(topic_uid: str, key: str) -> None:
-    names = Deps(memory_stage().another()).producer._unit_names
+    names = Deps(embedded_stage().another()).producer._unit_names
     topic = make.topic(uid=topic_uid)
     for shard in (None, 0, 255):
         timed_id = partial(ids.timed_id, shard=shard, due_ms=4_102_444_800_000)
@@ -138,7 +138,7 @@ def test_any_fragment_has_names_for_any_line(topic_uid: str, key: str) -> None:
 class Line:
     """Two keys' messages on a stage whose log and timers refuse what a test wants refused."""
 
-    stage: Stage = field(default_factory=memory_stage)
+    stage: Stage = field(default_factory=embedded_stage)
     refusals: list[bool] = field(default_factory=list)
     due: dict[int, tuple[int, str]] = field(default_factory=dict)
     """By number, in the order of acceptance: when a message is due, and its key."""

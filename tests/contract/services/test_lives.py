@@ -30,7 +30,7 @@ from chalicelib.store.memory import MemoryLog
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import ManualClock
-from tests.support.stages import memory_stage
+from tests.support.stages import embedded_stage
 
 NAME = "orders"
 GROUPS = ("a", "b")
@@ -88,7 +88,7 @@ groups = st.sampled_from(GROUPS)
 class Lives(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.stage = memory_stage()
+        self.stage = embedded_stage()
         self.clock = self.stage.clock
         self.sleeper = Sleeper(self.clock)
         self.processes = [self.stage.process() for _ in range(PROCESSES)]

@@ -16,7 +16,7 @@ from chalicelib.ports.log import Log, Stored
 from chalicelib.services.core.bodies import with_body
 from tests.support import factories as make
 from tests.support.desk import Desk, overtaken, require_stored
-from tests.support.stages import Stage, memory_stage
+from tests.support.stages import Stage, embedded_stage
 from tests.support.troubled import Troubled
 
 HOLE_MS = int(HOLE_AGE.total_seconds() * 1000)
@@ -322,7 +322,7 @@ def test_i7_what_follows_a_message_of_unknown_fate_in_a_batch_waits_for_it(stage
 @pytest.mark.parametrize("delay_ms", [0, 60 * 1000])
 def test_a_batch_of_named_messages_is_stored_in_transactions_that_hold_it(delay_ms: int, count: int) -> None:
     """DynamoDB takes a hundred actions; so does the store in memory."""
-    stage = memory_stage()
+    stage = embedded_stage()
     desk = Desk.at(stage)
     due_ms = stage.clock.now_ms() + delay_ms if delay_ms else None
     drafts = [make.draft(n, dedup_id=f"d{n}", due_ms=due_ms) for n in range(count)]

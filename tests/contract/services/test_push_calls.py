@@ -19,14 +19,14 @@ from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import records
 from tests.support.push import EXACT, PushDesk, Subscribers
-from tests.support.stages import Stage, memory_stage
+from tests.support.stages import Stage, embedded_stage
 from tests.support.troubled import Troubled
 
 
 @pytest.fixture
 def stage() -> Stage:
     """The rules are the service's; that both stores keep rows alike is judged in tests/contract/ports."""
-    return memory_stage()
+    return embedded_stage()
 
 
 def deliver(desk: PushDesk, group: Group, **ports: Any) -> None:

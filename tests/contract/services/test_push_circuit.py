@@ -114,7 +114,6 @@ def test_i14_an_open_circuit_holds_messages_without_an_attempt_and_closes_again_
     assert in_flight[:7] == [1, 2, 2, 4, 4, 4, 4]
 
 
-@pytest.mark.many_calls
 @pytest.mark.parametrize("bad_of_ten", [9, *rarely(1, 5)])
 def test_i17_good_messages_beside_bad_ones_are_as_soon_and_at_their_first_attempt(
     stage: Stage, bad_of_ten: int
@@ -143,7 +142,6 @@ def test_i17_good_messages_beside_bad_ones_are_as_soon_and_at_their_first_attemp
     assert {numbers[0] for id, numbers in desk.subscribers.numbers().items() if id not in bad} == {1}
 
 
-@pytest.mark.many_calls
 @pytest.mark.parametrize(("is_own_answer", "most"), [(False, 18), (True, 18)])
 def test_who_is_dead_is_soon_left_alone_and_costs_no_attempts(
     stage: Stage, is_own_answer: bool, most: int

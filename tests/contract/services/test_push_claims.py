@@ -17,7 +17,7 @@ from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.push import PushDesk
 from tests.support.push_run import capacity_of, claims_of, sources_of
-from tests.support.stages import memory_stage
+from tests.support.stages import embedded_stage
 from tests.support.troubled import Troubled
 
 
@@ -25,7 +25,7 @@ class Run:
     """A run for a group of two subscribers, in a process that may have cursors of the test's own."""
 
     def __init__(self, most: int = 8, shards: int = 1, refuses: Any = None) -> None:
-        self.desk = PushDesk.at(memory_stage(), shards=shards)
+        self.desk = PushDesk.at(embedded_stage(), shards=shards)
         self.group: Group = self.desk.group(max_in_flight=most)
         self.one, self.two = (self.desk.subscriber(self.group, name) for name in ("one", "two"))
         a = self.desk.deps.adapters

@@ -17,7 +17,6 @@ class Died(BaseException):
     """The process ends here: nothing handles this."""
 
 
-@pytest.mark.many_calls
 @pytest.mark.parametrize("mode", ["queue", "serial"])
 @pytest.mark.parametrize(("timeout_seconds", "busy_seconds"), [(None, 910), (120, 130)])
 def test_i4_a_function_is_not_called_beside_itself(

@@ -23,7 +23,7 @@ from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.push import EXACT, PushDesk, fails
-from tests.support.stages import Stage, memory_stage
+from tests.support.stages import Stage, embedded_stage
 from tests.support.troubled import Troubled
 
 
@@ -120,7 +120,7 @@ def test_what_is_under_way_when_its_group_is_paused_is_settled_and_nothing_else_
 @pytest.mark.parametrize("has_time", [True, False])
 def test_i10_what_stands_behind_many_expired_messages_does_not_wait_for_a_sweep(has_time: bool) -> None:
     """They are settled by more writes than one claim makes. Another run follows where time is up by then."""
-    desk = PushDesk.at(memory_stage())
+    desk = PushDesk.at(embedded_stage())
     group = desk.group()
     desk.subscriber(group, "one")
     expires_ms = desk.stage.clock.now_ms() + 1
@@ -206,7 +206,7 @@ def wakes(desk: PushDesk) -> list[int]:
 
 def test_a_run_that_found_no_room_comes_back_when_there_is_some() -> None:
     """Not at once for what has been due already: time does not make room."""
-    desk = PushDesk.at(memory_stage(), mode="serial")
+    desk = PushDesk.at(embedded_stage(), mode="serial")
     group = desk.group(max_in_flight=1)
     desk.produce(*(make.draft(ordering_key=key) for key in "ab"))
     _, later = desk.receive(group, 2, desk.subscriber(group, "one"))
@@ -219,7 +219,7 @@ def test_a_run_that_found_no_room_comes_back_when_there_is_some() -> None:
 
 
 def test_a_mover_is_woken_for_a_run_that_comes_back_soon() -> None:
-    desk = PushDesk.at(memory_stage(), mode="serial", retry=EXACT)
+    desk = PushDesk.at(embedded_stage(), mode="serial", retry=EXACT)
     group = desk.group()
     desk.subscriber(group, "one", behaviour=fails(1))
     desk.produce(make.draft(ordering_key="a"))
@@ -231,7 +231,7 @@ def test_a_mover_is_woken_for_a_run_that_comes_back_soon() -> None:
 
 def test_requests_with_a_message_that_had_not_failed_before_tell_of_their_subscriber() -> None:
     """Only what fails again and again is the message's own fault."""
-    desk = PushDesk.at(memory_stage(), mode="serial", retry=Retry(100, (1,), jitter=0.0))
+    desk = PushDesk.at(embedded_stage(), mode="serial", retry=Retry(100, (1,), jitter=0.0))
     group = desk.group(batch_size=50, payload="batch")
     consumer = desk.subscriber(group, "one", behaviour=fails(100))
     for n in range(12):
@@ -246,7 +246,7 @@ def test_requests_with_a_message_that_had_not_failed_before_tell_of_their_subscr
 
 
 def test_what_could_not_be_given_back_is_given_back_later() -> None:
-    desk = PushDesk.at(memory_stage())
+    desk = PushDesk.at(embedded_stage())
     group = desk.group()
     desk.produce(*make.drafts(2))
     messages = desk.receive(group, 2)

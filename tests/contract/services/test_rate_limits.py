@@ -34,7 +34,6 @@ def token_buckets(stage: Stage) -> TokenBuckets:
     return stage.adapters.token_buckets
 
 
-@pytest.mark.many_calls
 def test_an_account_may_be_by_the_hour(token_buckets: TokenBuckets) -> None:
     host, hour_ms = make.uid("handshakes#"), 3_600_000
     assert token_buckets.take(host, 600, 400, START_MS, 3600) == Grant(300, 6_000), "half an hour's at once"

@@ -22,7 +22,7 @@ from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk
 from tests.support.faults import Death
-from tests.support.stages import Stage, memory_stage
+from tests.support.stages import Stage, embedded_stage
 from tests.support.troubled import Troubled
 
 HOOK = Contact(ConsumerKind.URL, "https://example.com/hook")
@@ -410,7 +410,6 @@ def test_a_removal_that_was_broken_off_is_ended_by_whoever_comes_next(desk: Desk
     assert desk.stage.adapters.control.retired_consumers(desk.topic, group) == []
 
 
-@pytest.mark.many_calls
 def test_who_has_left_a_broadcast_does_not_begin_again_when_its_cursors_have_gone(desk: Desk) -> None:
     group = desk.group(mode="broadcast")
     consumer = register(desk, group).member.consumer
@@ -423,7 +422,7 @@ def test_who_has_left_a_broadcast_does_not_begin_again_when_its_cursors_have_gon
 
 
 def test_another_process_finds_who_has_just_come_and_not_who_has_just_gone() -> None:
-    stage = memory_stage()
+    stage = embedded_stage()
     desk = Desk.at(stage)
     group = desk.group()
     first = desk.consumer(group, "first")

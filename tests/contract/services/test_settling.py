@@ -14,7 +14,7 @@ from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.counters import DELIVERED, FAILED
 from tests.support import factories as make
 from tests.support.desk import Desk
-from tests.support.stages import Stage, memory_stage
+from tests.support.stages import Stage, embedded_stage
 
 STEPS = Retry(9, (10, 100, 1000), jitter=0.0)
 
@@ -22,7 +22,7 @@ STEPS = Retry(9, (10, 100, 1000), jitter=0.0)
 @pytest.fixture
 def stage() -> Stage:
     """The rules are the service's; that both stores keep rows alike is judged in tests/contract/ports."""
-    return memory_stage()
+    return embedded_stage()
 
 
 def record(desk: Desk, group: Group, consumer_uid: str = "", offset: int = 0) -> Record | None:

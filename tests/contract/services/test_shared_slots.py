@@ -16,7 +16,7 @@ from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.push import PushDesk
 from tests.support.push_run import capacity_of, claims_of, sources_of
-from tests.support.stages import memory_stage
+from tests.support.stages import embedded_stage
 
 MOST = 64
 
@@ -94,7 +94,7 @@ class Run:
 def test_each_of_several_runs_claims_about_half_an_equal_part_at_a_time_or_more(
     shards: int, keep_step: bool
 ) -> None:
-    desk = PushDesk.at(memory_stage(), shards=shards)
+    desk = PushDesk.at(embedded_stage(), shards=shards)
     group = desk.group(max_in_flight=MOST)
     desk.subscriber(group, "one")
     for shard in range(shards):
@@ -115,7 +115,7 @@ def test_each_of_several_runs_claims_about_half_an_equal_part_at_a_time_or_more(
 
 
 def test_runs_that_begin_together_begin_with_nearly_equal_parts() -> None:
-    desk = PushDesk.at(memory_stage(), shards=4)
+    desk = PushDesk.at(embedded_stage(), shards=4)
     group = desk.group(max_in_flight=MOST)
     desk.subscriber(group, "one")
     for shard in range(4):
@@ -126,7 +126,7 @@ def test_runs_that_begin_together_begin_with_nearly_equal_parts() -> None:
 
 
 def test_a_run_whose_shard_is_drained_does_not_ask_for_slots() -> None:
-    desk = PushDesk.at(memory_stage(), shards=2)
+    desk = PushDesk.at(embedded_stage(), shards=2)
     group = desk.group(max_in_flight=MOST)
     desk.subscriber(group, "one")
     drained, other = (Run(desk, group, worker) for worker in range(2))
@@ -138,7 +138,7 @@ def test_a_run_whose_shard_is_drained_does_not_ask_for_slots() -> None:
 
 
 def test_the_few_slots_that_are_free_after_a_claim_wait_for_the_next_look() -> None:
-    desk = PushDesk.at(memory_stage(), shards=2)
+    desk = PushDesk.at(embedded_stage(), shards=2)
     group = desk.group(max_in_flight=MOST)
     consumer = desk.subscriber(group, "one")
     desk.produce(*make.drafts(40, shard=1))
@@ -156,7 +156,7 @@ def test_the_few_slots_that_are_free_after_a_claim_wait_for_the_next_look() -> N
 
 def test_a_shard_has_what_others_with_few_messages_do_not_use() -> None:
     """What they have fits into their guarantees."""
-    desk = PushDesk.at(memory_stage(), shards=4)
+    desk = PushDesk.at(embedded_stage(), shards=4)
     group = desk.group(max_in_flight=MOST)
     desk.subscriber(group, "one")
     desk.produce(*make.drafts(2_000, shard=0))
@@ -173,7 +173,7 @@ def test_a_shard_has_what_others_with_few_messages_do_not_use() -> None:
 
 
 def test_shards_that_work_at_what_they_had_to_return_have_their_parts_soon() -> None:
-    desk = PushDesk.at(memory_stage(), shards=4)
+    desk = PushDesk.at(embedded_stage(), shards=4)
     group = desk.group(max_in_flight=MOST)
     desk.subscriber(group, "one")
     desk.produce(*make.drafts(1_000, shard=0))
@@ -196,7 +196,7 @@ def test_who_returns_its_messages_goes_on_where_the_other_run_of_its_shard_has_e
         same_shard.end()
         same_shard.launch()
 
-    desk = PushDesk.at(memory_stage(), shards=2)
+    desk = PushDesk.at(embedded_stage(), shards=2)
     group = desk.group(max_in_flight=MOST)
     desk.subscriber(group, "one")
     other_shard, same_shard, run = (Run(desk, group, worker) for worker in (1, 0, 0))
@@ -219,7 +219,7 @@ def test_who_others_trust_to_come_back_sees_what_they_returned() -> None:
         trusting.end()
         trusting.launch()
 
-    desk = PushDesk.at(memory_stage(), shards=2)
+    desk = PushDesk.at(embedded_stage(), shards=2)
     group = desk.group(max_in_flight=1)
     desk.subscriber(group, "one")
     trusting, trusted = Run(desk, group, 0), Run(desk, group, 0)

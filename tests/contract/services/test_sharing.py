@@ -29,7 +29,6 @@ def are_even(counts: Counter[str], consumers: int) -> bool:
     return len(counts) == consumers and all(abs(n - mean) <= mean / 5 for n in counts.values())
 
 
-@pytest.mark.many_calls
 @pytest.mark.parametrize("consumers", [2, 3, 4, 6])
 @pytest.mark.parametrize(("messages", "together"), [(60, 60), (60, 1), (60, 7), (300, 300)])
 def test_subscribers_get_equal_parts_of_what_one_shard_holds(
@@ -47,7 +46,6 @@ def test_subscribers_get_equal_parts_of_what_one_shard_holds(
     assert {tuple(n) for n in desk.subscribers.numbers().values()} == {(1,)}
 
 
-@pytest.mark.many_calls
 @pytest.mark.parametrize("consumers", [3, 4])
 @pytest.mark.parametrize("kind", ["url", "pull"])
 @pytest.mark.parametrize("is_cold", [True, False], ids=["cold", "warm"])
@@ -182,7 +180,6 @@ def test_in_a_serial_group_a_shard_has_one_holder(stage: Stage) -> None:
         assert len(holders) == 1
 
 
-@pytest.mark.many_calls
 @pytest.mark.parametrize("consumers", [3, 4, 6])
 @pytest.mark.parametrize("most", [1, 10, 1000])
 @pytest.mark.parametrize("processes", [1, 2])

@@ -349,7 +349,6 @@ def test_i3_a_decided_transaction_is_remembered_as_long_as_its_dedup_id(stage: S
         reread(desk, transaction)
 
 
-@pytest.mark.many_calls
 def test_an_undecided_one_is_never_forgotten(stage: Stage) -> None:
     desk = Desk.at(stage, retention_days=1)
     transaction = prepare(desk)

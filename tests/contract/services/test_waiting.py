@@ -54,7 +54,6 @@ class Table:
         return self.find()
 
 
-@pytest.mark.many_calls
 def test_a_cancelled_message_is_shown_as_long_as_it_would_have_been_kept(stage: Stage) -> None:
     table = Table(stage)
     table.deps.delayed.cancel(table.topic, table.waiting())
@@ -110,7 +109,6 @@ def test_what_was_cancelled_is_changed_no_more(stage: Stage) -> None:
     table.deps.delayed.cancel(table.topic, before)
 
 
-@pytest.mark.many_calls
 def test_what_has_come_due_is_changed_and_cancelled_no_more(stage: Stage) -> None:
     table = Table(stage)
     before = table.waiting()

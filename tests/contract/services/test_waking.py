@@ -21,7 +21,7 @@ from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.counted import Counted
 from tests.support.push import EXACT, PushDesk, fails
-from tests.support.stages import Stage, memory_stage
+from tests.support.stages import Stage, embedded_stage
 
 _SHORTER_THAN_A_SWEEP_S = 10
 
@@ -171,7 +171,7 @@ def test_a_message_that_a_router_thinks_is_for_nobody_comes_seconds_later(stage:
 
 
 def test_a_broadcasts_message_that_a_router_thinks_is_for_nobody_comes_as_soon() -> None:
-    is_missed_by_its_router_and_comes(memory_stage(), "broadcast")
+    is_missed_by_its_router_and_comes(embedded_stage(), "broadcast")
 
 
 def is_missed_by_its_router_and_comes(stage: Stage, mode: str) -> None:

@@ -14,7 +14,6 @@ import pytest
 
 import app
 from chalicelib import wiring
-from chalicelib.adapters import memory_adapters
 from chalicelib.console import deeds
 from local.clock import ClockController, HandClock
 from local.functions import Invocations
@@ -24,6 +23,7 @@ from tests.browser.scene import ORDERS, play
 from tests.functional.conftest import FUNCTIONS, ORIGIN
 from tests.support.browser import Browser, Screen
 from tests.support.clock import SeededRandom
+from tests.support.embedded import embedded_adapters
 from tests.support.http import Client, ShiftingClock
 from tests.support.push import Inbox
 from tests.support.senders import sending
@@ -107,7 +107,7 @@ def scene() -> Iterator[Scene]:
     """The scene of the pictures, and what it lacks: a paused group, a transaction."""
     clock = ShiftingClock()
     with sending(clock, ORIGIN, FUNCTIONS) as sender:
-        deps = wiring.Deps(memory_adapters(clock, SeededRandom(3), lambda: sender, Inbox()))
+        deps = wiring.Deps(embedded_adapters(clock, SeededRandom(3), lambda: sender, Inbox()))
         deps.setup()
         with clock_at_hand(), pytest.MonkeyPatch.context() as patch:
             patch.setattr(wiring, "deps", lambda: deps)

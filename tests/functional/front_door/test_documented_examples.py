@@ -19,13 +19,13 @@ import pytest
 
 import app
 from chalicelib import wiring
-from chalicelib.adapters import memory_adapters
 from chalicelib.api import openapi
 from chalicelib.api.calls import CALLS, JSON
 from local.gateway import Gateway
 from tests.functional.delivery.receivers import http_receiver
 from tests.support import described
 from tests.support.clock import SeededRandom
+from tests.support.embedded import embedded_adapters
 from tests.support.http import Client, Reply, ShiftingClock
 from tests.support.push import Inbox
 from tests.support.senders import sending
@@ -92,7 +92,7 @@ def visitor() -> Iterator[Recorder]:
     """A client of a service in memory, which nobody else uses."""
     clock = ShiftingClock()
     with sending(clock, "headrace.local", FUNCTIONS) as sender:
-        deps = wiring.Deps(memory_adapters(clock, SeededRandom(3), lambda: sender, Inbox()))
+        deps = wiring.Deps(embedded_adapters(clock, SeededRandom(3), lambda: sender, Inbox()))
         deps.setup()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(wiring, "deps", lambda: deps)

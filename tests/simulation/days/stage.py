@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from chalicelib.adapters import memory_adapters
 from chalicelib.domain.call_result import CallResult, Verdict
 from chalicelib.domain.errors import HeadraceError, Unreadable
 from chalicelib.domain.limits import FRAGMENTS
@@ -32,6 +31,7 @@ from tests.simulation.days.processes import Seat, SeatClock, Sky
 from tests.simulation.mistakes import mistakes
 from tests.simulation.virtual import Scheduler
 from tests.support.clock import ManualClock, SeededRandom
+from tests.support.embedded import embedded_adapters
 from tests.support.faults import Death
 from tests.support.push import Inbox
 from tests.support.scars import scarred
@@ -60,7 +60,7 @@ class Days:
         self.plan = plan
         self.random = random.Random(plan.seed)
         self.clock = ManualClock()
-        adapters = memory_adapters(self.clock, SeededRandom(f"days {plan.seed}"))
+        adapters = embedded_adapters(self.clock, SeededRandom(f"days {plan.seed}"))
         self.adapters = scarred(adapters) if BAD_DATA in plan.themes else adapters
         self.inbox = Inbox()
         self.sky = Sky(self.clock, self.random)

@@ -12,7 +12,7 @@ from chalicelib.domain.call_result import CallResult, Verdict
 from chalicelib.domain.exchange import Exchange
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.stages import memory_stage
+from tests.support.stages import embedded_stage
 
 RESULT = CallResult(Verdict.FAILED, "HTTP 500", status=500)
 
@@ -29,7 +29,7 @@ class Answering:
 
 
 def test_an_exchange_is_read_as_the_release_before_writes_it() -> None:
-    deps = Deps(replace(memory_stage().adapters, invoker=Answering()))
+    deps = Deps(replace(embedded_stage().adapters, invoker=Answering()))
     topic = make.topic()
     group = make.group(topic)
     assert deps.outbound.ping(topic, group, make.consumer(group), "id") == Exchange(

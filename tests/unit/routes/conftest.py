@@ -6,10 +6,10 @@ import pytest
 
 import app
 from chalicelib import wiring
-from chalicelib.adapters import memory_adapters
 from chalicelib.wiring import Deps
 from local.gateway import Gateway
 from tests.support.clock import ManualClock, SeededRandom
+from tests.support.embedded import embedded_adapters
 from tests.support.http import Client, Topic
 from tests.support.inline import Inline
 from tests.support.push import Inbox, Subscribers
@@ -34,7 +34,7 @@ def jobs() -> StartedJobs:
 
 @pytest.fixture
 def deps(clock: ManualClock, inbox: Inbox, jobs: StartedJobs, monkeypatch: pytest.MonkeyPatch) -> Deps:
-    adapters = memory_adapters(
+    adapters = embedded_adapters(
         clock, SeededRandom(), lambda: Subscribers(clock), inbox, lambda: Inline(), jobs
     )
     deps = Deps(adapters)

@@ -32,7 +32,6 @@ def in_lane(stage: Stage, *, is_edited: bool) -> tuple[Desk, Group]:
     return desk, group
 
 
-@pytest.mark.many_calls
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_i15_a_damaged_entry_of_a_retry_lane_is_tried_where_its_message_stands(
     stage: Stage, damage: str
@@ -82,7 +81,6 @@ def test_i15_a_delivery_whose_entry_names_it_nowhere_becomes_a_dead_letter(
     assert reader.drain(group) == [2]
 
 
-@pytest.mark.many_calls
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_i15_a_damaged_entry_that_held_the_content_is_a_dead_letter_of_its_message(
     stage: Stage, damage: str

@@ -28,7 +28,7 @@ from tests.contract.services.damaged.scenes import (
 from tests.support import factories as make
 from tests.support.damage import NEWER, Change, change_letter, change_record, change_row, having, without
 from tests.support.desk import Desk, offsets
-from tests.support.stages import Stage, memory_stage
+from tests.support.stages import Stage, embedded_stage
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -289,7 +289,7 @@ def damages(draw: st.DrawFn) -> Change:
 def test_whatever_becomes_of_a_row_its_neighbours_are_delivered_once(
     damage: Change, mode: str, body: str
 ) -> None:
-    desk = stored(memory_stage(), body, "a", mode=mode)
+    desk = stored(embedded_stage(), body, "a", mode=mode)
     group = desk.group()
     change_row(desk.stage, desk.topic.shard_key(0), 2, damage)
     reader = anew(desk)

@@ -15,7 +15,7 @@ from tests.contract.services.damaged.scenes import anew, letters
 from tests.support import factories as make
 from tests.support.damage import change_row, having, without
 from tests.support.desk import Desk
-from tests.support.stages import memory_stage
+from tests.support.stages import embedded_stage
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
@@ -24,7 +24,7 @@ ROWS = 40
 
 def every(step_ms: int, **about: object) -> tuple[Desk, list[int]]:
     """A topic of ROWS rows so far from each other, and when each came."""
-    desk = Desk.at(memory_stage(), **about)
+    desk = Desk.at(embedded_stage(), **about)
     times_ms = []
     for number in range(ROWS):
         times_ms.append(desk.stage.clock.now_ms())
@@ -59,7 +59,7 @@ def test_a_first_row_that_lost_its_time_ends_when_its_retention_does() -> None:
 
 
 def test_a_message_that_lost_its_time_is_listed_after_its_newer_neighbour() -> None:
-    desk = Desk.at(memory_stage(), shards=2)
+    desk = Desk.at(embedded_stage(), shards=2)
     for number in range(4):
         desk.produce(make.draft(number, shard=0))
         desk.stage.clock.advance(MINUTE_MS)
@@ -154,7 +154,7 @@ def test_a_group_from_the_earliest_is_owed_what_lies_before_a_row_without_a_time
 
 @pytest.mark.parametrize("lost", [5, 9, 11, 20, 21, 30])
 def test_a_message_that_was_delayed_is_found_beside_a_row_without_a_time(lost: int) -> None:
-    desk = Desk.at(memory_stage())
+    desk = Desk.at(embedded_stage())
     clock = desk.stage.clock
     for number in range(10):
         desk.produce(make.draft(number))

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from local.fetch import EngineError, fetch, require
+from local.engine.fetch import EngineError, fetch, require
 from local.free_port import free_port
 
 _START_SECONDS = 60.0
@@ -38,7 +38,7 @@ _FIRST_FREE_FD = 10  # the shell names descriptors with one digit: keep the lock
 _LAUNCH = 'umask 077; exec 3<&0; (read -r _ <&3; kill -TERM $$) & exec "$@" 3<&- </dev/null'
 
 
-class Engine:
+class DynamoDBLocal:
     """A running DynamoDB Local, in memory or durable in `data_dir`. A context manager."""
 
     def __init__(
@@ -192,7 +192,7 @@ def _log_tail(log: IO[bytes]) -> str:
 def main() -> int:
     """Fetch the engine and print its folder."""
     argparse.ArgumentParser(
-        prog="python -m local.engine",
+        prog="python -m local.engine.dynamodb_local",
         description="Fetch DynamoDB Local (once) and print the folder it is in. DYNAMODB_LOCAL_DIR: use the one "
         "there. HEADRACE_ENGINE_CACHE: where to keep it (~/.cache/headrace/…).",
     ).parse_args()

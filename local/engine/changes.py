@@ -1,0 +1,113 @@
+"""The streams of tables: their latest changes, in memory. Who reads them asks as of DynamoDB's streams."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from .errors import Refused, invalid
+from .tables import Table
+
+_MOST_BYTES = 64 << 20  # kept for readers that are behind; the archive fills what they miss
+_decode: Any = msgspec.msgpack.Decoder(dict[str, Any]).decode
+_EXPIRY = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
+_NEW, _OLD = ("NEW_IMAGE", "NEW_AND_OLD_IMAGES"), ("OLD_IMAGE", "NEW_AND_OLD_IMAGES")
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    number: int
+    at_ms: int
+    old: bytes | None
+    new: bytes | None
+    is_expiry: bool
+
+    @property
+    def bytes(self) -> int:
+        return len(self.old or b"") + len(self.new or b"")
+
+
+class Feed:
+    """One table's stream. The changes of a key are in the order in which they were stored."""
+
+    def __init__(self, table: Table, arn: str) -> None:
+        self.table = table
+        self.arn = arn
+        self.last = 0
+        """The number of the latest change; 0: there was none."""
+        self._changes: deque[_Change] = deque()
+        self._bytes = 0
+
+    @property
+    def shard(self) -> str:
+        """The id of its one shard."""
+        return f"shardId-{0:020d}-{self.arn.rpartition('/')[2]}"
+
+    @property
+    def first(self) -> int:
+        """The number of the oldest change that is kept, or that will come."""
+        changes = self._changes
+        return changes[0].number if changes else self.last + 1
+
+    def add(self, at_ms: int, old: bytes | None, new: bytes | None, *, is_expiry: bool) -> None:
+        """A row was stored in the place of another; both as the table stores them."""
+        change = _Change(self.last + 1, at_ms, old, new, is_expiry)
+        self._changes.append(change)
+        self._bytes += change.bytes
+        while self._bytes > _MOST_BYTES and len(self._changes) > 1:
+            self._bytes -= self._changes.popleft().bytes
+        self.last = change.number
+
+    def from_number(self, number: int, most: int) -> list[dict[str, Any]]:
+        """Up to `most` records from a number on. Raises Refused where that one is not kept any more."""
+        first = self.first
+        if number < first:
+            raise Refused(
+                "TrimmedDataAccessException", "Trimmed data access: the record is not kept any more"
+            )
+        changes = list(islice(self._changes.copy(), number - first, number - first + most))
+        return [self._record(change) for change in changes]
+
+    def _record(self, change: _Change) -> dict[str, Any]:
+        new, old = (_decode(data) if data is not None else None for data in (change.new, change.old))
+        view = self.table.view
+        content = {
+            "ApproximateCreationDateTime": datetime.fromtimestamp(change.at_ms // 1000, UTC),
+            "Keys": self.table.keys.of(new or old or {}),
+            "SequenceNumber": f"{change.number:021d}",
+            "SizeBytes": change.bytes,
+            "StreamViewType": view,
+        }
+        if new is not None and view in _NEW:
+            content["NewImage"] = new
+        if old is not None and view in _OLD:
+            content["OldImage"] = old
+        record = {
+            "eventID": f"{change.number:032x}",
+            "eventName": "REMOVE" if new is None else "INSERT" if old is None else "MODIFY",
+            "eventVersion": "1.1",
+            "eventSource": "aws:dynamodb",
+            "awsRegion": "us-east-1",
+            "dynamodb": content,
+        }
+        return {**record, "userIdentity": _EXPIRY} if change.is_expiry else record
+
+
+def start_of(feed: Feed, kind: str, sequence: str | None) -> int:
+    """The number at which an iterator of a kind begins. Raises Refused."""
+    if kind == "LATEST":
+        return feed.last + 1
+    if kind == "TRIM_HORIZON":
+        return feed.first
+    if (
+        kind in ("AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER")
+        and sequence is not None
+        and sequence.isdigit()
+    ):
+        return int(sequence) + kind.startswith("AFTER")
+    raise invalid(f"ShardIteratorType {kind} with SequenceNumber {sequence} says no place")

@@ -1,0 +1,371 @@
+"""The engine: its tables, and what is done with one item, several, or all that have expired."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from .changes import Feed
+from .conditions import Condition
+from .errors import Refused, condition_failed, invalid, no_table
+from .expressions import Given
+from .storage import Storage
+from .tables import SCHEMA, Connection, Row, Table, check_definition, units_of
+from .updates import Update
+from .values import Item, stored_item
+
+ARN = "arn:aws:dynamodb:us-east-1:000000000000:table/"
+_TOKEN_MS = 10 * 60 * 1000
+_EXPIRED_AT_ONCE = 200
+_TRANSACTION_BYTES = 4 << 20
+
+
+@dataclass
+class Write:
+    """One action on one item, which was read and checked, but not yet done."""
+
+    kind: str
+    table: Table
+    place: tuple[bytes, bytes]
+    key: Item
+    condition: Condition | None = None
+    shows_refused: bool = False
+    item: Item | None = None
+    size: int = 0
+    update: Update | None = None
+
+    def look(self, connection: Connection) -> Change:
+        """What it would change. Raises Refused where its condition does not hold."""
+        old = self.table.get(connection, self.place)
+        if self.condition is not None:
+            found = old.item if old is not None else None
+            if not self.condition.holds(found):
+                raise condition_failed(found if self.shows_refused else None)
+        item, size = self.item, self.size
+        if self.update is not None:
+            item = old.item if old is not None else dict(self.key)
+            self.update.applied(old.item if old is not None else dict(self.key), item)
+            item, size = stored_item(item)
+        return Change(self, old, item, size)
+
+
+@dataclass
+class Change:
+    """What a write changes: the row that was there, and what takes its place (None: nothing)."""
+
+    write: Write
+    old: Row | None
+    new: Item | None
+    size: int
+    data: bytes | None = None
+    index_units: float = 0
+
+    def apply(self, connection: Connection) -> None:
+        """Store it."""
+        if self.write.kind != "ConditionCheck":
+            table, place = self.write.table, self.write.place
+            self.data, self.index_units = table.replace(connection, place, self.old, self.new, self.size)
+
+    @property
+    def table_units(self) -> float:
+        """Write units of the table itself."""
+        return units_of(max(self.size, self.old.size if self.old is not None else 0))
+
+
+@dataclass
+class Engine:
+    """Tables in a SQLite file, or in memory. For any number of threads."""
+
+    file: Path | None = None
+    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    """The time, for what expires and how old a change is."""
+
+    _tables: dict[str, Table] = field(default_factory=dict, init=False)
+    _feeds: dict[str, Feed] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self._storage = Storage(self.file)
+        self._news = threading.Condition()
+        self.news = 0
+        """Rises with the changes in streams."""
+
+        def prepare(connection: Connection) -> list[tuple[int, bytes]]:
+            for statement in SCHEMA:
+                connection.execute(statement)
+            return connection.execute("SELECT id, definition FROM definitions").fetchall()
+
+        for id_, definition in self._storage.write(prepare):
+            self._open(Table(id_, msgspec.json.decode(definition)))
+
+    def close(self) -> None:
+        """End; what was answered stays in the file."""
+        self._storage.close()
+
+    def reading(self) -> AbstractContextManager[Connection]:
+        """A connection that sees what is stored. Raises Refused."""
+        return self._storage.reading()
+
+    # Tables
+
+    @property
+    def tables(self) -> Sequence[str]:
+        """Their names."""
+        return sorted(self._tables)
+
+    def table(self, name: str) -> Table:
+        """The table of a name. Raises Refused."""
+        try:
+            return self._tables[name]
+        except KeyError:
+            raise no_table("Cannot do operations on a non-existent table") from None
+
+    def create(self, definition: dict[str, Any]) -> Table:
+        """Make a table. Raises Refused."""
+        check_definition(definition)
+        name = definition["TableName"]
+
+        def make(connection: Connection) -> Table:
+            if name in self._tables:
+                raise Refused("ResourceInUseException", "Cannot create preexisting table")
+            data = msgspec.json.encode(definition)
+            row = connection.execute("INSERT INTO definitions (name, definition) VALUES (?, ?)", (name, data))
+            assert row.lastrowid is not None, "inserted"
+            table = Table(row.lastrowid, definition)
+            table.create(connection)
+            return table
+
+        return self._storage.write(make, self._open)
+
+    def drop(self, name: str) -> Table:
+        """Delete a table with its rows. Raises Refused."""
+
+        def remove(connection: Connection) -> Table:
+            table = self.table(name)
+            connection.execute("DELETE FROM definitions WHERE id = ?", (table.id,))
+            table.drop(connection)
+            return table
+
+        def forget(table: Table) -> None:
+            del self._tables[name]
+            self._feeds.pop(name, None)
+
+        return self._storage.write(remove, forget)
+
+    def alter(self, name: str, **changes: Any) -> Table:
+        """Change a table's definition. Raises Refused."""
+
+        def change(connection: Connection) -> Table:
+            table = self.table(name).changed(**changes)
+            data = msgspec.json.encode(table.definition)
+            connection.execute("UPDATE definitions SET definition = ? WHERE id = ?", (data, table.id))
+            if table.ttl and not self.table(name).ttl:
+                table.begin_expiry(connection)
+            return table
+
+        return self._storage.write(change, self._open)
+
+    def _open(self, table: Table) -> None:
+        self._tables[table.name] = table
+        feed = self._feeds.get(table.name)
+        if table.view and (feed is None or feed.table.view != table.view):
+            label = f"{self.now_ms()}"
+            self._feeds[table.name] = Feed(table, f"{ARN}{table.name}/stream/{label}")
+        elif not table.view:
+            self._feeds.pop(table.name, None)
+
+    # Writes
+
+    def prepared(self, kind: str, request: Mapping[str, Any], given: Given | None = None) -> Write:
+        """An action ("Put", "Update", "Delete", "ConditionCheck") as a request or a transaction has it. Raises
+        Refused."""
+        table = self.table(request["TableName"])
+        given = given or Given.of(request)
+        update = None
+        item: Item | None = None
+        size = 0
+        if kind == "Put":
+            item, size = stored_item(request["Item"])
+            place = table.keys.bytes_of(item)
+            key = table.keys.of(item)
+            for index in table.indexes:
+                index.entry(item, table.keys)  # refuses keys of another type
+        else:
+            key, _ = stored_item(request["Key"])
+            table.keys.check_only(key)
+            place = table.keys.bytes_of(key)
+        if kind == "Update":
+            update = Update(request.get("UpdateExpression") or "", given, table.keys.names)
+        text = request.get("ConditionExpression")
+        condition = Condition(text, given) if text is not None else None
+        given.check_all_used()
+        shows = request.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD"
+        return Write(kind, table, place, key, condition, shows, item, size, update)
+
+    def write(self, write: Write) -> Change:
+        """Do one action. Raises Refused."""
+
+        def do(connection: Connection) -> Change:
+            change = write.look(connection)
+            change.apply(connection)
+            return change
+
+        return self._storage.write(do, lambda change: self._tell([change]))
+
+    def write_batch(self, writes: Sequence[Write]) -> list[Change]:
+        """Do several actions without conditions. Raises Refused."""
+
+        def do(connection: Connection) -> list[Change]:
+            changes = []
+            for write in writes:
+                changes.append(write.look(connection))
+                changes[-1].apply(connection)
+            return changes
+
+        return self._storage.write(do, self._tell)
+
+    def transact(self, writes: Sequence[Write], token: str | None, request: Any) -> list[Change]:
+        """Do all actions, or none of them: then Refused says for each what was in its way. `token` names the `request`:
+        for ten minutes it is done once."""
+        now_ms = self.now_ms()
+
+        def do(connection: Connection) -> list[Change]:
+            is_repeated = token is not None and _is_known(connection, token, request, now_ms)
+            changes, reasons = _look_at_all(writes, connection, is_repeated=is_repeated)
+            if any(reason["Code"] != "None" for reason in reasons):
+                codes = ", ".join(reason["Code"] for reason in reasons)
+                raise Refused(
+                    "TransactionCanceledException",
+                    "Transaction cancelled, please refer cancellation reasons for specific reasons "
+                    f"[{codes}]",
+                    CancellationReasons=reasons,
+                )
+            if sum(change.size for change in changes) > _TRANSACTION_BYTES:
+                raise invalid("Collection of items in the transaction request exceeds the 4MB limit")
+            if not is_repeated:
+                for change in changes:
+                    change.apply(connection)
+                if token is not None:
+                    _note(connection, token, request, now_ms)
+                return changes
+            return []
+
+        return self._storage.write(do, self._tell)
+
+    def drop_expired(self, now_s: int | None = None) -> int:
+        """Delete what has expired by the time given, or by now. Returns how many items."""
+        if now_s is None:
+            now_s = self.now_ms() // 1000
+        return sum(self._drop_expired(name, now_s) for name in list(self._tables))
+
+    def _drop_expired(self, name: str, now_s: int) -> int:
+        count = 0
+        while True:
+
+            def remove(connection: Connection) -> list[Change]:
+                table = self.table(name)
+                changes = []
+                for place in table.expired(connection, now_s, _EXPIRED_AT_ONCE):
+                    write = Write("Delete", table, place, {})
+                    changes.append(write.look(connection))
+                    changes[-1].apply(connection)
+                return changes
+
+            changes = self._storage.write(remove, lambda changes: self._tell(changes, is_expiry=True))
+            count += len(changes)
+            if len(changes) < _EXPIRED_AT_ONCE:
+                if count:
+                    self._storage.shrink()
+                return count
+
+    def clear(self) -> None:
+        """Delete every row of every table."""
+
+        def remove(connection: Connection) -> None:
+            for table in self._tables.values():
+                table.clear(connection)
+            connection.execute("DELETE FROM tokens")
+
+        self._storage.write(remove)
+
+    # Streams
+
+    def feed(self, arn: str) -> Feed:
+        """The stream of an ARN. Raises Refused."""
+        for feed in self._feeds.values():
+            if feed.arn == arn:
+                return feed
+        raise no_table(f"Requested resource not found: Stream: {arn} not found")
+
+    def feed_of(self, table: Table) -> Feed | None:
+        """A table's stream."""
+        return self._feeds.get(table.name)
+
+    def wait_for_news(self, seen: int, seconds: float) -> None:
+        """Wait until there were more changes in streams than the `seen` ones, so many seconds at most."""
+        with self._news:
+            self._news.wait_for(lambda: self.news != seen, seconds)
+
+    def wake(self) -> None:
+        """End the waits for news."""
+        with self._news:
+            self.news += 1
+            self._news.notify_all()
+
+    def _tell(self, changes: Sequence[Change], *, is_expiry: bool = False) -> None:
+        """Add changes to the streams of their tables."""
+        is_new = False
+        for change in changes:
+            feed = self._feeds.get(change.write.table.name)
+            old = change.old.data if change.old is not None else None
+            if feed is not None and change.write.kind != "ConditionCheck" and old != change.data:
+                feed.add(self.now_ms(), old, change.data, is_expiry=is_expiry)
+                is_new = True
+        if is_new:
+            self.wake()
+
+
+def _look_at_all(
+    writes: Sequence[Write], connection: Connection, *, is_repeated: bool
+) -> tuple[list[Change], list[dict[str, Any]]]:
+    changes: list[Change] = []
+    reasons: list[dict[str, Any]] = []
+    for write in writes if not is_repeated else ():
+        try:
+            changes.append(write.look(connection))
+            reasons.append({"Code": "None"})
+        except Refused as refusal:
+            code = refusal.code.removesuffix("Exception").replace("CheckFailed", "CheckFailed")
+            code = {"Validation": "ValidationError", "ConditionalCheckFailed": "ConditionalCheckFailed"}[code]
+            reasons.append({"Code": code, "Message": refusal.message, **refusal.extra})
+    return changes, reasons
+
+
+def _is_known(connection: Connection, token: str, request: Any, now_ms: int) -> bool:
+    found = connection.execute("SELECT request, until FROM tokens WHERE token = ?", (token,)).fetchone()
+    if found is None or found[1] <= now_ms:
+        return False
+    if found[0] != _digest(request):
+        raise Refused(
+            "IdempotentParameterMismatchException",
+            "Request parameters do not match with previous request for the given ClientRequestToken",
+        )
+    return True
+
+
+def _note(connection: Connection, token: str, request: Any, now_ms: int) -> None:
+    connection.execute("DELETE FROM tokens WHERE until <= ?", (now_ms,))
+    values = (token, _digest(request), now_ms + _TOKEN_MS)
+    connection.execute("INSERT OR REPLACE INTO tokens VALUES (?, ?, ?)", values)
+
+
+def _digest(request: Any) -> bytes:
+    import hashlib
+
+    return hashlib.blake2b(msgspec.msgpack.encode(request, order="sorted"), digest_size=16).digest()

@@ -1,0 +1,173 @@
+"""DynamoDB's attribute values: which are valid, how large they are, how they sort.
+
+An attribute value is `{type: content}`, as boto3 gives and takes it: `{"S": "text"}`, `{"N": "12"}`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation, localcontext
+from typing import Any
+
+from .errors import invalid, invalid_values, unknown
+
+Value = dict[str, Any]
+Item = dict[str, Value]
+
+ITEM_LIMIT = 400 * 1024
+_DIGITS = 38
+_DEPTH = 32
+_PLAIN = re.compile(r"(?:0|-?[1-9][0-9]{0,37})\Z", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z", re.ASCII)
+_LARGEST, _SMALLEST = Decimal("9.9999999999999999999999999999999999999E+125"), Decimal("1E-130")
+_TYPES = ("S", "N", "B", "BOOL", "NULL", "M", "L")
+_KEY_LIMITS = {True: 2048, False: 1024}
+_HIGHEST = b"\xff"
+
+
+def stored_item(item: Mapping[str, Value]) -> tuple[Item, int]:
+    """An item as it is stored, its numbers in one form, and its size in bytes. Raises Refused."""
+    stored: Item = {}
+    size = 0
+    for name, value in item.items():
+        stored[name], bytes_ = stored_value(value)
+        size += len(name.encode()) + bytes_
+    if size > ITEM_LIMIT:
+        raise invalid("Item size has exceeded the maximum allowed size")
+    return stored, size
+
+
+def item_size(item: Mapping[str, Value]) -> int:
+    """The size of a stored item, in bytes."""
+    return sum(len(name.encode()) + stored_value(value)[1] for name, value in item.items())
+
+
+def stored_value(value: Value, depth: int = 0) -> tuple[Value, int]:
+    """A value as it is stored, and its size without its name. Raises Refused."""
+    if not isinstance(value, dict) or len(value) != 1:
+        raise invalid("Supplied AttributeValue is empty, must contain exactly one of the supported datatypes")
+    ((kind, content),) = value.items()
+    if kind == "S" and isinstance(content, str):
+        return value, len(content) if content.isascii() else len(content.encode())
+    if kind == "N" and isinstance(content, str):
+        text = number_text(content)
+        return (value if text is content else {"N": text}), _number_size(text)
+    if kind == "B" and isinstance(content, bytes | bytearray):
+        return {"B": bytes(content)}, len(content)
+    if kind in ("BOOL", "NULL") and isinstance(content, bool):
+        return value, 1
+    if kind in ("M", "L"):
+        return _stored_document(kind, content, depth)
+    if kind in _TYPES:
+        raise invalid("One or more parameter values were invalid")
+    raise unknown(f"attribute values of type {kind}")
+
+
+def _stored_document(kind: str, content: Any, depth: int) -> tuple[Value, int]:
+    if depth >= _DEPTH:
+        raise invalid("Nesting Levels have exceeded supported limits: Attributes have nested levels")
+    size = 3
+    if kind == "L":
+        values = []
+        for each in content:
+            value, bytes_ = stored_value(each, depth + 1)
+            values.append(value)
+            size += 1 + bytes_
+        return {"L": values}, size
+    members: Item = {}
+    for name, each in content.items():
+        members[name], bytes_ = stored_value(each, depth + 1)
+        size += 1 + bytes_ + len(name.encode())
+    return {"M": members}, size
+
+
+def number_text(text: str) -> str:
+    """A number in DynamoDB's one form: 38 digits at most, no exponent, no zeros without a meaning. Raises Refused."""
+    if _PLAIN.match(text):
+        return text
+    if not _NUMBER.match(text):
+        raise invalid(f"The parameter cannot be converted to a numeric value: {text}")
+    try:
+        return _plain_text(Decimal(text))
+    except InvalidOperation:
+        raise invalid(f"The parameter cannot be converted to a numeric value: {text}") from None
+
+
+def _plain_text(number: Decimal) -> str:
+    if not number:
+        return "0"
+    with localcontext() as context:
+        context.prec = 1000
+        number = number.normalize()
+        if len(number.as_tuple().digits) > _DIGITS:
+            raise invalid("Attempting to store more than 38 significant digits in a Number")
+        if abs(number) > _LARGEST:
+            raise invalid(
+                "Number overflow. Attempting to store a number with magnitude larger than supported range"
+            )
+        if abs(number) < _SMALLEST:
+            raise invalid(
+                "Number underflow. Attempting to store a number with magnitude smaller than supported range"
+            )
+        return format(number, "f")
+
+
+def sum_of(left: str, right: str, sign: int = 1) -> str:
+    """left + right, or left - right where `sign` is -1."""
+    if len(left) < 30 and len(right) < 30 and _PLAIN.match(left) and _PLAIN.match(right):
+        return str(int(left) + sign * int(right))
+    with localcontext() as context:
+        context.prec = _DIGITS
+        return _plain_text(Decimal(left) + sign * Decimal(right))
+
+
+def _number_size(text: str) -> int:
+    digits = text.lstrip("-").replace(".", "").strip("0")
+    return 1 if not digits else (len(digits) + 1) // 2 + 1 + text.startswith("-")
+
+
+def comparable(value: Value) -> Any:
+    """What values of one type compare by."""
+    ((kind, content),) = value.items()
+    return Decimal(content) if kind == "N" else content
+
+
+def key_bytes(value: Value | None, kind: str, name: str, *, is_hash: bool) -> bytes:
+    """A key attribute as bytes, which sort as DynamoDB sorts the values. Raises Refused."""
+    if value is None:
+        raise invalid_values(f"Missing the key {name} in the item")
+    found = next(iter(value), "")
+    if found != kind:
+        raise invalid_values(f"Type mismatch for key {name} expected: {kind} actual: {found}")
+    if kind == "N":
+        return _number_key(value["N"])
+    content: bytes = value["S"].encode() if kind == "S" else bytes(value["B"])
+    if not content:
+        what = "string" if kind == "S" else "binary"
+        raise invalid_values(
+            f"The AttributeValue for a key attribute cannot contain an empty {what} value. Key: {name}"
+        )
+    if len(content) > _KEY_LIMITS[is_hash]:
+        which, most = ("hashkey", 2048) if is_hash else ("rangekey", 1024)
+        raise invalid_values(f"Size of {which} has exceeded the maximum size limit of{most} bytes")
+    return content
+
+
+def _number_key(text: str) -> bytes:
+    """Sign, magnitude, digits; of a negative number each byte's complement."""
+    sign, digits, exponent = Decimal(text).as_tuple()
+    if not any(digits):
+        return b"\x80"
+    assert isinstance(exponent, int), "stored numbers are finite"
+    magnitude = len(digits) + exponent + 0x4000
+    body = magnitude.to_bytes(2, "big") + bytes(digit + 1 for digit in digits).rstrip(b"\x01")
+    if sign:
+        return b"\x7f" + bytes(0xFF - byte for byte in body) + _HIGHEST
+    return b"\x81" + body
+
+
+def behind_prefix(prefix: bytes) -> bytes | None:
+    """The first bytes that sort behind all that begin with `prefix`; None: nothing does."""
+    stem = prefix.rstrip(_HIGHEST)
+    return stem[:-1] + bytes([stem[-1] + 1]) if stem else None
