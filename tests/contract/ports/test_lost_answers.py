@@ -30,7 +30,6 @@ from tests.support import factories as make
 from tests.support.clock import ManualClock, SeededRandom
 from tests.support.faults import Call, Fault, FaultPlan, _answer, lose, without_backoff
 
-pytestmark = pytest.mark.engine
 LOST = pytest.mark.parametrize("fault", [Fault.LOST_ANSWER, Fault.LOST_THEN_CONFLICT])
 
 
