@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Protocol
 
-from ..domain.assignment import Assignment
+from ..domain.assignment import Assignment, Staffed
 from ..domain.replay import Replay
 from ..domain.secret import KeyRing
 from ..domain.topic import Consumer, Group, Token, Topic
-
-
-@dataclass(frozen=True, slots=True)
-class Staffed:
-    """A group that has consumers, with these and its stored assignment. `is_whole`: the row of each consumer can be
-    read; otherwise these are the others, and nobody may conclude that one has left."""
-
-    group: Group
-    consumers: tuple[Consumer, ...]
-    assignment: Assignment | None
-    is_whole: bool = True
-
-
-PassOver = Callable[[str], object]
-"""Told of each row that cannot be read, and where it is; the others are gone on with."""
-
-
-def leave_out(row: str) -> None:
-    """A PassOver that ignores the row: for readers that only show what there is."""
+from ..domain.unreadable import PassOver, leave_out
 
 
 class Control(Protocol):

@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from ..domain.cursor import Cursor
-from ..domain.cursor_write import Change
+from ..domain.cursor_write import Change, WriteRefused
 from ..domain.record import Record
 from ..domain.timer import Timer
 from ..domain.topic import CursorKey
-
-NoteUnreadable = Callable[[str, str], object]
-"""Told of each cursor that cannot be read: the log's partition key, and where and why."""
-
-
-def ignore_unreadable(shard: str, row: str) -> None:
-    """A NoteUnreadable that ignores the cursor: for readers to whom it has everything before it."""
-
-
-class RefusalReason(Enum):
-    """Why a cursor write was refused."""
-
-    LOST = "lost"  # certainly not written
-    UNKNOWN = "unknown"  # an answer was lost on the way: perhaps written
-
-
-@dataclass(frozen=True, slots=True)
-class WriteRefused:
-    """The write was refused; `current` is the cursor as it stands (None: there is none)."""
-
-    why: RefusalReason
-    current: Cursor | None
+from ..domain.unreadable import NoteUnreadable, ignore_unreadable
 
 
 class Cursors(Protocol):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
-from ..domain.segment import Segment, ShardKey
+from ..domain.append import KeyEntry
 from ..domain.topic import CursorKey
 from ..domain.trace import TraceRow
-from .log import KeyEntry
 
 
 class Keys(Protocol):
@@ -31,21 +29,6 @@ class Keys(Protocol):
         """The last entries of a key from the position `before` back, newest first; both times belong to the range.
         Fewer than `limit` only at the end; read consistently."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A row of the log as a write left it."""
-
-    shard: ShardKey
-    segment: Segment
-
-
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """A stream's record of a row that is damaged, or that only a later release can read."""
-
-    record: Mapping[str, Any]
 
 
 class Traces(Protocol):

@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
-from ..domain.timer import Timer
-from .log import DedupEntry, Moved
-
-
-@dataclass(frozen=True, slots=True)
-class FirstTimers:
-    """The first timers of a fragment. `go_on_after` is the sort key of the last one; None: there are no more."""
-
-    timers: list[Timer]
-    go_on_after: str | None = None
+from ..domain.append import DedupEntry
+from ..domain.timer import FirstTimers, Moved, Timer
 
 
 class Timers(Protocol):

@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from ..domain.append import DedupEntry
 from ..domain.timer import Timer
 from ..domain.topic import Topic
-from ..domain.transaction import Transaction, TransactionState
-from .log import DedupEntry
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """A count; if `whole` is False, the true number may be higher."""
-
-    number: int
-    whole: bool = True
+from ..domain.transaction import Counted, Transaction, TransactionState
 
 
 class Transactions(Protocol):

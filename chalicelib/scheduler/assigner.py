@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from typing import TypeVar
 
+from ..domain.assignment import Staffed
 from ..domain.mark import Mark, asked_again_ms, complete_until_ms
 from ..domain.times import MINUTE_MS
 from ..domain.topic import Consumer, ConsumerState, Group, Topic
-from ..ports.control import Control, Staffed, leave_out
+from ..domain.unreadable import leave_out
+from ..ports.control import Control
 from ..ports.rounds import Marks, Rounds
 from ..ports.world import Clock
 from .walk import HasTime, RoundRobin, Stretch, Trouble, unreadable

@@ -17,7 +17,7 @@ from ..domain.ranges import normalise
 from ..domain.segment import Segment, ShardKey
 from ..domain.times import DAY_MS, DAY_SECONDS
 from ..domain.topic import Topic
-from ..ports.control import PassOver, leave_out
+from ..domain.unreadable import PassOver, leave_out
 from ..ports.log import Log
 from ..ports.world import Blobs, Clock
 from .walk import HasTime, from_another

@@ -16,8 +16,8 @@ from typing import NamedTuple, TypeVar
 
 from ..domain.errors import Unavailable
 from ..domain.segment import ShardKey
-from ..domain.timer import SOON_MS, UNREADABLE, Timer, TimerKind, next_check
-from ..ports.timers import FirstTimers, Timers
+from ..domain.timer import SOON_MS, UNREADABLE, FirstTimers, Timer, TimerKind, next_check
+from ..ports.timers import Timers
 from ..ports.world import Clock
 from .beside import Beside
 from .foreign_leases import LEASE_MS, RENEW_MS, ForeignLeases

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from ..domain.assignment import Staffed
 from ..domain.cursor import Cursor
 from ..domain.cursor_transitions import due_spans, lapse
 from ..domain.errors import Unavailable
@@ -12,8 +13,9 @@ from ..domain.push_limit import pull_uids_of, takes_slots
 from ..domain.segment import ShardKey
 from ..domain.times import HOUR_MS, MINUTE_MS
 from ..domain.topic import Consumer, ConsumerState, Group, Topic, cursor_key
+from ..domain.unreadable import PassOver
 from ..modes import POLICIES
-from ..ports.control import Control, PassOver, Staffed
+from ..ports.control import Control
 from ..ports.cursors import Cursors
 from ..ports.log import Log
 from ..ports.world import Clock

@@ -19,11 +19,13 @@ from itertools import product
 from typing import Self, TypeVar
 
 from ..domain.errors import Unavailable, Unreadable
+from ..domain.rounds import Bookmark
 from ..domain.times import MINUTE_MS
 from ..domain.topic import Group, Topic
+from ..domain.unreadable import PassOver
 from ..modes import POLICIES
-from ..ports.control import Control, PassOver
-from ..ports.rounds import Bookmark, Rounds
+from ..ports.control import Control
+from ..ports.rounds import Rounds
 from ..ports.world import Clock
 
 _TOPIC_MS = 120_000  # of a run for one topic: what is left of it waits until the others had their turn

@@ -13,8 +13,9 @@ from ..domain import ranges
 from ..domain.cursor import Cursor, raise_floor
 from ..domain.errors import Unavailable
 from ..domain.topic import Group, Topic
+from ..domain.unreadable import PassOver
 from ..modes import POLICIES
-from ..ports.control import Control, PassOver
+from ..ports.control import Control
 from ..ports.cursors import Cursors
 from ..ports.log import Log
 from ..ports.rounds import Marks, Rounds

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 from pynamodb.expressions.condition import Condition
 
 from ..domain import ids
-from ..domain.assignment import Assignment
+from ..domain.assignment import Assignment, Staffed
 from ..domain.errors import Unreadable
 from ..domain.replay import Replay
 from ..domain.secret import KeyRing
 from ..domain.topic import Consumer, Group, Token, Topic
-from ..ports.control import PassOver, Staffed, leave_out
+from ..domain.unreadable import PassOver, leave_out
 from .attributes import Item, text
 from .control_rows import (
     AssignmentRow,

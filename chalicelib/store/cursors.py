@@ -10,7 +10,7 @@ from typing import Any
 
 from ..domain.cursor import CLOSED, Cursor, Lease, unsettled
 from ..domain.cursor_transitions import amend
-from ..domain.cursor_write import Change, was_stored
+from ..domain.cursor_write import Change, RefusalReason, WriteRefused, was_stored
 from ..domain.errors import LaterRelease, Unavailable, Unreadable, newer_format, unavailable
 from ..domain.limits import MAX_IN_FLIGHT
 from ..domain.pull_share import Part, Round
@@ -19,7 +19,7 @@ from ..domain.record import Record
 from ..domain.spans import Span
 from ..domain.timer import Timer
 from ..domain.topic import CursorKey
-from ..ports.cursors import NoteUnreadable, RefusalReason, WriteRefused, ignore_unreadable
+from ..domain.unreadable import NoteUnreadable, ignore_unreadable
 from .attributes import DAMAGE, Item, known_int, number, text, text_of
 from .dynamo import Dynamo
 from .failures import Cancelled, ConditionFailed

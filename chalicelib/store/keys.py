@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from ..ports.log import KeyEntry
+from ..domain.append import KeyEntry
 from .attributes import Item, known_int, number, text
 from .dynamo import Dynamo
 from .layout import FORMAT, key_home

@@ -7,15 +7,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from ..domain.cursor import Cursor
-from ..domain.errors import Unreadable, unavailable
-from ..domain.message import DeadReason, Draft, Origin
-from ..domain.segment import Allocation, Segment, ShardKey, Tail
-from ..domain.timer import Timer
-from ..domain.times import LAST_SECOND
-from ..domain.topic import CursorKey
-from ..domain.transaction import Transaction, committed
-from ..ports.log import (
+from ..domain.append import (
     AlreadyMoved,
     DedupEntry,
     DedupHit,
@@ -23,9 +15,16 @@ from ..ports.log import (
     Pack,
     Promotable,
     PutResult,
-    Rows,
     Stored,
 )
+from ..domain.cursor import Cursor
+from ..domain.errors import Unreadable, unavailable
+from ..domain.message import DeadReason, Draft, Origin
+from ..domain.segment import Allocation, Rows, Segment, ShardKey, Tail
+from ..domain.timer import Timer
+from ..domain.times import LAST_SECOND
+from ..domain.topic import CursorKey
+from ..domain.transaction import Transaction, committed
 from . import codec
 from .attributes import (
     DAMAGE,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ..domain.mark import Mark
+from ..domain.rounds import EachMinute
 from ..domain.times import DAY_SECONDS
-from ..ports.rounds import EachMinute
 from .attributes import Item, known_int, number, text
 from .dynamo import Dynamo
 from .layout import FORMAT

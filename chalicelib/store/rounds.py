@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ports.rounds import Bookmark
+from ..domain.rounds import Bookmark
 from .attributes import Item, known_int, known_text, number, text
 from .dynamo import Dynamo
 from .failures import ConditionFailed

@@ -9,14 +9,23 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+from ..domain.append import DedupEntry
 from ..domain.errors import newer_format
 from ..domain.limits import MAX_LOOK_BYTES
 from ..domain.message import DeadReason, Draft
 from ..domain.segment import ShardKey
-from ..domain.timer import ANY, ANY_EDITION, UNREADABLE, Timer, TimerKind, kind_by_id, retry_of
+from ..domain.timer import (
+    ANY,
+    ANY_EDITION,
+    UNREADABLE,
+    FirstTimers,
+    Moved,
+    Timer,
+    TimerKind,
+    kind_by_id,
+    retry_of,
+)
 from ..domain.times import CLOCKS_DIFFER_MS
-from ..ports.log import DedupEntry, Moved
-from ..ports.timers import FirstTimers
 from . import codec
 from .attributes import DAMAGE, Item, int_of, known_int, number, packed, payload_of, text
 from .clients import sent_once

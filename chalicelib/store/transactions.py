@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
+from ..domain.append import DedupEntry
 from ..domain.errors import Unreadable
 from ..domain.timer import Timer
 from ..domain.topic import Topic
-from ..domain.transaction import Transaction, TransactionState, check_timer
-from ..ports.log import DedupEntry
-from ..ports.transactions import Counted
+from ..domain.transaction import Counted, Transaction, TransactionState, check_timer
 from . import codec
 from .attributes import DAMAGE, Item, int_of, number, packed, payload_of, started_kib, text, text_of
 from .dedup import dedup_put, used_entries

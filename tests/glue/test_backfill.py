@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.message import Draft
-from chalicelib.domain.segment import Segment, ShardKey
+from chalicelib.domain.segment import Segment, ShardKey, Written
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import CursorKey
 from chalicelib.domain.trace import NOT_ARCHIVED, AttemptOutcome, TraceEntry, TraceRow
-from chalicelib.ports.indexes import Written
 from chalicelib.services import journal
 from chalicelib.store import codec
 from chalicelib.store.dynamo import Dynamo

@@ -15,11 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+from chalicelib.domain.assignment import Staffed
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import DAY_MS, HOUR_MS, MINUTE_MS
 from chalicelib.domain.topic import ConsumerKind, Topic
-from chalicelib.ports.control import Control, PassOver, Staffed
+from chalicelib.domain.unreadable import PassOver
+from chalicelib.ports.control import Control
 from chalicelib.services.core.wake import task_of
 from chalicelib.services.manage.registry import Contact
 from chalicelib.services.produce.appender import ProduceResult

@@ -22,13 +22,12 @@ from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, FRAGMENTS, MAX_BODY_BYTES, MAX_RECEIVE
 from chalicelib.domain.message import Draft
-from chalicelib.domain.segment import Segment
+from chalicelib.domain.segment import Rows, Segment
 from chalicelib.domain.sharding import unit_of
 from chalicelib.domain.spans import Span
+from chalicelib.domain.timer import FirstTimers
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import Consumer, cursor_key
-from chalicelib.ports.log import Rows
-from chalicelib.ports.timers import FirstTimers
 from chalicelib.services.consume.claim_plan import ClaimPlanner
 from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.consume.settle import Nack

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from chalicelib.adapters import Adapters
+from chalicelib.domain.append import KeyEntry
 from chalicelib.domain.audit import AuditEntry, month_of
 from chalicelib.domain.meter import Level
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.topic import CursorKey
-from chalicelib.ports.log import KeyEntry
 from chalicelib.store import codec
 from chalicelib.store import log as store
 from chalicelib.store.attributes import Item, text

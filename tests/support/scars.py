@@ -8,16 +8,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from chalicelib.adapters import Adapters
+from chalicelib.domain.assignment import Staffed
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.cursor_write import Change as CursorChange
+from chalicelib.domain.cursor_write import WriteRefused
 from chalicelib.domain.errors import newer_format, unavailable
 from chalicelib.domain.record import DeadLetter, Record, Unfinished
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.status import Status
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.topic import Consumer, CursorKey, Group, Topic
-from chalicelib.ports.control import PassOver, Staffed, leave_out
-from chalicelib.ports.cursors import NoteUnreadable, WriteRefused, ignore_unreadable
+from chalicelib.domain.unreadable import NoteUnreadable, PassOver, ignore_unreadable, leave_out
 from chalicelib.store import control as control_store
 from chalicelib.store import cursors as cursor_store
 from chalicelib.store import records as record_store

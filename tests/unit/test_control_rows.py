@@ -8,10 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from chalicelib.domain.assignment import Assignment
+from chalicelib.domain.assignment import Assignment, Staffed
 from chalicelib.domain.errors import Unreadable
 from chalicelib.domain.secret import KeyRing, Secret
-from chalicelib.ports.control import Staffed
 from chalicelib.store import control_rows as rows
 from chalicelib.store.attributes import Item, number, text
 from chalicelib.store.control import DynamoControl, readable

@@ -9,12 +9,13 @@ import pytest
 
 from chalicelib.domain import cursor_write
 from chalicelib.domain.cursor import Cursor
+from chalicelib.domain.cursor_write import RefusalReason, WriteRefused
 from chalicelib.domain.errors import Unavailable, Unreadable
 from chalicelib.domain.record import Record
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import CursorKey
-from chalicelib.ports.cursors import Cursors, RefusalReason, WriteRefused
+from chalicelib.ports.cursors import Cursors
 from chalicelib.services.core.counters import Counters
 from chalicelib.services.core.cursor_store import CursorSnapshot, CursorStore
 from tests.support import factories as make

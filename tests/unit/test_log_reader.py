@@ -7,16 +7,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from chalicelib.store.memory.tables import MemoryTables
 
 from chalicelib.domain.limits import HOLE_AGE, LATE_WRITER, MAX_ANSWER_BYTES, MAX_HOLE
 from chalicelib.domain.message import Draft
-from chalicelib.domain.segment import Allocation, Segment, ShardKey
+from chalicelib.domain.segment import Allocation, Rows, Segment, ShardKey
 from chalicelib.domain.times import CLOCKS_DIFFER_MS, HOUR_MS
-from chalicelib.ports.log import Rows
 from chalicelib.services.core.counters import NEWER_FORMAT, Counters
 from chalicelib.services.core.log_reader import Freshness, LogReader
 from chalicelib.store.memory import MemoryLog
-from chalicelib.store.memory.tables import MemoryTables
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock
 

@@ -14,6 +14,7 @@ from botocore.exceptions import ClientError
 
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write
+from chalicelib.domain.append import KeyEntry
 from chalicelib.domain.audit import AuditEntry
 from chalicelib.domain.cursor import Disposition, Result
 from chalicelib.domain.mark import Mark
@@ -22,7 +23,6 @@ from chalicelib.domain.status import Status
 from chalicelib.domain.times import DAY_SECONDS
 from chalicelib.domain.token_bucket import Grant
 from chalicelib.domain.transaction import TransactionState
-from chalicelib.ports.log import KeyEntry
 from chalicelib.store.attributes import number, text
 from chalicelib.store.audit import DynamoAudit
 from chalicelib.store.control import DynamoControl

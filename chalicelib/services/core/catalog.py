@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ...domain.errors import NotFound, Refused, Unreadable
 from ...domain.topic import Consumer, Group, Topic
+from ...domain.unreadable import PassOver, leave_out
 from ...modes import POLICIES
-from ...ports.control import Control, PassOver, leave_out
+from ...ports.control import Control
 from ...ports.world import Clock
 from .expiring_cache import TtlCache
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from ...domain.cursor import Cursor
-from ...domain.cursor_write import Change
+from ...domain.cursor_write import Change, RefusalReason, WriteRefused
 from ...domain.errors import Unavailable, unavailable
 from ...domain.message import DeadReason
 from ...domain.record import Record
@@ -15,7 +15,7 @@ from ...domain.status import Status
 from ...domain.timer import Timer
 from ...domain.times import DAY_SECONDS
 from ...domain.topic import CursorKey
-from ...ports.cursors import Cursors, RefusalReason, WriteRefused
+from ...ports.cursors import Cursors
 from ...ports.world import Clock
 from .counters import DEAD, Counters
 from .counters import UNDECODABLE as UNREADABLE

@@ -15,11 +15,11 @@ from ...domain.limits import FRAGMENTS
 from ...domain.record import Unfinished
 from ...domain.status import Status
 from ...domain.topic import CursorKey, Group, Topic
-from ...domain.transaction import UNDECIDED
+from ...domain.transaction import UNDECIDED, Counted
 from ...ports.log import Log
 from ...ports.records import Records
 from ...ports.timers import Timers
-from ...ports.transactions import Counted, Transactions
+from ...ports.transactions import Transactions
 from ...ports.world import Clock
 from ..core.catalog import Catalog
 from ..core.log_reader import LogReader

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from ...domain.append import KeyEntry
 from ...domain.errors import Conflict, NotFound, Unreadable
 from ...domain.limits import DEFAULT_PAGE, MAX_ANSWER_BYTES
 from ...domain.message import Draft, Message
 from ...domain.topic import Topic
 from ...ports.indexes import Keys
-from ...ports.log import KeyEntry
 from ...ports.world import Clock
 from .filters import Filters
 from .lookup import MOST_LISTING_MS, AnyMessage, Lookup, passes_before_log

@@ -20,7 +20,7 @@ from ...domain.status import OPEN, Status
 from ...domain.times import CLOCKS_DIFFER_MS
 from ...domain.topic import Topic
 from ...domain.transaction import Transaction, TransactionState
-from ...ports.control import leave_out
+from ...domain.unreadable import leave_out
 from ...ports.log import Log
 from ...ports.records import Records
 from ...ports.world import Clock

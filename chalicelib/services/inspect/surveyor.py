@@ -14,7 +14,7 @@ from ...domain.meter import GroupReading, Reading
 from ...domain.record import Unfinished
 from ...domain.segment import Segment
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
-from ...ports.control import PassOver
+from ...domain.unreadable import PassOver
 from ...ports.cursors import Cursors
 from ...ports.log import Log
 from ...ports.records import Records

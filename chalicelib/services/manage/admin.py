@@ -9,8 +9,9 @@ from typing import Any
 from ...domain.errors import Conflict, NotFound, Refused, Unavailable, unavailable
 from ...domain.ladder import Retry
 from ...domain.topic import DEFAULT_RETRY, Group, Mode, Topic
+from ...domain.unreadable import leave_out
 from ...modes import POLICIES
-from ...ports.control import Control, leave_out
+from ...ports.control import Control
 from ...ports.records import Records
 from ...ports.rounds import Marks
 from ...ports.world import Clock, Random

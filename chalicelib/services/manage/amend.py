@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...domain import cursor_transitions as transitions
+from ...domain.append import Pack
 from ...domain.cursor import Cursor
 from ...domain.errors import Conflict, NotFound, Refused, TooLarge, changed_meanwhile, unavailable
 from ...domain.limits import BLOB_THRESHOLD_BYTES, MAX_AMENDED_BYTES, MAX_AMENDED_CURSORS
@@ -21,7 +22,7 @@ from ...domain.topic import CursorKey, Topic, cursor_key
 from ...modes import POLICIES
 from ...ports.control import Control
 from ...ports.cursors import Cursors
-from ...ports.log import Log, Pack
+from ...ports.log import Log
 from ...ports.records import Records
 from ...ports.world import Clock
 from ..core.log_reader import LogReader

@@ -9,6 +9,16 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from ...domain import ids
+from ...domain.append import (
+    AlreadyMoved,
+    DedupEntry,
+    DedupHit,
+    KeyEntry,
+    OffsetTaken,
+    Pack,
+    Promotable,
+    Stored,
+)
 from ...domain.errors import Unavailable, Unreadable
 from ...domain.limits import LOSSES_BEFORE_RESERVING, TAIL_TRUST
 from ...domain.message import Draft
@@ -16,17 +26,7 @@ from ...domain.segment import Allocation, Segment, ShardKey, Tail
 from ...domain.sharding import first_shard
 from ...domain.topic import Topic
 from ...ports.indexes import Keys
-from ...ports.log import (
-    AlreadyMoved,
-    DedupEntry,
-    DedupHit,
-    KeyEntry,
-    Log,
-    OffsetTaken,
-    Pack,
-    Promotable,
-    Stored,
-)
+from ...ports.log import Log
 from ...ports.world import Clock, Random
 from ..core.expiring_cache import BoundedCache, TtlCache
 from ..core.tails import Tails

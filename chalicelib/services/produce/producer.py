@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from ...domain import ids
+from ...domain.append import AlreadyMoved, DedupEntry, DedupHit, KeyEntry, Promotable
 from ...domain.blob_expiry import body_name
 from ...domain.errors import HeadraceError, Refused, TooLarge
 from ...domain.limits import BLOB_THRESHOLD_BYTES
@@ -18,7 +19,7 @@ from ...domain.sharding import order_unit, shard_of
 from ...domain.timer import ANY, Timer, TimerKind
 from ...domain.topic import Topic
 from ...ports.indexes import Keys
-from ...ports.log import AlreadyMoved, DedupEntry, DedupHit, KeyEntry, Log, Promotable
+from ...ports.log import Log
 from ...ports.timers import Timers
 from ...ports.world import Blobs, Clock, Random
 from ..core.tails import Tails

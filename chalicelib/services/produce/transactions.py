@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...domain import ids, signing
+from ...domain.append import DedupEntry
 from ...domain.errors import Conflict, NotFound, unavailable
 from ...domain.limits import DEFAULT_CHECK_AFTER_SECONDS, MAX_CHECKS
 from ...domain.message import Draft
@@ -27,7 +28,6 @@ from ...domain.transaction import (
     committed_draft,
     rolled_back,
 )
-from ...ports.log import DedupEntry
 from ...ports.transactions import Transactions
 from ...ports.world import Clock, Random
 from ..core.catalog import Catalog

@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 from chalicelib.domain import ids
-from chalicelib.domain.assignment import Assignment
+from chalicelib.domain.assignment import Assignment, Staffed
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.replay import Replay, ReplayState
 from chalicelib.domain.secret import KeyRing, Secret
 from chalicelib.domain.topic import FormerHash, Group, Topic
-from chalicelib.ports.control import Control, Staffed
+from chalicelib.ports.control import Control
 from chalicelib.store import control_rows
 from chalicelib.store.attributes import number, text
 from tests.support import factories as make

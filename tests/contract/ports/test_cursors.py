@@ -9,9 +9,10 @@ import pytest
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write
 from chalicelib.domain.cursor import CLOSED, Cursor, Disposition, Lease, Result, Selection, start_at
+from chalicelib.domain.cursor_write import RefusalReason, WriteRefused
 from chalicelib.domain.spans import Span
 from chalicelib.domain.topic import CursorKey
-from chalicelib.ports.cursors import Cursors, RefusalReason, WriteRefused
+from chalicelib.ports.cursors import Cursors
 from chalicelib.ports.records import Records
 from tests.support import factories as make
 from tests.support.clock import START_MS

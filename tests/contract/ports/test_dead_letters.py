@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write
 from chalicelib.domain.cursor import Cursor, Disposition, start_at
+from chalicelib.domain.cursor_write import WriteRefused
 from chalicelib.domain.errors import Conflict
 from chalicelib.domain.message import Draft
 from chalicelib.domain.record import DeadLetter, Record
 from chalicelib.domain.topic import CursorKey, Group, Topic, cursor_key
-from chalicelib.ports.cursors import Cursors, WriteRefused
+from chalicelib.ports.cursors import Cursors
 from chalicelib.ports.records import Records
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack

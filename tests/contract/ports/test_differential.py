@@ -15,12 +15,11 @@ from hypothesis import given, settings
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write
 from chalicelib.domain.cursor import Cursor, Disposition, Result, Selection, start_at
+from chalicelib.domain.cursor_write import WriteRefused
 from chalicelib.domain.record import Record
-from chalicelib.domain.segment import Allocation, Segment, Tail
+from chalicelib.domain.segment import Allocation, Rows, Segment, Tail
 from chalicelib.domain.spans import Span
 from chalicelib.domain.topic import CursorKey, Topic
-from chalicelib.ports.cursors import WriteRefused
-from chalicelib.ports.log import Rows
 from tests.support import factories as make
 from tests.support.stages import Stage, dynamo_stage, embedded_stage
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from chalicelib.domain.append import DedupHit, OffsetTaken, Stored
 from chalicelib.domain.segment import Allocation, Segment, ShardKey, Tail
-from chalicelib.ports.log import DedupHit, Log, OffsetTaken, Stored
+from chalicelib.ports.log import Log
 from tests.support import factories as make
 from tests.support.stages import Stage
 

@@ -10,6 +10,7 @@ import pytest
 
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write
+from chalicelib.domain.append import AlreadyMoved, DedupHit, OffsetTaken, PutResult, Stored
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.record import DeadLetter, Record
 from chalicelib.domain.segment import Segment, ShardKey, Tail
@@ -17,7 +18,7 @@ from chalicelib.domain.status import Status
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.topic import CursorKey
 from chalicelib.ports.cursors import Cursors
-from chalicelib.ports.log import AlreadyMoved, DedupHit, Log, OffsetTaken, PutResult, Stored
+from chalicelib.ports.log import Log
 from chalicelib.ports.records import Records
 from chalicelib.ports.timers import Timers
 from tests.support import factories as make

@@ -11,15 +11,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from chalicelib.domain.assignment import Staffed
 from chalicelib.domain.cursor import Cursor, Disposition
 from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.mark import Mark
+from chalicelib.domain.rounds import Bookmark
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import HOUR_MS, MINUTE_MS
 from chalicelib.domain.topic import Topic
-from chalicelib.ports.control import Control, PassOver, Staffed
-from chalicelib.ports.rounds import Bookmark, Marks
+from chalicelib.domain.unreadable import PassOver
+from chalicelib.ports.control import Control
+from chalicelib.ports.rounds import Marks
 from chalicelib.scheduler.sweeper import SweepReport
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.core.wake import task_of

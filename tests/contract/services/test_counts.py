@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from chalicelib.store.memory.timers import MemoryTimers
 
 from chalicelib.domain.account import Account
 from chalicelib.domain.ladder import Retry
@@ -16,15 +17,14 @@ from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Message
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import Topic
-from chalicelib.domain.transaction import TransactionState
-from chalicelib.ports.transactions import Counted, Transactions
+from chalicelib.domain.transaction import Counted, TransactionState
+from chalicelib.ports.transactions import Transactions
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.counts import TopicStats
 from chalicelib.services.inspect.fate import Place
 from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks
-from chalicelib.store.memory.timers import MemoryTimers
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import Hasty

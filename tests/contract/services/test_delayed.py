@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from chalicelib.store.memory.timers import MemoryTimers
 
 from chalicelib.domain.errors import Conflict
 from chalicelib.domain.limits import FRAGMENTS
@@ -15,7 +16,6 @@ from chalicelib.domain.message import Draft
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.delayed import DelayedMessage
-from chalicelib.store.memory.timers import MemoryTimers
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk, offsets

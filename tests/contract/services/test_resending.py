@@ -8,12 +8,13 @@ from dataclasses import replace
 
 import pytest
 
+from chalicelib.domain.append import Stored
 from chalicelib.domain.errors import Conflict, Unavailable, unavailable
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, MAX_LOOK_BACK_ROWS
 from chalicelib.domain.message import Draft
 from chalicelib.domain.request import Request
 from chalicelib.domain.segment import Allocation, Segment, ShardKey
-from chalicelib.ports.log import Log, Stored
+from chalicelib.ports.log import Log
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.producer import Producer
 from chalicelib.wiring import Deps
