@@ -19,9 +19,9 @@ from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import HOUR_MS
 from chalicelib.domain.topic import Consumer, Topic
 from chalicelib.domain.unreadable import PassOver, leave_out
-from chalicelib.ports.control import Control
-from chalicelib.ports.log import Log
 from chalicelib.services.consume.claimant import ClaimedMessage
+from chalicelib.store.control import Control
+from chalicelib.store.log import Log
 from chalicelib.wiring import Deps
 from tests.support.clock import ManualClock
 from tests.support.events import Event, Op, Told, Violation

@@ -17,7 +17,7 @@ from chalicelib.domain.segment import Segment
 from chalicelib.domain.timer import Timer, TimerKind
 from chalicelib.domain.topic import Topic
 from chalicelib.domain.transaction import DECIDED, Transaction, TransactionState
-from chalicelib.ports.transactions import Transactions
+from chalicelib.store.transactions import Transactions
 from chalicelib.wiring import Deps
 from tests.support.events import Event, Final, Op, Told
 from tests.support.flows import label_of

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, islice
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -237,7 +237,7 @@ def test_a_mover_whose_shards_are_slow_holds_a_few_looks() -> None:
         raise unavailable("throttled")
 
     deps = process(stage, scheduler)
-    deps = Deps(replace(deps.adapters, log=Copying(deps.adapters.log, put=throttled)))
+    deps = Deps(replace(deps.adapters, log=cast(Any, Copying(deps.adapters.log, put=throttled))))
     scheduler.now += 5_000
     end_ms = scheduler.now + 20_000
     with measured() as most_mb:

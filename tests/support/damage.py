@@ -72,7 +72,7 @@ def change_control(stage: Holder, pk: str, sk: str, change: Change) -> None:
     control: Any = stage.adapters.control
     if isinstance(control, ScarredControl):
         return control.damage(pk, sk, change)
-    dynamo: Any = stage.adapters.log._dynamo  # type: ignore[attr-defined]
+    dynamo: Any = stage.adapters.log._dynamo
     _change(dynamo, dynamo.tables.control, {"pk": {"S": pk}, "sk": {"S": sk}}, change)
 
 

@@ -43,5 +43,5 @@ def embedded_adapters(
 
 def engine_of(adapters: Adapters) -> Engine:
     """The engine that these adapters stand on."""
-    client: Client = adapters.log._dynamo.client  # type: ignore[attr-defined]
+    client: Client = adapters.log._dynamo.client
     return client.engine

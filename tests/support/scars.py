@@ -64,7 +64,7 @@ class Scarred:
 
 
 class ScarredControl(Scarred):
-    """ports.Control."""
+    """store.Control."""
 
     def damage(self, pk: str, sk: str, change: Change) -> None:
         """Change a stored topic, group, consumer or assignment."""
@@ -156,7 +156,7 @@ def _item(model: type[Row[T]], key: Key, noun: Any, change: Change) -> Item:
 
 
 class ScarredCursors(Scarred):
-    """ports.Cursors. Here damage stays until somebody makes the cursor anew."""
+    """store.Cursors. Here damage stays until somebody makes the cursor anew."""
 
     def damage(self, key: CursorKey, change: Change) -> None:
         """Change a stored cursor."""
@@ -235,7 +235,7 @@ def _cursor_place(key: CursorKey) -> Place:
 
 
 class ScarredRecords(Scarred):
-    """ports.Records."""
+    """store.Records."""
 
     def damage(self, key: CursorKey, offset: int, change: Change) -> None:
         """Change a stored record."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer
@@ -44,7 +45,7 @@ class Shed:
         )
         self.timers.bring_back = lambda: self.brings.pop(0) if self.brings else 0  # type: ignore[method-assign]
         self.mover = Mover(
-            timers=self.timers,
+            timers=cast(Any, self.timers),
             ways=self.ways,
             clock=self.clock,
             new_owner=lambda: chance.id(8),
@@ -54,7 +55,7 @@ class Shed:
     def run(self, owner: str, threads: Executor) -> MoverRun:
         """One run, which waits for nothing that its threads are late with."""
         return MoverRun(
-            timers=self.timers,
+            timers=cast(Any, self.timers),
             ways=self.ways,
             clock=self.clock,
             owner=owner,

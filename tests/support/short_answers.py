@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from chalicelib.adapters import Adapters
 from chalicelib.domain.segment import Rows, Segment, ShardKey
-from chalicelib.ports.log import Log
+from chalicelib.store.log import Log
 
 
 class _ShortAnswers:

@@ -63,7 +63,7 @@ def dynamo_stage(prefix: str, folder: Path) -> Stage:
         random = SeededRandom(f"{prefix} {next(seeds)}")
         return replace(dynamo_adapters(settings, clock, random, conditions.watch), threads=Inline)
 
-    dynamo: Dynamo = adapters.log._dynamo  # type: ignore[attr-defined]
+    dynamo: Dynamo = adapters.log._dynamo
     keys = {d["TableName"]: [k["AttributeName"] for k in d["KeySchema"]] for d in definitions(tables)}
 
     def remove(table: str, **condition: Any) -> None:

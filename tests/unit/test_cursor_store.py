@@ -15,9 +15,9 @@ from chalicelib.domain.record import Record
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import CursorKey
-from chalicelib.ports.cursors import Cursors
 from chalicelib.services.core.counters import Counters
 from chalicelib.services.core.cursor_store import CursorSnapshot, CursorStore
+from chalicelib.store.cursors import Cursors
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.counted import Counted

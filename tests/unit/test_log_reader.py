@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from chalicelib.store.memory.tables import MemoryTables
@@ -54,7 +54,7 @@ class Scene:
     counters: Counters = field(default_factory=Counters)
 
     def __post_init__(self) -> None:
-        self.reader = LogReader(self.log, self.clock, self.counters)
+        self.reader = LogReader(cast(Any, self.log), self.clock, self.counters)
 
     def put(self, first: int, messages: Sequence[Draft] | int = 1, **settings: Any) -> Segment:
         segment = make.segment(first, messages, **settings)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -223,7 +223,7 @@ def test_the_end_of_a_process_is_the_end_of_its_run() -> None:
     shed = Ending()
     shed.timers.store([make.timer(START_MS - 1)])
     mover = Mover(
-        timers=shed.timers,
+        timers=cast(Any, shed.timers),
         ways=shed.ways,
         clock=shed.clock,
         new_owner=lambda: "me",

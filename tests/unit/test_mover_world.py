@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -120,7 +120,11 @@ class World(Nobody):
         threads = lambda: virtual.Pool(self.scheduler, 64)  # noqa: E731
         run = self.begin_run(fragments)
         mover = Mover(
-            timers=self.timers, ways=ways, clock=self.clock, new_owner=lambda: run.owner, threads=threads
+            timers=cast(Any, self.timers),
+            ways=ways,
+            clock=self.clock,
+            new_owner=lambda: run.owner,
+            threads=threads,
         )
         ends = self.scheduler.now + self.function_seconds * SECOND_MS
         mover.run_once(lambda: ends - self.scheduler.now > 5 * SECOND_MS, fragments)

@@ -1,4 +1,4 @@
-"""ports.Cursors and ports.Records: conditional writes that say what stands there, and records beside them."""
+"""store.Cursors and store.Records: conditional writes that say what stands there, and records beside them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from chalicelib.domain.cursor import CLOSED, Cursor, Disposition, Lease, Result,
 from chalicelib.domain.cursor_write import RefusalReason, WriteRefused
 from chalicelib.domain.spans import Span
 from chalicelib.domain.topic import CursorKey
-from chalicelib.ports.cursors import Cursors
-from chalicelib.ports.records import Records
+from chalicelib.store.cursors import Cursors
+from chalicelib.store.records import Records
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.stages import Stage

@@ -1,4 +1,4 @@
-"""ports.Log.put with what is moved: into the log and out of its place at once, or not at all."""
+"""store.Log.put with what is moved: into the log and out of its place at once, or not at all."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from chalicelib.domain.segment import Segment, ShardKey, Tail
 from chalicelib.domain.status import Status
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.topic import CursorKey
-from chalicelib.ports.cursors import Cursors
-from chalicelib.ports.log import Log
-from chalicelib.ports.records import Records
-from chalicelib.ports.timers import Timers
+from chalicelib.store.cursors import Cursors
+from chalicelib.store.log import Log
+from chalicelib.store.records import Records
+from chalicelib.store.timers import Timers
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.stages import Stage

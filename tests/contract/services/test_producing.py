@@ -13,8 +13,8 @@ from chalicelib.domain.errors import Conflict, Refused, TooLarge, Unavailable, u
 from chalicelib.domain.limits import HOLE_AGE, LOSSES_BEFORE_RESERVING
 from chalicelib.domain.segment import Allocation, ShardKey
 from chalicelib.domain.times import DAY_MS
-from chalicelib.ports.log import Log
 from chalicelib.services.core.bodies import with_body
+from chalicelib.store.log import Log
 from tests.support import factories as make
 from tests.support.desk import Desk, overtaken, require_stored
 from tests.support.stages import Stage, embedded_stage

@@ -18,10 +18,10 @@ from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, FRAGMENTS
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import Group
-from chalicelib.ports.cursors import Cursors
 from chalicelib.ports.world import Blobs
 from chalicelib.services.core.catalog import CACHE_MS
 from chalicelib.services.core.wake import DispatchTask
+from chalicelib.store.cursors import Cursors
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import ManualClock
