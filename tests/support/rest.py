@@ -118,7 +118,7 @@ def _label(deps: Deps, message: Message) -> str:
 
 
 def timers_of(deps: Deps) -> list[str]:
-    """The timers there are, in one read (the port looks at each fragment by itself)."""
+    """The timers there are, in one read (`Timers` reads each fragment by itself)."""
     return [f"{row['k']['S']} {row['t']['S']}" for row in _timer_rows(deps) if row["t"]["S"][:1].isdigit()]
 
 

@@ -172,7 +172,7 @@ def test_a_closed_cursor_stays_closed_for_a_day() -> None:
 
 
 class Asked(Counted):
-    """The port of a process that wants to know several cursors."""
+    """store.Cursors of a process that wants to know several cursors."""
 
     def of_owner(self, *args: Any, **settings: Any) -> Any:
         self.calls["of_owner"] += 1
