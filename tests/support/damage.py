@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from chalicelib.adapters import Adapters
+from chalicelib.domain.append import KeyEntry
 from chalicelib.domain.audit import AuditEntry, month_of
 from chalicelib.domain.meter import Level
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.topic import CursorKey
-from chalicelib.ports.log import KeyEntry
 from chalicelib.store.attributes import Item, text
 from chalicelib.store.layout import cursor_item_key, key_home, record_key, segment_key
 
@@ -51,7 +51,7 @@ def change_cursor(stage: Holder, key: CursorKey, change: Change) -> None:
 
 def change_control(stage: Holder, pk: str, sk: str, change: Change) -> None:
     """The same for a row of the control data."""
-    dynamo: Any = stage.adapters.log._dynamo  # type: ignore[attr-defined]
+    dynamo: Any = stage.adapters.log._dynamo
     _change(dynamo, dynamo.tables.control, {"pk": {"S": pk}, "sk": {"S": sk}}, change)
 
 

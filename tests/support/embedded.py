@@ -43,7 +43,7 @@ def embedded_adapters(
 
 def engine_client(adapters: Adapters) -> Client:
     """The client by which these adapters ask their engine."""
-    client: Client = adapters.log._dynamo.client  # type: ignore[attr-defined]
+    client: Client = adapters.log._dynamo.client
     return client
 
 

@@ -70,7 +70,7 @@ def dynamo_stage(prefix: str, folder: Path, endpoint: str | None = None) -> Stag
 
     adapters = adapters_of(prefix)
     another = lambda: adapters_of(f"{prefix} {next(seeds)}")  # noqa: E731
-    dynamo: Dynamo = adapters.log._dynamo  # type: ignore[attr-defined]
+    dynamo: Dynamo = adapters.log._dynamo
     keys = {d["TableName"]: [k["AttributeName"] for k in d["KeySchema"]] for d in definitions(tables)}
 
     def remove(table: str, **condition: Any) -> None:

@@ -34,7 +34,7 @@ Scene = Callable[[Stage], None]
 
 
 def _dynamo(stage: Stage) -> Any:
-    return stage.adapters.log._dynamo  # type: ignore[attr-defined]
+    return stage.adapters.log._dynamo
 
 
 def before(stage: Stage, table: str, act: Callable[[], object]) -> AbstractContextManager[None]:

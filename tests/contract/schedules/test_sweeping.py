@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from chalicelib.domain.assignment import Staffed
 from chalicelib.domain.cursor import Cursor, Disposition
 from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.limits import FRAGMENTS
@@ -18,11 +19,12 @@ from chalicelib.domain.mark import Mark
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import HOUR_MS, MINUTE_MS
 from chalicelib.domain.topic import Topic
-from chalicelib.ports.control import Control, PassOver, Staffed
-from chalicelib.ports.rounds import Marks
+from chalicelib.domain.unreadable import PassOver
 from chalicelib.scheduler.sweeper import SweepReport
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.core.wake import task_of
+from chalicelib.store.control import Control
+from chalicelib.store.marks import Marks
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import overtaken
@@ -36,7 +38,7 @@ DONE = SettleDecision(Disposition.SUCCESS)
 
 
 class Ill:
-    """ports.Control on which the look at some topics fails."""
+    """store.Control on which the look at some topics fails."""
 
     def __init__(self, control: Control, ills: dict[str, BaseException]) -> None:
         self._control, self._ills = control, ills
