@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from errno import EADDRNOTAVAIL
 from pathlib import Path
@@ -37,6 +37,7 @@ from local.unusable import Unusable
 
 _LOOK_SECONDS = 1.0
 _TERMINAL_GONE = getattr(signal, "SIGHUP", signal.SIGTERM)  # Windows has none
+_COMMANDS = {"env": "local.env", "backup": "local.backup", "restore": "local.restore"}
 _ENDS = (signal.SIGTERM, signal.SIGINT, _TERMINAL_GONE)
 
 
@@ -214,7 +215,7 @@ def main(program: str = "python -m local") -> int:
         if number != _TERMINAL_GONE or signal.getsignal(number) != signal.SIG_IGN:  # as nohup wants it
             signal.signal(number, _end)
     try:
-        run(command_line.read(program))
+        return _main(program, sys.argv[1:])
     except (Unusable, EngineError) as error:
         why = str(error)
     except HeadraceError as error:  # of what is stored, or the key to it
@@ -223,10 +224,17 @@ def main(program: str = "python -m local") -> int:
         why = f"{error.filename} cannot be used ({error.strerror}). HEADRACE_DATA chooses another folder."
         if error.filename is None:
             why = f"This machine lacks something ({error.strerror or error}): is the disk of HEADRACE_DATA full?"
-    else:
-        return 0
     print(why, file=sys.stderr)
     return 1
+
+
+def _main(program: str, arguments: Sequence[str]) -> int:
+    name, *rest = arguments or ("",)
+    if name in _COMMANDS:
+        command: Any = importlib.import_module(_COMMANDS[name])
+        return int(command.main(f"{program} {name}", rest))
+    run(command_line.read(program, arguments))
+    return 0
 
 
 if __name__ == "__main__":
