@@ -36,6 +36,10 @@ from local.triggers import Triggers
 from local.unusable import Unusable
 
 _LOOK_SECONDS = 1.0
+_ROTATE = (
+    "It serves, but signs nothing, so that nobody receives. If the key is lost, make new secrets: POST "
+    '{url}/v1/signing-key/rotate {{"overlap_seconds": 0}}, then rotate-secret of each subscriber.'
+)
 _TERMINAL_GONE = getattr(signal, "SIGHUP", signal.SIGTERM)  # Windows has none
 _COMMANDS = {"env": "local.env", "backup": "local.backup", "restore": "local.restore"}
 _ENDS = (signal.SIGTERM, signal.SIGINT, _TERMINAL_GONE)
@@ -79,7 +83,7 @@ def run(options: Options) -> None:
         stack.callback(server.shutdown)
         with _port_of(options):
             server.start()
-        ticket = _ticket(services(), token) if token else None
+        ticket = _ticket(options, services(), token) if token else None
         if not log.say(hello(options, token, store.ending, clock.ahead, ticket), out) and options.as_json:
             raise Unusable("Standard output cannot be written, where --json says the address and the token.")
         # first of all, so that the server need not wait for who waits for messages
@@ -166,9 +170,13 @@ def _admin_token(options: Options, store: Store, deps: Deps) -> str | None:
         raise Unusable(f"{error}{place}.") from None
 
 
-def _ticket(deps: Deps, token: str) -> str:
-    """What signs a browser in with the admin token."""
-    return deps.sign_in_links.ticket(token.split("_")[1], deps.tokens.fingerprint_of(token))[0]
+def _ticket(options: Options, deps: Deps, token: str) -> str | None:
+    """What signs a browser in with the admin token; None where the signing key cannot be read."""
+    try:
+        return deps.sign_in_links.ticket(token.split("_")[1], deps.tokens.fingerprint_of(token))[0]
+    except HeadraceError as error:
+        print(f"{error.detail} {_ROTATE.format(url=options.url)}", file=sys.stderr)
+        return None
 
 
 def _create_tables(options: Options, deps: Deps) -> None:
@@ -208,6 +216,11 @@ def _end(number: int, frame: object) -> None:
     raise SystemExit(0)
 
 
+def _break_off(number: int, frame: object) -> None:
+    """Unwind; what the command was to do isn't done."""
+    raise SystemExit(128 + number)
+
+
 def main(program: str = "python -m local") -> int:
     """The command line."""
     log.see_to_streams()
@@ -231,6 +244,8 @@ def main(program: str = "python -m local") -> int:
 def _main(program: str, arguments: Sequence[str]) -> int:
     name, *rest = arguments or ("",)
     if name in _COMMANDS:
+        for number in _ENDS:
+            signal.signal(number, _break_off)
         command: Any = importlib.import_module(_COMMANDS[name])
         return int(command.main(f"{program} {name}", rest))
     run(command_line.read(program, arguments))

@@ -2,6 +2,7 @@
 
 lock         held by the process that has the folder; says which, and what it does
 engine.db    the engine's file; while it is open, also engine.db-wal and engine.db-shm
+engine.db.part    what a restore has not unpacked to its end
 engine       where the engine is served, and with which keys, while it is: what `headrace-local env` prints
 bucket/      large bodies, the journal and the archive
 token, key, clock    the first admin token, the key of secrets, by how much the clock was moved
@@ -17,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from local.engine import server
 from local.engine.core import Engine
@@ -24,6 +26,8 @@ from local.file_lock import try_lock
 from local.unusable import Unusable
 
 FILE = "engine.db"
+RESTORING = "engine.db.part"
+LOCK = "lock"
 _WHERE = "engine"
 _AMAZONS = Path("dynamodb") / "shared-local-instance.db"
 _TRIES, _TRY_SECONDS = 10, 0.03  # who only asks for the holder has the lock for a moment
@@ -47,6 +51,8 @@ class DataFolder:
                 f"{self.path} holds what DynamoDB Local stored ({_AMAZONS}). Run with --engine dynamodb-local to use "
                 "it, or choose another folder with --data or HEADRACE_DATA."
             )
+        if (self.path / RESTORING).exists():
+            raise Unusable(f"A restore into {self.path} did not end: empty the folder, and restore again.")
         try:
             return Engine(self.path / FILE, now_ms)
         except sqlite3.Error as error:
@@ -67,7 +73,7 @@ def data_folder(path: Path, purpose: str) -> Iterator[DataFolder]:
     """Take the folder, and make it where it is missing. Who wants it meanwhile learns the `purpose`, as "serves on
     http://127.0.0.1:8700". Raises Unusable."""
     make_private(path)
-    lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         if not _lock(lock):
             raise Unusable(
@@ -116,7 +122,7 @@ def engine_variables(path: Path) -> dict[str, str] | None:
 
 def holder(path: Path) -> str | None:
     """Which process has the folder, and what for; None: no process has it."""
-    with contextlib.suppress(FileNotFoundError), (path / "lock").open("rb+") as lock:
+    with contextlib.suppress(FileNotFoundError), (path / LOCK).open("rb+") as lock:
         if not try_lock(lock.fileno()):
             return lock.read().decode() or "another process"
     return None
@@ -128,6 +134,12 @@ def make_private(path: Path) -> None:
         path.mkdir(0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise Unusable(f"HEADRACE_DATA={path} cannot be used as a folder ({error.strerror}).") from None
+
+
+def new_private(file: Path) -> BinaryIO:
+    """A new file that only its owner reads, for writing. Raises OSError, also if there is anything of its name."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    return open(os.open(file, flags, 0o600), "wb")
 
 
 def write_private(file: Path, text: str) -> None:
