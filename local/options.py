@@ -32,7 +32,7 @@ environment, for what no option says:
   HEADRACE_STREAM            0: no stream is read: sweeps alone find new messages (slower, no less sure), no journal
   HEADRACE_ARCHIVE           1: messages leave the log only after the archive has proved that it has them
   HEADRACE_PREFIX            what table names begin with (headrace)
-  {ENDPOINT}  a DynamoDB to use, in the place of any engine
+  {ENDPOINT}  a DynamoDB to use, in the place of any engine (not with --ephemeral)
   HEADRACE_BUCKET            with that or --engine dynamodb-local: a bucket for large bodies and the journal, instead
                              of the data folder
 """
@@ -77,9 +77,9 @@ def read(program: str, arguments: Sequence[str]) -> Options:
         raise Unusable("--anonymous-per-second must be a whole number from 1.")
     if options.functions and not Path(options.functions).is_file():
         raise Unusable(f"HEADRACE_FUNCTIONS={options.functions} is no file.")
-    endpoint = os.environ.get(ENDPOINT) or None
-    if options.ephemeral and (endpoint or options.engine != EMBEDDED):
-        raise Unusable(f"--ephemeral is for the embedded engine: leave out --engine, and unset {ENDPOINT}.")
+    if options.ephemeral and options.engine != EMBEDDED:
+        raise Unusable("--ephemeral is for the embedded engine: leave out --engine.")
+    endpoint = None if options.ephemeral else os.environ.get(ENDPOINT) or None
     if options.engine == EMBEDDED and not endpoint and os.environ.get("HEADRACE_BUCKET"):
         raise Unusable(
             "HEADRACE_BUCKET needs --engine dynamodb-local: the embedded engine keeps all in its folder."
