@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, islice
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -22,13 +22,12 @@ from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, FRAGMENTS, MAX_BODY_BYTES, MAX_RECEIVE
 from chalicelib.domain.message import Draft
-from chalicelib.domain.segment import Segment
+from chalicelib.domain.segment import Rows, Segment
 from chalicelib.domain.sharding import unit_of
 from chalicelib.domain.spans import Span
+from chalicelib.domain.timer import FirstTimers
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import Consumer, cursor_key
-from chalicelib.ports.log import Rows
-from chalicelib.ports.timers import FirstTimers
 from chalicelib.services.consume.claim_plan import ClaimPlanner
 from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.consume.settle import Nack
@@ -238,7 +237,7 @@ def test_a_mover_whose_shards_are_slow_holds_a_few_looks() -> None:
         raise unavailable("throttled")
 
     deps = process(stage, scheduler)
-    deps = Deps(replace(deps.adapters, log=Copying(deps.adapters.log, put=throttled)))
+    deps = Deps(replace(deps.adapters, log=cast(Any, Copying(deps.adapters.log, put=throttled))))
     scheduler.now += 5_000
     end_ms = scheduler.now + 20_000
     with measured() as most_mb:

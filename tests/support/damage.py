@@ -6,17 +6,13 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from chalicelib.adapters import Adapters
+from chalicelib.domain.append import KeyEntry
 from chalicelib.domain.audit import AuditEntry, month_of
 from chalicelib.domain.meter import Level
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.topic import CursorKey
-from chalicelib.ports.log import KeyEntry
-from chalicelib.store import codec
-from chalicelib.store import log as store
 from chalicelib.store.attributes import Item, text
 from chalicelib.store.layout import cursor_item_key, key_home, record_key, segment_key
-from chalicelib.store.memory import MemoryLog
-from tests.support.scars import ScarredControl, ScarredCursors, ScarredRecords
 
 
 class Holder(Protocol):
@@ -32,47 +28,30 @@ Change = Callable[[Item], Item]
 def change_row(stage: Holder, shard: ShardKey, first: int, change: Change) -> None:
     """Change a stored row of the log, behind every process's back."""
     log: Any = stage.adapters.log
-    if isinstance(log, MemoryLog):
-        segment = log._rows[shard, first]
-        pack = codec.pack(
-            log.__dict__.setdefault("_hidden", {}).pop((shard, first), segment.drafts), whole=True
-        )
-        log.__dict__["_hidden"][shard, first] = codec.unpack(pack.payload)
-        log._rows[shard, first] = store.segment_of(change(store._item(shard, segment, pack)))
-    else:
-        _change(log._dynamo, log._table, segment_key(shard, first), change)
+    _change(log._dynamo, log._table, segment_key(shard, first), change)
 
 
 def change_letter(stage: Holder, key: CursorKey, offset: int, change: Change) -> None:
     """The same for a dead letter."""
     records: Any = stage.adapters.records
-    if isinstance(records, ScarredRecords):
-        return records.damage_letter(key, offset, change)
     _change(records._dynamo, records._table, record_key(key, offset, dead=True), change)
 
 
 def change_record(stage: Holder, key: CursorKey, offset: int, change: Change) -> None:
     """The same for a record."""
     records: Any = stage.adapters.records
-    if isinstance(records, ScarredRecords):
-        return records.damage(key, offset, change)
     _change(records._dynamo, records._table, record_key(key, offset), change)
 
 
 def change_cursor(stage: Holder, key: CursorKey, change: Change) -> None:
     """The same for a cursor."""
     cursors: Any = stage.adapters.cursors
-    if isinstance(cursors, ScarredCursors):
-        return cursors.damage(key, change)
     _change(cursors._dynamo, cursors._table, cursor_item_key(key), change)
 
 
 def change_control(stage: Holder, pk: str, sk: str, change: Change) -> None:
     """The same for a row of the control data."""
-    control: Any = stage.adapters.control
-    if isinstance(control, ScarredControl):
-        return control.damage(pk, sk, change)
-    dynamo: Any = stage.adapters.log._dynamo  # type: ignore[attr-defined]
+    dynamo: Any = stage.adapters.log._dynamo
     _change(dynamo, dynamo.tables.control, {"pk": {"S": pk}, "sk": {"S": sk}}, change)
 
 

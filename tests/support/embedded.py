@@ -41,7 +41,12 @@ def embedded_adapters(
     return adapters
 
 
+def engine_client(adapters: Adapters) -> Client:
+    """The client by which these adapters ask their engine."""
+    client: Client = adapters.log._dynamo.client
+    return client
+
+
 def engine_of(adapters: Adapters) -> Engine:
     """The engine that these adapters stand on."""
-    client: Client = adapters.log._dynamo.client  # type: ignore[attr-defined]
-    return client.engine
+    return engine_client(adapters).engine

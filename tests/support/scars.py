@@ -8,16 +8,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from chalicelib.adapters import Adapters
+from chalicelib.domain.assignment import Staffed
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.cursor_write import Change as CursorChange
+from chalicelib.domain.cursor_write import WriteRefused
 from chalicelib.domain.errors import newer_format, unavailable
 from chalicelib.domain.record import DeadLetter, Record, Unfinished
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.status import Status
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.topic import Consumer, CursorKey, Group, Topic
-from chalicelib.ports.control import PassOver, Staffed, leave_out
-from chalicelib.ports.cursors import NoteUnreadable, WriteRefused, ignore_unreadable
+from chalicelib.domain.unreadable import NoteUnreadable, PassOver, ignore_unreadable, leave_out
 from chalicelib.store import control as control_store
 from chalicelib.store import cursors as cursor_store
 from chalicelib.store import records as record_store
@@ -63,7 +64,7 @@ class Scarred:
 
 
 class ScarredControl(Scarred):
-    """ports.Control."""
+    """store.Control."""
 
     def damage(self, pk: str, sk: str, change: Change) -> None:
         """Change a stored topic, group, consumer or assignment."""
@@ -155,7 +156,7 @@ def _item(model: type[Row[T]], key: Key, noun: Any, change: Change) -> Item:
 
 
 class ScarredCursors(Scarred):
-    """ports.Cursors. Here damage stays until somebody makes the cursor anew."""
+    """store.Cursors. Here damage stays until somebody makes the cursor anew."""
 
     def damage(self, key: CursorKey, change: Change) -> None:
         """Change a stored cursor."""
@@ -234,7 +235,7 @@ def _cursor_place(key: CursorKey) -> Place:
 
 
 class ScarredRecords(Scarred):
-    """ports.Records."""
+    """store.Records."""
 
     def damage(self, key: CursorKey, offset: int, change: Change) -> None:
         """Change a stored record."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from typing import Any, cast
+
+from chalicelib.store.memory import MemoryTables, MemoryTimers
 
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer
 from chalicelib.scheduler.mover import Mover
 from chalicelib.scheduler.mover_run import MoverRun, Ways
-from chalicelib.store.memory import MemoryTables, MemoryTimers
 from tests.support.clock import ManualClock, SeededRandom
 from tests.support.inline import Inline
 
@@ -44,7 +46,7 @@ class Shed:
         )
         self.timers.bring_back = lambda: self.brings.pop(0) if self.brings else 0  # type: ignore[method-assign]
         self.mover = Mover(
-            timers=self.timers,
+            timers=cast(Any, self.timers),
             ways=self.ways,
             clock=self.clock,
             new_owner=lambda: chance.id(8),
@@ -54,7 +56,7 @@ class Shed:
     def run(self, owner: str, threads: Executor) -> MoverRun:
         """One run, which waits for nothing that its threads are late with."""
         return MoverRun(
-            timers=self.timers,
+            timers=cast(Any, self.timers),
             ways=self.ways,
             clock=self.clock,
             owner=owner,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
+from chalicelib.store.memory import MemoryControl
 
 from chalicelib.domain.times import DAY_MS
 from chalicelib.services.core.catalog import Catalog
 from chalicelib.services.core.expiring_cache import BoundedCache, TtlCache
-from chalicelib.store.memory import MemoryControl
 from tests.support import factories as make
 from tests.support.clock import ManualClock
 
@@ -145,7 +146,7 @@ def test_what_can_be_made_anew_is_made_once_and_forgotten_when_there_is_too_much
 
 def test_a_change_of_a_topic_or_group_in_constant_use_is_noticed_in_seconds() -> None:
     clock, control = ManualClock(), MemoryControl()
-    catalog = Catalog(control, clock)
+    catalog = Catalog(cast(Any, control), clock)
     topic = make.topic()
     control.put_topic(topic, None)
     stored_topic = replace(topic, version=1)

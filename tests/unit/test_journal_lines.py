@@ -9,17 +9,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from chalicelib.store.memory import MemoryBlobs
 
 from chalicelib.domain.blob_expiry import parse
 from chalicelib.domain.message import Draft, Origin
-from chalicelib.domain.segment import ShardKey
-from chalicelib.ports.indexes import Written
+from chalicelib.domain.segment import ShardKey, Written
 from chalicelib.services import journal
 from chalicelib.services.journal import Journal
 from chalicelib.store import codec
 from chalicelib.store.changes import batch_name, written_rows
 from chalicelib.store.log import _item
-from chalicelib.store.memory import MemoryBlobs
 from chalicelib.store.traces import _item as trace_item
 from tests.support.journaled import DELIVERIES, DRAFTS, FIXTURE, MESSAGES, NOON_MS, SHARD
 

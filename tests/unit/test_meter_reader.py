@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from threading import Thread
+from typing import Any, cast
+
+from chalicelib.store.memory import MemoryControl, MemoryMarks, MemoryReadings
 
 from chalicelib.domain.meter import HOURS, STAGE, GroupReading, Level, Reading
 from chalicelib.domain.times import DAY_MS, MINUTE_MS
 from chalicelib.domain.topic import Topic
 from chalicelib.scheduler.meter_reader import MeterReader, State
-from chalicelib.store.memory import MemoryControl, MemoryMarks, MemoryReadings
 from tests.support import factories as make
 from tests.support.clock import START_MS
 
@@ -34,7 +36,11 @@ class World:
     def process(self) -> MeterReader:
         """A process that remembers nothing."""
         return MeterReader(
-            control=self.control, marks=self.marks, readings=self.readings, read=self.read, see=self.see
+            control=cast(Any, self.control),
+            marks=cast(Any, self.marks),
+            readings=cast(Any, self.readings),
+            read=self.read,
+            see=self.see,
         )
 
     def topic(self, name: str, created_ms: int = START_MS) -> Topic:

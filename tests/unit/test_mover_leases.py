@@ -9,13 +9,13 @@ from functools import partial
 from typing import Any, cast
 
 import pytest
+from chalicelib.store.memory import MemoryTables, MemoryTimers
 
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer
 from chalicelib.scheduler.mover import Mover
 from chalicelib.scheduler.mover_run import MoveReport
-from chalicelib.store.memory import MemoryTables, MemoryTimers
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock
 from tests.support.inline import Inline
@@ -91,7 +91,7 @@ def test_a_fragment_is_its_movers_for_three_renewals() -> None:
         def append(self, shard: ShardKey, keep_days: int, due: Sequence[Timer]) -> int:
             self.clock.advance(14_000)
             other = Mover(
-                timers=self.timers,
+                timers=cast(Any, self.timers),
                 ways=self.ways,
                 clock=self.clock,
                 new_owner=lambda: "other",
@@ -114,7 +114,11 @@ def test_a_fragment_is_its_movers_as_long_as_it_waits_there_and_free_at_once_whe
 
     shed = Shed(clock=Visited())
     other = Mover(
-        timers=shed.timers, ways=shed.ways, clock=shed.clock, new_owner=lambda: "other", threads=Inline
+        timers=cast(Any, shed.timers),
+        ways=shed.ways,
+        clock=shed.clock,
+        new_owner=lambda: "other",
+        threads=Inline,
     )
     shed.timers.store([make.timer(START_MS + 25_000, fragment=3)])
     assert shed.mover.run_once().moved == 1

@@ -6,16 +6,16 @@ import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from chalicelib.store.memory import MemoryTables, MemoryTimers
 
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer, TimerKind, fragment_of
 from chalicelib.scheduler.mover import Mover
-from chalicelib.store.memory import MemoryTables, MemoryTimers
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock
 from tests.support.faults import Death
@@ -223,7 +223,7 @@ def test_the_end_of_a_process_is_the_end_of_its_run() -> None:
     shed = Ending()
     shed.timers.store([make.timer(START_MS - 1)])
     mover = Mover(
-        timers=shed.timers,
+        timers=cast(Any, shed.timers),
         ways=shed.ways,
         clock=shed.clock,
         new_owner=lambda: "me",

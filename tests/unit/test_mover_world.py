@@ -12,9 +12,10 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from chalicelib.store.memory import MemoryTables, MemoryTimers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +27,6 @@ from chalicelib.domain.times import SECOND_MS
 from chalicelib.scheduler import beside
 from chalicelib.scheduler.mover import Mover
 from chalicelib.scheduler.mover_run import Ways
-from chalicelib.store.memory import MemoryTables, MemoryTimers
 from chalicelib.wiring import Deps
 from tests.simulation import virtual
 from tests.simulation.processes import Clock
@@ -120,7 +120,11 @@ class World(Nobody):
         threads = lambda: virtual.Pool(self.scheduler, 64)  # noqa: E731
         run = self.begin_run(fragments)
         mover = Mover(
-            timers=self.timers, ways=ways, clock=self.clock, new_owner=lambda: run.owner, threads=threads
+            timers=cast(Any, self.timers),
+            ways=ways,
+            clock=self.clock,
+            new_owner=lambda: run.owner,
+            threads=threads,
         )
         ends = self.scheduler.now + self.function_seconds * SECOND_MS
         mover.run_once(lambda: ends - self.scheduler.now > 5 * SECOND_MS, fragments)

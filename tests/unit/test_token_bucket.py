@@ -5,14 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from itertools import accumulate
+from typing import Any, cast
 
 import hypothesis.strategies as st
 import pytest
+from chalicelib.store.memory import MemoryTokenBuckets
 from hypothesis import given
 
 from chalicelib.domain import token_bucket
 from chalicelib.services.core.rate_limiter import RateLimits
-from chalicelib.store.memory import MemoryTokenBuckets
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock
 
@@ -67,7 +68,7 @@ class Fleet:
         self.token_buckets = MemoryTokenBuckets()
         self.limit = limit
         self.topic = make.topic(rate_limit=limit)
-        self.members = [RateLimits(self.token_buckets, self.clock) for _ in range(processes)]
+        self.members = [RateLimits(cast(Any, self.token_buckets), self.clock) for _ in range(processes)]
         self.random = random.Random(seed)
         self.accepted: list[int] = []  # by millisecond
 

@@ -1,4 +1,4 @@
-"""ports.Records: dead letters hold their whole message, and change under their version only."""
+"""store.Records: dead letters hold their whole message, and change under their version only."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from hypothesis import given, settings
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write
 from chalicelib.domain.cursor import Cursor, Disposition, start_at
+from chalicelib.domain.cursor_write import WriteRefused
 from chalicelib.domain.errors import Conflict
 from chalicelib.domain.message import Draft
 from chalicelib.domain.record import DeadLetter, Record
 from chalicelib.domain.topic import CursorKey, Group, Topic, cursor_key
-from chalicelib.ports.cursors import Cursors, WriteRefused
-from chalicelib.ports.records import Records
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
+from chalicelib.store.cursors import Cursors
+from chalicelib.store.records import Records
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.counted import Counted
 from tests.support.damage import change_letter, having, without
 from tests.support.desk import Desk
-from tests.support.scars import ScarredRecords
 from tests.support.stages import Stage
 
 
@@ -275,8 +275,6 @@ def test_records_and_timers_are_written_with_the_cursor_or_not_at_all(stage: Sta
 def test_a_letter_whose_row_does_not_tell_its_version_or_time_can_be_edited_and_discarded(
     stage: Stage, lost: str, is_gone: bool
 ) -> None:
-    if isinstance(stage.adapters.records, ScarredRecords):
-        pytest.skip("letters in memory are no rows")
     key, record = make.cursor_key(), make.dead_record(1)
     records = stage.adapters.records
     change = cursor_write.replacement(Cursor(), start_at(2))
