@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from chalicelib.domain.topic import ConsumerKind
-from chalicelib.ports.control import Control
+from chalicelib.store.control import Control
 from local.backup import BUCKET, CLOCK, FORMAT, LAST, SECRETS
 from local.data_folder import FILE, LOCK, RESTORING, DataFolder, data_folder, make_private, new_private
 from local.engine.client import Client
