@@ -1,6 +1,6 @@
-# The whole service in memory, for development and tests:
-#   docker build -t headrace-local . && docker run --rm -p 127.0.0.1:8700:8700 headrace-local
-# Nothing of Amazon's is in this image; compose.yaml adds DynamoDB Local as an image of its own.
+# The whole service, for development and tests; what it accepts stays in the volume:
+#   docker build -t headrace-local . && docker run --rm -p 127.0.0.1:8700:8700 -v headrace:/data headrace-local
+# In memory: the same without -v, and --ephemeral at the end.
 FROM python:3.11-slim AS build
 WORKDIR /source
 COPY requirements-run.txt ./
@@ -15,7 +15,7 @@ FROM python:3.11-slim
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
     pip install --no-cache-dir --no-index --find-links /wheels headrace-local \
     && useradd --create-home headrace \
-    && install -d -o headrace /data
+    && install -d -o headrace -m 0700 /data
 USER headrace
 ENV HEADRACE_HOST=0.0.0.0 HEADRACE_DATA=/data
 EXPOSE 8700

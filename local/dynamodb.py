@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from chalicelib.adapters import Adapters, dynamo_adapters
 from chalicelib.ports.world import Clock, Invoker
 from chalicelib.settings import Settings, read
 from chalicelib.store.layout import Tables
-from local.data_folder import FILE, make_private, told
+from local.data_folder import FILE, data_folder, told
 from local.engine.core import Engine
 from local.engine.dynamodb_local import DynamoDBLocal
 from local.functions import Function
@@ -37,13 +38,13 @@ _LOCAL = {"AWS_DEFAULT_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "local", "AWS_
 def open_store(options: Options) -> Iterator[Store]:
     """A running engine, and the jobs of the archive that work on what it keeps. Raises Unusable, EngineError."""
     with contextlib.ExitStack() as stack:
-        make_private(options.data)
+        stack.enter_context(data_folder(options.data, f"serves on {options.url}"))
         if not options.endpoint and (options.data / FILE).exists():
             raise Unusable(
                 f"{options.data} holds what the embedded engine stored ({FILE}). Run without --engine to use it, or "
                 "choose another folder with --data or HEADRACE_DATA."
             )
-        endpoint = options.endpoint or stack.enter_context(DynamoDBLocal(options.data / "dynamodb")).endpoint
+        endpoint = options.endpoint or stack.enter_context(amazons_engine(options.data)).endpoint
         os.environ[ENDPOINT] = endpoint
         os.environ["AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"] = (
             "false"  # or tables would be made in somebody's account
@@ -54,8 +55,7 @@ def open_store(options: Options) -> Iterator[Store]:
             os.environ.setdefault(name, value)
         jobs = LocalJobs(options.data / "jobs", options.url, {})
         stack.callback(jobs.stop)
-        variables = {name: os.environ[name] for name in (ENDPOINT, *_LOCAL) if name in os.environ}
-        stack.enter_context(told(options.data, variables))
+        stack.enter_context(told(options.data, variables_of(endpoint)))
 
         def adapters(settings: Settings, clock: Clock, invoker: Invoker) -> Adapters:
             return dynamo_adapters(
@@ -70,6 +70,21 @@ def open_store(options: Options) -> Iterator[Store]:
         token = TokenFile(options.data / "token")
         ending = f"what was accepted stays in {options.endpoint or options.data}"
         yield Store(adapters, pollers, lambda: None, token, ending)
+
+
+def amazons_engine(folder: Path) -> DynamoDBLocal:
+    """DynamoDB Local on what it has stored in a data folder."""
+    return DynamoDBLocal(folder / "dynamodb")
+
+
+def variables_of(endpoint: str) -> dict[str, str]:
+    """What tells boto3 where an engine is that this process doesn't serve itself."""
+    get = os.environ.get
+    return {
+        ENDPOINT: endpoint,
+        _STREAMS_ENDPOINT: get(_STREAMS_ENDPOINT) or endpoint,
+        **{name: get(name) or value for name, value in _LOCAL.items()},
+    }
 
 
 def stream_pollers(

@@ -37,7 +37,7 @@ def open_store(options: Options, clock: Clock) -> Iterator[Store]:
             stack.callback(engine.close)
             yield _store(options, engine, lambda: {"blobs": MemoryBlobs(), "jobs": NoJobs()})
             return
-        folder = stack.enter_context(data_folder(options.data, options.url))
+        folder = stack.enter_context(data_folder(options.data, f"serves on {options.url}"))
         engine = folder.engine(clock.now_ms)
         stack.callback(engine.close)
         jobs = LocalJobs(options.data / "jobs", options.url, stack.enter_context(folder.served(engine)))

@@ -6,7 +6,7 @@ import json
 import os
 from datetime import timedelta
 
-from local.options import MOVABLE, Options
+from local.options import DYNAMODB_LOCAL, MOVABLE, Options
 
 HELLO = """\
 Headrace serves on {url}
@@ -35,6 +35,12 @@ Three days pass, and what is due on the way happens:
     curl -X POST -H "$H" $U/clock -H 'Content-Type: application/json' -d '{"advance_seconds": 259200}'"""
 
 
+_OPEN = (
+    "DynamoDB Local is open to the whole network: it listens on every interface of this machine, and asks for no "
+    "password. Store nothing that is not public."
+)
+
+
 def hello(
     options: Options, token: str | None, ending: str, ahead: timedelta, ticket: str | None = None
 ) -> str:
@@ -49,6 +55,8 @@ def hello(
     if options.clock == MOVABLE:
         lines.append(_CLOCK)
     lines.append(f"Ctrl-C stops it; {ending}.")
+    if options.engine == DYNAMODB_LOCAL and not options.endpoint:
+        lines.append(_OPEN)
     if ahead:
         lines.append(
             f"Its time is {ahead} ahead, as POST /v1/clock left it ({options.data}/clock keeps that)."

@@ -51,12 +51,16 @@ class FileCipher:
 
     def _make(self) -> None:
         """In one step: of those that begin at once, also threads, one makes the key, and it is never there in part."""
-        with tempfile.NamedTemporaryFile(dir=self._path.parent, prefix=f"{self._path.name}.") as draft:
-            draft.write(os.urandom(_KEY_BYTES))
-            draft.flush()
-            os.fsync(draft.fileno())
+        handle, draft = tempfile.mkstemp(dir=self._path.parent, prefix=f"{self._path.name}.")
+        try:
+            with open(handle, "wb") as out:
+                out.write(os.urandom(_KEY_BYTES))
+                out.flush()
+                os.fsync(out.fileno())
             with suppress(FileExistsError):
-                os.link(draft.name, self._path)
+                os.link(draft, self._path)  # closed: Windows links no open file
+        finally:
+            os.unlink(draft)
 
 
 def _context_bytes(context: Mapping[str, str]) -> bytes:

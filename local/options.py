@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,14 @@ EMBEDDED, DYNAMODB_LOCAL = ENGINES = ("embedded", "dynamodb-local")
 MOVABLE, SYSTEM = CLOCKS = ("movable", "system")
 _HERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Of what means every address, one to call."""
-_DESCRIPTION = "Headrace on this machine: the whole service, in one process. SIGTERM or Ctrl-C ends it."
+_DESCRIPTION = """\
+Headrace on this machine: the whole service, in one process. SIGTERM or Ctrl-C ends it.
+
+commands on a data folder; each has a --help of its own:
+  %(prog)s env               print the variables that lead an SDK of AWS to the engine of the running service
+  %(prog)s env -- COMMAND    run a command with them, also while no service runs
+  %(prog)s backup FILE       save everything in one file, while the service runs or not
+  %(prog)s restore FILE      unpack that into an empty folder"""
 _ENVIRONMENT = f"""\
 environment, for what no option says:
   HEADRACE_PORT, HEADRACE_HOST, HEADRACE_DATA, HEADRACE_TOKEN, HEADRACE_FUNCTIONS
@@ -24,7 +32,7 @@ environment, for what no option says:
   HEADRACE_STREAM            0: no stream is read: sweeps alone find new messages (slower, no less sure), no journal
   HEADRACE_ARCHIVE           1: messages leave the log only after the archive has proved that it has them
   HEADRACE_PREFIX            what table names begin with (headrace)
-  {ENDPOINT}  a DynamoDB to use, in the place of any engine
+  {ENDPOINT}  a DynamoDB to use, in the place of any engine (not with --ephemeral)
   HEADRACE_BUCKET            with that or --engine dynamodb-local: a bucket for large bodies and the journal, instead
                              of the data folder
 """
@@ -57,9 +65,9 @@ class Options:
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
 
-def read(program: str) -> Options:
-    """The options of this process. Raises Unusable."""
-    options = _parser(program).parse_args()
+def read(program: str, arguments: Sequence[str]) -> Options:
+    """The options of the command line. Raises Unusable."""
+    options = _parser(program).parse_args(arguments)
     port = options.port or "8700"
     if not port.isascii() or not port.isdigit() or not int(port) < 65536:
         raise Unusable(
@@ -69,9 +77,9 @@ def read(program: str) -> Options:
         raise Unusable("--anonymous-per-second must be a whole number from 1.")
     if options.functions and not Path(options.functions).is_file():
         raise Unusable(f"HEADRACE_FUNCTIONS={options.functions} is no file.")
-    endpoint = os.environ.get(ENDPOINT) or None
-    if options.ephemeral and (endpoint or options.engine != EMBEDDED):
-        raise Unusable(f"--ephemeral is for the embedded engine: leave out --engine, and unset {ENDPOINT}.")
+    if options.ephemeral and options.engine != EMBEDDED:
+        raise Unusable("--ephemeral is for the embedded engine: leave out --engine.")
+    endpoint = None if options.ephemeral else os.environ.get(ENDPOINT) or None
     if options.engine == EMBEDDED and not endpoint and os.environ.get("HEADRACE_BUCKET"):
         raise Unusable(
             "HEADRACE_BUCKET needs --engine dynamodb-local: the embedded engine keeps all in its folder."
@@ -94,6 +102,12 @@ def read(program: str) -> Options:
     )
 
 
+def add_data(parser: argparse.ArgumentParser) -> None:
+    """The option --data, which every command has."""
+    default = os.environ.get("HEADRACE_DATA")
+    parser.add_argument("--data", metavar="FOLDER", default=default, help="where everything is kept (.data)")
+
+
 def _parser(program: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=program,
@@ -107,12 +121,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     add("--ephemeral", action="store_true", help="keep nothing: all is in memory, and gone when it ends")
     add("--host", default=get("HEADRACE_HOST"), help="the address to listen on (127.0.0.1)")
     add("--port", default=get("HEADRACE_PORT"), help="the port; 0: any free one (8700)")
-    add(
-        "--data",
-        metavar="FOLDER",
-        default=get("HEADRACE_DATA"),
-        help="where everything is kept (.data)",
-    )
+    add_data(parser)
     add(
         "--token", default=get("HEADRACE_TOKEN"), help="the admin token, hr_<id>_<secret> (made at the start)"
     )

@@ -64,9 +64,13 @@ class FolderBlobs:
         path = self._folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(body)
-            file.flush()
-            os.fsync(file.fileno())
+            try:
+                file.write(body)
+                file.flush()
+                os.fsync(file.fileno())
+            except OSError:  # the disk is full
+                os.unlink(file.name)
+                raise
         os.replace(file.name, path)
 
     def get(self, name: str) -> bytes | None:

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -22,17 +23,23 @@ from headrace import Headrace, Message, Producer  # noqa: E402  the package is b
 
 
 @contextlib.contextmanager
-def service(engine: str) -> Iterator[tuple[str, str]]:
+def service(*, is_durable: bool) -> Iterator[tuple[str, str]]:
     """URL and token of a service: the one that HEADRACE_URL names, or one in a process of its own."""
     if url := os.environ.get("HEADRACE_URL"):
         yield url, os.environ["HEADRACE_TOKEN"]
         return
-    command = [sys.executable, "-m", "headrace_local", "--port", "0", "--json", "--engine", engine]
-    data = ["--data", f"/tmp/headrace-bench-{os.getpid()}"] if engine == "dynamodb" else []
+    command = [sys.executable, "-m", "headrace_local", "--port", "0", "--json"]
     quiet = subprocess.DEVNULL
-    with subprocess.Popen(
-        [*command, *data], cwd=HERE.parents[1], stdout=subprocess.PIPE, stderr=quiet, text=True
-    ) as process:
+    with (
+        tempfile.TemporaryDirectory(prefix="headrace-bench-") as data,
+        subprocess.Popen(
+            [*command, *(["--data", data] if is_durable else ["--ephemeral"])],
+            cwd=HERE.parents[1],
+            stdout=subprocess.PIPE,
+            stderr=quiet,
+            text=True,
+        ) as process,
+    ):
         assert process.stdout is not None
         address = json.loads(process.stdout.readline())
         try:
@@ -89,10 +96,10 @@ def consumption_rate(hr: Headrace, topic: str, number: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=20_000)
-    parser.add_argument("--engine", choices=["memory", "dynamodb"], default="memory")
+    parser.add_argument("--durable", action="store_true", help="its service keeps everything on disk")
     options = parser.parse_args()
     print(f"| import headrace | {1000 * import_seconds():.0f} ms |", flush=True)
-    with service(options.engine) as (url, token), Headrace(url, token) as hr:
+    with service(is_durable=options.durable) as (url, token), Headrace(url, token) as hr:
         topic = f"bench-{uuid.uuid4().hex[:8]}"
         hr.put_topic(topic)
         single = single_sends(hr, topic, max(100, options.messages // 40))

@@ -121,7 +121,11 @@ def client_options(region: str) -> dict[str, str]:
     endpoint = os.environ.get("AWS_ENDPOINT_URL_DYNAMODB")
     if not endpoint:
         return {"region_name": region}
-    keys = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
+    get = os.environ.get
+    keys = {
+        "aws_access_key_id": get("AWS_ACCESS_KEY_ID") or "local",
+        "aws_secret_access_key": get("AWS_SECRET_ACCESS_KEY") or "local",
+    }
     return {"region_name": region, "endpoint_url": endpoint, **keys}
 
 

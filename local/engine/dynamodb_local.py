@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import http.client
 import os
 import signal
@@ -21,6 +20,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from local.engine.fetch import EngineError, fetch, require
+from local.file_lock import try_lock
 from local.free_port import free_port
 
 _START_SECONDS = 60.0
@@ -105,11 +105,13 @@ class DynamoDBLocal:
         if self._data_dir is None:
             return None
         self._data_dir.mkdir(parents=True, exist_ok=True)
+        import fcntl  # here: Windows has none
+
         first = os.open(self._data_dir / "engine.lock", os.O_RDWR | os.O_CREAT, 0o600)
         lock = fcntl.fcntl(first, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE_FD)
         os.close(first)
         deadline = time.monotonic() + _LOCK_SECONDS
-        while not _try_lock(lock):
+        while not try_lock(lock):
             if time.monotonic() > deadline:
                 os.close(lock)
                 raise EngineError(f"Another engine is using {self._data_dir}. Stop it, or set HEADRACE_DATA.")
@@ -155,14 +157,6 @@ class DynamoDBLocal:
                 raise EngineError(f"DynamoDB Local is silent after {_START_SECONDS:.0f} s.\n{_log_tail(log)}")
             time.sleep(_POLL_SECONDS)
         raise EngineError(f"DynamoDB Local stopped at its start (port {self._port}):\n{_log_tail(log)}")
-
-
-def _try_lock(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _answers(port: int) -> bool:

@@ -40,9 +40,9 @@ class Protocol:
                 {"__type": _SPACE + about["Code"], "message": about["Message"], **response}
             )
         except NotImplementedError as error:
-            return _refusal("UnknownOperationException", str(error))
+            return refusal("UnknownOperationException", str(error))
         except (ValueError, TypeError) as error:
-            return _refusal("SerializationException", f"The request cannot be read: {error}")
+            return refusal("SerializationException", f"The request cannot be read: {error}")
         del answer["ResponseMetadata"]
         return 200, _encoded(answer)
 
@@ -55,8 +55,9 @@ class Protocol:
         return method  # type: ignore[no-any-return]
 
 
-def _refusal(code: str, message: str) -> tuple[int, bytes]:
-    return 400, _encoded({"__type": _SPACE + code, "message": message})
+def refusal(code: str, message: str, status: int = 400) -> tuple[int, bytes]:
+    """The answer to a request that is refused."""
+    return status, _encoded({"__type": _SPACE + code, "message": message})
 
 
 def _encoded(answer: dict[str, Any]) -> bytes:

@@ -7,6 +7,7 @@ projects. `definitions` has the requests that made the tables; `tokens` the tran
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -21,6 +22,8 @@ from .values import Item, item_size, key_bytes
 
 Connection = sqlite3.Connection
 KIB = 1024
+_NAME = re.compile(r"[a-zA-Z0-9_.-]{3,255}")
+_LAST_S = 1 << 53  # of an expiry: what is later never comes
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Any = msgspec.msgpack.Decoder(dict[str, Any]).decode
@@ -233,7 +236,8 @@ class Table:
 
     def _expiry(self, item: Item) -> int | None:
         text = item[self.ttl].get("N") if self.ttl and self.ttl in item else None
-        return int(float(text)) if text is not None and len(text) < 16 else None
+        at = float(text) if text is not None else None
+        return int(at) if at is not None and abs(at) < _LAST_S else None
 
     def expired(self, connection: Connection, now_s: int, most: int) -> list[tuple[bytes, bytes]]:
         """The places of some rows that have expired."""
@@ -289,6 +293,11 @@ def units_of(size: int) -> int:
 
 def check_definition(request: Mapping[str, Any]) -> None:
     """Raises Refused for a table that could not be made."""
+    name = request["TableName"]
+    if not _NAME.fullmatch(name):
+        raise invalid(
+            f"Invalid TableName {name!r}: 3 to 255 characters of a-z, A-Z, 0-9, '_', '-' and '.' are allowed"
+        )
     keys = [each["AttributeName"] for each in request["KeySchema"]]
     for index in request.get("GlobalSecondaryIndexes") or ():
         keys += [each["AttributeName"] for each in index["KeySchema"]]

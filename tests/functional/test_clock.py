@@ -9,10 +9,8 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
-from local.memory import ExpiryPump, expiry
 from standardwebhooks import Webhook
 
 import app
@@ -22,11 +20,13 @@ from chalicelib.domain.status import Status
 from chalicelib.domain.times import DAY_SECONDS
 from chalicelib.wiring import Deps
 from local.clock import ClockController, HandClock
+from local.embedded import ExpiryPump
 from local.functions import Invocations, functions_of
 from local.services import ResetController, Services
 from local.unusable import Unusable
 from tests.support import factories as make
 from tests.support.desk import Desk, records
+from tests.support.embedded import engine_of
 from tests.support.local_service import serving
 from tests.support.receiver import Receiver, Reply, Visit
 from tests.support.stages import embedded_stage
@@ -34,14 +34,11 @@ from tests.support.stages import embedded_stage
 Ask = Callable[..., dict[str, Any]]
 
 
-@pytest.fixture(scope="module", params=["memory", pytest.param("dynamodb", marks=pytest.mark.engine)])
+@pytest.fixture(scope="module", params=["embedded", pytest.param("dynamodb-local", marks=pytest.mark.oracle)])
 def ask(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
     """Calls a local service, on either engine: method, path, JSON body → JSON answer."""
-    if request.param == "dynamodb":
-        request.getfixturevalue("engine")
     data = str(tmp_path_factory.mktemp("data"))
-    names: dict[str, Any] = {"HEADRACE_PREFIX": f"clock{uuid4().hex[:8]}", "HEADRACE_DATA": data}
-    with serving("--engine", request.param, **names) as service:
+    with serving("--engine", request.param, HEADRACE_DATA=data, AWS_ENDPOINT_URL_DYNAMODB="") as service:
         yield service.ask
 
 
@@ -56,7 +53,11 @@ def test_a_delay_of_40_days_passes_in_a_call(ask: Ask) -> None:
     assert claimed_message["id"] == message["id"]
 
 
-@pytest.mark.parametrize("ask", ["memory", pytest.param("dynamodb", marks=pytest.mark.soak)], indirect=True)
+@pytest.mark.parametrize(
+    "ask",
+    ["embedded", pytest.param("dynamodb-local", marks=[pytest.mark.oracle, pytest.mark.soak])],
+    indirect=True,
+)
 def test_a_subscriber_that_checks_signatures_accepts_what_comes_after_40_days(ask: Ask) -> None:
     with Receiver() as receiver:
         ask("PUT", "/topics/late", {})
@@ -84,7 +85,7 @@ def test_a_transaction_is_asked_about_one_time_after_the_other(ask: Ask) -> None
     assert checks == list(range(1, len(checks) + 1))
 
 
-@pytest.mark.parametrize("ask", ["memory"], indirect=True)
+@pytest.mark.parametrize("ask", ["embedded"], indirect=True)
 def test_a_quarter_of_an_hour_passes_in_a_call_while_a_circuit_is_open(ask: Ask) -> None:
     with Receiver(lambda visit: Reply(503)) as receiver:
         ask("PUT", "/topics/down", {"retry": {"ladder": [DAY_SECONDS]}})
@@ -165,7 +166,7 @@ def test_a_reset_in_the_middle_of_a_move_ends_at_the_machines_time() -> None:
     services = Services(lambda: Deps(embedded_stage().adapters))
     token = services().tokens.ensure_admin(None)
     assert token
-    controller = ResetController(services, clock, token)
+    controller = ResetController(services, clock, token, lambda: None)
     reset = threading.Thread(target=controller.reset, args=(None,))
 
     def deps() -> Deps:
@@ -196,7 +197,7 @@ def test_i1_what_ended_on_the_way_is_buried_before_its_row_goes(monkeypatch: pyt
     desk = Desk.at(embedded_stage(), retention_days=1)
     group, message = desk.group(), desk.produce(make.draft())[0]
     monkeypatch.setattr(wiring, "deps", lambda: desk.deps)
-    pump = ExpiryPump(lambda: expiry(desk.stage.adapters), functions_of(app.app))
+    pump = ExpiryPump(engine_of(desk.stage.adapters), functions_of(app.app))
     desk.stage.clock.advance(10 * DAY_SECONDS * 1000)
     pump.drop()
     assert desk.rows() == []
@@ -214,7 +215,7 @@ def test_i1_rows_stay_while_what_ended_is_not_all_buried() -> None:
         "expire": lambda event, context: {"finished": next(finished)},
         "checkpoint": lambda event, context: {},
     }
-    pump = ExpiryPump(lambda: expiry(desk.stage.adapters), functions)
+    pump = ExpiryPump(engine_of(desk.stage.adapters), functions)
     desk.stage.clock.advance(10 * DAY_SECONDS * 1000)
     pump.drop()
     assert len(desk.rows()) == 1

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from local import fetch as fetch_module
 from local.engine import dynamodb_local as engine_module
+from local.engine import fetch as fetch_module
 from local.engine.dynamodb_local import DynamoDBLocal
 from local.engine.fetch import EngineError, fetch
 from local.free_port import free_port, port_range
@@ -258,7 +258,7 @@ def test_data_in_use_is_not_opened_twice(
 
 
 @pytest.mark.oracle
-def test_a_taken_port_is_an_error_that_quotes_the_engine(engine: str) -> None:
+def test_a_taken_port_is_an_error_that_quotes_the_engine() -> None:
     import socket
 
     with socket.socket() as listener:
@@ -267,7 +267,6 @@ def test_a_taken_port_is_an_error_that_quotes_the_engine(engine: str) -> None:
             DynamoDBLocal(port=listener.getsockname()[1]).start()
 
 
-@pytest.mark.oracle
 def test_the_session_engine_is_where_boto3_looks(engine: str) -> None:
     import boto3
 

@@ -22,7 +22,7 @@ if "machine" in sys.argv:
     machine = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     print(machine.pid, flush=True)
     machine.wait()
-print(sys.argv[1:], os.environ["HEADRACE_URL"], flush=True)
+print(sys.argv[1:], os.environ["HEADRACE_URL"], os.environ["AWS_ACCESS_KEY_ID"], flush=True)
 time.sleep(60 if "slow" in sys.argv else 0)
 if "killed" in sys.argv:
     os.kill(os.getpid(), 9)
@@ -39,7 +39,7 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalJobs
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     monkeypatch.setattr("shutil.which", lambda name: name)
     monkeypatch.chdir(tmp_path)
-    local_jobs = LocalJobs(tmp_path / "jobs", "http://127.0.0.1:1")
+    local_jobs = LocalJobs(tmp_path / "jobs", "http://127.0.0.1:1", {"AWS_ACCESS_KEY_ID": "HR1"})
     yield local_jobs
     local_jobs.stop()
 
@@ -54,9 +54,11 @@ def printed(local: LocalJobs, tmp_path: Path, name: str) -> str:
     raise AssertionError("the job printed nothing")
 
 
-def test_a_job_runs_as_a_process_that_knows_where_the_service_is(local: LocalJobs, tmp_path: Path) -> None:
+def test_a_job_runs_as_a_process_that_knows_where_the_service_and_its_engine_are(
+    local: LocalJobs, tmp_path: Path
+) -> None:
     assert local.start("replay", {"replay": "r1"})
-    assert printed(local, tmp_path, "replay-r1.log") == "['--replay', 'r1'] http://127.0.0.1:1\n"
+    assert printed(local, tmp_path, "replay-r1.log") == "['--replay', 'r1'] http://127.0.0.1:1 HR1\n"
 
 
 def test_jobs_end_with_the_service(local: LocalJobs, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.support.local_service import ROOT, serving
 from tests.support.rarely import rarely, rarely_sets
 
 _DURABLE = (sys.executable, "-m", "local")
-_IN_MEMORY = (sys.executable, "-m", "headrace_local")
+_IN_MEMORY = (sys.executable, "-m", "headrace_local", "--ephemeral")
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_no_account_of_aws_is_asked(tmp_path: Path) -> None:
         "AWS_PROFILE": "no-such",
         "HEADRACE_DATA": str(tmp_path),
     }
-    with serving(command=_DURABLE, **environment) as service:
+    with serving("--engine", "dynamodb-local", command=_DURABLE, **environment) as service:
         assert service.ask("GET", "/topics") == {"items": []}
 
 
@@ -82,16 +82,24 @@ def test_an_engine_whose_files_are_damaged_is_told_so(tmp_path: Path) -> None:
     files = tmp_path / "dynamodb"
     files.mkdir()
     (files / "shared-local-instance.db").write_bytes(b"no database" * 1000)
-    complaint = refusal(*_DURABLE, HEADRACE_DATA=str(tmp_path), AWS_ENDPOINT_URL_DYNAMODB="")
-    assert complaint.startswith(f"The engine cannot work with {files}: ")
+    place = {"HEADRACE_DATA": str(tmp_path), "AWS_ENDPOINT_URL_DYNAMODB": ""}
+    complaint = refusal(*_DURABLE, "--engine", "dynamodb-local", **place)
+    assert complaint.startswith(f"The engine cannot work with {tmp_path}: ")
 
 
 @pytest.mark.soak
-def test_a_key_that_is_not_that_of_the_data_is_named(durable: dict[str, str], tmp_path: Path) -> None:
+def test_a_key_that_is_not_that_of_the_data_is_named_and_can_be_replaced(
+    durable: dict[str, str], tmp_path: Path
+) -> None:
     with serving(command=_DURABLE, **durable):
         pass
     (tmp_path / "key").unlink()
-    assert f"encrypted with another key than {tmp_path / 'key'}" in refusal(*_DURABLE, **durable)
+    complaints = complaints_beside_json([*_DURABLE], **durable)
+    assert f"encrypted with another key than {tmp_path / 'key'}" in complaints
+    assert "/v1/signing-key/rotate" in complaints
+    with serving(command=_DURABLE, **durable) as service:
+        service.ask("POST", "/signing-key/rotate", {"overlap_seconds": 0})
+    assert "another key" not in complaints_beside_json([*_DURABLE], **durable)
 
 
 @pytest.mark.soak
@@ -102,6 +110,7 @@ def test_a_token_that_nobody_knows_is_not_told_as_one(durable: dict[str, str]) -
         assert not service.token
 
 
+@pytest.mark.spark
 def test_a_job_calls_with_the_token_of_the_command_line(durable: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "bucket").mkdir()
     with serving("--token", "hr_own_0123456789abcdef", command=_DURABLE, **durable) as service:
@@ -230,7 +239,8 @@ def test_a_signal_ends_it_and_nothing_says_any_more_where_its_engine_is(
     with process:
         assert process.stdout
         process.stdout.readline()
-        assert (tmp_path / "engine").read_text() == durable["AWS_ENDPOINT_URL_DYNAMODB"]
+        variables = json.loads((tmp_path / "engine").read_text())
+        assert variables["AWS_ENDPOINT_URL_DYNAMODB"] == durable["AWS_ENDPOINT_URL_DYNAMODB"]
         process.send_signal(number)
     assert process.returncode == 0
     assert not (tmp_path / "engine").exists()
@@ -247,15 +257,16 @@ class Triggers(service.Triggers):
         super().start()
 
 service.Triggers = Triggers
-sys.exit(service.main(engine="memory"))
+sys.exit(service.main())
 """
 
 
-def complaints_beside_json(command: list[str]) -> str:
+def complaints_beside_json(command: list[str], **environment: str) -> str:
     """Standard error of a service that ends at once; its standard output is the line for programs."""
     process = subprocess.run(
         [*command, "--port", "0", "--json", "--until-stdin-ends"],
         cwd=ROOT,
+        env=os.environ | environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -268,7 +279,9 @@ def complaints_beside_json(command: list[str]) -> str:
 
 def test_what_a_schedule_tells_before_the_service_serves_goes_to_standard_error() -> None:
     """It took standard output, which is for what programs read, for all that was told from then on."""
-    assert "moved before the service serves" in complaints_beside_json([sys.executable, "-c", _TELLS_EARLY])
+    assert "moved before the service serves" in complaints_beside_json(
+        [sys.executable, "-c", _TELLS_EARLY, "--ephemeral"]
+    )
 
 
 def test_what_functions_print_is_not_taken_for_the_line_that_a_program_reads(tmp_path: Path) -> None:

@@ -39,10 +39,12 @@ class LocalService:
 def serving(
     *options: str, command: tuple[str, ...] = (sys.executable, "-m", "headrace_local"), **environment: str
 ) -> Iterator[LocalService]:
-    """Run it on a free port; it ends when the context does, or this process."""
+    """Run it on a free port; it ends when the context does, or this process. It keeps nothing, unless HEADRACE_DATA
+    gives it a folder."""
+    kept = () if "HEADRACE_DATA" in environment else ("--ephemeral",)
     own_environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
     with subprocess.Popen(
-        [*command, "--port", "0", "--json", "--until-stdin-ends", *options],
+        [*command, "--port", "0", "--json", "--until-stdin-ends", *kept, *options],
         cwd=ROOT,
         env=own_environment | environment,
         stdin=subprocess.PIPE,

@@ -49,12 +49,12 @@ def short_way(endpoint: str, engine: Engine) -> Iterator[None]:
         return endpoint, {}, {}
 
     def create_unsigned(self: Any, params: Any, operation_model: Any = None) -> Any:
-        if not params["url"].startswith(endpoint):
+        if not params["url"].startswith(f"{endpoint}/"):
             return create_request(self, params, operation_model)
         return AWSPreparedRequest(params["method"], params["url"], params["headers"], params["body"], False)
 
     def send_short(self: Any, request: Any) -> Any:
-        if not request.url.startswith(endpoint):
+        if not request.url.startswith(f"{endpoint}/"):
             return send(self, request)
         status, content = protocol.answer(request.headers["X-Amz-Target"], request.body)
         headers: Any = {"content-type": CONTENT_TYPE, "content-length": str(len(content))}

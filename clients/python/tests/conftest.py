@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a service in a process of its own: in memory, or on what HEADRACE_TEST_ENGINE says."""
+    """The URL of a service in a process of its own: in memory, or on disk with HEADRACE_TEST_DURABLE=1."""
     folder, port = tmp_path_factory.mktemp("service"), free_port()
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("HEADRACE_", "AWS_"))}
     command = [
@@ -44,11 +44,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         str(port),
         "--token",
         TOKEN,
-        "--data",
-        str(folder),
     ]
-    engine = os.environ.get("HEADRACE_TEST_ENGINE", "memory")
-    command += ["--engine", engine]
+    command += ["--data", str(folder)] if os.environ.get("HEADRACE_TEST_DURABLE") == "1" else ["--ephemeral"]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, cwd=ROOT, env=plain, stdout=log, stderr=log)
         try:
@@ -56,7 +53,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             _wait_for(url, process, folder / "log")
             yield url
         finally:
-            process.kill() if engine == "memory" else process.terminate()  # memory has nothing to put in order
+            process.kill()  # it has nothing to put in order
             process.wait(20)
 
 

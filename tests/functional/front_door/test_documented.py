@@ -57,7 +57,7 @@ def documented_codes() -> set[str]:
 
 def environment_in_the_code() -> set[str]:
     """Every variable that settings.py or the local runtime reads."""
-    sources = [inspect.getsource(settings), *(p.read_text() for p in sorted((ROOT / "local").glob("*.py")))]
+    sources = [inspect.getsource(settings), *(p.read_text() for p in sorted((ROOT / "local").rglob("*.py")))]
     return set(re.findall(r"\"((?:HEADRACE|AWS|DYNAMODB)_[A-Z_]+)\"", "\n".join(sources))) - {
         "AWS_ACCESS_KEY_ID",
         "AWS_SECRET_ACCESS_KEY",

@@ -29,12 +29,13 @@ class Service:
 
 @contextlib.contextmanager
 def serving(*options: str) -> Iterator[Service]:
-    """Start `headrace-local` on a free port, with more options of its own, and end it. Raises ServiceMissing."""
+    """Start `headrace-local` on a free port, with everything in memory, and end it. `options` are more of its own.
+    Raises ServiceMissing."""
     package = importlib.util.find_spec("headrace_local")
     if package is None or package.origin is None:
         raise ServiceMissing(_INSTALL)
     command = [sys.executable, str(Path(package.origin).parent)]
-    command += ["--port", "0", "--json", "--until-stdin-ends", *options]
+    command += ["--port", "0", "--json", "--until-stdin-ends", "--ephemeral", *options]
     with (
         tempfile.TemporaryFile() as log,
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log) as process,

@@ -1,0 +1,336 @@
+"""`headrace-local backup` and `restore`: one private file, from which the service goes on."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import os
+import stat
+import tarfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from standardwebhooks import Webhook
+
+from local import backup as backup_command
+from local import restore as restore_command
+from local.backup import save
+from local.engine.client import Client
+from local.engine.core import Engine
+from local.restore import restore
+from local.unusable import Unusable
+from tests.support.local_service import LocalService, serving
+from tests.support.receiver import Receiver
+
+_TOKEN = "hr_me_0123456789abcdef"
+_LARGE = "x" * 200_000
+
+
+def _table(engine: Engine) -> Client:
+    client = Client(engine)
+    client.create_table(
+        TableName="pairs",
+        KeySchema=[{"AttributeName": "p", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "p", "AttributeType": "S"}],
+    )
+    return client
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data folder that no service runs on."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    engine = Engine(folder / "engine.db")
+    _table(engine).put_item(TableName="pairs", Item={"p": {"S": "kept"}})
+    engine.close()
+    for name in ("key", "token", "clock"):
+        (folder / name).write_text("0")
+    return folder
+
+
+def on(data: Path, *options: str) -> Any:
+    """A service on a folder."""
+    return serving("--token", _TOKEN, *options, HEADRACE_DATA=str(data), AWS_ENDPOINT_URL_DYNAMODB="")
+
+
+def received(service: LocalService) -> list[Any]:
+    """The bodies of all messages."""
+    answer = service.ask("POST", "/topics/orders/groups/g/receive", {"max": 10, "wait_seconds": 1})
+    return [message["body"] for message in answer["messages"]]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Receiver]]:
+    """A folder with two backups, with and without the key, that were made while the service ran; and its subscriber."""
+    folder = tmp_path_factory.mktemp("saved")
+    with Receiver() as receiver:
+        with on(folder / "data") as service:
+            service.ask("PUT", "/topics/orders", {"max_body_bytes": 262_144})
+            service.ask("PUT", "/topics/orders/groups/g", {"from": "earliest"})
+            service.ask("PUT", "/topics/orders/groups/push", {"from": "latest"})
+            service.ask("PUT", "/topics/orders/groups/push/consumers/hook", {"url": receiver.url("/")})
+            for body in (1, _LARGE):
+                service.ask("POST", "/topics/orders/messages", {"body": body})
+            save(folder / "data", folder / "without.tar")
+            save(folder / "data", folder / "with.tar", with_key=True)
+            service.ask("POST", "/topics/orders/messages", {"body": "after the backup"})
+        yield folder, receiver
+
+
+def test_a_service_goes_on_from_what_was_saved_while_it_ran(
+    saved: tuple[Path, Receiver], tmp_path: Path
+) -> None:
+    folder, receiver = saved
+    assert restore(folder / "with.tar", tmp_path / "new") is None
+    with on(tmp_path / "new") as service:
+        assert sorted(received(service), key=str) == [1, _LARGE]
+        service.ask("POST", "/topics/orders/messages", {"body": "restored"})
+        service.ask("POST", "/clock", {"advance_seconds": 0})
+        assert b'"restored"' in [visit.body for visit in receiver.visits]
+
+
+def test_without_the_key_new_secrets_make_it_whole(saved: tuple[Path, Receiver], tmp_path: Path) -> None:
+    folder, receiver = saved
+    assert restore(folder / "without.tar", tmp_path / "new") == [("orders", "push", "hook")]
+    with on(tmp_path / "new") as service:
+        service.ask("POST", "/signing-key/rotate", {"overlap_seconds": 0})
+        path = "/topics/orders/groups/push/consumers/hook/rotate-secret"
+        secret = service.ask("POST", path, {"overlap_seconds": 0})["secret"]
+        assert sorted(received(service), key=str) == [1, _LARGE]
+        service.ask("POST", "/topics/orders/messages", {"body": "new key"})
+        service.ask("POST", "/clock", {"advance_seconds": 0})
+    (visit,) = [visit for visit in receiver.visits if visit.body == b'"new key"']
+    assert Webhook(secret).verify(visit.body, dict(visit.headers)) == "new key"
+
+
+def names(file: Path) -> list[str]:
+    with tarfile.open(file) as tar:
+        return tar.getnames()
+
+
+@pytest.mark.parametrize(
+    ("options", "saved", "told"),
+    [
+        ((), [], "without the key"),
+        (("--with-key",), ["key", "token"], "with the key"),
+    ],
+)
+def test_it_says_whether_the_key_is_in_it(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: Any, saved: list[str], told: str
+) -> None:
+    file = tmp_path / "b.tar"
+    assert backup_command.main("backup", [str(file), "--data", str(data), *options]) == 0
+    assert names(file) == ["engine.db", "clock", *saved, "backup.json"]
+    assert f"in {file}, {told}" in capsys.readouterr().out
+
+
+def test_the_command_says_what_to_rotate(
+    saved: tuple[Path, Receiver], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [str(saved[0] / "without.tar"), "--data", str(tmp_path / "new")]
+    assert restore_command.main("restore", arguments) == 0
+    printed = capsys.readouterr().out
+    assert "POST /v1/signing-key/rotate" in printed
+    assert "POST /v1/topics/orders/groups/push/consumers/hook/rotate-secret" in printed
+
+
+def test_only_its_owner_reads_it(data: Path, tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        save(data, tmp_path / "b.tar")
+        restore(tmp_path / "b.tar", tmp_path / "new")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "b.tar").stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
+    assert {stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "new").iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "dangling link"])
+def test_what_is_there_is_never_written_over(data: Path, tmp_path: Path, kind: str) -> None:
+    target = tmp_path / "target"
+    if kind != "dangling link":
+        target.write_text("precious")
+    file = target if kind == "file" else tmp_path / "link"
+    if kind != "file":
+        file.symlink_to(target)
+    with pytest.raises(Unusable, match="is there already"):
+        save(data, file)
+    assert target.exists() == (kind != "dangling link")
+    assert kind == "dangling link" or target.read_text() == "precious"
+
+
+def test_a_backup_that_fails_leaves_nothing(data: Path, tmp_path: Path) -> None:
+    (data / "engine.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(Unusable, match=r"was not saved .*not a database"):
+        save(data, tmp_path / "b.tar")
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_where_nothing_is_stored_there_is_nothing_to_save(tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match="nothing to save"):
+        save(tmp_path / "none", tmp_path / "b.tar")
+    (tmp_path / "dynamodb").mkdir()
+    (tmp_path / "dynamodb" / "shared-local-instance.db").touch()
+    with pytest.raises(Unusable, match="what DynamoDB Local stored"):
+        save(tmp_path, tmp_path / "b.tar")
+
+
+def test_a_snapshot_has_all_of_a_transaction_or_nothing(tmp_path: Path) -> None:
+    """Two rows are always written together; what is saved meanwhile has them equal."""
+    (tmp_path / "data").mkdir()
+    engine, is_done = Engine(tmp_path / "data" / "engine.db"), threading.Event()
+    client = _table(engine)
+
+    def write() -> None:
+        for number in itertools.count():
+            put = {"n": {"N": str(number)}, "x": {"S": "x" * 50_000}}
+            items: Any = [{"Put": {"TableName": "pairs", "Item": {"p": {"S": p}, **put}}} for p in "ab"]
+            client.transact_write_items(TransactItems=items)
+            if is_done.is_set():
+                return
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for number in range(5):
+            save(tmp_path / "data", tmp_path / f"{number}.tar")
+            restore(tmp_path / f"{number}.tar", tmp_path / f"{number}")
+            copy = Engine(tmp_path / f"{number}" / "engine.db")
+            assert len({item["n"]["N"] for item in Client(copy).scan(TableName="pairs")["Items"]}) <= 1
+            copy.close()
+    finally:
+        is_done.set()
+        writer.join(60)
+        engine.close()
+
+
+def test_what_the_journal_got_after_the_snapshot_is_left_out(data: Path, tmp_path: Path) -> None:
+    """Its messages are not in the restored log, which gives their offsets to others."""
+    for folder in ("journal/messages", "bodies/orders"):
+        (data / "bucket" / folder).mkdir(parents=True)
+        for name, ahead in (("before", -60), ("after", 60)):
+            file = data / "bucket" / folder / name
+            file.touch()
+            at = file.stat().st_mtime + ahead
+            os.utime(file, (at, at))
+    (data / "bucket" / "bodies" / "orders" / "tmpabcd1234").touch()
+    (data / "bucket" / "link").symlink_to("/etc/passwd")
+    save(data, tmp_path / "b.tar")
+    assert [name for name in names(tmp_path / "b.tar") if name.startswith("bucket/")] == [
+        "bucket/bodies/orders/after",
+        "bucket/bodies/orders/before",
+        "bucket/journal/messages/before",
+    ]
+
+
+def test_a_folder_with_anything_in_it_is_left_alone(data: Path, tmp_path: Path) -> None:
+    save(data, tmp_path / "b.tar")
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "file").touch()
+    with pytest.raises(Unusable, match="is not empty"):
+        restore(tmp_path / "b.tar", tmp_path / "new")
+    (tmp_path / "new" / "file").unlink()
+    restore(tmp_path / "b.tar", tmp_path / "new")
+
+
+def _changed(saved: Path, tmp_path: Path, *added: tarfile.TarInfo, last: bool = True) -> Path:
+    """A backup with more in it."""
+    file = tmp_path / "changed.tar"
+    with tarfile.open(saved) as old, tarfile.open(file, "w") as new:
+        *members, end = old.getmembers()
+        for member in (*members, *added, *([end] if last else [])):
+            is_old = member not in added
+            new.addfile(member, old.extractfile(member) if is_old else io.BytesIO(b"x" * member.size))
+    return file
+
+
+def _member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, target
+    member.size = 1 if kind == tarfile.REGTYPE else 0
+    return member
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        _member("../x"),
+        _member("/tmp/x"),
+        _member("bucket/../../x"),
+        _member("bucket/./x"),
+        _member("bucket"),
+        _member("x"),
+        _member("lock"),
+        _member("bucket\\..\\x"),
+        _member("clock"),
+        _member("bucket/link", tarfile.SYMTYPE, "/etc"),
+        _member("bucket/link", tarfile.LNKTYPE, "../../etc/passwd"),
+        _member("bucket/pipe", tarfile.FIFOTYPE),
+        _member("bucket/folder", tarfile.DIRTYPE),
+    ],
+    ids=lambda member: f"{member.name} {member.type.decode()}",
+)
+def test_what_no_backup_has_is_refused_before_anything_is_written(
+    data: Path, tmp_path: Path, added: tarfile.TarInfo
+) -> None:
+    save(data, tmp_path / "b.tar")
+    with pytest.raises(Unusable, match="is refused"):
+        restore(_changed(tmp_path / "b.tar", tmp_path, added), tmp_path / "new")
+    assert [*(tmp_path / "new").iterdir()] == []
+
+
+def test_a_file_that_was_not_written_to_its_end_is_refused(data: Path, tmp_path: Path) -> None:
+    save(data, tmp_path / "b.tar")
+    with pytest.raises(Unusable, match="not written to its end"):
+        restore(_changed(tmp_path / "b.tar", tmp_path, last=False), tmp_path / "new")
+    cut = tmp_path / "cut.tar"
+    cut.write_bytes((tmp_path / "b.tar").read_bytes()[:5000])
+    with pytest.raises(Unusable, match="damaged"):
+        restore(cut, tmp_path / "new")
+    cut.write_bytes(b"")
+    with pytest.raises(Unusable, match="no backup"):
+        restore(cut, tmp_path / "new")
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (json.dumps({"format": 2, "headrace": "9.9"}), "made by a newer Headrace"),
+        ("{}", "no backup"),
+        ("[]", "no backup"),
+    ],
+)
+def test_a_backup_of_another_kind_is_refused(data: Path, tmp_path: Path, content: str, why: str) -> None:
+    save(data, tmp_path / "b.tar")
+    end = _member("backup.json")
+    end.size = len(content)
+    file = tmp_path / "changed.tar"
+    with tarfile.open(tmp_path / "b.tar") as old, tarfile.open(file, "w") as new:
+        new.addfile(old.getmembers()[0], old.extractfile("engine.db"))
+        new.addfile(end, io.BytesIO(content.encode()))
+    with pytest.raises(Unusable, match=why):
+        restore(file, tmp_path / "new")
+
+
+def test_a_restore_that_fails_leaves_the_folder_empty(data: Path, tmp_path: Path) -> None:
+    save(data, tmp_path / "b.tar")
+    content = bytearray((tmp_path / "b.tar").read_bytes())
+    content[512:1024] = b"x" * 512  # the engine's file, not the tar's header
+    (tmp_path / "b.tar").write_bytes(content)
+    with pytest.raises(Unusable, match="cannot be used"):
+        restore(tmp_path / "b.tar", tmp_path / "new")
+    assert {path.name for path in (tmp_path / "new").iterdir()} <= {"lock"}
+
+
+def test_no_service_starts_on_what_a_restore_has_left_in_the_middle(tmp_path: Path) -> None:
+    from local.data_folder import DataFolder
+
+    (tmp_path / "engine.db.part").touch()
+    with pytest.raises(Unusable, match="did not end"):
+        DataFolder(tmp_path).engine(lambda: 0)
