@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from chalicelib.store.memory import cursors
+from chalicelib.store.memory.log import MemoryLog
+from chalicelib.store.memory.tables import MemoryTables
+from chalicelib.store.memory.timers import MemoryTimers
+from chalicelib.store.memory.transactions import MemoryTransactions
 
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import ids
@@ -23,11 +28,6 @@ from chalicelib.services.produce.due import Due
 from chalicelib.services.produce.transactions import Transactor
 from chalicelib.services.push.calls import Calls
 from chalicelib.services.push.claims import Claims
-from chalicelib.store.memory import cursors
-from chalicelib.store.memory.log import MemoryLog
-from chalicelib.store.memory.tables import MemoryTables
-from chalicelib.store.memory.timers import MemoryTimers
-from chalicelib.store.memory.transactions import MemoryTransactions
 from tests.simulation.judge import play
 from tests.simulation.plan import plan_of_seeks
 from tests.simulation.planting import assert_seen, names_of

@@ -19,8 +19,8 @@ from chalicelib.services.journal import Journal
 from chalicelib.store import codec
 from chalicelib.store.changes import batch_name, written_rows
 from chalicelib.store.log import _item
-from chalicelib.store.memory import MemoryBlobs
 from chalicelib.store.traces import _item as trace_item
+from local.embedded import MemoryBlobs
 from tests.support.journaled import DELIVERIES, DRAFTS, FIXTURE, MESSAGES, NOON_MS, SHARD
 
 

@@ -22,8 +22,9 @@ from chalicelib.domain.limits import MAX_OVERLAPPING_SECRETS
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import Caller, Token
 from chalicelib.services.manage.tokens import Tokens, checksum
-from chalicelib.store.memory import MemoryControl
+from chalicelib.store.control import DynamoControl
 from tests.support.clock import ManualClock, SeededRandom
+from tests.support.embedded import embedded_dynamo
 
 
 class Stage:
@@ -31,7 +32,7 @@ class Stage:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.control = MemoryControl()
+        self.control = DynamoControl(embedded_dynamo())
         self.mine = Tokens(self.control, self.clock, SeededRandom(1))
         self.other = Tokens(self.control, self.clock, SeededRandom(2))
 

@@ -14,7 +14,6 @@ from hypothesis import given
 from chalicelib.domain.audit import AuditEntry, month_of, months_back
 from chalicelib.domain.times import DAY_MS
 from chalicelib.ports.audit import Audit
-from tests.contract.services.damaged.scenes import on_dynamodb
 from tests.support.clock import START_MS
 from tests.support.damage import Change, change_audit, having, without
 from tests.support.stages import Stage
@@ -82,7 +81,6 @@ def test_many_entries_are_read_page_after_page(audit: Audit) -> None:
 def test_an_entry_that_cannot_be_read_wholly_hides_neither_itself_nor_others(
     empty_stage: Stage, damage: Change, changed: dict[str, Any]
 ) -> None:
-    on_dynamodb(empty_stage)
     audit = empty_stage.adapters.audit
     entries = [entry(START_MS + n, topic="orders") for n in range(3)]
     for each in entries:

@@ -28,7 +28,6 @@ from tests.support.clock import START_MS
 from tests.support.counted import Counted
 from tests.support.damage import change_letter, having, without
 from tests.support.desk import Desk
-from tests.support.scars import ScarredRecords
 from tests.support.stages import Stage
 
 
@@ -275,8 +274,6 @@ def test_records_and_timers_are_written_with_the_cursor_or_not_at_all(stage: Sta
 def test_a_letter_whose_row_does_not_tell_its_version_or_time_can_be_edited_and_discarded(
     stage: Stage, lost: str, is_gone: bool
 ) -> None:
-    if isinstance(stage.adapters.records, ScarredRecords):
-        pytest.skip("letters in memory are no rows")
     key, record = make.cursor_key(), make.dead_record(1)
     records = stage.adapters.records
     change = cursor_write.replacement(Cursor(), start_at(2))

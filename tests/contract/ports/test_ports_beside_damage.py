@@ -14,7 +14,6 @@ from chalicelib.domain.token_bucket import Grant
 from chalicelib.ports.log import KeyEntry
 from chalicelib.ports.rounds import Bookmark
 from chalicelib.store.layout import META_OFFSET
-from tests.contract.services.damaged.scenes import on_dynamodb
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.damage import (
@@ -47,7 +46,6 @@ NO_TEXT = {"S": "?"}
 def test_a_place_that_cannot_be_read_is_none_and_the_next_is_kept_in_its_stead(
     stage: Stage, damage: Change
 ) -> None:
-    on_dynamodb(stage)
     rounds, job = stage.adapters.rounds, make.uid("job-")
     assert rounds.keep(job, Bookmark("a", 5, True))
     change_round(stage, "place", job, damage)
@@ -61,7 +59,6 @@ def test_a_place_that_cannot_be_read_is_none_and_the_next_is_kept_in_its_stead(
 def test_watched_topics_are_listed_beside_one_whose_edition_cannot_be_read(
     stage: Stage, damage: Change
 ) -> None:
-    on_dynamodb(stage)
     marks, names = stage.adapters.marks, [make.uid("w-") for _ in range(2)]
     for name in names:
         marks.watch(name, 2)
@@ -72,7 +69,6 @@ def test_watched_topics_are_listed_beside_one_whose_edition_cannot_be_read(
 
 @pytest.mark.parametrize("damage", [without("t"), having("t", NO_TEXT)], ids=range(2))
 def test_an_account_that_cannot_be_read_is_an_idle_one_and_kept_again(stage: Stage, damage: Change) -> None:
-    on_dynamodb(stage)
     buckets, account = stage.adapters.token_buckets, make.uid("a-")
     assert buckets.take(account, 10, 5, START_MS) == Grant(5)
     change_account(stage, account, damage)
@@ -81,7 +77,6 @@ def test_an_account_that_cannot_be_read_is_an_idle_one_and_kept_again(stage: Sta
 
 
 def test_messages_with_a_key_are_found_beside_one_whose_expiry_cannot_be_read(stage: Stage) -> None:
-    on_dynamodb(stage)
     keys, uid = stage.adapters.keys, make.uid("t-")
     entries = [KeyEntry(uid, "k", f"m{n}", START_MS + n, 4_000_000_000) for n in range(2)]
     keys.note(entries)
@@ -91,7 +86,6 @@ def test_messages_with_a_key_are_found_beside_one_whose_expiry_cannot_be_read(st
 
 @pytest.mark.parametrize("kind", ["topic", "group", "consumer"])
 def test_a_note_of_a_deletion_that_cannot_be_read_is_passed_over_and_deleted(stage: Stage, kind: str) -> None:
-    on_dynamodb(stage)
     control = stage.adapters.control
     topic = make.topic(make.uid("t-"), uid=make.uid())
     group = make.group(topic, uid=make.uid())
@@ -121,7 +115,6 @@ def test_a_note_of_a_deletion_that_cannot_be_read_is_passed_over_and_deleted(sta
 
 def test_a_token_that_cannot_be_read_can_be_revoked(stage: Stage) -> None:
     """Whom it lets in, nobody can say; and a later release may be able to read it."""
-    on_dynamodb(stage)
     control, token = stage.adapters.control, make.token(make.uid())
     assert control.put_token(token, None)
     change_control(stage, "tokens", token.id, without("scopes"))
@@ -132,7 +125,6 @@ def test_a_token_that_cannot_be_read_can_be_revoked(stage: Stage) -> None:
 
 @pytest.mark.parametrize("is_empty", [True, False])
 def test_a_shard_whose_end_cannot_be_read_is_passed_over(stage: Stage, is_empty: bool) -> None:
-    on_dynamodb(stage)
     desk = Desk.at(stage, shards=2)
     bad, good = (desk.topic.shard_key(shard) for shard in range(2))
     log: Any = stage.adapters.log

@@ -24,7 +24,6 @@ from chalicelib.services.inspect.counts import TopicStats
 from chalicelib.services.inspect.fate import Place
 from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks
-from chalicelib.store.memory.timers import MemoryTimers
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import Hasty
@@ -268,8 +267,7 @@ def test_an_attempt_from_before_a_seek_is_no_other_messages_when_its_own_is_dead
 
 @pytest.mark.parametrize("mode", ["queue", "serial", "broadcast"])
 def test_i15_whatever_is_done_every_message_is_counted_once(stage: Stage, mode: str) -> None:
-    is_quick = isinstance(stage.adapters.timers, MemoryTimers)
-    for seed in range(12 if is_quick else 1):
+    for seed in range(12):
         count_all_along(stage, mode, seed)
 
 
@@ -370,6 +368,5 @@ def look_at_counts(traffic: Traffic) -> None:
     account = counts.groups["billing"].account
     assert account.total == counts.accepted * len(traffic.consumers)
     assert account.success == len(traffic.acked), "what was acknowledged and nothing else"
-    if isinstance(traffic.stage.adapters.timers, MemoryTimers):
-        states = Counter(word for message in messages(traffic.desk) for word in places(traffic.desk, message))
-        assert states["nowhere"] == 0, "none is lost, none is in two places"
+    states = Counter(word for message in messages(traffic.desk) for word in places(traffic.desk, message))
+    assert states["nowhere"] == 0, "none is lost, none is in two places"

@@ -15,7 +15,6 @@ from chalicelib.domain.message import Draft
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.delayed import DelayedMessage
-from chalicelib.store.memory.timers import MemoryTimers
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk, offsets
@@ -262,9 +261,7 @@ def test_i3_fifty_racing_twins_of_a_job_are_one_job(stage: Stage) -> None:
 @pytest.mark.parametrize("movers", [2, 5, 10])
 def test_racing_movers_move_each_job_once(stage: Stage, movers: int) -> None:
     desk = Desk.at(stage)
-    count = (
-        1_000 if isinstance(stage.adapters.timers, MemoryTimers) or SOAK else 200
-    )  # an engine takes half a minute
+    count = 1_000
     results = desk.produce(*(later(desk, 5, n) for n in range(count)))
     stage.clock.advance(5 * SECOND_MS)
     others = [desk.stage.process() for _ in range(movers)]

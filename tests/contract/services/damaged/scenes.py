@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.topic import Group, cursor_key
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.filters import Filters
 from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
-from chalicelib.store.memory import MemoryLog
 from tests.support import factories as make
 from tests.support.damage import Change, having, without
 from tests.support.desk import Desk
@@ -71,8 +68,3 @@ def look_everywhere(desk: Desk, group: Group) -> None:
         deps.positions.find(topic, cursor_key(topic, group, 0), where)
     for job in (deps.sweeper, deps.expirer, deps.checkpointer, deps.watch):
         job.run_once(lambda: True)
-
-
-def on_dynamodb(stage: Stage) -> None:
-    if isinstance(stage.adapters.log, MemoryLog):
-        pytest.skip("in memory these are no rows")

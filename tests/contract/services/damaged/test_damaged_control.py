@@ -9,7 +9,6 @@ from chalicelib.domain.transaction import Transaction, TransactionState
 from chalicelib.services.inspect import prepared_list
 from chalicelib.services.inspect.filters import Filters
 from chalicelib.services.produce.transactions import Checks
-from tests.contract.services.damaged.scenes import on_dynamodb
 from tests.support import factories as make
 from tests.support.damage import NEWER, Change, change_control, change_transaction, having, without
 from tests.support.desk import Desk
@@ -20,7 +19,6 @@ from tests.support.stages import Stage
 def test_a_transaction_that_cannot_be_read_is_refused_and_the_others_are_listed(
     stage: Stage, damage: Change
 ) -> None:
-    on_dynamodb(stage)
     desk = Desk.at(stage)
     transactor, checks = desk.deps.transactor, Checks("https://example.com", 60)
     transactions = [transactor.prepare(desk.topic, make.draft(n, keys=("k",)), checks)[0] for n in range(3)]

@@ -15,7 +15,6 @@ from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.inspect.filters import Filters
 from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from chalicelib.store.attributes import Item
-from chalicelib.store.memory import MemoryLog
 from tests.contract.services.damaged.scenes import (
     DAMAGES,
     DEAD_LETTER,
@@ -36,8 +35,6 @@ from tests.support.stages import Stage, embedded_stage
 def test_a_damaged_row_becomes_dead_letters_and_its_neighbours_are_delivered(
     stage: Stage, mode: str, damage: str
 ) -> None:
-    if mode != "queue" and not isinstance(stage.adapters.log, MemoryLog):
-        pytest.skip("what a mode makes of a row has nothing to do with its store")
     desk = stored(stage, mode=mode)
     group = desk.group()
     consumer = desk.consumer(group, "c") if mode == "broadcast" else None

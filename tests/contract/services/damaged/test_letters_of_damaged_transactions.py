@@ -6,7 +6,6 @@ import pytest
 
 from chalicelib.services.consume.settle import Nack
 from chalicelib.wiring import Deps
-from tests.contract.services.damaged.scenes import on_dynamodb
 from tests.support import factories as make
 from tests.support.damage import NEWER, Change, change_transaction, having
 from tests.support.desk import Desk
@@ -18,7 +17,6 @@ from tests.support.transacting import COMMIT, decide, prepare
 def test_a_dead_letter_whose_transaction_cannot_be_read_is_found_and_sent_again_beside_others(
     stage: Stage, damage: Change
 ) -> None:
-    on_dynamodb(stage)
     desk = Desk.at(stage)
     group = desk.group()
     transaction = prepare(desk)
