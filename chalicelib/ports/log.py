@@ -26,7 +26,7 @@ class Pack:
 
 class Rows(list[Segment]):
     """Segments of a shard, in order. `is_end`: nothing was behind them when they were read. Fewer rows than asked for
-    do not show that: an answer ends at a megabyte, too."""
+    do not show that: an answer also ends at a megabyte, or where its bodies fill MAX_LOOK_BYTES."""
 
     def __init__(self, segments: Iterable[Segment] = (), *, is_end: bool) -> None:
         super().__init__(segments)
@@ -167,8 +167,8 @@ class Log(Protocol):
         ...
 
     def read_back(self, shard: ShardKey, last: int, rows: int, *, consistent: bool = False) -> list[Segment]:
-        """At most `rows` segments that begin at or before `last`, newest first. None: there are no more. An answer ends
-        at a megabyte, too, so fewer do not show that."""
+        """At most `rows` segments that begin at or before `last`, newest first. None: there are no more. An answer also
+        ends at a megabyte, or where its bodies fill MAX_LOOK_BYTES, so fewer do not show that."""
         ...
 
     def amend(

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..domain.cursor import Cursor
 from ..domain.errors import Unreadable, unavailable
+from ..domain.limits import MAX_LOOK_BYTES
 from ..domain.message import DeadReason, Draft, Origin
 from ..domain.segment import Allocation, Segment, ShardKey, Tail
 from ..domain.timer import Timer
@@ -181,7 +182,10 @@ class DynamoLog:
     def read(self, shard: ShardKey, first: int, rows: int, *, consistent: bool = False) -> Rows:
         values = {":o": number(max(first, 0))}
         answer = self._ask(shard, "s = :s AND o >= :o", values, rows, forward=True, consistent=consistent)
-        return Rows(map(segment_of, answer["Items"]), is_end="LastEvaluatedKey" not in answer)
+        items: list[Item] = answer["Items"]
+        segments = _first_segments(items)
+        is_whole = len(segments) == len(items)
+        return Rows(segments, is_end=is_whole and "LastEvaluatedKey" not in answer)
 
     def read_back(self, shard: ShardKey, last: int, rows: int, *, consistent: bool = False) -> list[Segment]:
         if last < 0:
@@ -190,7 +194,7 @@ class DynamoLog:
         items = self._query(
             shard, "s = :s AND o BETWEEN :a AND :o", bounds, rows, forward=False, consistent=consistent
         )
-        return [segment_of(item) for item in items]
+        return _first_segments(items)
 
     def amend(
         self,
@@ -294,6 +298,19 @@ def _item(shard: ShardKey, segment: Segment, pack: Pack | None) -> Item:
     if segment.by and started_kib({**item, "p": text(segment.by)}) == started_kib(item):
         item["p"] = text(segment.by)
     return item
+
+
+def _first_segments(items: Sequence[Item]) -> list[Segment]:
+    """The segments of these rows, until their bodies fill a look: a page of rows may hold a hundred times its size once
+    it is decompressed."""
+    segments: list[Segment] = []
+    body_bytes = 0
+    for item in items:
+        if body_bytes > MAX_LOOK_BYTES:
+            break
+        segments.append(segment_of(item))
+        body_bytes += sum(len(draft.body) for draft in segments[-1].drafts)
+    return segments
 
 
 def segment_of(item: Item) -> Segment:
