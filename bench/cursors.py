@@ -17,7 +17,7 @@ from tests.simulation.threads import make_virtual
 from tests.support import factories as make
 from tests.support.cursor_bytes import bytes_of
 from tests.support.desk import Desk
-from tests.support.stages import memory_stage
+from tests.support.stages import embedded_stage
 
 from .figures import Figure, at_most
 from .stage import say
@@ -43,7 +43,7 @@ def _figure(work: str, largest: int, note: str) -> Figure:
 
 def _figure_of_open_leases(mode: str) -> Figure:
     """Every other message of each receive is acknowledged, in random order: so leases fall into most pieces."""
-    desk, chance = Desk.at(memory_stage(), mode=mode, shards=1), random.Random(1)
+    desk, chance = Desk.at(embedded_stage(), mode=mode, shards=1), random.Random(1)
     group = desk.group(mode=mode)
     key, largest = cursor_key(desk.topic, group, 0), 0
     leased = []

@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from chalicelib.store.attributes import Item
+from chalicelib.store.attributes import Item, int_of, number, text
 from chalicelib.store.layout import shard_of
 from tests.simulation.clients import TOPIC
 from tests.simulation.world import World
@@ -21,12 +21,24 @@ CONTROL_DAMAGES: tuple[Change, ...] = (
     having("doc", {"S": "{"}),
     lambda item: {},
 )
+
+
+def _rewritten(damage: Change) -> Change:
+    """The cursor is damaged by a write: no condition holds of those who know it from before."""
+
+    def change(item: Item) -> Item:
+        leases = {token: text(f"{lease['S']}?") for token, lease in item["l"]["M"].items()}
+        return damage({**item, "e": number(int_of(item, "e") + 1), "l": {"M": leases}})
+
+    return change
+
+
 CURSOR_DAMAGES: tuple[Change, ...] = (
-    NEWER,
-    without("x"),
-    having("e", {"S": "?"}),
-    without("w"),
-    having("l", {"M": {"t": {"S": "?"}}}),
+    _rewritten(NEWER),
+    _rewritten(without("x")),
+    _rewritten(having("e", {"S": "?"})),
+    _rewritten(without("w")),
+    _rewritten(having("l", {"M": {"t": {"S": "?"}}})),
 )
 RECORD_DAMAGES: tuple[Change, ...] = (
     without("j"),
