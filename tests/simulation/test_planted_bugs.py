@@ -185,7 +185,7 @@ BUGS: dict[str, Bug] = {
         Counts, "group_status", "if each.timed or each.status == Status.DEAD", "if True"
     ),
     "an extension that is answered, and forgotten": Bug(
-        transitions, "extend", "replace(lease, deadline_ms=deadline_ms)", "lease"
+        LeaseSettlement, "_extend", "lease.deadline_ms == until_ms", "lease.deadline_ms <= until_ms"
     ),
     "a bound on what is under way that each shard has": Bug(
         Claims, "_within_bounds", "if unsure <= 0:", "if unsure or True:"
