@@ -20,19 +20,21 @@ from .settings import Settings
 from .store.clients import Clients, OnClient
 
 if TYPE_CHECKING:
-    from .ports.audit import Audit
-    from .ports.control import Control
-    from .ports.cursors import Cursors
-    from .ports.indexes import Keys, Traces
-    from .ports.log import Log
-    from .ports.readings import Readings
-    from .ports.records import Records
-    from .ports.rounds import Marks, Rounds
-    from .ports.tickets import Tickets
-    from .ports.timers import Timers
-    from .ports.token_buckets import TokenBuckets
-    from .ports.transactions import Transactions
     from .ports.world import Blobs, Cipher, Clock, Invoker, Jobs, Random, Sender
+    from .store.audit import Audit
+    from .store.control import Control
+    from .store.cursors import Cursors
+    from .store.keys import Keys
+    from .store.log import Log
+    from .store.marks import Marks
+    from .store.readings import Readings
+    from .store.records import Records
+    from .store.rounds import Rounds
+    from .store.tickets import Tickets
+    from .store.timers import Timers
+    from .store.token_buckets import TokenBuckets
+    from .store.traces import Traces
+    from .store.transactions import Transactions
 
 _TOKEN_CHARS = 24  # DynamoDB takes up to 36
 
@@ -162,24 +164,24 @@ def dynamo_adapters(
 ) -> Adapters:
     """The ports on DynamoDB. `on_client` sees every AWS client before its first use. `cipher`, `client` (of DynamoDB)
     and `blobs` take the place of AWS's."""
-    from .store.audit import DynamoAudit
-    from .store.control import DynamoControl
-    from .store.cursors import DynamoCursors
+    from .store.audit import Audit
+    from .store.control import Control
+    from .store.cursors import Cursors
     from .store.dynamo import Dynamo
-    from .store.keys import DynamoKeys
+    from .store.keys import Keys
     from .store.layout import Tables
-    from .store.log import DynamoLog
-    from .store.marks import DynamoMarks
+    from .store.log import Log
+    from .store.marks import Marks
     from .store.read_units import count_read_units
-    from .store.readings import DynamoReadings
-    from .store.records import DynamoRecords
-    from .store.rounds import DynamoRounds
+    from .store.readings import Readings
+    from .store.records import Records
+    from .store.rounds import Rounds
     from .store.tables import create_missing, unreadable
-    from .store.tickets import DynamoTickets
-    from .store.timers import DynamoTimers
-    from .store.token_buckets import DynamoTokenBuckets
-    from .store.traces import DynamoTraces
-    from .store.transactions import DynamoTransactions
+    from .store.tickets import Tickets
+    from .store.timers import Timers
+    from .store.token_buckets import TokenBuckets
+    from .store.traces import Traces
+    from .store.transactions import Transactions
 
     clock, random = clock or SystemClock(), random or SystemRandom()
     clients = Clients(settings.region, on_client, clock)
@@ -189,22 +191,22 @@ def dynamo_adapters(
         lambda n: clock.sleep(0.005 * (1 + random.below(2**n))),
         lambda: random.id(_TOKEN_CHARS),
     )
-    token_buckets = DynamoTokenBuckets(dynamo)
+    token_buckets = TokenBuckets(dynamo)
     return Adapters(
-        log=DynamoLog(dynamo),
-        cursors=DynamoCursors(dynamo),
-        records=DynamoRecords(dynamo),
-        timers=DynamoTimers(dynamo),
-        transactions=DynamoTransactions(dynamo),
-        traces=DynamoTraces(dynamo),
-        keys=DynamoKeys(dynamo),
+        log=Log(dynamo),
+        cursors=Cursors(dynamo),
+        records=Records(dynamo),
+        timers=Timers(dynamo),
+        transactions=Transactions(dynamo),
+        traces=Traces(dynamo),
+        keys=Keys(dynamo),
         token_buckets=token_buckets,
-        rounds=DynamoRounds(dynamo),
-        readings=DynamoReadings(dynamo),
-        audit=DynamoAudit(dynamo),
-        tickets=DynamoTickets(dynamo),
-        marks=DynamoMarks(dynamo),
-        control=DynamoControl(dynamo),
+        rounds=Rounds(dynamo),
+        readings=Readings(dynamo),
+        audit=Audit(dynamo),
+        tickets=Tickets(dynamo),
+        marks=Marks(dynamo),
+        control=Control(dynamo),
         blobs=blobs or _blobs(settings, clients),
         clock=clock,
         random=random,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from . import breaker
 from .limits import CONSUMER_OFFLINE_AFTER
 from .times import MINUTE_MS
-from .topic import Consumer, ConsumerState
+from .topic import Consumer, ConsumerState, Group
 
 _OFFLINE_AFTER_MS = round(CONSUMER_OFFLINE_AFTER.total_seconds() * 1000)
 _MOST_AHEAD_MS = MINUTE_MS  # by how much the clock that noted a sign of life may be ahead of ours
@@ -52,6 +52,17 @@ class Team:
 
     owners: Sequence[Consumer | None]
     called: Sequence[Consumer]
+
+
+@dataclass(frozen=True, slots=True)
+class Staffed:
+    """A group that has consumers, with these and its stored assignment. `is_whole`: the row of each consumer can be
+    read; otherwise these are the others, and nobody may conclude that one has left."""
+
+    group: Group
+    consumers: tuple[Consumer, ...]
+    assignment: Assignment | None
+    is_whole: bool = True
 
 
 def deal(strategy: str, members: Sequence[str], shards: int) -> tuple[str, ...]:

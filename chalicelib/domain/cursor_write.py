@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 
 from . import ranges
 from .cursor import Cursor, Lease
@@ -41,6 +42,21 @@ class Change:
         """How many entries the write names; the length of DynamoDB's expressions depends on it."""
         groups = (self.expected_leases, self.set_leases, self.removed_leases, self.set_waiting)
         return sum(map(len, (*groups, self.removed_waiting)))
+
+
+class RefusalReason(Enum):
+    """Why a cursor write was refused."""
+
+    LOST = "lost"  # certainly not written
+    UNKNOWN = "unknown"  # an answer was lost on the way: perhaps written
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRefused:
+    """The write was refused; `current` is the cursor as it stands (None: there is none)."""
+
+    why: RefusalReason
+    current: Cursor | None
 
 
 def change(old: Cursor, new: Cursor) -> Change:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
@@ -71,6 +72,23 @@ class Segment:
         draft = self.drafts[offset - self.first]
         id = draft.id or ids.message_id(self.request_id, shard, offset)
         return Message(id, shard, offset, self.accepted_ms, draft, self.by, self.ends_ms)
+
+
+class Rows(list[Segment]):
+    """Segments of a shard, in order. `is_end`: nothing was behind them when they were read. Fewer rows than asked for
+    do not show that: an answer also ends at a megabyte, or where its bodies fill MAX_LOOK_BYTES."""
+
+    def __init__(self, segments: Iterable[Segment] = (), *, is_end: bool) -> None:
+        super().__init__(segments)
+        self.is_end = is_end
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A row of the log as a write left it."""
+
+    shard: ShardKey
+    segment: Segment
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,24 @@ class Timer:
         return sort_key_of(self.due_ms, self.id)
 
 
+@dataclass(frozen=True, slots=True)
+class FirstTimers:
+    """The first timers of a fragment. `go_on_after` is the sort key of the last one; None: there are no more."""
+
+    timers: list[Timer]
+    go_on_after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A timer that was changed to another time, or cancelled (`cancelled` is the timer as it was). `edits`: how
+    often the timer was changed."""
+
+    due_ms: int
+    cancelled: Timer | None = None
+    edits: int = 0
+
+
 def wake_up(why: str, shard: ShardKey, due_ms: int, now_ms: int) -> Timer:
     """A timer that starts a delivery of the shard, stored now; `why` tells it from others of that shard and time."""
     return Timer(due_ms, f"{why}.{shard}", TimerKind.WAKE, shard, stored_ms=now_ms)

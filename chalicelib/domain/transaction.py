@@ -89,6 +89,14 @@ class Transaction:
 
 
 @dataclass(frozen=True, slots=True)
+class Counted:
+    """A count; if `whole` is False, the true number may be higher."""
+
+    number: int
+    whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class CheckAnswer:
     """The answer to a check: a decision, or None (unknown); `detail` is short, written by us, and safe to show."""
 

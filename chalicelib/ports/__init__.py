@@ -1,2 +1,2 @@
-"""Interfaces of the services to storage, clock and network, one module each. Each port has a memory and a DynamoDB
-form, and one contract suite (tests/contract/ports) that both pass."""
+"""Interfaces to clock, chance and the network (`world`): each has several implementations. The store is not among
+them: it has one, which its callers name by its classes."""

@@ -11,15 +11,21 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from ..domain.assignment import Staffed
 from ..domain.mark import Mark, asked_again_ms, complete_until_ms
 from ..domain.times import MINUTE_MS
 from ..domain.topic import Consumer, ConsumerState, Group, Topic
-from ..ports.control import Control, Staffed, leave_out
-from ..ports.rounds import Marks, Rounds
+from ..domain.unreadable import leave_out
 from ..ports.world import Clock
 from .walk import HasTime, RoundRobin, Stretch, Trouble, unreadable
+
+if TYPE_CHECKING:
+    from ..store.control import Control
+    from ..store.marks import Marks
+    from ..store.rounds import Rounds
+
 
 _JOB = "assign"
 

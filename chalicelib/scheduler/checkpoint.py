@@ -7,15 +7,19 @@ delivered.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ..domain.errors import Unavailable
 from ..domain.times import HOUR_SECONDS
 from ..domain.topic import Topic, lane_of
-from ..ports.control import Control
-from ..ports.log import Log
-from ..ports.rounds import Rounds
 from ..ports.world import Clock
 from .walk import HasTime, Stretch, Walk, as_many_as_time_allows, owners, unreadable
+
+if TYPE_CHECKING:
+    from ..store.control import Control
+    from ..store.log import Log
+    from ..store.rounds import Rounds
+
 
 _JOB = "checkpoint"
 # the job runs every six hours: so that four visits may be missing; no row lives shorter than 48

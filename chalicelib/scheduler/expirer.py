@@ -10,14 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import product
+from typing import TYPE_CHECKING
 
 from ..domain.errors import Unavailable
 from ..domain.topic import Group, Topic
-from ..ports.control import Control
-from ..ports.rounds import Rounds
 from ..ports.world import Clock
 from .keeper import RetentionGuard
 from .walk import HasTime, Stretch, Trouble, Walk, as_many_as_time_allows, owners, unreadable
+
+if TYPE_CHECKING:
+    from ..store.control import Control
+    from ..store.rounds import Rounds
+
 
 _JOB = "expire"
 

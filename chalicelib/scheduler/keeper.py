@@ -8,6 +8,7 @@ more.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,10 +18,13 @@ from ..domain.ranges import normalise
 from ..domain.segment import Segment, ShardKey
 from ..domain.times import DAY_MS, DAY_SECONDS
 from ..domain.topic import Topic
-from ..ports.control import PassOver, leave_out
-from ..ports.log import Log
+from ..domain.unreadable import PassOver, leave_out
 from ..ports.world import Blobs, Clock
 from .walk import HasTime, from_another
+
+if TYPE_CHECKING:
+    from ..store.log import Log
+
 
 PROOF = "archive/proved.json"
 _NEAR_S, _MORE_S = DAY_SECONDS, 2 * DAY_SECONDS  # the expirer comes by four times a day

@@ -14,16 +14,20 @@ import threading
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ..domain import meter
 from ..domain.errors import Unavailable
 from ..domain.meter import GroupReading, Reading
 from ..domain.times import DAY_MS
 from ..domain.topic import Topic
-from ..ports.control import Control
-from ..ports.readings import Readings
-from ..ports.rounds import Marks
 from .walk import HasTime
+
+if TYPE_CHECKING:
+    from ..store.control import Control
+    from ..store.marks import Marks
+    from ..store.readings import Readings
+
 
 _MOST_TOPICS = 2_000  # whose last reading a process remembers
 _LOOK_EVERY_MS = 300_000  # while a topic moves; so long, too, one that shows the same may be undecided

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
+from typing import TYPE_CHECKING
 
 from ..domain.errors import Unavailable
 from ..domain.limits import FRAGMENTS
 from ..domain.timer import AWAKE_MS
-from ..ports.timers import Timers
 from ..ports.world import Clock
 from .mover_run import MoveReport, MoverRun, Ways
+
+if TYPE_CHECKING:
+    from ..store.timers import Timers
+
 
 _ASIDE_MS = 600_000  # a process that starts looks for what was set aside, and then again after so long
 

@@ -12,15 +12,18 @@ from concurrent.futures import Executor, Future
 from dataclasses import asdict, dataclass
 from functools import partial
 from operator import attrgetter
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ..domain.errors import Unavailable
 from ..domain.segment import ShardKey
-from ..domain.timer import SOON_MS, UNREADABLE, Timer, TimerKind, next_check
-from ..ports.timers import FirstTimers, Timers
+from ..domain.timer import SOON_MS, UNREADABLE, FirstTimers, Timer, TimerKind, next_check
 from ..ports.world import Clock
 from .beside import Beside
 from .foreign_leases import LEASE_MS, RENEW_MS, ForeignLeases
+
+if TYPE_CHECKING:
+    from ..store.timers import Timers
+
 
 _TICK_SECONDS = 1.0
 _SHORTEST_MS = 50  # what is due within it goes together

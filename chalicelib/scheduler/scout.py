@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from ..domain.assignment import Staffed
 from ..domain.cursor import Cursor
 from ..domain.cursor_transitions import due_spans, lapse
 from ..domain.errors import Unavailable
@@ -12,12 +14,16 @@ from ..domain.push_limit import pull_uids_of, takes_slots
 from ..domain.segment import ShardKey
 from ..domain.times import HOUR_MS, MINUTE_MS
 from ..domain.topic import Consumer, ConsumerState, Group, Topic, cursor_key
+from ..domain.unreadable import PassOver
 from ..modes import POLICIES
-from ..ports.control import Control, PassOver, Staffed
-from ..ports.cursors import Cursors
-from ..ports.log import Log
 from ..ports.world import Clock
 from .walk import from_another
+
+if TYPE_CHECKING:
+    from ..store.control import Control
+    from ..store.cursors import Cursors
+    from ..store.log import Log
+
 
 _AFTER_ALL = 2**53  # behind every offset
 _PENDING_MS = HOUR_MS  # so long a subscriber that has not agreed is asked each minute, and then each hour

@@ -10,14 +10,19 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ..domain.mark import Mark, complete_until_ms
 from ..domain.topic import Topic
-from ..ports.control import Control
-from ..ports.rounds import Marks, Rounds
 from ..ports.world import Clock
 from .scout import Findings, Scout
 from .walk import HasTime, RoundRobin, Stretch, Trouble, Visit, unreadable
+
+if TYPE_CHECKING:
+    from ..store.control import Control
+    from ..store.marks import Marks
+    from ..store.rounds import Rounds
+
 
 _JOB = "sweep"
 

@@ -16,15 +16,20 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from ..domain.errors import Unavailable, Unreadable
+from ..domain.rounds import Bookmark
 from ..domain.times import MINUTE_MS
 from ..domain.topic import Group, Topic
+from ..domain.unreadable import PassOver
 from ..modes import POLICIES
-from ..ports.control import Control, PassOver
-from ..ports.rounds import Bookmark, Rounds
 from ..ports.world import Clock
+
+if TYPE_CHECKING:
+    from ..store.control import Control
+    from ..store.rounds import Rounds
+
 
 _TOPIC_MS = 120_000  # of a run for one topic: what is left of it waits until the others had their turn
 _KEPT_EVERY = 50  # topics; what a run that dies has done beyond is done again

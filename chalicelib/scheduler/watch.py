@@ -8,18 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from ..domain import ranges
 from ..domain.cursor import Cursor, raise_floor
 from ..domain.errors import Unavailable
 from ..domain.topic import Group, Topic
+from ..domain.unreadable import PassOver
 from ..modes import POLICIES
-from ..ports.control import Control, PassOver
-from ..ports.cursors import Cursors
-from ..ports.log import Log
-from ..ports.rounds import Marks, Rounds
 from ..ports.world import Clock
 from .walk import HasTime, RoundRobin, Stretch, Trouble, unreadable
+
+if TYPE_CHECKING:
+    from ..store.control import Control
+    from ..store.cursors import Cursors
+    from ..store.log import Log
+    from ..store.marks import Marks
+    from ..store.rounds import Rounds
+
 
 _JOB = "watch"
 _AFTER_ALL = 2**53  # behind every offset

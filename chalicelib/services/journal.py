@@ -18,9 +18,9 @@ import msgspec
 from ..domain import blob_expiry
 from ..domain.blob_expiry import BlobExpiry
 from ..domain.message import DeadReason, Draft
-from ..domain.segment import Segment, ShardKey
+from ..domain.segment import Segment, ShardKey, Written
 from ..domain.trace import NOT_ARCHIVED, AttemptOutcome, TraceRow
-from ..ports.indexes import Unreadable, Written
+from ..domain.unreadable import UnreadableRecord
 from ..ports.world import Blobs
 
 VERSION = 1
@@ -36,7 +36,7 @@ class Journal:
 
     def __init__(
         self,
-        written: Callable[[Records], list[Written | TraceRow | Unreadable]],
+        written: Callable[[Records], list[Written | TraceRow | UnreadableRecord]],
         batch_name: Callable[[Records], str],
         blobs: Blobs,
     ) -> None:
@@ -68,9 +68,9 @@ class Journal:
         return counts | ({"unreadable": unreadable} if unreadable else {})
 
 
-def lines(row: Written | TraceRow | Unreadable) -> Iterator[tuple[str, Line]]:
+def lines(row: Written | TraceRow | UnreadableRecord) -> Iterator[tuple[str, Line]]:
     """The lines of a row, each with its folder. Entries of retry lanes are only references: they have none."""
-    if isinstance(row, Unreadable):
+    if isinstance(row, UnreadableRecord):
         yield QUARANTINE, dict(row.record)
     elif isinstance(row, TraceRow):
         folder = _folder(DELIVERIES, row.started_ms)
@@ -80,7 +80,7 @@ def lines(row: Written | TraceRow | Unreadable) -> Iterator[tuple[str, Line]]:
         yield from ((folder, line) for line in _messages(row.shard, row.segment))
 
 
-def large_bodies(row: Written | TraceRow | Unreadable) -> Iterator[BlobExpiry]:
+def large_bodies(row: Written | TraceRow | UnreadableRecord) -> Iterator[BlobExpiry]:
     """The bodies that lie outside the log for a row's messages, with the day from which on they may go."""
     if isinstance(row, Written):
         for offset, draft in enumerate(row.segment.drafts, row.segment.first):

@@ -1,4 +1,1 @@
-"""The only package that knows DynamoDB. Start reading at `layout`; each module implements one protocol of `ports`.
-
-A method without a docstring does what the port's docstring says.
-"""
+"""The only package that knows DynamoDB. Start reading at `layout`; each module keeps one kind of thing."""

@@ -14,17 +14,19 @@ from .layout import FORMAT
 _PAGE = 100
 
 
-class DynamoAudit:
-    """ports.Audit: a write unit for each entry."""
+class Audit:
+    """What was done, for AUDIT_DAYS: a write unit for each entry. Entries are never changed."""
 
     def __init__(self, dynamo: Dynamo) -> None:
         self._dynamo = dynamo
         self._table = dynamo.tables.audit
 
     def add(self, entry: AuditEntry) -> None:
+        """Store an entry. Harmless to repeat."""
         self._dynamo.put(self._table, [_item(entry)])
 
     def entries(self, from_ms: int, to_ms: int, before: str | None) -> Iterator[AuditEntry]:
+        """Entries from a time on and before another, the newest first; only those before a key."""
         start, end = f"{from_ms:015d}", f"{to_ms:015d}"
         if before is not None:
             end, to_ms = min(end, before), min(to_ms, int(before.partition("#")[0]))

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..domain.message import DeadReason
+from ..domain.segment import Written
 from ..domain.times import LAST_SECOND
 from ..domain.trace import TraceRow
-from ..ports.indexes import Unreadable, Written
+from ..domain.unreadable import UnreadableRecord
 from . import codec
 from .attributes import DAMAGE, Item, int_of
 from .layout import META_OFFSET, is_newer, shard_of
@@ -21,11 +22,11 @@ Records = Iterable[Mapping[str, Any]]
 """Stream records as Lambda gets them: JSON, with binary values in base64."""
 
 
-def written_rows(records: Records) -> list[Written | TraceRow | Unreadable]:
+def written_rows(records: Records) -> list[Written | TraceRow | UnreadableRecord]:
     """The rows that a stream's records show as written, in order, without removals and without a shard's meta row. A
     damaged row of the log comes twice: as the record, and with the messages that can still be read, unless its time is
     none: that says where they are written."""
-    rows: list[Written | TraceRow | Unreadable] = []
+    rows: list[Written | TraceRow | UnreadableRecord] = []
     for record in records:
         image = record["dynamodb"].get("NewImage")
         if record["eventName"] == "REMOVE" or not image:
@@ -33,12 +34,12 @@ def written_rows(records: Records) -> list[Written | TraceRow | Unreadable]:
         try:
             row = _row(_item(image))
         except _DAMAGE:
-            rows.append(Unreadable(record))
+            rows.append(UnreadableRecord(record))
             continue
         if isinstance(row, Written) and any(
             draft.dead_reason == DeadReason.UNDECODABLE for draft in row.segment.drafts
         ):
-            rows.append(Unreadable(record))
+            rows.append(UnreadableRecord(record))
         if row:
             rows.append(row)
     return rows

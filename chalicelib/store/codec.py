@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from ..domain import typed
+from ..domain.append import Pack
 from ..domain.limits import COMPRESS_ABOVE_BYTES, MAX_RECEIVE, MAX_SEGMENT_BYTES
 from ..domain.message import JSON, Act, DeadReason, Draft, Origin
 from ..domain.trace import TraceEntry
-from ..ports.log import Pack
 
 T = TypeVar("T")
 _COMPRESSION_LEVEL = 3

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 from pynamodb.expressions.condition import Condition
 
 from ..domain import ids
-from ..domain.assignment import Assignment
+from ..domain.assignment import Assignment, Staffed
 from ..domain.errors import Unreadable
 from ..domain.replay import Replay
 from ..domain.secret import KeyRing
 from ..domain.topic import Consumer, Group, Token, Topic
-from ..ports.control import PassOver, Staffed, leave_out
+from ..domain.unreadable import PassOver, leave_out
 from .attributes import Item, text
 from .control_rows import (
     AssignmentRow,
@@ -40,33 +40,45 @@ _Living = Topic | Group | Consumer
 _KEY_RING = Key("stage", "signing-key")
 
 
-class DynamoControl:
-    """ports.Control. Reads are consistent: they are few, and cached above."""
+class Control:
+    """Topics, groups, consumers, tokens and the like. Reads are consistent unless a method says otherwise: they are
+    few, for the services cache them. Writes are seldom, and always conditional: after a deletion, what is created under
+    the same name has another uid and is another thing. A row that cannot be read raises Unreadable, unless there is a
+    `pass_over`; it can be deleted like the others."""
 
     def __init__(self, dynamo: Dynamo) -> None:
         self._dynamo = dynamo
         self._table = dynamo.tables.control
 
     def topic(self, name: str, *, consistent: bool = True) -> Topic | None:
+        """The topic of this name; None if there is none. A read that is not consistent costs half and may be a moment
+        old."""
         return self._get(TopicRow, Key("topics", name), consistent=consistent)
 
     def topics(
         self, after: str | None, limit: int, *, consistent: bool = True, pass_over: PassOver = leave_out
     ) -> list[Topic]:
+        """Topics by name. A read that is not consistent costs half and may miss the newest."""
         where = TopicRow.sk > after if after is not None else None
         return self._page(TopicRow, "topics", where, limit, pass_over, consistent=consistent)
 
     def put_topic(self, topic: Topic, old: Topic | None) -> bool:
+        """Store if the topic still is `old` (None: absent). False: it is not."""
         return self._save(TopicRow.of(Key("topics", topic.name), topic, _version(old)), old)
 
     def retire_topic(self, topic: Topic) -> bool:
+        """Take the topic out of the list; a note of its deletion stays until `delete_topic`. False: it has
+        changed since it was read."""
         mark = Key("retired", f"{topic.name}#{topic.uid}")
         return self._retire(TopicRow, Key("topics", topic.name), mark, topic)
 
     def retired_topics(self, name: str) -> list[Topic]:
+        """Topics that had the name and are not quite deleted. A note that cannot be read is left out, here and below:
+        it must not prevent a new topic of that name."""
         return self._below(TopicRow, "retired", f"{name}#", leave_out)
 
     def delete_topic(self, topic: Topic) -> None:
+        """Remove all rows below this topic, then the topic itself and the note of its deletion."""
         for item in list(self._query(_home(topic))):
             self._delete(Key(_home(topic), item["sk"]["S"]))
         current = self.topic(topic.name)
@@ -75,21 +87,27 @@ class DynamoControl:
         self._delete(Key("retired", f"{topic.name}#{topic.uid}"))
 
     def group(self, topic: Topic, name: str) -> Group | None:
+        """The topic's group of this name; None if there is none."""
         return self._get(GroupRow, _group_key(topic, name))
 
     def groups(self, topic: Topic, pass_over: PassOver | None = None) -> list[Group]:
+        """All groups of a topic, by name."""
         return self._below(GroupRow, _home(topic), "group#", pass_over)
 
     def put_group(self, topic: Topic, group: Group, old: Group | None) -> bool:
+        """Store if the group still is `old` (None: absent). False: it is not."""
         return self._save(GroupRow.of(_group_key(topic, group.name), group, _version(old)), old)
 
     def retire_group(self, topic: Topic, group: Group) -> bool:
+        """As `retire_topic`: its consumers stay until `delete_group`."""
         return self._retire(GroupRow, _group_key(topic, group.name), _retired_key(topic, group), group)
 
     def retired_groups(self, topic: Topic, name: str | None = None) -> list[Group]:
+        """Groups that had the name (None: any) and are not quite deleted."""
         return self._below(GroupRow, _home(topic), f"retired#{name}#" if name else "retired#", leave_out)
 
     def delete_group(self, topic: Topic, group: Group) -> None:
+        """Remove this group with its consumers, its assignment and the note of its deletion."""
         for prefix in (f"consumer#{group.uid}#", f"left#{group.uid}#"):
             for item in list(self._query(_home(topic), Row.sk.startswith(prefix))):
                 self._delete(Key(_home(topic), item["sk"]["S"]))
@@ -100,50 +118,66 @@ class DynamoControl:
         self._delete(_retired_key(topic, group))
 
     def consumer(self, topic: Topic, group: Group, name: str) -> Consumer | None:
+        """The group's consumer of this name, if there is one. One row is read, so others that cannot be read do not
+        matter."""
         return self._get(ConsumerRow, _consumer_key(topic, group, name))
 
     def consumers(self, topic: Topic, group: Group, pass_over: PassOver | None = None) -> list[Consumer]:
+        """All consumers of a group, by name."""
         return self._below(ConsumerRow, _home(topic), f"consumer#{group.uid}#", pass_over)
 
     def put_consumer(self, topic: Topic, group: Group, consumer: Consumer, old: Consumer | None) -> bool:
+        """Store if the consumer still is `old` (None: absent). False: it is not."""
         row = ConsumerRow.of(_consumer_key(topic, group, consumer.name), consumer, _version(old))
         return self._save(row, old)
 
     def delete_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None:
+        """Remove a consumer's row. Harmless if there is none, or another consumer's of this name."""
         key = _consumer_key(topic, group, consumer.name)
         self._call_if_unchanged("delete_item", _of_life({"Key": _item_key(key)}, consumer))
 
     def retire_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None:
+        """Note that a consumer's removal was begun; the note stays until `forget_consumer`."""
         bare = replace(consumer, secrets=())
         self._put(ConsumerRow.of(_retired_consumer_key(topic, group, consumer), bare, consumer.version))
 
     def retired_consumers(self, topic: Topic, group: Group, name: str | None = None) -> list[Consumer]:
+        """Consumers that had the name (None: any) and are not quite removed; one whose row is still there may be
+        among them."""
         prefix = f"left#{group.uid}#{f'{name}#' if name else ''}"
         return self._below(ConsumerRow, _home(topic), prefix, leave_out)
 
     def forget_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None:
+        """Remove the note of `retire_consumer`."""
         self._delete(_retired_consumer_key(topic, group, consumer))
 
     def assignment(self, topic: Topic, group: Group) -> Assignment | None:
+        """The group's assignment of shards, read consistently; None before the first one."""
         return self._get(AssignmentRow, _assignment_key(topic, group))
 
     def put_assignment(self, topic: Topic, group: Group, new: Assignment) -> bool:
+        """Store if what is stored has the epoch before (1: nothing is stored). False: it has not."""
         return self._save(AssignmentRow.of(_assignment_key(topic, group), new, new.epoch - 1 or None))
 
     def staffed_groups(self, topic: Topic, pass_over: PassOver | None = None) -> list[Staffed]:
+        """The topic's groups that have consumers, by name; without those of which no consumer, or not the assignment,
+        can be read. One read, not consistent: it may miss the newest."""
         items = {item["sk"]["S"]: item for item in self._query(_home(topic), consistent=False)}
         groups = (readable(GroupRow, item, pass_over) for item in _under(items, "group#"))
         groups_with_staff = (_staffed_group(topic, group, items, pass_over) for group in groups if group)
         return [each for each in groups_with_staff if each]
 
     def token(self, token_id: str) -> Token | None:
+        """The token with this id (not its secret); None if there is none."""
         return self._get(TokenRow, Key("tokens", token_id))
 
     def tokens(self, after: str | None, limit: int) -> list[Token]:
+        """Up to `limit` tokens in the order of their ids: those after an id (None: from the first)."""
         where = TokenRow.sk > after if after is not None else None
         return self._page(TokenRow, "tokens", where, limit)
 
     def put_token(self, token: Token, old: Token | None) -> bool:
+        """Store if the token still is `old` (None: absent). False: it is not."""
         key = Key("tokens", token.id)
         if self._save(TokenRow.of(key, token, _version(old))):
             return True
@@ -155,6 +189,7 @@ class DynamoControl:
         )
 
     def delete_token(self, token_id: str) -> bool:
+        """Remove a token. False: there was none."""
         there = (
             self._item(Key("tokens", token_id)) is not None
         )  # whatever is in it: who is let in by it is not known
@@ -163,28 +198,35 @@ class DynamoControl:
         return there
 
     def note_use(self, token_id: str, at_ms: int) -> None:
+        """Store that a token was used at this time."""
         self._put(UseRow.of(Key("used", token_id), Use(token_id, at_ms)))
 
     def uses(self, first: str, last: str) -> Mapping[str, int]:
+        """When tokens were used last, ms, as far as it was noted: of those with ids from `first` to `last`."""
         items = self._query("used", UseRow.sk.between(first, last), consistent=False)
         uses = (UseRow.readable(item) for item in items)
         return {use.id: use.at_ms for use in uses if use is not None}
 
     def replay(self, replay_id: str) -> Replay | None:
+        """The replay with this id; None if there is none."""
         return self._get(ReplayRow, _replay_key(replay_id))
 
     def replays(self, topic: str, before: str | None, limit: int) -> list[Replay]:
+        """Replays of a topic's messages, the newest first: those before an id."""
         where = ReplayRow.sk < before if before is not None else None
         home = _replays_of(ids.replay_home(topic))
         return self._page(ReplayRow, home, where, limit, descending=True)
 
     def put_replay(self, replay: Replay, old: Replay | None) -> bool:
+        """Store if the replay still is `old` (None: absent). False: it is not."""
         return self._save(ReplayRow.of(_replay_key(replay.id), replay, _version(old)))
 
     def key_ring(self) -> KeyRing | None:
+        """The stage's signing keys; None before they are first needed."""
         return self._get(KeyRingRow, _KEY_RING)
 
     def put_key_ring(self, ring: KeyRing, old: KeyRing | None) -> bool:
+        """Store if the signing keys still are `old` (None: absent). False: they are not."""
         return self._save(KeyRingRow.of(_KEY_RING, ring, _version(old)))
 
     def _get(self, model: type[Row[T]], key: Key, *, consistent: bool = True) -> T | None:

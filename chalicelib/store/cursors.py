@@ -10,7 +10,7 @@ from typing import Any
 
 from ..domain.cursor import CLOSED, Cursor, Lease, unsettled
 from ..domain.cursor_transitions import amend
-from ..domain.cursor_write import Change, was_stored
+from ..domain.cursor_write import Change, RefusalReason, WriteRefused, was_stored
 from ..domain.errors import LaterRelease, Unavailable, Unreadable, newer_format, unavailable
 from ..domain.limits import MAX_IN_FLIGHT
 from ..domain.pull_share import Part, Round
@@ -19,7 +19,7 @@ from ..domain.record import Record
 from ..domain.spans import Span
 from ..domain.timer import Timer
 from ..domain.topic import CursorKey
-from ..ports.cursors import NoteUnreadable, RefusalReason, WriteRefused, ignore_unreadable
+from ..domain.unreadable import NoteUnreadable, ignore_unreadable
 from .attributes import DAMAGE, Item, known_int, number, text, text_of
 from .dynamo import Dynamo
 from .failures import Cancelled, ConditionFailed
@@ -34,14 +34,16 @@ _MASK = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"  # si
 _SPAN = re.compile(r"(\d*)(?:\+(\d+))?(?:%([\w-]+))?(?:\*(\d+))?(?:~([^@,]*))?(?:@(\d+))?\Z")
 
 
-class DynamoCursors:
-    """ports.Cursors: one write unit per change, no read where the caller knows the last state."""
+class Cursors:
+    """One small item per group and shard, changed by conditional writes only: one write unit per change, no read where
+    the caller knows the last state."""
 
     def __init__(self, dynamo: Dynamo) -> None:
         self._dynamo = dynamo
         self._table = dynamo.tables.cursors
 
     def get(self, key: CursorKey, *, consistent: bool = False) -> Cursor | None:
+        """The cursor; None where nothing was ever claimed (it then stands at offset 0)."""
         answer = self._dynamo.call(
             "get_item", TableName=self._table, Key=cursor_item_key(key), ConsistentRead=consistent
         )
@@ -55,6 +57,9 @@ class DynamoCursors:
         consistent: bool = False,
         note_unreadable: NoteUnreadable = ignore_unreadable,
     ) -> dict[str, Cursor]:
+        """All cursors of a group (in a broadcast: of a consumer), by the log's partition key. One query. Each cursor
+        has all writes from before the query began, but they are not of one moment; unless `consistent`, they may be
+        a moment old. One that cannot be read has everything before it; `note_unreadable` is called for it."""
         items = self._dynamo.query(
             TableName=self._table,
             ConsistentRead=consistent,
@@ -64,6 +69,7 @@ class DynamoCursors:
         return {item["s"]["S"]: _or_first(item, note_unreadable) for item in items}
 
     def create(self, key: CursorKey, cursor: Cursor) -> Cursor:
+        """Store a first cursor unless there is one. Returns the stored one."""
         try:
             self._dynamo.call("put_item", **self._put(key, cursor, "attribute_not_exists(e)", {}))
         except ConditionFailed as error:
@@ -79,6 +85,10 @@ class DynamoCursors:
         *,
         exists: bool = True,
     ) -> Cursor | WriteRefused:
+        """Apply a change if its conditions hold, together with delivery records and timers; the cursor afterwards.
+
+        A record lies at `record.of` where that is given (`key` is then a retry lane's), else at `key`.
+        """
         operation, request = self._request(key, change, exists)
         beside = [
             *record_writes(self._dynamo.tables.records, key, records),
@@ -98,6 +108,8 @@ class DynamoCursors:
         return cursor_of(answer["Attributes"]) if operation == "update_item" else change.after
 
     def rebuild(self, key: CursorKey, cursor: Cursor) -> Cursor:
+        """Replace a damaged cursor, under an epoch that was never used: that of `cursor` or a higher one. Raises
+        Conflict if a later release wrote it, and Unavailable if it can be read after all."""
         answer = self._dynamo.call(
             "get_item", TableName=self._table, Key=cursor_item_key(key), ConsistentRead=True
         )
@@ -115,6 +127,8 @@ class DynamoCursors:
         return after
 
     def close(self, keys: Iterable[CursorKey], until_s: int) -> None:
+        """Replace cursors, existing or not, by CLOSED: every write that is based on an earlier reading is refused,
+        and no new cursor can be created. The rows are deleted some time after `until_s`."""
         item = {**_item(CLOSED), "z": number(until_s)}
         self._dynamo.put(self._table, [{**cursor_item_key(key), **item} for key in keys])
 

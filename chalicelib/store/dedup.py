@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..ports.log import DedupEntry
+from ..domain.append import DedupEntry
 from .attributes import Item, known_int, known_text, number, text
 from .layout import FORMAT, dedup_key
 

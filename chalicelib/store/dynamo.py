@@ -8,7 +8,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from ..domain.errors import unavailable
-from ..ports.transactions import Counted
+from ..domain.transaction import Counted
 from . import read_units
 from .attributes import Item
 from .failures import ConditionFailed, is_conflict, translate, was_resent

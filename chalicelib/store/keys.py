@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from ..ports.log import KeyEntry
+from ..domain.append import KeyEntry
 from .attributes import Item, known_int, number, text
 from .dynamo import Dynamo
 from .layout import FORMAT, key_home
 
 
-class DynamoKeys:
-    """ports.Keys: one write unit for an entry, one query for the newest."""
+class Keys:
+    """Which messages have a business key: one write unit for an entry, one query for the newest."""
 
     def __init__(self, dynamo: Dynamo) -> None:
         self._dynamo = dynamo
         self._table = dynamo.tables.keys
 
     def note(self, entries: Sequence[KeyEntry]) -> None:
+        """Store entries, one write unit each. Harmless to repeat."""
         self._dynamo.put(self._table, [_item(entry) for entry in entries])
 
     def newest(
@@ -30,6 +31,8 @@ class DynamoKeys:
         before: str | None,
         limit: int,
     ) -> list[KeyEntry]:
+        """The last entries of a key from the position `before` back, newest first; both times belong to the range.
+        Fewer than `limit` only at the end; read consistently."""
         first, last = marks(from_ms, to_ms)
         if first > last:
             return []

@@ -7,16 +7,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from ..domain.cursor import Cursor
-from ..domain.errors import Unreadable, unavailable
-from ..domain.limits import MAX_LOOK_BYTES
-from ..domain.message import DeadReason, Draft, Origin
-from ..domain.segment import Allocation, Segment, ShardKey, Tail
-from ..domain.timer import Timer
-from ..domain.times import LAST_SECOND
-from ..domain.topic import CursorKey
-from ..domain.transaction import Transaction, committed
-from ..ports.log import (
+from ..domain.append import (
     AlreadyMoved,
     DedupEntry,
     DedupHit,
@@ -24,9 +15,17 @@ from ..ports.log import (
     Pack,
     Promotable,
     PutResult,
-    Rows,
     Stored,
 )
+from ..domain.cursor import Cursor
+from ..domain.errors import Unreadable, unavailable
+from ..domain.limits import MAX_LOOK_BYTES
+from ..domain.message import DeadReason, Draft, Origin
+from ..domain.segment import Allocation, Rows, Segment, ShardKey, Tail
+from ..domain.timer import Timer
+from ..domain.times import LAST_SECOND
+from ..domain.topic import CursorKey
+from ..domain.transaction import Transaction, committed
 from . import codec
 from .attributes import (
     DAMAGE,
@@ -53,17 +52,20 @@ TOMBSTONE = "tombstone"
 _MOST_MESSAGES = 50_000  # more find no room in a row
 
 
-class DynamoLog:
-    """ports.Log: one conditional put per append, one query per read."""
+class Log:
+    """The sharded log: one conditional put per append, one query per read. Offsets are dense; `amend` alone changes a
+    row."""
 
     def __init__(self, dynamo: Dynamo) -> None:
         self._dynamo = dynamo
         self._table = dynamo.tables.log
 
     def pack(self, drafts: Sequence[Draft], *, whole: bool = False) -> Pack:
+        """Encode the first of the drafts, as many as fit one segment; with `whole`, all, of any size."""
         return codec.pack(drafts, whole=whole)
 
     def tail(self, shard: ShardKey) -> Tail:
+        """The shard's last offset, read consistently, and never below its checkpoint. Two round trips."""
         items = self._query(shard, "s = :s", {}, rows=1, forward=False, consistent=True)
         if not items:
             return Tail(-1)
@@ -85,6 +87,20 @@ class DynamoLog:
         dedup: Sequence[DedupEntry] = (),
         promotables: Sequence[Promotable] = (),
     ) -> PutResult:
+        """Append a segment: store it at its first offset, if no row is there. A row that an earlier try of the same
+        request wrote counts as stored.
+
+        `dedup`: entries that are stored in the same transaction. If one of their ids was used before, nothing is
+        written (DedupHit).
+
+        `promotables`: what becomes messages of this segment and is removed in the same transaction: a timer, which is
+        deleted; a dead letter, whose record then says RETRYING; a transaction, which is then COMMITTED with the
+        offset of its draft (the n-th of `promotables` is the n-th message of the segment) and loses its CHECK timer. If
+        one of them is gone or has another version, nothing is written (AlreadyMoved).
+
+        A transaction of DynamoDB holds 100 actions: the segment, each dedup id and each timer are one, the others
+        are two.
+        """
         request: dict[str, Any] = {
             "TableName": self._table,
             "Item": _item(shard, segment, pack),
@@ -121,11 +137,13 @@ class DynamoLog:
         return letter_move(tables.records, promotable, segment.accepted_ms)
 
     def dedup_entry(self, topic_uid: str, dedup_id: str) -> DedupEntry | None:
+        """The entry of a dedup id, read consistently; None if it was never used. Its window may be over."""
         key, table = dedup_key(topic_uid, dedup_id), self._dynamo.tables.dedup
         answer = self._dynamo.call("get_item", TableName=table, Key=key, ConsistentRead=True)
         return dedup_entry(topic_uid, dedup_id, answer["Item"]) if "Item" in answer else None
 
     def reserve(self, shard: ShardKey, count: int) -> int | None:
+        """Take `count` offsets from the counter of a RESERVED shard; the first. None: no counter is set yet."""
         try:
             answer = self._dynamo.call(
                 "update_item",
@@ -141,6 +159,7 @@ class DynamoLog:
         return int_of(answer["Attributes"], "c") - count
 
     def begin_reserving(self, shard: ShardKey, next_offset: int) -> None:
+        """Set the counter of a shard that has just turned RESERVED, unless it is set."""
         try:
             self._dynamo.call(
                 "update_item",
@@ -158,6 +177,8 @@ class DynamoLog:
             return
 
     def put_tombstone(self, shard: ShardKey, offset: int, accepted_ms: int, expires_s: int) -> Segment:
+        """Close a reserved offset that was never written. Returns the row that is there afterwards: the tombstone,
+        or the segment that was written meanwhile."""
         tombstone = Segment(
             first=offset,
             count=1,
@@ -180,6 +201,8 @@ class DynamoLog:
         return tombstone
 
     def read(self, shard: ShardKey, first: int, rows: int, *, consistent: bool = False) -> Rows:
+        """At most `rows` segments that begin at or after `first`, in order. A read that is not consistent may
+        miss the newest."""
         values = {":o": number(max(first, 0))}
         answer = self._ask(shard, "s = :s AND o >= :o", values, rows, forward=True, consistent=consistent)
         items: list[Item] = answer["Items"]
@@ -188,6 +211,8 @@ class DynamoLog:
         return Rows(segments, is_end=is_whole and "LastEvaluatedKey" not in answer)
 
     def read_back(self, shard: ShardKey, last: int, rows: int, *, consistent: bool = False) -> list[Segment]:
+        """At most `rows` segments that begin at or before `last`, newest first. None: there are no more. An answer ends
+        at a megabyte, or where its bodies fill MAX_LOOK_BYTES, so fewer do not show that."""
         if last < 0:
             return []
         bounds = {":a": number(0), ":o": number(last)}
@@ -204,6 +229,13 @@ class DynamoLog:
         offset: int,
         cursors: Mapping[CursorKey, Cursor | None],
     ) -> bool:
+        """Replace the row `old` by its next edition with the contents of `pack`, and note in each of the cursors
+        (None: it does not exist yet and begins at 0) that the message at `offset` was changed. All in one
+        transaction.
+
+        False, and nothing is written, if the row is gone or has another edition, or if a cursor has claimed the
+        offset, or is not as given. At most MAX_AMENDED_CURSORS cursors.
+        """
         table = self._dynamo.tables.cursors
         notes = [cursor_amend(table, key, cursor, offset) for key, cursor in cursors.items()]
         try:
@@ -233,6 +265,7 @@ class DynamoLog:
         }
 
     def keep(self, shard: ShardKey, first: int, until_s: int) -> bool:
+        """Extend the row's expiry to `until_s` at least. False: the row is gone, or expires later anyway."""
         try:
             self._dynamo.call(
                 "update_item",
@@ -247,6 +280,7 @@ class DynamoLog:
         return True
 
     def checkpoint(self, shard: ShardKey, tail: Tail) -> None:
+        """Store the tail in a row that never expires."""
         try:
             self._dynamo.call(
                 "update_item",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ..domain.mark import Mark
+from ..domain.rounds import EachMinute
 from ..domain.times import DAY_SECONDS
-from ..ports.rounds import EachMinute
 from .attributes import Item, known_int, number, text
 from .dynamo import Dynamo
 from .layout import FORMAT
@@ -18,41 +18,51 @@ _BEHIND_TROUBLED = '"'
 _KEEP_SECONDS = 7 * DAY_SECONDS  # longer than anybody leaves the sweep switched off
 
 
-class DynamoMarks:
-    """ports.Marks: one write unit for a mark; half a read unit for a short or empty list."""
+class Marks:
+    """The topics that jobs look at each minute, by name: marked ones, and those that are watched. One write unit for a
+    mark; half a read unit for a short or empty list."""
 
     def __init__(self, dynamo: Dynamo) -> None:
         self._dynamo = dynamo
         self._table = dynamo.tables.rounds
 
     def mark(self, mark: Mark) -> None:
+        """Store a mark. Harmless to repeat."""
         expires_s = mark.at_ms // 1000 + _KEEP_SECONDS
         self._put(_MARKS, f"{mark.at_ms:015d}#{mark.topic}", {"x": number(expires_s)})
 
     def since(self, from_ms: int) -> Iterator[Mark]:
+        """Marks of this time and later (also of times to come), the earliest first; it may be a moment old."""
         for item in self._query(_MARKS, "AND k >= :k", {":k": text(f"{from_ms:015d}")}):
             at_ms, _, topic = item["k"]["S"].partition("#")
             yield Mark(topic, int(at_ms))
 
     def watch(self, topic: str, edition: int) -> None:
+        """Have a topic watched, whose settings have this edition."""
         self._put(_WATCHED, topic, {"e": number(edition)})
 
     def unwatch(self, topic: str) -> None:
+        """Take a topic off the list of watched ones. Harmless if it is not there."""
         self._dynamo.delete(self._table, [{"r": text(_WATCHED), "k": text(topic)}])
 
     def note_moving(self, topic: str) -> None:
+        """Have a topic's meters read, for something came into it. Harmless to repeat."""
         self._put(_WATCHED, _MOVING + topic, {})
 
     def note_at_rest(self, topic: str) -> None:
+        """End the reading of a topic's meters. Harmless to repeat."""
         self._dynamo.delete(self._table, [{"r": text(_WATCHED), "k": text(_MOVING + topic)}])
 
     def note_trouble(self, topic: str, rank: int, before: int = 0) -> None:
+        """Note how bad the worst thing is that is wrong with a topic, from 1 to 9 (0: nothing is), and what was noted
+        `before`."""
         if rank:
             self._put(_WATCHED, _place(rank, topic), {})
         if before and before != rank:
             self._dynamo.delete(self._table, [{"r": text(_WATCHED), "k": text(_place(before, topic))}])
 
     def worst(self, most: int) -> dict[str, int]:
+        """The topics that are worst off, the worst first; it may be a moment old."""
         items = self._dynamo.page(
             TableName=self._table,
             KeyConditionExpression="r = :r AND k BETWEEN :a AND :b",
@@ -66,6 +76,7 @@ class DynamoMarks:
         return _ranks(item["k"]["S"] for item in items)
 
     def each_minute(self) -> EachMinute:
+        """All topics that some job looks at each minute, in one read; it may be a moment old."""
         versions = {item["k"]["S"]: known_int(item, "e") for item in self._query(_WATCHED, "", {})}
         watched_versions = {
             key: version for key, version in versions.items() if key[0] not in (_MOVING, _TROUBLED)

@@ -16,17 +16,20 @@ _MOST_BYTES = 512
 """Of a row, with the backlogs by shard: 170 rows, a week's or a day's, are eleven read units then."""
 
 
-class DynamoReadings:
-    """ports.Readings: a write unit for a reading; half a read unit for 4 KB of readings, some 10 to 40 of them."""
+class Readings:
+    """Readings of topics' meters, for charts only; they may be a moment old. A write unit for a reading; half a read
+    unit for 4 KB of readings, some 10 to 40 of them."""
 
     def __init__(self, dynamo: Dynamo) -> None:
         self._dynamo = dynamo
         self._table = dynamo.tables.rounds
 
     def keep(self, topic_uid: str, level: Level, reading: Reading) -> None:
+        """Store a reading, in the place of one of the same hour (ten minutes, minute)."""
         self._dynamo.put(self._table, [_item(topic_uid, level, reading)])
 
     def latest(self, topic_uid: str, level: Level, most: int) -> list[Reading]:
+        """The last readings of a level, in order of time."""
         items = self._dynamo.page(
             TableName=self._table,
             KeyConditionExpression="r = :r",

@@ -23,14 +23,15 @@ from .layout import FORMAT, is_newer, record_key, record_prefix
 _DELETED_AT_ONCE = 500
 
 
-class DynamoRecords:
-    """ports.Records."""
+class Records:
+    """Delivery records and dead letters, by group."""
 
     def __init__(self, dynamo: Dynamo) -> None:
         self._dynamo = dynamo
         self._table = dynamo.tables.records
 
     def get(self, key: CursorKey, offset: int) -> Record | None:
+        """The record of one delivery, read consistently."""
         # The cursor says that it is settled: to miss its record would be to call it a success.
         answer = self._dynamo.call(
             "get_item", TableName=self._table, Key=record_key(key, offset), ConsistentRead=True
@@ -38,12 +39,17 @@ class DynamoRecords:
         return _record(answer["Item"]) if "Item" in answer else None
 
     def between(self, group_uid: str, shard: ShardKey, first: int, last: int) -> list[Record]:
+        """The group's records of a shard's messages from `first` to `last`, in a broadcast those of all consumers, read
+        consistently in one query."""
         return [_record(item) for item in self._range(group_uid, shard, first, last)]
 
     def unfinished(self, topic_uid: str, group_uid: str) -> list[Unfinished]:
+        """The group's deliveries that have failed and not succeeded since. It may be a moment old."""
         return [_unfinished(item) for item in self._dynamo.query(**self._of_unfinished(topic_uid, group_uid))]
 
     def first_unfinished(self, topic_uid: str, group_uid: str, most: int) -> tuple[list[Unfinished], bool]:
+        """Those among the group's first `most` records, at a bounded cost, and whether these are all its records: many
+        may be of deliveries that succeeded late."""
         answer = self._dynamo.call("query", Limit=most, **self._of_unfinished(topic_uid, group_uid))
         return [_unfinished(item) for item in answer["Items"]], "LastEvaluatedKey" not in answer
 
@@ -62,6 +68,7 @@ class DynamoRecords:
         }
 
     def count_dead(self, topic_uid: str, group_uid: str, most: int | None = None) -> int:
+        """How many dead letters the group has. With `most`: so many at most, at a bounded cost."""
         return self._dynamo.count(
             most,
             **({"Limit": most} if most else {}),
@@ -71,6 +78,7 @@ class DynamoRecords:
         ).number
 
     def dead(self, topic: Topic, group: Group, after: str | None, limit: int) -> list[tuple[str, DeadLetter]]:
+        """Dead letters by offset, each with its position in the list. May be fewer than `limit` only at the end."""
         items = self._dynamo.query(
             TableName=self._table,
             KeyConditionExpression="g = :g AND k BETWEEN :first AND :last",
@@ -88,6 +96,7 @@ class DynamoRecords:
         return [(item["k"]["S"], _letter(_key(topic, group, item), item)) for item in islice(whole, limit)]
 
     def dead_letter(self, key: CursorKey, offset: int) -> DeadLetter | None:
+        """One dead letter, read consistently."""
         answer = self._dynamo.call(
             "get_item", TableName=self._table, Key=record_key(key, offset, dead=True), ConsistentRead=True
         )
@@ -97,17 +106,23 @@ class DynamoRecords:
         return _letter(key, item) if "m" in item else None
 
     def letters_between(self, key: CursorKey, first: int, last: int) -> dict[int, DeadLetter]:
+        """One cursor's dead letters from `first` to `last`, by offset, read consistently in one query. Those of a later
+        release are left out."""
         items = self._range(f"{key.group_uid}#dead", key.shard, first, last)
         own = (item for item in items if _place(item)[2] == key.consumer_uid)
         letters = (_letter(key, item) for item in own if "m" in item and not is_newer(item))
         return {letter.offset: letter for letter in letters}
 
     def letters_at(self, group_uid: str, shard: ShardKey, offset: int, most: int) -> Iterator[DeadLetter]:
+        """The group's dead letters of one message, in a broadcast by consumer: those among the first `most`. Each is
+        read consistently, when it is asked for, with a query of its own. Those of a later release are left out."""
         for item in islice(self._at(f"{group_uid}#dead", shard, offset, Limit=1), most):
             if "m" in item and not is_newer(item):
                 yield _letter(CursorKey(shard, group_uid, _place(item)[2]), item)
 
     def all_letters_at(self, group_uid: str, shard: ShardKey, offset: int) -> list[DeadLetter]:
+        """All of them, by consumer, read consistently in one query (for each MB). Raises Conflict where one is of a
+        later release."""
         items = list(self._at(f"{group_uid}#dead", shard, offset))
         if any(map(is_newer, items)):
             raise newer_format()
@@ -127,6 +142,8 @@ class DynamoRecords:
         )
 
     def is_owed(self, group_uid: str, shard: ShardKey, offset: int) -> bool:
+        """Will the group, or one of its consumers, be sent this message again, or does it have a dead letter of it?
+        Read consistently."""
         while True:
             records = list(self._at(group_uid, shard, offset))
             if any(text_of(record, "j") == Status.RETRYING for record in records):
@@ -148,10 +165,12 @@ class DynamoRecords:
         )
 
     def edit(self, letter: DeadLetter) -> bool:
+        """Store the letter under the next version, if it still has its own. False: it is gone or was changed."""
         item = _letter_item(replace(letter, version=letter.version + 1))
         return self._dynamo.replace(self._table, item, _if_unchanged(letter))
 
     def discard(self, letter: DeadLetter) -> bool:
+        """Delete a dead letter of just this version; its record stays DEAD. False: it is gone or was changed."""
         try:
             self._dynamo.call(
                 "delete_item",
@@ -169,6 +188,7 @@ class DynamoRecords:
         return True
 
     def forget(self, group_uid: str) -> None:
+        """Delete all records and dead letters of a group that is no more. A write unit for each KB of them."""
         for partition in (group_uid, f"{group_uid}#dead"):
             rows = self._dynamo.query(
                 TableName=self._table,

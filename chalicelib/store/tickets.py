@@ -10,14 +10,16 @@ from .layout import FORMAT
 _TICKETS = "ticket#"  # no topic's uid begins so
 
 
-class DynamoTickets:
-    """ports.Tickets: a write unit for each use."""
+class Tickets:
+    """Which tickets were used: a write unit for each use."""
 
     def __init__(self, dynamo: Dynamo) -> None:
         self._dynamo = dynamo
         self._table = dynamo.tables.dedup
 
     def use(self, ticket_id: str, now_ms: int, until_s: int) -> bool:
+        """Use a ticket, which is worth nothing after `until_s`. False: it was used before. A caller that
+        lost the answer does not know which, and needs another ticket."""
         try:
             self._dynamo.call(
                 "put_item",

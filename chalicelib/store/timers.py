@@ -9,14 +9,23 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+from ..domain.append import DedupEntry
 from ..domain.errors import newer_format
 from ..domain.limits import MAX_LOOK_BYTES
 from ..domain.message import DeadReason, Draft
 from ..domain.segment import ShardKey
-from ..domain.timer import ANY, ANY_EDITION, UNREADABLE, Timer, TimerKind, kind_by_id, retry_of
+from ..domain.timer import (
+    ANY,
+    ANY_EDITION,
+    UNREADABLE,
+    FirstTimers,
+    Moved,
+    Timer,
+    TimerKind,
+    kind_by_id,
+    retry_of,
+)
 from ..domain.times import CLOCKS_DIFFER_MS
-from ..ports.log import DedupEntry, Moved
-from ..ports.timers import FirstTimers
 from . import codec
 from .attributes import DAMAGE, Item, int_of, known_int, number, packed, payload_of, text
 from .clients import sent_once
@@ -34,14 +43,16 @@ _EVERY_MS = 60_000  # likewise
 _NEXT = "!"  # sorts before all that ids hold
 
 
-class DynamoTimers:
-    """ports.Timers: one write unit for a small timer, one query for due timers."""
+class Timers:
+    """What is due later, by fragment and due time: one write unit for a small timer, one query for due timers."""
 
     def __init__(self, dynamo: Dynamo) -> None:
         self._dynamo = dynamo
         self._table = dynamo.tables.timers
 
     def store(self, timers: Sequence[Timer], dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
+        """Store timers. Harmless to repeat. With dedup ids all goes in one transaction of at most 100 rows. Returns
+        the entries of ids that were used before; then nothing is stored."""
         different = {(timer.due_ms, timer.id): _item(timer) for timer in timers}
         if not dedup:
             with sent_once() if any(map(_is_near, timers)) else nullcontext():
@@ -56,6 +67,8 @@ class DynamoTimers:
         return ()
 
     def amend(self, old: Timer, new: Timer, keep_s: int) -> bool:
+        """Replace `old` by `new`, if `old` is unchanged. If the time differs, a row leads from the old time to the
+        new one until `keep_s`. False: the timer is gone or was changed."""
         item = _item(replace(new, edits=old.edits + 1))
         if new.due_ms == old.due_ms:
             return self._dynamo.replace(self._table, item, _if_unchanged(old))
@@ -66,12 +79,16 @@ class DynamoTimers:
         )
 
     def cancel(self, timer: Timer, keep_s: int) -> bool:
+        """Delete the timer, if it is unchanged. A row shows it as cancelled, with the draft given here, until
+        `keep_s`. False: it is gone or was changed."""
         tombstone = {**_content(timer), **_forward(timer, keep_s), "j": text("CANCELLED")}
         return self._transact(
             timer_delete(self._table, timer), {"Put": {"TableName": self._table, "Item": tombstone}}
         )
 
     def find_moved(self, timer_id: str) -> Moved | None:
+        """The new time of a timer that was changed to another time or cancelled, read consistently; None if it was
+        not."""
         key = forward_key(timer_id)
         answer = self._dynamo.call("get_item", TableName=self._table, Key=key, ConsistentRead=True)
         item = answer.get("Item")
@@ -89,15 +106,20 @@ class DynamoTimers:
         return True
 
     def first_due(self, fragment: int, until_ms: int, limit: int, behind: str = "") -> FirstTimers:
+        """The first timers of a fragment that are due by `until_ms`, after the sort key `behind`, in order of time;
+        at most `limit`, and not many more than MAX_LOOK_BYTES. Read consistently."""
         first = f"{behind}{_NEXT}" if behind else "0"
         rows = self._between(fragment, first, f"{until_ms + 1:015d}", limit + 1)
         return first_of(map(_timer, rows), limit)
 
     def behind(self, fragment: int, sort_key: str, limit: int, *, consistent: bool = True) -> list[Timer]:
+        """The first timers of a fragment that come after a sort key, in order of time."""
         items = self._between(fragment, f"{sort_key}{_NEXT}", _BEHIND_ALL, limit, consistent=consistent)
         return [_timer(item) for item in items]
 
     def count_delayed(self, fragment: int, most: int) -> tuple[dict[str, int], bool]:
+        """Count the delayed messages by topic (its uid) among the first `most` timers of a fragment, or as many as
+        one read returns; and whether those are all timers. It may be a moment old."""
         answer = self._dynamo.call(
             "query",
             TableName=self._table,
@@ -110,10 +132,12 @@ class DynamoTimers:
         return Counter(home.topic_uid for home in homes if home), "LastEvaluatedKey" not in answer
 
     def next_ms(self, fragment: int, *, consistent: bool = False) -> int | None:
+        """When the fragment's next timer is due. A read that is not consistent may miss the newest."""
         first = self._between(fragment, "0", _BEHIND_ALL, 1, consistent=consistent)
         return next((due_ms_of(item) for item in first), None)
 
     def find(self, due_ms: int, timer_id: str) -> Timer | None:
+        """One timer, read consistently."""
         key = timer_key(due_ms, timer_id)
         answer = self._dynamo.call("get_item", TableName=self._table, Key=key, ConsistentRead=True)
         timer = _timer(answer["Item"]) if "Item" in answer else None
@@ -122,6 +146,8 @@ class DynamoTimers:
         return timer
 
     def drop(self, timers: Sequence[Timer]) -> None:
+        """Remove timers. Harmless where they are gone. A WAKE that was stored again since it was read stays: the
+        process that stored it may not have seen what the first one woke."""
         wakes = [timer for timer in timers if timer.kind is TimerKind.WAKE and timer.stored_ms]
         for wake in wakes:
             with suppress(ConditionFailed):
@@ -137,12 +163,15 @@ class DynamoTimers:
         self._dynamo.delete(self._table, list(different.values()))
 
     def set_aside(self, timer: Timer) -> None:
+        """Move an UNREADABLE row, unchanged, to a partition that no mover reads. Harmless if it is gone."""
         key = {"f": text(str(timer.fragment)), "t": text(timer.sort_key)}
         answer = self._dynamo.call("get_item", TableName=self._table, Key=key, ConsistentRead=True)
         if "Item" in answer:
             self._take(answer["Item"], _aside_key(answer["Item"]))
 
     def bring_back(self) -> int:
+        """Make timers again of some rows that were set aside and can be read now. Returns how many. Costs half a
+        read unit if there are none."""
         items = self._dynamo.query(
             TableName=self._table,
             KeyConditionExpression="f = :f AND t BETWEEN :first AND :end",
@@ -171,6 +200,8 @@ class DynamoTimers:
         )
 
     def acquire_lease(self, fragment: int, owner: str, now_ms: int, until_ms: int) -> int | None:
+        """Take or renew the lease of a fragment, until `until_ms`. Returns None if it is this owner's now, or else the
+        time when another owner's lease ends. One so far ahead that its owner's clock was wrong is none."""
         try:
             self._dynamo.call(
                 "update_item",
@@ -192,6 +223,7 @@ class DynamoTimers:
         return None
 
     def release_lease(self, fragment: int, owner: str) -> None:
+        """Give the lease back, if it is still this owner's."""
         try:
             self._dynamo.call(
                 "delete_item",

@@ -14,8 +14,9 @@ _KEEP_SECONDS = DAY_SECONDS
 _TRIES = 8
 
 
-class DynamoTokenBuckets:
-    """ports.TokenBuckets: half a read unit and one write unit. A lost race returns the account's new state.
+class TokenBuckets:
+    """The permits of everything that has a rate limit (a topic by its uid, or the handshakes with a host): one account
+    each, shared by all processes. Half a read unit and one write unit. A lost race returns the account's new state.
 
     A read that misses the newest write finds too many permits, and its write is refused. A repetition after a lost
     answer is refused too: its permits are given to nobody. An account that cannot be read is an idle one.
@@ -26,6 +27,8 @@ class DynamoTokenBuckets:
         self._table = dynamo.tables.rates
 
     def take(self, account: str, limit: int, count: int, now_ms: int, seconds: int = 1) -> Grant:
+        """Up to `count` permits from an account that gets `limit` in so many seconds: one write where no other
+        process takes at this moment, none where there is no permit."""
         key = {"r": text(account)}
         item: Item = self._dynamo.call("get_item", TableName=self._table, Key=key).get("Item") or {}
         for _ in range(_TRIES):

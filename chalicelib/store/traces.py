@@ -15,17 +15,20 @@ from .dynamo import Dynamo
 from .layout import FORMAT, is_newer, trace_home
 
 
-class DynamoTraces:
-    """ports.Traces: one write unit for a small row, one query for all that may cover an offset."""
+class Traces:
+    """The attempts by message: one write unit for a small row, one query for all rows that may cover an offset."""
 
     def __init__(self, dynamo: Dynamo) -> None:
         self._dynamo = dynamo
         self._table = dynamo.tables.traces
 
     def write(self, rows: Sequence[TraceRow]) -> None:
+        """Store rows; one write unit for a small one."""
         self._dynamo.put(self._table, [_item(part) for row in rows for part in parts(row)])
 
     def rows_covering(self, key: CursorKey, offset: int, *, consistent: bool = False) -> list[TraceRow]:
+        """The rows of a group (all its consumers) that hold an attempt at this offset, in order of time. A read that
+        is not consistent may miss the newest."""
         items = self._dynamo.query(
             TableName=self._table,
             ConsistentRead=consistent,
@@ -39,6 +42,8 @@ class DynamoTraces:
         return in_order((row for item in items if (row := _readable(key, item))), offset)
 
     def newest(self, key: CursorKey, rows_per_read: int) -> Iterator[TraceRow | None]:
+        """The rows of a group (all its consumers) on one shard, those of the highest offsets first, read as they are
+        needed; None for one that cannot be read. Not consistent: it may miss the newest."""
         items = self._dynamo.query(
             TableName=self._table,
             KeyConditionExpression="k = :k",

@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
+from ..domain.append import DedupEntry
 from ..domain.errors import Unreadable
 from ..domain.timer import Timer
 from ..domain.topic import Topic
-from ..domain.transaction import Transaction, TransactionState, check_timer
-from ..ports.log import DedupEntry
-from ..ports.transactions import Counted
+from ..domain.transaction import Counted, Transaction, TransactionState, check_timer
 from . import codec
 from .attributes import DAMAGE, Item, int_of, number, packed, payload_of, started_kib, text, text_of
 from .dedup import dedup_put, used_entries
@@ -25,14 +24,16 @@ from .layout import BY_STATE, FORMAT, Tables, is_newer, state_home, timer_key
 from .timers import timer_put
 
 
-class DynamoTransactions:
-    """ports.Transactions."""
+class Transactions:
+    """Messages that wait for a decision, and what was decided."""
 
     def __init__(self, dynamo: Dynamo) -> None:
         self._dynamo = dynamo
         self._table = dynamo.tables.transactions
 
     def prepare(self, transaction: Transaction, dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
+        """Store a transaction with its first CHECK timer and its dedup ids. Returns the entries of ids that were
+        used before; then nothing is stored."""
         tables = self._dynamo.tables
         transaction_put = {"Put": {"TableName": self._table, "Item": _item(transaction)}}
         ids = [dedup_put(tables.dedup, entry) for entry in dedup]
@@ -44,6 +45,7 @@ class DynamoTransactions:
         return ()
 
     def get(self, transaction_id: str) -> Transaction | None:
+        """One transaction, read consistently."""
         key = {"t": text(transaction_id)}
         answer = self._dynamo.call("get_item", TableName=self._table, Key=key, ConsistentRead=True)
         return _transaction(answer["Item"]) if "Item" in answer else None
@@ -51,6 +53,8 @@ class DynamoTransactions:
     def change(
         self, old: Transaction, new: Transaction, store: Sequence[Timer] = (), drop: Sequence[Timer] = ()
     ) -> bool:
+        """Replace `old` by `new` as the next version, if it still has its version, and store and delete timers in
+        the same transaction. False: another process has changed it."""
         tables = self._dynamo.tables
         puts = [timer_put(tables.timers, timer) for timer in store]
         actions = [_put(self._table, old, new), *puts, *(_drop(tables.timers, timer) for timer in drop)]
@@ -63,6 +67,8 @@ class DynamoTransactions:
     def of_state(
         self, topic: Topic, state: TransactionState, after: str | None, limit: int
     ) -> list[Transaction]:
+        """The topic's transactions of a state by time of preparation, behind a position, without their drafts,
+        `keys_until_s` and `answer_by_ms`. It may be a moment old."""
         items = self._dynamo.query(
             TableName=self._table,
             IndexName=BY_STATE,
@@ -77,6 +83,8 @@ class DynamoTransactions:
         return list(islice(readable, limit))
 
     def count(self, topic: Topic, state: TransactionState, most: int) -> Counted:
+        """How many transactions of a topic are in a state. At most about `most` of them are counted. It may be a
+        moment old."""
         return self._dynamo.count(
             most,
             TableName=self._table,

@@ -9,7 +9,7 @@ from functools import wraps
 from typing import Any
 
 from .changes import start_of
-from .conditions import Condition, KeyRange, Projection, key_range, parts_of
+from .conditions import Condition, KeyRange, Projection, key_range
 from .core import ARN, Change, Engine
 from .errors import Refused, invalid, unknown
 from .expressions import Given
@@ -159,7 +159,8 @@ class Client:
             if not _ACTION[kind].issuperset(action):
                 raise unknown(f"{min(action.keys() - _ACTION[kind])} of a transaction's {kind}")
         writes = [self.engine.prepared(kind, action) for kind, action in actions]
-        if len({(write.table.name, write.place) for write in writes}) < len(writes):
+        places = [(write.table.name, write.place) for write in writes if write.unfit is None]
+        if len(set(places)) < len(places):
             raise invalid("Transaction request cannot include multiple operations on one item")
         changes = self.engine.transact(writes, request.get("ClientRequestToken"), request["TransactItems"])
         return _with_capacities({}, request, changes, 2)
@@ -184,6 +185,10 @@ class Client:
         of = key_range(text, given, keys.types) if text is not None else None
         filter_text = request.get("FilterExpression")
         filter_ = Condition(filter_text, given, "FilterExpression") if filter_text is not None else None
+        if of and filter_ and (used := filter_.attributes & set(keys.names)):
+            raise invalid(
+                f"Filter Expression can only contain non-primary key attributes: Primary key attribute: {min(used)}"
+            )
         projection = _projection(request, given)
         given.check_all_used()
         start = _start(request, table, index)
@@ -224,7 +229,9 @@ class Client:
                 page.items.append(item)
                 page.bytes += size
                 if len(page.items) == limit or page.bytes > _PAGE_BYTES:
-                    page.last = item
+                    keys = index.keys if index else table.keys
+                    if of is None or not of.ends_with(keys.bytes_of(item)[1], forward=forward):
+                        page.last = item
                     break
         return page
 
@@ -285,6 +292,8 @@ class Client:
         specification = request["TimeToLiveSpecification"]
         if not specification["Enabled"]:
             raise unknown("tables whose TimeToLive is taken back")
+        if self.engine.table(request["TableName"]).ttl is not None:
+            raise invalid("TimeToLive is already enabled")
         self.engine.alter(request["TableName"], TimeToLive=specification["AttributeName"])
         return {"TimeToLiveSpecification": specification}
 
@@ -387,7 +396,8 @@ def _attributes(change: Change, wanted: str) -> Item | None:
     if wanted == "ALL_NEW":
         return new
     assert change.write.update is not None, "of an update"
-    return parts_of(old if wanted == "UPDATED_OLD" else new, change.write.update.paths)
+    item = old if wanted == "UPDATED_OLD" else new
+    return {name: item[name] for name in change.write.update.attributes if name in item}
 
 
 def _read_units(size: int, request: Mapping[str, Any]) -> float:

@@ -43,7 +43,10 @@ class Condition:
         """Raises Refused."""
         self._what = what
         self._given = given
-        self._tree = given.use(expressions.condition(text, what), what)
+        expression = expressions.condition(text, what)
+        self._tree = given.use(expression, what)
+        self.attributes = set(given.path(tuple(expression.attributes)))
+        """What it asks about."""
         self._check(self._tree)
 
     def holds(self, item: Item | None) -> bool:
@@ -129,7 +132,7 @@ class Condition:
 
 def _compared(comparator: str, left: Value | None, right: Value | None) -> bool:
     if comparator == "<>":
-        return left != right if left is not None and right is not None else left is not right
+        return left is None or left != right
     if left is None or right is None:
         return False
     if comparator == "=":
@@ -184,6 +187,13 @@ class KeyRange:
     high: bytes | None = None
     low_is_in: bool = True
     high_is_in: bool = True
+    is_one_key: bool = False
+
+    def ends_with(self, sort_key: bytes, *, forward: bool) -> bool:
+        """Is this the last key that there may be? DynamoDB tells that of a range that includes its end, and not where
+        the condition was for one key."""
+        end, is_in = (self.high, self.high_is_in) if forward else (self.low, self.low_is_in)
+        return is_in and end == sort_key and not self.is_one_key
 
 
 def key_range(text: str, given: Given, keys: Mapping[str, str]) -> KeyRange:
@@ -233,7 +243,7 @@ def key_range(text: str, given: Given, keys: Mapping[str, str]) -> KeyRange:
     if kind == "begins_with":
         return KeyRange(partition, first, behind_prefix(first), high_is_in=False)
     if kind == "=":
-        return KeyRange(partition, first, first)
+        return KeyRange(partition, first, first, is_one_key=True)
     if kind in ("<", "<="):
         return KeyRange(partition, None, first, high_is_in=kind == "<=")
     if kind in (">", ">="):

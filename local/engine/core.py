@@ -14,7 +14,7 @@ import msgspec
 
 from .changes import Feed
 from .conditions import Condition
-from .errors import Refused, condition_failed, invalid, no_table
+from .errors import Refused, UnfitItem, condition_failed, invalid, no_table
 from .expressions import Given
 from .storage import Storage
 from .tables import SCHEMA, Connection, Row, Table, check_definition, units_of
@@ -25,6 +25,10 @@ ARN = "arn:aws:dynamodb:us-east-1:000000000000:table/"
 _TOKEN_MS = 10 * 60 * 1000
 _EXPIRED_AT_ONCE = 200
 _TRANSACTION_BYTES = 4 << 20
+_REASONS = {
+    "ConditionalCheckFailedException": "ConditionalCheckFailed",
+    "ValidationException": "ValidationError",
+}
 
 
 @dataclass
@@ -40,9 +44,13 @@ class Write:
     item: Item | None = None
     size: int = 0
     update: Update | None = None
+    unfit: UnfitItem | None = None
+    """Why it cannot be done."""
 
     def look(self, connection: Connection) -> Change:
         """What it would change. Raises Refused where its condition does not hold."""
+        if self.unfit is not None:
+            raise self.unfit
         old = self.table.get(connection, self.place)
         found = old.item if old is not None and (self.condition or self.update) else None
         if self.condition is not None and not self.condition.holds(found):
@@ -182,31 +190,32 @@ class Engine:
 
     # Writes
 
-    def prepared(self, kind: str, request: Mapping[str, Any], given: Given | None = None) -> Write:
+    def prepared(self, kind: str, request: Mapping[str, Any]) -> Write:
         """An action ("Put", "Update", "Delete", "ConditionCheck") as a request or a transaction has it. Raises
         Refused."""
         table = self.table(request["TableName"])
-        given = given or Given.of(request)
-        update = None
-        item: Item | None = None
-        size = 0
-        if kind == "Put":
-            item, size = stored_item(request["Item"])
-            place = table.keys.bytes_of(item)
-            key = table.keys.of(item)
-            for index in table.indexes:
-                index.entry(item, table.keys)  # refuses keys of another type
-        else:
-            key, _ = stored_item(request["Key"])
-            table.keys.check_only(key)
-            place = table.keys.bytes_of(key)
+        given = Given.of(request)
+        update = condition = None
         if kind == "Update":
             update = Update(request.get("UpdateExpression") or "", given, table.keys.names)
-        text = request.get("ConditionExpression")
-        condition = Condition(text, given) if text is not None else None
+        if "ConditionExpression" in request:
+            condition = Condition(request["ConditionExpression"], given)
         given.check_all_used()
-        shows = request.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD"
-        return Write(kind, table, place, key, condition, shows, item, size, update)
+        shows_refused = request.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD"
+        write = Write(kind, table, (b"", b""), {}, condition, shows_refused, update=update)
+        try:
+            if kind == "Put":
+                write.item, write.size = stored_item(request["Item"])
+                write.place = table.keys.bytes_of(write.item)
+                for index in table.indexes:
+                    index.entry(write.item, table.keys)  # refuses keys of another type
+            else:
+                write.key, _ = stored_item(request["Key"])
+                table.keys.check_only(write.key)
+                write.place = table.keys.bytes_of(write.key)
+        except UnfitItem as error:
+            write.unfit = error
+        return write
 
     def write(self, write: Write) -> Change:
         """Do one action. Raises Refused."""
@@ -341,9 +350,7 @@ def _look_at_all(
             changes.append(write.look(connection))
             reasons.append({"Code": "None"})
         except Refused as refusal:
-            code = refusal.code.removesuffix("Exception").replace("CheckFailed", "CheckFailed")
-            code = {"Validation": "ValidationError", "ConditionalCheckFailed": "ConditionalCheckFailed"}[code]
-            reasons.append({"Code": code, "Message": refusal.message, **refusal.extra})
+            reasons.append({"Code": _REASONS[refusal.code], "Message": refusal.message, **refusal.extra})
     return changes, reasons
 
 

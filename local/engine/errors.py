@@ -27,8 +27,11 @@ def invalid(message: str) -> Refused:
     return Refused("ValidationException", message)
 
 
-def invalid_values(message: str) -> Refused:
-    return invalid(f"One or more parameter values were invalid: {message}")
+class UnfitItem(Refused):
+    """A key or an item that does not fit its table: in a transaction, a reason for its cancellation."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("ValidationException", f"One or more parameter values were invalid: {message}")
 
 
 def condition_failed(item: dict[str, Any] | None) -> Refused:

@@ -44,6 +44,8 @@ class Expression:
     tree: Any
     names: frozenset[str]
     values: frozenset[str]
+    attributes: frozenset[str]
+    """The names, or their placeholders, with which its paths begin."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +161,7 @@ class _Reader:
         self._at = 0
         self._names: set[str] = set()
         self._values: set[str] = set()
+        self._attributes: set[str] = set()
         position = 0
         while position < len(text):
             match = _TOKEN.match(text, position)
@@ -178,7 +181,8 @@ class _Reader:
         """The whole text has been read."""
         if not self.is_at_end:
             raise self.error()
-        return Expression(tree, frozenset(self._names), frozenset(self._values))
+        found = (self._names, self._values, self._attributes)
+        return Expression(tree, *map(frozenset, found))
 
     def error(self) -> Exception:
         at = min(self._at, len(self._tokens) - 1)
@@ -273,6 +277,7 @@ class _Reader:
     def path(self) -> Path:
         """A document path."""
         steps: list[str | int] = [self._name()]
+        self._attributes.add(str(steps[0]))
         while True:
             if self.takes("."):
                 steps.append(self._name())

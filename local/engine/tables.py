@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from .conditions import KeyRange
-from .errors import invalid, invalid_values
+from .errors import UnfitItem, invalid
 from .values import Item, key_bytes, size_of
 
 Connection = sqlite3.Connection
@@ -293,6 +293,6 @@ def check_definition(request: Mapping[str, Any]) -> None:
         keys += [each["AttributeName"] for each in index["KeySchema"]]
     defined = {each["AttributeName"] for each in request["AttributeDefinitions"]}
     if missing := set(keys) - defined:
-        raise invalid_values(
+        raise UnfitItem(
             f"Some index key attributes are not defined in AttributeDefinitions. Keys: {sorted(missing)}"
         )

@@ -20,15 +20,15 @@ class Update:
         """`key_names`: the attributes that it must leave alone. Raises Refused."""
         self._given = given
         self._parts: expressions.Update = given.use(expressions.update(text), _WHAT)
-        self.paths = [given.path(path) for path in self._parts.paths]
-        """What it changes."""
-        _check_apart(self.paths)
-        for path in self.paths:
-            if path[0] in key_names:
-                raise invalid(
-                    "One or more parameter values were invalid: Cannot update attribute "
-                    f"{path[0]}. This attribute is part of the key"
-                )
+        paths = [given.path(path) for path in self._parts.paths]
+        _check_apart(paths)
+        self.attributes = {str(path[0]) for path in paths}
+        """What it changes, or changes a part of."""
+        for name in self.attributes.intersection(key_names):
+            raise invalid(
+                f"One or more parameter values were invalid: Cannot update attribute {name}. This attribute is part of "
+                "the key"
+            )
 
     def applied(self, old: Item, new: Item) -> None:
         """Change `new`, which is like `old`, but shares no part with it. Raises Refused."""

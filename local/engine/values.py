@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation, localcontext
 from typing import Any
 
-from .errors import invalid, invalid_values, unknown
+from .errors import UnfitItem, invalid, unknown
 
 Value = dict[str, Any]
 Item = dict[str, Value]
@@ -146,8 +146,18 @@ def sum_of(left: str, right: str, sign: int = 1) -> str:
 
 
 def _number_size(text: str) -> int:
-    digits = text.lstrip("-").replace(".", "").strip("0")
-    return 1 if not digits else (len(digits) + 1) // 2 + 1 + text.startswith("-")
+    """A byte for each pair of digits, counted from the decimal point, without pairs of zeros at the ends; one more, and
+    one for the sign."""
+    digits = text.lstrip("-")
+    whole, _, fraction = digits.partition(".")
+    if fraction:
+        fraction += "0" * (len(fraction) % 2)
+        zeros = 0 if whole.strip("0") else len(fraction) - len(fraction.lstrip("0"))
+        pairs = (len(whole.lstrip("0")) + 1) // 2 + len(fraction) // 2 - zeros // 2
+    else:
+        zeros = len(whole) - len(whole.rstrip("0"))
+        pairs = (len(whole) + 1) // 2 - zeros // 2 if zeros < len(whole) else 0
+    return 1 + pairs + text.startswith("-")
 
 
 def comparable(value: Value) -> Any:
@@ -157,23 +167,23 @@ def comparable(value: Value) -> Any:
 
 
 def key_bytes(value: Value | None, kind: str, name: str, *, is_hash: bool) -> bytes:
-    """A key attribute as bytes, which sort as DynamoDB sorts the values. Raises Refused."""
+    """A key attribute as bytes, which sort as DynamoDB sorts the values. Raises UnfitItem."""
     if value is None:
-        raise invalid_values(f"Missing the key {name} in the item")
+        raise UnfitItem(f"Missing the key {name} in the item")
     found = next(iter(value), "")
     if found != kind:
-        raise invalid_values(f"Type mismatch for key {name} expected: {kind} actual: {found}")
+        raise UnfitItem(f"Type mismatch for key {name} expected: {kind} actual: {found}")
     if kind == "N":
         return _number_key(value["N"])
     content: bytes = value["S"].encode() if kind == "S" else bytes(value["B"])
     if not content:
         what = "string" if kind == "S" else "binary"
-        raise invalid_values(
+        raise UnfitItem(
             f"The AttributeValue for a key attribute cannot contain an empty {what} value. Key: {name}"
         )
     if len(content) > _KEY_LIMITS[is_hash]:
         which, most = ("hashkey", 2048) if is_hash else ("rangekey", 1024)
-        raise invalid_values(f"Size of {which} has exceeded the maximum size limit of{most} bytes")
+        raise UnfitItem(f"Size of {which} has exceeded the maximum size limit of{most} bytes")
     return content
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -12,20 +13,17 @@ import pytest
 from tests.support.clock import START_MS
 from tests.support.stages import Stage, dynamo_stage, embedded_stage
 
-_ENDPOINT = "AWS_ENDPOINT_URL_DYNAMODB"
-ENGINES = ("embedded", "dynamodb-local")
-
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Each test of the store that has a stage is played on both engines."""
-    if "make_stage" in metafunc.fixturenames:
-        of_store = Path(__file__).parent / "ports" in metafunc.definition.path.parents
-        engines = [
-            pytest.param(name, marks=[pytest.mark.oracle] if name == ENGINES[1] else []) for name in ENGINES
-        ]
-        metafunc.parametrize(
-            "make_stage", engines if of_store else ["direct"], indirect=True, scope="session"
-        )
+    if "make_stage" not in metafunc.fixturenames:
+        return
+    engines: list[Any] = ["direct"]
+    if Path(__file__).parent / "ports" in metafunc.definition.path.parents:
+        engines = ["embedded"]
+        if "planted" not in metafunc.module.__name__:
+            engines.append(pytest.param("dynamodb-local", marks=pytest.mark.oracle))
+    metafunc.parametrize("make_stage", engines, indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
@@ -37,15 +35,10 @@ def make_stage(
         yield embedded_stage
         return
     endpoint = request.getfixturevalue("engine")
-    if request.param == ENGINES[1]:
+    if request.param == "dynamodb-local":
         endpoint = request.getfixturevalue("oracle")
 
-    def make() -> Stage:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(_ENDPOINT, endpoint)
-            return dynamo_stage(f"hr-{uuid4().hex[:8]}", tmp_path_factory.mktemp("data"))
-
-    yield make
+    yield lambda: dynamo_stage(f"hr-{uuid4().hex[:8]}", tmp_path_factory.mktemp("data"), endpoint)
 
 
 @pytest.fixture(scope="session")

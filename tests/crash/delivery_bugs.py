@@ -10,8 +10,8 @@ from chalicelib.services.core.marker import Marker
 from chalicelib.services.manage import dead_letters
 from chalicelib.services.push import run
 from chalicelib.store import log
-from chalicelib.store.cursors import DynamoCursors
-from chalicelib.store.timers import DynamoTimers
+from chalicelib.store.cursors import Cursors
+from chalicelib.store.timers import Timers
 from tests.support.events import Kind
 from tests.support.faults import Fault
 from tests.support.planting import Bug
@@ -31,26 +31,26 @@ _UNCONDITIONALLY = (
 
 BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
     "a move that leaves the timer where it was": (
-        Bug(log.DynamoLog, "_move", _REMOVAL, "[]"),
+        Bug(log.Log, "_move", _REMOVAL, "[]"),
         "move one",
         None,
         Kind.ATTEMPT,
     ),
     "a move without its condition on the timer": (
-        Bug(log.DynamoLog, "_move", _REMOVAL, _UNCONDITIONALLY),
+        Bug(log.Log, "_move", _REMOVAL, _UNCONDITIONALLY),
         "move in a race",
         None,
         Kind.ATTEMPT,
     ),
     "a timer filed before its settlement": (
-        Bug(DynamoCursors, "write", _FILED, f"*([] for timer in timers if {_FILE} is None)"),
+        Bug(Cursors, "write", _FILED, f"*([] for timer in timers if {_FILE} is None)"),
         "push in vain",
         Fault.DIE_AFTER,
         Kind.ATTEMPT,
     ),
     "a timer filed after its settlement": (
         Bug(
-            DynamoCursors,
+            Cursors,
             "write",
             f"{_FILED},{_WRITTEN}",
             f"{_WRITTEN}            for timer in timers: {_FILE}\n",
@@ -79,7 +79,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
     ),
     "a redrive that leaves the dead letter where it was": (
         Bug(
-            log.DynamoLog,
+            log.Log,
             "_move",
             "letter_move(tables.records, promotable, segment.accepted_ms)",
             "letter_move(tables.records, promotable, segment.accepted_ms)[1:]",
@@ -136,7 +136,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.LOST,
     ),
     "a mover's lease that outlives it for ever": (
-        Bug(DynamoTimers, "acquire_lease", "OR u <= :now", "OR (u <= :now AND u > :now)"),
+        Bug(Timers, "acquire_lease", "OR u <= :now", "OR (u <= :now AND u > :now)"),
         "move of many fragments",
         Fault.DIE_AFTER,
         Kind.LOST,

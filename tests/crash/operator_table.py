@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from chalicelib.domain.topic import Consumer
-from chalicelib.ports.control import Control
+from chalicelib.store.control import Control
 from tests.crash.push_table import FAILS, GONE, ONCE, PUSHED, REFUSES, SERIAL, failed, push
 from tests.crash.scenes import (
     GROUP,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
 
+from chalicelib.domain.append import PutResult
 from chalicelib.domain.call_result import CallResult, Verdict
 from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.limits import LOSSES_BEFORE_RESERVING
@@ -17,9 +18,10 @@ from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import HOUR_MS
 from chalicelib.domain.topic import Consumer, Topic
-from chalicelib.ports.control import Control, PassOver, leave_out
-from chalicelib.ports.log import Log, PutResult
+from chalicelib.domain.unreadable import PassOver, leave_out
 from chalicelib.services.consume.claimant import ClaimedMessage
+from chalicelib.store.control import Control
+from chalicelib.store.log import Log
 from chalicelib.wiring import Deps
 from tests.support.clock import ManualClock
 from tests.support.events import Event, Op, Told, Violation

@@ -12,7 +12,7 @@ from chalicelib.services.consume.settle import Settler
 from chalicelib.services.core.log_reader import LogReader
 from chalicelib.services.manage.registry import Registry
 from chalicelib.store import cursors, dynamo, log
-from chalicelib.store.timers import DynamoTimers
+from chalicelib.store.timers import Timers
 from tests.crash.delivery_bugs import BUGS as DELIVERY_BUGS
 from tests.crash.planting import is_seen
 from tests.support.events import Kind
@@ -63,7 +63,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.DUPLICATED,
     ),
     "a dedup id that is not remembered": (
-        Bug(log.DynamoLog, "put", "for entry in dedup]", "for entry in ()]"),
+        Bug(log.Log, "put", "for entry in dedup]", "for entry in ()]"),
         "append with a dedup id",
         Fault.DIE_AFTER,
         Kind.DUPLICATED,
@@ -169,7 +169,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.DISHONEST,
     ),
     "a timer stored again after it was moved": (
-        Bug(DynamoTimers, "store", "if any(map(_is_near, timers)) else", "if False else"),
+        Bug(Timers, "store", "if any(map(_is_near, timers)) else", "if False else"),
         "append for soon",
         Fault.LOST_LATE,
         Kind.DUPLICATED,

@@ -8,7 +8,7 @@ from chalicelib.domain import transaction
 from chalicelib.services.produce.check_back import Checker
 from chalicelib.services.produce.transactions import Transactor
 from chalicelib.store import transactions
-from chalicelib.store.transactions import DynamoTransactions
+from chalicelib.store.transactions import Transactions
 from tests.crash.transaction_flows import FLOWS, play
 from tests.support.faults import Fault
 from tests.support.flows import SharedTables
@@ -57,7 +57,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None]] = {
     ),
     "a prepared message that nobody is asked about": (
         Bug(
-            DynamoTransactions,
+            Transactions,
             "prepare",
             "put, timer_put(tables.timers, check_timer(transaction))]",
             "put]",
@@ -66,7 +66,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None]] = {
         None,
     ),
     "a dedup id that prepare forgets": (
-        Bug(DynamoTransactions, "prepare", "for entry in dedup]", "for entry in ()]"),
+        Bug(Transactions, "prepare", "for entry in dedup]", "for entry in ()]"),
         "prepare with a dedup id",
         None,
     ),

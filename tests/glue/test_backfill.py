@@ -13,18 +13,17 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.message import Draft
-from chalicelib.domain.segment import Segment, ShardKey
+from chalicelib.domain.segment import Segment, ShardKey, Written
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import CursorKey
 from chalicelib.domain.trace import NOT_ARCHIVED, AttemptOutcome, TraceEntry, TraceRow
-from chalicelib.ports.indexes import Written
 from chalicelib.services import journal
 from chalicelib.store import codec
 from chalicelib.store.dynamo import Dynamo
 from chalicelib.store.layout import Tables
-from chalicelib.store.log import DynamoLog, _item
+from chalicelib.store.log import Log, _item
 from chalicelib.store.tables import create_missing
-from chalicelib.store.traces import DynamoTraces, parts
+from chalicelib.store.traces import Traces, parts
 from chalicelib.store.traces import _item as _trace_item
 from glue_jobs.archiving import log_rows as rows
 from glue_jobs.archiving import trace_rows
@@ -89,7 +88,7 @@ class Queue:
         tables = Tables(self.prefix)
         create_missing(client, tables)
         dynamo = Dynamo(client, tables, lambda n: None, lambda: uuid.uuid4().hex)
-        self.log, self.traces = DynamoLog(dynamo), DynamoTraces(dynamo)
+        self.log, self.traces = Log(dynamo), Traces(dynamo)
 
     def put(self, first: int, *, accepted_ms: int = NOON_MS, row: bool = True, line: bool = True) -> None:
         segment = make.segment(first, BATCH, accepted_ms=accepted_ms)

@@ -9,12 +9,12 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from chalicelib.domain.append import KeyEntry
 from chalicelib.domain.cursor_transitions import extend
 from chalicelib.domain.cursor_write import change, replacement
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import UNREADABLE
 from chalicelib.domain.topic import CursorKey
-from chalicelib.ports.log import KeyEntry
 from chalicelib.store import codec, control_rows, cursors, keys, log, records, timers, traces, transactions
 from chalicelib.store.layout import CONTROL_FORMAT
 from tests.releases.house import Rows

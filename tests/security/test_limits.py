@@ -40,7 +40,7 @@ def holder(world: World, **fields: Any) -> Client:
 
 
 def count(world: World, table: str) -> int:
-    client = world.adapters.log._dynamo.client  # type: ignore[attr-defined]
+    client = world.adapters.log._dynamo.client
     return int(client.scan(TableName=table, Select="COUNT", ConsistentRead=True)["Count"])
 
 

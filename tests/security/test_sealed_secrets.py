@@ -69,7 +69,7 @@ def signing(world: World, group: GroupCalls) -> list[bytes]:
 
 
 def all_rows(world: World) -> str:
-    client = world.adapters.log._dynamo.client  # type: ignore[attr-defined]
+    client = world.adapters.log._dynamo.client
     tables = [definition["TableName"] for definition in definitions(world.tables)]
     return repr([client.scan(TableName=table, ConsistentRead=True)["Items"] for table in tables])
 
@@ -215,7 +215,7 @@ def test_the_signing_key_of_an_earlier_release_signs_on_and_is_encrypted_when_it
     engine: str, tmp_path: Path
 ) -> None:
     with a_world(Guard(), tmp_path) as world:
-        client = world.adapters.log._dynamo.client  # type: ignore[attr-defined]
+        client = world.adapters.log._dynamo.client
         row = {"pk": text("stage"), "sk": text("signing-key"), "hex": text("0f" * 32)}
         client.put_item(TableName=world.tables.control, Item={**row, "v": {"N": "2"}, "version": {"N": "1"}})
         assert world.deps.signing_key == b"\x0f" * 32
@@ -229,7 +229,7 @@ def test_the_signing_key_of_an_earlier_release_signs_on_and_is_encrypted_when_it
 def upgraded(engine: str, tmp_path: Path) -> Iterator[World]:
     """A stage whose signing key an earlier release has stored."""
     with a_world(Guard(), tmp_path) as world:
-        client = world.adapters.log._dynamo.client  # type: ignore[attr-defined]
+        client = world.adapters.log._dynamo.client
         row = {"pk": text("stage"), "sk": text("signing-key"), "hex": text("0f" * 32)}
         client.put_item(TableName=world.tables.control, Item={**row, "v": {"N": "2"}, "version": {"N": "1"}})
         yield world

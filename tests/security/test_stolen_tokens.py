@@ -66,7 +66,7 @@ def victim_of(world: World) -> Victim:
 
 def rows(world: World) -> dict[str, list[str]]:
     """All that is stored, but for when tokens were used and what was tried."""
-    client = world.adapters.log._dynamo.client  # type: ignore[attr-defined]
+    client = world.adapters.log._dynamo.client
     tables = {}
     for definition in definitions(world.tables):
         name = definition["TableName"]

@@ -15,15 +15,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+from chalicelib.domain.assignment import Staffed
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import DAY_MS, HOUR_MS, MINUTE_MS
 from chalicelib.domain.topic import ConsumerKind, Topic
-from chalicelib.ports.control import Control, PassOver, Staffed
+from chalicelib.domain.unreadable import PassOver
 from chalicelib.services.core.wake import task_of
 from chalicelib.services.manage.registry import Contact
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.store.attributes import text
+from chalicelib.store.control import Control
 from chalicelib.wiring import Deps
 from tests.simulation.unreadable import CONTROL_DAMAGES
 from tests.simulation.virtual import Scheduler
@@ -39,7 +41,7 @@ _ROUNDS = 3  # runs of the sweep while producers send, by the number of topics
 
 
 class _Ill:
-    """ports.Control on which the look at some topics fails."""
+    """store.Control on which the look at some topics fails."""
 
     def __init__(self, control: Control, names: set[str]) -> None:
         self._control, self._names = control, names

@@ -11,13 +11,12 @@ from random import Random
 from typing import Any
 
 from chalicelib.adapters import Adapters
+from chalicelib.domain.append import Stored
 from chalicelib.domain.cursor import CLOSED, Cursor
-from chalicelib.domain.cursor_write import Change
+from chalicelib.domain.cursor_write import Change, RefusalReason, WriteRefused
 from chalicelib.domain.errors import unavailable
-from chalicelib.domain.segment import Segment, ShardKey
+from chalicelib.domain.segment import Rows, Segment, ShardKey
 from chalicelib.domain.topic import CursorKey
-from chalicelib.ports.cursors import RefusalReason, WriteRefused
-from chalicelib.ports.log import Rows, Stored
 from chalicelib.wiring import Deps
 from tests.simulation.virtual import Pool, Scheduler, Task
 from tests.support.clock import SeededRandom

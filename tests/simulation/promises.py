@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from chalicelib.domain.append import Promotable
 from chalicelib.domain.limits import MAX_CHECKS
 from chalicelib.domain.message import Message
 from chalicelib.domain.segment import Segment
 from chalicelib.domain.timer import Timer, TimerKind
 from chalicelib.domain.topic import Topic
 from chalicelib.domain.transaction import DECIDED, Transaction, TransactionState
-from chalicelib.ports.log import Promotable
-from chalicelib.ports.transactions import Transactions
+from chalicelib.store.transactions import Transactions
 from chalicelib.wiring import Deps
 from tests.support.events import Event, Final, Op, Told
 from tests.support.flows import label_of

@@ -24,9 +24,9 @@ from chalicelib.services.produce.transactions import Transactor
 from chalicelib.services.push.calls import Calls
 from chalicelib.services.push.claims import Claims
 from chalicelib.store import cursors, log, records, timers, transactions
-from chalicelib.store.log import DynamoLog
-from chalicelib.store.timers import DynamoTimers
-from chalicelib.store.transactions import DynamoTransactions
+from chalicelib.store.log import Log
+from chalicelib.store.timers import Timers
+from chalicelib.store.transactions import Transactions
 from tests.simulation.judge import play
 from tests.simulation.plan import plan_of_seeks
 from tests.simulation.planting import assert_seen, names_of
@@ -48,9 +48,7 @@ BUGS: dict[str, Bug] = {
     "a claim without its epoch": Bug(
         cursors, "_expressions", 'f"e = {value(number(change.known_epoch))}"', "'attribute_exists(e)'"
     ),
-    "a mover that does not delete": Bug(
-        DynamoLog, "_move", "[timer_delete(tables.timers, promotable)]", "[]"
-    ),
+    "a mover that does not delete": Bug(Log, "_move", "[timer_delete(tables.timers, promotable)]", "[]"),
     "a redrive that does not delete": Bug(
         records, "letter_move", '"Delete"', '"ConditionCheck"', ("chalicelib.store.log",)
     ),
@@ -93,22 +91,22 @@ BUGS: dict[str, Bug] = {
         mover_run.MoverRun, "_drain", "if timer.due_ms <= now_ms]", "]"
     ),
     "a mover that is seconds late": Bug(
-        DynamoTimers, "first_due", "{until_ms + 1:015d}", "{until_ms - 4_999:015d}"
+        Timers, "first_due", "{until_ms + 1:015d}", "{until_ms - 4_999:015d}"
     ),
     "a mover that writes what was edited meanwhile": Bug(
         timers, "_if_unchanged", "if timer.edits == ANY_EDITION:", "if True:"
     ),
     "a postponed message that stays at its first time, too": Bug(
-        DynamoTimers, "amend", "timer_delete(self._table, old),", ""
+        Timers, "amend", "timer_delete(self._table, old),", ""
     ),
     "a cancel that does not ask whether the timer is there": Bug(
-        DynamoTimers,
+        Timers,
         "cancel",
         "timer_delete(self._table, timer)",
         '{"Delete": {"TableName": self._table, "Key": timer_key(timer.due_ms, timer.id)}}',
     ),
     "a dedup id looked up after the append": Bug(
-        DynamoLog,
+        Log,
         "put",
         'actions = [{"Put": request}, ',
         'self._dynamo.call("put_item", **request)\n'
@@ -124,7 +122,7 @@ BUGS: dict[str, Bug] = {
         ("chalicelib.store.log",),
     ),
     "a decision whatever was decided": Bug(
-        DynamoTransactions,
+        Transactions,
         "change",
         "_put(self._table, old, new)",
         f'{{"Put": {{"TableName": self._table, {_OLD_OR_NOT}}}}}',
@@ -142,7 +140,7 @@ BUGS: dict[str, Bug] = {
         "transaction is None",
     ),
     "a transaction that nobody checks": Bug(
-        DynamoTransactions,
+        Transactions,
         "prepare",
         "transaction_put, timer_put(tables.timers, check_timer(transaction))",
         "transaction_put",

@@ -10,12 +10,12 @@ from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from chalicelib.adapters import Nobody
+from chalicelib.domain.append import Stored
 from chalicelib.domain.cursor import Cursor
+from chalicelib.domain.cursor_write import WriteRefused
 from chalicelib.domain.errors import HeadraceError
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import SECOND_MS
-from chalicelib.ports.cursors import WriteRefused
-from chalicelib.ports.log import Stored
 from chalicelib.services.core.wake import news_of, task_of
 from chalicelib.services.produce.check_back import Check
 from chalicelib.wiring import Deps

@@ -13,11 +13,11 @@ from chalicelib.domain.errors import HeadraceError
 from chalicelib.domain.message import Message
 from chalicelib.domain.segment import Segment, ShardKey
 from chalicelib.domain.topic import Group
-from chalicelib.ports.cursors import Cursors
-from chalicelib.ports.log import Log
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.manage.amend import Amender
 from chalicelib.services.produce.appender import ProduceResult
+from chalicelib.store.cursors import Cursors
+from chalicelib.store.log import Log
 from tests.support.desk import Desk
 
 NEW = b'"new"'
@@ -103,7 +103,7 @@ def before_amending(desk: Desk, event: Callable[[], object], times: int = 1) -> 
 
 @dataclass
 class Counting:
-    """ports.Log that keeps which shards are read."""
+    """store.Log that keeps which shards are read."""
 
     log: Log
     shards: list[ShardKey] = field(default_factory=list)

@@ -242,13 +242,13 @@ def _table(request: dict[str, Any]) -> str:
 
 
 def _asked_by() -> str:
-    """The port's method in which we are: the outermost of the store's functions around us."""
+    """The store's method in which we are: the outermost of its functions around us."""
     name, frame = "", sys._getframe(1)
     while frame.f_back and (not name or _is_store(frame.f_back)):
         frame = frame.f_back
         if _is_store(frame):
             name = frame.f_code.co_qualname
-    return name.removeprefix("Dynamo").lower()
+    return name.lower()
 
 
 def _is_store(frame: FrameType) -> bool:

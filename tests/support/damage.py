@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from chalicelib.adapters import Adapters
+from chalicelib.domain.append import KeyEntry
 from chalicelib.domain.audit import AuditEntry, month_of
 from chalicelib.domain.meter import Level
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.topic import CursorKey
-from chalicelib.ports.log import KeyEntry
 from chalicelib.store.attributes import Item, text
 from chalicelib.store.layout import cursor_item_key, definitions, key_home, record_key, segment_key
 
@@ -84,7 +84,7 @@ def change_key_entry(stage: Holder, entry: KeyEntry, change: Change) -> None:
 
 
 def _change_in(stage: Holder, table: str, key: Item, change: Change) -> None:
-    dynamo: Any = stage.adapters.log._dynamo  # type: ignore[attr-defined]
+    dynamo: Any = stage.adapters.log._dynamo
     _change(dynamo, getattr(dynamo.tables, table), key, change)
 
 
@@ -97,7 +97,7 @@ class Damage:
     """Rows that are damaged until somebody restores them."""
 
     def __init__(self, stage: Holder) -> None:
-        self._dynamo: Any = stage.adapters.log._dynamo  # type: ignore[attr-defined]
+        self._dynamo: Any = stage.adapters.log._dynamo
         self._keys = {
             each["TableName"]: [key["AttributeName"] for key in each["KeySchema"]]
             for each in definitions(self._dynamo.tables)

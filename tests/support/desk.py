@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from chalicelib.domain.append import PutResult
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.errors import HeadraceError
 from chalicelib.domain.limits import FRAGMENTS
@@ -14,13 +15,13 @@ from chalicelib.domain.receipt import sign_receipt
 from chalicelib.domain.record import Record
 from chalicelib.domain.segment import Segment, ShardKey
 from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
-from chalicelib.ports.log import Log, PutResult
 from chalicelib.services.consume.claimant import Claimant, ClaimedMessage
 from chalicelib.services.consume.lease_settlement import SettleAnswer
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.trace import Event
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.producer import Producer
+from chalicelib.store.log import Log
 from chalicelib.wiring import Deps
 
 from . import factories as make

@@ -46,11 +46,16 @@ def embedded_adapters(
 
 def embedded_dynamo() -> Dynamo:
     """Tables with nothing in them, for a test that makes a part of the store itself."""
-    dynamo: Dynamo = embedded_adapters(ManualClock(), SeededRandom("dynamo")).log._dynamo  # type: ignore[attr-defined]
+    dynamo: Dynamo = embedded_adapters(ManualClock(), SeededRandom("dynamo")).log._dynamo
     return dynamo
+
+
+def engine_client(adapters: Adapters) -> Client:
+    """The client by which these adapters ask their engine."""
+    client: Client = adapters.log._dynamo.client
+    return client
 
 
 def engine_of(adapters: Adapters) -> Engine:
     """The engine that these adapters stand on."""
-    client: Client = adapters.log._dynamo.client  # type: ignore[attr-defined]
-    return client.engine
+    return engine_client(adapters).engine

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
+from chalicelib.domain.append import DedupEntry, Pack
 from chalicelib.domain.cursor import Cursor, Lease
 from chalicelib.domain.message import Draft, Message, Origin
 from chalicelib.domain.receipt import Receipt
@@ -20,7 +21,6 @@ from chalicelib.domain.timer import Timer, TimerKind, fragment_of
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import Consumer, CursorKey, Group, Token, Topic
 from chalicelib.domain.trace import TraceEntry, TraceRow
-from chalicelib.ports.log import DedupEntry, Pack
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.store import codec
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from chalicelib.ports.timers import Timers
+from chalicelib.store.timers import Timers
 
 
 class Interrupted:

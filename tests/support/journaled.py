@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from chalicelib.domain.message import Draft
-from chalicelib.domain.segment import Segment, ShardKey
+from chalicelib.domain.segment import Segment, ShardKey, Written
 from chalicelib.domain.topic import CursorKey
 from chalicelib.domain.trace import TraceEntry, TraceRow
-from chalicelib.ports.indexes import Written
 
 FIXTURE = Path(__file__).parent / "journal_v1"
 NOON_MS = 1_795_262_400_000  # 2026-11-21T12:00:00Z

@@ -118,13 +118,13 @@ def _label(deps: Deps, message: Message) -> str:
 
 
 def timers_of(deps: Deps) -> list[str]:
-    """The timers there are, in one read (the port looks at each fragment by itself)."""
+    """The timers there are, in one read (`Timers` reads each fragment by itself)."""
     return [f"{row['k']['S']} {row['t']['S']}" for row in _timer_rows(deps) if row["t"]["S"][:1].isdigit()]
 
 
 def clear_times(deps: Deps) -> None:
     """Remove all timers and leases of movers, marks and places of jobs: the next case begins at the same hour."""
-    dynamo = deps.adapters.timers._dynamo  # type: ignore[attr-defined]
+    dynamo = deps.adapters.timers._dynamo
     rows = dynamo.client.scan(TableName=dynamo.tables.rounds)["Items"]
     for table, keys in (
         (dynamo.tables.timers, [{"f": row["f"], "t": row["t"]} for row in _timer_rows(deps)]),
@@ -135,7 +135,7 @@ def clear_times(deps: Deps) -> None:
 
 
 def _timer_rows(deps: Deps) -> list[dict[str, Any]]:
-    dynamo = deps.adapters.timers._dynamo  # type: ignore[attr-defined]
+    dynamo = deps.adapters.timers._dynamo
     rows: list[dict[str, Any]] = dynamo.client.scan(TableName=dynamo.tables.timers)["Items"]
     return rows
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer
 from chalicelib.scheduler.mover import Mover
 from chalicelib.scheduler.mover_run import MoverRun, Ways
-from chalicelib.store.timers import DynamoTimers
+from chalicelib.store.timers import Timers
 from tests.support.clock import ManualClock, SeededRandom
 from tests.support.embedded import embedded_dynamo
 from tests.support.inline import Inline
@@ -21,7 +22,7 @@ class Shed:
     """A mover, what it has put into logs, and which fragments it gave away."""
 
     clock: ManualClock = field(default_factory=ManualClock)
-    timers: DynamoTimers = field(default_factory=lambda: DynamoTimers(embedded_dynamo()))
+    timers: Timers = field(default_factory=lambda: Timers(embedded_dynamo()))
     moved: list[Timer] = field(default_factory=list)
     given: list[Sequence[int]] = field(default_factory=list)
     loads: list[tuple[int, list[str]]] = field(default_factory=list)
@@ -45,7 +46,7 @@ class Shed:
         )
         self.timers.bring_back = lambda: self.brings.pop(0) if self.brings else 0  # type: ignore[method-assign]
         self.mover = Mover(
-            timers=self.timers,
+            timers=cast(Any, self.timers),
             ways=self.ways,
             clock=self.clock,
             new_owner=lambda: chance.id(8),
@@ -55,7 +56,7 @@ class Shed:
     def run(self, owner: str, threads: Executor) -> MoverRun:
         """One run, which waits for nothing that its threads are late with."""
         return MoverRun(
-            timers=self.timers,
+            timers=cast(Any, self.timers),
             ways=self.ways,
             clock=self.clock,
             owner=owner,

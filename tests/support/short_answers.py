@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any, cast
 
 from chalicelib.adapters import Adapters
-from chalicelib.domain.segment import Segment, ShardKey
-from chalicelib.ports.log import Log, Rows
+from chalicelib.domain.segment import Rows, Segment, ShardKey
+from chalicelib.store.log import Log
 
 
 class _ShortAnswers:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from chalicelib.adapters import Adapters, dynamo_adapters
 from chalicelib.settings import Settings
@@ -49,21 +52,25 @@ def embedded_stage() -> Stage:
     return Stage(adapters, clock, another, engine.drop_expired, engine.clear)
 
 
-def dynamo_stage(prefix: str, folder: Path) -> Stage:
-    """One on the DynamoDB that the environment names, asked by boto3."""
+def dynamo_stage(prefix: str, folder: Path, endpoint: str | None = None) -> Stage:
+    """One on the DynamoDB at `endpoint`, or else that the environment names, asked by boto3."""
     clock = ManualClock()
     settings = Settings(prefix=prefix, region="us-east-1", bucket=None, data=folder)
     tables = Tables(prefix)
-    adapters = replace(
-        dynamo_adapters(settings, clock, SeededRandom(prefix), conditions.watch), threads=Inline
-    )
     seeds = iter(range(1, 1_000_000))
+    making = threading.Lock()
 
-    def another() -> Adapters:
-        random = SeededRandom(f"{prefix} {next(seeds)}")
-        return replace(dynamo_adapters(settings, clock, random, conditions.watch), threads=Inline)
+    def adapters_of(seed: str) -> Adapters:
+        with making, pytest.MonkeyPatch.context() as patch:
+            if endpoint:
+                patch.setenv("AWS_ENDPOINT_URL_DYNAMODB", endpoint)
+            return replace(
+                dynamo_adapters(settings, clock, SeededRandom(seed), conditions.watch), threads=Inline
+            )
 
-    dynamo: Dynamo = adapters.log._dynamo  # type: ignore[attr-defined]
+    adapters = adapters_of(prefix)
+    another = lambda: adapters_of(f"{prefix} {next(seeds)}")  # noqa: E731
+    dynamo: Dynamo = adapters.log._dynamo
     keys = {d["TableName"]: [k["AttributeName"] for k in d["KeySchema"]] for d in definitions(tables)}
 
     def remove(table: str, **condition: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chalicelib.domain.limits import FRAGMENTS
-from chalicelib.ports.timers import Timers
+from chalicelib.store.timers import Timers
 
 FOREVER = 10**15 - 2
 

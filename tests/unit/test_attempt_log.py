@@ -8,8 +8,8 @@ from typing import Any, cast
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import cursor_key
 from chalicelib.domain.trace import TraceEntry, TraceRow
-from chalicelib.ports.indexes import Traces
 from chalicelib.services.core.attempt_log import AttemptLog
+from chalicelib.store.traces import Traces
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock
 

@@ -9,7 +9,7 @@ import pytest
 from chalicelib.domain.times import DAY_MS
 from chalicelib.services.core.catalog import Catalog
 from chalicelib.services.core.expiring_cache import BoundedCache, TtlCache
-from chalicelib.store.control import DynamoControl
+from chalicelib.store.control import Control
 from tests.support import factories as make
 from tests.support.clock import ManualClock
 from tests.support.embedded import embedded_dynamo
@@ -145,7 +145,7 @@ def test_what_can_be_made_anew_is_made_once_and_forgotten_when_there_is_too_much
 
 
 def test_a_change_of_a_topic_or_group_in_constant_use_is_noticed_in_seconds() -> None:
-    clock, control = ManualClock(), DynamoControl(embedded_dynamo())
+    clock, control = ManualClock(), Control(embedded_dynamo())
     catalog = Catalog(control, clock)
     topic = make.topic()
     control.put_topic(topic, None)

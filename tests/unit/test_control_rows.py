@@ -8,13 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from chalicelib.domain.assignment import Assignment
+from chalicelib.domain.assignment import Assignment, Staffed
 from chalicelib.domain.errors import Unreadable
 from chalicelib.domain.secret import KeyRing, Secret
-from chalicelib.ports.control import Staffed
 from chalicelib.store import control_rows as rows
 from chalicelib.store.attributes import Item, number, text
-from chalicelib.store.control import DynamoControl, readable
+from chalicelib.store.control import Control, readable
 from tests.support import factories as make
 from tests.support.scripted import Scripted
 
@@ -44,7 +43,7 @@ def staffed(**changes: Item) -> tuple[list[Staffed], list[str]]:
     unreadable_rows: list[str] = []
     changed_items = [item | changes.get(name, {}) for name, item in items.items()]
     client = Scripted({"Items": changed_items})
-    return DynamoControl(client.dynamo).staffed_groups(TOPIC, unreadable_rows.append), unreadable_rows
+    return Control(client.dynamo).staffed_groups(TOPIC, unreadable_rows.append), unreadable_rows
 
 
 def test_a_group_is_whole_where_all_of_it_can_be_read() -> None:
@@ -78,7 +77,7 @@ def test_of_a_group_without_consumers_nothing_is_asked() -> None:
         }
     )
     unreadable_rows: list[str] = []
-    assert DynamoControl(client.dynamo).staffed_groups(TOPIC, unreadable_rows.append) == []
+    assert Control(client.dynamo).staffed_groups(TOPIC, unreadable_rows.append) == []
     assert unreadable_rows == []
 
 
@@ -86,7 +85,7 @@ def test_a_list_of_topics_goes_on_behind_one_that_cannot_be_read() -> None:
     items = [row(rows.TopicRow, "orders", TOPIC) | DAMAGED, row(rows.TopicRow, "orders", TOPIC)]
     unreadable_rows: list[str] = []
     client = Scripted({"Items": items})
-    assert DynamoControl(client.dynamo).topics(None, 9, pass_over=unreadable_rows.append) == [
+    assert Control(client.dynamo).topics(None, 9, pass_over=unreadable_rows.append) == [
         replace(TOPIC, version=1)
     ]
     assert len(unreadable_rows) == 1

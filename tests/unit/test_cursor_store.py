@@ -10,14 +10,15 @@ import pytest
 
 from chalicelib.domain import cursor_write
 from chalicelib.domain.cursor import Cursor
+from chalicelib.domain.cursor_write import RefusalReason, WriteRefused
 from chalicelib.domain.errors import Unavailable, Unreadable
 from chalicelib.domain.record import Record
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import CursorKey
-from chalicelib.ports.cursors import Cursors, RefusalReason, WriteRefused
 from chalicelib.services.core.counters import Counters
 from chalicelib.services.core.cursor_store import CursorSnapshot, CursorStore
+from chalicelib.store.cursors import Cursors
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.counted import Counted
@@ -171,7 +172,7 @@ def test_a_closed_cursor_stays_closed_for_a_day() -> None:
 
 
 class Asked(Counted):
-    """The port of a process that wants to know several cursors."""
+    """store.Cursors of a process that wants to know several cursors."""
 
     def of_owner(self, *args: Any, **settings: Any) -> Any:
         self.calls["of_owner"] += 1

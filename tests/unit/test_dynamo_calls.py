@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from chalicelib.domain.errors import Unavailable
-from chalicelib.ports.transactions import Counted
+from chalicelib.domain.transaction import Counted
 from chalicelib.store import read_units
 from chalicelib.store.attributes import number, text
 from chalicelib.store.failures import Cancelled, ConditionFailed, translate

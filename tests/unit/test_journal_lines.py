@@ -12,8 +12,7 @@ import pytest
 
 from chalicelib.domain.blob_expiry import parse
 from chalicelib.domain.message import Draft, Origin
-from chalicelib.domain.segment import ShardKey
-from chalicelib.ports.indexes import Written
+from chalicelib.domain.segment import ShardKey, Written
 from chalicelib.services import journal
 from chalicelib.services.journal import Journal
 from chalicelib.store import codec

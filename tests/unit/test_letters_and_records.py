@@ -101,7 +101,7 @@ def test_a_page_of_a_broadcast_is_read_once_for_all_its_consumers() -> None:
 
 
 class Letters:
-    """ports.Records with so many dead letters of a group."""
+    """store.Records with so many dead letters of a group."""
 
     def __init__(self, letters: Sequence[DeadLetter]) -> None:
         self._letters = [(f"{n:04}", letter) for n, letter in enumerate(letters)]

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from chalicelib.domain.limits import HOLE_AGE, LATE_WRITER, MAX_ANSWER_BYTES, MAX_HOLE
 from chalicelib.domain.message import Draft
-from chalicelib.domain.segment import Allocation, Segment, ShardKey
+from chalicelib.domain.segment import Allocation, Rows, Segment, ShardKey
 from chalicelib.domain.times import CLOCKS_DIFFER_MS, HOUR_MS
-from chalicelib.ports.log import Rows
 from chalicelib.services.core.counters import NEWER_FORMAT, Counters
 from chalicelib.services.core.log_reader import Freshness, LogReader
 from chalicelib.store.layout import segment_key
-from chalicelib.store.log import DynamoLog
+from chalicelib.store.log import Log
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock
 from tests.support.damage import NEWER, _change
@@ -27,7 +26,7 @@ SHARD = TOPIC.shard_key(0)
 HOLE_MS, LATE_MS = (round(age.total_seconds() * 1000) for age in (HOLE_AGE, LATE_WRITER))
 
 
-class StaleLog(DynamoLog):
+class StaleLog(Log):
     """A read that is not consistent does not see the rows `unseen` yet; an answer holds `page` rows at most."""
 
     def __init__(self) -> None:
@@ -57,7 +56,7 @@ class Scene:
     counters: Counters = field(default_factory=Counters)
 
     def __post_init__(self) -> None:
-        self.reader = LogReader(self.log, self.clock, self.counters)
+        self.reader = LogReader(cast(Any, self.log), self.clock, self.counters)
 
     def put(self, first: int, messages: Sequence[Draft] | int = 1, **settings: Any) -> Segment:
         segment = make.segment(first, messages, **settings)

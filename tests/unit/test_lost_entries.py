@@ -18,10 +18,10 @@ from chalicelib.domain.record import Record
 from chalicelib.domain.spans import Span
 from chalicelib.domain.timer import retry_id
 from chalicelib.domain.topic import cursor_key
-from chalicelib.ports.records import Records
 from chalicelib.services.consume import lost_entries
 from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.consume.lost_entries import LostEntries
+from chalicelib.store.records import Records
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.stages import Stage, embedded_stage

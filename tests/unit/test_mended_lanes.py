@@ -102,7 +102,7 @@ class Lane:
         self.nack([self.messages["dies"]], Nack(dead_letter=True))
         receipt = self.messages["is forgotten"].receipt
         delivery_key = cursor_key(self.desk.topic, self.group, receipt.shard, self.uid)
-        dynamo: Dynamo = self.desk.stage.adapters.log._dynamo  # type: ignore[attr-defined]
+        dynamo: Dynamo = self.desk.stage.adapters.log._dynamo
         dynamo.delete(dynamo.tables.records, [record_key(delivery_key, receipt.offset)])
 
     def mended(self, room: int = 1 << 30) -> Desk:

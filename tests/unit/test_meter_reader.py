@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from threading import Thread
+from typing import Any, cast
 
 from chalicelib.domain.meter import HOURS, STAGE, GroupReading, Level, Reading
 from chalicelib.domain.times import DAY_MS, MINUTE_MS
 from chalicelib.domain.topic import Topic
 from chalicelib.scheduler.meter_reader import MeterReader, State
-from chalicelib.store.control import DynamoControl
-from chalicelib.store.marks import DynamoMarks
-from chalicelib.store.readings import DynamoReadings
+from chalicelib.store.control import Control
+from chalicelib.store.marks import Marks
+from chalicelib.store.readings import Readings
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.embedded import embedded_dynamo
@@ -33,16 +34,20 @@ class World:
     def __post_init__(self) -> None:
         dynamo = embedded_dynamo()
         self.control, self.marks, self.readings = (
-            DynamoControl(dynamo),
-            DynamoMarks(dynamo),
-            DynamoReadings(dynamo),
+            Control(dynamo),
+            Marks(dynamo),
+            Readings(dynamo),
         )
         self.reader = self.process()
 
     def process(self) -> MeterReader:
         """A process that remembers nothing."""
         return MeterReader(
-            control=self.control, marks=self.marks, readings=self.readings, read=self.read, see=self.see
+            control=cast(Any, self.control),
+            marks=cast(Any, self.marks),
+            readings=cast(Any, self.readings),
+            read=self.read,
+            see=self.see,
         )
 
     def topic(self, name: str, created_ms: int = START_MS) -> Topic:

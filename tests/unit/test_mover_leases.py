@@ -15,7 +15,7 @@ from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer
 from chalicelib.scheduler.mover import Mover
 from chalicelib.scheduler.mover_run import MoveReport
-from chalicelib.store.timers import DynamoTimers
+from chalicelib.store.timers import Timers
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock
 from tests.support.embedded import embedded_dynamo
@@ -92,7 +92,7 @@ def test_a_fragment_is_its_movers_for_three_renewals() -> None:
         def append(self, shard: ShardKey, keep_days: int, due: Sequence[Timer]) -> int:
             self.clock.advance(14_000)
             other = Mover(
-                timers=self.timers,
+                timers=cast(Any, self.timers),
                 ways=self.ways,
                 clock=self.clock,
                 new_owner=lambda: "other",
@@ -115,7 +115,11 @@ def test_a_fragment_is_its_movers_as_long_as_it_waits_there_and_free_at_once_whe
 
     shed = Shed(clock=Visited())
     other = Mover(
-        timers=shed.timers, ways=shed.ways, clock=shed.clock, new_owner=lambda: "other", threads=Inline
+        timers=cast(Any, shed.timers),
+        ways=shed.ways,
+        clock=shed.clock,
+        new_owner=lambda: "other",
+        threads=Inline,
     )
     shed.timers.store([make.timer(START_MS + 25_000, fragment=3)])
     assert shed.mover.run_once().moved == 1
@@ -159,7 +163,7 @@ def test_a_run_leaves_a_fragment_whose_holder_renews_its_lease_to_it(woken_for: 
                 renewed_ms.append(self.at_ms)
                 shed.timers.acquire_lease(3, "holder", self.at_ms, self.at_ms + 15_000)
 
-    class Counting(DynamoTimers):
+    class Counting(Timers):
         def acquire_lease(self, fragment: int, owner: str, now_ms: int, until_ms: int) -> int | None:
             owners.append(owner)
             return super().acquire_lease(fragment, owner, now_ms, until_ms)
@@ -185,7 +189,7 @@ def test_a_lease_that_comes_when_its_run_has_left_is_let_go_and_handed_over() ->
     def is_late(name: str, *_: object) -> bool:
         return name == "acquire_lease" and not goes_on.wait(20)
 
-    shed.timers, timers = cast(DynamoTimers, Troubled(shed.timers, is_late)), shed.timers
+    shed.timers, timers = cast(Timers, Troubled(shed.timers, is_late)), shed.timers
     with ThreadPoolExecutor(1) as threads:
         shed.run("late", threads).stay([timer.fragment], lambda: False)
         goes_on.set()

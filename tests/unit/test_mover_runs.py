@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,7 +15,7 @@ from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer, TimerKind, fragment_of
 from chalicelib.scheduler.mover import Mover
-from chalicelib.store.timers import DynamoTimers
+from chalicelib.store.timers import Timers
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock
 from tests.support.embedded import embedded_dynamo
@@ -135,7 +135,7 @@ def test_a_check_that_is_broken_off_is_made_again(method: str) -> None:
 
 @pytest.mark.parametrize("back_ms", [1, 60_000, 90_000])
 def test_a_check_outlives_a_clock_that_is_set_back_while_its_next_time_is_computed(back_ms: int) -> None:
-    class SetBack(DynamoTimers):
+    class SetBack(Timers):
         def first_due(self, *args: Any) -> Any:
             found = super().first_due(*args)
             shed.clock.at_ms = START_MS - back_ms
@@ -150,7 +150,7 @@ def test_a_check_outlives_a_clock_that_is_set_back_while_its_next_time_is_comput
 
 
 def test_a_mover_that_was_woken_sees_the_timer_that_was_just_filed() -> None:
-    class Late(DynamoTimers):
+    class Late(Timers):
         """What was filed is not seen by every read yet."""
 
         def next_ms(self, fragment: int, *, consistent: bool = False) -> int | None:
@@ -224,7 +224,7 @@ def test_the_end_of_a_process_is_the_end_of_its_run() -> None:
     shed = Ending()
     shed.timers.store([make.timer(START_MS - 1)])
     mover = Mover(
-        timers=shed.timers,
+        timers=cast(Any, shed.timers),
         ways=shed.ways,
         clock=shed.clock,
         new_owner=lambda: "me",

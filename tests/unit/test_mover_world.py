@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -28,7 +28,7 @@ from chalicelib.scheduler.mover import Mover
 from chalicelib.scheduler.mover_run import Ways
 from chalicelib.store.attributes import int_of, text_of
 from chalicelib.store.layout import lease_key
-from chalicelib.store.timers import DynamoTimers
+from chalicelib.store.timers import Timers
 from chalicelib.wiring import Deps
 from tests.simulation import virtual
 from tests.simulation.processes import Clock
@@ -91,7 +91,7 @@ class World(Nobody):
         self.covered_ms: dict[int, int] = {}  # since when what is due in a fragment is owed again
         self.scheduler = virtual.Scheduler()
         self.clock = Clock(self.scheduler, 0)
-        self.store = DynamoTimers(embedded_dynamo())
+        self.store = Timers(embedded_dynamo())
         self.timers = Slow(self.store, self)
         self.function_seconds = self.random.choice((40, 120, 900))
         self.start_ms = self.random.choice((50, 3_000))  # longest, of an invocation
@@ -123,7 +123,11 @@ class World(Nobody):
         threads = lambda: virtual.Pool(self.scheduler, 64)  # noqa: E731
         run = self.begin_run(fragments)
         mover = Mover(
-            timers=self.timers, ways=ways, clock=self.clock, new_owner=lambda: run.owner, threads=threads
+            timers=cast(Any, self.timers),
+            ways=ways,
+            clock=self.clock,
+            new_owner=lambda: run.owner,
+            threads=threads,
         )
         ends = self.scheduler.now + self.function_seconds * SECOND_MS
         mover.run_once(lambda: ends - self.scheduler.now > 5 * SECOND_MS, fragments)

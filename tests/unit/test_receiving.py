@@ -16,12 +16,12 @@ from chalicelib.domain.limits import FRAGMENTS, MAX_ANSWER_BYTES
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import Consumer, Group, cursor_key
-from chalicelib.ports.cursors import Cursors
-from chalicelib.ports.log import Log
 from chalicelib.ports.world import Clock
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
+from chalicelib.store.cursors import Cursors
+from chalicelib.store.log import Log
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import ManualClock

@@ -10,9 +10,9 @@ import pytest
 from chalicelib.domain.ids import message_id
 from chalicelib.domain.message import Draft, Message, Origin
 from chalicelib.domain.times import DAY_MS
-from chalicelib.ports.log import Log
 from chalicelib.services.consume import retry_lane
 from chalicelib.services.core.log_reader import ANY_COPY
+from chalicelib.store.log import Log
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.damage import NEWER, change_row

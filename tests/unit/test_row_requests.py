@@ -14,6 +14,7 @@ from botocore.exceptions import ClientError
 
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write
+from chalicelib.domain.append import KeyEntry
 from chalicelib.domain.audit import AuditEntry
 from chalicelib.domain.cursor import Disposition, Result
 from chalicelib.domain.mark import Mark
@@ -22,21 +23,20 @@ from chalicelib.domain.status import Status
 from chalicelib.domain.times import DAY_SECONDS
 from chalicelib.domain.token_bucket import Grant
 from chalicelib.domain.transaction import TransactionState
-from chalicelib.ports.log import KeyEntry
 from chalicelib.store.attributes import number, text
-from chalicelib.store.audit import DynamoAudit
-from chalicelib.store.control import DynamoControl
-from chalicelib.store.cursors import DynamoCursors
+from chalicelib.store.audit import Audit
+from chalicelib.store.control import Control
+from chalicelib.store.cursors import Cursors
 from chalicelib.store.dynamo import Dynamo
-from chalicelib.store.keys import DynamoKeys
-from chalicelib.store.marks import DynamoMarks
-from chalicelib.store.readings import DynamoReadings
-from chalicelib.store.rounds import DynamoRounds
-from chalicelib.store.tickets import DynamoTickets
-from chalicelib.store.timers import DynamoTimers
-from chalicelib.store.token_buckets import DynamoTokenBuckets
-from chalicelib.store.traces import DynamoTraces
-from chalicelib.store.transactions import DynamoTransactions
+from chalicelib.store.keys import Keys
+from chalicelib.store.marks import Marks
+from chalicelib.store.readings import Readings
+from chalicelib.store.rounds import Rounds
+from chalicelib.store.tickets import Tickets
+from chalicelib.store.timers import Timers
+from chalicelib.store.token_buckets import TokenBuckets
+from chalicelib.store.traces import Traces
+from chalicelib.store.transactions import Transactions
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.scripted import Scripted
@@ -59,24 +59,24 @@ ENTRY = AuditEntry(
 Call = Callable[[Dynamo], Any]
 
 WRITES: dict[str, tuple[Call, int]] = {
-    "a mark, in a week": (lambda d: DynamoMarks(d).mark(Mark("t", START_MS)), NOW_S + 7 * DAY_SECONDS),
-    "an entry of the audit trail": (lambda d: DynamoAudit(d).add(ENTRY), NOW_S + 90 * DAY_SECONDS),
+    "a mark, in a week": (lambda d: Marks(d).mark(Mark("t", START_MS)), NOW_S + 7 * DAY_SECONDS),
+    "an entry of the audit trail": (lambda d: Audit(d).add(ENTRY), NOW_S + 90 * DAY_SECONDS),
     "a minute's reading": (
-        lambda d: DynamoReadings(d).keep("u", MINUTES, Reading(START_MS, 1)),
+        lambda d: Readings(d).keep("u", MINUTES, Reading(START_MS, 1)),
         NOW_S + MINUTES.keep_ms // 1000,
     ),
     "an hour's reading": (
-        lambda d: DynamoReadings(d).keep("u", HOURS, Reading(START_MS, 1)),
+        lambda d: Readings(d).keep("u", HOURS, Reading(START_MS, 1)),
         NOW_S + HOURS.keep_ms // 1000,
     ),
-    "a ticket": (lambda d: DynamoTickets(d).use("t", START_MS, NOW_S + 9), NOW_S + 9),
-    "an account of permits": (lambda d: DynamoTokenBuckets(d).take("a", 9, 1, START_MS), NOW_S + DAY_SECONDS),
+    "a ticket": (lambda d: Tickets(d).use("t", START_MS, NOW_S + 9), NOW_S + 9),
+    "an account of permits": (lambda d: TokenBuckets(d).take("a", 9, 1, START_MS), NOW_S + DAY_SECONDS),
     "a trace": (
-        lambda d: DynamoTraces(d).write([make.trace(KEY, make.entries([1]), expires_s=NOW_S + 7)]),
+        lambda d: Traces(d).write([make.trace(KEY, make.entries([1]), expires_s=NOW_S + 7)]),
         NOW_S + 7,
     ),
     "a key's entry": (
-        lambda d: DynamoKeys(d).note([KeyEntry("u", "k", "m", START_MS, NOW_S + 5)]),
+        lambda d: Keys(d).note([KeyEntry("u", "k", "m", START_MS, NOW_S + 5)]),
         NOW_S + 5,
     ),
 }
@@ -94,10 +94,10 @@ def test_a_row_says_in_seconds_when_it_goes(write: Call, expires_s: int) -> None
 def test_a_ticket_is_no_dedup_id() -> None:
     """Both are in one table."""
     client = Scripted()
-    assert DynamoTickets(client.dynamo).use("t1", START_MS, NOW_S)
+    assert Tickets(client.dynamo).use("t1", START_MS, NOW_S)
     [(_, request)] = client.asked
     assert request["Item"]["d"] == text("ticket#t1")
-    assert not DynamoTickets(Scripted(refused()).dynamo).use("t1", START_MS, NOW_S)
+    assert not Tickets(Scripted(refused()).dynamo).use("t1", START_MS, NOW_S)
 
 
 def refused(**item: Any) -> ClientError:
@@ -112,7 +112,7 @@ def test_a_settlement_that_is_stored_stands_though_its_cursor_cannot_be_read_the
     throttled = ClientError({"Error": {"Code": "ProvisionedThroughputExceededException"}}, "GetItem")
     client = Scripted({}, throttled)
     record = make.record(0, Status.SUCCESS)
-    assert DynamoCursors(client.dynamo).write(KEY, cursor_write.change(before, after), [record]) == after
+    assert Cursors(client.dynamo).write(KEY, cursor_write.change(before, after), [record]) == after
     assert [operation for operation, _ in client.asked] == ["transact_write_items", "get_item"]
 
 
@@ -122,7 +122,7 @@ def test_who_loses_races_for_permits_goes_on_with_what_the_winner_left(races: in
     now_ns = START_MS * 10**6
     losses = [refused(t=number(now_ns + n)) for n in range(1, races + 1)]
     client = Scripted({}, *losses)
-    grant = DynamoTokenBuckets(client.dynamo).take("a", 10, 2, START_MS)
+    grant = TokenBuckets(client.dynamo).take("a", 10, 2, START_MS)
     assert grant == (Grant(2) if races < 8 else Grant(0, 1))
     puts = [request for name, request in client.asked if name == "put_item"]
     assert len(puts) == min(races + 1, 8)
@@ -133,7 +133,7 @@ def test_who_loses_races_for_permits_goes_on_with_what_the_winner_left(races: in
 
 def test_where_there_is_nothing_nothing_is_written() -> None:
     client = Scripted({"Item": {"t": number((START_MS + 9_000) * 10**6)}})
-    assert DynamoTokenBuckets(client.dynamo).take("a", 10, 2, START_MS).count == 0
+    assert TokenBuckets(client.dynamo).take("a", 10, 2, START_MS).count == 0
     assert [name for name, _ in client.asked] == ["get_item"]
 
 
@@ -142,7 +142,7 @@ def test_backlogs_by_shard_take_what_room_there_is_and_the_most_of_them_go_first
     """Half a kilobyte: so a day's rows are few read units."""
     meters = {f"g{n}": GroupReading(n, 9 * n, 0, (n,) * 16) for n in range(groups)}
     client = Scripted()
-    DynamoReadings(client.dynamo).keep("u", HOURS, Reading(START_MS, 1, meters))
+    Readings(client.dynamo).keep("u", HOURS, Reading(START_MS, 1, meters))
     [(_, request)] = client.asked
     item = request["Item"]
     assert sum(len(name) + len(value) for name, each in item.items() for value in each.values()) <= 512
@@ -154,39 +154,37 @@ def test_backlogs_by_shard_take_what_room_there_is_and_the_most_of_them_go_first
 
 ITEMS: dict[str, Any] = {"Items": []}
 CURRENT: dict[str, Call] = {
-    "a topic": lambda d: DynamoControl(d).topic("t"),
-    "a list of topics": lambda d: DynamoControl(d).topics(None, 9),
-    "a group": lambda d: DynamoControl(d).group(TOPIC, "g"),
-    "a topic's groups": lambda d: DynamoControl(d).groups(TOPIC),
-    "a group's consumers": lambda d: DynamoControl(d).consumers(TOPIC, GROUP),
-    "what is retired": lambda d: DynamoControl(d).retired_groups(TOPIC),
-    "an assignment": lambda d: DynamoControl(d).assignment(TOPIC, GROUP),
-    "a token": lambda d: DynamoControl(d).token("t"),
-    "a list of tokens": lambda d: DynamoControl(d).tokens(None, 9),
-    "a replay": lambda d: DynamoControl(d).replay("r"),
-    "the signing keys": lambda d: DynamoControl(d).key_ring(),
-    "a transaction": lambda d: DynamoTransactions(d).get("t"),
-    "a bookmark": lambda d: DynamoRounds(d).bookmark("job"),
-    "a key's entries": lambda d: DynamoKeys(d).newest("u", "k", None, None, None, 9),
-    "a timer": lambda d: DynamoTimers(d).find(START_MS, "t"),
-    "a trace that is to be read so": lambda d: DynamoTraces(d).rows_covering(KEY, 5, consistent=True),
+    "a topic": lambda d: Control(d).topic("t"),
+    "a list of topics": lambda d: Control(d).topics(None, 9),
+    "a group": lambda d: Control(d).group(TOPIC, "g"),
+    "a topic's groups": lambda d: Control(d).groups(TOPIC),
+    "a group's consumers": lambda d: Control(d).consumers(TOPIC, GROUP),
+    "what is retired": lambda d: Control(d).retired_groups(TOPIC),
+    "an assignment": lambda d: Control(d).assignment(TOPIC, GROUP),
+    "a token": lambda d: Control(d).token("t"),
+    "a list of tokens": lambda d: Control(d).tokens(None, 9),
+    "a replay": lambda d: Control(d).replay("r"),
+    "the signing keys": lambda d: Control(d).key_ring(),
+    "a transaction": lambda d: Transactions(d).get("t"),
+    "a bookmark": lambda d: Rounds(d).bookmark("job"),
+    "a key's entries": lambda d: Keys(d).newest("u", "k", None, None, None, 9),
+    "a timer": lambda d: Timers(d).find(START_MS, "t"),
+    "a trace that is to be read so": lambda d: Traces(d).rows_covering(KEY, 5, consistent=True),
 }
 OF_A_MOMENT_AGO: dict[str, Call] = {
-    "a topic that is cached anyway": lambda d: DynamoControl(d).topic("t", consistent=False),
-    "topics that are shown": lambda d: DynamoControl(d).topics(None, 9, consistent=False),
-    "a topic's groups with all that is theirs": lambda d: DynamoControl(d).staffed_groups(TOPIC),
-    "the last uses of tokens": lambda d: DynamoControl(d).uses("a", "b"),
-    "traces": lambda d: DynamoTraces(d).rows_covering(KEY, 5),
-    "the newest traces": lambda d: list(DynamoTraces(d).newest(KEY, 5)),
-    "marks": lambda d: list(DynamoMarks(d).since(0)),
-    "the topics of each minute": lambda d: DynamoMarks(d).each_minute(),
-    "the worst": lambda d: DynamoMarks(d).worst(9),
-    "readings": lambda d: DynamoReadings(d).latest("u", HOURS, 9),
-    "the audit trail": lambda d: list(DynamoAudit(d).entries(START_MS, START_MS + 1, None)),
-    "an account of permits": lambda d: DynamoTokenBuckets(d).take("a", 9, 1, START_MS),
-    "a list of transactions": lambda d: DynamoTransactions(d).of_state(
-        TOPIC, TransactionState.UNDECIDED, None, 9
-    ),
+    "a topic that is cached anyway": lambda d: Control(d).topic("t", consistent=False),
+    "topics that are shown": lambda d: Control(d).topics(None, 9, consistent=False),
+    "a topic's groups with all that is theirs": lambda d: Control(d).staffed_groups(TOPIC),
+    "the last uses of tokens": lambda d: Control(d).uses("a", "b"),
+    "traces": lambda d: Traces(d).rows_covering(KEY, 5),
+    "the newest traces": lambda d: list(Traces(d).newest(KEY, 5)),
+    "marks": lambda d: list(Marks(d).since(0)),
+    "the topics of each minute": lambda d: Marks(d).each_minute(),
+    "the worst": lambda d: Marks(d).worst(9),
+    "readings": lambda d: Readings(d).latest("u", HOURS, 9),
+    "the audit trail": lambda d: list(Audit(d).entries(START_MS, START_MS + 1, None)),
+    "an account of permits": lambda d: TokenBuckets(d).take("a", 9, 1, START_MS),
+    "a list of transactions": lambda d: Transactions(d).of_state(TOPIC, TransactionState.UNDECIDED, None, 9),
 }
 
 

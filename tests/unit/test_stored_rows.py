@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from chalicelib.domain.append import AlreadyMoved, DedupEntry, DedupHit, OffsetTaken, Stored
 from chalicelib.domain.cursor import Cursor, Lease
 from chalicelib.domain.errors import Unavailable, Unreadable
 from chalicelib.domain.message import DeadReason, Draft, Origin
@@ -18,7 +19,6 @@ from chalicelib.domain.status import Status
 from chalicelib.domain.timer import ANY_EDITION, Timer, TimerKind
 from chalicelib.domain.trace import TraceRow
 from chalicelib.domain.transaction import Transaction, TransactionState
-from chalicelib.ports.log import AlreadyMoved, DedupEntry, DedupHit, OffsetTaken, Stored
 from chalicelib.store import codec, cursors, log, records, timers, traces, transactions
 from chalicelib.store.attributes import Item, number, started_kib, text
 from chalicelib.store.dedup import dedup_entry, dedup_put

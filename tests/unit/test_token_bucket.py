@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from itertools import accumulate
+from typing import Any, cast
 
 import hypothesis.strategies as st
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import given
 from chalicelib.domain import token_bucket
 from chalicelib.domain.token_bucket import Grant
 from chalicelib.services.core.rate_limiter import RateLimits
-from chalicelib.store.token_buckets import DynamoTokenBuckets
+from chalicelib.store.token_buckets import TokenBuckets
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock
 from tests.support.embedded import embedded_dynamo
@@ -61,7 +62,7 @@ def test_an_idle_account_holds_half_a_seconds_permits(limit: int, permits: int) 
     assert token_bucket.take(0, limit, 10_000, START_MS)[0].count == permits
 
 
-class Counting(DynamoTokenBuckets):
+class Counting(TokenBuckets):
     """`writes` counts what was written: each grant."""
 
     writes = 0
@@ -80,7 +81,7 @@ class Fleet:
         self.token_buckets = Counting(embedded_dynamo())
         self.limit = limit
         self.topic = make.topic(rate_limit=limit)
-        self.members = [RateLimits(self.token_buckets, self.clock) for _ in range(processes)]
+        self.members = [RateLimits(cast(Any, self.token_buckets), self.clock) for _ in range(processes)]
         self.random = random.Random(seed)
         self.accepted: list[int] = []  # by millisecond
 

@@ -9,9 +9,9 @@ import pytest
 
 from chalicelib.domain.limits import RETENTION_GRACE
 from chalicelib.domain.mark import Mark
+from chalicelib.domain.rounds import Bookmark
 from chalicelib.domain.times import MINUTE_MS
 from chalicelib.domain.topic import ConsumerState, Mode, Topic, lane_of
-from chalicelib.ports.rounds import Bookmark
 from chalicelib.scheduler.checkpoint import Checkpointer
 from chalicelib.scheduler.scout import Findings, Scout
 from chalicelib.scheduler.walk import HasTime, RoundRobin, Stretch, VisitInTurn, Walk

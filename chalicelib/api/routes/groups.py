@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...domain.errors import NotFound, Refused
 from ...domain.topic import EARLIEST, LATEST, Group, Scope, Topic, Where, cursor_keys
-from ...ports.control import leave_out
+from ...domain.unreadable import leave_out
 from .. import list_pages, parse
 from ..calls import ANY, Context, Response, call
 from ..requests import GroupBody, NoBody, SeekBody

@@ -56,7 +56,7 @@ def group_page(visit: Visit) -> Shown:
 def _lag(visit: Visit, topic: Topic, group: Group, survey: TopicSurvey) -> dict[str, Any]:
     """The group's backlog over time in each of the shards that are shown, as far as the page may read."""
     from ...domain.meter import WINDOWS
-    from ...ports.control import leave_out
+    from ...domain.unreadable import leave_out
     from ..views.rates import shard_charts
     from .rates import rows_for
 

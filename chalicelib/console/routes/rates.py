@@ -21,7 +21,7 @@ _MOST_GROUPS = 12
 def rates(visit: Visit) -> Shown:
     """The charts of a topic and its groups."""
     from ...domain.meter import WINDOWS
-    from ...ports.control import leave_out
+    from ...domain.unreadable import leave_out
     from ..views import rates as view
 
     topic = visit.topic()

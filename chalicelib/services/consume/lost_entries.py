@@ -8,6 +8,7 @@ the log.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from ...domain import ranges
 from ...domain.cursor import Cursor
@@ -18,10 +19,13 @@ from ...domain.segment import ShardKey
 from ...domain.status import Status
 from ...domain.timer import retry_id
 from ...domain.topic import cursor_key
-from ...ports.log import Log
-from ...ports.records import Records
-from ...ports.timers import Timers
 from .claimant import Claimant
+
+if TYPE_CHECKING:
+    from ...store.log import Log
+    from ...store.records import Records
+    from ...store.timers import Timers
+
 
 _ROWS = 16
 _NOTHING = Draft(b"", is_json=False, dead_reason=DeadReason.UNDECODABLE)

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from ...domain.assignment import EVERYONE, Assignment, Team, deal, is_online
+from ...domain.assignment import EVERYONE, Assignment, Staffed, Team, deal, is_online
 from ...domain.errors import Unreadable
 from ...domain.pull_share import Seat
 from ...domain.topic import Consumer, ConsumerState, Group, Topic
 from ...modes import POLICIES
-from ...ports.control import Control, Staffed
 from ...ports.world import Clock
 from .catalog import CACHE_MS, Catalog
 from .expiring_cache import TtlCache
+
+if TYPE_CHECKING:
+    from ...store.control import Control
+
 
 _TRIES = 8
 _Target = tuple[str, tuple[str, ...], int]  # strategy, members, shards

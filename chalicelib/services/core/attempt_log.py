@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ...domain.errors import Unavailable
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...domain.trace import TraceEntry, TraceRow
-from ...ports.indexes import Traces
 from ...ports.world import Clock
+
+if TYPE_CHECKING:
+    from ...store.traces import Traces
+
 
 ConsumerRank = Callable[[Topic, Group, str], tuple[str, int | None, int]]
 """Name, rank and total of a group's consumer by its uid; may renew the group's assignment."""

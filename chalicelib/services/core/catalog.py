@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ...domain.errors import NotFound, Refused, Unreadable
 from ...domain.topic import Consumer, Group, Topic
+from ...domain.unreadable import PassOver, leave_out
 from ...modes import POLICIES
-from ...ports.control import Control, PassOver, leave_out
 from ...ports.world import Clock
 from .expiring_cache import TtlCache
+
+if TYPE_CHECKING:
+    from ...store.control import Control
+
 
 CACHE_MS = 3_000  # DMQ's servers refresh topics and clients every 3 s
 _LOOK_AGAIN_MS = 1_000  # how often calls that a topic refuses read it at most

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ...domain.cursor import Cursor
-from ...domain.cursor_write import Change
+from ...domain.cursor_write import Change, RefusalReason, WriteRefused
 from ...domain.errors import Unavailable, unavailable
 from ...domain.message import DeadReason
 from ...domain.record import Record
@@ -15,11 +16,14 @@ from ...domain.status import Status
 from ...domain.timer import Timer
 from ...domain.times import DAY_SECONDS
 from ...domain.topic import CursorKey
-from ...ports.cursors import Cursors, RefusalReason, WriteRefused
 from ...ports.world import Clock
 from .counters import DEAD, Counters
 from .counters import UNDECODABLE as UNREADABLE
 from .expiring_cache import TtlCache
+
+if TYPE_CHECKING:
+    from ...store.cursors import Cursors
+
 
 _FRESH_MS = 1_000  # how old a state may be that shows nothing to claim
 _CLOSED_S = DAY_SECONDS  # longer than any function or request that knows the cursor may run

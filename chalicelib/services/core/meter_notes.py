@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from ...domain.errors import Unavailable
-from ...ports.rounds import Marks
 from ...ports.world import Clock
 from .expiring_cache import TtlCache
+
+if TYPE_CHECKING:
+    from ...store.marks import Marks
+
 
 _AGAIN_MS = 60_000
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ...domain import cursor_transitions as transitions
 from ...domain import cursor_write
@@ -18,13 +19,16 @@ from ...domain.status import Status
 from ...domain.timer import retry_id
 from ...domain.times import CLOCKS_DIFFER_MS, DAY_MS
 from ...domain.topic import EARLIEST, LATEST, CursorKey, Group, Topic, Where, cursor_key, cursor_keys
-from ...ports.log import Log
-from ...ports.records import Records
-from ...ports.timers import Timers
 from ...ports.world import Clock
 from .by_time import first_since
 from .cursor_store import CursorSnapshot, CursorStore
 from .tails import Tails
+
+if TYPE_CHECKING:
+    from ...store.log import Log
+    from ...store.records import Records
+    from ...store.timers import Timers
+
 
 _ROWS = 64
 _PAGES = 2

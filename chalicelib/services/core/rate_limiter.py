@@ -1,15 +1,19 @@
 """Rate limits as token buckets. A topic or an access token has one *account*, a bucket that all processes share (a row,
-ports/token_buckets.py). Each process takes a few permits from it in advance, so that not each message costs a write."""
+store/token_buckets.py). Each process takes a few permits from it in advance, so that not each message costs a write."""
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ...domain.topic import Topic
-from ...ports.token_buckets import TokenBuckets
 from ...ports.world import Clock
 from .expiring_cache import BoundedCache
+
+if TYPE_CHECKING:
+    from ...store.token_buckets import TokenBuckets
+
 
 _AHEAD_MS = 250  # permits are taken in advance for so much of this process's demand,
 _MOST_AHEAD = 10  # but no more than this part of what all processes get in a second

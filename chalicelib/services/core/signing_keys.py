@@ -5,17 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ...domain.errors import ChangedMeanwhile, HeadraceError, Refused, unavailable
 from ...domain.limits import MAX_OVERLAPPING_SECRETS
 from ...domain.secret import KeyRing, Secret, rotated
 from ...domain.signing import opened, sealed, sign, verified
 from ...domain.times import MINUTE_MS
-from ...ports.control import Control
 from ...ports.world import Clock, Random
 from .expiring_cache import TtlCache
 from .secret_cipher import SIGNING_KEY, SecretCipher
+
+if TYPE_CHECKING:
+    from ...store.control import Control
+
 
 T = TypeVar("T")
 _KEPT_MS = 5 * MINUTE_MS  # how long this process caches the keys,

@@ -10,16 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from ...domain.errors import Unreadable
 from ...domain.limits import TAIL_SURE
 from ...domain.segment import ShardKey, Tail
 from ...domain.topic import CursorKey, cursor_key
 from ...modes import POLICIES
-from ...ports.control import Control
-from ...ports.cursors import Cursors
-from ...ports.log import Log
 from ...ports.world import Clock
+
+if TYPE_CHECKING:
+    from ...store.control import Control
+    from ...store.cursors import Cursors
+    from ...store.log import Log
+
 
 _SURE_MS = TAIL_SURE // timedelta(milliseconds=1)
 

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ...domain.topic import Consumer, CursorKey, Group, Topic, cursor_key
 from ...domain.trace import ATTEMPTS, AttemptOutcome, TraceRow
 from ...modes import POLICIES
-from ...ports.indexes import Traces
+
+if TYPE_CHECKING:
+    from ...store.traces import Traces
+
 
 MOST_SHARDS = 16
 _FEWEST_ROWS = 10

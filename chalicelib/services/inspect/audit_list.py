@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ...domain.audit import AuditEntry
-from ...ports.audit import Audit
+
+if TYPE_CHECKING:
+    from ...store.audit import Audit
 
 
 @dataclass(frozen=True, slots=True)

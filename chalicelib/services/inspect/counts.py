@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ...domain import ranges
 from ...domain.account import Account, account, with_running_in_lanes
@@ -15,15 +16,18 @@ from ...domain.limits import FRAGMENTS
 from ...domain.record import Unfinished
 from ...domain.status import Status
 from ...domain.topic import CursorKey, Group, Topic
-from ...domain.transaction import UNDECIDED
-from ...ports.log import Log
-from ...ports.records import Records
-from ...ports.timers import Timers
-from ...ports.transactions import Counted, Transactions
+from ...domain.transaction import UNDECIDED, Counted
 from ...ports.world import Clock
 from ..core.catalog import Catalog
 from ..core.log_reader import LogReader
 from .statuses import Statuses
+
+if TYPE_CHECKING:
+    from ...store.log import Log
+    from ...store.records import Records
+    from ...store.timers import Timers
+    from ...store.transactions import Transactions
+
 
 _MOST_COUNTING_MS = 8_000  # of a request: API Gateway ends one after 29 s
 _MOST_COUNTED = 1_000  # timers of a fragment, transactions of a state: of more it is told "at least"

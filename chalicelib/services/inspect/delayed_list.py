@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ...domain.limits import FRAGMENTS, MAX_ANSWER_BYTES
 from ...domain.timer import Timer, TimerKind, sort_key_of
 from ...domain.topic import Topic
-from ...ports.timers import Timers
 from ..produce.delayed import DelayedMessage
 from .filters import Filters
 from .lookup import passes_before_log
+
+if TYPE_CHECKING:
+    from ...store.timers import Timers
+
 
 _ROWS = 16  # of a fragment at once: a row may hold 200 KB
 _ROUNDS = 8

@@ -15,8 +15,8 @@ from ...domain.segment import ShardKey
 from ...domain.timer import Timer, TimerKind, due_ms_of, sort_key_of
 from ...domain.times import HOUR_MS
 from ...domain.topic import Topic, lane_of
+from ...domain.unreadable import leave_out
 from ...modes import POLICIES
-from ...ports.control import leave_out
 from ..core.catalog import Catalog
 from .delayed_list import ReadTimers
 

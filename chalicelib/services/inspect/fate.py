@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from ...domain.cursor import OffsetState, offset_state
 from ...domain.message import Message
 from ...domain.record import Record
 from ...domain.status import OVER, Status
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
-from ...ports.log import Log
-from ...ports.records import Records
 from ..core.catalog import Catalog
 from .statuses import DeliveryStatus, Snapshot, Statuses
+
+if TYPE_CHECKING:
+    from ...store.log import Log
+    from ...store.records import Records
+
 
 _TRIES = 3  # what moves while we look is found at the next look
 _ROWS = 64

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from ...domain import ids, ranges
 from ...domain.errors import Conflict, NotFound, Unreadable, unavailable
@@ -14,10 +15,13 @@ from ...domain.record import DeadLetter, Record
 from ...domain.status import Status
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...modes import POLICIES
-from ...ports.records import Records
 from ...ports.world import Clock
 from ..core.catalog import Catalog
 from .lookup import MOST_LISTING_MS, Lookup
+
+if TYPE_CHECKING:
+    from ...store.records import Records
+
 
 _PAGE = 100
 _PAGES = 10  # what one page of a filtered list reads at most

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...domain import ids
 from ...domain.errors import Conflict, NotFound, newer_format
@@ -20,15 +20,18 @@ from ...domain.status import OPEN, Status
 from ...domain.times import CLOCKS_DIFFER_MS
 from ...domain.topic import Topic
 from ...domain.transaction import Transaction, TransactionState
-from ...ports.control import leave_out
-from ...ports.log import Log
-from ...ports.records import Records
+from ...domain.unreadable import leave_out
 from ...ports.world import Clock
 from ..core.catalog import Catalog
 from ..core.log_reader import LogReader
 from ..produce.delayed import Delayed, DelayedMessage
 from .filters import Filters
 from .statuses import Statuses, TopicStatuses
+
+if TYPE_CHECKING:
+    from ...store.log import Log
+    from ...store.records import Records
+
 
 MOST_LISTING_MS = 8_000  # API Gateway ends a request after 29 s, and a row may hold a thousand messages
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from ...domain.errors import Unreadable
 from ...domain.limits import MAX_ANSWER_BYTES
 from ...domain.topic import Topic
 from ...domain.transaction import UNDECIDED, Transaction, TransactionState
-from ...ports.transactions import Transactions
 from .filters import Filters
 from .lookup import passes_before_log
+
+if TYPE_CHECKING:
+    from ...store.transactions import Transactions
+
 
 Position = tuple[TransactionState, str | None]
 """A state, and the sort key of the last transaction of that state that was read (None: none yet)."""

@@ -4,11 +4,15 @@ week."""
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ...domain.meter import Bucket, Reading, Window, buckets
 from ...domain.topic import Group, Topic
-from ...ports.readings import Readings
 from ...ports.world import Clock
+
+if TYPE_CHECKING:
+    from ...store.readings import Readings
+
 
 _MOST_ROWS = 1_000
 

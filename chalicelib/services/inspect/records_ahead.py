@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ...domain.record import Record
 from ...domain.topic import CursorKey
-from ...ports.records import Records
+
+if TYPE_CHECKING:
+    from ...store.records import Records
+
 
 _NEAR = 4  # offsets that are no further from one another are of one page
 _AHEAD = 64

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import TYPE_CHECKING
 
 from ...domain import cursor_transitions as transitions
 from ...domain.cursor import Cursor, Lease, OffsetState, offset_state
@@ -16,13 +17,15 @@ from ...domain.status import OVER, Status, combined
 from ...domain.timer import Timer, retry_id
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...modes import POLICIES
-from ...ports.cursors import Cursors
-from ...ports.records import Records
-from ...ports.timers import Timers
 from ...ports.world import Clock
 from ..core.catalog import Catalog
 from ..core.log_reader import LogReader
 from .records_ahead import RecordsAhead
+
+if TYPE_CHECKING:
+    from ...store.cursors import Cursors
+    from ...store.records import Records
+    from ...store.timers import Timers
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,18 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from ...domain.meter import MINUTES, Reading
 from ...domain.times import HOUR_MS
 from ...domain.topic import Topic
-from ...ports.readings import Readings
 from ...ports.world import Clock
 from .survey import TopicSurvey
 from .surveyor import Surveyor
+
+if TYPE_CHECKING:
+    from ...store.readings import Readings
+
 
 _MOST_TOPICS = 2_000  # that a board remembers
 _MOST_POINTS = 64

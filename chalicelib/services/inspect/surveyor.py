@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ...domain import cursor_transitions as transitions
 from ...domain import ranges
@@ -14,14 +15,17 @@ from ...domain.meter import GroupReading, Reading
 from ...domain.record import Unfinished
 from ...domain.segment import Segment
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
-from ...ports.control import PassOver
-from ...ports.cursors import Cursors
-from ...ports.log import Log
-from ...ports.records import Records
+from ...domain.unreadable import PassOver
 from ...ports.world import Clock
 from ..core.by_time import first_since
 from ..core.catalog import Catalog
 from .survey import Extent, GroupSurvey, Progress, TopicSurvey, meters_of
+
+if TYPE_CHECKING:
+    from ...store.cursors import Cursors
+    from ...store.log import Log
+    from ...store.records import Records
+
 
 MOST_SHARDS = 8
 MOST_FAILURES = 50

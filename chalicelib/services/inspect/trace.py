@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ...domain import ids
 from ...domain.errors import Unavailable
@@ -13,12 +14,15 @@ from ...domain.status import Status
 from ...domain.topic import Group, Topic, cursor_key
 from ...domain.trace import ATTEMPTS, AttemptOutcome, TraceEntry, TraceRow
 from ...domain.transaction import Transaction
-from ...ports.indexes import Traces
-from ...ports.transactions import Transactions
 from ...ports.world import Clock
 from ..core.catalog import Catalog
 from ..produce.delayed import DelayedMessage
 from .statuses import OpenLease, Snapshot, Statuses
+
+if TYPE_CHECKING:
+    from ...store.traces import Traces
+    from ...store.transactions import Transactions
+
 
 _ON_DEAD_LETTERS: dict[str, str] = {  # an admin's operations
     AttemptOutcome.REDRIVEN: "redriven",

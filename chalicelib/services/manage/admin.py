@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...domain.errors import Conflict, NotFound, Refused, Unavailable, unavailable
 from ...domain.ladder import Retry
 from ...domain.topic import DEFAULT_RETRY, Group, Mode, Topic
+from ...domain.unreadable import leave_out
 from ...modes import POLICIES
-from ...ports.control import Control, leave_out
-from ...ports.records import Records
-from ...ports.rounds import Marks
 from ...ports.world import Clock, Random
 from ..core.catalog import CACHE_MS, Catalog
 from ..core.cursor_store import CursorStore
 from ..core.positions import Positions, all_keys
+
+if TYPE_CHECKING:
+    from ...store.control import Control
+    from ...store.marks import Marks
+    from ...store.records import Records
+
 
 _UID_CHARS = 8
 _TRIES = 8

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...domain import cursor_transitions as transitions
+from ...domain.append import Pack
 from ...domain.cursor import Cursor
 from ...domain.errors import Conflict, NotFound, Refused, TooLarge, changed_meanwhile, unavailable
 from ...domain.limits import BLOB_THRESHOLD_BYTES, MAX_AMENDED_BYTES, MAX_AMENDED_CURSORS
@@ -19,14 +20,17 @@ from ...domain.message import Act, DeadReason, Draft, Message, with_acts
 from ...domain.segment import Segment
 from ...domain.topic import CursorKey, Topic, cursor_key
 from ...modes import POLICIES
-from ...ports.control import Control
-from ...ports.cursors import Cursors
-from ...ports.log import Log, Pack
-from ...ports.records import Records
 from ...ports.world import Clock
 from ..core.log_reader import LogReader
 from ..produce.delayed import already_due, damaged
 from ..produce.producer import Producer, check_size
+
+if TYPE_CHECKING:
+    from ...store.control import Control
+    from ...store.cursors import Cursors
+    from ...store.log import Log
+    from ...store.records import Records
+
 
 _TRIES = 32  # each lost to another editor, or to a claim of the very message
 

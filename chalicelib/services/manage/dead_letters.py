@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ...domain import cursor_transitions as transitions
 from ...domain import cursor_write
@@ -16,7 +16,6 @@ from ...domain.status import Status
 from ...domain.times import SECOND_MS
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
 from ...domain.trace import AttemptOutcome, TraceEntry
-from ...ports.records import Records
 from ...ports.world import Clock
 from ..consume import retry_lane
 from ..core.attempt_log import AttemptLog
@@ -26,6 +25,10 @@ from ..core.wake import Waker
 from ..inspect.letter_lookup import DeadLetterFilter, LetterLookup
 from ..inspect.statuses import Statuses
 from ..produce.producer import Producer, check_size
+
+if TYPE_CHECKING:
+    from ...store.records import Records
+
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")

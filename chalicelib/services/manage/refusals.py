@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
 from ...domain.audit import AuditEntry
 from ...domain.errors import HeadraceError
 from ...domain.times import HOUR_MS
-from ...ports.audit import Audit
 from ...ports.world import Clock, Random
+
+if TYPE_CHECKING:
+    from ...store.audit import Audit
+
 
 _ID_CHARS = 20
 _PATH_CHARS = 200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...domain.assignment import is_online, seen
 from ...domain.breaker import Health
@@ -13,7 +13,6 @@ from ...domain.limits import MAX_CONSUMERS
 from ...domain.secret import Secret
 from ...domain.topic import LATEST, Consumer, ConsumerKind, ConsumerState, Group, Offline, Topic, cursor_keys
 from ...modes import POLICIES
-from ...ports.control import Control
 from ...ports.world import Clock, Random
 from ..core.assignments import Assignments
 from ..core.catalog import Catalog
@@ -22,6 +21,10 @@ from ..core.expiring_cache import TtlCache
 from ..core.positions import Positions, all_keys
 from ..core.secret_cipher import SecretCipher, encryption_context_of
 from .new_secret import OVERLAP_MS, NewSecret
+
+if TYPE_CHECKING:
+    from ...store.control import Control
+
 
 _UID_CHARS = 8
 _SIGN_OF_LIFE_MS = 10_000  # receiving counts as a heartbeat, written at most this often

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from ...domain import ids
 from ...domain.errors import Conflict, HeadraceError, NotFound, unavailable
@@ -17,13 +18,16 @@ from ...domain.limits import MAX_DEDUP_WINDOW_SECONDS, REPLAY_LIFE
 from ...domain.message import Draft
 from ...domain.replay import REPLAY_HEADER, REPLAY_OF_HEADER, Replay, ReplayState, may_become
 from ...domain.topic import Topic
-from ...ports.control import Control
 from ...ports.world import Clock, Jobs, Random
 from ..core.catalog import Catalog
 from ..core.counters import ACCEPTED, Counters
 from ..core.wake import Waker
 from ..produce.appender import ProduceResult
 from ..produce.producer import Producer, takes_all
+
+if TYPE_CHECKING:
+    from ...store.control import Control
+
 
 _RANDOM_CHARS = 6  # of an id, which has the time as well
 _LIFE_MS = REPLAY_LIFE // timedelta(milliseconds=1)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...domain.errors import Unauthorized
-from ...ports.tickets import Tickets
 from ...ports.world import Clock, Random
 from ..core.signing_keys import SigningKeys
+
+if TYPE_CHECKING:
+    from ...store.tickets import Tickets
+
 
 LAST_SECONDS = 60
 _PURPOSE = "sign-in-link"

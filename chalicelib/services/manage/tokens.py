@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ...domain.errors import (
     ChangedMeanwhile,
@@ -23,9 +24,12 @@ from ...domain.ids import base32
 from ...domain.limits import MAX_OVERLAPPING_SECRETS
 from ...domain.times import DAY_MS, HOUR_MS
 from ...domain.topic import IAM, Caller, FormerHash, Scope, Token
-from ...ports.control import Control
 from ...ports.world import Clock, Random
 from ..core.expiring_cache import TtlCache
+
+if TYPE_CHECKING:
+    from ...store.control import Control
+
 
 SCOPES = tuple(Scope)
 _CACHE_MS = 10_000  # with the gateway's 20 s, a revocation is felt within 30 s

@@ -7,32 +7,36 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from ...domain import ids
+from ...domain.append import (
+    AlreadyMoved,
+    DedupEntry,
+    DedupHit,
+    KeyEntry,
+    OffsetTaken,
+    Pack,
+    Promotable,
+    Stored,
+)
 from ...domain.errors import Unavailable, Unreadable
 from ...domain.limits import LOSSES_BEFORE_RESERVING, TAIL_TRUST
 from ...domain.message import Draft
 from ...domain.segment import Allocation, Segment, ShardKey, Tail
 from ...domain.sharding import first_shard
 from ...domain.topic import Topic
-from ...ports.indexes import Keys
-from ...ports.log import (
-    AlreadyMoved,
-    DedupEntry,
-    DedupHit,
-    KeyEntry,
-    Log,
-    OffsetTaken,
-    Pack,
-    Promotable,
-    Stored,
-)
 from ...ports.world import Clock, Random
 from ..core.expiring_cache import BoundedCache, TtlCache
 from ..core.tails import Tails
 from .dedup import entry_of
 from .key_index import entries_of
 from .resend import ResendLookup, RowsFound
+
+if TYPE_CHECKING:
+    from ...store.keys import Keys
+    from ...store.log import Log
+
 
 _LOOK_AROUND = 16  # one append in so many on a reserved shard tries another, which may cost half
 

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ...domain.errors import Conflict, NotFound, Unavailable, Unreadable
 from ...domain.limits import CHECK_TIMEOUT, MAX_CHECKS
@@ -27,11 +28,14 @@ from ...domain.transaction import (
     check_timer,
     may_begin,
 )
-from ...ports.timers import Timers
-from ...ports.transactions import Transactions
 from ...ports.world import Clock, Sender
 from ..core.counters import CHECKS, Counters
 from .transactions import Transactor
+
+if TYPE_CHECKING:
+    from ...store.timers import Timers
+    from ...store.transactions import Transactions
+
 
 _MARGIN_SECONDS = 5  # for what follows an answer
 _PAUSES_SECONDS = (1, 2, 4, 8, 16)  # before an answer is tried again that the store did not take

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 
+from ...domain.append import DedupEntry
 from ...domain.errors import Conflict
 from ...domain.message import TRACEPARENT, Draft
 from ...domain.topic import Topic
-from ...ports.log import DedupEntry
 
 
 def content_hash(draft: Draft) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...domain import ids
 from ...domain.errors import Conflict, changed_meanwhile
@@ -15,14 +15,17 @@ from ...domain.timer import Timer
 from ...domain.times import CLOCKS_DIFFER_MS, DAY_SECONDS
 from ...domain.topic import Topic
 from ...domain.transaction import Transaction, TransactionState
-from ...ports.log import Log
-from ...ports.timers import Timers
-from ...ports.transactions import Transactions
 from ...ports.world import Clock
 from ..core.catalog import Catalog
 from ..core.positions import Positions
 from ..core.wake import Waker
 from .producer import Producer, check_size
+
+if TYPE_CHECKING:
+    from ...store.log import Log
+    from ...store.timers import Timers
+    from ...store.transactions import Transactions
+
 
 _NOWHERE = -1
 _ROWS = 64

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ...domain.errors import NotFound
 from ...domain.message import DeadReason, Draft
@@ -11,13 +12,15 @@ from ...domain.segment import ShardKey
 from ...domain.timer import ANY, Timer, TimerKind, draft_for_log
 from ...domain.topic import Group, Topic, lane_of
 from ...modes import POLICIES
-from ...ports.log import Log
-from ...ports.timers import Timers
 from ..core.catalog import Catalog
 from ..core.counters import NEWER_FORMAT, Counters
 from ..core.counters import UNDECODABLE as UNDECODABLE_ROWS
 from ..core.wake import Waker
 from .producer import Producer
+
+if TYPE_CHECKING:
+    from ...store.log import Log
+    from ...store.timers import Timers
 
 
 class Due:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ...domain.append import KeyEntry
 from ...domain.message import Draft
-from ...ports.log import KeyEntry
 
 
 def entries_of(

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ...domain import ids
+from ...domain.append import AlreadyMoved, DedupEntry, DedupHit, KeyEntry, Promotable
 from ...domain.blob_expiry import body_name
 from ...domain.errors import HeadraceError, Refused, TooLarge
 from ...domain.limits import BLOB_THRESHOLD_BYTES
@@ -17,9 +19,6 @@ from ...domain.request import Request
 from ...domain.sharding import order_unit, shard_of
 from ...domain.timer import ANY, Timer, TimerKind
 from ...domain.topic import Topic
-from ...ports.indexes import Keys
-from ...ports.log import AlreadyMoved, DedupEntry, DedupHit, KeyEntry, Log, Promotable
-from ...ports.timers import Timers
 from ...ports.world import Blobs, Clock, Random
 from ..core.tails import Tails
 from ..core.unit_names import UnitNames
@@ -27,6 +26,12 @@ from .appender import Appender, ProduceResult
 from .dedup import content_hash, entry_of, mismatch
 from .key_index import entries_of
 from .resend import ResendLookup, RowsFound
+
+if TYPE_CHECKING:
+    from ...store.keys import Keys
+    from ...store.log import Log
+    from ...store.timers import Timers
+
 
 _DEDUPED_PER_SEGMENT = 99  # a transaction takes 100 actions, one is the segment
 _DEDUPED_PER_TIMER_BATCH = 49  # each is two actions

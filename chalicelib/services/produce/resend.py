@@ -12,14 +12,18 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from ...domain.errors import Conflict
 from ...domain.limits import BLOB_THRESHOLD_BYTES, MAX_BATCH, MAX_LOOK_BACK_ROWS, RESEND_SLACK
 from ...domain.message import Draft, Message
 from ...domain.request import Request
 from ...domain.segment import Allocation, Segment, ShardKey
-from ...ports.log import Log
 from .dedup import content_hash
+
+if TYPE_CHECKING:
+    from ...store.log import Log
+
 
 _ROWS_PER_PAGE = 512
 _SLACK_MS = RESEND_SLACK // timedelta(milliseconds=1)

@@ -8,8 +8,10 @@ the timer by which it waits for its time.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ...domain import ids, signing
+from ...domain.append import DedupEntry
 from ...domain.errors import Conflict, NotFound, unavailable
 from ...domain.limits import DEFAULT_CHECK_AFTER_SECONDS, MAX_CHECKS
 from ...domain.message import Draft
@@ -27,8 +29,6 @@ from ...domain.transaction import (
     committed_draft,
     rolled_back,
 )
-from ...ports.log import DedupEntry
-from ...ports.transactions import Transactions
 from ...ports.world import Clock, Random
 from ..core.catalog import Catalog
 from ..core.counters import ACCEPTED, Counters
@@ -36,6 +36,10 @@ from ..core.signing_keys import SigningKeys
 from ..core.wake import Waker
 from .dedup import content_hash, mismatch, window_end_ms
 from .producer import Producer, refusal
+
+if TYPE_CHECKING:
+    from ...store.transactions import Transactions
+
 
 _TRIES = 8
 _WAKES_BELOW_SECONDS = (

@@ -10,12 +10,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ...domain.assignment import Team
 from ...domain.errors import NotFound, Unavailable, Unreadable, unavailable
 from ...domain.timer import Timer, wake_up
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
-from ...ports.timers import Timers
 from ...ports.world import Blobs, Clock, Sender
 from ..consume.claim import Claimer
 from ..consume.claimant import ClaimedMessage
@@ -33,6 +33,10 @@ from .report import DispatchReport
 from .run_time import RunTime
 from .settlements import Settlements
 from .sources import Sources
+
+if TYPE_CHECKING:
+    from ...store.timers import Timers
+
 
 _MOST_AHEAD_MS = 60_000
 

@@ -1,4 +1,4 @@
-"""ports.Audit: what was done, the newest first."""
+"""store.Audit: what was done, the newest first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import given
 
 from chalicelib.domain.audit import AuditEntry, month_of, months_back
 from chalicelib.domain.times import DAY_MS
-from chalicelib.ports.audit import Audit
+from chalicelib.store.audit import Audit
 from tests.support.clock import START_MS
 from tests.support.damage import Change, change_audit, having, without
 from tests.support.stages import Stage

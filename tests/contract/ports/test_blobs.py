@@ -15,7 +15,7 @@ from chalicelib.domain.errors import Unavailable
 from chalicelib.ports.world import Blobs
 from chalicelib.store.blobs import FolderBlobs, S3Blobs
 from chalicelib.store.clients import Clients
-from chalicelib.store.memory import MemoryBlobs
+from local.embedded import MemoryBlobs
 
 
 @pytest.fixture(params=["memory", "folder", "bucket"])

@@ -1,4 +1,4 @@
-"""ports.Control: optimistic versions, lists by page, and neighbours that never mix."""
+"""store.Control: optimistic versions, lists by page, and neighbours that never mix."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import msgspec
 import pytest
 
 from chalicelib.domain import ids
-from chalicelib.domain.assignment import Assignment
+from chalicelib.domain.assignment import Assignment, Staffed
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.replay import Replay, ReplayState
 from chalicelib.domain.secret import KeyRing, Secret
 from chalicelib.domain.topic import FormerHash, Group, Topic
-from chalicelib.ports.control import Control, Staffed
 from chalicelib.store import control_rows
 from chalicelib.store.attributes import number, text
+from chalicelib.store.control import Control
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.stages import Stage

@@ -1,4 +1,4 @@
-"""ports.Cursors and ports.Records: conditional writes that say what stands there, and records beside them."""
+"""store.Cursors and store.Records: conditional writes that say what stands there, and records beside them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import pytest
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write
 from chalicelib.domain.cursor import CLOSED, Cursor, Disposition, Lease, Result, Selection, start_at
+from chalicelib.domain.cursor_write import RefusalReason, WriteRefused
 from chalicelib.domain.spans import Span
 from chalicelib.domain.topic import CursorKey
-from chalicelib.ports.cursors import Cursors, RefusalReason, WriteRefused
-from chalicelib.ports.records import Records
+from chalicelib.store.cursors import Cursors
+from chalicelib.store.records import Records
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.stages import Stage

@@ -1,4 +1,4 @@
-"""ports.Records: dead letters hold their whole message, and change under their version only."""
+"""store.Records: dead letters hold their whole message, and change under their version only."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from hypothesis import given, settings
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write
 from chalicelib.domain.cursor import Cursor, Disposition, start_at
+from chalicelib.domain.cursor_write import WriteRefused
 from chalicelib.domain.errors import Conflict
 from chalicelib.domain.message import Draft
 from chalicelib.domain.record import DeadLetter, Record
 from chalicelib.domain.topic import CursorKey, Group, Topic, cursor_key
-from chalicelib.ports.cursors import Cursors, WriteRefused
-from chalicelib.ports.records import Records
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
+from chalicelib.store.cursors import Cursors
+from chalicelib.store.records import Records
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS

@@ -1,4 +1,4 @@
-"""ports.Log: dense offsets, one winner for each, and a tail that nothing makes fall back."""
+"""store.Log: dense offsets, one winner for each, and a tail that nothing makes fall back."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from chalicelib.domain.append import DedupHit, OffsetTaken, Stored
 from chalicelib.domain.limits import MAX_LOOK_BYTES
 from chalicelib.domain.segment import Allocation, Segment, ShardKey, Tail
-from chalicelib.ports.log import DedupHit, Log, OffsetTaken, Stored
+from chalicelib.store.log import Log
 from tests.support import factories as make
 from tests.support.stages import Stage
 

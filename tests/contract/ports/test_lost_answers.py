@@ -16,12 +16,12 @@ from botocore.exceptions import ConnectionClosedError
 from chalicelib.adapters import Adapters, dynamo_adapters
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write
+from chalicelib.domain.append import AlreadyMoved, Stored
 from chalicelib.domain.cursor import Cursor, Disposition, Result, Selection, start_at
 from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.segment import Tail
 from chalicelib.domain.spans import Span
-from chalicelib.ports.log import AlreadyMoved, Stored
 from chalicelib.services.core.counters import Counters
 from chalicelib.services.core.cursor_store import CursorStore
 from chalicelib.settings import Settings
@@ -30,7 +30,6 @@ from tests.support import factories as make
 from tests.support.clock import ManualClock, SeededRandom
 from tests.support.faults import Call, Fault, FaultPlan, _answer, lose, without_backoff
 
-pytestmark = pytest.mark.engine
 LOST = pytest.mark.parametrize("fault", [Fault.LOST_ANSWER, Fault.LOST_THEN_CONFLICT])
 
 

@@ -1,4 +1,4 @@
-"""ports.Log.put with what is moved: into the log and out of its place at once, or not at all."""
+"""store.Log.put with what is moved: into the log and out of its place at once, or not at all."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ import pytest
 
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write
+from chalicelib.domain.append import AlreadyMoved, DedupHit, OffsetTaken, PutResult, Stored
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.record import DeadLetter, Record
 from chalicelib.domain.segment import Segment, ShardKey, Tail
 from chalicelib.domain.status import Status
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.topic import CursorKey
-from chalicelib.ports.cursors import Cursors
-from chalicelib.ports.log import AlreadyMoved, DedupHit, Log, OffsetTaken, PutResult, Stored
-from chalicelib.ports.records import Records
-from chalicelib.ports.timers import Timers
+from chalicelib.store.cursors import Cursors
+from chalicelib.store.log import Log
+from chalicelib.store.records import Records
+from chalicelib.store.timers import Timers
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.stages import Stage

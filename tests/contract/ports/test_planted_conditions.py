@@ -1,13 +1,9 @@
 """Every condition of the store is needed, and so is each of its parts: with one of them missing, a race is lost."""
 
 from __future__ import annotations
-import __future__
 
-import ast
-import inspect
 import re
-import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
@@ -22,7 +18,6 @@ from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.topic import Consumer, Group, Topic
-from chalicelib.store import memory
 from chalicelib.store.attributes import number, text
 from chalicelib.store.layout import FORMAT, timer_key
 from tests.contract.ports.conditions.common import filed, there
@@ -33,13 +28,13 @@ from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.conditions import CLAUSES, Weakness
 from tests.support.damage import change_cursor, without
-from tests.support.stages import Stage, embedded_stage
+from tests.support.stages import Stage
 
 Scene = Callable[[Stage], None]
 
 
 def _dynamo(stage: Stage) -> Any:
-    return stage.adapters.log._dynamo  # type: ignore[attr-defined]
+    return stage.adapters.log._dynamo
 
 
 def before(stage: Stage, table: str, act: Callable[[], object]) -> AbstractContextManager[None]:
@@ -181,18 +176,6 @@ HARMLESS = {
     # nobody changes what lies aside
     Weakness("timers.bring_back: delete in timers if attribute_not_exists(e)"),
 }
-UNSEEN_IN_MEMORY = {
-    # it counts writes
-    ("MemoryTokenBuckets.take", "grant.count", True),
-    # nobody files what a later release wrote
-    ("MemoryTimers.find", "timer and timer.kind is TimerKind.NEWER", False),
-    # of what lies aside only rows tell
-    (
-        "MemoryTimers.set_aside",
-        "(there := self._tables.timers.pop(timer_place(timer), None))",
-        False,
-    ),
-}
 
 
 # The nets
@@ -204,18 +187,11 @@ def stage(make_stage: Callable[[], Stage]) -> Stage:
     return make_stage()
 
 
-on_dynamodb = pytest.mark.parametrize(
-    "make_stage", [pytest.param("dynamodb", marks=pytest.mark.engine)], indirect=True, scope="session"
-)
-
-
-@on_dynamodb
 @pytest.mark.parametrize("name", RACES)
 def test_whoever_comes_between_is_seen(stage: Stage, name: str) -> None:
     RACES[name](stage)
 
 
-@on_dynamodb
 @pytest.mark.parametrize("clause", CLAUSES)
 def test_a_condition_that_lacks_a_part_is_seen(stage: Stage, clause: str) -> None:
     scene = {**SCENES, **RACES}[CLAUSES[clause]]
@@ -227,7 +203,6 @@ def test_a_condition_that_lacks_a_part_is_seen(stage: Stage, clause: str) -> Non
         assert clauses, f"nobody asks {weakness.clause}"
 
 
-@on_dynamodb
 def test_a_condition_that_nobody_planted_a_bug_in_is_refused(stage: Stage) -> None:
     dynamo = _dynamo(stage)
     with pytest.raises(AssertionError, match="plant a bug"):
@@ -248,52 +223,6 @@ def test_every_condition_in_the_source_is_known() -> None:
             assert path.stem.replace("_", "") in {*stores, "dedup"}, (
                 f"{path.name}: plant a bug in its conditions"
             )
-
-
-def _methods() -> Iterator[tuple[type, str]]:
-    for kind in (getattr(memory, name) for name in memory.__all__):
-        for name, member in vars(kind).items():
-            if inspect.isfunction(member) and member.__code__.co_filename == inspect.getsourcefile(kind):
-                yield kind, name
-
-
-def _branches(kind: type, name: str) -> list[str]:
-    tree = ast.parse(textwrap.dedent(inspect.getsource(getattr(kind, name))))
-    return [ast.unparse(node.test) for node in ast.walk(tree) if isinstance(node, ast.If)]
-
-
-BRANCHES = [
-    (kind, name, branch)
-    for kind, name in _methods()
-    if name not in ("__init__", "drop_expired")
-    for branch in _branches(kind, name)
-]
-
-
-def test_each_condition_of_the_memory_store_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    unseen_branches = set()
-    for kind, name, branch in BRANCHES:
-        for always in (True, False):
-            with monkeypatch.context() as patch:
-                _plant(patch, kind, name, branch, always)
-                if not any(_fails(scene, embedded_stage()) for scene in SCENES.values()):
-                    unseen_branches.add((f"{kind.__name__}.{name}", branch, always))
-    assert unseen_branches == UNSEEN_IN_MEMORY
-
-
-def _plant(patch: pytest.MonkeyPatch, kind: type, name: str, branch: str, always: bool) -> None:
-    """Take a branch of a method always, or never."""
-    function = getattr(kind, name)
-    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == branch:
-            source = f"({branch}) {'or True' if always else 'and False'}"
-            node.test = ast.parse(source, mode="eval").body
-    flags = __future__.annotations.compiler_flag
-    code = compile(ast.fix_missing_locations(tree), f"<planted in {name}>", "exec", flags, dont_inherit=True)
-    names: dict[str, Any] = {}
-    exec(code, function.__globals__, names)
-    patch.setattr(kind, name, names[name])
 
 
 def _fails(scene: Scene, stage: Stage) -> bool:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from chalicelib.domain.append import KeyEntry
 from chalicelib.domain.errors import Unreadable
+from chalicelib.domain.rounds import Bookmark
 from chalicelib.domain.segment import Tail
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.token_bucket import Grant
-from chalicelib.ports.log import KeyEntry
-from chalicelib.ports.rounds import Bookmark
 from chalicelib.store.layout import META_OFFSET
 from tests.support import factories as make
 from tests.support.clock import START_MS

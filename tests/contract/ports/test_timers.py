@@ -1,4 +1,4 @@
-"""ports.Timers: due in order of time, to the millisecond; one owner moves a fragment."""
+"""store.Timers: due in order of time, to the millisecond; one owner moves a fragment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chalicelib.domain.limits import FRAGMENTS, MAX_LOOK_BYTES
 from chalicelib.domain.message import Draft, Origin
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer, TimerKind, retry_id, sort_key_of
-from chalicelib.ports.timers import Timers
+from chalicelib.store.timers import Timers
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.stages import Stage

@@ -1,4 +1,4 @@
-"""ports.Traces: whatever was tried at an offset is found from it."""
+"""store.Traces: whatever was tried at an offset is found from it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from chalicelib.domain.limits import MAX_RECEIVE
 from chalicelib.domain.topic import CursorKey
 from chalicelib.domain.trace import TraceEntry, TraceRow
-from chalicelib.ports.indexes import Traces
+from chalicelib.store.traces import Traces
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock

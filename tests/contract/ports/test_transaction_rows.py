@@ -1,4 +1,4 @@
-"""What the port of transactions stores, refuses and reads."""
+"""store.Transactions: what is stored, refused and read."""
 
 from __future__ import annotations
 

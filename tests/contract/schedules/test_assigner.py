@@ -7,12 +7,12 @@ from dataclasses import replace
 from threading import Barrier
 
 from chalicelib import functions
+from chalicelib.domain.assignment import Staffed
 from chalicelib.domain.call_result import CallResult, Verdict
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.mark import Mark
 from chalicelib.domain.times import HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Consumer, ConsumerKind, ConsumerState, Group, Topic
-from chalicelib.ports.control import Staffed
 from chalicelib.scheduler.assigner import Assigner, _in_turns
 from chalicelib.services.manage.registry import Contact
 from tests.support import factories as make

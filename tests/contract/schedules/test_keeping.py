@@ -14,9 +14,9 @@ from botocore.exceptions import ClientError
 from chalicelib import functions
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import DAY_MS
-from chalicelib.ports.log import Log
 from chalicelib.scheduler.keeper import PROOF, RetentionGuard
 from chalicelib.store.blobs import S3Blobs
+from chalicelib.store.log import Log
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk

@@ -10,9 +10,9 @@ import pytest
 
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
+from chalicelib.domain.segment import Written
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import Group
-from chalicelib.ports.indexes import Written
 from chalicelib.scheduler.bodies import BodyReport
 from chalicelib.scheduler.keeper import PROOF
 from chalicelib.services.consume.settle import Nack

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from chalicelib import functions
 from chalicelib.domain.errors import unavailable
+from chalicelib.domain.rounds import Bookmark
 from chalicelib.domain.times import HOUR_MS
 from chalicelib.domain.topic import Topic
-from chalicelib.ports.rounds import Bookmark
 from chalicelib.scheduler.walk import HasTime, Stretch, VisitInTurn, Walk
 from chalicelib.wiring import Deps
 from tests.support import factories as make

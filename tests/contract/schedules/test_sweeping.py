@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from chalicelib.domain.assignment import Staffed
 from chalicelib.domain.cursor import Cursor, Disposition
 from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.limits import FRAGMENTS
@@ -18,15 +19,16 @@ from chalicelib.domain.mark import Mark
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import HOUR_MS, MINUTE_MS
 from chalicelib.domain.topic import Topic
-from chalicelib.ports.control import Control, PassOver, Staffed
-from chalicelib.ports.rounds import Bookmark, Marks
+from chalicelib.domain.unreadable import PassOver
 from chalicelib.scheduler.sweeper import SweepReport
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.core.wake import task_of
+from chalicelib.store.control import Control
+from chalicelib.store.marks import Marks
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.counted import Counted
 from tests.support.desk import overtaken
+from tests.support.embedded import engine_of
 from tests.support.faults import Death
 from tests.support.push import Inbox, PushDesk
 from tests.support.stages import Stage, embedded_stage
@@ -36,7 +38,7 @@ DONE = SettleDecision(Disposition.SUCCESS)
 
 
 class Ill:
-    """ports.Control on which the look at some topics fails."""
+    """store.Control on which the look at some topics fails."""
 
     def __init__(self, control: Control, ills: dict[str, BaseException]) -> None:
         self._control, self._ills = control, ills
@@ -55,7 +57,6 @@ class World:
 
     def __init__(self, topics: int) -> None:
         self.stage = embedded_stage()
-        self.marks = Counted(self.stage.adapters.marks)
         self.ills: dict[str, BaseException] = {}
         self.woken: Counter[str] = Counter()
         self.names = [f"t{n:04}" for n in range(topics)]
@@ -71,9 +72,7 @@ class World:
 
     def process(self) -> Deps:
         control = cast(Control, Ill(self.stage.adapters.control, self.ills))
-        return Deps(
-            replace(self.stage.another(), control=control, marks=cast(Marks, self.marks), invoker=Inbox())
-        )
+        return Deps(replace(self.stage.another(), control=control, invoker=Inbox()))
 
     def produce(self, name: str, by: int = 0) -> None:
         deps = self.producers[by]
@@ -105,11 +104,9 @@ class World:
     def minute(self) -> None:
         self.stage.clock.advance(MINUTE_MS)
 
-    def writes(self) -> tuple[int, Bookmark]:
-        return self.marks_written(), self.stage.adapters.rounds.bookmark("sweep")
-
-    def marks_written(self) -> int:
-        return sum(self.marks.calls[name] for name in ("mark", "note_moving", "note_at_rest", "note_trouble"))
+    def writes(self) -> int:
+        """How many rows were changed so far."""
+        return engine_of(self.stage.adapters)._storage._writer.total_changes
 
     def is_forgotten(self, name: str) -> bool:
         """Does something lie there that nobody was woken for?"""
@@ -151,10 +148,11 @@ def test_at_rest_nothing_is_written_and_a_lost_wake_up_is_found_at_the_next_run(
 
 def test_a_busy_process_marks_a_topic_once_in_two_minutes(stage: Stage) -> None:
     world = World(1)
+    marks = world.stage.adapters.marks
     for _ in range(600):
         world.produce("t0000")
         world.stage.clock.advance(1_000)
-    assert world.marks_written() in (5, 6)
+    assert len(list(marks.since(0))) in (5, 6)
 
 
 def test_i10_after_a_clock_was_an_hour_ahead_a_lost_wake_up_is_found_as_always() -> None:

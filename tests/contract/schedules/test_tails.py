@@ -13,8 +13,8 @@ from chalicelib.domain.limits import FRAGMENTS, HOLE_AGE
 from chalicelib.domain.segment import Tail
 from chalicelib.domain.times import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from chalicelib.domain.topic import Group, cursor_key, lane_of
-from chalicelib.ports.cursors import Cursors
 from chalicelib.services.consume.settle import Nack
+from chalicelib.store.cursors import Cursors
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk, offsets, overtaken, require_stored

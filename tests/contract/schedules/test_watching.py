@@ -10,10 +10,11 @@ import pytest
 
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.message import Draft
+from chalicelib.domain.rounds import EachMinute
 from chalicelib.domain.times import HOUR_MS
 from chalicelib.domain.topic import cursor_key
-from chalicelib.ports.rounds import EachMinute, Marks
 from chalicelib.scheduler.watch import Backlog, Watch
+from chalicelib.store.marks import Marks
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.damage import change_control, change_cursor, having, without

@@ -9,9 +9,9 @@ import pytest
 from chalicelib.domain.errors import Conflict, Unavailable
 from chalicelib.domain.limits import MAX_AMENDED_CURSORS
 from chalicelib.domain.times import SECOND_MS
-from chalicelib.ports.log import Log
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
+from chalicelib.store.log import Log
 from tests.support import factories as make
 from tests.support.amending import (
     NEW,

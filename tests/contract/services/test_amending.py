@@ -131,7 +131,7 @@ def test_a_message_that_was_delayed_can_be_changed_in_the_log_too(stage: Stage) 
 
 
 def test_the_store_writes_all_of_an_amendment_or_nothing(stage: Stage) -> None:
-    """ports.Log.amend, by itself."""
+    """store.Log.amend, by itself."""
     log, cursors = stage.adapters.log, stage.adapters.cursors
     topic = make.topic()
     shard: ShardKey = topic.shard_key(0)

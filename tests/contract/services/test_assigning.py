@@ -11,9 +11,9 @@ import pytest
 from chalicelib.domain.assignment import Assignment, is_online
 from chalicelib.domain.times import HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Consumer, Group
-from chalicelib.ports.control import Control
 from chalicelib.services.core.assignments import Assignments
 from chalicelib.services.core.catalog import Catalog
+from chalicelib.store.control import Control
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk

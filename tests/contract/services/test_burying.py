@@ -10,9 +10,9 @@ import pytest
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import cursor_key
-from chalicelib.ports.control import Control
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
+from chalicelib.store.control import Control
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk, attempts, offsets, records

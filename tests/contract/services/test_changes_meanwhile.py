@@ -14,9 +14,9 @@ from chalicelib.domain.errors import ChangedMeanwhile, Conflict
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Message
 from chalicelib.domain.times import SECOND_MS
-from chalicelib.ports.timers import Timers
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.delayed import DelayedMessage
+from chalicelib.store.timers import Timers
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk

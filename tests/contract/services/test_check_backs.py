@@ -16,9 +16,9 @@ from chalicelib.domain.limits import MAX_CHECKS
 from chalicelib.domain.timer import fragment_of
 from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.transaction import CheckAnswer, Transaction, TransactionState, check_timer
-from chalicelib.ports.transactions import Transactions
 from chalicelib.services.produce.check_back import Check
 from chalicelib.services.produce.transactions import Checks
+from chalicelib.store.transactions import Transactions
 from chalicelib.wiring import Deps
 from tests.support.damage import change_control, without
 from tests.support.push import PushDesk

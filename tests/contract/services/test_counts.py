@@ -16,14 +16,14 @@ from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Message
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import Topic
-from chalicelib.domain.transaction import TransactionState
-from chalicelib.ports.transactions import Counted, Transactions
+from chalicelib.domain.transaction import Counted, TransactionState
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.counts import TopicStats
 from chalicelib.services.inspect.fate import Place
 from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks
+from chalicelib.store.transactions import Transactions
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import Hasty
@@ -138,7 +138,7 @@ def test_of_too_many_it_is_said_that_there_are_at_least_so_many(empty_stage: Sta
 
 
 class Crowd:
-    """ports.Transactions with more of one state than are counted."""
+    """store.Transactions with more of one state than are counted."""
 
     def __init__(self, state: TransactionState) -> None:
         self._state = state

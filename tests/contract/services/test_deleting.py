@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -88,7 +88,7 @@ def test_a_pause_does_not_make_a_group_again_that_is_deleted_once_it_was_read(st
                 desk.deps.admin.delete_group(topic, row)
             return row
 
-    process = Deps(replace(stage.another(), control=ThenDeleted()))
+    process = Deps(replace(stage.another(), control=cast(Any, ThenDeleted())))
     with pytest.raises(NotFound):
         process.admin.pause(desk.topic, group.name, True)
     assert control.groups(desk.topic) == []
@@ -241,7 +241,7 @@ def test_a_read_that_was_slow_makes_nobody_believe_for_longer(stage: Stage) -> N
             return answer
 
     def process() -> Catalog:
-        return Deps(replace(stage.another(), control=Slow())).catalog
+        return Deps(replace(stage.another(), control=cast(Any, Slow()))).catalog
 
     catalogs = [process() for _ in range(3)]
     looks: list[Callable[[], object]] = [

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from chalicelib.domain.errors import Conflict, Refused
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.times import SECOND_MS
-from chalicelib.ports.control import Control
 from chalicelib.ports.world import Clock
 from chalicelib.services.consume.settle import Nack
+from chalicelib.store.control import Control
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.counted import Counted

@@ -12,9 +12,9 @@ import pytest
 
 from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.topic import Group
-from chalicelib.ports.cursors import Cursors
-from chalicelib.ports.log import Log
 from chalicelib.services.core.wake import DispatchTask, News, workers_of
+from chalicelib.store.cursors import Cursors
+from chalicelib.store.log import Log
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.counted import Counted
@@ -46,7 +46,7 @@ def twin(desk: PushDesk, before_looks: Callable[[], None] = lambda: None) -> Dep
         sender=lambda: desk.subscribers,
         invoker=desk.inbox,
     )
-    return Deps(replace(adapters, cursors=Between(adapters.cursors, before_looks)))
+    return Deps(replace(adapters, cursors=cast(Any, Between(adapters.cursors, before_looks))))
 
 
 @pytest.mark.parametrize("at", ["while it sends", "between its claim and its look"])

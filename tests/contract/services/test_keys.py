@@ -10,15 +10,16 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+from chalicelib.domain.append import KeyEntry, PutResult
 from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.limits import LOSSES_BEFORE_RESERVING
 from chalicelib.domain.message import Message
 from chalicelib.domain.request import Request
 from chalicelib.domain.times import DAY_MS
-from chalicelib.ports.indexes import Keys
-from chalicelib.ports.log import KeyEntry, Log, PutResult
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.filters import Filters
+from chalicelib.store.keys import Keys
+from chalicelib.store.log import Log
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS

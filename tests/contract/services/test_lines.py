@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import hypothesis.strategies as st
 import pytest
@@ -155,7 +155,7 @@ class Line:
     def process(self) -> Deps:
         a = self.stage.another()
         log, timers = Troubled(a.log, put=self.perhaps), Troubled(a.timers, look=self.perhaps)
-        return Deps(replace(a, log=log, timers=timers))
+        return Deps(replace(a, log=cast(Any, log), timers=cast(Any, timers)))
 
     def produce(self, times: list[tuple[int, str]]) -> None:
         now_ms = self.stage.clock.now_ms()

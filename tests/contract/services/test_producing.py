@@ -8,12 +8,13 @@ from typing import cast
 
 import pytest
 
+from chalicelib.domain.append import Stored
 from chalicelib.domain.errors import Conflict, Refused, TooLarge, Unavailable, unavailable
 from chalicelib.domain.limits import HOLE_AGE, LOSSES_BEFORE_RESERVING
 from chalicelib.domain.segment import Allocation, ShardKey
 from chalicelib.domain.times import DAY_MS
-from chalicelib.ports.log import Log, Stored
 from chalicelib.services.core.bodies import with_body
+from chalicelib.store.log import Log
 from tests.support import factories as make
 from tests.support.desk import Desk, overtaken, require_stored
 from tests.support.stages import Stage, embedded_stage

@@ -11,9 +11,9 @@ import pytest
 
 from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.ladder import Retry
-from chalicelib.ports.control import Control
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.wake import task_of
+from chalicelib.store.control import Control
 from tests.support import factories as make
 from tests.support.inline import Inline
 from tests.support.push import EXACT, PushDesk

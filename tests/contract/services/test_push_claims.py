@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -29,7 +29,9 @@ class Run:
         self.group: Group = self.desk.group(max_in_flight=most)
         self.one, self.two = (self.desk.subscriber(self.group, name) for name in ("one", "two"))
         a = self.desk.deps.adapters
-        deps = Deps(replace(a, cursors=Troubled(a.cursors, refuses))) if refuses else self.desk.deps
+        deps = (
+            Deps(replace(a, cursors=cast(Any, Troubled(a.cursors, refuses)))) if refuses else self.desk.deps
+        )
         self.sources = sources_of(deps, self.desk.topic, self.group)
         self.capacity = capacity_of(deps)
         self.claims = claims_of(deps, self.capacity)

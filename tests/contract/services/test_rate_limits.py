@@ -15,12 +15,12 @@ from chalicelib.domain.request import Request
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.token_bucket import Grant
 from chalicelib.domain.topic import cursor_key
-from chalicelib.ports.log import Log
-from chalicelib.ports.token_buckets import TokenBuckets
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.rate_limiter import RateLimits
 from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from chalicelib.services.produce.appender import ProduceResult
+from chalicelib.store.log import Log
+from chalicelib.store.token_buckets import TokenBuckets
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS

@@ -13,11 +13,11 @@ from chalicelib.domain.errors import HeadraceError, NotFound, Refused, Unavailab
 from chalicelib.domain.secret import Secret
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Consumer, ConsumerKind, ConsumerState, Group
-from chalicelib.ports.control import Control
-from chalicelib.ports.cursors import Cursors
 from chalicelib.services.consume.claimant import Claim, Claimant
 from chalicelib.services.manage import registry
 from chalicelib.services.manage.registry import PULLS, Contact, Registration
+from chalicelib.store.control import Control
+from chalicelib.store.cursors import Cursors
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk
@@ -370,7 +370,7 @@ def test_deliveries_go_to_owners(desk: Desk, group: Group) -> None:
 
 
 class Interrupted:
-    """ports.Cursors of a process that dies before it closes any."""
+    """store.Cursors of a process that dies before it closes any."""
 
     def __init__(self, cursors: Cursors) -> None:
         self._cursors = cursors

@@ -8,14 +8,15 @@ from dataclasses import replace
 
 import pytest
 
+from chalicelib.domain.append import Stored
 from chalicelib.domain.errors import Conflict, Unavailable, unavailable
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, MAX_LOOK_BACK_ROWS
 from chalicelib.domain.message import Draft
 from chalicelib.domain.request import Request
 from chalicelib.domain.segment import Allocation, Segment, ShardKey
-from chalicelib.ports.log import Log, Stored
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.producer import Producer
+from chalicelib.store.log import Log
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS

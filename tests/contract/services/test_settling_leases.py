@@ -13,12 +13,12 @@ from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import CursorKey, Group, cursor_key
-from chalicelib.ports.cursors import Cursors
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.counters import DELIVERED, FAILED
 from chalicelib.services.push.settlements import Settlements
+from chalicelib.store.cursors import Cursors
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import ALREADY, Desk, attempts, records

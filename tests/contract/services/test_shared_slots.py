@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -59,7 +59,7 @@ class Run:
 
     def __post_init__(self) -> None:
         adapters = self.desk.stage.another()
-        deps = Deps(replace(adapters, cursors=Watched(adapters.cursors, self)))
+        deps = Deps(replace(adapters, cursors=cast(Any, Watched(adapters.cursors, self))))
         self.settler = deps.settler
         self.sources = sources_of(deps, self.desk.topic, self.group, self.worker)
         self.capacity = capacity_of(deps)

@@ -15,13 +15,13 @@ from chalicelib.domain.timer import Timer
 from chalicelib.domain.times import HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Mode
 from chalicelib.domain.transaction import TransactionState
-from chalicelib.ports.timers import Timers
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.fate import Place
 from chalicelib.services.inspect.filters import Filters
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks
+from chalicelib.store.timers import Timers
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import ManualClock

@@ -11,17 +11,17 @@ import pytest
 
 from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.cursor import Cursor
-from chalicelib.domain.cursor_write import Change
+from chalicelib.domain.cursor_write import Change, WriteRefused
 from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, FRAGMENTS
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import Group
-from chalicelib.ports.cursors import Cursors, WriteRefused
 from chalicelib.ports.world import Blobs
 from chalicelib.services.core.catalog import CACHE_MS
 from chalicelib.services.core.wake import DispatchTask
+from chalicelib.store.cursors import Cursors
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import ManualClock

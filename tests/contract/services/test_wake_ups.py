@@ -13,12 +13,12 @@ from chalicelib.domain.timer import AWAKE_MS, SOON_MS
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import lane_of
 from chalicelib.domain.transaction import TransactionState
-from chalicelib.ports.control import Control
 from chalicelib.ports.world import Invoker
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.wake import Stored
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.transactions import Checks
+from chalicelib.store.control import Control
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS

@@ -8,14 +8,15 @@ from typing import Any, cast
 
 import pytest
 
-from chalicelib.domain.segment import Allocation, ShardKey
+from chalicelib.domain.append import Stored
+from chalicelib.domain.segment import Allocation, Rows, ShardKey
 from chalicelib.domain.topic import Consumer, Group
 from chalicelib.functions import deliver, route
-from chalicelib.ports.control import Control
-from chalicelib.ports.log import Log, Rows, Stored
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.wake import DispatchTask, News
+from chalicelib.store.control import Control
+from chalicelib.store.log import Log
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS

@@ -11,7 +11,7 @@ from chalicelib import wiring
 from chalicelib.api.parse import time_ms
 from chalicelib.api.responses.common import at
 from chalicelib.domain.limits import MAX_DELAY_SECONDS
-from chalicelib.ports.timers import Timers
+from chalicelib.store.timers import Timers
 from chalicelib.wiring import Deps
 from tests.support.background import Background
 from tests.support.http import Client, Reply, Topic

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.store.control import DynamoControl
+from chalicelib.store.control import Control
 from chalicelib.store.control_rows import Key, TokenRow
 from tests.support.background import Background
 from tests.support.factories import token
@@ -34,13 +34,13 @@ def test_starting_with_such_a_token_ends(services: Background) -> None:
 
 BUGS = {
     "a repair that makes a revoked token anew": Bug(
-        DynamoControl,
+        Control,
         "put_token",
         'put_item", row.get_save_kwargs_from_instance(condition=TokenRow.pk.exists())',
         'put_item", {"Item": row.serialize()}',
     ),
     "a token of the first release that nobody can change": Bug(
-        DynamoControl, "put_token", "old is None or old.version", "True"
+        Control, "put_token", "old is None or old.version", "True"
     ),
 }
 

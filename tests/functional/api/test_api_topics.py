@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from chalicelib import wiring
-from chalicelib.ports.control import Control
+from chalicelib.store.control import Control
 from chalicelib.wiring import Deps
 from tests.support.background import Background
 from tests.support.http import Client

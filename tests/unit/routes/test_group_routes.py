@@ -9,7 +9,7 @@ import pytest
 
 from chalicelib import wiring
 from chalicelib.domain.call_result import CallResult
-from chalicelib.ports.cursors import Cursors
+from chalicelib.store.cursors import Cursors
 from chalicelib.wiring import Deps
 from tests.support.clock import Hasty, ManualClock
 from tests.support.http import Client, Topic

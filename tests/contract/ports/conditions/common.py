@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from chalicelib.domain import cursor_transitions as transitions
+from chalicelib.domain.append import DedupEntry, Promotable, PutResult
 from chalicelib.domain.cursor import Cursor, Selection
 from chalicelib.domain.segment import Segment, ShardKey
 from chalicelib.domain.spans import Span
 from chalicelib.domain.timer import Timer
-from chalicelib.ports.log import DedupEntry, Promotable, PutResult
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.stages import Stage

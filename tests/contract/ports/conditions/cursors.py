@@ -7,8 +7,8 @@ from dataclasses import replace
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write
 from chalicelib.domain.cursor import Cursor, Disposition, Lease, Result
+from chalicelib.domain.cursor_write import RefusalReason, WriteRefused
 from chalicelib.domain.spans import Span
-from chalicelib.ports.cursors import RefusalReason, WriteRefused
 from tests.contract.ports.conditions.common import claim
 from tests.support import factories as make
 from tests.support.clock import START_MS

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write
+from chalicelib.domain.append import AlreadyMoved, Stored
 from chalicelib.domain.cursor import Cursor, start_at
 from chalicelib.domain.record import ANY_VERSION, DeadLetter
 from chalicelib.domain.topic import CursorKey
-from chalicelib.ports.log import AlreadyMoved, Stored
 from tests.contract.ports.conditions.common import put
 from tests.support import factories as make
 from tests.support.clock import START_MS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from chalicelib.domain.rounds import Bookmark
 from chalicelib.domain.token_bucket import Grant
-from chalicelib.ports.rounds import Bookmark
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.stages import Stage

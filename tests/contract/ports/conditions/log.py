@@ -6,10 +6,10 @@ import itertools
 from dataclasses import replace
 
 from chalicelib.domain import cursor_write
+from chalicelib.domain.append import DedupEntry, DedupHit, OffsetTaken, Stored
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.segment import Allocation, Tail
 from chalicelib.domain.spans import Span
-from chalicelib.ports.log import DedupEntry, DedupHit, OffsetTaken, Stored
 from tests.contract.ports.conditions.common import claim, filed, is_remembered_for_its_window, put
 from tests.support import factories as make
 from tests.support.stages import Stage

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from uuid import uuid4
 
-from chalicelib.domain.timer import ANY_EDITION, Timer, TimerKind
+from chalicelib.domain.append import AlreadyMoved, DedupEntry, Stored
+from chalicelib.domain.timer import ANY_EDITION, Moved, Timer, TimerKind
 from chalicelib.domain.times import CLOCKS_DIFFER_MS
-from chalicelib.ports.log import AlreadyMoved, DedupEntry, Moved, Stored
 from tests.contract.ports.conditions.common import (
     KEEP_SECONDS,
     filed,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from chalicelib.domain.append import DedupEntry, Stored
 from chalicelib.domain.transaction import Transaction, TransactionState, check_timer, rolled_back
-from chalicelib.ports.log import DedupEntry, Stored
 from tests.contract.ports.conditions.common import is_remembered_for_its_window, put, there
 from tests.support import factories as make
 from tests.support.clock import START_MS

@@ -18,11 +18,11 @@ from chalicelib.domain.spans import Span
 from chalicelib.domain.timer import Timer, TimerKind, retry_id
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import Group, cursor_key
-from chalicelib.ports.log import Log
-from chalicelib.ports.records import Records
 from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.wake import NO_NEWS, DispatchTask, News, task_of, workers_of
+from chalicelib.store.log import Log
+from chalicelib.store.records import Records
 from chalicelib.wiring import Deps
 from tests.contract.services.damaged.scenes import anew, stored
 from tests.support import factories as make

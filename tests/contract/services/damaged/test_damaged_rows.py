@@ -281,7 +281,7 @@ def damages(draw: st.DrawFn) -> Change:
 
 @settings(max_examples=75, deadline=None)
 @given(damages(), st.sampled_from(("queue", "serial")), st.sampled_from(("short", LONG)))
-@example(having("v", {"N": "x"}), "queue", "short")
+@example(having("v", {"S": "x"}), "queue", "short")
 @example(having("r", {"S": "@|%"}), "queue", "short")
 def test_whatever_becomes_of_a_row_its_neighbours_are_delivered_once(
     damage: Change, mode: str, body: str

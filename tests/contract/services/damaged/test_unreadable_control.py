@@ -13,12 +13,12 @@ from chalicelib.domain.limits import CONSUMER_OFFLINE_AFTER, RETENTION_GRACE
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import ConsumerKind, ConsumerState, Group, Topic, cursor_key
 from chalicelib.functions import route
-from chalicelib.ports.control import Control
 from chalicelib.services.core.catalog import CACHE_MS
 from chalicelib.services.core.wake import task_of
 from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from chalicelib.services.manage.registry import Contact
 from chalicelib.store.attributes import Item
+from chalicelib.store.control import Control
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.counted import Counted
