@@ -236,7 +236,6 @@ SLOW = {
     "a check that is believed after the decision",
     "a decision whatever was decided",
     "a cancel that does not ask whether the timer is there",
-    "a mover that writes what was edited meanwhile",
     "a mover that does not delete",
     "a dedup id that delayed messages forget",
 }
