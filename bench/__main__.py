@@ -22,6 +22,7 @@ MEASURES = {
     "consumers": "8 consuming processes of one group",
     "cursors": "the largest cursor item, beside many leases and in simulated worlds",
     "over_http": "messages a second through the local HTTP server",
+    "engines": "the local service on the embedded engine, beside DynamoDB Local",
     "console": "the console's pages: time to the whole page, and bytes",
     "delivery_units": "request units of a delivery, an attempt that fails, a retry",
     "delivery": "delivery by HTTP: latency, rates, a storm of retries, a hanging subscriber",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,9 +65,25 @@ class Client:
 @contextmanager
 def serve(target: Stage) -> Iterator[LocalServer]:
     """Serve a stage."""
+    with _serving(target.environment()) as server:
+        yield server
+
+
+@contextmanager
+def serve_folder(data: Path, engine: str) -> Iterator[LocalServer]:
+    """Serve a data folder, with an engine of its own."""
+    outside = {
+        name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "HEADRACE_"))
+    }
+    with _serving(outside, "--data", str(data), "--engine", engine) as server:
+        yield server
+
+
+@contextmanager
+def _serving(environment: Mapping[str, str], *options: str) -> Iterator[LocalServer]:
     port = free_port()
-    environment = {**target.environment(), "HEADRACE_PORT": str(port), "HEADRACE_TOKEN": _TOKEN}
-    command = [sys.executable, "-m", "local"]
+    environment = {**environment, "HEADRACE_PORT": str(port), "HEADRACE_TOKEN": _TOKEN}
+    command = [sys.executable, "-m", "local", *options]
     quiet = subprocess.DEVNULL
     process = subprocess.Popen(command, cwd=_ROOT, env=environment, stdout=quiet, stderr=quiet)
     try:

@@ -35,7 +35,7 @@ class _Span(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Load:
+class Load:
     """What each client does: `messages` in all, `batch` at a time, on a topic of its own."""
 
     server: LocalServer
@@ -55,20 +55,20 @@ def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
             for n in _CLIENTS:
                 name = f"b{batch}-{n}"
                 # Just before, each time: what else the machine does changes within a run.
-                bare = _rate(run_together(n, partial(_put, target, name, _ONE_BY_ONE // n)))
+                bare = rate_of(run_together(n, partial(_put, target, name, _ONE_BY_ONE // n)))
                 yield without_target(f"bare conditional puts, {_clients(n)}: a second", f"{bare:,.0f}")
-                yield from _measure_load(_Load(server, name, batch, messages // n), n, bare)
+                yield from _measure_load(Load(server, name, batch, messages // n), n, bare)
 
 
-def _measure_load(load: _Load, clients: int, bare: float) -> Iterator[Figure]:
+def _measure_load(load: Load, clients: int, bare: float) -> Iterator[Figure]:
     load_name = f"HTTP, {'one by one' if load.batch == 1 else f'batches of {load.batch} x 240 B'}, {_clients(clients)}"
     say(load_name)
     setup = load.server.client()
     setup.ask("PUT", load.path, {})
     setup.ask("PUT", f"{load.path}/groups/g", {"from": "earliest"})
-    for verb, work in (("produce", _produce), ("receive + ack", _consume)):
+    for verb, work in (("produce", produce), ("receive + ack", consume)):
         before = load.server.cpu_seconds()
-        rate = _rate(run_together(clients, partial(work, load)))
+        rate = rate_of(run_together(clients, partial(work, load)))
         cpu_seconds = (load.server.cpu_seconds() - before) / (load.messages * clients)
         ratio = f"{rate / bare:.2f} x bare puts; {cpu_seconds * 1e6:,.0f} µs of the server's CPU a message"
         name = f"{load_name}: {verb}"
@@ -82,11 +82,13 @@ def _clients(count: int) -> str:
     return f"{count} client{'s'[: count > 1]}"
 
 
-def _rate(spans: list[_Span]) -> float:
+def rate_of(spans: list[_Span]) -> float:
+    """Messages a second of clients that were busy together."""
     return sum(s.messages for s in spans) / (max(s.end for s in spans) - min(s.start for s in spans))
 
 
-def _produce(load: _Load, number: int, ready: Callable[[], None]) -> _Span:
+def produce(load: Load, number: int, ready: Callable[[], None]) -> _Span:
+    """What a client does that sends the load."""
     client, chance = load.server.client(), random.Random(number)
     texts = ["".join(chance.choices(string.ascii_letters, k=_BODY_CHARS)) for _ in range(load.batch)]
     messages = [{"body": text, "tag": "paid"} for text in texts]
@@ -101,7 +103,8 @@ def _produce(load: _Load, number: int, ready: Callable[[], None]) -> _Span:
     return _Span(start, time.monotonic(), load.messages)
 
 
-def _consume(load: _Load, number: int, ready: Callable[[], None]) -> _Span:
+def consume(load: Load, number: int, ready: Callable[[], None]) -> _Span:
+    """What a client does that receives and acknowledges all there is."""
     client, count, empty = load.server.client(), 0, 0
     ready()
     start = end = time.monotonic()

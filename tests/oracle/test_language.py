@@ -83,7 +83,7 @@ UPDATES = (
     "SET novel = if_not_exists(novel, :seven) + :one",
     "SET m.k = :x, m.another = :list REMOVE l[0]",
     "SET l[1] = :one, l[9] = :x",
-    "REMOVE m.deep.l[0], absent, l[0], l[2]",
+    "REMOVE m.deep.k, absent, l[0], l[2]",
     "REMOVE m.absent.k",
     "SET absent.k = :x",
     "SET n = t + :one",
