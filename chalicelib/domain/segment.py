@@ -76,7 +76,7 @@ class Segment:
 
 class Rows(list[Segment]):
     """Segments of a shard, in order. `is_end`: nothing was behind them when they were read. Fewer rows than asked for
-    do not show that: an answer ends at a megabyte, too."""
+    do not show that: an answer also ends at a megabyte, or where its bodies fill MAX_LOOK_BYTES."""
 
     def __init__(self, segments: Iterable[Segment] = (), *, is_end: bool) -> None:
         super().__init__(segments)

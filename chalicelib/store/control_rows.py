@@ -29,10 +29,11 @@ from ..domain.errors import Unreadable
 from ..domain.replay import Replay
 from ..domain.secret import KeyRing, Secret
 from ..domain.topic import Consumer, Group, Token, Topic
-from .attributes import DAMAGE, Item
+from .attributes import DAMAGE, Item, int_of
 from .layout import CONTROL_FORMAT
 
 T = TypeVar("T")
+_NULL = {"NULL": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +82,19 @@ class Row(Model, Generic[T]):
 
     @classmethod
     def _read(cls, item: Item) -> T | None:
-        row = cls.from_raw_data(item)
-        if row.v > CONTROL_FORMAT:
+        if int_of(item, "v", CONTROL_FORMAT) > CONTROL_FORMAT:
             return None
-        if row.doc is not None:
-            return cls.of_format_1(row.doc)
-        values = {name: _plain_value(value) for name, value in row.attribute_values.items()}
+        if "doc" in item:
+            return cls.of_format_1(item["doc"]["S"])
+        values = {
+            name: _plain_value(item[attribute.attr_name])
+            for name, attribute in cls.get_attributes().items()
+            if "NULL" not in item.get(attribute.attr_name, _NULL)
+        }
         values |= {
             name: [SecretMap.read(each) for each in values[name]] for name in cls.secret if values.get(name)
         }
-        return typed.converted({**values, "epoch": row.version}, cls.entity)
+        return typed.converted({**values, "epoch": values.get("version")}, cls.entity)
 
     @classmethod
     def of_format_1(cls, doc: str) -> T:
@@ -327,8 +331,13 @@ class KeyRingRow(Row[KeyRing]):
 MODELS = (TopicRow, GroupRow, ConsumerRow, AssignmentRow, TokenRow, UseRow, ReplayRow, KeyRingRow)
 
 
-def _plain_value(value: Any) -> Any:
-    """An attribute's value in lists and dicts."""
-    if isinstance(value, MapAttribute):
-        return {name: _plain_value(each) for name, each in value.attribute_values.items()}
-    return [_plain_value(each) for each in value] if isinstance(value, list) else value
+def _plain_value(value: Mapping[str, Any]) -> Any:
+    """An attribute's value as JSON has it. (pynamodb's own reading takes seven times as long.)"""
+    ((kind, content),) = value.items()
+    if kind == "N":
+        return msgspec.json.decode(content)
+    if kind == "M":
+        return {name: _plain_value(each) for name, each in content.items() if "NULL" not in each}
+    if kind == "L":
+        return [_plain_value(each) for each in content]
+    return content

@@ -19,6 +19,7 @@ from ..domain.append import (
 )
 from ..domain.cursor import Cursor
 from ..domain.errors import Unreadable, unavailable
+from ..domain.limits import MAX_LOOK_BYTES
 from ..domain.message import DeadReason, Draft, Origin
 from ..domain.segment import Allocation, Rows, Segment, ShardKey, Tail
 from ..domain.timer import Timer
@@ -204,18 +205,21 @@ class Log:
         miss the newest."""
         values = {":o": number(max(first, 0))}
         answer = self._ask(shard, "s = :s AND o >= :o", values, rows, forward=True, consistent=consistent)
-        return Rows(map(segment_of, answer["Items"]), is_end="LastEvaluatedKey" not in answer)
+        items: list[Item] = answer["Items"]
+        segments = _first_segments(items)
+        is_whole = len(segments) == len(items)
+        return Rows(segments, is_end=is_whole and "LastEvaluatedKey" not in answer)
 
     def read_back(self, shard: ShardKey, last: int, rows: int, *, consistent: bool = False) -> list[Segment]:
         """At most `rows` segments that begin at or before `last`, newest first. None: there are no more. An answer ends
-        at a megabyte, too, so fewer do not show that."""
+        at a megabyte, or where its bodies fill MAX_LOOK_BYTES, so fewer do not show that."""
         if last < 0:
             return []
         bounds = {":a": number(0), ":o": number(last)}
         items = self._query(
             shard, "s = :s AND o BETWEEN :a AND :o", bounds, rows, forward=False, consistent=consistent
         )
-        return [segment_of(item) for item in items]
+        return _first_segments(items)
 
     def amend(
         self,
@@ -328,6 +332,19 @@ def _item(shard: ShardKey, segment: Segment, pack: Pack | None) -> Item:
     if segment.by and started_kib({**item, "p": text(segment.by)}) == started_kib(item):
         item["p"] = text(segment.by)
     return item
+
+
+def _first_segments(items: Sequence[Item]) -> list[Segment]:
+    """The segments of these rows, until their bodies fill a look: a page of rows may hold a hundred times its size once
+    it is decompressed."""
+    segments: list[Segment] = []
+    body_bytes = 0
+    for item in items:
+        if body_bytes > MAX_LOOK_BYTES:
+            break
+        segments.append(segment_of(item))
+        body_bytes += sum(len(draft.body) for draft in segments[-1].drafts)
+    return segments
 
 
 def segment_of(item: Item) -> Segment:

@@ -45,7 +45,11 @@ _LIST = (
     "ExclusiveStartKey",
     "Select",
 )
-_KEY = {"Put": "Item", "Update": "Key", "Delete": "Key", "ConditionCheck": "Key"}
+_ACTION = {
+    kind: frozenset((*_ITEM_WRITE, key, "UpdateExpression"))
+    for kind, key in {"Put": "Item", "Update": "Key", "Delete": "Key", "ConditionCheck": "Key"}.items()
+}
+"""What a transaction's actions may have."""
 
 Answer = dict[str, Any]
 Method = Callable[..., Answer]
@@ -55,10 +59,12 @@ def operation(name: str, *allowed: str) -> Callable[[Callable[[Any, Mapping[str,
     """A method of a client: which parameters it takes, and that it raises ClientError."""
 
     def decorate(method: Callable[[Any, Mapping[str, Any]], Answer]) -> Method:
+        known = frozenset(allowed)
+
         @wraps(method)
         def call(self: Any, **request: Any) -> Answer:
-            for parameter in request.keys() - set(allowed):
-                raise unknown(f"{parameter} of {name}")
+            if not known.issuperset(request):
+                raise unknown(f"{min(request.keys() - known)} of {name}")
             try:
                 answer = method(self, request)
             except Refused as refusal:
@@ -150,8 +156,8 @@ class Client:
         if not 1 <= len(actions) <= _TRANSACTION:
             raise invalid("Member must have length less than or equal to 100, and at least 1")
         for kind, action in actions:
-            for parameter in action.keys() - {*_ITEM_WRITE, _KEY[kind], "UpdateExpression"}:
-                raise unknown(f"{parameter} of a transaction's {kind}")
+            if not _ACTION[kind].issuperset(action):
+                raise unknown(f"{min(action.keys() - _ACTION[kind])} of a transaction's {kind}")
         writes = [self.engine.prepared(kind, action) for kind, action in actions]
         places = [(write.table.name, write.place) for write in writes if write.unfit is None]
         if len(set(places)) < len(places):

@@ -13,6 +13,8 @@ from .expressions import Given, Node, Path
 from .values import Item, Value, behind_prefix, comparable, key_bytes
 
 _ORDERED = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+_TYPED = {*_ORDERED, "between", "attribute_type", "begins_with"}
+"""What not every type of operand can stand in."""
 _TYPES = ("S", "SS", "N", "NS", "B", "BS", "BOOL", "NULL", "L", "M")
 
 
@@ -101,8 +103,13 @@ class Condition:
     def _check(self, node: Node) -> None:
         """Raises Refused for operands that no item could make valid."""
         kind = node[0]
-        for inner in node[1:] if kind in ("and", "or", "not") else ():
-            self._check(inner)
+        if kind in ("and", "or", "not"):
+            for inner in node[1:]:
+                self._check(inner)
+        elif kind in _TYPED:
+            self._check_operands(kind, node)
+
+    def _check_operands(self, kind: str, node: Node) -> None:
         operands = [each for each in node[1:] if isinstance(each, tuple) and each and each[0] == "value"]
         types = {type_ for _, name in operands for type_ in self._given.values[name]}
         if kind == "attribute_type":

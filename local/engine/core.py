@@ -19,7 +19,7 @@ from .expressions import Given
 from .storage import Storage
 from .tables import SCHEMA, Connection, Row, Table, check_definition, units_of
 from .updates import Update
-from .values import Item, stored_item
+from .values import Item, check_size, size_of, stored_item
 
 ARN = "arn:aws:dynamodb:us-east-1:000000000000:table/"
 _TOKEN_MS = 10 * 60 * 1000
@@ -52,15 +52,15 @@ class Write:
         if self.unfit is not None:
             raise self.unfit
         old = self.table.get(connection, self.place)
-        if self.condition is not None:
-            found = old.item if old is not None else None
-            if not self.condition.holds(found):
-                raise condition_failed(found if self.shows_refused else None)
+        found = old.item if old is not None and (self.condition or self.update) else None
+        if self.condition is not None and not self.condition.holds(found):
+            raise condition_failed(found if self.shows_refused else None)
         item, size = self.item, self.size
         if self.update is not None:
             item = old.item if old is not None else dict(self.key)
-            self.update.applied(old.item if old is not None else dict(self.key), item)
-            item, size = stored_item(item)
+            self.update.applied(found or self.key, item)
+            size = size_of(item)
+            check_size(size)
         return Change(self, old, item, size)
 
 

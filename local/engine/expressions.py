@@ -81,12 +81,14 @@ class Given:
 
     def use(self, expression: Expression, what: str) -> Any:
         """The expression's tree. Raises Refused if it uses a placeholder that is not given."""
-        for name in expression.names - self.names.keys():
+        if not expression.names <= self.names.keys():
+            name = min(expression.names - self.names.keys())
             raise invalid(
                 f"Invalid {what}: An expression attribute name used in the document path is not defined; "
                 f"attribute name: {name}"
             )
-        for name in expression.values - self.values.keys():
+        if not expression.values <= self.values.keys():
+            name = min(expression.values - self.values.keys())
             raise invalid(
                 f"Invalid {what}: An expression attribute value used in expression is not defined; "
                 f"attribute value: {name}"
@@ -96,6 +98,8 @@ class Given:
 
     def check_all_used(self) -> None:
         """Raises Refused if the request gives a placeholder that no expression uses."""
+        if len(self.used) == len(self.names) + len(self.values):  # `use` adds none that is not given
+            return
         for what, given in (("Values", self.values), ("Names", self.names)):
             if unused := sorted(given.keys() - self.used):
                 keys = ", ".join(unused)
@@ -105,6 +109,8 @@ class Given:
 
     def path(self, path: Path) -> Path:
         """The path with each name in the place of its placeholder."""
+        if not self.names:
+            return path
         return tuple(self.names[step] if isinstance(step, str) and step[0] == "#" else step for step in path)
 
 

@@ -12,13 +12,13 @@ import sqlite3
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from .conditions import KeyRange
 from .errors import UnfitItem, invalid
-from .values import Item, item_size, key_bytes
+from .values import Item, key_bytes, size_of
 
 Connection = sqlite3.Connection
 KIB = 1024
@@ -64,8 +64,7 @@ class Keys:
             raise invalid("The provided key element does not match the schema")
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """A stored item. `data` is its MessagePack; each reading of `item` makes another one."""
 
     id: int
@@ -93,7 +92,7 @@ class Index:
         part = item
         if self.attributes is not None:
             part = {name: value for name, value in item.items() if name in self.attributes}
-        return (*self.keys.bytes_of(item), *table_keys.bytes_of(item), item_size(part), _encode(part))
+        return (*self.keys.bytes_of(item), *table_keys.bytes_of(item), size_of(part), _encode(part))
 
 
 @dataclass(frozen=True)

@@ -33,14 +33,37 @@ def stored_item(item: Mapping[str, Value]) -> tuple[Item, int]:
     for name, value in item.items():
         stored[name], bytes_ = stored_value(value)
         size += len(name.encode()) + bytes_
-    if size > ITEM_LIMIT:
-        raise invalid("Item size has exceeded the maximum allowed size")
+    check_size(size)
     return stored, size
 
 
-def item_size(item: Mapping[str, Value]) -> int:
-    """The size of a stored item, in bytes."""
-    return sum(len(name.encode()) + stored_value(value)[1] for name, value in item.items())
+def check_size(size: int) -> None:
+    """Raises Refused for an item that is too large."""
+    if size > ITEM_LIMIT:
+        raise invalid("Item size has exceeded the maximum allowed size")
+
+
+def size_of(item: Mapping[str, Value]) -> int:
+    """The size in bytes of an item whose values are as they are stored."""
+    size = 0
+    for name, value in item.items():
+        size += len(name.encode()) + _value_size(value)
+    return size
+
+
+def _value_size(value: Value) -> int:
+    ((kind, content),) = value.items()
+    if kind == "S":
+        return len(content.encode())
+    if kind == "N":
+        return _number_size(content)
+    if kind == "B":
+        return len(content)
+    if kind == "M":
+        return 3 + len(content) + size_of(content)
+    if kind == "L":
+        return 3 + sum(1 + _value_size(each) for each in content)
+    return 1
 
 
 def stored_value(value: Value, depth: int = 0) -> tuple[Value, int]:

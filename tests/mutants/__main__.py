@@ -1,8 +1,8 @@
 """Mutants: each small change of the code is judged by the tests that reach its lines, and those that live are listed.
 
 Tests are collected once. For each mutant a fork of that process takes the changed code into its functions and runs the
-tests that reach it, those that reach little else first, up to the first that fails. Tests that need the engine judge
-nothing. Options that are not listed are pytest's.
+tests that reach it, those that reach little else first, up to the first that fails. Tests that need DynamoDB Local
+judge nothing. Options that are not listed are pytest's.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def main() -> None:
     parser.add_argument("--out", default="build/mutants.jsonl", help="gets a line for each mutant")
     options, others = parser.parse_known_args()
     Path(options.out).parent.mkdir(exist_ok=True)
-    arguments = ["-q", "-s", "-p", "no:cacheprovider", "-m", "not engine", *options.tests, *others]
+    arguments = ["-q", "-s", "-p", "no:cacheprovider", "-m", "not oracle", *options.tests, *others]
     pytest.main(arguments, plugins=[Loop(options)])
 
 

@@ -24,10 +24,12 @@ from chalicelib.domain.unreadable import PassOver
 from chalicelib.services.core.wake import task_of
 from chalicelib.services.manage.registry import Contact
 from chalicelib.services.produce.appender import ProduceResult
+from chalicelib.store.attributes import text
 from chalicelib.store.control import Control
 from chalicelib.wiring import Deps
 from tests.simulation.unreadable import CONTROL_DAMAGES
 from tests.simulation.virtual import Scheduler
+from tests.support.damage import Damage
 from tests.support.flows import draft, label_of
 from tests.support.inline import Inline
 from tests.support.push import Inbox, Subscribers
@@ -82,6 +84,7 @@ class Hurry:
         Scheduler()  # locks are those of its tasks, here as well
         self.random = random.Random(f"hurried {self.seed}")
         self.subscribers = Subscribers(self.stage.clock)
+        self.damage = Damage(self.stage)
 
     def process(self) -> Deps:
         a = self.stage.another()
@@ -161,11 +164,9 @@ def _sickens(hurry: Hurry) -> None:
     """Some topics cannot be looked at; of others one group cannot be read."""
     rng = hurry.random
     hurry.ill |= set(rng.sample([topic.name for topic in hurry.topics], rng.choice((0, 1, 1, 2))))
-    control: Any = hurry.stage.adapters.control
     for topic in rng.sample(hurry.topics, rng.choice((0, 1, 1, 2))):
-        group = control.group(topic, _PULLED)
-        (place,) = (place for place, noun in control._rows() if noun == group)
-        control.damage(*place, rng.choice(CONTROL_DAMAGES))
+        key = {"pk": text(f"topic#{topic.uid}"), "sk": text(f"group#{_PULLED}")}
+        hurry.damage.change("control", hurry.damage.row("control", key), rng.choice(CONTROL_DAMAGES))
         hurry.injected["a row that cannot be read"] += 1
         hurry.note("a group of", topic.name, "cannot be read")
     hurry.injected["a topic that cannot be looked at"] += len(hurry.ill)
@@ -234,7 +235,7 @@ def _waits(hurry: Hurry) -> None:
 def _expires(hurry: Hurry) -> None:
     """The messages' retention ends, and then their rows' time: what no archive has is kept."""
     rng, topics, clock = hurry.random, hurry.topics, hurry.stage.clock
-    hurry.stage.adapters.control.scars.heal()  # type: ignore[attr-defined]
+    hurry.damage.heal()
     pages = 2 * max(
         topic.shards for topic in topics
     )  # that the keeper reads of one topic: rows, and none behind

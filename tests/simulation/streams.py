@@ -14,9 +14,8 @@ import msgspec
 
 from chalicelib.domain.errors import HeadraceError
 from chalicelib.domain.segment import ShardKey
-from chalicelib.store import codec
-from chalicelib.store import log as log_rows
-from chalicelib.store.attributes import Item
+from chalicelib.store.attributes import Item, int_of
+from chalicelib.store.layout import segment_key
 from tests.simulation.clients import TOPIC
 from tests.simulation.world import Wakes, World
 from tests.support.damage import NEWER, Change, having, without
@@ -82,15 +81,13 @@ class Stream(Wakes):
         return True
 
     def _record(self, shard: ShardKey, offset: int) -> dict[str, Any]:
-        log: Any = self._world.adapters.log
-        segment = log._rows[shard, offset]
-        item = log_rows._item(shard, segment, codec.pack(segment.drafts, whole=True))
+        item = self._world.damage.row("log", segment_key(shard, offset))
         if self._is_damaged and shard.topic == TOPIC and self._random.random() < 0.5:
             item = self._random.choice(DAMAGES)(item)
             self.shown["damaged"] += 1
             self._world.injected["record damaged"] += 1
         elif "~" not in shard.topic and shard.topic != TOPIC:
-            self.shown[shard.topic] += segment.count
+            self.shown[shard.topic] += int_of(item, "n")
         self._number += 1
         return {
             "eventName": "INSERT",

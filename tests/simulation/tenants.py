@@ -21,7 +21,6 @@ from chalicelib.services.consume.settle import Nack
 from chalicelib.services.manage.registry import Contact
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.transactions import Checks
-from chalicelib.store import timers as timer_rows
 from chalicelib.wiring import Deps
 from tests.simulation import unreadable
 from tests.simulation.clients import TOPIC, SimClient
@@ -79,7 +78,7 @@ class Due:
 
 def play(trouble: str, seed: int = 0) -> tuple[World, list[str]]:
     """A world with one trouble, and what came late in it."""
-    world, due = World(_plan(trouble, seed), may_be_damaged=True), Due()
+    world, due = World(_plan(trouble, seed)), Due()
     stream = world.wakes = Stream(world, is_damaged=trouble == "a damaged stream")
     _set_up(world)
     rng = random.Random(f"good {seed}")
@@ -191,32 +190,18 @@ def _damages_rows(world: World) -> None:
     """Rows of the log and of timers are damaged, or of a later release."""
     rng, deps = random.Random(world.seed), outside(world)
     topic = deps.catalog.topic(TOPIC)
-    timers: Any = world.adapters.timers
-    tables = timers._tables
     while world.seconds < _UNTIL_S:
         now_ms = int(world.scheduler.now)
         bodies = [
             draft(f"bad {world.stamp()}", tag="bad", due_ms=now_ms + rng.randrange(9_000)) for _ in range(8)
         ]
         later = {p.id for p in deps.producer.produce(topic, bodies) if isinstance(p, ProduceResult)}
-        for place, timer in list(tables.timers.items()):
-            if timer.id in later:
-                damaged_timer = timer_rows._timer(rng.choice(DAMAGES)(timer_rows._item(timer)))
-                tables.timers[place] = damaged_timer
+        for row in world.damage.rows("timers"):
+            if row["t"]["S"].partition("#")[2] in later:
+                world.damage.change("timers", row, rng.choice(DAMAGES))
         for p in world.ask(_produce, TOPIC, [draft(f"bad {world.stamp()}", tag="bad")]) or ():
-            change_row(Stored(world), topic.shard_key(p.shard), p.offset, rng.choice(ROW_DAMAGES))
+            change_row(world, topic.shard_key(p.shard), p.offset, rng.choice(ROW_DAMAGES))
         world.pause(1)
-
-
-@dataclass(frozen=True)
-class Stored:
-    """A world as what has a store."""
-
-    world: World
-
-    @property
-    def adapters(self) -> Any:
-        return self.world.adapters
 
 
 DAMAGES: tuple[Change, ...] = (

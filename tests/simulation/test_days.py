@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from chalicelib.services.core.tails import Tails
-from chalicelib.store import codec, cursors
+from chalicelib.store import codec
 from tests.simulation.days.plan import BAD_DATA
 from tests.simulation.figures import count_days
 from tests.simulation.planting import assert_seen
@@ -36,9 +36,6 @@ def test_what_stands_at_a_limit_comes_as_it_was_sent_and_what_cannot_be_read_is_
 BUGS = {
     "an append that does without damaged cursors": Bug(
         Tails, "_end_of_claims", "if beside_damage:", "if True:"
-    ),
-    "a cursor that cannot be read, taken for none": Bug(
-        cursors, "cursor_of", "if cursor := _readable(item):", "if cursor := _readable(item) or Cursor():"
     ),
     "a long header that is cut": Bug(
         codec,

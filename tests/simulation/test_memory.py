@@ -2,7 +2,7 @@
 
 A function that is killed because of what it holds would meet the same amount again when it is repeated, without end. So
 each is given more than fits, with everything slow that keeps it waiting, and the bytes that it holds at once are
-measured. Its reads make copies, as those of a database do; the time is virtual.
+measured. The time is virtual.
 """
 
 from __future__ import annotations
@@ -11,23 +11,20 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, islice
+from itertools import islice
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.cursor import Cursor
-from chalicelib.domain.errors import unavailable
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, FRAGMENTS, MAX_BODY_BYTES, MAX_RECEIVE
-from chalicelib.domain.message import Draft
-from chalicelib.domain.segment import Rows, Segment
 from chalicelib.domain.sharding import unit_of
 from chalicelib.domain.spans import Span
-from chalicelib.domain.timer import FirstTimers
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import Consumer, cursor_key
+from chalicelib.ports.world import Blobs
 from chalicelib.services.consume.claim_plan import ClaimPlanner
 from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.consume.settle import Nack
@@ -40,6 +37,7 @@ from tests.support import factories as make
 from tests.support.planting import Bug
 from tests.support.push import PushDesk, Subscribers
 from tests.support.stages import Stage, embedded_stage
+from tests.support.troubled import Troubled
 
 MB = 1024 * 1024
 _FLOOD = 300_000
@@ -47,51 +45,18 @@ _CACHE_MB = 32  # of segments, in each process
 _BODY = b'"' + b"x" * (BLOB_THRESHOLD_BYTES - 2_000) + b'"'
 
 
-class Copying:
-    """A port whose reads make new bodies, and end with a page of DynamoDB's."""
+class Fetched:
+    """ports.Blobs whose bodies come as new bytes each time, as from S3."""
 
-    def __init__(self, port: Any, **delays: Callable[..., None]) -> None:
-        """`delays` are done before calls of these names."""
-        self._port = port
-        self._delays = delays
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
 
     def __getattr__(self, name: str) -> Any:
-        method = getattr(self._port, name)
+        return getattr(self._blobs, name)
 
-        def call(*args: Any, **settings: Any) -> Any:
-            if name in self._delays:
-                self._delays[name](*args)
-            answer = method(*args, **settings)
-            if name not in ("read", "read_back"):
-                return _copied(answer)
-            rows = _copied(_page(answer))
-            return (
-                rows if name == "read_back" else Rows(rows, is_end=answer.is_end and len(rows) == len(answer))
-            )
-
-        return call
-
-
-def _page(rows: list[Segment]) -> list[Segment]:
-    sizes = accumulate(sum(draft.size for draft in row.drafts) for row in rows)
-    return [row for row, size in zip(rows, sizes, strict=True) if row is rows[0] or size <= MB]
-
-
-def _copied(answer: Any) -> Any:
-    match answer:
-        case bytes():
-            return bytes(memoryview(answer))
-        case Draft():
-            return replace(answer, body=_copied(answer.body))
-        case FirstTimers():
-            return replace(answer, timers=_copied(answer.timers))
-        case list():
-            return [_copied(each) for each in answer]
-    if getattr(answer, "drafts", None):
-        return replace(answer, drafts=tuple(map(_copied, answer.drafts)))
-    if getattr(answer, "draft", None):
-        return replace(answer, draft=_copied(answer.draft))
-    return answer
+    def get(self, name: str) -> bytes | None:
+        body = self._blobs.get(name)
+        return None if body is None else bytes(memoryview(body))
 
 
 @dataclass
@@ -119,14 +84,13 @@ def measured() -> Iterator[Callable[[], float]]:
 def process(stage: Stage, scheduler: Scheduler, **ports: Any) -> Deps:
     """A process with an empty cache, in virtual time."""
     adapters = stage.another()
-    copies = {name: Copying(getattr(adapters, name)) for name in ("log", "timers", "blobs", "records")}
     scheduler.now = stage.clock.now_ms()
-    return Deps(
-        replace(
-            adapters,
-            **{**copies, "clock": Clock(scheduler, 0), "threads": lambda: Pool(scheduler, 256), **ports},
-        )
-    )
+    settings: dict[str, Any] = {
+        "blobs": Fetched(adapters.blobs),
+        "clock": Clock(scheduler, 0),
+        "threads": lambda: Pool(scheduler, 256),
+    }
+    return Deps(replace(adapters, **{**settings, **ports}))
 
 
 @pytest.fixture(scope="module")
@@ -232,12 +196,12 @@ def test_a_mover_whose_shards_are_slow_holds_a_few_looks() -> None:
         delayed = [make.draft(n, due_ms=due_ms + n, shard=n // 50) for n in range(first, first + 20)]
         desk.produce(*(replace(each, body=_BODY) for each in delayed))
 
-    def throttled(*_: object) -> None:
-        scheduler.wait(8_000)
-        raise unavailable("throttled")
+    def is_throttled(name: str, *_: object) -> bool:
+        if name == "put":
+            scheduler.wait(8_000)
+        return name == "put"
 
-    deps = process(stage, scheduler)
-    deps = Deps(replace(deps.adapters, log=cast(Any, Copying(deps.adapters.log, put=throttled))))
+    deps = process(stage, scheduler, log=Troubled(stage.adapters.log, is_throttled))
     scheduler.now += 5_000
     end_ms = scheduler.now + 20_000
     with measured() as most_mb:

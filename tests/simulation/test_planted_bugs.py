@@ -23,11 +23,10 @@ from chalicelib.services.produce.due import Due
 from chalicelib.services.produce.transactions import Transactor
 from chalicelib.services.push.calls import Calls
 from chalicelib.services.push.claims import Claims
-from chalicelib.store.memory import cursors
-from chalicelib.store.memory.log import MemoryLog
-from chalicelib.store.memory.tables import MemoryTables
-from chalicelib.store.memory.timers import MemoryTimers
-from chalicelib.store.memory.transactions import MemoryTransactions
+from chalicelib.store import cursors, log, records, timers, transactions
+from chalicelib.store.log import Log
+from chalicelib.store.timers import Timers
+from chalicelib.store.transactions import Transactions
 from tests.simulation.judge import play
 from tests.simulation.plan import plan_of_seeks
 from tests.simulation.planting import assert_seen, names_of
@@ -36,24 +35,22 @@ from tests.support.planting import Bug
 SEEDS = (4, 7, 15, 2, 1, 3, 5, 0, 19, 20, 22, 27, 58, 90, 191, 337, 487, *range(400))
 """Those that see most of them, in a short time, go first."""
 
+_UNDER_ANOTHER_NAME = ("entry.dedup_id)", "entry.dedup_id + entry.message_id)")
+_OLD_OR_NOT = '"Item": {**_item(new), "e": number(old.version + 1)}'
+
 BUGS: dict[str, Bug] = {
     "a settlement without its fence": Bug(
         cursors,
-        "holds",
-        "return all(current.leases.get(t) == lease for t, lease in change.expected_leases.items())",
-        "return True",
+        "_expressions",
+        "f\"{paths[t]} = {value({'S': lease_text(lease)})}\" for t, lease in change.expected_leases",
+        "'attribute_exists(e)' for t, lease in change.expected_leases",
     ),
     "a claim without its epoch": Bug(
-        cursors,
-        "holds",
-        "if change.serialised and current.epoch != change.known_epoch:",
-        "if False:",
+        cursors, "_expressions", 'f"e = {value(number(change.known_epoch))}"', "'attribute_exists(e)'"
     ),
-    "a mover that does not delete": Bug(
-        MemoryTables, "move", "del self.timers[timer_place(promotable)]", "pass"
-    ),
+    "a mover that does not delete": Bug(Log, "_move", "[timer_delete(tables.timers, promotable)]", "[]"),
     "a redrive that does not delete": Bug(
-        MemoryTables, "move", "del self.letters[letter_place(promotable)]", "pass"
+        records, "letter_move", '"Delete"', '"ConditionCheck"', ("chalicelib.store.log",)
     ),
     "attempt numbers that begin again in the lane": Bug(
         claim_plan, "attempts_before", "draft.origin.attempts if draft.origin else 0", "0"
@@ -70,7 +67,7 @@ BUGS: dict[str, Bug] = {
     "a lease that is over a little too early": Bug(
         transitions, "lapse", "overdue = [", "now_ms += 3000\n    overdue = ["
     ),
-    "a dedup id that is not remembered": Bug(MemoryLog, "put", "self._tables.remember(dedup)", "pass"),
+    "a dedup id that is not remembered": Bug(log, "dedup_put", *_UNDER_ANOTHER_NAME),
     "a sweeper that does not see the last message": Bug(
         _Tails, "has_more", "> cursor.next", "> cursor.next + 1"
     ),
@@ -94,36 +91,41 @@ BUGS: dict[str, Bug] = {
         mover_run.MoverRun, "_drain", "if timer.due_ms <= now_ms]", "]"
     ),
     "a mover that is seconds late": Bug(
-        MemoryTimers, "first_due", "timer.due_ms <= until_ms", "timer.due_ms <= until_ms - 5_000"
+        Timers, "first_due", "{until_ms + 1:015d}", "{until_ms - 4_999:015d}"
     ),
     "a mover that writes what was edited meanwhile": Bug(
-        MemoryTables, "has", "there is not None and there.edits == promotable.edits", "there is not None"
+        timers, "_if_unchanged", "if timer.edits == ANY_EDITION:", "if True:"
     ),
     "a postponed message that stays at its first time, too": Bug(
-        MemoryTimers, "amend", "del self._tables.timers[timer_place(old)]", "pass"
+        Timers, "amend", "timer_delete(self._table, old),", ""
     ),
     "a cancel that does not ask whether the timer is there": Bug(
-        MemoryTimers,
+        Timers,
         "cancel",
-        "if not self._tables.has(timer):\n            return False\n"
-        "        del self._tables.timers[timer_place(timer)]",
-        "self._tables.timers.pop(timer_place(timer), None)",
+        "timer_delete(self._table, timer)",
+        '{"Delete": {"TableName": self._table, "Key": timer_key(timer.due_ms, timer.id)}}',
     ),
     "a dedup id looked up after the append": Bug(
-        MemoryLog,
+        Log,
         "put",
-        "if duplicates := self._tables.used_entries(dedup):\n",
-        "if duplicates := self._tables.used_entries(dedup):\n"
-        "            self._store(shard, replace(segment, drafts=codec.unpack(pack.payload)))\n",
+        'actions = [{"Put": request}, ',
+        'self._dynamo.call("put_item", **request)\n'
+        '            there = {"Key": segment_key(shard, segment.first), "TableName": self._table}\n'
+        '            actions = [{"ConditionCheck": there | {"ConditionExpression": "attribute_exists(o)"}}, ',
     ),
-    "a dedup id that delayed messages forget": Bug(
-        MemoryTimers, "store", "self._tables.remember(dedup)", "pass"
-    ),
+    "a dedup id that delayed messages forget": Bug(timers, "dedup_put", *_UNDER_ANOTHER_NAME),
     "a commit whatever was decided": Bug(
-        MemoryTables, "has", "return self.has_version(promotable)", "return True"
+        transactions,
+        "transaction_writes",
+        "_put(tables.transactions, old, new)",
+        f'{{"Put": {{"TableName": tables.transactions, {_OLD_OR_NOT}}}}}',
+        ("chalicelib.store.log",),
     ),
     "a decision whatever was decided": Bug(
-        MemoryTransactions, "change", "if not self._tables.has_version(old):", "if False:"
+        Transactions,
+        "change",
+        "_put(self._table, old, new)",
+        f'{{"Put": {{"TableName": self._table, {_OLD_OR_NOT}}}}}',
     ),
     "a check that is believed after the decision": Bug(
         Transactor,
@@ -138,7 +140,10 @@ BUGS: dict[str, Bug] = {
         "transaction is None",
     ),
     "a transaction that nobody checks": Bug(
-        MemoryTransactions, "prepare", "self._tables.put_timers([check_timer(transaction)])", "pass"
+        Transactions,
+        "prepare",
+        "transaction_put, timer_put(tables.timers, check_timer(transaction))",
+        "transaction_put",
     ),
     "a check too many": Bug(Checker, "_conclude", "new.checks >= MAX_CHECKS", "new.checks > MAX_CHECKS"),
     "a check that nobody counts": Bug(
@@ -178,7 +183,7 @@ BUGS: dict[str, Bug] = {
         Counts, "group_status", "if each.timed or each.status == Status.DEAD", "if True"
     ),
     "an extension that is answered, and forgotten": Bug(
-        transitions, "extend", "replace(lease, deadline_ms=deadline_ms)", "lease"
+        LeaseSettlement, "_extend", "lease.deadline_ms == until_ms", "lease.deadline_ms <= until_ms"
     ),
     "a bound on what is under way that each shard has": Bug(
         Claims, "_within_bounds", "if unsure <= 0:", "if unsure or True:"
@@ -231,7 +236,6 @@ SLOW = {
     "a check that is believed after the decision",
     "a decision whatever was decided",
     "a cancel that does not ask whether the timer is there",
-    "a mover that writes what was edited meanwhile",
     "a mover that does not delete",
     "a dedup id that delayed messages forget",
 }

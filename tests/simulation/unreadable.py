@@ -4,15 +4,13 @@ release; for seconds, and again and again."""
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
-from chalicelib.domain.cursor import Cursor
-from chalicelib.domain.topic import CursorKey
+from chalicelib.store.attributes import Item, int_of, number, text
+from chalicelib.store.layout import shard_of
 from tests.simulation.clients import TOPIC
 from tests.simulation.world import World
-from tests.support.damage import NEWER, Change, having, without
-from tests.support.scars import ScarredControl, ScarredCursors, ScarredRecords
+from tests.support.damage import NEWER, Change, Damage, having, without
 
 _LONGEST_S = 12
 CONTROL_DAMAGES: tuple[Change, ...] = (
@@ -23,12 +21,24 @@ CONTROL_DAMAGES: tuple[Change, ...] = (
     having("doc", {"S": "{"}),
     lambda item: {},
 )
+
+
+def _rewritten(damage: Change) -> Change:
+    """The cursor is damaged by a write: no condition holds of those who know it from before."""
+
+    def change(item: Item) -> Item:
+        leases = {token: text(f"{lease['S']}?") for token, lease in item["l"]["M"].items()}
+        return damage({**item, "e": number(int_of(item, "e") + 1), "l": {"M": leases}})
+
+    return change
+
+
 CURSOR_DAMAGES: tuple[Change, ...] = (
-    NEWER,
-    without("x"),
-    having("e", {"S": "?"}),
-    without("w"),
-    having("l", {"M": {"t": {"S": "?"}}}),
+    _rewritten(NEWER),
+    _rewritten(without("x")),
+    _rewritten(having("e", {"S": "?"})),
+    _rewritten(without("w")),
+    _rewritten(having("l", {"M": {"t": {"S": "?"}}})),
 )
 RECORD_DAMAGES: tuple[Change, ...] = (
     without("j"),
@@ -41,63 +51,67 @@ RECORD_DAMAGES: tuple[Change, ...] = (
 
 def damages_control(world: World, until_s: float) -> None:
     """Its topic, groups, consumers and assignments, one or two at a time."""
-    control: Any = world.adapters.control
-    assert isinstance(control, ScarredControl)
+    uid = _uid(world)
 
     def damage(rng: random.Random) -> None:
-        rows = [place for place, noun in control._rows() if noun is not None and _is_of(world, place)]
-        for place in rng.sample(rows, rng.choice((1, 1, 2))):
-            control.damage(*place, rng.choice(CONTROL_DAMAGES))
+        rows = [row for row in control_rows(world.damage) if row["sk"]["S"] == TOPIC or uid in row["pk"]["S"]]
+        for row in rng.sample(rows, rng.choice((1, 1, 2))):
+            world.damage.change("control", row, rng.choice(CONTROL_DAMAGES))
 
-    _again_and_again(world, until_s, damage, control.scars.heal)
+    _again_and_again(world, until_s, damage)
 
 
-def _is_of(world: World, place: tuple[str, str]) -> bool:
-    topic: Any = world.adapters.control.__dict__["_port"].topic(TOPIC)
-    return place in (("topics", TOPIC),) or place[0] == f"topic#{topic.uid}"
+def control_rows(damage: Damage) -> list[Item]:
+    """The rows of topics, groups, consumers and assignments."""
+    rows = damage.rows("control")
+    return [
+        row
+        for row in rows
+        if row["pk"]["S"] == "topics" or row["sk"]["S"].startswith(("group#", "consumer#", "assignment#"))
+    ]
+
+
+def _uid(world: World) -> str:
+    topic = world.adapters.control.topic(TOPIC)
+    assert topic is not None, "the topic of a world stays"
+    return topic.uid
 
 
 def damages_cursors(world: World, until_s: float) -> None:
     """Its groups' cursors; some are put right by a seek, some were of a later release that is back."""
-    cursors: Any = world.adapters.cursors
-    assert isinstance(cursors, ScarredCursors)
     world.leaseless.add("bad")  # a cursor that is lost takes its leases with it, while attempts go on
 
     def damage(rng: random.Random) -> None:
-        keys = _cursors_of(world)
-        for key in rng.sample(keys, min(len(keys), rng.choice((1, 2)))):
-            cursors.damage(key, rng.choice(CURSOR_DAMAGES))
+        rows = [row for row in world.damage.rows("cursors") if _topic_of(row) == TOPIC]
+        for row in rng.sample(rows, min(len(rows), rng.choice((1, 2)))):
+            world.damage.change("cursors", row, rng.choice(CURSOR_DAMAGES))
 
-    _again_and_again(world, until_s, damage, cursors.scars.heal)
+    _again_and_again(world, until_s, damage)
 
 
-def _cursors_of(world: World) -> Sequence[CursorKey]:
-    items: dict[CursorKey, Cursor] = world.adapters.cursors.__dict__["_port"]._items
-    return [key for key in items if key.shard.topic.partition("~")[0] == TOPIC]
+def _topic_of(cursor: Item) -> str:
+    """Its own, or that of a lane."""
+    return shard_of(cursor["s"]["S"]).topic.partition("~")[0]
 
 
 def damages_records(world: World, until_s: float) -> None:
-    """What is noted of its failures."""
-    records: Any = world.adapters.records
-    assert isinstance(records, ScarredRecords)
-    topic: Any = world.adapters.control.topic(TOPIC)
+    """What is noted of its failures. Nobody restores it."""
+    uid = _uid(world)
 
     def damage(rng: random.Random) -> None:
-        tables = records._port._tables
-        rows = [place for place in tables.records if place[1].startswith(topic.uid)]
-        for place in rng.sample(rows, min(len(rows), 20)):
-            records.scars.add(place, tables.records[place], rng.choice(RECORD_DAMAGES))
+        records = [row for row in world.damage.rows("records") if not row["g"]["S"].endswith("#dead")]
+        rows = [row for row in records if row["k"]["S"].startswith(uid)]
+        for row in rng.sample(rows, min(len(rows), 20)):
+            Damage(world).change("records", row, rng.choice(RECORD_DAMAGES))
 
-    _again_and_again(world, until_s, damage, lambda: None)
+    _again_and_again(world, until_s, damage)
 
 
-def _again_and_again(
-    world: World, until_s: float, damage: Callable[[random.Random], None], heal: Callable[[], None]
-) -> None:
+def _again_and_again(world: World, until_s: float, damage: Callable[[random.Random], None]) -> None:
     rng = random.Random(f"unreadable {world.seed}")
     while world.seconds < until_s:
         world.pause(rng.uniform(0.1, 3))
         damage(rng)
         world.injected["row damaged"] += 1
         world.pause(rng.uniform(1, _LONGEST_S))
-        heal()
+        world.damage.heal()

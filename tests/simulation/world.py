@@ -24,18 +24,18 @@ from tests.simulation.fleet import Fleet
 from tests.simulation.laws import broken
 from tests.simulation.mistakes import mistakes
 from tests.simulation.plan import GroupPlan, Plan
-from tests.simulation.processes import Faults, Past, Process
+from tests.simulation.processes import Clock, Faults, Past, Process
 from tests.simulation.promises import Promises
 from tests.simulation.pushing import Bound, Subscribers, observed
 from tests.simulation.virtual import Endless, Scheduler, Task
 from tests.simulation.weather import Weather
-from tests.support.clock import START_MS, ManualClock, SeededRandom
+from tests.support.clock import START_MS, SeededRandom
 from tests.support.cursor_bytes import bytes_of
+from tests.support.damage import Damage
 from tests.support.embedded import embedded_adapters
 from tests.support.events import Event
 from tests.support.faults import Death
 from tests.support.flows import reader_name
-from tests.support.scars import scarred
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -48,14 +48,14 @@ _MARGIN_S = 5  # as functions.py has it
 class World:
     """`events` is what clients saw, `complaints` what was found wrong at once; `path` is every port call."""
 
-    def __init__(self, plan: Plan, may_be_damaged: bool = False) -> None:
-        """`may_be_damaged`: rows of control data, cursors and records, too (tests/support/scars)."""
+    def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.seed = plan.seed
         self.random = random.Random(plan.seed)
         self.scheduler = Scheduler()
-        adapters = embedded_adapters(ManualClock(), SeededRandom(f"store {plan.seed}"))
-        self.adapters = scarred(adapters) if may_be_damaged else adapters
+        clock = Clock(self.scheduler, 0)
+        self.adapters = embedded_adapters(clock, SeededRandom(f"store {plan.seed}"))
+        self.damage = Damage(self)
         self.past = Past(self.scheduler)
         self.subscribers = Subscribers(self)
         self.wakes = Wakes(self)

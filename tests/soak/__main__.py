@@ -7,7 +7,6 @@ import argparse
 import os
 import sys
 import time
-from contextlib import nullcontext
 
 from .crew import Soak, run
 from .kinds import KINDS, Played
@@ -22,19 +21,9 @@ def main() -> int:
     names = options.only.split(",") if options.only else [*KINDS]
     if unknown := set(names) - set(KINDS):
         sys.exit(f"--only: there is no {', '.join(sorted(unknown))}; there are {', '.join(KINDS)}.")
-    for name, value in _ENGINE_NEEDS.items():
-        os.environ.setdefault(name, value)
-    with _engine() if any(KINDS[name].needs_engine for name in names) else nullcontext():
-        soak = run(names, options.first, options.minutes * 60, options.processes, _Progress(options.minutes))
+    soak = run(names, options.first, options.minutes * 60, options.processes, _Progress(options.minutes))
     print(_report(soak, options.minutes))
     return 1 if soak.violations else 0
-
-
-_ENGINE_NEEDS = {
-    "AWS_DEFAULT_REGION": "us-east-1",
-    "AWS_ACCESS_KEY_ID": "local",
-    "AWS_SECRET_ACCESS_KEY": "local",
-}
 
 
 def _options() -> argparse.Namespace:
@@ -56,24 +45,6 @@ def _options() -> argparse.Namespace:
     if options.minutes <= 0 or options.processes <= 0:
         parser.error("--minutes and --processes are more than 0")
     return options
-
-
-def _engine() -> nullcontext[None] | _Engine:
-    return nullcontext() if os.environ.get("AWS_ENDPOINT_URL_DYNAMODB") else _Engine()
-
-
-class _Engine:
-    """DynamoDB Local, which all processes find in their environment."""
-
-    def __enter__(self) -> None:
-        from local.engine.dynamodb_local import DynamoDBLocal
-
-        self._engine = DynamoDBLocal(is_busy=True)
-        self._engine.__enter__()
-        os.environ["AWS_ENDPOINT_URL_DYNAMODB"] = self._engine.endpoint
-
-    def __exit__(self, *error: object) -> None:
-        self._engine.__exit__(None, None, None)
 
 
 class _Progress:

@@ -11,6 +11,7 @@ import tempfile
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from uuid import uuid4
 
 import pytest
 
+from local.engine.core import Engine
 from tests.crash.all_flows import FLOWS
 from tests.crash.scenes import complaints as complaints_of
 from tests.crash.scenes import play as play_flow
@@ -28,6 +30,7 @@ from tests.simulation.world import World
 from tests.support.clock import ManualClock
 from tests.support.faults import Fault, Note, without_backoff
 from tests.support.flows import SharedTables, chance
+from tests.support.short_way import short_way
 
 _PYTEST = ".venv/bin/python -m pytest -n 0"
 _CASES = 200  # of the crash enumeration, in one set of tables
@@ -85,7 +88,7 @@ def _tenants(number: int) -> Played:
 
 @dataclass
 class _Tables:
-    """Tables for some hundred cases: an engine in memory forgets nothing else."""
+    """Tables for some hundred cases: an engine forgets nothing else."""
 
     tables: SharedTables | None = None
     cases: int = 0
@@ -140,7 +143,7 @@ def _files() -> list[str]:
 def _properties(number: int) -> Played:
     """The properties of one file, with examples that nobody has seen yet. A step is an example."""
     file = _files()[number % len(_files())]
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", "not engine", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", "not oracle", "-p", "no:cacheprovider"]
     run = subprocess.run(
         [*command, "--hypothesis-show-statistics", file],
         cwd=_ROOT,
@@ -162,7 +165,7 @@ class Kind:
 
     play: Callable[[int], Played]
     part: int
-    needs_engine: bool = False
+    by_boto3: bool = False
 
 
 KINDS = {
@@ -174,21 +177,32 @@ KINDS = {
     "hurried": Kind(_hurried, 1),
     "shares": Kind(_shares, 1),
     "tenants": Kind(_tenants, 3),
-    "crashes": Kind(_crash, 3, needs_engine=True),
+    "crashes": Kind(_crash, 3, by_boto3=True),
     "properties": Kind(_properties, 2),
 }
 
 
+_ENGINE = {
+    "AWS_ENDPOINT_URL_DYNAMODB": "http://embedded.invalid",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_ACCESS_KEY_ID": "local",
+    "AWS_SECRET_ACCESS_KEY": "local",
+}
+_engine = ExitStack()
+"""Holds the short way from boto3 to this process's engine."""
+
+
 def prepare() -> None:
     """What a process needs before it plays anything."""
-    monkeypatch = pytest.MonkeyPatch()
-    without_backoff(monkeypatch)
+    without_backoff(pytest.MonkeyPatch())
+    os.environ |= _ENGINE
+    _engine.enter_context(short_way(_ENGINE["AWS_ENDPOINT_URL_DYNAMODB"], Engine()))
 
 
 def play(kind: str, number: int) -> tuple[Played, Counter[str]]:
     """Play one seed of a kind; whatever goes wrong there is a complaint."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        if not KINDS[kind].needs_engine:
+        if not KINDS[kind].by_boto3:
             make_virtual(monkeypatch)
         try:
             result = KINDS[kind].play(number)

@@ -12,7 +12,7 @@ from chalicelib.domain.meter import Level
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.topic import CursorKey
 from chalicelib.store.attributes import Item, text
-from chalicelib.store.layout import cursor_item_key, key_home, record_key, segment_key
+from chalicelib.store.layout import cursor_item_key, definitions, key_home, record_key, segment_key
 
 
 class Holder(Protocol):
@@ -27,76 +27,134 @@ Change = Callable[[Item], Item]
 
 def change_row(stage: Holder, shard: ShardKey, first: int, change: Change) -> None:
     """Change a stored row of the log, behind every process's back."""
-    log: Any = stage.adapters.log
-    _change(log._dynamo, log._table, segment_key(shard, first), change)
+    _change_in(stage, "log", segment_key(shard, first), change)
 
 
 def change_letter(stage: Holder, key: CursorKey, offset: int, change: Change) -> None:
     """The same for a dead letter."""
-    records: Any = stage.adapters.records
-    _change(records._dynamo, records._table, record_key(key, offset, dead=True), change)
+    _change_in(stage, "records", record_key(key, offset, dead=True), change)
 
 
 def change_record(stage: Holder, key: CursorKey, offset: int, change: Change) -> None:
     """The same for a record."""
-    records: Any = stage.adapters.records
-    _change(records._dynamo, records._table, record_key(key, offset), change)
+    _change_in(stage, "records", record_key(key, offset), change)
 
 
 def change_cursor(stage: Holder, key: CursorKey, change: Change) -> None:
     """The same for a cursor."""
-    cursors: Any = stage.adapters.cursors
-    _change(cursors._dynamo, cursors._table, cursor_item_key(key), change)
+    _change_in(stage, "cursors", cursor_item_key(key), change)
 
 
 def change_control(stage: Holder, pk: str, sk: str, change: Change) -> None:
     """The same for a row of the control data."""
-    dynamo: Any = stage.adapters.log._dynamo
-    _change(dynamo, dynamo.tables.control, {"pk": {"S": pk}, "sk": {"S": sk}}, change)
+    _change_in(stage, "control", {"pk": text(pk), "sk": text(sk)}, change)
 
 
 def change_transaction(stage: Holder, transaction_id: str, change: Change) -> None:
-    """The same for a transaction, on DynamoDB."""
-    transactions: Any = stage.adapters.transactions
-    _change(transactions._dynamo, transactions._table, {"t": {"S": transaction_id}}, change)
+    """The same for a transaction."""
+    _change_in(stage, "transactions", {"t": text(transaction_id)}, change)
 
 
 def change_reading(stage: Holder, topic_uid: str, level: Level, at_ms: int, change: Change) -> None:
-    """The same for a reading of a topic's meters, which is a row on DynamoDB only."""
-    readings: Any = stage.adapters.readings
+    """The same for a reading of a topic's meters."""
     start_ms = at_ms // level.every_ms * level.every_ms
     key = {"r": text(f"meter#{topic_uid}#{level.name}"), "k": text(f"{start_ms:015d}")}
-    _change(readings._dynamo, readings._table, key, change)
+    _change_in(stage, "rounds", key, change)
 
 
 def change_round(stage: Holder, home: str, key: str, change: Change) -> None:
-    """The same for a row of the scheduled jobs, on DynamoDB."""
-    rounds: Any = stage.adapters.rounds
-    _change(rounds._dynamo, rounds._table, {"r": text(home), "k": text(key)}, change)
+    """The same for a row of the scheduled jobs."""
+    _change_in(stage, "rounds", {"r": text(home), "k": text(key)}, change)
 
 
 def change_audit(stage: Holder, entry: AuditEntry, change: Change) -> None:
-    """The same for an entry of the audit trail, on DynamoDB."""
-    audit: Any = stage.adapters.audit
-    _change(audit._dynamo, audit._table, {"d": text(month_of(entry.at_ms)), "k": text(entry.key)}, change)
+    """The same for an entry of the audit trail."""
+    _change_in(stage, "audit", {"d": text(month_of(entry.at_ms)), "k": text(entry.key)}, change)
 
 
 def change_account(stage: Holder, account: str, change: Change) -> None:
-    """The same for the account of a rate limit, on DynamoDB."""
-    buckets: Any = stage.adapters.token_buckets
-    _change(buckets._dynamo, buckets._table, {"r": text(account)}, change)
+    """The same for the account of a rate limit."""
+    _change_in(stage, "rates", {"r": text(account)}, change)
 
 
 def change_key_entry(stage: Holder, entry: KeyEntry, change: Change) -> None:
-    """The same for an entry of the index of keys, on DynamoDB."""
-    keys: Any = stage.adapters.keys
+    """The same for an entry of the index of keys."""
     row_key = {"k": text(key_home(entry.topic_uid, entry.key)), "o": text(entry.sort_key)}
-    _change(keys._dynamo, keys._table, row_key, change)
+    _change_in(stage, "keys", row_key, change)
+
+
+def _change_in(stage: Holder, table: str, key: Item, change: Change) -> None:
+    dynamo: Any = stage.adapters.log._dynamo
+    _change(dynamo, getattr(dynamo.tables, table), key, change)
 
 
 def _change(dynamo: Any, table: str, key: Item, change: Change) -> None:
     item = dynamo.call("get_item", TableName=table, Key=key, ConsistentRead=True)["Item"]
     dynamo.call("put_item", TableName=table, Item={**change(item), **key})
+
+
+class Damage:
+    """Rows that are damaged until somebody restores them."""
+
+    def __init__(self, stage: Holder) -> None:
+        self._dynamo: Any = stage.adapters.log._dynamo
+        self._keys = {
+            each["TableName"]: [key["AttributeName"] for key in each["KeySchema"]]
+            for each in definitions(self._dynamo.tables)
+        }
+        self._done: list[tuple[str, Item, Item, Item]] = []
+
+    def rows(self, table: str) -> list[Item]:
+        """The rows of a table ("log", "cursors", ...)."""
+        rows: list[Item] = []
+        start: dict[str, Any] = {}
+        while True:
+            page = self._dynamo.call("scan", TableName=self._name(table), **start)
+            rows += page["Items"]
+            if "LastEvaluatedKey" not in page:
+                return rows
+            start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
+
+    def row(self, table: str, key: Item) -> Item:
+        """The row of a key."""
+        item: Item = self._found(self._name(table), key)["Item"]
+        return item
+
+    def change(self, table: str, row: Item, change: Change) -> None:
+        """Damage one of these rows."""
+        name = self._name(table)
+        key = {each: row[each] for each in self._keys[name]}
+        damaged = {**change(row), **key}
+        self._done.append((name, key, row, damaged))
+        self._dynamo.call("put_item", TableName=name, Item=damaged)
+
+    def heal(self) -> None:
+        """Restore what is as the damage left it. What was written since stays."""
+        while self._done:
+            name, key, before, after = self._done.pop()
+            found = self._found(name, key).get("Item")
+            if found is not None:
+                self._dynamo.call("put_item", TableName=name, Item=_restored(before, after, found))
+
+    def _name(self, table: str) -> str:
+        return str(getattr(self._dynamo.tables, table))
+
+    def _found(self, name: str, key: Item) -> dict[str, Any]:
+        answer: dict[str, Any] = self._dynamo.call("get_item", TableName=name, Key=key, ConsistentRead=True)
+        return answer
+
+
+def _restored(before: Item, after: Item, found: Item) -> Item:
+    """What was found, with each value that the damage changed as it was before."""
+    restored = dict(found)
+    for name in {**before, **after}:
+        old, damaged, value = before.get(name), after.get(name), found.get(name)
+        if old != damaged == value:
+            restored.pop(name, None)
+            restored.update({name: old} if old is not None else {})
+        elif old and damaged and value and "M" in old.keys() & damaged.keys() & value.keys():
+            restored[name] = {"M": _restored(old["M"], damaged["M"], value["M"])}
+    return restored
 
 
 def without(name: str) -> Change:

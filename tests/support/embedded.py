@@ -11,9 +11,12 @@ from chalicelib import settings as environment
 from chalicelib.adapters import Adapters, dynamo_adapters
 from chalicelib.ports.world import Clock, Invoker, Jobs, Random, Sender
 from chalicelib.settings import Settings
+from chalicelib.store.dynamo import Dynamo
 from local.embedded import MemoryBlobs
 from local.engine.client import Client
 from local.engine.core import Engine
+
+from .clock import ManualClock, SeededRandom
 
 
 def embedded_adapters(
@@ -39,6 +42,12 @@ def embedded_adapters(
     adapters = replace(adapters, **{name: value for name, value in others.items() if value is not None})
     adapters.create_tables()
     return adapters
+
+
+def embedded_dynamo() -> Dynamo:
+    """Tables with nothing in them, for a test that makes a part of the store itself."""
+    dynamo: Dynamo = embedded_adapters(ManualClock(), SeededRandom("dynamo")).log._dynamo
+    return dynamo
 
 
 def engine_client(adapters: Adapters) -> Client:

@@ -1,4 +1,4 @@
-"""A mover with timers in memory, which tells what it put into logs and what it gave away."""
+"""A mover with timers of its own, which tells what it put into logs and what it gave away."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from chalicelib.store.memory import MemoryTables, MemoryTimers
-
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer
 from chalicelib.scheduler.mover import Mover
 from chalicelib.scheduler.mover_run import MoverRun, Ways
+from chalicelib.store.timers import Timers
 from tests.support.clock import ManualClock, SeededRandom
+from tests.support.embedded import embedded_dynamo
 from tests.support.inline import Inline
 
 
@@ -22,7 +22,7 @@ class Shed:
     """A mover, what it has put into logs, and which fragments it gave away."""
 
     clock: ManualClock = field(default_factory=ManualClock)
-    timers: MemoryTimers = field(default_factory=lambda: MemoryTimers(MemoryTables()))
+    timers: Timers = field(default_factory=lambda: Timers(embedded_dynamo()))
     moved: list[Timer] = field(default_factory=list)
     given: list[Sequence[int]] = field(default_factory=list)
     loads: list[tuple[int, list[str]]] = field(default_factory=list)

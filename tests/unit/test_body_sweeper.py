@@ -13,8 +13,8 @@ from chalicelib.domain.blob_expiry import FOLDER, BlobExpiry, day_of, parse
 from chalicelib.domain.errors import unavailable
 from chalicelib.scheduler.bodies import BodySweeper
 from chalicelib.scheduler.keeper import PROOF, RetentionGuard
-from chalicelib.store.memory import MemoryBlobs
 from chalicelib.wiring import Deps
+from local.embedded import MemoryBlobs
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.push import Inbox

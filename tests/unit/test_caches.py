@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
 
 import pytest
-from chalicelib.store.memory import MemoryControl
 
 from chalicelib.domain.times import DAY_MS
 from chalicelib.services.core.catalog import Catalog
 from chalicelib.services.core.expiring_cache import BoundedCache, TtlCache
+from chalicelib.store.control import Control
 from tests.support import factories as make
 from tests.support.clock import ManualClock
+from tests.support.embedded import embedded_dynamo
 
 
 def test_a_value_is_kept_until_it_is_too_old() -> None:
@@ -145,8 +145,8 @@ def test_what_can_be_made_anew_is_made_once_and_forgotten_when_there_is_too_much
 
 
 def test_a_change_of_a_topic_or_group_in_constant_use_is_noticed_in_seconds() -> None:
-    clock, control = ManualClock(), MemoryControl()
-    catalog = Catalog(cast(Any, control), clock)
+    clock, control = ManualClock(), Control(embedded_dynamo())
+    catalog = Catalog(control, clock)
     topic = make.topic()
     control.put_topic(topic, None)
     stored_topic = replace(topic, version=1)

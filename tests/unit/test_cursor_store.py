@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -43,9 +44,8 @@ class Desk:
 def further(state: CursorSnapshot) -> cursor_write.Change:
     """A claim of the next offset."""
     old = state.cursor
-    return cursor_write.change(
-        old, make.leased_cursor(old.next, 1, f"{old.epoch + 1}.aaaa", START_MS + old.next)
-    )
+    claimed = make.leased_cursor(old.next, 1, f"{old.epoch + 1}.aaaa", START_MS + old.next)
+    return cursor_write.change(old, replace(claimed, epoch=old.epoch + 1))
 
 
 def begin(desk: Desk) -> None:
@@ -131,7 +131,7 @@ def test_what_stands_in_one_write_twice_is_written_once_as_it_was_last() -> None
     process = desk.process(Watched())
     state = process.last(KEY)
     retry, success = make.record(0, "RETRYING"), make.record(0, "SUCCESS")
-    of_another_shard = make.record(0, "RETRYING", shard=1)
+    of_another_shard = make.record(0, "RETRYING", shard=1, of=replace(KEY, shard=replace(KEY.shard, shard=1)))
     timer, neighbour = make.timer(START_MS, id="t1"), make.timer(START_MS, id="t2")
     records, timers = [retry, of_another_shard, success], [timer, neighbour, timer]
     assert process.write(KEY, state, further(state), records, timers)

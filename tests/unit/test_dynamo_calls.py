@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
-from botocore.hooks import HierarchicalEmitter
 
 from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.transaction import Counted
@@ -210,24 +208,21 @@ def test_a_batch_that_is_never_done_can_be_tried_again_later() -> None:
 
 
 def test_the_units_of_reads_are_counted_inside_the_block_only() -> None:
-    events = HierarchicalEmitter()
-    read_units.watch(SimpleNamespace(meta=SimpleNamespace(events=events)))
-
-    def read(operation: str, answer: dict[str, Any]) -> dict[str, Any]:
-        params: dict[str, Any] = {}
-        about = {"model": SimpleNamespace(name=operation)}
-        events.emit(f"before-parameter-build.dynamodb.{operation}", params=params, **about)
-        events.emit(f"after-call.dynamodb.{operation}", parsed=answer, **about)
-        return params
+    def read(operation: str, answer: Any) -> dict[str, Any]:
+        engine = Scripted(answer)
+        engine.dynamo.call(operation)
+        ((_, request),) = engine.asked
+        return request
 
     units = {"ConsumedCapacity": {"CapacityUnits": 2.5}}
     with read_units.count_read_units() as outer:
-        assert read("Query", units) == read("GetItem", units) == {"ReturnConsumedCapacity": "TOTAL"}
-        assert read("PutItem", units) == {}
-        read("Query", {"Error": {}, **units})
+        assert read("query", units) == read("get_item", units) == {"ReturnConsumedCapacity": "TOTAL"}
+        assert read("put_item", units) == {}
+        with pytest.raises(Unavailable):
+            read("query", GONE)
         with read_units.count_read_units() as inner:
-            read("Query", {})
-            read("Query", {"ConsumedCapacity": {"CapacityUnits": 0.0}})
-        read("Query", units)
-    assert read("Query", units) == {}
+            read("query", {})
+            read("query", {"ConsumedCapacity": {"CapacityUnits": 0.0}})
+        read("query", units)
+    assert read("query", units) == {}
     assert (outer.number, inner.number) == (7.5, 1.0)

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from chalicelib.store.memory import MemoryBlobs
 
 from chalicelib.domain.blob_expiry import parse
 from chalicelib.domain.message import Draft, Origin
@@ -20,6 +19,7 @@ from chalicelib.store import codec
 from chalicelib.store.changes import batch_name, written_rows
 from chalicelib.store.log import _item
 from chalicelib.store.traces import _item as trace_item
+from local.embedded import MemoryBlobs
 from tests.support.journaled import DELIVERIES, DRAFTS, FIXTURE, MESSAGES, NOON_MS, SHARD
 
 

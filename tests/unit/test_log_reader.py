@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
-from chalicelib.store.memory import MemoryLog
-from chalicelib.store.memory.tables import MemoryTables
 
 from chalicelib.domain.limits import HOLE_AGE, LATE_WRITER, MAX_ANSWER_BYTES, MAX_HOLE
 from chalicelib.domain.message import Draft
@@ -16,19 +14,23 @@ from chalicelib.domain.segment import Allocation, Rows, Segment, ShardKey
 from chalicelib.domain.times import CLOCKS_DIFFER_MS, HOUR_MS
 from chalicelib.services.core.counters import NEWER_FORMAT, Counters
 from chalicelib.services.core.log_reader import Freshness, LogReader
+from chalicelib.store.layout import segment_key
+from chalicelib.store.log import Log
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock
+from tests.support.damage import NEWER, _change
+from tests.support.embedded import embedded_dynamo
 
 TOPIC = make.topic(created_ms=START_MS)
 SHARD = TOPIC.shard_key(0)
 HOLE_MS, LATE_MS = (round(age.total_seconds() * 1000) for age in (HOLE_AGE, LATE_WRITER))
 
 
-class StaleLog(MemoryLog):
+class StaleLog(Log):
     """A read that is not consistent does not see the rows `unseen` yet; an answer holds `page` rows at most."""
 
     def __init__(self) -> None:
-        super().__init__(MemoryTables())
+        super().__init__(embedded_dynamo())
         self.unseen: set[int] = set()
         self.page = 100
         self.reads = 0
@@ -187,8 +189,8 @@ def test_an_answer_ends_with_the_message_that_fills_it(scene: Scene) -> None:
 
 def test_a_row_of_a_later_release_ends_a_read_and_is_counted(scene: Scene) -> None:
     scene.put(0)
-    newer = replace(make.segment(1), is_of_later_release=True)
-    scene.log._store(SHARD, newer)
+    scene.put(1)
+    _change(scene.log._dynamo, scene.log._table, segment_key(SHARD, 1), NEWER)
     scene.put(2)
     assert scene.offsets() == [0]
     assert scene.counters.take() == {NEWER_FORMAT: 1}

@@ -14,6 +14,8 @@ from chalicelib.services.consume.claimant import Claimant, ClaimedMessage
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core import positions
+from chalicelib.store.dynamo import Dynamo
+from chalicelib.store.layout import record_key
 from tests.support import factories as make
 from tests.support.damage import change_cursor, without
 from tests.support.desk import GIVE_BACK, Desk
@@ -100,12 +102,8 @@ class Lane:
         self.nack([self.messages["dies"]], Nack(dead_letter=True))
         receipt = self.messages["is forgotten"].receipt
         delivery_key = cursor_key(self.desk.topic, self.group, receipt.shard, self.uid)
-        tables = self.desk.stage.adapters.records._tables  # type: ignore[attr-defined]
-        tables.records = {
-            place: record
-            for place, record in tables.records.items()
-            if (record.shard, record.offset) != (delivery_key.shard.shard, receipt.offset)
-        }
+        dynamo: Dynamo = self.desk.stage.adapters.log._dynamo
+        dynamo.delete(dynamo.tables.records, [record_key(delivery_key, receipt.offset)])
 
     def mended(self, room: int = 1 << 30) -> Desk:
         """A process that has read nothing, after another one has made the damaged cursor anew, which has so many

@@ -6,14 +6,16 @@ from dataclasses import dataclass, field, replace
 from threading import Thread
 from typing import Any, cast
 
-from chalicelib.store.memory import MemoryControl, MemoryMarks, MemoryReadings
-
 from chalicelib.domain.meter import HOURS, STAGE, GroupReading, Level, Reading
 from chalicelib.domain.times import DAY_MS, MINUTE_MS
 from chalicelib.domain.topic import Topic
 from chalicelib.scheduler.meter_reader import MeterReader, State
+from chalicelib.store.control import Control
+from chalicelib.store.marks import Marks
+from chalicelib.store.readings import Readings
 from tests.support import factories as make
 from tests.support.clock import START_MS
+from tests.support.embedded import embedded_dynamo
 
 _LONG_SECONDS = 0.05  # for a thread that waits for nothing
 QUIET = State(0, has_backlog=False)
@@ -30,7 +32,12 @@ class World:
     reads: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.control, self.marks, self.readings = MemoryControl(), MemoryMarks(), MemoryReadings()
+        dynamo = embedded_dynamo()
+        self.control, self.marks, self.readings = (
+            Control(dynamo),
+            Marks(dynamo),
+            Readings(dynamo),
+        )
         self.reader = self.process()
 
     def process(self) -> MeterReader:

@@ -9,15 +9,16 @@ from functools import partial
 from typing import Any, cast
 
 import pytest
-from chalicelib.store.memory import MemoryTables, MemoryTimers
 
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer
 from chalicelib.scheduler.mover import Mover
 from chalicelib.scheduler.mover_run import MoveReport
+from chalicelib.store.timers import Timers
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock
+from tests.support.embedded import embedded_dynamo
 from tests.support.inline import Inline
 from tests.support.shed import Shed
 from tests.support.troubled import Troubled
@@ -162,14 +163,14 @@ def test_a_run_leaves_a_fragment_whose_holder_renews_its_lease_to_it(woken_for: 
                 renewed_ms.append(self.at_ms)
                 shed.timers.acquire_lease(3, "holder", self.at_ms, self.at_ms + 15_000)
 
-    class Counting(MemoryTimers):
+    class Counting(Timers):
         def acquire_lease(self, fragment: int, owner: str, now_ms: int, until_ms: int) -> int | None:
             owners.append(owner)
             return super().acquire_lease(fragment, owner, now_ms, until_ms)
 
     owners: list[str] = []
     renewed_ms = [START_MS]
-    shed = Shed(clock=Renewing(), timers=Counting(MemoryTables()))
+    shed = Shed(clock=Renewing(), timers=Counting(embedded_dynamo()))
     shed.timers.store([make.timer(START_MS + 25_000, fragment=3)])
     shed.timers.acquire_lease(3, "holder", START_MS, START_MS + 15_000)
     report = shed.mover.run_once(lambda: shed.clock.now_ms() < START_MS + 60_000, woken_for)
@@ -188,7 +189,7 @@ def test_a_lease_that_comes_when_its_run_has_left_is_let_go_and_handed_over() ->
     def is_late(name: str, *_: object) -> bool:
         return name == "acquire_lease" and not goes_on.wait(20)
 
-    shed.timers, timers = cast(MemoryTimers, Troubled(shed.timers, is_late)), shed.timers
+    shed.timers, timers = cast(Timers, Troubled(shed.timers, is_late)), shed.timers
     with ThreadPoolExecutor(1) as threads:
         shed.run("late", threads).stay([timer.fragment], lambda: False)
         goes_on.set()

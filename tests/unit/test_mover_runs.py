@@ -9,15 +9,16 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from chalicelib.store.memory import MemoryTables, MemoryTimers
 
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer, TimerKind, fragment_of
 from chalicelib.scheduler.mover import Mover
+from chalicelib.store.timers import Timers
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock
+from tests.support.embedded import embedded_dynamo
 from tests.support.faults import Death
 from tests.support.inline import Inline
 from tests.support.shed import Shed
@@ -134,13 +135,13 @@ def test_a_check_that_is_broken_off_is_made_again(method: str) -> None:
 
 @pytest.mark.parametrize("back_ms", [1, 60_000, 90_000])
 def test_a_check_outlives_a_clock_that_is_set_back_while_its_next_time_is_computed(back_ms: int) -> None:
-    class SetBack(MemoryTimers):
+    class SetBack(Timers):
         def first_due(self, *args: Any) -> Any:
             found = super().first_due(*args)
             shed.clock.at_ms = START_MS - back_ms
             return found
 
-    shed = Shed(timers=SetBack(MemoryTables()))
+    shed = Shed(timers=SetBack(embedded_dynamo()))
     check = make.timer(START_MS, kind=TimerKind.CHECK, shard=HOME, every_ms=60_000)
     shed.timers.store([check])
     shed.mover.tick([check.fragment])
@@ -149,13 +150,13 @@ def test_a_check_outlives_a_clock_that_is_set_back_while_its_next_time_is_comput
 
 
 def test_a_mover_that_was_woken_sees_the_timer_that_was_just_filed() -> None:
-    class Late(MemoryTimers):
+    class Late(Timers):
         """What was filed is not seen by every read yet."""
 
         def next_ms(self, fragment: int, *, consistent: bool = False) -> int | None:
             return super().next_ms(fragment, consistent=True) if consistent else None
 
-    shed = Shed(timers=Late(MemoryTables()))
+    shed = Shed(timers=Late(embedded_dynamo()))
     timer = make.timer(START_MS - 1)
     shed.timers.store([timer])
     assert shed.mover.run_once(fragments=[timer.fragment]).moved == 1

@@ -15,7 +15,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from chalicelib.store.memory import MemoryTables, MemoryTimers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,11 +26,15 @@ from chalicelib.domain.times import SECOND_MS
 from chalicelib.scheduler import beside
 from chalicelib.scheduler.mover import Mover
 from chalicelib.scheduler.mover_run import Ways
+from chalicelib.store.attributes import int_of, text_of
+from chalicelib.store.layout import lease_key
+from chalicelib.store.timers import Timers
 from chalicelib.wiring import Deps
 from tests.simulation import virtual
 from tests.simulation.processes import Clock
 from tests.support import factories as make
 from tests.support.clock import START_MS, SeededRandom
+from tests.support.embedded import embedded_dynamo
 from tests.support.stages import embedded_stage
 
 LATEST_MS = 1_500  # beside what an invocation takes to start: a tick, and a few calls
@@ -88,7 +91,7 @@ class World(Nobody):
         self.covered_ms: dict[int, int] = {}  # since when what is due in a fragment is owed again
         self.scheduler = virtual.Scheduler()
         self.clock = Clock(self.scheduler, 0)
-        self.store = MemoryTimers(MemoryTables())
+        self.store = Timers(embedded_dynamo())
         self.timers = Slow(self.store, self)
         self.function_seconds = self.random.choice((40, 120, 900))
         self.start_ms = self.random.choice((50, 3_000))  # longest, of an invocation
@@ -155,9 +158,15 @@ class World(Nobody):
         del self.runs[run.owner]
         self.scheduler.kill_all_of(run)
         for fragment in run.fragments:
-            holder, until_ms = self.store._leases.get(fragment, ("", 0))
+            holder, until_ms = self.lease(fragment)
             if run.is_woken or holder not in self.runs:
                 self.uncovered_ms[fragment] = 0 if holder in self.runs else until_ms
+
+    def lease(self, fragment: int) -> tuple[str, int]:
+        """Who holds a fragment, and until when."""
+        table, dynamo = self.store._table, self.store._dynamo
+        item = dynamo.call("get_item", TableName=table, Key=lease_key(fragment)).get("Item", {})
+        return text_of(item, "o") or "", int_of(item, "u")
 
     def hand_over(self, fragments: Sequence[int]) -> None:
         self.invoke("mover", {"detail": {"fragments": list(fragments)}})

@@ -211,7 +211,7 @@ def test_a_broken_link_and_an_unknown_name_are_found(tmp_path: Path) -> None:
         "NeitherThis",
         "NoSuchClass",
     ]
-    assert unknown_files("`local/engine.py` `engine.py` `gine.py` `local/no.py`") == [
+    assert unknown_files("`local/store.py` `store.py` `gine.py` `local/no.py`") == [
         "gine.py",
         "local/no.py",
     ]

@@ -14,7 +14,7 @@ from chalicelib.scheduler.walk import Stretch
 from chalicelib.services.consume.lost_entries import LostEntries
 from chalicelib.services.core.catalog import Catalog
 from chalicelib.services.manage.registry import Registry
-from chalicelib.store.memory import MemoryControl
+from chalicelib.store.control import Control
 from tests.contract.services import test_registering as registering
 from tests.contract.services.damaged import test_damaged_lanes as lanes
 from tests.contract.services.damaged import test_unreadable_control as control
@@ -51,7 +51,12 @@ BUGS: dict[str, tuple[Bug, Callable[[], object]]] = {
         _removal_is_ended,
     ),
     "a removal that takes another of the name": (
-        Bug(MemoryControl, "delete_consumer", "row and row.uid == consumer.uid", "row"),
+        Bug(
+            Control,
+            "delete_consumer",
+            'self._call_if_unchanged("delete_item", _of_life({"Key": _item_key(key)}, consumer))',
+            "self._delete(key)",
+        ),
         _name_is_registered_again,
     ),
     "a delivery whose entry is lost, and nobody looks for it": (

@@ -16,7 +16,7 @@ from chalicelib.services.core.unit_names import UnitNames
 from chalicelib.services.core.wake import Waker
 from chalicelib.services.manage import admin
 from chalicelib.store import timers as store
-from chalicelib.store.memory import MemoryTimers
+from chalicelib.store.timers import Timers
 from tests.contract.ports import test_timers
 from tests.contract.schedules import test_damaged_timers, test_sweeping_groups
 from tests.contract.services import test_growth, test_lines
@@ -91,7 +91,7 @@ BUGS: Planted = {
         troubles.test_a_wake_whose_invocation_is_refused_stops_only_itself,
     ),
     "a wake-up dropped that was stored again since it was read": (
-        Bug(MemoryTimers, "drop", "not is_wake or", "True or"),
+        Bug(Timers, "drop", "timer.kind is TimerKind.WAKE and timer.stored_ms", "False"),
         runs.test_i10_a_wake_up_that_comes_again_while_it_is_woken_for_is_woken_for_again,
     ),
     "a later one that goes past what was refused": (
@@ -152,7 +152,6 @@ BUGS: Planted = {
             "first_of",
             "weight > MAX_LOOK_BYTES",
             "weight > 10**12",
-            also=("chalicelib.store.memory.timers",),
         ),
         lambda: test_timers.test_a_look_is_bounded_in_bytes(embedded_stage().adapters.timers),
     ),

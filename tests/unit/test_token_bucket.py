@@ -9,13 +9,15 @@ from typing import Any, cast
 
 import hypothesis.strategies as st
 import pytest
-from chalicelib.store.memory import MemoryTokenBuckets
 from hypothesis import given
 
 from chalicelib.domain import token_bucket
+from chalicelib.domain.token_bucket import Grant
 from chalicelib.services.core.rate_limiter import RateLimits
+from chalicelib.store.token_buckets import TokenBuckets
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock
+from tests.support.embedded import embedded_dynamo
 
 WINDOW_MS = 10_000
 
@@ -60,12 +62,23 @@ def test_an_idle_account_holds_half_a_seconds_permits(limit: int, permits: int) 
     assert token_bucket.take(0, limit, 10_000, START_MS)[0].count == permits
 
 
+class Counting(TokenBuckets):
+    """`writes` counts what was written: each grant."""
+
+    writes = 0
+
+    def take(self, account: str, limit: int, count: int, now_ms: int, seconds: int = 1) -> Grant:
+        grant = super().take(account, limit, count, now_ms, seconds)
+        self.writes += grant.count > 0
+        return grant
+
+
 class Fleet:
     """Some processes that share one topic's account."""
 
     def __init__(self, limit: int, processes: int, seed: int = 1) -> None:
         self.clock = ManualClock()
-        self.token_buckets = MemoryTokenBuckets()
+        self.token_buckets = Counting(embedded_dynamo())
         self.limit = limit
         self.topic = make.topic(rate_limit=limit)
         self.members = [RateLimits(cast(Any, self.token_buckets), self.clock) for _ in range(processes)]

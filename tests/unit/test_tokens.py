@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import hypothesis.strategies as st
 import pytest
-from chalicelib.store.memory import MemoryControl
 from hypothesis import given
 
 import app
@@ -24,7 +23,9 @@ from chalicelib.domain.limits import MAX_OVERLAPPING_SECRETS
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import Caller, Token
 from chalicelib.services.manage.tokens import Tokens, checksum
+from chalicelib.store.control import Control
 from tests.support.clock import ManualClock, SeededRandom
+from tests.support.embedded import embedded_dynamo
 
 
 class Stage:
@@ -32,9 +33,9 @@ class Stage:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.control = MemoryControl()
-        self.mine = Tokens(cast(Any, self.control), self.clock, SeededRandom(1))
-        self.other = Tokens(cast(Any, self.control), self.clock, SeededRandom(2))
+        self.control = Control(embedded_dynamo())
+        self.mine = Tokens(self.control, self.clock, SeededRandom(1))
+        self.other = Tokens(self.control, self.clock, SeededRandom(2))
 
 
 def test_a_token_authenticates_its_holder_with_its_scopes() -> None:

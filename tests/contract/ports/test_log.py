@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from chalicelib.domain.append import DedupHit, OffsetTaken, Stored
+from chalicelib.domain.limits import MAX_LOOK_BYTES
 from chalicelib.domain.segment import Allocation, Segment, ShardKey, Tail
 from chalicelib.store.log import Log
 from tests.support import factories as make
@@ -56,6 +57,20 @@ def test_a_read_says_whether_more_rows_follow_also_where_an_answer_is_full(log: 
         pages.append(log.read(shard, pages[-1][-1].end, 10, consistent=True))
     assert [row for page in pages for row in page] == segments
     assert not log.read(shard, 0, 1).is_end
+
+
+def test_a_read_ends_where_its_bodies_fill_a_look_however_well_they_are_compressed(
+    log: Log, shard: ShardKey
+) -> None:
+    large = replace(make.draft(), body=b"x" * 200_000, is_json=False)
+    segments = [put(log, shard, make.segment(first, [large])) for first in range(30)]
+    page, page_back = log.read(shard, 0, 30), log.read_back(shard, 29, 30)
+    assert (page, page.is_end) == (segments[: len(page)], False)
+    assert page_back == segments[: -len(page_back) - 1 : -1]
+    assert MAX_LOOK_BYTES < len(page) * 200_000 <= MAX_LOOK_BYTES + 200_000
+    assert len(page_back) == len(page)
+    rest = log.read(shard, page[-1].end, 30)
+    assert ([*page, *rest], rest.is_end) == (segments, True)
 
 
 def test_i15_an_offset_is_given_once_and_the_loser_learns_who_has_it(log: Log, shard: ShardKey) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from chalicelib.domain.limits import (
     BLOB_THRESHOLD_BYTES,
     MAX_ATTEMPTS,
@@ -24,7 +22,7 @@ from chalicelib.services.produce.appender import ProduceResult
 from tests.simulation.days.ledger import Accepted
 from tests.simulation.days.stage import Days
 from tests.simulation.days.traffic import receives, sends
-from tests.simulation.unreadable import CONTROL_DAMAGES, CURSOR_DAMAGES
+from tests.simulation.unreadable import CONTROL_DAMAGES, CURSOR_DAMAGES, control_rows
 
 _WIDE = "\U0001f980"  # four bytes in UTF-8, two units in UTF-16
 _LONG_HEADER = ("x" * MAX_HEADER_NAME_CHARS, "v" * MAX_HEADER_VALUE_CHARS)
@@ -80,19 +78,17 @@ def damages(days: Days) -> None:
     is_quiet = rng.random() < 0.3
     if is_quiet:  # until rows have expired, and only cursors know where their logs end
         days.passes((home.topic.retention_days + rng.choice((1, 2))) * DAY_MS)
-    ports: Any = days.adapters
-    uid = home.topic.uid
-    rows = [place for place, noun in ports.control._rows() if noun is not None and place[0].endswith(uid)]
-    for place in rng.sample(rows, min(len(rows), rng.choice((0, 1, 2)))):
-        ports.control.damage(*place, rng.choice(CONTROL_DAMAGES))
+    uid, damage = home.topic.uid, days.damage
+    rows = [row for row in control_rows(damage) if row["pk"]["S"].endswith(uid)]
+    for row in rng.sample(rows, min(len(rows), rng.choice((0, 1, 2)))):
+        damage.change("control", row, rng.choice(CONTROL_DAMAGES))
     groups = {member.group.uid for member in home.members.values()}
-    keys = [key for key in ports.cursors._port._items if key.group_uid in groups]
-    for key in rng.sample(keys, len(keys) if is_quiet else min(len(keys), rng.choice((0, 1, 3)))):
-        ports.cursors.damage(key, rng.choice(CURSOR_DAMAGES))
-    days.note(f"rows of {home.topic.name} cannot be read", [place[1] for place in rows], len(keys))
+    cursors = [row for row in damage.rows("cursors") if row["c"]["S"].partition(":")[0] in groups]
+    for row in rng.sample(cursors, len(cursors) if is_quiet else min(len(cursors), rng.choice((0, 1, 3)))):
+        damage.change("cursors", row, rng.choice(CURSOR_DAMAGES))
+    days.note(f"rows of {home.topic.name} cannot be read", [row["sk"]["S"] for row in rows], len(cursors))
     days.injected["rows damaged"] += 1
     for _ in range(rng.choice((1, 4))):
         rng.choice((sends, receives))(days)
         days.passes(rng.choice((1_000, 60_000, 600_000)))
-    ports.control.scars.heal()
-    ports.cursors.scars.heal()
+    damage.heal()

@@ -26,15 +26,15 @@ from chalicelib.services.produce.check_back import Check
 from chalicelib.services.push.report import DispatchReport
 from chalicelib.wiring import Deps
 from tests.simulation.days.ledger import Deal, Home, Member
-from tests.simulation.days.plan import BAD_DATA, SLOT_MS, TOPICS, Plan
+from tests.simulation.days.plan import SLOT_MS, TOPICS, Plan
 from tests.simulation.days.processes import Seat, SeatClock, Sky
 from tests.simulation.mistakes import mistakes
 from tests.simulation.virtual import Scheduler
 from tests.support.clock import ManualClock, SeededRandom
-from tests.support.embedded import embedded_adapters
+from tests.support.damage import Damage
+from tests.support.embedded import embedded_adapters, engine_of
 from tests.support.faults import Death
 from tests.support.push import Inbox
-from tests.support.scars import scarred
 
 _DISABLED_AFTER_MS = 5 * DAY_MS
 _MOST_CALLS = 200
@@ -60,8 +60,8 @@ class Days:
         self.plan = plan
         self.random = random.Random(plan.seed)
         self.clock = ManualClock()
-        adapters = embedded_adapters(self.clock, SeededRandom(f"days {plan.seed}"))
-        self.adapters = scarred(adapters) if BAD_DATA in plan.themes else adapters
+        self.adapters = embedded_adapters(self.clock, SeededRandom(f"days {plan.seed}"))
+        self.damage = Damage(self)
         self.inbox = Inbox()
         self.sky = Sky(self.clock, self.random)
         if "throttled" in plan.themes:
@@ -266,9 +266,7 @@ class Days:
     def _reap(self) -> None:
         if self.plan.reaped_after_ms is None:
             return
-        now_s = (self.clock.at_ms - self.plan.reaped_after_ms) // 1000
-        for name in ("log", "cursors", "records", "transactions", "traces", "keys"):
-            getattr(self.adapters, name).drop_expired(now_s)
+        engine_of(self.adapters).drop_expired((self.clock.at_ms - self.plan.reaped_after_ms) // 1000)
         self.injected["rows reaped"] += 1
 
     def members(self) -> Iterator[tuple[Home, Member]]:

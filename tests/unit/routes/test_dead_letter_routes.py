@@ -16,7 +16,6 @@ from tests.support.damage import NEWER, change_cursor, change_letter
 from tests.support.dead_letters import bury, retry_now
 from tests.support.http import Client, Group, Topic
 from tests.support.push import Inbox
-from tests.support.scars import scarred
 from tests.support.troubled import Troubled
 
 OTHERS = {"reason": "EXPIRED", "tag": "other", "key": "other", "since": "2999-01-01T00:00:00Z"}
@@ -89,7 +88,7 @@ def test_each_filter_keeps_letters_out_of_the_list_of_a_change_and_of_a_redrive(
 def test_i20_a_retry_of_a_broadcast_goes_on_with_those_whose_rows_can_be_read(
     api: Client, deps: Deps, inbox: Inbox, monkeypatch: pytest.MonkeyPatch, lost: str, order: str
 ) -> None:
-    process = Deps(scarred(deps.adapters))
+    process = Deps(deps.adapters)
     monkeypatch.setattr(wiring, "deps", lambda: process)
     group = broadcast(api, order, buries="ab" if lost == "letter" else "a")
     (id,) = ids_of(group, "a")
