@@ -27,9 +27,6 @@ from local.unusable import Unusable
 ROUTE, JOURNAL = "route", "journal"
 # nobody waits for it: few large objects rather than many small ones
 _JOURNAL_SECONDS, _JOURNAL_BATCH = 1.0, 1000
-_NEWS_SECONDS = (
-    0.01  # between two looks at a stream whose engine tells of changes: so that many are read together
-)
 _STREAMS_ENDPOINT = "AWS_ENDPOINT_URL_DYNAMODB_STREAMS"
 _LOCAL = {"AWS_DEFAULT_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
 
@@ -108,8 +105,7 @@ def stream_pollers(
             **options,
         )
 
-    at_once = {"quick_seconds": _NEWS_SECONDS} if engine else {}
-    pollers: list[Poller] = [poller(ROUTE, table, **at_once)] if ROUTE in functions else []
+    pollers: list[Poller] = [poller(ROUTE, table)] if ROUTE in functions else []
     if JOURNAL in functions:
         seconds = {"quick_seconds": _JOURNAL_SECONDS, "idle_seconds": _JOURNAL_SECONDS}
         pollers += (

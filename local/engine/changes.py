@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -40,7 +38,9 @@ class Feed:
         self.arn = arn
         self.last = 0
         """The number of the latest change; 0: there was none."""
-        self._changes: deque[_Change] = deque()
+        self.first = 1
+        """The number of the oldest change that is kept, or that will come."""
+        self._changes: dict[int, _Change] = {}
         self._bytes = 0
 
     @property
@@ -48,30 +48,23 @@ class Feed:
         """The id of its one shard."""
         return f"shardId-{0:020d}-{self.arn.rpartition('/')[2]}"
 
-    @property
-    def first(self) -> int:
-        """The number of the oldest change that is kept, or that will come."""
-        changes = self._changes
-        return changes[0].number if changes else self.last + 1
-
     def add(self, at_ms: int, old: bytes | None, new: bytes | None, *, is_expiry: bool) -> None:
         """A row was stored in the place of another; both as the table stores them."""
         change = _Change(self.last + 1, at_ms, old, new, is_expiry)
-        self._changes.append(change)
+        self._changes[change.number] = change
         self._bytes += change.bytes
-        while self._bytes > _MOST_BYTES and len(self._changes) > 1:
-            self._bytes -= self._changes.popleft().bytes
+        while self._bytes > _MOST_BYTES and self.first < change.number:
+            self._bytes -= self._changes.pop(self.first).bytes
+            self.first += 1
         self.last = change.number
 
     def from_number(self, number: int, most: int) -> list[dict[str, Any]]:
         """Up to `most` records from a number on. Raises Refused where that one is not kept any more."""
-        first = self.first
-        if number < first:
-            raise Refused(
-                "TrimmedDataAccessException", "Trimmed data access: the record is not kept any more"
-            )
-        changes = list(islice(self._changes.copy(), number - first, number - first + most))
-        return [self._record(change) for change in changes]
+        numbers = range(number, min(self.last + 1, number + most))
+        try:
+            return [self._record(self._changes[each]) for each in numbers]
+        except KeyError:
+            raise Refused("TrimmedDataAccessException", "The record is not kept any more") from None
 
     def _record(self, change: _Change) -> dict[str, Any]:
         new, old = (_decode(data) if data is not None else None for data in (change.new, change.old))
