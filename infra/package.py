@@ -33,7 +33,7 @@ _OWN_FILES = (TEMPLATE, APP, LAYER, SBOM, "merge.json", "sam.json", "packaged.js
 _DEPLOYMENTS = Path(".chalice/deployments")
 _DESCRIPTION = re.compile(r"(?:.*/)?botocore/data/([^/]+)/.*")
 _SOME_DAY = (1980, 1, 1, 0, 0, 0)
-_NOT_RUN = re.compile(r".*\.(?:pyi|pyc)|.*/tests?/.*|chalicelib/store/memory/.*")
+_NOT_RUN = re.compile(r".*\.(?:pyi|pyc)|.*/tests?/.*")
 
 
 def package(stack: Stack, build: Path = BUILD) -> Path:

@@ -80,7 +80,7 @@ def services(
 
 @pytest.fixture(scope="session")
 def services_in_memory(clock: ShiftingClock) -> Iterator[Background]:
-    """The same on the store in memory."""
+    """The same on an engine of its own, asked without boto3."""
     with sending(clock, ORIGIN, FUNCTIONS) as sender:
         inbox = Inbox()
         deps = wiring.Deps(embedded_adapters(clock, SeededRandom("services"), lambda: sender, inbox))

@@ -32,7 +32,7 @@ class SecretCipher:
     """Encrypts and decrypts the secrets of rows."""
 
     def __init__(self, cipher: Cipher | None, clock: Clock) -> None:
-        """Without a cipher (in-memory stores) secrets are not encrypted."""
+        """Without a cipher (where nothing is kept) secrets are not encrypted."""
         self._cipher = cipher
         self._decrypted: TtlCache[tuple[str, str], bytes] = TtlCache(clock, _KEPT_MS)
 

@@ -41,7 +41,7 @@ def before(stage: Stage, table: str, act: Callable[[], object]) -> AbstractConte
     return conditions.before(_dynamo(stage).client, table, act)
 
 
-# Calls that read before they write, on DynamoDB; in memory each is one step.
+# Calls that read before they write.
 
 
 def a_timer_is_set_aside_as_it_was_read(stage: Stage) -> None:

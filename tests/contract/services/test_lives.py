@@ -1,7 +1,7 @@
 """Topics and groups live, die and live again, seen by processes that each believe what they read seconds ago, while
 rows expire at TTL's leisure and only some of the schedules run. Whatever was accepted is accounted for.
 
-A state machine on the memory store, in virtual time. It knows which messages a group is owed for certain, and which it
+A state machine in virtual time. It knows which messages a group is owed for certain, and which it
 may get; the rest it must never see.
 """
 

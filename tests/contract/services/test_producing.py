@@ -322,7 +322,7 @@ def test_i7_what_follows_a_message_of_unknown_fate_in_a_batch_waits_for_it(stage
 @pytest.mark.parametrize("count", [99, 100, 199])
 @pytest.mark.parametrize("delay_ms", [0, 60 * 1000])
 def test_a_batch_of_named_messages_is_stored_in_transactions_that_hold_it(delay_ms: int, count: int) -> None:
-    """DynamoDB takes a hundred actions; so does the store in memory."""
+    """DynamoDB takes a hundred actions."""
     stage = embedded_stage()
     desk = Desk.at(stage)
     due_ms = stage.clock.now_ms() + delay_ms if delay_ms else None
