@@ -117,7 +117,8 @@ class Storage:
         """Give free pages back to the disk, some at a time."""
         if self._file is not None:
             with self._writing:
-                self._writer.execute(f"PRAGMA incremental_vacuum({_FREE_PAGES})").fetchall()
+                # as a script: `execute` takes one step of it, which gives back one page
+                self._writer.executescript(f"PRAGMA incremental_vacuum({_FREE_PAGES})")
 
     def close(self) -> None:
         """Close it; what is under way ends first."""
