@@ -23,7 +23,7 @@ __all__ = ["examples"]
 
 environment.scrub(os.environ)
 
-_LOCAL = {
+LOCAL = {
     "AWS_DEFAULT_REGION": "us-east-1",
     "AWS_ACCESS_KEY_ID": "local",
     "AWS_SECRET_ACCESS_KEY": "local",
@@ -31,6 +31,7 @@ _LOCAL = {
 
 _ENDPOINT = "AWS_ENDPOINT_URL_DYNAMODB"
 _ORACLE = "dynamodb-local"
+_ON_ORACLE = ("tests/oracle/", "tests/functional/test_local_streams.py")
 
 SOAK = bool(os.environ.get("HEADRACE_SOAK"))
 _TOGETHER = (
@@ -54,7 +55,7 @@ class Sharing(LoadScopeScheduling):
     costs as much as a quick one does; but where tests take long, one by one."""
 
     def _split_scope(self, nodeid: str) -> str:
-        if _ORACLE in nodeid:
+        if _ORACLE in nodeid or nodeid.startswith(_ON_ORACLE):
             return _ORACLE
         one = nodeid if nodeid.startswith(_ONE_BY_ONE) else nodeid.partition("::")[0]
         return next((place for place in _TOGETHER if nodeid.startswith(place)), one)
@@ -120,7 +121,7 @@ def engine() -> Iterator[str]:
     It is the one in AWS_ENDPOINT_URL_DYNAMODB, if that is set.
     """
     before = dict(os.environ)
-    for name, value in _LOCAL.items():
+    for name, value in LOCAL.items():
         os.environ.setdefault(name, value)
     try:
         with ExitStack() as stack:
