@@ -29,7 +29,8 @@ def at_most(work: str, value: float, limit: float, unit: str, ratio: str = "") -
 
 def at_least(work: str, value: float, limit: float, unit: str, ratio: str = "") -> Figure:
     """A figure that should not be smaller than `limit`."""
-    return Figure(work, f"≥ {limit:,.0f} {unit}", f"{value:,.0f} {unit}", value >= limit, ratio)
+    number = f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return Figure(work, f"≥ {limit:,.0f} {unit}", f"{number} {unit}", value >= limit, ratio)
 
 
 def without_target(work: str, value: str, ratio: str = "") -> Figure:
