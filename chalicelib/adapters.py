@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +15,15 @@ from .domain.errors import unavailable
 from .domain.ids import ALPHABET
 from .domain.limits import MAX_CALLS, MAX_HANDSHAKES
 from .domain.times import HOUR_SECONDS
-from .ports.world import ReadUnits
 from .settings import Settings
 from .store.clients import Clients, OnClient
 
 if TYPE_CHECKING:
-    from .ports.world import Blobs, Cipher, Clock, Invoker, Jobs, Random, Sender
+    from .ports.world import Blobs, Cipher, Clock, Invoker, Jobs, Random, ReadUnits, Sender
     from .store.audit import Audit
     from .store.control import Control
     from .store.cursors import Cursors
+    from .store.dynamo import Dynamo
     from .store.keys import Keys
     from .store.log import Log
     from .store.marks import Marks
@@ -111,7 +111,7 @@ class Adapters:
     invoker: Invoker
     jobs: Jobs
     threads: Callable[[], Executor]
-    read_units: Callable[[], AbstractContextManager[ReadUnits]] = lambda: nullcontext(ReadUnits())
+    read_units: Callable[[], AbstractContextManager[ReadUnits]]
     """Counts what the reads inside a block cost."""
     stage: str = ""
     """The name under which metrics are told; empty: they are not."""
@@ -164,12 +164,40 @@ def dynamo_adapters(
 ) -> Adapters:
     """The ports on DynamoDB. `on_client` sees every AWS client before its first use. `cipher`, `client` (of DynamoDB)
     and `blobs` take the place of AWS's."""
+    from .store.dynamo import Dynamo
+    from .store.layout import Tables
+
+    clock, random = clock or SystemClock(), random or SystemRandom()
+    clients = Clients(settings.region, on_client, clock)
+    dynamo = Dynamo(
+        client or clients.get("dynamodb"),
+        Tables(settings.prefix),
+        lambda n: clock.sleep(0.005 * (1 + random.below(2**n))),
+        lambda: random.id(_TOKEN_CHARS),
+    )
+    store = _store(dynamo)
+    return Adapters(
+        **store,
+        blobs=blobs or _blobs(settings, clients),
+        clock=clock,
+        random=random,
+        sender=lambda: _sender(settings, clients, clock, store["token_buckets"]),
+        invoker=invoker or Nobody(),
+        jobs=jobs or NoJobs(),
+        threads=_threads,
+        stage=settings.prefix if settings.deployed else "",
+        archive=settings.archive,
+        iam=settings.iam,
+        cipher=cipher or _cipher(settings, clients),
+    )
+
+
+def _store(dynamo: Dynamo) -> dict[str, Any]:
+    """The fields of Adapters that stand on the tables."""
     from .store.audit import Audit
     from .store.control import Control
     from .store.cursors import Cursors
-    from .store.dynamo import Dynamo
     from .store.keys import Keys
-    from .store.layout import Tables
     from .store.log import Log
     from .store.marks import Marks
     from .store.read_units import count_read_units
@@ -183,45 +211,25 @@ def dynamo_adapters(
     from .store.traces import Traces
     from .store.transactions import Transactions
 
-    clock, random = clock or SystemClock(), random or SystemRandom()
-    clients = Clients(settings.region, on_client, clock)
-    dynamo = Dynamo(
-        client or clients.get("dynamodb"),
-        Tables(settings.prefix),
-        lambda n: clock.sleep(0.005 * (1 + random.below(2**n))),
-        lambda: random.id(_TOKEN_CHARS),
-    )
-    token_buckets = TokenBuckets(dynamo)
-    return Adapters(
-        log=Log(dynamo),
-        cursors=Cursors(dynamo),
-        records=Records(dynamo),
-        timers=Timers(dynamo),
-        transactions=Transactions(dynamo),
-        traces=Traces(dynamo),
-        keys=Keys(dynamo),
-        token_buckets=token_buckets,
-        rounds=Rounds(dynamo),
-        readings=Readings(dynamo),
-        audit=Audit(dynamo),
-        tickets=Tickets(dynamo),
-        marks=Marks(dynamo),
-        control=Control(dynamo),
-        blobs=blobs or _blobs(settings, clients),
-        clock=clock,
-        random=random,
-        create_tables=lambda: create_missing(dynamo.client, dynamo.tables),
-        unreadable=lambda: unreadable(dynamo),
-        sender=lambda: _sender(settings, clients, clock, token_buckets),
-        invoker=invoker or Nobody(),
-        jobs=jobs or NoJobs(),
-        threads=_threads,
-        read_units=count_read_units,
-        stage=settings.prefix if settings.deployed else "",
-        archive=settings.archive,
-        iam=settings.iam,
-        cipher=cipher or _cipher(settings, clients),
-    )
+    return {
+        "log": Log(dynamo),
+        "cursors": Cursors(dynamo),
+        "records": Records(dynamo),
+        "timers": Timers(dynamo),
+        "transactions": Transactions(dynamo),
+        "traces": Traces(dynamo),
+        "keys": Keys(dynamo),
+        "token_buckets": TokenBuckets(dynamo),
+        "rounds": Rounds(dynamo),
+        "readings": Readings(dynamo),
+        "audit": Audit(dynamo),
+        "tickets": Tickets(dynamo),
+        "marks": Marks(dynamo),
+        "control": Control(dynamo),
+        "create_tables": lambda: create_missing(dynamo.client, dynamo.tables),
+        "unreadable": lambda: unreadable(dynamo),
+        "read_units": count_read_units,
+    }
 
 
 def _blobs(settings: Settings, clients: Clients) -> Blobs:

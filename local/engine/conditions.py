@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import expressions
-from .errors import invalid
+from .errors import UnfitItem, invalid
 from .expressions import Given, Node, Path
 from .values import Item, Value, behind_prefix, comparable, key_bytes
 
 _ORDERED = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _TYPED = {*_ORDERED, "between", "attribute_type", "begins_with"}
 """What not every type of operand can stand in."""
+_KEYS = "KeyConditionExpression"
 _TYPES = ("S", "SS", "N", "NS", "B", "BS", "BOOL", "NULL", "L", "M")
 
 
@@ -199,46 +200,46 @@ class KeyRange:
 def key_range(text: str, given: Given, keys: Mapping[str, str]) -> KeyRange:
     """What a key condition asks for. `keys`: the type of the partition key, then of the sort key, by name. Raises
     Refused."""
-    what = "KeyConditionExpression"
-    names = list(keys)
-    conditions = {}
-    for node in _joined(given.use(expressions.condition(text, what), what)):
-        path = node[1] if node[0] == "begins_with" else node[1][1]
-        (name,) = given.path(path)
-        if name not in names:
-            raise invalid(f"Query condition missed key schema element: {names[0]}")
-        if name in conditions:
-            raise invalid(f"{what}s must only contain one condition per key")
-        conditions[name] = node
-    hash_node = conditions.get(names[0])
-    if hash_node is None:
-        raise invalid(f"Query condition missed key schema element: {names[0]}")
-    if hash_node[0] != "=":
-        raise invalid("Query key condition not supported")
+    nodes = _by_key(text, given, keys)
+    hash_name, *sort_names = keys
+    if hash_name not in nodes:
+        raise invalid(f"Query condition missed key schema element: {hash_name}")
 
     def bytes_of(operand: Node, name: str) -> bytes:
         value = given.values[operand[1]]
         if keys[name] not in value:
-            raise invalid_type()
-        return key_bytes(value, keys[name], name, is_hash=name == names[0])
+            raise UnfitItem("Condition parameter type does not match schema type")
+        return key_bytes(value, keys[name], name, is_hash=name == hash_name)
 
-    def invalid_type() -> Exception:
-        return invalid(
-            "One or more parameter values were invalid: Condition parameter type does not match schema type"
-        )
+    if nodes[hash_name][0] != "=":
+        raise invalid("Query key condition not supported")
+    partition = bytes_of(nodes[hash_name][2], hash_name)
+    for name in sort_names:
+        if name in nodes:
+            kind, _, *operands = nodes[name]
+            return _sort_range(partition, kind, [bytes_of(operand, name) for operand in operands])
+    return KeyRange(partition)
 
-    partition = bytes_of(hash_node[2], names[0])
-    if len(conditions) == 1:
-        return KeyRange(partition)
-    name = names[1]
-    node = conditions[name]
-    kind, first = node[0], bytes_of(node[2], name)
+
+def _by_key(text: str, given: Given, keys: Mapping[str, str]) -> dict[str, Node]:
+    """The conditions of a key condition, by the key that each is about."""
+    nodes: dict[str, Node] = {}
+    for node in _joined(given.use(expressions.condition(text, _KEYS), _KEYS)):
+        (name,) = given.path(node[1] if node[0] == "begins_with" else node[1][1])
+        if name not in keys:
+            raise invalid(f"Query condition missed key schema element: {next(iter(keys))}")
+        if name in nodes:
+            raise invalid(f"{_KEYS}s must only contain one condition per key")
+        nodes[str(name)] = node
+    return nodes
+
+
+def _sort_range(partition: bytes, kind: str, ends: list[bytes]) -> KeyRange:
+    first, last = ends[0], ends[-1]
     if kind == "between":
-        last = bytes_of(node[3], name)
         if last < first:
-            raise invalid(
-                f"Invalid {what}: The BETWEEN operator requires upper bound to be greater than or equal to lower bound"
-            )
+            why = "The BETWEEN operator requires upper bound to be greater than or equal to lower bound"
+            raise invalid(f"Invalid {_KEYS}: {why}")
         return KeyRange(partition, first, last)
     if kind == "begins_with":
         return KeyRange(partition, first, behind_prefix(first), high_is_in=False)
