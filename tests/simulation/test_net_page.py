@@ -14,7 +14,6 @@ from tests.crash import delivery_bugs as delivering
 from tests.crash import test_planted_bugs as storing
 from tests.crash import test_planted_transaction_bugs as agreeing
 from tests.functional.api import test_api_tokens_without_version as tokens_without_version
-from tests.releases import test_rows as releases
 from tests.simulation import test_days as days
 from tests.simulation import test_hurried as hurried
 from tests.simulation import test_memory as memory
@@ -47,7 +46,6 @@ NETS: dict[str, Collection[str]] = {
     "Stages over weeks": weeks.BUGS,
     "Stages short of time": hurried.BUGS,
     "Memory of a run": memory.BUGS,
-    "Two releases": releases.BUGS,
     "Quick tests": faults.BUGS,
     "Push runs": pushes.BUGS,
     "Requests, tokens and edges": requests.BUGS,
