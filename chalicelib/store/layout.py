@@ -160,7 +160,9 @@ Attribute names are short because a row is billed by its size, names included.
   A retired topic or group is in no list any more; the mark says that its deletion was begun, until it is ended. So
   does `left#` of a broadcast's consumer whose cursors may still be open.
     version N  optimistic lock: rises with each write, which expects the one before (an assignment's is its epoch)
-    v   N  2. In format 1 all fields were JSON in `doc`, S: such a row becomes one of format 2 when it is next written.
+    v   N  2
+    secrets, keys  L   in each: `c` the secret, encrypted, `f` its fingerprint (where a stage has no cipher, `hex`), and
+           `until_ms`, its end, where it has one
 """
 
 from __future__ import annotations

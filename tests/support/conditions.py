@@ -20,21 +20,17 @@ _FLIPPED = {" <= ": " < ", " < ": " <= ", " > ": " >= ", " >= ": " > "}
 
 Watcher = Callable[[str], object]
 CLAUSES: dict[str, str] = {
-    "control.delete_consumer: delete in control if (uid = :uid OR attribute_exists(doc))": (
+    "control.delete_consumer: delete in control if uid = :uid": (
         "what_was_made_again_under_its_name_is_another"
     ),
     "control.put_assignment: put in control if attribute_not_exists(version)": "an_assignment_follows_the_one_before",
     "control.put_assignment: put in control if version = :": "an_assignment_follows_the_one_before",
     "control.put_consumer: put in control if attribute_not_exists(version)": "settings_are_changed_as_they_were_read",
     "control.put_consumer: put in control if version = :": "settings_are_changed_as_they_were_read",
-    "control.put_consumer: put in control if (uid = :uid OR attribute_exists(doc))": (
-        "what_was_made_again_under_its_name_is_another"
-    ),
+    "control.put_consumer: put in control if uid = :uid": ("what_was_made_again_under_its_name_is_another"),
     "control.put_group: put in control if attribute_not_exists(version)": "settings_are_changed_as_they_were_read",
     "control.put_group: put in control if version = :": "settings_are_changed_as_they_were_read",
-    "control.put_group: put in control if (uid = :uid OR attribute_exists(doc))": (
-        "what_was_made_again_under_its_name_is_another"
-    ),
+    "control.put_group: put in control if uid = :uid": ("what_was_made_again_under_its_name_is_another"),
     "control.put_key_ring: put in control if attribute_not_exists(version)": "settings_are_changed_as_they_were_read",
     "control.put_key_ring: put in control if version = :": "settings_are_changed_as_they_were_read",
     "control.put_replay: put in control if attribute_not_exists(version)": "settings_are_changed_as_they_were_read",
@@ -43,15 +39,13 @@ CLAUSES: dict[str, str] = {
     "control.put_token: put in control if version = :": "settings_are_changed_as_they_were_read",
     "control.put_topic: put in control if attribute_not_exists(version)": "settings_are_changed_as_they_were_read",
     "control.put_topic: put in control if version = :": "settings_are_changed_as_they_were_read",
-    "control.put_topic: put in control if (uid = :uid OR attribute_exists(doc))": (
-        "what_was_made_again_under_its_name_is_another"
-    ),
+    "control.put_topic: put in control if uid = :uid": ("what_was_made_again_under_its_name_is_another"),
     "control.retire_group: delete in control if version = :": "what_was_changed_meanwhile_is_not_retired",
-    "control.retire_group: delete in control if (uid = :uid OR attribute_exists(doc))": (
+    "control.retire_group: delete in control if uid = :uid": (
         "what_was_made_again_under_its_name_is_another"
     ),
     "control.retire_topic: delete in control if version = :": "what_was_changed_meanwhile_is_not_retired",
-    "control.retire_topic: delete in control if (uid = :uid OR attribute_exists(doc))": (
+    "control.retire_topic: delete in control if uid = :uid": (
         "what_was_made_again_under_its_name_is_another"
     ),
     "cursors.create: put in cursors if attribute_not_exists(e)": "a_cursor_is_created_once",
