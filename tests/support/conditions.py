@@ -73,7 +73,7 @@ CLAUSES: dict[str, str] = {
     "log.put: delete in timers if attribute_exists(f)": "a_timer_is_moved_as_it_was_read",
     "log.put: delete in timers if attribute_not_exists(e)": "a_timer_is_moved_as_it_was_read",
     "log.put: delete in timers if e = :e": "a_timer_is_moved_as_it_was_read",
-    "log.put: put in dedup if attribute_not_exists(d) OR e <= :ms OR x < :s": (
+    "log.put: put in dedup if attribute_not_exists(d) OR e <= :ms": (
         "an_appended_message_has_its_dedup_id_once"
     ),
     "log.put: put in log if attribute_not_exists(o)": "an_append_never_replaces_a_row",
@@ -103,7 +103,7 @@ CLAUSES: dict[str, str] = {
     "timers.cancel: delete in timers if attribute_not_exists(e)": "a_timer_is_cancelled_as_it_was_read",
     "timers.cancel: delete in timers if e = :e": "a_timer_is_cancelled_as_it_was_read",
     "timers.drop: delete in timers if a = :a": "a_wake_up_is_dropped_as_it_was_read",
-    "timers.store: put in dedup if attribute_not_exists(d) OR e <= :ms OR x < :s": (
+    "timers.store: put in dedup if attribute_not_exists(d) OR e <= :ms": (
         "a_delayed_message_has_its_dedup_id_once"
     ),
     "timers.acquire_lease: update in timers if attribute_not_exists(o) OR o = :o OR u <= :now OR u > :far": (
@@ -114,7 +114,7 @@ CLAUSES: dict[str, str] = {
     "timers.set_aside: delete in timers if attribute_not_exists(e)": "a_timer_is_set_aside_as_it_was_read",
     "timers.set_aside: delete in timers if e = :e": "a_timer_is_set_aside_as_it_was_read",
     "transactions.change: put in transactions if e = :e": "a_transaction_is_decided_as_it_was_read",
-    "transactions.prepare: put in dedup if attribute_not_exists(d) OR e <= :ms OR x < :s": (
+    "transactions.prepare: put in dedup if attribute_not_exists(d) OR e <= :ms": (
         "a_transaction_has_its_dedup_id_once"
     ),
 }
