@@ -147,12 +147,10 @@ _OBJECTS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 _SECRETS: dict[str, dict[str, str]] = {
-    # Who delivers reads nothing but what it signs with; the API has it send test events, too. A secret that an earlier
-    # release stored is encrypted by whoever writes its row.
+    # Who delivers reads nothing but what it signs with; the API has it send test events, too.
     names.API: {"signing-key": "Encrypt Decrypt", "subscriber": "Encrypt"},
-    "deliver": {"subscriber": "Encrypt Decrypt"},
+    "deliver": {"subscriber": "Decrypt"},
     "check": {"signing-key": "Decrypt"},
-    "assign": {"subscriber": "Encrypt"},
 }
 """What a function may do with which kind of secret (`secret` in KMS's encryption context)."""
 

@@ -51,7 +51,7 @@ class Lease:
 
     @property
     def is_pulled(self) -> bool:
-        """Was it granted to a consumer that pulls? False also of what an earlier release granted."""
+        """Was it granted to a consumer that pulls? Such a lease takes no slots of `max_in_flight`."""
         return self.token.endswith(PULLED)
 
     def attempts(self) -> dict[int, int]:

@@ -9,13 +9,13 @@ so the messages sent never exceed the limit. A slot that one cursor does not use
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .cursor import Cursor, Lease
+from .cursor import Cursor
 from .cursor_transitions import lapse
-from .topic import Consumer, Group, Topic
+from .topic import Group, Topic
 
 _SURE = 4  # one slot in so many is reserved for the cursors' guarantees
 # One in so many, if less gives a cursor none: without a guarantee, one run has to serve all shards.
@@ -27,18 +27,6 @@ def guaranteed_of(topic: Topic, group: Group) -> int:
     others."""
     cursors = topic.shards + 1
     return group.max_in_flight // (_SURE * cursors) or int(group.max_in_flight >= _SURE_OF_ONE * cursors)
-
-
-def pull_uids_of(consumers: Iterable[Consumer]) -> frozenset[str]:
-    """The owners of leases that are not limited and do not count: pull consumers, and callers that are not
-    registered."""
-    return frozenset({"", *(c.uid for c in consumers if not c.is_called)})
-
-
-def takes_slots(lease: Lease, pull_uids: Set[str]) -> bool:
-    """Do the messages of a lease take slots of `max_in_flight`? Pulled ones do not. Its token tells; of one that an
-    earlier release granted, its owner."""
-    return not lease.is_pulled and lease.owner not in pull_uids
 
 
 class Claimed(NamedTuple):
@@ -89,18 +77,15 @@ class InFlight:
         return sum(max(0, part - max(self.leased.get(key, 0), self.guaranteed)) for key in others)
 
 
-def in_flight_of(
-    topic: Topic, group: Group, cursors: Mapping[str, Cursor], consumers: Iterable[Consumer], now_ms: int
-) -> InFlight:
+def in_flight_of(topic: Topic, group: Group, cursors: Mapping[str, Cursor], now_ms: int) -> InFlight:
     """What these cursors have in flight. Pull consumers are not limited and do not count."""
-    pull_uids = pull_uids_of(consumers)
     leased_by_key: dict[str, int] = {}
     by_consumer: Counter[str] = Counter()
     for key, cursor in cursors.items():
         counts = [
             (lease.owner, sum(span.count for span in lease.spans))
             for lease in lapse(cursor, now_ms).leases.values()
-            if takes_slots(lease, pull_uids)
+            if not lease.is_pulled
         ]
         leased_by_key[key] = sum(count for _, count in counts)
         for owner, count in counts:

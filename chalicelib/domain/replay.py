@@ -24,7 +24,7 @@ class ReplayState(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Replay:
     """Which messages of `source` (accepted from `from_ms` on and before `to_ms`) go into the topic `into` (`into_uid`
-    tells it from a later one; None: an earlier release noted none).
+    tells it from a later one).
 
     `group` is the one group that gets them (`group_uid` tells it from an earlier one); None: all. `where` is the text
     of a predicate over their bodies. `rate` is messages a second. `matched` and `sent` are what the job counted so far;

@@ -21,7 +21,7 @@ _BITS = 6  # of a mask in one byte
 _RUN_BYTES = 9  # about the size of one range
 
 
-_RUNS = 8  # so many ranges stay ranges even where a mask is shorter: releases before masks can read them
+_RUNS = 8  # so many ranges stay ranges even where a mask is shorter
 
 
 _ONES = re.compile("1+")

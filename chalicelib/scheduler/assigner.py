@@ -110,7 +110,7 @@ class Assigner:
         return report
 
     def restore_mark(self, topic: Topic) -> None:
-        """Mark a topic that has a PENDING subscriber, if the mark was lost or an older release made none."""
+        """Mark a topic that has a PENDING subscriber, if the mark was lost."""
         for staffed in self._control.staffed_groups(topic, leave_out):
             if any(consumer.state == ConsumerState.PENDING for consumer in staffed.consumers):
                 self._marks.mark(Mark(topic.name, self._clock.now_ms()))

@@ -10,7 +10,6 @@ from ..domain.assignment import Staffed
 from ..domain.cursor import Cursor
 from ..domain.cursor_transitions import due_spans, lapse
 from ..domain.errors import Unavailable
-from ..domain.push_limit import pull_uids_of, takes_slots
 from ..domain.segment import ShardKey
 from ..domain.times import HOUR_MS, MINUTE_MS
 from ..domain.topic import Consumer, ConsumerState, Group, Topic, cursor_key
@@ -82,7 +81,7 @@ class Scout:
 
     def _owner(self, topic: Topic, staffed: Staffed, uid: str, tails: _Tails, findings: Findings) -> None:
         """Look at the cursors of one owner. A run comes back to its shard before its lease ends; who pulls does not."""
-        group, pull_uids = staffed.group, pull_uids_of(staffed.consumers)
+        group = staffed.group
         findings.looks += 1
         try:
             cursors = self._cursors.of_owner(group.uid, uid)
@@ -94,7 +93,7 @@ class Scout:
             now_ms = self._clock.now_ms()
             cursor = lapse(cursors.get(str(shard), Cursor()), now_ms)
             leases = cursor.leases.values()
-            if any(takes_slots(lease, pull_uids) for lease in leases):
+            if not all(lease.is_pulled for lease in leases):
                 findings.under_way += 1
                 findings.look_again_by(min(lease.deadline_ms for lease in leases))
             elif due_spans(cursor, now_ms) or tails.has_more(cursor, shard):

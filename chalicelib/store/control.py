@@ -178,15 +178,7 @@ class Control:
 
     def put_token(self, token: Token, old: Token | None) -> bool:
         """Store if the token still is `old` (None: absent). False: it is not."""
-        key = Key("tokens", token.id)
-        if self._save(TokenRow.of(key, token, _version(old))):
-            return True
-        if old is None or old.version:
-            return False
-        row = TokenRow.of(key, token, None)  # release 0.1.0 wrote tokens without a version
-        return self._call_if_unchanged(
-            "put_item", row.get_save_kwargs_from_instance(condition=TokenRow.pk.exists())
-        )
+        return self._save(TokenRow.of(Key("tokens", token.id), token, _version(old)))
 
     def delete_token(self, token_id: str) -> bool:
         """Remove a token. False: there was none."""
@@ -304,9 +296,8 @@ class Control:
 
 
 def _of_life(request: Mapping[str, Any], old: _Living) -> dict[str, Any]:
-    """The request, if the row is of this life: what is deleted and made again begins with the same version. Format 1
-    had the uid in `doc`."""
-    condition = "(uid = :uid OR attribute_exists(doc))"
+    """The request, if the row is of this life: what is deleted and made again begins with the same version."""
+    condition = "uid = :uid"
     if "ConditionExpression" in request:
         condition = f"{request['ConditionExpression']} AND {condition}"
     values = {**request.get("ExpressionAttributeValues", {}), ":uid": text(old.uid)}

@@ -27,7 +27,7 @@ from ..domain import predicate, typed
 from ..domain.assignment import Assignment
 from ..domain.errors import Unreadable
 from ..domain.replay import Replay
-from ..domain.secret import KeyRing, Secret
+from ..domain.secret import KeyRing
 from ..domain.topic import Consumer, Group, Token, Topic
 from .attributes import DAMAGE, Item, int_of
 from .layout import CONTROL_FORMAT
@@ -60,7 +60,6 @@ class Row(Model, Generic[T]):
     sk = UnicodeAttribute(range_key=True)
     version = VersionAttribute(null=True)
     v = NumberAttribute(default=CONTROL_FORMAT)
-    doc = UnicodeAttribute(null=True)  # format 1 had everything in it
 
     @classmethod
     def of(cls, key: Key, entity: T, version: int | None = None) -> Self:
@@ -84,8 +83,6 @@ class Row(Model, Generic[T]):
     def _read(cls, item: Item) -> T | None:
         if int_of(item, "v", CONTROL_FORMAT) > CONTROL_FORMAT:
             return None
-        if "doc" in item:
-            return cls.of_format_1(item["doc"]["S"])
         values = {
             name: _plain_value(item[attribute.attr_name])
             for name, attribute in cls.get_attributes().items()
@@ -95,11 +92,6 @@ class Row(Model, Generic[T]):
             name: [SecretMap.read(each) for each in values[name]] for name in cls.secret if values.get(name)
         }
         return typed.converted({**values, "epoch": values.get("version")}, cls.entity)
-
-    @classmethod
-    def of_format_1(cls, doc: str) -> T:
-        """The noun of a row of an earlier release, which stored it as JSON."""
-        return typed.decoded(doc, cls.entity)
 
     @classmethod
     def decoded(cls, item: Item) -> T:
@@ -167,31 +159,26 @@ class GroupRow(Row[Group]):
 
 
 class SecretMap(MapAttribute[str, Any]):
-    """A signing secret. An encrypted one is in `hex` as `~<fingerprint>~<until_ms, or nothing>~<ciphertext>` with
-    an `until_ms` of 0: releases that encrypted none take it for one that has ended, and write it again as it is."""
+    """A signing secret: encrypted, with its fingerprint; in hex where a stage has no cipher."""
 
-    hex = UnicodeAttribute()
+    ciphertext = UnicodeAttribute(attr_name="c", null=True)
+    fingerprint = UnicodeAttribute(attr_name="f", null=True)
+    hex = UnicodeAttribute(null=True)
     until_ms = NumberAttribute(null=True)
 
     @classmethod
     def of(cls, secret: Mapping[str, Any]) -> dict[str, Any]:
         """A secret's fields as they are stored."""
-        if not secret["ciphertext"]:
-            return {name: secret[name] for name in ("hex", "until_ms") if secret[name] is not None}
-        until = "" if secret["until_ms"] is None else secret["until_ms"]
-        return {"hex": f"~{secret['fingerprint']}~{until}~{secret['ciphertext']}", "until_ms": 0}
+        form = ("ciphertext", "fingerprint") if secret["ciphertext"] else ("hex",)
+        return {name: secret[name] for name in (*form, "until_ms") if secret[name] is not None}
 
     @staticmethod
     def read(attributes: Mapping[str, Any]) -> dict[str, Any]:
         """A secret's fields."""
-        if not attributes["hex"].startswith("~"):
-            return dict(attributes)
-        _, fingerprint, until, ciphertext = attributes["hex"].split("~")
-        return {
-            "fingerprint": fingerprint,
-            "until_ms": int(until) if until else None,
-            "ciphertext": ciphertext,
-        }
+        until_ms = {"until_ms": attributes.get("until_ms")}
+        if "c" in attributes:
+            return {"ciphertext": attributes["c"], "fingerprint": attributes["f"], **until_ms}
+        return {"hex": attributes["hex"], **until_ms}
 
 
 class ConsumerRow(Row[Consumer]):
@@ -215,11 +202,6 @@ class ConsumerRow(Row[Consumer]):
     open_until_ms = NumberAttribute(null=True)
     times_opened = NumberAttribute(attr_name="trips")
     timeout_seconds = NumberAttribute(null=True)
-
-    @classmethod
-    def of_format_1(cls, doc: str) -> Consumer:
-        fields = msgspec.json.decode(doc)
-        return typed.converted({**fields, "times_opened": fields.get("trips", 0)}, Consumer)
 
 
 class AssignmentRow(Row[Assignment]):
@@ -312,20 +294,12 @@ class ReplayRow(Row[Replay]):
 
 
 class KeyRingRow(Row[KeyRing]):
-    """The stage's signing keys. A release that knew one key only, unencrypted, had it in `hex`."""
+    """The stage's signing keys."""
 
     entity = KeyRing
     secret = ("keys",)
 
-    keys = ListAttribute(of=SecretMap, null=True)
-    hex = UnicodeAttribute(null=True)
-
-    @classmethod
-    def _read(cls, item: Item) -> KeyRing | None:
-        only = item.get("hex") or item.get("doc")  # in format 1 `doc`
-        if only is None:
-            return super()._read(item)
-        return KeyRing((Secret(only["S"]),), int(item["version"]["N"]))
+    keys = ListAttribute(of=SecretMap)
 
 
 MODELS = (TopicRow, GroupRow, ConsumerRow, AssignmentRow, TokenRow, UseRow, ReplayRow, KeyRingRow)

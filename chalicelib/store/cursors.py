@@ -28,7 +28,6 @@ from .records import record_writes
 from .timers import timer_put
 
 _SCALARS = {"e": "epoch", "f": "floor", "x": "next", "b": "begin", "g": "segment_at", "k": "skipped"}
-_ABSENT = {"k": number(0)}  # in rows of older releases
 _MOST_ENTRIES = 120  # an update expression holds 4 KB; a larger change replaces the item
 _MASK = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"  # six bits each, the lowest first
 _SPAN = re.compile(r"(\d*)(?:\+(\d+))?(?:%([\w-]+))?(?:\*(\d+))?(?:~([^@,]*))?(?:@(\d+))?\Z")
@@ -217,7 +216,6 @@ def _expressions(change: Change) -> dict[str, Any]:
 
     if change.scalars is not None:
         conditions.append(f"e = {value(number(change.known_epoch))}")
-        sets.append(f"d = {value({'M': {}})}")  # releases before this one keep there what was settled
         sets += [f"{a} = {value(number(getattr(change.scalars, f)))}" for a, f in _SCALARS.items()]
     if change.most_waiting is not None:
         conditions.append(f"size(w) <= {value(number(change.most_waiting))}")
@@ -332,7 +330,7 @@ def _cursor(item: Item) -> Cursor:
         waiting=tuple(sorted(waiting_spans, key=lambda s: s.start)),
         amended=_parse_ranges(text_of(item, "a")),
         round=_parse_round(text_of(item, "r")),
-        **{field: int(item.get(name, _ABSENT.get(name, {}))["N"]) for name, field in _SCALARS.items()},
+        **{field: int(item[name]["N"]) for name, field in _SCALARS.items()},
     )
     # They would be granted again, and to list those of a damaged count may take all memory.
     if any(span.end > cursor.next for span in unsettled(cursor)):
@@ -385,7 +383,6 @@ def _item(cursor: Cursor) -> Item:
         **scalars,
         "l": _leases(cursor),
         "w": {"M": {str(s.start): {"S": span_text(s, start=False)} for s in cursor.waiting}},
-        "d": {"M": {}},
         **({"a": text(_ranges_text(cursor.amended))} if cursor.amended else {}),
         **({"r": text(_round_text(cursor.round))} if cursor.round else {}),
         "v": {"N": FORMAT},

@@ -24,12 +24,9 @@ def dedup_put(table: str, entry: DedupEntry) -> dict[str, Any]:
                 "x": number(entry.expires_s),
                 "v": {"N": FORMAT},
             },
-            # TTL removes rows late: a window that has passed is as good as no row. Rows of release 0.1.0 have no `e`.
-            "ConditionExpression": "attribute_not_exists(d) OR e <= :ms OR x < :s",
-            "ExpressionAttributeValues": {
-                ":ms": number(entry.accepted_ms),
-                ":s": number(entry.accepted_ms // 1000),
-            },
+            # TTL removes rows late: a window that has passed is as good as no row.
+            "ConditionExpression": "attribute_not_exists(d) OR e <= :ms",
+            "ExpressionAttributeValues": {":ms": number(entry.accepted_ms)},
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
     }
@@ -43,7 +40,7 @@ def dedup_entry(topic_uid: str, dedup_id: str, item: Item) -> DedupEntry:
         known_text(item, "h") or "",
         known_text(item, "i") or "",
         known_int(item, "a"),
-        known_int(item, "e", known_int(item, "x") * 1000),
+        known_int(item, "e"),
     )
 
 

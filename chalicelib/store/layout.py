@@ -32,17 +32,17 @@ Attribute names are short because a row is billed by its size, names included.
     s  S   sort key: the log's partition key
     e  N   epoch; claims and seeks are conditional on it and raise it by one
     f  N   floor        x  N  next        b  N  begin        g  N  where the segment that holds `next` begins
-    k  N   how many offsets from `b` on were settled because nobody wants them (0 in rows of older releases)
+    k  N   how many offsets from `b` on were settled because nobody wants them
     l  M   leases: token → `spans;deadline ms;owner`. Settle and extend are conditional on their own entry. A token that
            ends in `-` is of a pulled lease.
     w  M   waiting spans: first offset → rest of the span
-    d  M   empty: what is neither leased nor waits is settled. (Releases before this one kept settled ranges here.)
     a  S   where messages were changed in the log: `start[+count]` of each range, with commas. A change is conditional
            on it, raises the epoch, and expects `next` not to have passed the offset.
     r  S   how pull consumers share the shard (domain/pull_share): `epoch;began ms;left;rank.taken.ms after.asked,…`.
            Only their claims write it; losing it does no harm.
     z  N   only in the row that takes the place of a deleted group's cursor (its `next` is above any offset): when TTL
            may remove it, s
+  What is below `x`, neither leased nor waiting, is settled.
   A span reads `[start][+count or %mask][*attempt][~unit][@due ms]`, defaults left out. In a lease, a span's start is
   left out if the span before ends there. A mask has a bit for each offset from the start on, six in a character, the
   lowest first. The item stays below 8 KB: claims and what is given back expect so many entries in `w` at most. Maps,
@@ -108,7 +108,7 @@ Attribute names are short because a row is billed by its size, names included.
 **dedup** · which dedup ids were used. Written in one transaction with the segment.
     d  S   partition key: `<topic uid>#<dedup id>`
     h  S   hash of the content      i  S  message id      a  N  accepted at
-    e  N   window's end, ms; a row of release 0.1.0 has only `x`      x  N  the same in s, rounded up (TTL)
+    e  N   window's end, ms      x  N  the same in s, rounded up (TTL)
   A row `ticket#<id>` says that a link that signs in was used (`a`: when); `x` is when it would have ended.
 
 **keys** · which messages have a business key. Written before the message, without a transaction.
@@ -160,7 +160,9 @@ Attribute names are short because a row is billed by its size, names included.
   A retired topic or group is in no list any more; the mark says that its deletion was begun, until it is ended. So
   does `left#` of a broadcast's consumer whose cursors may still be open.
     version N  optimistic lock: rises with each write, which expects the one before (an assignment's is its epoch)
-    v   N  2. In format 1 all fields were JSON in `doc`, S: such a row becomes one of format 2 when it is next written.
+    v   N  2
+    secrets, keys  L   in each: `c` the secret, encrypted, `f` its fingerprint (where a stage has no cipher, `hex`), and
+           `until_ms`, its end, where it has one
 """
 
 from __future__ import annotations

@@ -52,9 +52,10 @@ def is_readable(bucket: Bucket, table: str, name: str) -> bool:
 
 
 def _has_types(columns: pa.Schema, schema: StructType) -> bool:
-    """Files of an earlier form lack columns."""
-    fields = [each for each in schema if each.name in columns.names]
-    return all(columns.field(each.name).type == _arrow(each.dataType) for each in fields)
+    return all(
+        each.name in columns.names and columns.field(each.name).type == _arrow(each.dataType)
+        for each in schema
+    )
 
 
 def _arrow(kind: DataType) -> pa.DataType:

@@ -80,8 +80,8 @@ def _kind(name: str) -> str:
 
 
 def _no_plain_secret(aws: Aws, prefix: str, notes: Notes) -> None:
-    """No row of control data holds a secret as it is. An encrypted one begins with `~`; none is shown."""
-    names_of = {"#k": "keys", "#s": "secrets", "#h": "hex"}
+    """No row of control data holds a secret as it is: its ciphertext is in `c`. None is shown."""
+    names_of = {"#k": "keys", "#s": "secrets"}
     place = ("--table-name", names.table(prefix, _CONTROL), "--consistent-read")
     projection = (
         "--projection-expression",
@@ -91,6 +91,6 @@ def _no_plain_secret(aws: Aws, prefix: str, notes: Notes) -> None:
     )
     items = aws.ask("dynamodb", "scan", *place, *projection)["Items"]
     lists = [item[name]["L"] for item in items for name in ("keys", "secrets") if name in item]
-    secrets = [each["M"] for row in lists for each in row] + [item for item in items if "hex" in item]
-    plain = [each for each in secrets if not each["hex"]["S"].startswith("~")]
+    secrets = [each["M"] for row in lists for each in row]
+    plain = [each for each in secrets if "c" not in each or "hex" in each]
     notes.expect(f"secrets in rows are encrypted ({len(secrets)})", not plain, f"{len(plain)} are not")

@@ -49,15 +49,6 @@ def test_a_bad_day_stops_no_other(place: Place, capsys: pytest.CaptureFixture[st
     assert place.places() == [("fine", 0, 0), ("fine", 0, 1)]
 
 
-def test_a_day_of_an_earlier_form_is_archived_anew(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    place.journal("a", [message(0)])
-    assert place.archive() == DONE
-    path = place.folder / f"archive/manifests/{DAY}.json"
-    path.write_text(path.read_text().replace('"v":2', '"v":1'))
-    assert place.archive() == DONE
-    assert (read_summary(capsys)["windows"], place.manifest().v) == (1, 2)
-
-
 @pytest.mark.parametrize("made_by", [SPARK])
 def test_a_night_without_news_starts_no_spark(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.journal("a", [message(0)])

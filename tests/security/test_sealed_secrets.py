@@ -14,12 +14,10 @@ import pytest
 
 from chalicelib.delivery.sender import live_secrets
 from chalicelib.delivery.webhooks import parse_secret
-from chalicelib.domain.errors import Unavailable, unavailable
+from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.secret import KeyRing, Secret
 from chalicelib.domain.topic import Consumer, Group, Topic
 from chalicelib.services.core.secret_cipher import SIGNING_KEY, encryption_context_of
-from chalicelib.store import control_rows
-from chalicelib.store.attributes import text
 from chalicelib.store.layout import definitions
 from infra import names
 from local.engine.dynamodb_local import DynamoDBLocal
@@ -135,7 +133,7 @@ def test_each_role_decrypts_only_what_it_signs_with(world: World) -> None:
     assert holders("Decrypt", "subscriber") == {"deliver"}
     assert holders("Decrypt", "signing-key") == {names.API, "check"}
     assert holders("Encrypt", "signing-key") == {names.API}
-    assert holders("Encrypt", "subscriber") == {names.API, "deliver", "assign"}
+    assert holders("Encrypt", "subscriber") == {names.API}
     assert holders("CreateGrant", "subscriber") == holders("ScheduleKeyDeletion", "signing-key") == set()
     group, _ = subscribed(world)
     for function in set(names.FUNCTIONS) - {"deliver"}:
@@ -175,113 +173,18 @@ def test_a_cold_start_asks_kms_for_nothing_before_it_signs(world: World) -> None
     assert len(world.kms.asked) == 2, "and not for longer"
 
 
-# Rows of the release before
-
-
-def test_what_an_earlier_release_stored_is_read_and_encrypted_with_the_next_write(world: World) -> None:
-    group, secret = subscribed(world)
+def test_a_secret_in_clear_signs_nothing(world: World, receiver: Receiver) -> None:
+    group, _ = subscribed(world, receiver.url)
     topic, stored_group, consumer = stored(world, group)
-    plain = replace(
-        consumer, secrets=(Secret(secret.hex()), Secret("ab" * 32, world.clock.now_ms() + 60_000))
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "chalicelib.services.core.secret_cipher.SecretCipher.upgraded", lambda self, secret, place: secret
-        )
-        assert world.adapters.control.put_consumer(topic, stored_group, plain, consumer)
-    assert secret.hex() in all_rows(world)
-    assert signing(world, group) == [secret, b"\xab" * 32]
-    topic, stored_group, consumer = stored(world, group)
-    world.deps.registry.disable(topic, stored_group, consumer, "test")
-    assert secret.hex() not in all_rows(world)
-    assert signing(world, group) == [secret, b"\xab" * 32]
-    world.clock.advance(61)
-    assert signing(world, group) == [secret]
-
-
-def test_releases_that_encrypted_none_take_an_encrypted_secret_for_one_that_has_ended() -> None:
-    """They read `hex` and `until_ms` of each, sign with those that have not ended, and write all of them again."""
-    secret = Secret(ciphertext="AQID", fingerprint="m" * 32)
-    for each in (secret, replace(secret, until_ms=5)):
-        consumer = Consumer("t", "g", "c", "u", 1, 1, secrets=(each,))
-        item = control_rows.ConsumerRow.of(control_rows.Key("p", "s"), consumer, 1).serialize()
-        [row] = item["secrets"]["L"]
-        assert row["M"].keys() == {"hex", "until_ms"}
-        assert row["M"]["until_ms"] == {"N": "0"}
-        assert control_rows.ConsumerRow.decoded(item).secrets == (each,)
-
-
-def test_the_signing_key_of_an_earlier_release_signs_on_and_is_encrypted_when_it_is_rotated(
-    engine: str, tmp_path: Path
-) -> None:
-    with a_world(Guard(), tmp_path) as world:
-        client = world.adapters.log._dynamo.client
-        row = {"pk": text("stage"), "sk": text("signing-key"), "hex": text("0f" * 32)}
-        client.put_item(TableName=world.tables.control, Item={**row, "v": {"N": "2"}, "version": {"N": "1"}})
-        assert world.deps.signing_key == b"\x0f" * 32
-        world.api.post(ROTATE).expect(200)
-        assert world.deps.signing_key != b"\x0f" * 32
-        assert b"\x0f" * 32 in world.deps.signing_keys.live()
-        assert "0f" * 32 not in all_rows(world)
-
-
-@pytest.fixture
-def upgraded(engine: str, tmp_path: Path) -> Iterator[World]:
-    """A stage whose signing key an earlier release has stored."""
-    with a_world(Guard(), tmp_path) as world:
-        client = world.adapters.log._dynamo.client
-        row = {"pk": text("stage"), "sk": text("signing-key"), "hex": text("0f" * 32)}
-        client.put_item(TableName=world.tables.control, Item={**row, "v": {"N": "2"}, "version": {"N": "1"}})
-        yield world
-
-
-def test_an_upgraded_signing_key_is_encrypted_when_the_release_before_has_gone(upgraded: World) -> None:
-    api, others = upgraded.deps, upgraded.deps
-    token = api.signing_keys.sign("page:x", "here")
-    others.signing_keys.present()
-    upgraded.clock.advance(299)
-    api.signing_keys.present()
-    assert "0f" * 32 in all_rows(upgraded), "the release before may be at work yet"
-    upgraded.clock.advance(2)
-    with at_work(names.API):
-        api.signing_keys.present()
-    assert "0f" * 32 not in all_rows(upgraded)
-    others.signing_keys.present()
-    for process in (api, others, upgraded.deps):
-        assert process.signing_key == b"\x0f" * 32
-        assert process.signing_keys.verified("page:x", token) == "here"
-    ring = upgraded.adapters.control.key_ring()
-    upgraded.clock.advance(301)
-    api.signing_keys.present()
-    assert upgraded.adapters.control.key_ring() == ring, "once"
-
-
-def test_who_cannot_encrypt_an_upgraded_key_signs_on_and_tries_again(
-    upgraded: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    api, cipher = upgraded.deps, type(upgraded.adapters.cipher)
-
-    def refuses(self: Any, plain: bytes, context: Any) -> bytes:
-        raise unavailable("KMS did not encrypt")
-
-    monkeypatch.setattr(cipher, "encrypt", refuses)
-    api.signing_keys.present()
-    upgraded.clock.advance(301)
-    assert api.signing_keys.present() == b"\x0f" * 32
-    monkeypatch.undo()
-    for _ in range(2):
-        upgraded.clock.advance(301)
-        api.signing_keys.present()
-    assert "0f" * 32 not in all_rows(upgraded)
-
-
-def test_check_leaves_an_upgraded_key_to_the_api(upgraded: World) -> None:
-    deps = upgraded.deps
-    with at_work("check"):
-        deps.signing_keys.live()
-        upgraded.clock.advance(301)
-        assert deps.signing_keys.live() == [b"\x0f" * 32]
-    assert "0f" * 32 in all_rows(upgraded)
+    own = replace(consumer, secrets=(Secret("ab" * 32),))
+    assert world.adapters.control.put_consumer(topic, stored_group, own, consumer)
+    with pytest.raises(Unavailable, match="not encrypted"):
+        signing(world, group)
+    group.topic.produce("x")
+    with at_work("deliver"):
+        report = world.call("deliver", {"topic": topic.name, "group": stored_group.name})
+    assert report["NOT_ATTEMPTED"] >= 1, report
+    assert receiver.seen == []
 
 
 # Rotation of the signing key

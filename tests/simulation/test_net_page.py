@@ -13,8 +13,6 @@ import pytest
 from tests.crash import delivery_bugs as delivering
 from tests.crash import test_planted_bugs as storing
 from tests.crash import test_planted_transaction_bugs as agreeing
-from tests.functional.api import test_api_tokens_without_version as tokens_without_version
-from tests.releases import test_rows as releases
 from tests.simulation import test_days as days
 from tests.simulation import test_hurried as hurried
 from tests.simulation import test_memory as memory
@@ -47,14 +45,12 @@ NETS: dict[str, Collection[str]] = {
     "Stages over weeks": weeks.BUGS,
     "Stages short of time": hurried.BUGS,
     "Memory of a run": memory.BUGS,
-    "Two releases": releases.BUGS,
     "Quick tests": faults.BUGS,
     "Push runs": pushes.BUGS,
     "Requests, tokens and edges": requests.BUGS,
     "Movers, wake-ups and lines": movers.BUGS,
     "Bad data": bad_data.BUGS,
     "Stages with bad data": days.BUGS,
-    "Tokens of the first release": tokens_without_version.BUGS,
     "Conditions of the store": conditions.CLAUSES,
 }
 

@@ -18,7 +18,6 @@ CONTROL_DAMAGES: tuple[Change, ...] = (
     having("uid", {"NULL": True}),
     without("uid"),
     having("created_ms", {"S": "yesterday"}),
-    having("doc", {"S": "{"}),
     lambda item: {},
 )
 

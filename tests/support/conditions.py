@@ -20,21 +20,17 @@ _FLIPPED = {" <= ": " < ", " < ": " <= ", " > ": " >= ", " >= ": " > "}
 
 Watcher = Callable[[str], object]
 CLAUSES: dict[str, str] = {
-    "control.delete_consumer: delete in control if (uid = :uid OR attribute_exists(doc))": (
+    "control.delete_consumer: delete in control if uid = :uid": (
         "what_was_made_again_under_its_name_is_another"
     ),
     "control.put_assignment: put in control if attribute_not_exists(version)": "an_assignment_follows_the_one_before",
     "control.put_assignment: put in control if version = :": "an_assignment_follows_the_one_before",
     "control.put_consumer: put in control if attribute_not_exists(version)": "settings_are_changed_as_they_were_read",
     "control.put_consumer: put in control if version = :": "settings_are_changed_as_they_were_read",
-    "control.put_consumer: put in control if (uid = :uid OR attribute_exists(doc))": (
-        "what_was_made_again_under_its_name_is_another"
-    ),
+    "control.put_consumer: put in control if uid = :uid": ("what_was_made_again_under_its_name_is_another"),
     "control.put_group: put in control if attribute_not_exists(version)": "settings_are_changed_as_they_were_read",
     "control.put_group: put in control if version = :": "settings_are_changed_as_they_were_read",
-    "control.put_group: put in control if (uid = :uid OR attribute_exists(doc))": (
-        "what_was_made_again_under_its_name_is_another"
-    ),
+    "control.put_group: put in control if uid = :uid": ("what_was_made_again_under_its_name_is_another"),
     "control.put_key_ring: put in control if attribute_not_exists(version)": "settings_are_changed_as_they_were_read",
     "control.put_key_ring: put in control if version = :": "settings_are_changed_as_they_were_read",
     "control.put_replay: put in control if attribute_not_exists(version)": "settings_are_changed_as_they_were_read",
@@ -43,15 +39,13 @@ CLAUSES: dict[str, str] = {
     "control.put_token: put in control if version = :": "settings_are_changed_as_they_were_read",
     "control.put_topic: put in control if attribute_not_exists(version)": "settings_are_changed_as_they_were_read",
     "control.put_topic: put in control if version = :": "settings_are_changed_as_they_were_read",
-    "control.put_topic: put in control if (uid = :uid OR attribute_exists(doc))": (
-        "what_was_made_again_under_its_name_is_another"
-    ),
+    "control.put_topic: put in control if uid = :uid": ("what_was_made_again_under_its_name_is_another"),
     "control.retire_group: delete in control if version = :": "what_was_changed_meanwhile_is_not_retired",
-    "control.retire_group: delete in control if (uid = :uid OR attribute_exists(doc))": (
+    "control.retire_group: delete in control if uid = :uid": (
         "what_was_made_again_under_its_name_is_another"
     ),
     "control.retire_topic: delete in control if version = :": "what_was_changed_meanwhile_is_not_retired",
-    "control.retire_topic: delete in control if (uid = :uid OR attribute_exists(doc))": (
+    "control.retire_topic: delete in control if uid = :uid": (
         "what_was_made_again_under_its_name_is_another"
     ),
     "cursors.create: put in cursors if attribute_not_exists(e)": "a_cursor_is_created_once",
@@ -79,7 +73,7 @@ CLAUSES: dict[str, str] = {
     "log.put: delete in timers if attribute_exists(f)": "a_timer_is_moved_as_it_was_read",
     "log.put: delete in timers if attribute_not_exists(e)": "a_timer_is_moved_as_it_was_read",
     "log.put: delete in timers if e = :e": "a_timer_is_moved_as_it_was_read",
-    "log.put: put in dedup if attribute_not_exists(d) OR e <= :ms OR x < :s": (
+    "log.put: put in dedup if attribute_not_exists(d) OR e <= :ms": (
         "an_appended_message_has_its_dedup_id_once"
     ),
     "log.put: put in log if attribute_not_exists(o)": "an_append_never_replaces_a_row",
@@ -109,7 +103,7 @@ CLAUSES: dict[str, str] = {
     "timers.cancel: delete in timers if attribute_not_exists(e)": "a_timer_is_cancelled_as_it_was_read",
     "timers.cancel: delete in timers if e = :e": "a_timer_is_cancelled_as_it_was_read",
     "timers.drop: delete in timers if a = :a": "a_wake_up_is_dropped_as_it_was_read",
-    "timers.store: put in dedup if attribute_not_exists(d) OR e <= :ms OR x < :s": (
+    "timers.store: put in dedup if attribute_not_exists(d) OR e <= :ms": (
         "a_delayed_message_has_its_dedup_id_once"
     ),
     "timers.acquire_lease: update in timers if attribute_not_exists(o) OR o = :o OR u <= :now OR u > :far": (
@@ -120,7 +114,7 @@ CLAUSES: dict[str, str] = {
     "timers.set_aside: delete in timers if attribute_not_exists(e)": "a_timer_is_set_aside_as_it_was_read",
     "timers.set_aside: delete in timers if e = :e": "a_timer_is_set_aside_as_it_was_read",
     "transactions.change: put in transactions if e = :e": "a_transaction_is_decided_as_it_was_read",
-    "transactions.prepare: put in dedup if attribute_not_exists(d) OR e <= :ms OR x < :s": (
+    "transactions.prepare: put in dedup if attribute_not_exists(d) OR e <= :ms": (
         "a_transaction_has_its_dedup_id_once"
     ),
 }

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import pytest
 
 from chalicelib.domain.assignment import Assignment, Staffed
 from chalicelib.domain.errors import Unreadable
-from chalicelib.domain.secret import KeyRing, Secret
+from chalicelib.domain.secret import Secret
 from chalicelib.store import control_rows as rows
 from chalicelib.store.attributes import Item, number, text
 from chalicelib.store.control import Control, readable
@@ -99,7 +98,7 @@ def test_where_nobody_can_be_told_a_row_that_cannot_be_read_is_an_error() -> Non
 
 @pytest.mark.parametrize(
     "damage",
-    [DAMAGED, NEWER, {"doc": text("{")}, {"members": text("?")}, {"at_ms": {"N": "x"}}, {"version": {}}],
+    [DAMAGED, NEWER, {"members": text("?")}, {"at_ms": {"N": "x"}}, {"version": {}}],
 )
 def test_what_is_damaged_or_of_a_later_release_is_not_read(damage: Item) -> None:
     item = row(rows.AssignmentRow, "assignment#u", DEALT)
@@ -109,26 +108,9 @@ def test_what_is_damaged_or_of_a_later_release_is_not_read(damage: Item) -> None
 
 @pytest.mark.parametrize("until_ms", [None, 0, 77])
 def test_an_encrypted_secret_comes_back_with_its_end(until_ms: int | None) -> None:
-    """Releases that encrypt nothing take it for one that has ended."""
     encrypted_secret = Secret(until_ms=until_ms, ciphertext="c2VhbGVk", fingerprint="f1")
     plain = Secret("00ff", until_ms)
     worker = replace(WORKERS[0], secrets=(encrypted_secret, plain))
     item = row(rows.ConsumerRow, "consumer#g#w1", worker)
     assert rows.ConsumerRow.readable(item) == worker
-    first, second = (each["M"] for each in item["secrets"]["L"])
-    assert first["until_ms"] == number(0)
-    assert ("until_ms" in second) == (until_ms is not None)
-
-
-def test_of_the_earliest_release_a_consumer_keeps_how_often_it_was_left_alone() -> None:
-    doc = msgspec.json.encode(WORKERS[0])[:-1] + b',"trips":3}'
-    item = {name: text("p") for name in ("pk", "sk")} | {"doc": text(doc.decode()), "v": number(1)}
-    worker = rows.ConsumerRow.readable(item | {"version": number(1)})
-    assert worker
-    assert worker.times_opened == 3
-
-
-@pytest.mark.parametrize("name", ["hex", "doc"])
-def test_the_one_key_of_an_earlier_release_is_a_ring_of_one(name: str) -> None:
-    item = {"pk": text("stage"), "sk": text("signing-key"), name: text("00ff"), "version": number(4)}
-    assert rows.KeyRingRow.readable(item) == KeyRing((Secret("00ff"),), 4)
+    assert all(("until_ms" in each["M"]) == (until_ms is not None) for each in item["secrets"]["L"])

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from chalicelib.domain import cursor_size, cursor_write
 from chalicelib.domain import cursor_transitions as transitions
-from chalicelib.domain.cursor import RETURNING, Cursor, Disposition, Lease, Result, Selection, start_at
+from chalicelib.domain.cursor import RETURNING, Cursor, Disposition, Result, Selection, start_at
 from chalicelib.domain.cursor_write import Change
 from chalicelib.domain.ids import base32
 from chalicelib.domain.limits import MAX_CURSOR_BYTES, MAX_RECEIVE
@@ -331,14 +331,3 @@ def test_the_documented_number_of_keys_that_wait_is_how_many_fit() -> None:
     assert match
     assert int(match[1]) == pytest.approx(_waiting_keys(10**12), rel=0.1)
     assert int(match[2]) == pytest.approx(_waiting_keys(0), rel=0.1)
-
-
-def test_old_entries_are_read_and_settled_ones_dropped() -> None:
-    """Releases before wrote what was settled, and ranges only."""
-    item = _item(make.leased_cursor(0, 10))
-    item["d"] = {"M": {"3": {"N": "2"}, "7": {"N": "1"}}}
-    item["l"] = {"M": {"1.aaaa": {"S": "0+3,5+2,8+2;99;me"}}}
-    cursor = cursor_of(item)
-    assert cursor.leases == {"1.aaaa": Lease("1.aaaa", (Span(0, 3), Span(5, 2), Span(8, 2)), 99, "me")}
-    assert cursor.settled == ((3, 5), (7, 8))
-    assert _item(cursor)["d"] == {"M": {}}

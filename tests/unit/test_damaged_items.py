@@ -125,17 +125,6 @@ def control_data() -> Iterator[tuple[str, Stored]]:
     yield "use", control(control_rows.UseRow, control_rows.Use("tok1", START_MS))
     yield "replay", control(control_rows.ReplayRow, REPLAY)
     yield "key ring", control(control_rows.KeyRingRow, KeyRing((secret, Secret("00ff")), 1))
-    for name in ("hex", "doc"):
-        key_alone = {
-            "pk": {"S": "stage"},
-            "sk": {"S": "signing-key"},
-            name: {"S": "00ff"},
-            "version": {"N": "1"},
-        }
-        yield (
-            f"key alone, in {name}",
-            Stored(key_alone, "pk sk", control_rows.KeyRingRow.readable),
-        )
 
 
 ROWS = dict([*log_rows(), *cursor_rows(), *timer_rows(), *record_rows(), *other_rows(), *control_data()])
@@ -201,7 +190,6 @@ def test_whatever_becomes_of_a_row_its_reader_raises_what_it_says(name: str, dat
         ("cursor", {"l": {"M": {"1.a": {"S": "*4;1;me"}}}}),
         ("consumer", {"secrets": {"L": [{"M": {}}]}}),
         ("key ring", {"keys": {"L": [{"M": {}}]}}),
-        ("key alone, in hex", {"hex": {"N": "1"}}),
         ("record: DEAD, unfinished", {"j": {"S": "?"}}),
         ("letter", {"m": {"S": "[]"}, "n": {"S": "?"}}),
         ("log: row", {"m": {"S": "[]"}, "n": {"S": "?"}}),

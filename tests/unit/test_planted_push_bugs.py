@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from chalicelib.domain import breaker, push_limit
+from chalicelib.domain import breaker
 from chalicelib.domain.push_limit import Claimed
+from chalicelib.services.consume.claim import Claimer
 from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.push import run
 from chalicelib.services.push.calls import Calls
@@ -38,13 +39,7 @@ def _in_a_batch(*, is_gone: bool) -> None:
 
 BUGS: Planted = {
     "what was pulled, taken for pushed": (
-        Bug(
-            push_limit,
-            "takes_slots",
-            "not lease.is_pulled and ",
-            "",
-            also=("chalicelib.services.consume.claimant",),
-        ),
+        Bug(Claimer, "claim", 'token += "" if claimant.is_called else PULLED', 'token += ""'),
         lambda: in_flight.test_what_was_pulled_takes_no_place_whatever_becomes_of_who_pulled_it(
             embedded_stage(), "removed"
         ),
@@ -179,7 +174,7 @@ BUGS: Planted = {
         lambda: shared_slots.test_who_others_trust_to_come_back_sees_what_they_returned(),
     ),
     "what callers pulled in the way of those that are called": (
-        Bug(Claimant, "in_flight", " if takes_slots(lease, self.pull_uids)", ""),
+        Bug(Claimant, "in_flight", " if not lease.is_pulled", ""),
         lambda: in_flight.test_what_callers_pulled_from_a_shard_takes_no_place_there_either(
             embedded_stage(), 8
         ),

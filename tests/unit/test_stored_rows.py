@@ -78,8 +78,6 @@ def test_a_cursor_comes_back_with_all_that_it_holds() -> None:
     )
     item = cursors._item(cursor)
     assert cursors.cursor_of(item) == cursor
-    del item["k"]
-    assert cursors.cursor_of(item) == replace(cursor, skipped=0), "as earlier releases stored it"
     for damage in ({"l": text("?")}, {"e": text("x")}):
         with pytest.raises(Unavailable, match="damaged"):
             cursors.cursor_of({**item, **damage})
@@ -318,13 +316,13 @@ def test_a_tail_is_what_the_highest_row_tells() -> None:
             log.tail_of({**meta, **damaged})
 
 
-@pytest.mark.parametrize("damage", [{"a": text("?")}, {"a": {}}, {"e": text("?")}, {"x": text("?")}], ids=str)
+@pytest.mark.parametrize("damage", [{"a": text("?")}, {"a": {}}, {"e": text("?")}, {"e": {}}], ids=str)
 def test_a_dedup_id_with_a_damaged_time_is_still_used(damage: Any) -> None:
     entry = DedupEntry("t1", "order-1", "hash", "id-1", 1_000, 9_000)
     row = dedup_put("dedup", entry)["Put"]["Item"]
     assert dedup_entry("t1", "order-1", row) == entry
     damaged = dedup_entry("t1", "order-1", {**row, **damage})
-    assert (damaged.message_id, damaged.content_hash, damaged.ends_ms) == ("id-1", "hash", 9_000)
+    assert (damaged.message_id, damaged.content_hash) == ("id-1", "hash")
 
 
 def test_who_stands_in_the_way_says_what_became_of_an_append() -> None:

@@ -10,7 +10,6 @@ from ...domain import pull_share
 from ...domain.cursor import Cursor
 from ...domain.message import Draft, Message
 from ...domain.pull_share import Round, Seat
-from ...domain.push_limit import takes_slots
 from ...domain.receipt import Receipt
 from ...domain.retry_policy import last_attempt
 from ...domain.topic import CursorKey, Group, Mode, Topic, cursor_key
@@ -55,7 +54,6 @@ class Claimant:
     batch: int = 1  # it claims multiples of this number
     is_called: bool = False  # the owner is a push consumer
     seat: Seat | None = None  # of a pull consumer: it leaves the others their part
-    pull_uids: frozenset[str] = frozenset()  # whose leases do not count for its limits
 
     def key(self, shard: int | None) -> CursorKey:
         """The cursor on a shard, or on the retry lane (None)."""
@@ -67,7 +65,7 @@ class Claimant:
 
     def in_flight(self, cursor: Cursor) -> int:
         """How many leased messages of a cursor count for its limits."""
-        leases = (lease for lease in cursor.leases.values() if takes_slots(lease, self.pull_uids))
+        leases = (lease for lease in cursor.leases.values() if not lease.is_pulled)
         return sum(span.count for lease in leases for span in lease.spans)
 
     def room(self, in_flight: int) -> int:

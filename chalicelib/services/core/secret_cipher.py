@@ -43,25 +43,19 @@ class SecretCipher:
         ciphertext = base64.b64encode(self._cipher.encrypt(secret, context)).decode()
         return Secret(ciphertext=ciphertext, fingerprint=_fingerprint(secret, context))
 
-    def is_encrypted(self, secret: Secret) -> bool:
-        """Is a stored secret as it should be stored here?"""
-        return self._cipher is None or bool(secret.ciphertext)
-
-    def upgraded(self, secret: Secret, context: EncryptionContext) -> Secret:
-        """A stored secret; encrypted, if an earlier release stored it as it is. Raises Unavailable."""
-        if self.is_encrypted(secret):
-            return secret
-        return replace(self.encrypted(bytes.fromhex(secret.hex), context), until_ms=secret.until_ms)
-
     def decrypted(self, secret: Secret, context: EncryptionContext) -> bytes:
-        """A stored secret, decrypted. Raises Unavailable, also if it was encrypted under another context."""
-        if not secret.ciphertext:
+        """A stored secret, decrypted. Raises Unavailable, also if it was encrypted under another context. Where
+        secrets are encrypted, one in clear is refused: a function that may write the row, but not encrypt, could have
+        stored its own."""
+        if self._cipher is None and not secret.ciphertext:
             return bytes.fromhex(secret.hex)
         plaintext = self._decrypted.get((secret.ciphertext, context["row"]))
         if plaintext is not None:
             return plaintext
         if self._cipher is None:
             raise unavailable("What is stored is encrypted, and this process has no key for it.")
+        if not secret.ciphertext:
+            raise unavailable("A stored secret is not encrypted. Rotate it.")
         plain = self._cipher.decrypt(base64.b64decode(secret.ciphertext), context)
         return self._decrypted.put((secret.ciphertext, context["row"]), plain)
 

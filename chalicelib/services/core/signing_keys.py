@@ -3,13 +3,12 @@ signatures of former keys are valid until those expire."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from ...domain.errors import ChangedMeanwhile, HeadraceError, Refused, unavailable
+from ...domain.errors import ChangedMeanwhile, Refused, unavailable
 from ...domain.limits import MAX_OVERLAPPING_SECRETS
-from ...domain.secret import KeyRing, Secret, rotated
+from ...domain.secret import KeyRing, rotated
 from ...domain.signing import opened, sealed, sign, verified
 from ...domain.times import MINUTE_MS
 from ...ports.world import Clock, Random
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _KEPT_MS = 5 * MINUTE_MS  # how long this process caches the keys,
 _LOOK_MS = 10_000  # or this, if a text comes that none of them has signed
-# how long a key stored unencrypted by an earlier release is left so: that release may still be running
-_UPGRADE_MS = 5 * MINUTE_MS
 
 
 class _Ring(NamedTuple):
@@ -45,17 +42,10 @@ class SigningKeys:
         self._clock = clock
         self._random = random
         self._ring: TtlCache[str, _Ring] = TtlCache(clock, _KEPT_MS)
-        self._plain_since_ms: int | None = None  # when this process first saw that one is not encrypted
 
     def present(self) -> bytes:
         """The key that signs. Raises Unavailable."""
-        key = self.live()[0]
-        since_ms = self._plain_since_ms
-        if since_ms is not None and self._clock.now_ms() - since_ms >= _UPGRADE_MS:
-            self._plain_since_ms = None  # if it fails, the next reading notices
-            with suppress(HeadraceError):  # no caller has to wait for it
-                self._encrypt()
-        return key
+        return self.live()[0]
 
     def live(self) -> list[bytes]:
         """The present key, and the former ones that are still valid. Raises Unavailable."""
@@ -103,7 +93,7 @@ class SigningKeys:
         keys = rotated(old.keys, new, now_ms, now_ms + overlap_seconds * 1000)
         if len(keys) > MAX_OVERLAPPING_SECRETS + 1:
             raise Refused("TOO_MANY_SECRETS", "The key was rotated too often: wait until an overlap ends.")
-        ring = self._all_encrypted(keys)
+        ring = KeyRing(keys)
         if not self._control.put_key_ring(ring, old) and not self._stands(ring):
             raise ChangedMeanwhile(
                 "CHANGED_MEANWHILE", "The key was rotated meanwhile; look before you try again."
@@ -117,14 +107,6 @@ class SigningKeys:
         row = self._control.key_ring()
         return row is not None and row.keys == ring.keys
 
-    def _encrypt(self) -> None:
-        """Encrypt keys that an earlier release stored unencrypted. If another process is faster, it has done it."""
-        old = self._read_or_create_ring()
-        self._control.put_key_ring(self._all_encrypted(old.keys), old)
-
-    def _all_encrypted(self, keys: Iterable[Secret]) -> KeyRing:
-        return KeyRing(tuple(self._secret_cipher.upgraded(key, SIGNING_KEY) for key in keys))
-
     def _load_keys(self) -> _Ring:
         """The keys as stored. Another thread that read them before a rotation does not bring the former ones back."""
         with self._ring.calling("") as call:
@@ -135,12 +117,7 @@ class SigningKeys:
                 for key in keys
                 if key.is_live(read_ms)
             ]
-            ring = call.keep(_Ring(read_ms, plain))
-        if all(self._secret_cipher.is_encrypted(key) for key in keys):
-            self._plain_since_ms = None
-        elif self._plain_since_ms is None:
-            self._plain_since_ms = read_ms
-        return ring
+            return call.keep(_Ring(read_ms, plain))
 
     def _read_or_create_ring(self) -> KeyRing:
         """The stage's key ring; the first process creates it."""

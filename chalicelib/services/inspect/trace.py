@@ -127,13 +127,8 @@ class Tracer:
         if isinstance(before, DelayedMessage):
             transaction = self._transaction(message)
             return _beginning_events(message, before.timer.due_ms, transaction) + _act_events(message.draft)
-        events = [
-            Event(before.prepared_ms, "prepared", None, by=message.by or None),
-            *_act_events(message.draft),
-        ]
-        if before.decided_ms is not None and not message.draft.acts:  # it was rolled back by an older release
-            events.append(Event(before.decided_ms, "cancelled", None))
-        return events
+        prepared_event = Event(before.prepared_ms, "prepared", None, by=message.by or None)
+        return [prepared_event, *_act_events(message.draft)]
 
     def _transaction(self, message: Message) -> Transaction | None:
         """The transaction that the message was prepared in; None if there was none, or its row is gone or unreadable:
@@ -211,8 +206,6 @@ def _entry(message: Message, transaction: Transaction | None) -> list[Event]:
         event = Event(draft.accepted_ms, "prepared", None, by=message.by or None)
         by = transaction.committed_by if transaction else ""
         events = [event, replace(accepted_event, by=by or None)]
-    if draft.changed_ms and not draft.acts:  # it was changed by an older release
-        events.append(Event(draft.changed_ms, "cancelled" if draft.cancelled else "edited", None))
     return events + _act_events(draft)
 
 

@@ -334,10 +334,6 @@ class Registry:
         raise _busy()
 
     def _put(self, topic: Topic, group: Group, new: Consumer, old: Consumer | None) -> bool:
-        context = encryption_context_of(topic, group, new.name)
-        new = replace(
-            new, secrets=tuple(self._secret_cipher.upgraded(secret, context) for secret in new.secrets)
-        )
         is_stored = self._control.put_consumer(topic, group, new, old)
         self._catalog.forget(topic, group)
         return is_stored

@@ -148,7 +148,7 @@ class Replays:
             raise _replay_over("It is a dry run, which sends nothing.")
         if self._clock.now_ms() >= replay.created_ms + _LIFE_MS:
             raise _replay_over(f"It was made more than {REPLAY_LIFE.days} days ago; make another.")
-        if replay.into_uid not in (None, topic.uid):
+        if replay.into_uid != topic.uid:
             raise _replay_over("Its topic was deleted and made again; make another.")
         if replay.group and self._catalog.group(topic, replay.group).uid != replay.group_uid:
             raise _replay_over("Its group was deleted and made again; make another.")

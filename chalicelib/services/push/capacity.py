@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ...domain.limits import MAX_BYTES_UNDER_WAY
-from ...domain.push_limit import Claimed, in_flight_of, pull_uids_of
+from ...domain.push_limit import Claimed, in_flight_of
 from ...domain.topic import Consumer, Group, Topic
 from ...ports.world import Clock
 from ..consume.claim import Claimer
@@ -76,8 +76,7 @@ class Capacity:
         topic, group = sources.topic, sources.group
         now_ms = self._clock.now_ms()
         cursors = self._claimer.cursors(group, self._consumer_uid)
-        consumers = self._catalog.readable_consumers(topic, group)
-        leases = in_flight_of(topic, group, cursors, consumers, now_ms)
+        leases = in_flight_of(topic, group, cursors, now_ms)
         own = self._by_consumer + (new_leases or Counter())
         claimed = {key: Claimed.of(cursor) for key, cursor in cursors.items()}
         many = max(1, leases.guaranteed)
@@ -105,10 +104,6 @@ class Capacity:
         group's cursors."""
         others = self._others if self._others_ms else sources.most - sources.part
         return sources.most - others - self.under_way
-
-    def pull_uids(self, sources: Sources) -> frozenset[str]:
-        """The owners of leases that take no slots."""
-        return pull_uids_of(self._catalog.readable_consumers(sources.topic, sources.group))
 
     def allowance(self, sources: Sources) -> int:
         """The largest number of messages in flight that the health of any one consumer allows; 0 if all circuits are

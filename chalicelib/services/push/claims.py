@@ -222,5 +222,4 @@ class Claims:
             free=max(0, free),
             parts=parts,
             batch=batch_of(sources.group, consumer),
-            pull_uids=self._capacity.pull_uids(sources),
         )

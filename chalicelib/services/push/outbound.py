@@ -48,18 +48,18 @@ class Outbound:
             answer = self._invoker.ask("check", {"greet": url}, _ANSWER_SECONDS)
         except Unavailable:
             return CallResult(Verdict.FAILED, "nobody could be sent to ask")
-        return typed.converted(answer["outcome"], CallResult)
+        return typed.converted(answer["result"], CallResult)
 
     def answer_greet(self, url: str) -> dict[str, Any]:
         """The result of asking, as JSON."""
-        return {"outcome": msgspec.to_builtins(self._sender().greet(url))}
+        return {"result": msgspec.to_builtins(self._sender().greet(url))}
 
     def ping(self, topic: Topic, group: Group, consumer: Consumer, id: str) -> Exchange | None:
         """Send a test event; None: the consumer may not be called any more. Raises Unavailable."""
         event = {"topic": topic.name, "group": group.name, "consumer": consumer.name, "id": id}
         answer = self._invoker.ask("deliver", {"ping": event}, _ANSWER_SECONDS)
         fields = answer["exchange"]
-        return None if fields is None else typed.converted({**fields, "result": fields["outcome"]}, Exchange)
+        return None if fields is None else typed.converted(fields, Exchange)
 
     def answer_ping(self, event: Mapping[str, Any]) -> dict[str, Any]:
         """The request and the answer, as JSON. Raises Unavailable."""
@@ -74,6 +74,5 @@ class Outbound:
             return {"exchange": None}
         if consumer.kind == ConsumerKind.URL:
             consumer = self._secret_cipher.with_plain_secrets(topic, group, consumer, self._clock.now_ms())
-        fields = msgspec.to_builtins(self._sender().ping(consumer, event["id"], _PING_SECONDS))
-        fields["outcome"] = fields.pop("result")  # as the release before calls it
-        return {"exchange": fields}
+        exchange = self._sender().ping(consumer, event["id"], _PING_SECONDS)
+        return {"exchange": msgspec.to_builtins(exchange)}

@@ -43,7 +43,7 @@ class Sources:
         self._workers = workers_of(topic, group)
         self.most_here = min(self.most, MAX_CALLS * group.batch_size)
         workers = self._workers
-        # An earlier setting or another release may have had more workers.
+        # An earlier setting may have had more workers.
         worker = task.worker % workers
         self._shards: Sequence[int] = range(worker, topic.shards, workers)
         self._has_lane = worker == 0

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import MISSING, fields, replace
 from typing import Any
 
-import msgspec
 import pytest
 
 from chalicelib.domain import ids
@@ -16,7 +15,6 @@ from chalicelib.domain.replay import Replay, ReplayState
 from chalicelib.domain.secret import KeyRing, Secret
 from chalicelib.domain.topic import FormerHash, Group, Topic
 from chalicelib.store import control_rows
-from chalicelib.store.attributes import number, text
 from chalicelib.store.control import Control
 from tests.support import factories as make
 from tests.support.clock import START_MS
@@ -304,7 +302,6 @@ def test_each_field_of_a_noun_is_an_attribute_of_its_own(model: type[control_row
     names = {field.name for field in fields(model.entity)} - {"epoch"}
     assert names <= set(model.get_attributes())
     item = model.of(PLACE, NOUNS[model], 1).serialize()
-    assert "doc" not in item
     assert model.decoded(item) == model.decoded({**item, "unknown": {"S": "of a later release"}})
 
 
@@ -317,14 +314,6 @@ def test_a_row_without_what_has_a_default_is_read_with_todays(model: type[contro
     assert model.decoded({name: value for name, value in item.items() if name in names}) == model.decoded(
         item
     )
-
-
-@pytest.mark.parametrize("model", control_rows.MODELS)
-def test_a_row_of_the_release_before_is_read(model: type[control_rows.Row[Any]]) -> None:
-    noun = NOUNS[model]
-    doc = noun.keys[0].hex if isinstance(noun, KeyRing) else msgspec.json.encode(noun).decode()
-    item = {"pk": text("p"), "sk": text("s"), "doc": text(doc), "version": number(0), "v": number(1)}
-    assert model.decoded(item) == noun
 
 
 def test_a_consumer_keeps_its_secrets_and_its_state(control: Control, topic: Topic, group: Group) -> None:

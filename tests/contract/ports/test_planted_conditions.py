@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from chalicelib import store
@@ -18,7 +17,7 @@ from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.topic import Consumer, Group, Topic
-from chalicelib.store.attributes import number, text
+from chalicelib.store.attributes import text
 from chalicelib.store.layout import FORMAT, timer_key
 from tests.contract.ports.conditions.common import filed, there
 from tests.contract.ports.conditions.timers import edits, moves
@@ -117,45 +116,23 @@ def what_was_made_again_under_its_name_is_another(stage: Stage) -> None:
     topic = make.topic(make.uid("orders-"))
     group = make.group(topic)
     consumer = make.consumer(group)
-    home = f"topic#{topic.uid}"
-    rows: list[tuple[Any, str, str, Callable[..., bool], Callable[..., bool]]] = [
-        (topic, "topics", topic.name, control.put_topic, control.retire_topic),
-        (
-            group,
-            home,
-            f"group#{group.name}",
-            partial(control.put_group, topic),
-            partial(control.retire_group, topic),
-        ),
-        (
-            consumer,
-            home,
-            f"consumer#{group.uid}#{consumer.name}",
-            partial(control.put_consumer, topic, group),
-            partial(_is_deleted, stage, topic, group),
-        ),
+    calls: list[tuple[Any, Callable[..., bool], Callable[..., bool]]] = [
+        (topic, control.put_topic, control.retire_topic),
+        (group, partial(control.put_group, topic), partial(control.retire_group, topic)),
+        (consumer, partial(control.put_consumer, topic, group), partial(_is_deleted, stage, topic, group)),
     ]
-    for noun, pk, sk, put, remove in rows:
+    for noun, put, remove in calls:
         first, other = replace(noun, version=1), replace(noun, uid=make.uid("other"), version=1)
         assert put(noun, None)
         assert not put(other, other)
         assert put(first, first)
         assert not remove(replace(other, version=2))
         assert remove(replace(noun, version=2))
-        for change in (partial(put, first, first), partial(remove, first)):
-            _put_as_the_first_release(stage, pk, sk, noun)
-            assert change()
 
 
 def _is_deleted(stage: Stage, topic: Topic, group: Group, consumer: Consumer) -> bool:
     stage.adapters.control.delete_consumer(topic, group, consumer)
     return stage.adapters.control.consumer(topic, group, consumer.name) is None
-
-
-def _put_as_the_first_release(stage: Stage, pk: str, sk: str, noun: Any) -> None:
-    dynamo, doc = _dynamo(stage), msgspec.json.encode(noun).decode()
-    row = {"pk": text(pk), "sk": text(sk), "doc": text(doc), "version": number(1), "v": number(1)}
-    dynamo.put(dynamo.tables.control, [row])
 
 
 RACES: dict[str, Scene] = {

@@ -172,7 +172,7 @@ def test_the_end_of_a_retry_lane_is_written_down_before_its_rows_go(empty_stage:
 
 
 def test_i1_an_old_row_that_outlives_the_newer_ones_does_not_bring_the_tail_back(stage: Stage) -> None:
-    """Retention was shortened under an earlier release, so what came later expired first."""
+    """Retention was shortened, and nothing says until when older rows are kept: what came later expired first."""
     desk, group = consumed(stage, count=1, retention_days=30)
     desk.deps.admin.put_topic(desk.topic.name, {"retention_days": 1})
     later = afresh(desk)

@@ -45,9 +45,6 @@ SELDOM = {
     ("check", "dynamodb:PutItem", "rates#handshakes#*"),
     # A run that time ends keeps its place.
     ("assign", "dynamodb:PutItem", "rounds"),
-    # A subscriber's secret that an earlier release has stored is encrypted with the next write of its row.
-    ("deliver", "kms:Encrypt", "key/*#subscriber"),
-    ("assign", "kms:Encrypt", "key/*#subscriber"),
     # Who appends to a shard that was quiet for a day asks the cursors where it ends.
     ("check", "dynamodb:GetItem", "cursors"),
     ("mover", "dynamodb:GetItem", "cursors"),

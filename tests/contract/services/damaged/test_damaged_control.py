@@ -39,7 +39,7 @@ def test_a_transaction_that_cannot_be_read_is_refused_and_the_others_are_listed(
 
 @pytest.mark.parametrize(
     "damage",
-    [having("v", {"N": "3"}), having("shards", {"S": "?"}), without("uid"), having("doc", {"S": "{"})],
+    [having("v", {"N": "3"}), having("shards", {"S": "?"}), without("uid")],
 )
 def test_a_topic_that_cannot_be_read_is_left_out_of_the_list_of_all(stage: Stage, damage: Change) -> None:
     desks = sorted((Desk.at(stage) for _ in range(3)), key=lambda desk: desk.topic.name)
