@@ -8,13 +8,10 @@ import pytest
 
 from chalicelib.domain.times import DAY_MS
 from glue_jobs.archiving import completeness as proof
-from glue_jobs.archiving.engine import SPARK
 from glue_jobs.common import session
 from glue_jobs.common.arguments import DONE, FAILED, INCOMPLETE
-from tests.glue.jobs import either_engine, read_summary
+from tests.glue.jobs import read_summary
 from tests.glue.journals import DAY, NEXT, NOON_MS, Place, delivery, message, orders
-
-made_by = either_engine
 
 
 def test_days_follow_one_another_and_deliveries_find_the_ids_of_earlier_ones(place: Place) -> None:
@@ -58,7 +55,6 @@ def test_a_day_of_an_earlier_form_is_archived_anew(place: Place, capsys: pytest.
     assert (read_summary(capsys)["windows"], place.manifest().v) == (1, 2)
 
 
-@pytest.mark.parametrize("made_by", [SPARK])
 def test_a_night_without_news_starts_no_spark(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.journal("a", [message(0)])
     place.journal("b", [delivery(0)])
@@ -71,7 +67,6 @@ def test_a_night_without_news_starts_no_spark(place: Place, monkeypatch: pytest.
     assert place.archive("--compact-mb", "256") == place.compact() == DONE
 
 
-@pytest.mark.parametrize("made_by", [SPARK])
 def test_a_small_night_is_told_from_its_journal(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     small_flags: list[bool] = []
 
