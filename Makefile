@@ -53,7 +53,7 @@ $(READY): $(RUNS) requirements-dev.txt
 	@touch $@
 
 $(SPARK): $(RUNS) requirements-spark.txt
-	@$(call install,requirements-spark.txt,PySpark and Arrow (500 MB))
+	@$(call install,requirements-spark.txt,PySpark (500 MB))
 	@touch $@
 
 $(BROWSER): $(READY) requirements-browser.txt

@@ -23,8 +23,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from glue_jobs.archiving.engine import AUTO, ENGINES
-
 from .figures import Figure, markdown, plain, without_target
 from .process import usage_of
 
@@ -33,7 +31,6 @@ _NOW = "2026-11-23T06:00:00Z"
 _TOPICS, _SHARDS = 10, 4
 _BATCH = 5_000  # lines in an object
 _AGAIN = 50  # one in so many objects comes a second time, in other company
-_AIM = 0.5  # of DuckDB's pace
 _EVENTS = Path(__file__).parents[1] / "examples" / "flights.jsonl.gz"
 _STRIDE = 7_919  # neighbours are no neighbours
 
@@ -43,22 +40,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.archive", description=__doc__)
     sizes = "messages to archive, several numbers if you like (200,000 and 1,000,000)"
     parser.add_argument("--rows", type=int, nargs="+", default=[200_000, 1_000_000], help=sizes)
-    parser.add_argument("--engine", choices=ENGINES, default=AUTO, help="what archives (auto)")
     parser.add_argument("--markdown", action="store_true", help="print the table of docs/archive.md")
     hint = "where the journals are written, and stay for the next time; 20,000,000 need 1 GB and 12 GB more for a while"
     parser.add_argument("--folder", type=Path, help=f"{hint} (a temporary one)")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        figures = measure(args.folder or Path(temporary), sorted(args.rows), args.engine)
+        figures = measure(args.folder or Path(temporary), sorted(args.rows))
     print(markdown(figures) if args.markdown else plain(figures))
     return 1 if any(figure.met is False for figure in figures) else 0
 
 
-def measure(folder: Path, sizes: Sequence[int], engine: str) -> list[Figure]:
+def measure(folder: Path, sizes: Sequence[int]) -> list[Figure]:
     """The figures for so many messages, of each number in rising order."""
     figures, jobs = [], []
     for rows in sizes:
-        job = _archive(folder / str(rows), rows, "--engine", engine)
+        job = _archive(folder / str(rows), rows)
         jobs.append(job)
         figures += _archiving_figures(rows, job, _duckdb(folder / str(rows)))
     least, most = jobs[0], jobs[-1]
@@ -73,16 +69,15 @@ def measure(folder: Path, sizes: Sequence[int], engine: str) -> list[Figure]:
         *figures,
         file_count,
         without_target("bytes a message", f"{size:.0f}", f"{journal:.0f} in the journal"),
-        *_compaction_figures(folder / str(sizes[0]), sizes[0], engine),
+        *_compaction_figures(folder / str(sizes[0]), sizes[0]),
     ]
 
 
-def _compaction_figures(folder: Path, rows: int, engine: str) -> list[Figure]:
+def _compaction_figures(folder: Path, rows: int) -> list[Figure]:
     """What compaction takes for so many messages in eight files a topic."""
     per_file = rows // _TOPICS // 8
-    argv = ("--window", "2026-11-21", "--engine", engine)
-    _archive(folder, rows, *argv, per_file=per_file)
-    job = _run_job("compact", folder, "--target-mb", "256", "--grace-minutes", "0", "--engine", engine)
+    _archive(folder, rows, "--window", "2026-11-21", per_file=per_file)
+    job = _run_job("compact", folder, "--target-mb", "256", "--grace-minutes", "0")
     files = f"{job['files_before']} files to {job['files_after']}"
     pace = f"{rows / job['seconds']:,.0f} rows/s, {job['cpu_seconds'] / rows * 1e6:.1f} µs a row"
     return [
@@ -97,7 +92,7 @@ def _archiving_figures(rows: int, job: dict[str, Any], duck: tuple[float, float]
     ratio, cpu = pace / duck_pace, job["cpu_seconds"] / rows
     work = f"{rows:,} messages, beside DuckDB"
     return [
-        Figure(work, f"≥ {_AIM} of its pace", f"{ratio:.2f}", ratio >= _AIM, f"{pace:,.0f} rows/s"),
+        without_target(work, f"{ratio:.2f} of its pace", f"{pace:,.0f} rows/s"),
         without_target("the same by DuckDB", f"{duck_pace:,.0f} rows/s"),
         without_target(
             "CPU of a message, process started", f"{cpu * 1e6:.1f} µs", f"{cpu / duck_cpu:.2f} of DuckDB"

@@ -1,4 +1,4 @@
-"""Missing offsets, edits and attempts as DynamoDB has them, which an engine writes into the journal.
+"""Missing offsets, edits and attempts as DynamoDB has them, for the journal.
 
 So the journal is complete, and the archive stays a function of it alone. What was fetched lies in the folder of its own
 hour, which may belong to another day: that one has late data then.
@@ -14,8 +14,8 @@ from itertools import chain
 from typing import Any
 
 from glue_jobs.archiving import log_rows, trace_rows
-from glue_jobs.archiving.engine import ENDLESS, AttemptCount, Gap
 from glue_jobs.archiving.log_rows import Item
+from glue_jobs.archiving.scan import ENDLESS, AttemptCount, Gap
 from glue_jobs.common.manifest import TooNew
 
 Line = tuple[str, str, str]

@@ -10,17 +10,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
 
-from glue_jobs.archiving import publish
-from glue_jobs.archiving.engine import ARROW, AUTO, Unusual
-from glue_jobs.archiving.on_arrow import compaction as on_arrow
-from glue_jobs.archiving.on_spark import compaction as on_spark
+from pyspark.sql import DataFrame, SparkSession
+
+from glue_jobs.archiving import aside, publish
 from glue_jobs.common import arguments, manifest
 from glue_jobs.common.bucket import Bucket
 from glue_jobs.common.damage import name_damage
 from glue_jobs.common.failures import ends_the_run, sentence
 from glue_jobs.common.manifest import Manifest, Part
 from glue_jobs.common.output import progress, summary
-from glue_jobs.common.schemas import TABLES
+from glue_jobs.common.schemas import ORDER, TABLES
 from glue_jobs.common.session import Start
 
 JOB = "compact"
@@ -29,8 +28,7 @@ _MB = 1024 * 1024
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Target:
-    """Which days (None: from the first, to the last), which table (None: both), how large files should become, and
-    which engine does it."""
+    """Which days (None: from the first, to the last), which table (None: both), and how large files should become."""
 
     first: date | None
     last: date | None
@@ -38,7 +36,6 @@ class Target:
     grace_ms: int
     now_ms: int
     table: str | None = None
-    engine: str = AUTO
 
 
 @dataclass
@@ -75,7 +72,6 @@ def run(start: Start, bucket: Bucket, choices: argparse.Namespace) -> int:
         grace_ms=grace_ms,
         now_ms=now_ms,
         table=choices.table,
-        engine=choices.engine,
     )
     totals = compact(start, bucket, target)
     tell(totals)
@@ -138,7 +134,7 @@ def _rewrite(
     start: Start, bucket: Bucket, day: str, table: str, part: Part, files: int, target: Target
 ) -> Part:
     """A partition in so many sorted files. Raises Mismatch: then nothing was changed."""
-    copy = _copy_aside(start, bucket, day, table, part, files, target.engine)
+    copy = write_aside(start(), bucket, table, day, part, files)
     if not copy or (copy.rows, copy.checksum) != (part.rows, part.checksum):
         raise publish.Mismatch(f"{day} {table} {part.topic}: the files do not hold what the manifest says")
     new = publish.move_home(bucket, table, day, copy)
@@ -149,13 +145,16 @@ def _rewrite(
     return new
 
 
-def _copy_aside(
-    start: Start, bucket: Bucket, day: str, table: str, part: Part, files: int, engine: str
+def write_aside(
+    spark: SparkSession, bucket: Bucket, table: str, day: str, part: Part, files: int
 ) -> Part | None:
-    """By Arrow what is small and in order, by Spark the rest."""
-    if engine == ARROW or (engine == AUTO and on_arrow.is_for_arrow(part)):
-        try:
-            return on_arrow.write_aside(bucket, table, day, part, files)
-        except Unusual as reason:
-            progress(f"{day} {table} {part.topic} goes to Spark: {reason}")
-    return on_spark.write_aside(start(), bucket, table, day, part, files)
+    """Put a partition's rows aside, sorted, in so many files; what lies there."""
+    uris = [bucket.uri(file.name) for file in part.files]
+    rows = manifest.files_of(spark, bucket, table, uris).drop("day")
+    aside.write_aside(bucket, table, day, repartition_in_order(rows, table, files))
+    return aside.read_again(spark, bucket, table, day).get(part.topic)
+
+
+def repartition_in_order(rows: DataFrame, table: str, files: int) -> DataFrame:
+    """A topic's rows in so many partitions (or fewer) that follow one another in the table's order."""
+    return rows.coalesce(1) if files == 1 else rows.repartitionByRange(files, *ORDER[table])

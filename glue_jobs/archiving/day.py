@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from glue_jobs.archiving import catalog, completeness, publish
 from glue_jobs.archiving.backfill import PIECE
-from glue_jobs.archiving.engine import ENDLESS, AttemptCount, Engine, Scan, Settings
+from glue_jobs.archiving.rows import WindowRows
+from glue_jobs.archiving.scan import ENDLESS, AttemptCount, Scan, Settings
 from glue_jobs.archiving.window import Window
 from glue_jobs.common import manifest
 from glue_jobs.common.bucket import Bucket
@@ -54,14 +55,14 @@ def tidy(bucket: Bucket, day: Manifest, settings: Settings) -> None:
     publish.sweep(bucket, day, settings.grace_ms, settings.now_ms)
 
 
-def archive(engine: Engine, bucket: Bucket, window: Window, settings: Settings) -> Result:
-    """Bring a window into the archive. Raises TooNew, Shrunk, Mismatch or Unusual: then nothing was published."""
-    return _DayArchiver(engine=engine, bucket=bucket, window=window, settings=settings).run()
+def archive(rows: WindowRows, bucket: Bucket, window: Window, settings: Settings) -> Result:
+    """Bring a window into the archive. Raises TooNew, Shrunk or Mismatch: then nothing was published."""
+    return _DayArchiver(rows=rows, bucket=bucket, window=window, settings=settings).run()
 
 
 class _DayArchiver:
-    def __init__(self, *, engine: Engine, bucket: Bucket, window: Window, settings: Settings) -> None:
-        self._engine, self._bucket, self._window, self._settings = engine, bucket, window, settings
+    def __init__(self, *, rows: WindowRows, bucket: Bucket, window: Window, settings: Settings) -> None:
+        self._rows, self._bucket, self._window, self._settings = rows, bucket, window, settings
         self._old = manifest.load(bucket, window.name)
         self._proved = completeness.load(bucket)
         self._backfilled_edits = self._backfilled_traces = 0
@@ -73,18 +74,18 @@ class _DayArchiver:
             progress(f"{self._window.name}: {offsets} offsets came from DynamoDB")
         days |= self._backfill_edits(scan)
         if days:
-            self._engine.look_again()
+            self._rows.look_again()
             scan, gaps, first_offsets, bodies_missing = self._look()
         self._refuse_less(scan)
         deliveries, without_id = self._write_deliveries(scan)
-        parts = {MESSAGES: self._engine.messages(scan), DELIVERIES: deliveries}
+        parts = {MESSAGES: self._rows.messages(scan), DELIVERIES: deliveries}
         new = Manifest(
             day=self._window.name,
             until_hour=self._window.until_hour,
-            input=self._engine.digest,
+            input=self._rows.digest,
             tables={table: self._publish(table, each) for table, each in parts.items()},
             shards=_shards(scan, first_offsets, gaps),
-            damaged=tuple(sorted(self._engine.damaged_objects)),
+            damaged=tuple(sorted(self._rows.damaged_objects)),
             bodies_missing=bodies_missing,
             written_ms=self._settings.read_ms(self._window),
         )
@@ -111,7 +112,7 @@ class _DayArchiver:
     def _note_damaged(self) -> tuple[str, ...]:
         """The damaged rows that were met and are not known of another day."""
         proof = completeness.load(self._bucket)
-        rows = proof.news(self._engine.damaged_rows, self._window.name)
+        rows = proof.news(self._rows.damaged_rows, self._window.name)
         if (new_proof := proof.with_named(rows, self._window.name)) != proof:
             completeness.save(self._bucket, new_proof)
         return rows
@@ -121,7 +122,7 @@ class _DayArchiver:
     def _look(self) -> tuple[Scan, dict[str, Ranges], dict[str, int], tuple[str, ...]]:
         """The messages that the journal has and that are written now, the gaps, from where on each shard should be
         whole, and the names of bodies that are not there. Raises TooNew, Mismatch."""
-        result = self._engine.write_messages(self._old)
+        result = self._rows.write_messages(self._old)
         scan = result.scan
         if not result.offsets == scan.offsets == scan.rows:
             raise publish.Mismatch(
@@ -134,7 +135,7 @@ class _DayArchiver:
         }
         gaps = completeness.gaps(scan.ranges, first_offsets, self._proved, self._old)
         if gaps:
-            neighbour_ranges = self._engine.neighbour_ranges()
+            neighbour_ranges = self._rows.neighbour_ranges()
             gaps = {key: gap for key, r in gaps.items() if (gap := without(r, neighbour_ranges.get(key, ())))}
         return scan, gaps, first_offsets, result.bodies_missing
 
@@ -151,7 +152,7 @@ class _DayArchiver:
         for key in {*self._proved.ranges, *scan.ranges}:
             proved_ranges = merged((*self._proved.ranges.get(key, ()), *scan.ranges.get(key, ())))
             questions.append((key, proved_ranges[-1][1] + 1, ENDLESS, end_ms))
-        counts = self._engine.fetch(questions) if questions else {}
+        counts = self._rows.fetch(questions) if questions else {}
         return sum(counts.values()), set(counts)
 
     def _backfill_edits(self, scan: Scan) -> set[str]:
@@ -159,7 +160,7 @@ class _DayArchiver:
         row that begins where the journal has nothing has come whole, in its last edition (`_backfill`)."""
         if not self._settings.edits:
             return set()
-        counts = self._engine.fetch_edits(
+        counts = self._rows.fetch_edits(
             [(key, first, last, 0) for key, ranges in scan.ranges.items() for first, last in ranges]
         )
         if counts:
@@ -183,15 +184,15 @@ class _DayArchiver:
 
     def _write_deliveries(self, scan: Scan) -> tuple[dict[str, Part], int]:
         """The deliveries' partitions that lie aside, and how many attempts are without an id."""
-        attempt_counts = self._engine.attempt_counts()
+        attempt_counts = self._rows.attempt_counts()
         if not attempt_counts:
             return {}, 0
         if count := self._backfill_attempts(attempt_counts):
             progress(f"{self._window.name}: {count} traces came from DynamoDB")
             self._backfilled_traces = count
-            self._engine.look_again([DELIVERIES])  # messages are written already
-            attempt_counts = self._engine.attempt_counts()
-        return self._engine.write_deliveries(attempt_counts, self._with_ids(attempt_counts, scan))
+            self._rows.look_again([DELIVERIES])  # messages are written already
+            attempt_counts = self._rows.attempt_counts()
+        return self._rows.write_deliveries(attempt_counts, self._with_ids(attempt_counts, scan))
 
     def _backfill_attempts(self, attempt_counts: Sequence[AttemptCount]) -> int:
         """Fetch the traces that the table has of the window, and the journal has not, into the journal; how many."""
@@ -199,7 +200,7 @@ class _DayArchiver:
             return 0
         begin_ms = int(self._window.begin.timestamp() * 1000)
         end_ms = min(int(self._window.end.timestamp() * 1000), self._settings.now_ms)
-        return self._engine.fetch_attempts(attempt_counts, begin_ms, end_ms)
+        return self._rows.fetch_attempts(attempt_counts, begin_ms, end_ms)
 
     def _with_ids(self, attempt_counts: Sequence[AttemptCount], scan: Scan) -> list[Manifest]:
         """The other days that tell the attempts' ids, as far back as needed. Raises Unreadable: a day may tell some and

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from glue_jobs.archiving.engine import AUTO, ENGINES
 from glue_jobs.archiving.window import Window
 from glue_jobs.common import arguments
 from glue_jobs.common.schemas import TABLES
@@ -34,7 +33,6 @@ def of_archive(about: str | None, argv: Sequence[str] | None = None) -> argparse
         help="how long after its end a window is closed (15)",
     )
     _add_grace(parser)
-    _add_engine(parser)
     add("--rows-per-file", type=arguments.positive, default=5_000_000, help="about the most (5,000,000)")
     add("--compact-mb", type=arguments.positive, help="then compact, into files of so many MB (not at all)")
     prefix = os.environ.get("HEADRACE_PREFIX") or "headrace"
@@ -87,7 +85,6 @@ def of_compact(about: str | None, argv: Sequence[str] | None = None) -> argparse
         help="the last day (that of the last manifest)",
     )
     add("--target-mb", type=arguments.positive, default=256, help="how large files should become (256)")
-    _add_engine(parser)
     _add_grace(parser)
     choices = _parse(parser, argv)
     if choices.first and choices.last and choices.first > choices.last:
@@ -118,11 +115,6 @@ def _clock_offset(folder: Path | None) -> timedelta:
         return timedelta(milliseconds=int((folder.parent / "clock").read_text())) if folder else timedelta()
     except (OSError, ValueError, OverflowError):
         return timedelta()
-
-
-def _add_engine(parser: argparse.ArgumentParser) -> None:
-    engine = "what makes the rows: arrow for a small day and spark for a large one (auto), arrow where it can, or spark"
-    parser.add_argument("--engine", choices=ENGINES, default=AUTO, help=engine)
 
 
 def _add_grace(parser: argparse.ArgumentParser) -> None:

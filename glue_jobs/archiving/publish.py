@@ -1,8 +1,7 @@
 """How new files become part of the archive, in five steps:
 
-1. An engine writes rows to a temporary folder, `archive/_aside`.
-2. They are read again and compared with what was written: all values, or only the offsets of a day that Arrow makes
-   (its journal stays, so the day can be made again).
+1. Spark writes rows to a temporary folder, `archive/_aside`.
+2. They are read again, all values, and compared with what was written.
 3. The files are moved into the folder of their day and topic. Their names contain the checksum of the rows.
 4. The manifest that names them is written. This is the moment at which readers see them.
 5. Files that no manifest names any more are deleted, after the grace period.

@@ -12,9 +12,8 @@ from typing import Any
 from glue_jobs.archiving import compaction, completeness
 from glue_jobs.archiving.completeness import Proof
 from glue_jobs.archiving.day import Result, archive, note_unchanged
-from glue_jobs.archiving.engine import ARROW, AUTO, Settings, Unusual
-from glue_jobs.archiving.on_arrow.engine import OnArrow, is_for_arrow
-from glue_jobs.archiving.on_spark.engine import OnSpark
+from glue_jobs.archiving.rows import WindowRows
+from glue_jobs.archiving.scan import Settings
 from glue_jobs.archiving.window import Window, digest_of, inputs, size_of
 from glue_jobs.common import arguments, manifest, session
 from glue_jobs.common.bucket import Bucket
@@ -64,10 +63,9 @@ class ArchiveJob:
     """One run of the job over several days. A day that fails stops no other: `failed` has its name and the reason, and
     nothing of it was published."""
 
-    def __init__(self, *, start: Start, bucket: Bucket, settings: Settings, engine: str = AUTO) -> None:
+    def __init__(self, *, start: Start, bucket: Bucket, settings: Settings) -> None:
         self._start = start
         self._bucket = bucket
-        self._engine = engine
         self._settings = settings
         self.totals = Totals()
         self.days: dict[str, Manifest] = {}
@@ -106,7 +104,9 @@ class ArchiveJob:
         if old := manifest.load(self._bucket, window.name):
             window = Window(window.day, max(window.until_hour, old.until_hour))
         progress(f"{window.name} up to {window.until_hour}:00 …")
-        result = self._archive(window)
+        spark = self._start(self._is_small)
+        rows = WindowRows(spark=spark, bucket=self._bucket, window=window, settings=self._settings)
+        result = archive(rows, self._bucket, window, self._settings)
         self.totals.add(result)
         self.days[window.name] = result.manifest
         if result.damaged_rows:
@@ -114,19 +114,6 @@ class ArchiveJob:
             for row in result.damaged_rows[:_LISTED]:
                 progress(f"{window.name}: a row of DynamoDB can't be read and is passed over: {row}")
         self._late |= {day for day in result.touched if day < window.name}
-
-    def _archive(self, window: Window) -> Result:
-        """Archive a window: by Arrow if it is small and nothing in it is unusual, else by Spark."""
-        if self._engine == ARROW or (self._engine == AUTO and is_for_arrow(inputs(self._bucket, window))):
-            try:
-                with OnArrow(self._bucket, window, self._settings) as arrow:
-                    return archive(arrow, self._bucket, window, self._settings)
-            except Unusual as reason:
-                progress(f"{window.name} goes to Spark: {reason}")
-        spark = OnSpark(
-            spark=self._start(self._is_small), bucket=self._bucket, window=window, settings=self._settings
-        )
-        return archive(spark, self._bucket, window, self._settings)
 
     def problems(self) -> list[dict[str, Any]]:
         """What is missing or damaged on the days of this run, for the summary."""
@@ -151,7 +138,7 @@ def run(start: Start, bucket: Bucket, choices: argparse.Namespace) -> int:
         choices.lateness_minutes,
         choices.backfill_edits,
     )
-    archive_job = ArchiveJob(start=start, bucket=bucket, settings=settings, engine=choices.engine)
+    archive_job = ArchiveJob(start=start, bucket=bucket, settings=settings)
     completeness.ensure(bucket)
     archive_job.look_at(windows(bucket, choices), again=bool(choices.window) or settings.edits)
     problems = archive_job.problems()
@@ -163,7 +150,6 @@ def run(start: Start, bucket: Bucket, choices: argparse.Namespace) -> int:
             target_mb=choices.compact_mb,
             grace_ms=settings.grace_ms,
             now_ms=settings.now_ms,
-            engine=choices.engine,
         )
         compaction_totals = compaction.compact(start, bucket, target)
         archive_job.failed |= compaction_totals.failed

@@ -33,6 +33,11 @@ _TYPES: dict[type[DataType], pa.DataType] = {
 }
 
 
+def arrow_schema(table: str) -> pa.Schema:
+    """The columns of a table as Arrow writes them."""
+    return pa.schema([pa.field(each.name, _arrow(each.dataType)) for each in TABLES[table]])
+
+
 def is_readable(bucket: Bucket, table: str, name: str) -> bool:
     """Can every value of a table's file be read, in the table's types? False also if it is not there. Raises what the
     store says if it does not give the file."""

@@ -35,15 +35,23 @@ _EVERYWHERE = {
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",  # a flipped bit is an error, not another value
 }
 
 
 SMALL_BYTES = 12_000_000
 """Of compressed journal or of tables, below which a job is small: half a million short messages."""
-_SMALL = "-XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m"
-"""Compile quickly in the place of well: a small job is over before the second compiler has paid. It halves its CPU.
-Classes may take as much memory as Spark's do before all of it is searched for garbage: else it is four times at the
-start."""
+_SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m"
+"""The first compiler only: a small job ends before the second one has paid, which halves its CPU. Classes may take as
+much memory as Spark's do before a full garbage collection, which would come four times at the start."""
+_SMALL = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",
+}
+"""For a small job compiling a query takes longer than running it, and so does planning it again after each stage."""
 
 
 class Start(Protocol):
@@ -65,7 +73,8 @@ def start(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         configuration |= _LOCAL
         if is_small:
-            configuration[_JAVA_OPTIONS] += f" {_SMALL}"
+            configuration |= _SMALL
+            configuration[_JAVA_OPTIONS] += f" {_SMALL_JAVA}"
         if not is_debugging():
             configuration[_JAVA_OPTIONS] += f' "-Dlog4j2.configurationFile={_QUIET.as_uri()}"'
     configuration |= {name.replace("_", "."): value for name, value in settings.items()}

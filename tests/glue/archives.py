@@ -15,12 +15,11 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from glue_jobs.archiving import publish
-from glue_jobs.archiving.on_arrow.files import Files
-from glue_jobs.archiving.on_arrow.hashes import checksum
-from glue_jobs.archiving.on_arrow.rows import TABLES as SCHEMAS
 from glue_jobs.common.manifest import Manifest, Part, save
+from glue_jobs.common.parquet import arrow_schema
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES, with_day
 
+from .hashes import checksum
 from .journals import Place
 
 BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
@@ -69,7 +68,9 @@ def frame(spark: SparkSession, table: str, rows: Iterable[dict[str, Any]]) -> Da
     folder = str(spark.conf.get("spark.sql.warehouse.dir")).removeprefix("file:")
     path = Path(folder) / uuid.uuid4().hex
     with_days = [{**row, "day": row[_TIMES[table]].date()} for row in rows]
-    pq.write_table(pa.Table.from_pylist(with_days, SCHEMAS[table].append(_DAY)), path, store_schema=False)
+    pq.write_table(
+        pa.Table.from_pylist(with_days, arrow_schema(table).append(_DAY)), path, store_schema=False
+    )
     return spark.read.schema(with_day(table)).parquet(path.as_uri())
 
 
@@ -89,9 +90,10 @@ def fill(place: Place, **tables: Iterable[dict[str, Any]]) -> None:
 
 def _written(place: Place, table: str, day: str, topic: str, rows: list[dict[str, Any]]) -> Part:
     """A topic's rows of a day as one file: by Arrow, because Spark takes seconds for each."""
-    home, schema = f"archive/{table}/day={day}/topic={topic}", SCHEMAS[table]
-    all_rows = pa.Table.from_pylist(rows, schema)
+    home = f"archive/{table}/day={day}/topic={topic}"
     with tempfile.TemporaryDirectory() as folder:
-        files = Files(bucket=place.bucket, home=home, folder=Path(folder), schema=schema, most=len(rows))
-        files.add(all_rows)
-    return publish.part(topic, len(rows), checksum(all_rows), tuple(place.bucket.entries(home)))
+        file = Path(folder) / "file.parquet"
+        all_rows = pa.Table.from_pylist(rows, arrow_schema(table))
+        pq.write_table(all_rows, file, compression="zstd", store_schema=False, write_page_checksum=True)
+        place.bucket.put_file(f"{home}/part-00000.parquet", file)
+    return publish.part(topic, len(rows), checksum(table, rows), tuple(place.bucket.entries(home)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ pyspark = pytest.importorskip("pyspark", reason="the archive's jobs need require
 
 from pyspark.sql import SparkSession  # noqa: E402
 
-from glue_jobs.archiving.engine import AUTO  # noqa: E402
 from glue_jobs.common import session  # noqa: E402
 from tests.glue.journals import Place, S3Place  # noqa: E402
 from tests.support.s3 import spark as s3_spark  # noqa: E402
@@ -29,16 +27,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.filterwarnings(f"ignore::{warning}"))
 
 
-_QUICK = {
-    "spark_sql_codegen_wholeStage": "false",
-    "spark_sql_codegen_factoryMode": "NO_CODEGEN",
-    "spark_sql_adaptive_enabled": "false",
-    "spark_sql_optimizer_dynamicPartitionPruning_enabled": "false",
-}
-"""Of a few rows, compiling a query takes longer than running it, and so does planning it anew after each stage. The
-soak does both as the jobs do, who gain nothing by leaving it out."""
-
-
 @pytest.fixture(scope="session")
 def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of Spark's class path."""
@@ -51,10 +39,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory, classes: Path) -> Iterator[S
         "tests",
         tmp_path_factory.mktemp("none"),
         "none",
-        is_small=True,
+        is_small=not os.environ.get("HEADRACE_SOAK"),  # the soak runs as large jobs do
         spark_sql_shuffle_partitions="2",
         spark_sql_warehouse_dir=str(tmp_path_factory.mktemp("frames")),
-        **({} if os.environ.get("HEADRACE_SOAK") else _QUICK),
         spark_driver_extraClassPath=str(classes),
     )
     yield spark_session
@@ -88,14 +75,8 @@ def s3_place(spark: SparkSession, s3: S3Server, tmp_path: Path) -> S3Place:
 _PLACES = ("folder_place", "s3_place") if os.environ.get("HEADRACE_SOAK") else ("folder_place",)
 
 
-@pytest.fixture
-def made_by() -> str:
-    """The engine that archives; the tests of a file may have others."""
-    return AUTO
-
-
 @pytest.fixture(params=_PLACES)
-def place(request: pytest.FixtureRequest, made_by: str) -> Place:
+def place(request: pytest.FixtureRequest) -> Place:
     """An empty bucket: a folder; in the soak also one of S3."""
     empty: Place = request.getfixturevalue(request.param)
-    return replace(empty, made_by=made_by)
+    return empty

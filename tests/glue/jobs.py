@@ -1,4 +1,4 @@
-"""The archive's jobs in tests: by which engine, what they print last, and a bucket at which they die."""
+"""The archive's jobs in tests: what they print last, and a bucket at which they die."""
 
 from __future__ import annotations
 
@@ -9,19 +9,8 @@ from typing import Any
 
 import pytest
 
-from glue_jobs.archiving.engine import ARROW, SPARK
 from glue_jobs.common.bucket import Bucket
 from tests.glue.journals import Place
-
-
-@pytest.fixture(params=[ARROW, pytest.param(SPARK, marks=pytest.mark.soak)])
-def either_engine(request: pytest.FixtureRequest) -> str:
-    """Either engine; Spark in the soak. That both write the same is shown by test_engines.py."""
-    return str(request.param)
-
-
-both_engines = pytest.mark.parametrize("made_by", [ARROW, SPARK])
-"""What either engine does by itself."""
 
 
 def read_summary(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -68,6 +57,6 @@ class Stopping:
 
 
 def archive_command(place: Place) -> list[str]:
-    """The job as a process of its own, which reads the journal only, and writes by Spark."""
+    """The job as a process of its own, which reads the journal only."""
     folder = ["--bucket", place.name, "--folder", str(place.folder)]
-    return [sys.executable, "-m", "glue_jobs.archive", *folder, "--backfill", "no", "--engine", "spark"]
+    return [sys.executable, "-m", "glue_jobs.archive", *folder, "--backfill", "no"]

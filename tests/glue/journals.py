@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from pyspark.sql import SparkSession
 
 from glue_jobs.archiving import compaction, options
 from glue_jobs.archiving import run as archive_run
-from glue_jobs.archiving.engine import AUTO
 from glue_jobs.common import manifest, session
 from glue_jobs.common.bucket import Bucket, FolderBucket, S3Bucket
 from tests.support.s3.server import S3Server
@@ -53,13 +52,12 @@ def delivery(offset: int, attempt: int = 1, topic: str = "orders", shard: int = 
 
 @dataclass
 class Place:
-    """A bucket, as a folder, and what is done with it. `made_by`: the engine that archives."""
+    """A bucket, as a folder, and what is done with it."""
 
     spark: SparkSession
     bucket: Bucket
     name: str
     folder: Path
-    made_by: str = field(default=AUTO, kw_only=True)
 
     @classmethod
     def in_folder(cls, spark: SparkSession, folder: Path, name: str) -> Place:
@@ -83,7 +81,6 @@ class Place:
     def archive(self, *argv: str, bucket: Bucket | None = None) -> int:
         """Run the job in this process; its exit code."""
         args = ["--bucket", self.name, "--folder", str(self.folder), "--now", LATER, "--grace-minutes", "0"]
-        args += ["--engine", self.made_by]
         if "--backfill" not in argv:
             args += ["--backfill", "no"]
         with self.as_it_is():
@@ -104,7 +101,6 @@ class Place:
 
     def compact(self, *argv: str, bucket: Bucket | None = None) -> int:
         args = ["--bucket", self.name, "--folder", str(self.folder), "--now", LATER, "--grace-minutes", "0"]
-        args += ["--engine", self.made_by]
         with self.as_it_is():
             return compaction.run(self.start, bucket or self.bucket, options.of_compact(None, [*args, *argv]))
 

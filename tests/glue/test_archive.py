@@ -7,17 +7,13 @@ from datetime import date
 import pytest
 
 from glue_jobs.archiving import options
-from glue_jobs.archiving.engine import SPARK
-from glue_jobs.archiving.on_spark.journal import Journal
+from glue_jobs.archiving.journal import Journal
 from glue_jobs.archiving.window import Window
 from glue_jobs.common.arguments import DONE, INCOMPLETE
-from tests.glue.jobs import both_engines, either_engine, read_summary
+from tests.glue.jobs import read_summary
 from tests.glue.journals import DAY, NOON_MS, Place, delivery, message, orders
 
-made_by = either_engine
 
-
-@both_engines
 def test_lines_become_rows_with_all_they_say(place: Place) -> None:
     place.journal(
         "a",
@@ -136,14 +132,12 @@ def test_new_fields_alone_are_passed_over(place: Place) -> None:
 
 def test_a_large_topic_is_split_and_a_small_one_is_not(place: Place) -> None:
     place.journal("a", [message(n * 4_096) for n in range(6)] + [message(n, "small") for n in range(2)])
-    most = "1" if place.made_by == SPARK else "2"  # Spark keeps neighbours together
-    assert place.archive("--rows-per-file", most) == INCOMPLETE  # most offsets are not there
+    assert place.archive("--rows-per-file", "1") == INCOMPLETE  # most offsets are not there
     names = [name.split("topic=")[1].partition("/")[0] for name in place.files()]
     assert (names.count("orders") > 1, names.count("small")) == (True, 1)
     assert len(place.places()) == 8
 
 
-@pytest.mark.parametrize("made_by", [SPARK])
 def test_a_large_topic_is_told_from_a_sample_of_the_objects(place: Place) -> None:
     for n in range(150):
         place.journal(f"{n:03}", [message(n * 20 + i) for i in range(20)] + [message(n, "small")])

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from glue_jobs.archiving.engine import SPARK
 from glue_jobs.common.arguments import DONE, INCOMPLETE
-from tests.glue.jobs import either_engine, read_summary
+from tests.glue.jobs import read_summary
 from tests.glue.journals import DAY, Place, message
-
-made_by = either_engine
 
 
 def test_large_bodies_are_fetched_and_lost_ones_told(
@@ -43,7 +40,7 @@ def test_a_large_body_that_went_with_its_retention_stays_in_the_archive(
     assert place.query('body from % order by "offset"') == bodies
 
 
-def test_large_bodies_of_spark_lie_in_a_file_of_their_own_until_the_day_is_compacted(place: Place) -> None:
+def test_large_bodies_lie_in_a_file_of_their_own_until_the_day_is_compacted(place: Place) -> None:
     names = [f"bodies/orders/u1/{n}" for n in (1, 3)]
     (place.folder / names[0]).parent.mkdir(parents=True)
     for name in names:
@@ -52,7 +49,7 @@ def test_large_bodies_of_spark_lie_in_a_file_of_their_own_until_the_day_is_compa
     place.journal("b", [message(3, body=None, body_blob=names[1])])
     place.journal("c", [message(3, edition=1, void="cancelled", body=None)])
     rows = [(0, b'{"n":0}'), (1, names[0].encode()), (2, b'{"n":2}')]
-    for job, files in ((place.archive, 2 if place.made_by == SPARK else 1), (place.compact, 1)):
+    for job, files in ((place.archive, 2), (place.compact, 1)):
         assert job() == DONE
         assert (len(place.files()), place.query('"offset", body from % order by 1')) == (files, rows)
     (shard,) = place.manifest().shards

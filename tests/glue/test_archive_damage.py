@@ -14,10 +14,8 @@ from chalicelib.domain.times import DAY_MS
 from glue_jobs.archiving import completeness as proof
 from glue_jobs.common.arguments import DONE, FAILED, INCOMPLETE
 from glue_jobs.common.bucket import Bucket, Entry
-from tests.glue.jobs import Killed, Stopping, both_engines, either_engine, read_summary
+from tests.glue.jobs import Killed, Stopping, read_summary
 from tests.glue.journals import DAY, NEXT, NOON_MS, Place, delivery, message, orders
-
-made_by = either_engine
 
 
 def test_what_is_missing_is_reported(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,7 +45,6 @@ def test_truncated_and_empty_objects_are_told_and_what_is_in_them_is_archived(
     assert place.places() == orders(*range(first), 2999)
 
 
-@both_engines
 def test_a_broken_line_is_told_and_harms_no_other(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     path = place.journal("a", [message(0), message(1)])
     path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()) + b'{"v":1,"topic":"ord'))

@@ -8,13 +8,10 @@ import pytest
 
 from chalicelib.domain.times import DAY_MS
 from glue_jobs.archiving import completeness as proof
-from glue_jobs.archiving.engine import SPARK
 from glue_jobs.common import session
 from glue_jobs.common.arguments import DONE, FAILED, INCOMPLETE
-from tests.glue.jobs import either_engine, read_summary
+from tests.glue.jobs import read_summary
 from tests.glue.journals import DAY, NEXT, NOON_MS, Place, delivery, message, orders
-
-made_by = either_engine
 
 
 def test_days_follow_one_another_and_deliveries_find_the_ids_of_earlier_ones(place: Place) -> None:
@@ -49,7 +46,6 @@ def test_a_bad_day_stops_no_other(place: Place, capsys: pytest.CaptureFixture[st
     assert place.places() == [("fine", 0, 0), ("fine", 0, 1)]
 
 
-@pytest.mark.parametrize("made_by", [SPARK])
 def test_a_night_without_news_starts_no_spark(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.journal("a", [message(0)])
     place.journal("b", [delivery(0)])
@@ -62,7 +58,6 @@ def test_a_night_without_news_starts_no_spark(place: Place, monkeypatch: pytest.
     assert place.archive("--compact-mb", "256") == place.compact() == DONE
 
 
-@pytest.mark.parametrize("made_by", [SPARK])
 def test_a_small_night_is_told_from_its_journal(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     small_flags: list[bool] = []
 

@@ -29,12 +29,10 @@ from glue_jobs.archiving import log_rows as rows
 from glue_jobs.archiving import trace_rows
 from glue_jobs.common.arguments import DONE, FAILED, INCOMPLETE
 from glue_jobs.common.bucket import Entry
-from tests.glue.jobs import either_engine, read_summary
+from tests.glue.jobs import read_summary
 from tests.glue.journals import DAY, NEXT, NOON_MS, Place, message
 from tests.support import factories as make
 from tests.support.journaled import DELIVERIES, DRAFTS, FIXTURE, MESSAGES
-
-made_by = either_engine
 
 SHARD = ShardKey("orders", "u1", 0)
 BATCH = 4

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,23 +10,13 @@ pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spar
 
 from chalicelib.domain.times import DAY_MS
 from glue_jobs.archiving import completeness
-from glue_jobs.archiving.engine import ARROW
 from glue_jobs.common import job, manifest
 from glue_jobs.common.arguments import DONE, FAILED
-from glue_jobs.common.bucket import FolderBucket
 from tests.glue.jobs import read_summary
 
 from .journals import DAY, NEXT, NOON_MS, Place, delivery, message
 
 BEFORE = "2026-11-20"
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    """A bucket that Arrow fills, without Spark."""
-    no_spark: Any = None
-    folder = tmp_path / "bucket"
-    return Place(no_spark, FolderBucket(folder, "headrace"), "headrace", folder, made_by=ARROW)
 
 
 def test_a_damaged_manifest_stops_its_own_day_and_no_other(
@@ -63,7 +51,7 @@ def test_a_day_whose_ids_a_damaged_manifest_should_tell_waits_for_it(
     assert all(f"{DAY}.json can't be read" in why for why in failures.values())
 
 
-@pytest.mark.parametrize("is_quiet", [False, True])
+@pytest.mark.parametrize("is_quiet", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_a_day_whose_attempts_reach_behind_a_damaged_one_waits_for_it_only_if_it_may_tell_ids(
     place: Place, capsys: pytest.CaptureFixture[str], is_quiet: bool
 ) -> None:

@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from glue_jobs.archiving.engine import ARROW
 from glue_jobs.common import damage as archive_damage
 from glue_jobs.common import job, manifest, session
 from glue_jobs.common.arguments import DONE, FAILED
@@ -261,24 +260,16 @@ def test_a_file_that_was_replaced_meanwhile_is_not_damaged(tmp_path: Path) -> No
         raise ValueError(f"[PATH_NOT_FOUND] Path does not exist: s3://headrace/{old}.")
 
 
-@pytest.fixture
-def on_arrow(tmp_path: Path) -> Place:
-    """A bucket that Arrow fills, without Spark."""
-    no_spark: Any = None
-    folder = tmp_path / "bucket"
-    return Place(no_spark, FolderBucket(folder, "headrace"), "headrace", folder, made_by=ARROW)
-
-
 @pytest.mark.parametrize("change", [change for change, _ in DAMAGES])
 def test_archiving_the_day_again_makes_its_files_again(
-    on_arrow: Place, change: Callable[[Path], Any]
+    folder_place: Place, change: Callable[[Path], Any]
 ) -> None:
-    on_arrow.journal("a", [message(n) for n in range(3)])
-    assert on_arrow.archive() == DONE
-    path = file_of(on_arrow, "messages")
+    folder_place.journal("a", [message(n) for n in range(3)])
+    assert folder_place.archive() == DONE
+    path = file_of(folder_place, "messages")
     sound = path.read_bytes()
     change(path)
-    assert on_arrow.archive("--window", DAY) == DONE
+    assert folder_place.archive("--window", DAY) == DONE
     assert path.read_bytes() == sound
 
 

@@ -21,7 +21,7 @@ from chalicelib.store.log import _item
 from chalicelib.store.traces import _item as _trace_item
 from chalicelib.store.traces import parts
 from glue_jobs.archiving import backfill
-from glue_jobs.archiving.engine import shard_key
+from glue_jobs.archiving.scan import shard_key
 from glue_jobs.common.manifest import TooNew
 from tests.glue.journals import NOON_MS
 from tests.support import factories as make

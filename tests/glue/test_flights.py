@@ -20,9 +20,8 @@ import duckdb
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from glue_jobs.archiving import compaction, options
+from glue_jobs.archiving import compaction, options, transforms
 from glue_jobs.archiving import run as archive_run
-from glue_jobs.archiving.on_spark import transforms
 from glue_jobs.common import session
 from glue_jobs.common.bucket import FolderBucket
 from glue_jobs.common.manifest import load_all

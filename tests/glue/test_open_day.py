@@ -4,29 +4,18 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spark.txt")
 
 from glue_jobs.archiving import options
-from glue_jobs.archiving.engine import ARROW
 from glue_jobs.common.arguments import DONE
-from glue_jobs.common.bucket import FolderBucket
 from glue_jobs.reporting.run import Span, _hour_behind, known_until, notes
 
 from .journals import DAY, Place, message
 
 MIDNIGHT = datetime(2026, 11, 22, tzinfo=UTC)
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    """A bucket that Arrow fills, without Spark."""
-    no_spark: Any = None
-    folder = tmp_path / "bucket"
-    return Place(no_spark, FolderBucket(folder, "headrace"), "headrace", folder, made_by=ARROW)
 
 
 def test_a_day_in_its_last_hour_is_not_closed_until_it_is_looked_at_again(place: Place) -> None:

@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 
 from chalicelib.domain.times import DAY_MS
 from glue_jobs.archiving import completeness
-from glue_jobs.archiving.engine import ARROW, SPARK
 from glue_jobs.common import job
 from glue_jobs.common.arguments import DONE, FAILED
 from glue_jobs.common.bucket import S3Bucket
@@ -31,9 +30,9 @@ from tests.support.s3.server import Refusal
 Row = tuple[Any, ...]
 
 
-@pytest.fixture(params=[ARROW, pytest.param(SPARK, marks=pytest.mark.soak)])
-def place(request: pytest.FixtureRequest, s3_place: S3Place) -> S3Place:
-    return replace(s3_place, made_by=request.param)
+@pytest.fixture
+def place(s3_place: S3Place) -> S3Place:
+    return s3_place
 
 
 def rows(place: S3Place) -> list[Row]:
@@ -97,9 +96,7 @@ def test_three_nights_with_late_data_a_forced_rewrite_and_a_compaction(place: S3
     place.journal("late", [message(0, edition=1, body='"edited"')])
     place.journal("c", [message(n, accepted_ms=NOON_MS + DAY_MS) for n in (3, 4)])
     assert place.archive() == DONE
-    assert len(place.shown()) == (
-        3 if place.made_by == SPARK else 2
-    )  # a large body lies in a file of its own
+    assert len(place.shown()) == 3  # a large body lies in a file of its own
     assert place.archive("--window", DAY, "--compact-mb", "256") == DONE
     bodies = [b'"edited"', b'{"n":1}', b"large", b'{"n":3}', b'{"n":4}']
     assert rows(place) == [("orders", n, body) for n, body in enumerate(bodies)]
@@ -164,7 +161,7 @@ def test_a_job_that_dies_before_any_change_leaves_a_day_as_it_was_or_as_it_is(
         shutil.rmtree(late_place.folder)
         shutil.copytree(tmp_path / "before", late_place.folder)
         changes += 1
-    assert changes > (20 if late_place.made_by == SPARK else 12)
+    assert changes > 20
 
 
 def as_it_was(place: S3Place) -> int:

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from glue_jobs.archiving.on_spark import transforms
+from glue_jobs.archiving import transforms
 from glue_jobs.common.checksums import checksums
 from glue_jobs.common.schemas import DELIVERIES, JOURNAL, MESSAGES, TABLES
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 
-from glue_jobs.archiving.on_spark.transforms import READABLE
+from glue_jobs.archiving.transforms import READABLE
 from glue_jobs.archiving.window import Window, digest_of, inputs
 from glue_jobs.common.bucket import Bucket, Entry
 from glue_jobs.common.manifest import TooNew
@@ -56,6 +56,10 @@ class Journal:
     @property
     def _all_entries(self) -> list[Entry]:
         return [entry for entries in self._entries.values() for entry in entries]
+
+    def has(self, table: str) -> bool:
+        """Whether the window has any objects of a table."""
+        return bool(self._entries[table])
 
     def lines(self, table: str, hours: Sequence[str] = ()) -> DataFrame:
         """A table's lines, of the window or of other hours."""

@@ -1,30 +1,19 @@
-"""What makes rows out of a window's journal. What is decided about them is the same for every engine (day.py)."""
+"""What is known of a window: its settings, its offsets, its attempts, and the gaps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
 
 from glue_jobs.archiving.window import Window
-from glue_jobs.common.failures import JobError
-from glue_jobs.common.manifest import Manifest, Part
 from glue_jobs.common.ranges import Ranges, size
-from glue_jobs.common.schemas import TABLES
 
 Gap = tuple[str, int, int, int]
 """The shard (the log's partition key), first and last offset; a gap without an end goes on to what was accepted by the
 time (ms) that is the fourth."""
 
 ENDLESS = -1
-
-AUTO, ARROW, SPARK = ENGINES = ("auto", "arrow", "spark")
-"""What the archive's job can be told: what fits its size, Arrow as far as it can, or Spark in any case."""
-
-
-class Unusual(JobError):
-    """An engine leaves this window to the one that can do everything; its text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,55 +92,6 @@ class Written:
     offsets: int
     scan: Scan
     bodies_missing: tuple[str, ...]
-
-
-class Engine(Protocol):
-    """Of one window. It reads the journal as it was when it was made, or when `look_again` was called, or later."""
-
-    @property
-    def digest(self) -> str:
-        """Tells the journal's objects that were there then."""
-
-    @property
-    def damaged_objects(self) -> set[str]:
-        """The names of objects that can't be read to the end, as far as they were met."""
-
-    @property
-    def damaged_rows(self) -> set[str]:
-        """Which rows of DynamoDB can't be read, and why, as far as they were met."""
-
-    def look_again(self, tables: Iterable[str] = TABLES) -> None:
-        """The journal of these tables was added to. What has been read of a table must be read anew then: `digest`
-        tells its new objects."""
-
-    def write_messages(self, old: Manifest | None) -> Written:
-        """Write the messages to a temporary folder. A large body whose file is missing is taken from `old`, the
-        archive of the day before this run. Raises TooNew."""
-
-    def neighbour_ranges(self) -> Mapping[str, Ranges]:
-        """The offsets that the hours before and after have."""
-
-    def messages(self, scan: Scan) -> dict[str, Part]:
-        """The files of messages in the temporary folder, by topic."""
-
-    def attempt_counts(self) -> Sequence[AttemptCount]:
-        """The attempts that the journal holds. Raises TooNew."""
-
-    def write_deliveries(
-        self, attempt_counts: Sequence[AttemptCount], other_days: Sequence[Manifest]
-    ) -> tuple[dict[str, Part], int]:
-        """Write the attempts to a temporary folder, with message ids from this window and from other days. Returns
-        the files by topic, and how many attempts have no id."""
-
-    def fetch(self, gaps: Sequence[Gap]) -> dict[str, int]:
-        """Copy missing offsets from DynamoDB into the journal. Returns how many came, by day."""
-
-    def fetch_edits(self, gaps: Sequence[Gap]) -> dict[str, int]:
-        """Copy those of these offsets whose rows were edited, and which the journal lacks in that edition. Returns how
-        many came, by day."""
-
-    def fetch_attempts(self, attempt_counts: Sequence[AttemptCount], begin_ms: int, end_ms: int) -> int:
-        """Copy the traces of a time that the journal lacks from DynamoDB into it. Returns how many came."""
 
 
 def shard_key(topic: str, topic_uid: str, shard: int) -> str:

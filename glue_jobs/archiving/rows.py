@@ -1,20 +1,20 @@
-"""A window's rows by Spark."""
+"""A window's journal becomes rows. What is decided about them is in day.py."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from glue_jobs.archiving import backfill, publish
-from glue_jobs.archiving.engine import AttemptCount, Gap, Scan, Settings, Topic, Written, shard_key
-from glue_jobs.archiving.on_spark import aside, transforms
-from glue_jobs.archiving.on_spark.journal import Journal
+from glue_jobs.archiving import aside, backfill, publish, transforms
+from glue_jobs.archiving.journal import Journal
+from glue_jobs.archiving.scan import AttemptCount, Gap, Scan, Settings, Topic, Written, shard_key
 from glue_jobs.archiving.window import Window
 from glue_jobs.common import manifest
 from glue_jobs.common.bucket import Bucket, Entry
@@ -27,12 +27,14 @@ _TRACE = ("group_uid", "topic_uid", "shard", "trace", "offset")
 _EDITION = StructType([JOURNAL[MESSAGES][name] for name in (*transforms.SHARD, "offset", "edition")])
 _FETCHED = "day string, hour string, line string"
 _TASKS = 64  # that ask DynamoDB
+_FEW = 500  # answers that are gathered without them
 
 T = TypeVar("T")
 
 
-class OnSpark:
-    """The engine that does everything: any size, damaged objects, bodies that were archived before."""
+class WindowRows:
+    """Rows of one window, from the journal as it was when this was made, or when `look_again` was called, or later.
+    `damaged_rows` says which rows of DynamoDB are unreadable, and why, as far as they were met."""
 
     def __init__(self, *, spark: SparkSession, bucket: Bucket, window: Window, settings: Settings) -> None:
         self._spark, self._bucket, self._window, self._settings = spark, bucket, window, settings
@@ -41,18 +43,23 @@ class OnSpark:
 
     @property
     def digest(self) -> str:
+        """Identifies the journal's objects that were there then."""
         return self._journal.digest
 
     @property
     def damaged_objects(self) -> set[str]:
+        """The names of unreadable objects, as far as they were met."""
         return self._journal.damaged_objects
 
     def look_again(self, tables: Iterable[str] = TABLES) -> None:
+        """Lines were added to the journal of these tables: list its objects again."""
         self._journal.look_again(tables)
 
     # Messages
 
     def write_messages(self, old: Manifest | None) -> Written:
+        """Write the messages to a temporary folder. A large body whose file is missing is taken from `old`, the
+        archive of the day before this run. Raises TooNew."""
         lines, counts = self._journal.read_despite_damage(self._write_lines)
         self._journal.check(lines, counts["newest"], counts["unreadable"])
         bodies_missing = self._write_bodies(old)
@@ -98,6 +105,7 @@ class OnSpark:
         )
 
     def neighbour_ranges(self) -> Mapping[str, Ranges]:
+        """The offsets that the hours before and after have."""
         return self._journal.read_despite_damage(self._read_neighbour_ranges)
 
     def _read_neighbour_ranges(self) -> Mapping[str, Ranges]:
@@ -105,6 +113,7 @@ class OnSpark:
         return _scan(transforms.messages(lines.where(F.col("v") <= JOURNAL_VERSION), {})).ranges
 
     def messages(self, scan: Scan) -> dict[str, Part]:
+        """The files of messages in the temporary folder, by topic."""
         files = self._files_aside(transforms.ROW)
         return {
             name: publish.part(name, topic.rows, topic.checksum, files[name])
@@ -121,6 +130,9 @@ class OnSpark:
     # Deliveries
 
     def attempt_counts(self) -> Sequence[AttemptCount]:
+        """The attempts that the journal holds. Raises TooNew."""
+        if not self._journal.has(DELIVERIES):
+            return []
         return self._journal.read_despite_damage(self._read_attempt_counts)
 
     def _read_attempt_counts(self) -> list[AttemptCount]:
@@ -142,6 +154,8 @@ class OnSpark:
     def write_deliveries(
         self, attempt_counts: Sequence[AttemptCount], other_days: Sequence[Manifest]
     ) -> tuple[dict[str, Part], int]:
+        """Write the attempts to a temporary folder, with message ids from this window and from other days. Returns
+        the files by topic, and how many attempts have no id."""
         counts: Counter[str] = Counter()
         for each in attempt_counts:
             counts[each.topic] += each.count
@@ -163,13 +177,16 @@ class OnSpark:
     # What is lacking
 
     def fetch(self, gaps: Sequence[Gap]) -> dict[str, int]:
+        """Copy missing offsets from DynamoDB into the journal. Returns how many came, by day."""
         table, options = f"{self._settings.prefix}-log", backfill.client_options(self._settings.region)
-        rows = self._ask_in_parallel(gaps, lambda some: backfill.offsets(table, options, some))
+        rows = self._ask(gaps, lambda some: backfill.offsets(table, options, some))
         return self._add_messages(self._spark.createDataFrame(rows, _FETCHED))
 
     def fetch_edits(self, gaps: Sequence[Gap]) -> dict[str, int]:
+        """Copy those of these offsets whose rows were edited, and which the journal lacks in that edition. Returns how
+        many came, by day."""
         table, options = f"{self._settings.prefix}-log", backfill.client_options(self._settings.region)
-        rows = self._ask_in_parallel(gaps, lambda some: backfill.edits(table, options, some))
+        rows = self._ask(gaps, lambda some: backfill.edits(table, options, some))
         lines = self._spark.createDataFrame(rows, _FETCHED).withColumn("of", F.from_json("line", _EDITION))
         known_editions = self._journal.lines(MESSAGES).where("edition > 0").select(*_EDITION.names)
         new_lines = lines.select("*", "of.*").join(known_editions, _EDITION.names, "left_anti")
@@ -186,8 +203,9 @@ class OnSpark:
         return counts
 
     def fetch_attempts(self, attempt_counts: Sequence[AttemptCount], begin_ms: int, end_ms: int) -> int:
+        """Copy the traces of a time that the journal lacks from DynamoDB into it. Returns how many came."""
         table, options = f"{self._settings.prefix}-traces", backfill.client_options(self._settings.region)
-        trace_rows = self._ask_in_parallel(
+        trace_rows = self._ask(
             backfill.traces(attempt_counts),
             lambda some: backfill.attempts(table, options, some, begin_ms, end_ms),
         )
@@ -204,7 +222,13 @@ class OnSpark:
         missing_traces.unpersist()
         return count
 
-    def _ask_in_parallel(self, questions: Sequence[T], ask: Callable[[Iterable[T]], Iterable[Any]]) -> Any:
+    def _ask(self, questions: Sequence[T], ask: Callable[[Iterable[T]], Iterable[Any]]) -> Any:
+        """The answers to questions for DynamoDB. Few ones are asked here, because Python workers take seconds to start;
+        many, and those with many answers, are asked in parallel."""
+        if len(questions) <= _TASKS:
+            answers = [*islice(ask(questions), _FEW + 1)]
+            if len(answers) <= _FEW:
+                return answers
         tasks = max(1, min(len(questions), _TASKS))
         return self._spark.sparkContext.parallelize(questions, tasks).mapPartitions(ask)
 

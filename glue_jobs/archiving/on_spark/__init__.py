@@ -1,1 +1,0 @@
-"""The archive by Spark: any size, and whatever is damaged or unusual."""
