@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.support.local_service import ROOT, serving
+from tests.support.local_service import ROOT, refusal, serving
 from tests.support.rarely import rarely, rarely_sets
 
 _DURABLE = (sys.executable, "-m", "local")
@@ -30,24 +30,6 @@ def durable(engine: str, tmp_path: Path) -> dict[str, str]:
         "HEADRACE_DATA": str(tmp_path),
         "HEADRACE_PREFIX": f"start{uuid4().hex[:8]}",
     }
-
-
-def refusal(*command: str, **environment: str) -> str:
-    """What a start that fails says on standard error, which is all that it says."""
-    process = subprocess.run(
-        [*command, "--port", "0", "--until-stdin-ends"],
-        cwd=ROOT,
-        env={name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
-        | environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (process.returncode, process.stdout) == (1, "")
-    assert process.stderr.count("\n") == 1, process.stderr
-    return process.stderr
 
 
 @pytest.mark.parametrize("name", ["token", *rarely("clock", "engine")])

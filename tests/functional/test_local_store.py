@@ -19,7 +19,7 @@ from local.engine.client import Client as EngineClient
 from local.engine.core import Engine
 from local.gateway import Gateway
 from tests.support.http import Client
-from tests.support.local_service import ROOT, serving
+from tests.support.local_service import ROOT, refusal, serving
 
 _AS_ON_WINDOWS = """
 import pathlib, sys, types
@@ -34,23 +34,13 @@ from local.data_folder import data_folder
 with data_folder(pathlib.Path(sys.argv[1]), "serves"):
     print(locked)
 """
-_COMMAND = (sys.executable, "-m", "headrace_local", "--port", "0", "--until-stdin-ends")
+_COMMAND = (sys.executable, "-m", "headrace_local")
 
 
-def refusal(data: Path, *options: str) -> str:
+def refused(data: Path, *options: str) -> str:
     """What a start on a folder that fails says."""
-    process = subprocess.run(
-        [*_COMMAND, *options],
-        cwd=ROOT,
-        env=os.environ | {"HEADRACE_DATA": str(data), "AWS_ENDPOINT_URL_DYNAMODB": ""},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (process.returncode, process.stdout) == (1, "")
-    return process.stderr
+    environment = {"HEADRACE_DATA": str(data), "AWS_ENDPOINT_URL_DYNAMODB": ""}
+    return refusal(*_COMMAND, *options, **environment)
 
 
 def test_what_was_accepted_is_there_after_a_restart(tmp_path: Path) -> None:
@@ -65,24 +55,24 @@ def test_what_was_accepted_is_there_after_a_restart(tmp_path: Path) -> None:
 
 def test_a_second_process_on_the_folder_is_told_who_has_it(tmp_path: Path) -> None:
     with serving(HEADRACE_DATA=str(tmp_path), AWS_ENDPOINT_URL_DYNAMODB="") as service:
-        complaint = refusal(tmp_path)
+        complaint = refused(tmp_path)
         assert complaint.startswith(f"{tmp_path} is in use by process ")
         assert f", which serves on {service.url}. " in complaint
-        assert refusal(tmp_path, "--engine", "dynamodb-local") == complaint
+        assert refused(tmp_path, "--engine", "dynamodb-local") == complaint
         assert service.ask("GET", "/topics") == {"items": []}
 
 
 def test_a_folder_of_dynamodb_local_is_named(tmp_path: Path) -> None:
     (tmp_path / "dynamodb").mkdir()
     (tmp_path / "dynamodb" / "shared-local-instance.db").touch()
-    complaint = refusal(tmp_path)
+    complaint = refused(tmp_path)
     assert complaint.startswith(f"{tmp_path} holds what DynamoDB Local stored ")
     assert "Run with --engine dynamodb-local to use it" in complaint
 
 
 def test_a_folder_of_the_embedded_engine_is_named(tmp_path: Path) -> None:
     (tmp_path / "engine.db").touch()
-    complaint = refusal(tmp_path, "--engine", "dynamodb-local")
+    complaint = refused(tmp_path, "--engine", "dynamodb-local")
     assert complaint.startswith(
         f"{tmp_path} holds what the embedded engine stored (engine.db). Run without --engine"
     )
@@ -90,14 +80,14 @@ def test_a_folder_of_the_embedded_engine_is_named(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_engines_is_named(tmp_path: Path) -> None:
     (tmp_path / "engine.db").write_bytes(b"no database" * 1000)
-    assert refusal(tmp_path).startswith(f"{tmp_path / 'engine.db'} cannot be used (file is not a database)")
+    assert refused(tmp_path).startswith(f"{tmp_path / 'engine.db'} cannot be used (file is not a database)")
 
 
 def test_an_ephemeral_service_leaves_no_file(tmp_path: Path) -> None:
     """Also where the environment names an engine, which it doesn't use."""
     (tmp_path / "temporary").mkdir()
     process = subprocess.run(
-        [*_COMMAND, "--ephemeral", "--json"],
+        [*_COMMAND, "--port", "0", "--until-stdin-ends", "--ephemeral", "--json"],
         cwd=tmp_path,
         env=os.environ
         | {

@@ -54,3 +54,21 @@ def serving(
         assert process.stdout
         with process.stdin:
             yield LocalService(**json.loads(process.stdout.readline()))
+
+
+def refusal(*command: str, **environment: str) -> str:
+    """What a start that fails says on standard error, which is all that it says."""
+    process = subprocess.run(
+        [*command, "--port", "0", "--until-stdin-ends"],
+        cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
+        | environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (process.returncode, process.stdout) == (1, "")
+    assert process.stderr.count("\n") == 1, process.stderr
+    return process.stderr
