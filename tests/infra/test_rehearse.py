@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.infra import ministack, test_rehearsal
+from tests.infra import ministack
 from tests.infra.rehearse import STEPS, failure, follow, main
 
 _RUN = """\
@@ -51,19 +49,6 @@ def test_a_failure_is_one_line_with_the_step_the_reason_and_what_to_do() -> None
     assert "\n" not in text
 
 
-def test_a_failure_tells_which_steps_a_part_has() -> None:
-    text = failure(_RUN, Path("log"))
-    assert "ARGS='-k used' (steps 1 to 7) or ARGS='-k deleted' (steps 8 to 9)" in text
-
-
-@pytest.mark.parametrize("part", STEPS)
-def test_a_parts_steps_are_those_of_its_test(part: str) -> None:
-    [test] = [
-        each for name, each in vars(test_rehearsal).items() if name.startswith("test_") and part in name
-    ]
-    assert tuple(re.findall(r'^ +step\("(.*)"\)', inspect.getsource(test), re.MULTILINE)) == STEPS[part]
-
-
 def test_a_name_that_no_part_has_is_refused_before_anything_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -74,10 +59,6 @@ def test_a_name_that_no_part_has_is_refused_before_anything_runs(
     assert out == ""
     assert "'usd'" in err
     assert all(part in err for part in STEPS)
-
-
-def test_a_run_that_did_not_begin_fails_at_its_start() -> None:
-    assert failure("", Path("log")).startswith("The rehearsal failed at its start: pytest could not run it.")
 
 
 @pytest.fixture
@@ -102,55 +83,3 @@ def test_a_folder_with_something_of_somebody_is_not_replaced_by_ministack(home: 
     with pytest.raises(FileExistsError, match=r"/there .*HEADRACE_MINISTACK.*\.$"):
         ministack.installed()
     assert {each.name: each.read_text() for each in home.iterdir()} == {file: "mine"}
-
-
-def test_a_file_is_no_folder_for_ministack(home: Path) -> None:
-    home.write_text("mine")
-    with pytest.raises(FileExistsError, match=r"/there .*HEADRACE_MINISTACK.*\.$"):
-        ministack.installed()
-    assert home.read_text() == "mine"
-
-
-@pytest.mark.parametrize("exists", [False, True])
-def test_a_folder_that_is_new_or_empty_becomes_ministacks(home: Path, exists: bool) -> None:
-    if exists:
-        home.mkdir()
-    assert ministack.installed() == home / "bin"
-    assert (home / "requirements.txt").exists()
-
-
-def test_ministacks_own_folder_becomes_the_present_one(home: Path) -> None:
-    ministack.installed()
-    present_files = {each.name: each.read_text() for each in home.iterdir()}
-    (home / "requirements.txt").write_text("old")
-    (home / "lib").mkdir()
-    (home / "lib/old.py").write_text("old")
-    (home / "lib64").symlink_to("lib")
-    ministack.installed()
-    assert {each.name: each.read_text() for each in home.iterdir()} == present_files
-
-
-def test_a_folder_whose_making_was_stopped_is_still_ministacks_own(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def run(*_: Any, **__: Any) -> None:
-        home.mkdir(exist_ok=True)
-        (home / "half").write_text("half")
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as stopped:
-        stopped.setattr(subprocess, "run", run)
-        with pytest.raises(KeyboardInterrupt):
-            ministack.installed()
-    ministack.installed()
-    assert not (home / "half").exists()
-
-
-def test_the_folder_that_nobody_named_is_ministacks_own_whatever_is_left_in_it(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("HEADRACE_MINISTACK")
-    monkeypatch.setattr(ministack, "ROOT", tmp_path)
-    (tmp_path / ".ministack/lib").mkdir(parents=True)
-    assert ministack.installed() == tmp_path / ".ministack/bin"
-    assert not (tmp_path / ".ministack/lib").exists()

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.times import DAY_SECONDS
 from tests.functional.delivery.receivers import Receiver
@@ -25,8 +24,6 @@ from tests.support.dead_letters import (
 )
 from tests.support.http import Client, ShiftingClock
 
-LARGE = "x" * (BLOB_THRESHOLD_BYTES + 1)
-
 
 def test_a_dead_letter_is_whole_and_says_why(api: Client) -> None:
     topic = api.topic()
@@ -42,23 +39,6 @@ def test_a_dead_letter_is_whole_and_says_why(api: Client) -> None:
     assert entry["dead_at"] >= message["accepted_at"]
     assert letter(group, message["id"]) == entry
     assert topic.counts().items() >= {"dead": 1, "backlog": 0, "retrying": 0}.items()
-
-
-def test_dead_letters_come_in_pages_by_place(api: Client) -> None:
-    topic = api.topic(shards=1)
-    group = topic.group()
-    produce_and_bury(topic, group, *range(5))
-    pages = api.pages(f"{group.path}/dead-letters", 2)
-    assert [[entry["body"] for entry in page] for page in pages if page] == [[0, 1], [2, 3], [4]]
-
-
-def test_a_page_token_is_good_for_its_filter_and_group_only(api: Client) -> None:
-    topic = api.topic()
-    group, other = topic.group(), topic.group("other")
-    produce_and_bury(topic, group, 1, 2, tag="t")
-    token = api.get(f"{group.path}/dead-letters?limit=1").expect(200)["next_page_token"]
-    for path in (f"{group.path}/dead-letters?tag=t", f"{other.path}/dead-letters?limit=1"):
-        api.get(f"{path}&page_token={token}").refused(400, "PAGE_TOKEN_INVALID")
 
 
 def test_dead_letters_are_found_by_reason_tag_and_key(api: Client, clock: ShiftingClock) -> None:
@@ -125,35 +105,6 @@ def test_bytes_may_be_mended_into_json(api: Client) -> None:
     assert (second["body"], second["content_type"]) == (None, "application/json")
 
 
-def test_a_large_body_may_be_put_in_within_the_topics_limit(api: Client) -> None:
-    topic = api.topic(max_body_bytes=len(LARGE) + 2)
-    group = topic.group()
-    [message] = produce_and_bury(topic, group, "small")
-    edit(group, message["id"], LARGE + "x").refused(413, "BODY_TOO_LARGE")
-    assert letter(group, message["id"])["body"] == "small"
-    assert edit(group, message["id"], LARGE).expect(200)["body"] == LARGE
-    assert letter(group, message["id"])["body"] == LARGE
-    assert redrive(group) == 1
-    assert bodies(group) == [LARGE]
-
-
-def test_a_page_of_large_dead_letters_fits_an_answer(api: Client) -> None:
-    topic = api.topic(shards=1, max_body_bytes=2_000_000)
-    group = topic.group()
-    for n in range(5):
-        topic.produce(str(n) * 1_500_000)
-    while bury(group):
-        pass
-    first_digits, query = [], "limit=200"
-    while query:
-        reply = api.get(f"{group.path}/dead-letters?{query}")
-        page = reply.expect(200)
-        assert len(reply.raw) < 4_500_000
-        first_digits += [entry["body"][0] for entry in page["items"]]
-        query = f"limit=200&page_token={page['next_page_token']}" if "next_page_token" in page else ""
-    assert first_digits == ["0", "1", "2", "3", "4"]
-
-
 def test_redriving_twice_sends_once(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
@@ -182,16 +133,6 @@ def test_dead_letters_are_redriven_by_filter_all_or_so_many(api: Client) -> None
     assert letters(group) == []
 
 
-def test_ids_and_filter_together_are_refused(api: Client) -> None:
-    topic = api.topic()
-    group = topic.group()
-    [message] = produce_and_bury(topic, group, 1)
-    api.post(f"{group.path}/dead-letters/redrive", {"ids": [message["id"]], "filter": {}}).refused(
-        422, "REDRIVE_AMBIGUOUS"
-    )
-    assert len(letters(group)) == 1
-
-
 def test_ids_that_are_no_dead_letters_are_passed_over(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
@@ -201,31 +142,6 @@ def test_ids_that_are_no_dead_letters_are_passed_over(api: Client) -> None:
     [theirs] = produce_and_bury(elsewhere, elsewhere.group(), 1)
     assert redrive(group, ids=["nobody", "", other["id"], theirs["id"], message["id"][:-1], "é" * 200]) == 0
     assert len(letters(group)) == 1
-
-
-def test_a_redriven_message_has_as_many_attempts_again(api: Client) -> None:
-    topic = api.topic(retry={"max_attempts": 2})
-    group = topic.group()
-    result = topic.produce("x")
-    for first in (1, 3):
-        for attempt in (first, first + 1):
-            [message] = receive_again(group)
-            assert message["attempt"] == attempt
-            group.nack(message)
-        assert letter(group, result["id"])["attempts"] == first + 1
-        assert redrive(group) == 1
-
-
-def test_a_dead_letter_that_expired_is_delivered_when_it_is_redriven(
-    api: Client, clock: ShiftingClock
-) -> None:
-    topic = api.topic()
-    group = topic.group()
-    topic.produce("late", expires_in_seconds=1)
-    clock.advance(2)
-    assert group.receive() == []
-    assert redrive(group, filter={"reason": "EXPIRED"}) == 1
-    assert bodies(group) == ["late"]
 
 
 def test_the_dead_letter_of_a_message_that_was_delayed_is_found_by_its_id_when_the_message_has_gone(
@@ -384,20 +300,6 @@ def test_the_dead_letter_of_a_consumer_that_has_left_is_found_by_its_id_and_can_
     api.call("DELETE", path).expect(204)
     api.get(path).refused(404, "DEAD_LETTER_NOT_FOUND")
     assert letters(group) == []
-
-
-def test_attempts_from_the_retry_lane_are_told_although_nobody_gives_a_reason(
-    api: Client, clock: ShiftingClock
-) -> None:
-    topic = api.topic(shards=1)
-    group = topic.group()
-    (message,) = produce_and_bury(topic, group, "x")
-    assert redrive(group) == 1
-    for attempts in (2, 3):
-        assert set(group.nack(*receive_again(group))) == {"ok"}
-        status = group.status_of(message["id"])
-        assert (status["status"], status["attempts"]) == ("RETRYING", attempts)
-        assert status["next_attempt_at"], "given back at once: due since then"
 
 
 def test_a_deleted_dead_letter_is_gone_for_good(api: Client) -> None:

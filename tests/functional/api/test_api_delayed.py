@@ -84,24 +84,6 @@ def just_before_it_moves(
         return api.call(method, path, body)
 
 
-def test_of_many_at_once_what_comes_due_meanwhile_is_cancelled_in_its_log(
-    api: Client, background: Background
-) -> None:
-    topic = api.topic()
-    group = topic.group()
-    for change in ({"cancel": True}, {"postpone_seconds": 60}):
-        id = topic.produce([*change], delay_seconds=5)["id"]
-        background.clock.advance(5)
-        path = f"{topic.path}/messages"
-        reply = just_before_it_moves(api, background, "PATCH", path, {**change, "ids": [id]})
-        (item,) = reply.expect(200)["items"]
-        if "cancel" in change:
-            assert item["changed"] is True
-        else:
-            assert item["error"]["code"] == "ALREADY_DUE", "its time cannot be changed any more"
-    assert group.bodies() == [["postpone_seconds"]]
-
-
 def test_a_message_that_comes_due_meanwhile_is_changed_in_its_log(
     api: Client, background: Background
 ) -> None:
@@ -139,16 +121,6 @@ def test_a_waiting_message_is_changed_hurried_and_taken_back(api: Client, backgr
     assert [(m["id"], m["body"]) for m in group.receive()] == [(first, {"new": 1.50})]
 
 
-@pytest.mark.parametrize("change", [{}, {"bodi": 1}, {"deliver_at": "soon"}, {"headers": {"bad name": "x"}}])
-def test_a_bad_change_changes_nothing(api: Client, change: dict[str, Any]) -> None:
-    topic = api.topic()
-    message = topic.produce(1, delay_seconds=60)
-    path = f"{topic.path}/messages/{message['id']}"
-    before = api.get(path).expect(200)
-    api.call("PATCH", path, change).refused(400, "VALIDATION")
-    assert api.get(path).expect(200) == before
-
-
 def test_a_job_of_ones_own_choosing_is_added_once(api: Client) -> None:
     topic = api.topic()
     job = {"body": {"job": 7}, "dedup_id": "job-7", "delay_seconds": 60}
@@ -171,11 +143,6 @@ def test_a_delay_out_of_reach_is_refused(api: Client) -> None:
     topic.publish(b"1", **header).refused(422, "DELAY_TOO_LONG")
     both = {"body": 1, "deliver_at": "2999-01-01T00:00:00.000Z", "delay_seconds": 1}
     api.post(f"{topic.path}/messages", both).refused(422, "DELAY_AMBIGUOUS")
-
-
-def test_another_topics_message_is_not_found_here(api: Client) -> None:
-    message = api.topic().produce(1, delay_seconds=60)
-    api.get(f"{api.topic().path}/messages/{message['id']}").refused(404, "MESSAGE_NOT_FOUND")
 
 
 # The list of what waits
@@ -234,12 +201,3 @@ def test_what_others_have_waiting_costs_short_pages_and_hides_nothing(api: Clien
     pages = api.pages(f"{topic.path}/messages?status=DELAYED", 200)
     assert [message["body"] for page in pages for message in page] == ["first", "last"]
     assert 2 <= len(pages) < 20
-
-
-def test_a_page_of_large_delayed_messages_fits_an_answer(api: Client) -> None:
-    topic = api.topic()
-    for n in range(30):
-        topic.produce(f"{n:02}" + "x" * 190_000, delay_seconds=60 + n)
-    pages = api.pages(f"{topic.path}/messages?status=DELAYED", 200)
-    assert len([page for page in pages if page]) == 2
-    assert [int(message["body"][:2]) for page in pages for message in page] == list(range(30))

@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.api.responses.common import at
 from chalicelib.domain.times import HOUR_SECONDS
-from tests.support.background import Background
 from tests.support.http import Client, Topic
 
 pytestmark = pytest.mark.usefixtures("no_timers")
@@ -46,17 +44,6 @@ def test_those_of_a_tag_are_postponed_and_moved_back(topic: Topic) -> None:
     assert times(topic, *ids) == before[:2], "also where an id is named twice"
 
 
-def test_those_of_an_hour_are_delivered_now(topic: Topic, background: Background) -> None:
-    group = topic.group()
-    soon, late_id = waiting(topic, HOUR_SECONDS, 3 * HOUR_SECONDS)
-    now_ms = background.clock.now_ms()
-    answer = changed(topic, f"?to={at(now_ms + 2 * HOUR_SECONDS * 1000)}", deliver_at=at(now_ms))
-    assert [each["id"] for each in answer["items"]] == [soon]
-    background.pass_time(1)
-    assert [each["id"] for each in group.receive()] == [soon]
-    assert times(topic, late_id) != ["NEW"]
-
-
 def test_each_is_taken_back_or_says_why_not(topic: Topic) -> None:
     first, second = waiting(topic, HOUR_SECONDS, HOUR_SECONDS)
     there = topic.produce("there")["id"]
@@ -75,22 +62,6 @@ def test_a_prepared_message_waits_for_its_decision(topic: Topic) -> None:
     (item,) = changed(topic, postpone_seconds=60, ids=[message_id])["items"]
     assert item["error"]["code"] == "NOT_DELAYED"
     assert "transaction" in item["error"]["detail"]
-
-
-def test_what_was_postponed_does_not_come_by_again(topic: Topic) -> None:
-    """Soonest first, what is postponed stands behind what is still to come."""
-    ids = waiting(topic, HOUR_SECONDS, HOUR_SECONDS + 1, HOUR_SECONDS + 2, HOUR_SECONDS + 3)
-    before = times(topic, *ids)
-    ids_seen, token = [], ""
-    while True:
-        page = changed(topic, f"?limit=2{token}", postpone_seconds=2 * HOUR_SECONDS)
-        ids_seen += [each["id"] for each in page["items"]]
-        if "next_page_token" not in page:
-            break
-        token = f"&page_token={page['next_page_token']}"
-    assert ids_seen == ids
-    assert sorted(times(topic, *ids)) == times(topic, *ids)
-    assert times(topic, *ids)[0] > before[-1]
 
 
 def test_who_did_it_is_in_the_audit_trail_and_in_each_trace(api: Client, topic: Topic) -> None:
@@ -125,9 +96,3 @@ def test_what_is_not_clear_changes_nothing(
     (id,) = waiting(topic, HOUR_SECONDS)
     topic.api.call("PATCH", f"{topic.path}/messages{query}", body).refused(status, code)
     assert times(topic, id)[0] != "CANCELLED"
-
-
-def test_nobody_waits_for_eleven_years(topic: Topic) -> None:
-    (id,) = waiting(topic, HOUR_SECONDS)
-    (item,) = changed(topic, postpone_seconds=10 * 365 * 86_400, ids=[id])["items"]
-    assert item["error"]["code"] == "DELAY_TOO_LONG"

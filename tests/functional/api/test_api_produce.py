@@ -171,30 +171,6 @@ def test_the_same_dedup_id_with_other_content_is_a_conflict(api: Client, change:
     assert topic.accepted == 1
 
 
-def test_the_key_order_of_a_body_is_part_of_its_content(api: Client) -> None:
-    topic = api.topic()
-    topic.produce({"a": 1, "b": 2}, dedup_id="d")
-    api.post(f"{topic.path}/messages", {"body": {"b": 2, "a": 1}, "dedup_id": "d"}).refused(409)
-
-
-def test_a_dedup_id_is_remembered_after_ack_and_forgotten_after_its_window(api: Client, clock: Any) -> None:
-    topic = api.topic(dedup_window_seconds=60)
-    group = topic.group()
-    first = topic.produce(1, dedup_id="d")
-    group.ack(*group.receive())
-    again = {"body": 1, "dedup_id": "d"}
-    assert api.post(f"{topic.path}/messages", again).expect(200)["id"] == first["id"]
-    clock.advance(58)
-    assert api.post(f"{topic.path}/messages", again).expect(200)["id"] == first["id"]
-    clock.advance(3)
-    assert api.post(f"{topic.path}/messages", again).expect(201)["id"] != first["id"]
-
-
-def test_dedup_ids_of_different_topics_have_nothing_to_do_with_each_other(api: Client) -> None:
-    ids = {api.topic().produce(1, dedup_id="d")["id"] for _ in range(2)}
-    assert len(ids) == 2
-
-
 def test_a_batch_answers_in_the_order_of_its_messages(api: Client) -> None:
     topic = api.topic(shards=5)
     messages = [{"body": n, "ordering_key": f"k{n % 13}"} if n % 3 else {"body": n} for n in range(200)]

@@ -37,13 +37,6 @@ def test_a_batch_is_served_in_part_and_each_of_the_rest_is_told_so(api: Client) 
     assert len(api.get(f"{topic.path}/messages?key=k").expect(200)["items"]) == 5
 
 
-def test_bad_messages_of_a_batch_are_told_what_is_wrong_and_do_not_count(api: Client) -> None:
-    topic = api.topic(rate_limit=10, shards=1)
-    bad = [{"body": 1, "shard": 7}, {"body": 1, "tag": ""}] * 5
-    results = topic.batch([*bad, *({"body": n} for n in range(6))])
-    assert codes(results) == ["NO_SUCH_SHARD", "VALIDATION"] * 5 + ["ok"] * 5 + [CODE]
-
-
 def test_a_repeated_batch_goes_on_where_its_first_try_was_stopped(api: Client, clock: ShiftingClock) -> None:
     """Its messages are equal: only the whole request tells which of them were stored, and those count no more."""
     topic = api.topic(rate_limit=10)
@@ -76,21 +69,6 @@ def test_every_way_in_is_limited_and_opens_again(api: Client, clock: ShiftingClo
     clock.advance(1)
     assert post().status == 201
     assert topic.accepted == (0 if fields else count + 1)
-
-
-def test_another_topic_is_not_concerned(api: Client) -> None:
-    limited_topic = api.topic(rate_limit=1)
-    refused_after(lambda: api.post(f"{limited_topic.path}/messages", {"body": 1}))
-    api.topic(rate_limit=1).produce(1)
-    assert codes(api.topic().batch([{"body": n} for n in range(50)])) == ["ok"] * 50
-
-
-def test_a_limit_taken_away_holds_no_more(api: Client, clock: ShiftingClock) -> None:
-    topic = api.topic(rate_limit=1)
-    refused_after(lambda: api.post(f"{topic.path}/messages", {"body": 1}))
-    api.put(topic.path, {"rate_limit": None}).expect(200)
-    clock.advance(5)  # settings are kept for some seconds
-    assert codes(topic.batch([{"body": n} for n in range(50)])) == ["ok"] * 50
 
 
 def test_dead_letters_of_a_rate_limit_are_seen_and_redriven(api: Client) -> None:

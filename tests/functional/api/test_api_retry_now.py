@@ -30,20 +30,6 @@ def test_what_waits_for_its_next_attempt_can_be_tried_now_and_is_tried_once(
     assert group.status_of(message["id"]).items() >= {"status": "SUCCESS", "attempts": 2}.items()
 
 
-def test_what_is_tried_now_waits_for_no_time_any_more_and_is_running_once_it_is_claimed(api: Client) -> None:
-    topic = api.topic()
-    group = topic.group()
-    message = topic.produce("x")
-    group.nack(*group.receive(), delay_seconds=3600)
-    assert group.status_of(message["id"])["next_attempt_at"] > message["accepted_at"]
-    assert retry_now(group, message["id"]).expect(200)["next_attempt_at"] is None
-    [second] = receive_again(group)
-    assert group.status_of(message["id"]).items() >= {"status": "RUNNING", "attempts": 2}.items()
-    retry_now(group, message["id"]).refused(409, "NOTHING_TO_RETRY")
-    group.ack(second)
-    assert group.status_of(message["id"])["status"] == "SUCCESS"
-
-
 def test_what_is_dead_can_be_tried_now(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
@@ -63,26 +49,6 @@ def test_there_is_nothing_to_retry_for_what_neither_waits_nor_is_dead(api: Clien
         group.ack(*messages)
     retry_now(group, message["id"]).refused(409, "NOTHING_TO_RETRY")
     assert group.status_of(message["id"])["status"] == status
-
-
-def test_there_is_nothing_to_retry_for_what_nobody_is_owed_yet(api: Client) -> None:
-    topic = api.topic()
-    group = topic.group()
-    retry_now(group, topic.produce("x", delay_seconds=60)["id"]).refused(409, "NOTHING_TO_RETRY")
-    half = api.post(f"{topic.path}/transactions", {"message": {"body": 1}}).expect(201)
-    retry_now(group, half["message_id"]).refused(409, "NOTHING_TO_RETRY")
-    api.post(f"/v1/transactions/{half['transaction_id']}/rollback").expect(200)
-
-
-def test_trying_now_needs_a_message_and_a_group_that_are_there(api: Client) -> None:
-    topic = api.topic()
-    group = topic.group()
-    message = topic.produce("x")
-    retry_now(group, "nobody").refused(404, "MESSAGE_NOT_FOUND")
-    api.post(f"{topic.path}/messages/{message['id']}/retry", {"group": "nobody"}).refused(
-        404, "GROUP_NOT_FOUND"
-    )
-    api.post(f"{topic.path}/messages/{message['id']}/retry", {}).refused(400, "VALIDATION")
 
 
 @pytest.mark.parametrize("mode", ["queue", "serial"])
