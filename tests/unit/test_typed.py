@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -45,16 +44,6 @@ def test_several_threads_may_use_a_type_first(module: str) -> None:
     """The process died of it."""
     path = f"{_ROOT}:{_ROOT / 'clients/python/src'}"
     subprocess.run([sys.executable, "-c", _SCRIPT, module], env={"PYTHONPATH": path}, check=True)
-
-
-@pytest.mark.parametrize("module", _PLACES)
-def test_nothing_else_uses_types(module: str) -> None:
-    """What a module makes while it is imported, is made once."""
-    use = re.compile(
-        r"msgspec\.convert\(|json\.decode\([^\n]*\btype=|\n +.*json\.Decoder\(|from msgspec.* import .*\bconvert"
-    )
-    files = {path.name for path in _PLACES[module].rglob("*.py") if use.search(path.read_text())}
-    assert files == {"typed.py"}
 
 
 def test_a_child_uses_types_though_its_parent_was_about_to() -> None:

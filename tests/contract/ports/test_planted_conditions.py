@@ -180,17 +180,6 @@ def test_a_condition_that_lacks_a_part_is_seen(stage: Stage, clause: str) -> Non
         assert clauses, f"nobody asks {weakness.clause}"
 
 
-def test_a_condition_that_nobody_planted_a_bug_in_is_refused(stage: Stage) -> None:
-    dynamo = _dynamo(stage)
-    with pytest.raises(AssertionError, match="plant a bug"):
-        dynamo.call(
-            "put_item",
-            TableName=dynamo.tables.rounds,
-            Item={"r": text("r"), "k": text("k")},
-            ConditionExpression="attribute_not_exists(new)",
-        )
-
-
 def test_every_condition_in_the_source_is_known() -> None:
     """One that no test comes by would be unknown to the watch, too."""
     stores = {clause.partition(":")[0].partition(".")[0] for clause in CLAUSES}

@@ -15,8 +15,8 @@ from chalicelib.domain.topic import Group
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.amending import _attempt, message_of
-from tests.support.desk import Desk, offsets
+from tests.support.amending import _attempt
+from tests.support.desk import Desk
 from tests.support.stages import Stage
 
 
@@ -84,27 +84,3 @@ def test_who_was_told_ok_sees_the_new_body_delivered_and_nothing_cancelled(
             if n in race.delivered:
                 assert race.delivered[n] == draft.body, "an old copy was delivered"
                 assert draft.body.decode() in (oks or [f'{{"n":{n % 5}}}'])
-
-
-def test_of_racing_editors_the_last_wins_and_no_row_is_torn(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    results = desk.produce(*make.drafts(4))
-    processes = [stage.process() for _ in range(4)]
-    messages = [message_of(desk, p) for p in results]
-
-    def edits(n: int) -> str:
-        changes = {"body": str(n).encode(), "headers": {"n": str(n)}}
-        return _attempt(processes[n % 4].amender.amend, desk.topic, messages[n % 3], changes)
-
-    with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(edits, range(48)))
-    assert set(answers) <= {"ok", "UNAVAILABLE"}
-    assert answers.count("ok") > 24
-    claimed_messages = desk.receive(group)
-    assert offsets(claimed_messages) == [0, 1, 2, 3]
-    for d in claimed_messages[:3]:
-        assert d.message.draft.headers["n"].encode() == d.message.draft.body
-        assert int(d.message.draft.body) % 3 == d.message.offset
-    assert claimed_messages[3].message.draft.body == b'{"n":3}'
-    assert desk.rows()[0].edition == answers.count("ok")

@@ -137,21 +137,6 @@ def test_a_broadcast_shows_whose_lease_ran_out(stage: Stage) -> None:
     assert sorted(path, key=str) == [("delivered", "LAPSED", "one"), ("leased", None, "two")]
 
 
-def test_a_broadcasts_attempts_are_noted_at_their_consumer(stage: Stage) -> None:
-    desk = Desk.at(stage, mode="broadcast")
-    group = desk.group()
-    one = desk.consumer(group, "one")
-    desk.produce(make.draft())
-    desk.receive(group, consumer=one, lease=10)
-    stage.clock.advance(10 * SECOND_MS)
-    desk.ack(group, desk.receive(group, consumer=one))
-    assert [row.entries[0].outcome for row in rows(desk, group, consumer_uid=one.uid)] == [
-        "LAPSED",
-        "SUCCESS",
-    ]
-    assert {row.key.consumer_uid for row in rows(desk, group, consumer_uid=one.uid)} == {one.uid}
-
-
 def test_a_settlement_says_how_long_the_attempt_took_and_why_it_failed(stage: Stage) -> None:
     desk = Desk.at(stage, retry=STEPS)
     group = desk.group()

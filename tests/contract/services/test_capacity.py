@@ -52,11 +52,6 @@ def test_what_a_run_has_sent_itself_is_counted_once(scene: Scene) -> None:
     assert scene.capacity.room(scene.sources, 0, scene.consumer) == MOST - len(own) - len(others)
 
 
-def test_the_retry_lane_gets_its_share_of_the_slots(scene: Scene) -> None:
-    assert scene.capacity.room(scene.sources, 0, scene.consumer) == MOST
-    assert scene.capacity.room(scene.sources, None, scene.consumer) == lane_share(MOST) < MOST
-
-
 def test_what_is_sent_from_the_lane_takes_of_its_share_and_nothing_else_does(scene: Scene) -> None:
     capacity, share = scene.capacity, lane_share(MOST)
     fresh, from_lane = make.claimed_message(), make.claimed_message(entry=3)
@@ -143,15 +138,6 @@ def test_a_shard_that_was_busy_a_moment_ago_is_left_its_part(one_of_two: OneOfTw
         one_of_two.desk.stage.clock.advance(wait_ms)
         one_of_two.capacity.read_other_runs(one_of_two.sources)
         assert one_of_two.capacity.free(one_of_two.sources) == 64 - places
-
-
-def test_a_clock_that_is_set_back_makes_nobody_busy_for_longer(one_of_two: OneOfTwo) -> None:
-    messages = one_of_two.lease(10, shard=1)
-    one_of_two.capacity.read_other_runs(one_of_two.sources)
-    assert one_of_two.desk.ack(one_of_two.group, messages) == [None] * 10
-    one_of_two.desk.stage.clock.advance(-1)
-    one_of_two.capacity.read_other_runs(one_of_two.sources)
-    assert one_of_two.capacity.free(one_of_two.sources) == 64 - 3 * 5
 
 
 def test_a_run_that_is_left_hardly_more_than_its_guarantee_asks_the_others_at_once(

@@ -10,7 +10,6 @@ import pytest
 from chalicelib.domain import cursor_size
 from chalicelib.domain.cursor import Cursor, Lease
 from chalicelib.domain.limits import FRAGMENTS, MAX_ANSWER_BYTES, MAX_CURSOR_BYTES, MAX_PASSED_OVER
-from chalicelib.domain.sharding import unit_of
 from chalicelib.domain.spans import Span
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Group, cursor_key
@@ -107,16 +106,6 @@ def test_i7_a_free_key_is_found_behind_however_many_of_busy_ones(stage: Stage) -
     assert offsets(claim(desk, group, 5)) == [0, 25, 26, 27, 28]
 
 
-def test_i7_what_comes_back_of_a_free_key_is_found_behind_a_busy_one(stage: Stage) -> None:
-    desk = Desk.at(stage, mode="serial")
-    group = desk.group()
-    desk.produce(*(make.draft(ordering_key=key) for key in "aab"))
-    messages = claim(desk, group, 3)
-    assert offsets(messages) == [0, 2]
-    desk.nack(group, messages[1:])
-    assert attempts(claim(desk, group, 1)) == {2: 2}
-
-
 def test_a_gap_of_expired_rows_takes_one_step_whatever_its_length(stage: Stage) -> None:
     desk = Desk.at(stage, retention_days=1)
     group = desk.group()
@@ -180,18 +169,6 @@ def test_an_answer_ends_before_the_first_message_that_it_has_no_room_for(stage: 
     assert plan(desk, group, 3, 10_000).selection.granted == (Span(0, 1),)
 
 
-def test_i7_large_messages_that_wait_for_each_other_leave_place_for_other_keys(stage: Stage) -> None:
-    desk = Desk.at(stage, mode="serial")
-    group = desk.group(mode="serial")
-    large = b'"' + b"x" * 200_000 + b'"'
-    for n in range(24):
-        desk.produce(replace(make.draft(n), body=large, ordering_key="a"))
-    desk.produce(replace(make.draft(24), ordering_key="b"))
-    waiting = tuple(Span(n, 1, 1, unit_of("b" if n == 24 else "a")) for n in range(25))
-    selection = planner(desk, group).plan(Cursor(next=25, waiting=waiting), 2, MAX_ANSWER_BYTES).selection
-    assert {span.start for span in selection.granted} == {0, 24}
-
-
 def produce_large(desk: Desk, count: int, ordering_key: str) -> None:
     """Messages of which one answer holds about twenty."""
     body = b'"' + b"x" * 200_000 + b'"'
@@ -242,12 +219,3 @@ def test_a_claim_stops_to_read_where_it_may_pass_over_no_more(stage: Stage) -> N
     selection = planner(desk, group, reader).plan(Cursor(), 2, MAX_ANSWER_BYTES).selection
     assert [span.start for span in selection.granted] == [0]
     assert MAX_PASSED_OVER < reader.slot_count < MAX_PASSED_OVER + 25
-
-
-def test_large_messages_of_free_keys_end_an_answer_wherever_they_stand(stage: Stage) -> None:
-    desk = Desk.at(stage, mode="serial")
-    group = desk.group()
-    produce_large(desk, 30, "busy")
-    for n in range(30):
-        produce_large(desk, 1, f"free {n}")
-    assert len(offsets(claim(desk, group, 60))) == MAX_ANSWER_BYTES // 200_100

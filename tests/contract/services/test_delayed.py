@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -21,8 +20,6 @@ from tests.support.desk import Desk, offsets
 from tests.support.push import PushDesk
 from tests.support.short_answers import with_short_answers
 from tests.support.stages import Stage
-
-SOAK = bool(os.environ.get("HEADRACE_SOAK"))
 
 
 def later(desk: Desk, seconds: float, value: object = None, **settings: object) -> Draft:
@@ -221,20 +218,6 @@ def test_a_race_against_the_due_time_has_one_winner_who_says_so(stage: Stage, ho
     with pytest.raises(Conflict, match="ALREADY_DUE"):
         late_changes[how]()
     assert len(desk.rows()) == 1
-
-
-def test_an_edit_that_lands_between_a_movers_reading_and_its_writing_is_not_lost(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    (result,) = desk.produce(later(desk, 5, "old"))
-    stage.clock.advance(5 * SECOND_MS)
-    message = desk.deps.lookup.find(desk.topic, result.id)
-    assert isinstance(message, DelayedMessage)
-    timers = [message.timer]
-    desk.deps.delayed.amend(desk.topic, message, {"body": b'"new"'})
-    assert desk.deps.due.append(timers[0].shard, timers[0].keep_days, timers) == 0
-    assert move(desk) == 1
-    assert [d.message.draft.body for d in desk.receive(group)] == [b'"new"']
 
 
 def test_i3_fifty_racing_twins_of_a_job_are_one_job(stage: Stage) -> None:

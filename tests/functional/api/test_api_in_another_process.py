@@ -11,18 +11,12 @@ from typing import Any
 
 import pytest
 
-from chalicelib.api.calls import CALLS
 from tests.functional.delivery.receivers import Receiver
 from tests.support.background import Background
 from tests.support.dead_letters import bodies, bury, edit, letters, redrive, retry_now
 from tests.support.http import Client, Group, Reply
 from tests.support.other_process import client_of_another_process
 
-ONE = {
-    *("put_group", "delete_group", "pause_group", "resume_group", "create_replay"),  # of the group's own row
-    *("put_consumer", "heartbeat", "rotate_secret", "test_consumer"),  # of one consumer, by its name
-    *("receive", "ack", "nack", "extend"),  # of one consumer, by its name or the receipt
-}
 """The calls with a group that do not concern all its consumers."""
 
 
@@ -99,15 +93,6 @@ def test_a_change_reaches_a_consumer_that_another_process_registered(
         deed(other, group, message["id"])
 
 
-def test_every_change_of_a_group_is_tried_in_another_process() -> None:
-    changes = [call for call in CALLS if call.method != "GET"]
-    fields = {call.handler.__name__: getattr(call.body, "__struct_fields__", ()) for call in changes}
-    of_groups = {
-        c.handler.__name__ for c in changes if "{group}" in c.path or "group" in fields[c.handler.__name__]
-    }
-    assert of_groups == ONE | DEEDS.keys()
-
-
 NEW_SHARD = 1
 LOOKS: dict[str, Callable[[Client, Group, str], Reply]] = {
     "get_message": lambda client, group, id: client.get(f"{group.topic.path}/messages/{id}"),
@@ -157,11 +142,6 @@ def test_a_delayed_message_is_found_in_whatever_shard_it_came(api: Client, backg
         messages = [other.get(f"{topic.path}/messages/{id}").expect(200) for id in ids]
         assert other.get(topic.path).expect(200)["shards"] == 1, "what it shows may be old"
     assert len({message["shard"] for message in messages}) > 1
-
-
-def test_every_call_about_a_message_is_tried_in_another_process() -> None:
-    about_one = {call.handler.__name__ for call in CALLS if "{topic}" in call.path and "{id}" in call.path}
-    assert about_one == LOOKS.keys() | OF_LETTERS.keys()
 
 
 @pytest.mark.parametrize(("comes_back", "status"), [(False, 404), (True, 200)])
