@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 
-from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.errors import Conflict, NotFound, Refused
 from chalicelib.domain.limits import FRAGMENTS
-from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import SECOND_MS
-from chalicelib.domain.topic import Group, cursor_key
+from chalicelib.domain.topic import Group
 from chalicelib.services.consume.settle import Nack
 from tests.support import factories as make
 from tests.support.amending import NEW, bodies, cancel, edit, message_of
@@ -128,38 +124,3 @@ def test_a_message_that_was_delayed_can_be_changed_in_the_log_too(stage: Stage) 
     edit(desk, result)
     (claimed_message,) = desk.receive(group)
     assert (claimed_message.message.id, claimed_message.message.draft.body) == (result.id, NEW)
-
-
-def test_the_store_writes_all_of_an_amendment_or_nothing(stage: Stage) -> None:
-    """store.Log.amend, by itself."""
-    log, cursors = stage.adapters.log, stage.adapters.cursors
-    topic = make.topic()
-    shard: ShardKey = topic.shard_key(0)
-    segment = make.segment(0, 3)
-    log.put(shard, segment, make.packed(segment))
-    pack = log.pack(make.drafts(3, tag="t"), whole=True)
-    keys = [cursor_key(topic, make.group(topic, uid=make.uid("g")), 0) for _ in range(3)]
-    at_two = Cursor(floor=2, next=2, begin=2)
-    cursors.create(keys[0], at_two)
-
-    def amends(offset: int, cursor_of: Mapping[int, Cursor | None]) -> bool:
-        (row,) = log.read(shard, 0, 1, consistent=True)
-        return log.amend(shard, row, pack, offset, {keys[n]: cursor for n, cursor in cursor_of.items()})
-
-    assert not amends(2, {0: None, 1: None}), "a cursor that is there"
-    assert not amends(2, {0: at_two, 1: Cursor()}), "one that is not"
-    assert log.read(shard, 0, 1)[0].drafts == segment.drafts
-    assert amends(2, {0: at_two, 1: None})
-    assert [cursors.get(key, consistent=True) for key in keys] == [
-        Cursor(floor=2, next=2, begin=2, epoch=1, amended=((2, 3),)),
-        Cursor(epoch=1, amended=((2, 3),)),
-        None,
-    ]
-    (row,) = log.read(shard, 0, 1, consistent=True)
-    assert (row.edition, [draft.tag for draft in row.drafts]) == (1, ["t"] * 3)
-    assert not amends(2, {0: at_two}), "other notes"
-    assert not log.amend(shard, segment, pack, 2, {keys[2]: None}), "another edition"
-    assert cursors.get(keys[2], consistent=True) is None
-    cursor_with_note = Cursor(floor=2, next=2, begin=2, epoch=1, amended=((2, 3),))
-    assert amends(0, {0: cursor_with_note}), "not owed"
-    assert not amends(1, {0: cursor_with_note})

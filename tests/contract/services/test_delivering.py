@@ -84,20 +84,6 @@ def test_a_message_that_a_seek_has_put_into_the_lane_twice_holds_nobody_up(stage
     assert status.dead == (len(results) if times == 9 else 0)
 
 
-def test_a_late_success_is_one(stage: Stage) -> None:
-    desk = PushDesk.at(stage, retry=EXACT)
-    group = desk.group()
-    desk.subscriber(group, "one", behaviour=fails(2))
-    (result,) = desk.produce(make.draft())
-    desk.push()
-    desk.pass_time(60)
-    message = desk.deps.lookup.message(desk.topic, result.id)
-    status = desk.deps.statuses.delivery(desk.topic, group, message)
-    assert status
-    assert (status.status, status.attempts) == ("SUCCESS", 3)
-    assert desk.subscribers.numbers()[result.id] == [1, 2, 3]
-
-
 @pytest.mark.parametrize("mode", ["queue", "broadcast"])
 def test_a_message_is_running_while_an_attempt_is_under_way_the_first_or_a_later_one(
     stage: Stage, mode: str
@@ -157,22 +143,6 @@ def test_i7_in_a_serial_group_a_failed_message_holds_back_its_key_alone(stage: S
     desk.pass_time(31)
     assert [c.offsets[0] for c in desk.subscribers.calls] == [0, 1, 3, 0, 0, 2, 4]
     assert desk.subscribers.numbers()[results[0].id] == [1, 2, 3]
-
-
-def test_a_burial_unblocks_a_serial_unit(stage: Stage) -> None:
-    desk = PushDesk.at(stage, retry=Retry(2, (5,), jitter=0.0))
-    group = desk.group(mode="serial")
-    results = desk.produce(*make.drafts(2))
-    desk.subscriber(
-        group,
-        "one",
-        behaviour=lambda p: CallResult(
-            Verdict.FAILED if p.attempts[0].message.id == results[0].id else Verdict.DONE
-        ),
-    )
-    desk.push()
-    desk.pass_time(6)
-    assert [c.offsets[0] for c in desk.subscribers.calls] == [0, 0, 1]
 
 
 @pytest.mark.parametrize(("mode", "expected"), [("queue", {""}), ("broadcast", {"new"})])

@@ -201,32 +201,6 @@ def test_i1_a_young_hole_behind_expired_rows_is_not_taken_for_expired(stage: Sta
     assert desk.drain(group) == [end, end + 1]
 
 
-def test_expired_rows_are_skipped(stage: Stage) -> None:
-    desk = Desk.at(stage, retention_days=1)
-    group = desk.group()
-    desk.produce(*make.drafts(30))
-    stage.clock.advance(2 * DAY_MS)
-    desk.produce(*make.drafts(2))
-    stage.drop_expired()
-    assert desk.drain(group) == [30, 31]
-    assert desk.cursor(group).next == 32
-
-
-def test_a_checkpointed_empty_log_goes_on_after_its_tail(stage: Stage) -> None:
-    desk = Desk.at(stage, retention_days=1)
-    group = desk.group()
-    desk.produce(*make.drafts(3))
-    desk.drain(group)
-    stage.clock.advance(DAY_MS + DAY_MS // 2 + 1)
-    assert desk.deps.checkpointer.run_once().checkpoints >= 1
-    stage.clock.advance(DAY_MS)
-    stage.drop_expired()
-    assert desk.rows() == []
-    [place] = require_stored(desk.producer().produce(desk.topic, make.drafts(1)))
-    assert place.offset == 3
-    assert desk.drain(group) == [3]
-
-
 def test_i3_twenty_racing_twins_become_one_message_with_one_id(stage: Stage) -> None:
     desk = Desk.at(stage, shards=4)
     producers = [desk.producer() for _ in range(4)]

@@ -49,28 +49,3 @@ def test_a_batch_that_nobody_answered_is_not_cut_at_once_nor_does_a_last_attempt
         desk.produce(*make.drafts(8))
         desk.push()
         assert len(desk.subscribers.calls) == calls
-
-
-def test_one_bad_message_of_a_batch_ends_up_alone_and_the_others_get_through(stage: Stage) -> None:
-    desk = PushDesk.at(stage, retry=Retry(5, (10,), jitter=0.0))
-    group = desk.group(batch_size=8, payload="batch")
-    results = desk.produce(*make.drafts(8))
-    poison = results[5].id
-    desk.subscriber(
-        group,
-        "one",
-        behaviour=lambda p: CallResult(
-            Verdict.FAILED if poison in [a.message.id for a in p.attempts] else Verdict.DONE
-        ),
-    )
-    desk.push()
-    desk.pass_time(120)
-    assert len(desk.subscribers.calls[0].offsets) == 8
-    assert desk.subscribers.numbers()[poison] == [1, 2, 3, 4, 5]
-    assert desk.deps.counts.group_status(desk.topic, group).dead == 1
-    others = {p.id for p in results if p.id != poison}
-    for message_id in others:
-        message = desk.deps.lookup.message(desk.topic, message_id)
-        status = desk.deps.statuses.delivery(desk.topic, group, message)
-        assert status
-        assert status.status == "SUCCESS"

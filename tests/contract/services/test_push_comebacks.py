@@ -123,19 +123,6 @@ def test_what_another_process_moved_back_is_delivered_again_at_once(stage: Stage
     assert len(desk.subscribers.calls) == 2
 
 
-def test_what_another_process_moved_back_for_one_of_a_broadcast_is_delivered_again(stage: Stage) -> None:
-    desk = PushDesk.at(stage)
-    group = desk.group(mode="broadcast")
-    consumer = desk.subscriber(group, "one")
-    desk.produce(make.draft())
-    task = DispatchTask(desk.topic.name, group.name, 0, consumer.uid)
-    desk.deps.dispatcher.deliver(task, lambda: 600.0)
-    other = Deps(stage.another())
-    other.positions.seek(desk.topic, cursor_key(desk.topic, group, 0, consumer.uid), 0)
-    desk.deps.dispatcher.deliver(task, lambda: 600.0, News(changed=True))
-    assert len(desk.subscribers.calls) == 2
-
-
 @pytest.mark.parametrize("told", [(), (1,)])
 @pytest.mark.parametrize("rung", [(), (0,)])
 def test_a_run_that_is_woken_for_a_shard_looks_there_too_and_goes_on_to_look_where_it_did(
