@@ -34,7 +34,10 @@ from tests.support.stages import embedded_stage
 Ask = Callable[..., dict[str, Any]]
 
 
-@pytest.fixture(scope="module", params=["embedded", pytest.param("dynamodb-local", marks=pytest.mark.oracle)])
+@pytest.fixture(
+    scope="module",
+    params=["embedded", pytest.param("dynamodb-local", marks=[pytest.mark.oracle, pytest.mark.soak])],
+)
 def ask(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
     """Calls a local service, on either engine: method, path, JSON body → JSON answer."""
     data = str(tmp_path_factory.mktemp("data"))
@@ -53,11 +56,6 @@ def test_a_delay_of_40_days_passes_in_a_call(ask: Ask) -> None:
     assert claimed_message["id"] == message["id"]
 
 
-@pytest.mark.parametrize(
-    "ask",
-    ["embedded", pytest.param("dynamodb-local", marks=[pytest.mark.oracle, pytest.mark.soak])],
-    indirect=True,
-)
 def test_a_subscriber_that_checks_signatures_accepts_what_comes_after_40_days(ask: Ask) -> None:
     with Receiver() as receiver:
         ask("PUT", "/topics/late", {})
