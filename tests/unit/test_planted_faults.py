@@ -33,20 +33,19 @@ from tests.contract.schedules import test_retention as retention
 from tests.contract.schedules import test_sweeping as sweeping
 from tests.contract.schedules import test_sweeping_groups as sweeping_groups
 from tests.contract.services import test_assigning as assigning
-from tests.contract.services import test_burials as burials
 from tests.contract.services import test_burying as burying
-from tests.contract.services import test_changes_meanwhile as meanwhile
-from tests.contract.services import test_claim_plans as plans
+from tests.contract.services import test_claiming as plans
 from tests.contract.services import test_consuming as consuming
 from tests.contract.services import test_counts as counts
 from tests.contract.services import test_delayed as delayed
 from tests.contract.services import test_full_cursors as full_cursors
 from tests.contract.services import test_in_flight as in_flight
-from tests.contract.services import test_key_statuses as key_statuses
+from tests.contract.services import test_keys as key_statuses
 from tests.contract.services import test_registering as registering
 from tests.contract.services import test_sharing as sharing
 from tests.contract.services import test_statuses as message_statuses
 from tests.contract.services import test_troubled as troubled
+from tests.contract.services import test_waiting as meanwhile
 from tests.contract.services import test_waking as waking
 from tests.contract.services.damaged import test_damaged_rows as damaged_rows
 from tests.support.clock import ManualClock
@@ -67,7 +66,7 @@ def _after_retention() -> None:
 
 
 def _some_are_kept() -> None:
-    burials.test_i1_what_is_kept_before_and_behind_what_is_buried_is_delivered_once(embedded_stage(), 127)
+    burying.test_i1_what_is_kept_before_and_behind_what_is_buried_is_delivered_once(embedded_stage(), 127)
 
 
 def _many_are_kept_in_a_lane() -> None:

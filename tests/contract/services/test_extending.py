@@ -15,17 +15,11 @@ from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.counted import Counted
 from tests.support.desk import ALREADY, Desk, attempts
-from tests.support.stages import Stage, embedded_stage
+from tests.support.stages import Stage
 from tests.support.troubled import Troubled
 
 STALE = "RECEIPT_STALE"
 DEAD = Nack(dead_letter=True)
-
-
-@pytest.fixture
-def stage() -> Stage:
-    """The rules are the service's; that both stores write cursors alike is judged in tests/contract/ports."""
-    return embedded_stage()
 
 
 def another(desk: Desk, **ports: Any) -> Desk:

@@ -19,13 +19,7 @@ from tests.support.clock import START_MS, Hasty
 from tests.support.counted import Counted
 from tests.support.desk import Desk
 from tests.support.letter_table import ALL, BURY, MANY, Table
-from tests.support.stages import Stage, embedded_stage
-
-
-@pytest.fixture
-def stage() -> Stage:
-    """The rules are the service's; that both stores keep letters alike is judged in tests/contract/ports."""
-    return embedded_stage()
+from tests.support.stages import Stage
 
 
 @pytest.mark.parametrize("limit", [1, 7, MANY - 1, MANY, MANY + 1])

@@ -29,12 +29,6 @@ from tests.support.push import PushDesk
 from tests.support.stages import Stage, embedded_stage
 
 
-@pytest.fixture
-def stage() -> Stage:
-    """The rules are the service's; that both stores keep letters alike is judged in tests/contract/ports."""
-    return embedded_stage()
-
-
 @pytest.mark.parametrize("limit", [1, 99, 100, 101, 200, MANY, MANY + 1])
 def test_so_many_are_sent_again_as_were_asked_for(stage: Stage, limit: int) -> None:
     table = Table(stage, *make.drafts(MANY))

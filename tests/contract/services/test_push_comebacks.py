@@ -25,14 +25,8 @@ from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock
 from tests.support.push import EXACT, PushDesk, fails
-from tests.support.stages import Stage, embedded_stage
+from tests.support.stages import Stage
 from tests.support.troubled import Troubled
-
-
-@pytest.fixture
-def stage() -> Stage:
-    """The rules are the service's; that both stores write cursors alike is judged in tests/contract/ports."""
-    return embedded_stage()
 
 
 def deliver(

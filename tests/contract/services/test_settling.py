@@ -1,28 +1,34 @@
-"""What a settlement leaves behind: receipts, records, timers and counts, each by itself."""
+"""What settling does with messages and leases, whatever other processes do meanwhile."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
 import pytest
 
+from chalicelib.domain.cursor import Disposition
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.record import Record
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.times import SECOND_MS
-from chalicelib.domain.topic import Group, cursor_key
+from chalicelib.domain.topic import CursorKey, Group, cursor_key
+from chalicelib.services.consume.claimant import ClaimedMessage
+from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.counters import DELIVERED, FAILED
+from chalicelib.services.push.settlements import Settlements
+from chalicelib.store.cursors import Cursors
+from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.desk import Desk
-from tests.support.stages import Stage, embedded_stage
+from tests.support.desk import ALREADY, Desk, attempts, records
+from tests.support.push import PushDesk
+from tests.support.stages import Stage
+from tests.support.troubled import Troubled
 
 STEPS = Retry(9, (10, 100, 1000), jitter=0.0)
-
-
-@pytest.fixture
-def stage() -> Stage:
-    """The rules are the service's; that both stores keep rows alike is judged in tests/contract/ports."""
-    return embedded_stage()
 
 
 def record(desk: Desk, group: Group, consumer_uid: str = "", offset: int = 0) -> Record | None:
@@ -171,3 +177,194 @@ def test_a_lease_that_lapses_on_the_last_attempt_ends_in_a_letter_that_counts_it
         1,
         0,
     )
+
+
+def timers(desk: Desk) -> list[Timer]:
+    port = desk.stage.adapters.timers
+    return [timer for n in range(FRAGMENTS) for timer in port.behind(n, "", 500)]
+
+
+def outcomes(desk: Desk, group: Group, offset: int) -> list[tuple[int, str]]:
+    """Of each attempt at a message that is noted: its number and how it ended."""
+    rows = desk.stage.adapters.traces.rows_covering(cursor_key(desk.topic, group, 0), offset, consistent=True)
+    entries = [entry for row in rows for entry in row.entries]
+    return [(entry.attempt, entry.outcome) for entry in entries if entry.offset == offset]
+
+
+def told(desk: Desk) -> tuple[int, int]:
+    """How many deliveries its process counts as done, and as failed, since it was last asked."""
+    counts = desk.deps.counters.take()
+    return counts.get(DELIVERED, 0), counts.get(FAILED, 0)
+
+
+def test_what_takes_several_writes_is_settled_as_if_it_took_one(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(100))
+    claimed = desk.receive(group, 100)
+    desk.deps.counters.take()
+    desk.inbox.asked.clear()
+    in_any_order = [*claimed[50:], *claimed[:50]]
+    assert desk.nack(group, [*in_any_order, claimed[7]], Nack(delay_ms=5 * SECOND_MS)) == [None] * 100 + [
+        ALREADY
+    ]
+    assert sorted(
+        timer.draft.origin.offset for timer in timers(desk) if timer.draft and timer.draft.origin
+    ) == [*range(100)]
+    woken = {
+        f for function, event in desk.inbox.asked if function == "mover" for f in event["detail"]["fragments"]
+    }
+    assert woken == {timer.fragment for timer in timers(desk)}
+    assert told(desk) == (0, 100)
+    assert {offset: outcomes(desk, group, offset) for offset in range(100)} == {
+        offset: [(1, "RETRY")] for offset in range(100)
+    }
+    assert desk.nack(group, claimed, Nack(delay_ms=5 * SECOND_MS)) == [ALREADY] * 100
+    stage.clock.advance(5 * SECOND_MS)
+    assert attempts(desk.receive(group, 100)) == dict.fromkeys(range(100), 2)
+
+
+@pytest.mark.parametrize(
+    ("how", "each"),
+    [
+        pytest.param(None, (1, 0), id="ack"),
+        pytest.param(Nack(), (0, 1), id="at once"),
+        pytest.param(Nack(delay_ms=5 * SECOND_MS), (0, 1), id="later"),
+        pytest.param(Nack(dead_letter=True), (0, 1), id="dead"),
+    ],
+)
+def test_what_others_settle_of_a_lease_meanwhile_makes_the_rest_of_it_no_stale(
+    stage: Stage, how: Nack | None, each: tuple[int, int]
+) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(110))
+    lease = desk.receive(group, 110)
+    claimed, others = lease[:100], lease[100:]
+
+    def settles_first(name: str, *_: Any) -> bool:
+        if name == "write" and others:
+            assert desk.ack(group, [others.pop()]) == [None]
+        return False
+
+    cursors: Any = Troubled(stage.adapters.cursors, settles_first)
+    other = Desk(stage, Deps(replace(stage.another(), cursors=cursors)), desk.topic)
+    assert (other.nack(group, claimed, how) if how else other.ack(group, claimed)) == [None] * 100
+    assert told(other) == tuple(100 * n for n in each)
+    assert {len(outcomes(desk, group, offset)) for offset in range(100)} == {1}
+
+
+def test_what_was_settled_in_a_retry_lane_is_known_by_its_own_offset_when_it_is_repeated(
+    stage: Stage,
+) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(4))
+    messages = desk.receive(group)
+    for at, delay_s in ((3, 1), (2, 2), (0, 3)):
+        desk.nack(group, [messages[at]], Nack(delay_ms=delay_s * SECOND_MS))
+    stage.clock.advance(3 * SECOND_MS)
+    again = [each for _ in range(3) for each in desk.receive(group, 1)]
+    assert {each.receipt.offset: each.receipt.entry for each in again} == {3: 0, 2: 1, 0: 2}
+    assert desk.ack(group, again) == [None] * 3
+    assert desk.ack(group, again) == [ALREADY] * 3
+    assert desk.nack(group, again) == ["RECEIPT_STALE"] * 3
+
+
+def test_who_lost_the_race_for_a_message_notes_and_counts_no_attempt(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(3))
+    messages = desk.receive(group)
+
+    def settles_first(name: str, *_: Any) -> bool:
+        if name == "write" and not outcomes(desk, group, 0):
+            assert desk.ack(group, messages[:2]) == [None] * 2
+        return False
+
+    cursors: Any = Troubled(stage.adapters.cursors, settles_first)
+    other = Desk(stage, Deps(replace(stage.another(), cursors=cursors)), desk.topic)
+    assert other.nack(group, messages) == ["RECEIPT_STALE"] * 2 + [None]
+    assert [outcomes(desk, group, offset) for offset in range(3)] == [
+        [(1, "SUCCESS")],
+        [(1, "SUCCESS")],
+        [(1, "RETRY")],
+    ]
+    assert told(other) == (0, 1)
+
+
+def release(desk: Desk, group: Group, messages: Sequence[ClaimedMessage]) -> None:
+    """Give messages back as a run of `deliver` does that may not send them."""
+    released = SettleDecision(Disposition.RELEASED)
+    receipts = [each.receipt for each in messages]
+    assert set(desk.deps.settler.settle(desk.topic, group, receipts, lambda *_: released)) == {None}
+
+
+def test_i14_what_is_given_back_unsent_counts_as_no_attempt_anywhere(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(make.draft())
+    messages = desk.receive(group)
+    desk.deps.counters.take()
+    release(desk, group, messages)
+    assert told(desk) == (0, 0)
+    assert outcomes(desk, group, 0) == []
+    assert records(desk, group) == {}
+    assert attempts(desk.receive(group)) == {0: 1}
+
+
+@pytest.mark.parametrize(("gives_back", "number"), [(Desk.nack, 3), (release, 2)])
+def test_what_comes_back_to_a_lane_that_was_just_seen_empty_is_found_at_once(
+    stage: Stage, gives_back: Callable[..., object], number: int
+) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(make.draft())
+    desk.nack(group, desk.receive(group), Nack(delay_ms=SECOND_MS))
+    stage.clock.advance(SECOND_MS)
+    messages = desk.receive(group)
+    assert desk.receive(group) == [], "the lane is empty now"
+    gives_back(desk, group, messages)
+    assert attempts(desk.receive(group)) == {0: number}
+
+
+@pytest.mark.parametrize("deed", ["ack", "extend"])
+def test_a_cursor_that_cannot_be_read_now_keeps_no_other_from_being_settled(stage: Stage, deed: str) -> None:
+    refused_keys: list[CursorKey] = []
+    desk = with_cursors(stage, lambda method, key, *_: method == "get" and key in refused_keys, shards=2)
+    group = desk.group()
+    desk.produce(*(make.draft(n, ordering_key=str(n)) for n in range(8)))
+    claimed = desk.receive(group, 8)
+    stage.clock.advance(2 * SECOND_MS)  # what is remembered of cursors is too old now
+    refused_keys.append(cursor_key(desk.topic, group, 0))
+    answers = desk.ack(group, claimed) if deed == "ack" else desk.extend(group, claimed, 300)
+    assert {each.message.shard for each in claimed} == {0, 1}
+    for each, answer in zip(claimed, answers, strict=True):
+        assert answer == ("UNAVAILABLE" if each.message.shard == 0 else None)
+
+
+def test_outcomes_of_a_run_outlast_a_cursor_that_cannot_be_read_now(stage: Stage) -> None:
+    is_away = False
+    desk = with_cursors(stage, lambda *_: is_away)
+    group = desk.group()
+    desk.produce(*make.drafts(4))
+    claimed = desk.receive(group, 4)
+    stage.clock.advance(2 * SECOND_MS)  # what is remembered of cursors is too old now
+    settlements = Settlements(desk.deps.settler)
+    is_away = True
+    settlements.settle(
+        desk.topic, group, {d.receipt: SettleDecision(Disposition.SUCCESS) for d in claimed[2:]}
+    )
+    settlements.give_back(desk.topic, group, [d.receipt for d in claimed[:2]])
+    assert settlements.are_owed
+    is_away = False
+    settlements.settle(desk.topic, group, settlements.take_owed())
+    status = desk.deps.counts.group_status(desk.topic, group)
+    assert (status.account.success, status.in_flight) == (2, 0)
+    assert {d.attempt for d in desk.receive(group, 4)} == {1}  # of what was given back
+
+
+def with_cursors(stage: Stage, refuses: Callable[..., bool], **settings: Any) -> PushDesk:
+    """A desk on cursors whose calls may be refused."""
+    adapters = replace(stage.another(), cursors=cast(Cursors, Troubled(stage.adapters.cursors, refuses)))
+    return PushDesk.at(replace(stage, another=lambda: adapters), **settings)
