@@ -91,12 +91,6 @@ def test_a_letter_of_the_largest_message_the_log_holds_is_kept(cursors: Cursors,
     assert records.dead_letter(key, 3) == letter
 
 
-def test_a_delivery_that_was_not_buried_is_no_letter(cursors: Cursors, records: Records) -> None:
-    key = make.cursor_key()
-    bury(cursors, key, make.record(1, "RETRYING"), make.record(2, "SUCCESS"))
-    assert [records.dead_letter(key, offset) for offset in (0, 1, 2)] == [None] * 3
-
-
 def test_a_burial_from_a_retry_lane_lies_at_the_message_s_own_place(
     cursors: Cursors, records: Records
 ) -> None:
@@ -166,13 +160,6 @@ def test_an_edit_stores_the_letter_under_the_next_version(cursors: Cursors, reco
     assert records.dead_letter(key, 1) == replace(edited_letter, version=1)
     assert records.edit(replace(edited_letter, version=1)) is True
     assert records.dead_letter(key, 1) == replace(edited_letter, version=2)
-
-
-def test_a_letter_that_is_gone_is_not_edited(cursors: Cursors, records: Records) -> None:
-    key = make.cursor_key()
-    assert records.edit(make.letter(key, make.dead_record(1))) is False
-    assert records.dead_letter(key, 1) is None
-    assert records.count_dead(key.shard.topic_uid, key.group_uid) == 0
 
 
 def test_a_discarded_letter_is_gone_and_its_record_stays_dead(cursors: Cursors, records: Records) -> None:

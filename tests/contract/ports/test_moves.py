@@ -23,7 +23,6 @@ from chalicelib.domain.topic import CursorKey
 from chalicelib.domain.transaction import Transaction, TransactionState, check_timer
 from chalicelib.store.cursors import Cursors
 from chalicelib.store.log import Log
-from chalicelib.store.records import Records
 from chalicelib.store.timers import Timers
 from tests.support import factories as make
 from tests.support.clock import START_MS
@@ -40,11 +39,6 @@ def log(stage: Stage) -> Log:
 @pytest.fixture
 def timers(stage: Stage) -> Timers:
     return stage.adapters.timers
-
-
-@pytest.fixture
-def records(stage: Stage) -> Records:
-    return stage.adapters.records
 
 
 @pytest.fixture
@@ -86,13 +80,6 @@ def test_timers_go_into_the_log_and_out_of_their_place_at_once(
     assert left(timers, due) == []
 
 
-def test_of_two_movers_the_second_moves_nothing(log: Log, timers: Timers, shard: ShardKey) -> None:
-    due = filed(timers, 2)
-    assert put(log, shard, make.segment(0, 2), [*due]) == Stored()
-    assert put(log, shard, make.segment(2, 2), [*due]) == AlreadyMoved((0, 1))
-    assert log.tail(shard) == Tail(1)
-
-
 def test_movers_at_the_same_time_send_once(stage: Stage, timers: Timers, shard: ShardKey) -> None:
     due = filed(timers, 3)
     together = threading.Barrier(4)
@@ -117,14 +104,6 @@ def test_one_that_is_gone_keeps_the_others_where_they_are(log: Log, timers: Time
     assert put(log, shard, make.segment(0, 4), [*due]) == AlreadyMoved((1, 3))
     assert log.tail(shard) == Tail(-1)
     assert left(timers, due) == [due[0], due[2]]
-
-
-def test_a_move_repeated_after_a_lost_answer_is_recognised_as_our_own(
-    log: Log, timers: Timers, shard: ShardKey
-) -> None:
-    due, segment = filed(timers, 1), make.segment(0, 1)
-    assert put(log, shard, segment, [*due]) == Stored()
-    assert put(log, shard, segment, [*due]) == Stored()
 
 
 def test_an_offset_lost_to_another_outweighs_what_is_gone(log: Log, timers: Timers, shard: ShardKey) -> None:
@@ -173,50 +152,6 @@ def test_i15_a_redriven_letter_is_gone_and_its_record_begins_a_new_life(
         next_ms=at_ms,
         attempts_before_redrive=5,
     )
-
-
-def test_i15_a_letter_redriven_twice_is_sent_once(stage: Stage, shard: ShardKey) -> None:
-    a = stage.adapters
-    first, second = buried(a.cursors, make.cursor_key(), make.dead_record(1), make.dead_record(2))
-    (timer,) = filed(a.timers, 1)
-    assert put(a.log, shard, make.segment(0, 1), [first]) == Stored()
-    assert put(a.log, shard, make.segment(1, 3), [timer, second, first]) == AlreadyMoved((2,))
-    assert a.log.tail(shard) == Tail(0)
-    assert a.records.dead_letter(second.key, 2) == second
-    assert left(a.timers, [timer]) == [timer]
-    assert put(a.log, shard, make.segment(1, 2), [timer, second]) == Stored()
-
-
-def test_a_letter_edited_meanwhile_is_not_moved_as_it_was(stage: Stage, shard: ShardKey) -> None:
-    a = stage.adapters
-    (letter,) = buried(a.cursors, make.cursor_key(), make.dead_record(1))
-    assert a.records.edit(replace(letter, edited=True))
-    assert put(a.log, shard, make.segment(0, 1), [letter]) == AlreadyMoved((0,))
-    current = a.records.dead_letter(letter.key, 1)
-    assert current == replace(letter, edited=True, version=1)
-    assert put(a.log, shard, make.segment(0, 1), [current]) == Stored()
-
-
-def test_a_letter_buried_anew_is_another_letter(stage: Stage, shard: ShardKey) -> None:
-    a, key = stage.adapters, make.cursor_key()
-    (old,) = buried(a.cursors, key, make.dead_record(1))
-    (new,) = buried(a.cursors, key, make.dead_record(1, at_ms=START_MS + 1))
-    assert put(a.log, shard, make.segment(0, 1), [old]) == AlreadyMoved((0,))
-    assert not a.records.edit(old)
-    assert not a.records.discard(old)
-    assert a.records.dead_letter(key, 1) == new
-
-
-def test_a_change_of_what_was_changed_meanwhile_is_refused_with_all_it_brings(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    transaction = prepare(desk)
-    port = stage.adapters.transactions
-    assert port.change(transaction, replace(transaction, checks=1))
-    timer = make.timer(fragment=1)
-    assert not port.change(transaction, replace(transaction, checks=2), [timer], [check_timer(transaction)])
-    assert reread(desk, transaction).checks == 1
-    assert stage.adapters.timers.find(timer.due_ms, timer.id) is None
-    assert timers_of(desk, transaction.id) == [transaction.check_ms]
 
 
 def test_a_change_stores_and_drops_the_timers_it_brings(stage: Stage) -> None:

@@ -83,15 +83,6 @@ def test_a_run_with_time_enough_comes_by_every_topic_once() -> None:
         assert (stretch.topics, stretch.finished, stretch.age_ms) == (230, True, 0)
 
 
-def test_runs_that_time_ends_go_on_where_the_last_one_stopped() -> None:
-    world = World(10)
-    assert [world.run(4) for _ in range(2)] != [None, None]
-    assert world.visits == world.names[:8]
-    world.visits.clear()
-    world.run(10)
-    assert world.visits == [*world.names[8:], *world.names[:8]]
-
-
 @given(
     topics=st.integers(1, 50),
     budgets=st.lists(st.integers(5, 30), min_size=1, max_size=6),

@@ -145,14 +145,6 @@ def test_i10_what_comes_beside_a_message_that_is_pulled_for_hours_is_found(empty
     assert minutes_to_find(desk) == 1
 
 
-def test_what_was_pulled_for_hours_and_never_settled_is_found_when_its_lease_ends(empty_stage: Stage) -> None:
-    desk, group = pushed(empty_stage)
-    desk.produce(make.draft())
-    assert len(desk.receive(group, lease=3 * 3600)) == 1
-    rest(desk, 170)
-    assert minutes_to_find(desk, 15) >= 10
-
-
 @pytest.mark.parametrize("how", ["extend", "nack"])
 def test_i10_what_was_pulled_for_hours_is_found_when_it_is_let_go_before(
     empty_stage: Stage, how: str

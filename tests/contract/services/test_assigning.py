@@ -203,15 +203,6 @@ def test_a_race_lost_to_someone_who_knew_less_is_run_again(desk: Desk) -> None:
     assert (assignment.epoch, owners(assignment, a, b)) == (3, "abab")
 
 
-def test_another_strategy_and_more_shards_assign_anew(desk: Desk) -> None:
-    group = desk.group()
-    a, b = desk.consumer(group, "a"), desk.consumer(group, "b")
-    desk.group(assignment="average")
-    assert owners(current(desk, group), a, b) == "aabb"
-    desk.deps.admin.put_topic(desk.topic.name, {"shards": 6})
-    assert owners(current(desk, group), a, b) == "aaabbb"
-
-
 def test_a_group_that_is_gone_gets_no_new_assignment(desk: Desk) -> None:
     group = desk.group()
     desk.consumer(group, "a")

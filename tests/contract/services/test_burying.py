@@ -222,15 +222,6 @@ def test_i9_every_named_ladder_is_climbed_to_the_second_and_ends_in_a_dead_lette
     climb(embedded_stage(), Retry(len(NAMED[name]) + 1, name, jitter=0), NAMED[name], mode)
 
 
-def test_i9_the_last_step_repeats_until_the_attempts_are_used_up() -> None:
-    waits = (*NAMED["rocketmq"], 7_200, 7_200, 7_200)
-    climb(embedded_stage(), Retry(len(waits) + 1, "rocketmq", jitter=0), waits, "queue")
-
-
-def test_i9_a_ladder_is_climbed_alike_on_each_store(stage: Stage) -> None:
-    climb(stage, Retry(4, "fixed-30", jitter=0), (30, 30, 30), "queue")
-
-
 def climb(stage: Stage, retry: Retry, waits: tuple[int, ...], mode: str) -> None:
     """A message that always fails is tried at these distances, and is dead then."""
     desk = PushDesk.at(stage)

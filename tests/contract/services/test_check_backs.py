@@ -342,15 +342,6 @@ def test_a_timer_left_behind_a_decision_goes_with_its_next_check(stage: Stage) -
     assert asked(desk, transaction) == []
 
 
-def test_i19_no_check_is_begun_that_could_not_end_in_time(stage: Stage) -> None:
-    desk = PushDesk.at(stage)
-    transaction = prepare(desk)
-    check = Check(transaction.id, transaction.prepared_ms + 120_000)
-    assert desk.deps.checker.check([check], lambda: 5.0) == {"postponed": 1}
-    assert asked(desk, transaction) == []
-    assert reread(desk, transaction) == transaction
-
-
 def test_a_deleted_topics_transactions_are_rolled_back_by_their_checks(stage: Stage) -> None:
     desk = PushDesk.at(stage)
     transaction = prepare(desk)

@@ -14,18 +14,6 @@ from tests.support.push import EXACT, PushDesk, fails
 from tests.support.stages import Stage
 
 
-def test_a_message_is_pushed_to_the_subscriber_once_and_settled(stage: Stage) -> None:
-    desk = PushDesk.at(stage)
-    group = desk.group()
-    desk.subscriber(group, "one")
-    results = desk.produce(*make.drafts(3))
-    desk.push()
-    assert desk.subscribers.numbers() == {p.id: [1] for p in results}
-    assert desk.deps.counts.group_status(desk.topic, group).backlog == 0
-    desk.push()
-    assert len(desk.subscribers.calls) == 3
-
-
 def test_i14_a_failed_message_climbs_its_ladder_to_the_second_and_is_then_a_dead_letter(stage: Stage) -> None:
     desk = PushDesk.at(stage, retry=EXACT)
     group = desk.group()

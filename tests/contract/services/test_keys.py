@@ -45,10 +45,6 @@ def entry(topic_uid: str, key: str = "k", at_ms: int = START_MS, **settings: Any
     )
 
 
-def marks(entries: Sequence[KeyEntry]) -> list[str]:
-    return [each.sort_key for each in entries]
-
-
 def ids(messages: Sequence[Message]) -> list[str]:
     return [message.id for message in messages]
 
@@ -87,14 +83,6 @@ def test_pages_hold_what_lies_in_the_range_newest_first(
     low, high = from_ms if from_ms is not None else -99, to_ms if to_ms is not None else 99
     inside = [e for e in entries if low <= e.accepted_ms <= high]
     assert entries_read == sorted(inside, key=lambda e: e.sort_key, reverse=True)
-
-
-def test_noting_nothing_and_noting_twice_are_harmless(keys: Keys) -> None:
-    one = entry(make.uid("t"))
-    keys.note([])
-    keys.note([one])
-    keys.note([one])
-    assert keys.newest(one.topic_uid, "k", None, None, None, 5) == [one]
 
 
 def test_a_key_is_any_text(keys: Keys) -> None:

@@ -285,20 +285,6 @@ def test_i10_a_run_that_could_not_read_its_group_is_repeated(stage: Stage) -> No
         deps.dispatcher.deliver(DispatchTask(desk.topic.name, group.name), lambda: 600.0)
 
 
-def test_i10_a_run_comes_back_when_a_circuit_may_close(stage: Stage) -> None:
-    desk = PushDesk.at(stage)
-    group = desk.group()
-    consumer = desk.subscriber(group, "one", behaviour=lambda _: CallResult(Verdict.FAILED, "refused"))
-    desk.produce(*make.drafts(30))
-    deliver(desk, group)
-    (opened,) = desk.deps.adapters.control.consumers(desk.topic, group)
-    assert opened.uid == consumer.uid
-    assert opened.open_until_ms
-    stage.clock.advance(1_000)
-    deliver(desk, group)
-    assert opened.open_until_ms - START_MS in wakes(desk)
-
-
 @pytest.mark.parametrize("news", [NO_NEWS, News(changed=True), News(due_ms=START_MS)])
 def test_runs_that_find_nothing_leave_one_wake_up(stage: Stage, news: News) -> None:
     """No mover took it too early: it is stored, and another one, later, would start another run for nothing."""

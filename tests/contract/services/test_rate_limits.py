@@ -51,16 +51,6 @@ def test_an_account_gives_what_it_has_and_says_when_it_has_more(token_buckets: T
     assert token_buckets.take(uid + "x", 10, 3, START_MS) == Grant(3), "another topic's"
 
 
-def test_an_account_left_alone_is_full_again(stage: Stage, token_buckets: TokenBuckets) -> None:
-    uid = make.uid("t")
-    for _ in range(3):
-        assert token_buckets.take(uid, 100, 200, stage.clock.now_ms()).count == 50
-        stage.clock.advance(500)
-    stage.clock.advance(2 * DAY_MS)
-    stage.drop_expired()
-    assert token_buckets.take(uid, 100, 200, stage.clock.now_ms()).count == 50
-
-
 def test_racing_processes_get_no_more_than_there_is(stage: Stage) -> None:
     uid, start = make.uid("t"), threading.Barrier(6)
     accounts = [stage.another().token_buckets for _ in range(6)]

@@ -55,21 +55,6 @@ def present(desk: Desk, group: Group) -> bytes:
     return bytes.fromhex(stored(desk, group).secrets[0].hex)
 
 
-def test_a_url_is_registered_with_a_secret_of_its_own(desk: Desk, group: Group) -> None:
-    member, is_new, secret = register(desk, group)
-    assert is_new
-    assert secret is not None
-    assert len(secret) == 32
-    assert member.consumer == stored(desk, group)
-    assert (member.consumer.kind, member.consumer.target, member.consumer.state) == (
-        "url",
-        HOOK.target,
-        "ACTIVE",
-    )
-    assert member.consumer.secrets == (Secret(secret.hex()),)
-    assert (member.rank, member.shards) == (0, (0, 1))
-
-
 @pytest.mark.parametrize("contact", [PULLS, FUNCTION])
 def test_what_is_not_signed_gets_no_secret(desk: Desk, group: Group, contact: Contact) -> None:
     assert register(desk, group, contact).secret is None
