@@ -1,15 +1,20 @@
-"""The local server invokes functions as Lambda does: retries, pauses, concurrency, time-outs."""
+"""What starts functions locally: schedules, streams and invocations."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import defaultdict
 from typing import Any
 
 import pytest
+from chalice import Chalice
 
+from local.dynamodb import client, stream_pollers
 from local.functions import Context, Invocations, functions_of
-from tests.functional.triggered import BOUND_SECONDS, CallLog, Machine, app_of
+from local.schedule import Schedule, Schedules, schedules_of
+from local.triggers import Triggers
+from tests.functional.triggered import BOUND_SECONDS, CallLog, Machine, app_of, new_table, offsets
 
 
 @pytest.fixture
@@ -207,3 +212,87 @@ def test_where_the_machine_has_no_more_threads_calls_wait_for_one(
     calls.count(2)
     assert sorted(calls.all) == [0, 1]
     assert invocations.stop(BOUND_SECONDS)
+
+
+def test_schedules_are_those_of_the_app(capsys: pytest.CaptureFixture[str]) -> None:
+    assert schedules_of(app_of(CallLog())) == [Schedule("minutely", 60), Schedule("quarterly", 6 * 3600)]
+    assert "nightly does not run here: cron(0 3 * * ? *) is not a rate." in capsys.readouterr().err
+
+
+def test_schedules_run_at_once_and_then_at_their_rates() -> None:
+    machine, runs = Machine(end=3600), defaultdict(list)
+    schedules = [Schedule("minutely", 60), Schedule("often", 25.5), Schedule("seldom", 86400)]
+
+    def invoke(function: str, event: dict[str, Any]) -> None:
+        runs[function].append(machine.now - 100)
+
+    Schedules(schedules, invoke, wait=machine.wait, clock=machine.clock).run()
+    assert runs == {
+        "minutely": [60.0 * n for n in range(61)],
+        "often": [25.5 * n for n in range(142)],
+        "seldom": [0.0],
+    }
+
+
+def test_a_machine_that_slept_makes_up_for_one_run() -> None:
+    machine, runs = Machine(end=1000), []
+
+    def invoke(function: str, event: dict[str, Any]) -> None:
+        runs.append(machine.now - 100)
+        if len(runs) == 2:
+            machine.now += 500
+
+    Schedules([Schedule("minutely", 60)], invoke, wait=machine.wait, clock=machine.clock).run()
+    assert runs[:5] == [0.0, 60.0, 560.0, 620.0, 680.0]
+
+
+def test_a_run_that_lasts_delays_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    calls, go = CallLog(), threading.Event()
+
+    def held(event: Any, context: Context) -> None:
+        calls.add(("held", context.aws_request_id))
+        assert go.wait(BOUND_SECONDS)
+
+    def broken(event: Any, context: Context) -> None:
+        calls.add(("broken", context.aws_request_id))
+        raise ZeroDivisionError("a failure of the app's")
+
+    invocations = Invocations({"held": held, "broken": broken}, pauses=())
+    machine = Machine(end=120)
+    schedules = [Schedule("held", 60), Schedule("broken", 60)]
+    Schedules(schedules, invocations.invoke, wait=machine.wait, clock=machine.clock).run()
+    calls.count(6)
+    assert sorted(name for name, _ in calls.all) == ["broken"] * 3 + ["held"] * 3
+    assert len({id_ for _, id_ in calls.all}) == 6
+    go.set()
+    assert invocations.stop(BOUND_SECONDS)
+    assert capsys.readouterr().err.count("Function broken failed") == 3
+
+
+def test_an_app_with_its_triggers(engine: str, capsys: pytest.CaptureFixture[str]) -> None:
+    calls = CallLog()
+    with new_table() as table:
+        app = app_of(calls)
+        invocations = Invocations(functions_of(app))
+        triggers = Triggers(app, invocations, stream_pollers(functions_of(app), table.name, client))
+        triggers.start()
+        table.put("a", 1)
+        invocations.invoke("route", {"by": "hand"})
+        calls.count(4)
+        triggers.stop()
+    facts_of = {name: rest for name, *rest in calls.all if name == "minutely"}
+    assert facts_of["minutely"] == [
+        "Scheduled Event",
+        ["arn:aws:events:us-east-1:000000000000:rule/minutely"],
+    ]
+    events = [rest[0] for name, *rest in calls.all if name == "route"]
+    assert offsets([event for event in events if "Records" in event]) == {"a": [1]}
+    assert {"by": "hand", "passed": True} in events
+    assert "Function quarterly failed" in capsys.readouterr().err
+
+
+def test_without_a_function_for_it_the_stream_is_left_alone(engine: str) -> None:
+    app = Chalice("tiny", configure_logs=False)
+    pollers = stream_pollers(functions_of(app), "no-such-table", client)
+    Triggers(app, Invocations({}), pollers).start()  # it would wait, and tell of the trouble
+    assert not any(thread.name == "stream" for thread in threading.enumerate())
