@@ -1,4 +1,4 @@
-"""Whatever happens to a job, it ends in a sentence, a summary and an exit code."""
+"""A job that fails, is killed, or finds another at work: what it tells, and what it leaves."""
 
 from __future__ import annotations
 
@@ -9,11 +9,19 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from glue_jobs import archive, compact
+from glue_jobs.common.arguments import DONE, FAILED
+from glue_jobs.common.lock import Busy, exclusive
+from tests.glue.jobs import archive_command
+from tests.glue.journals import LATER, Place, message, orders
 
 pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spark.txt")
 
@@ -22,11 +30,9 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 
 from glue_jobs.archiving.publish import Mismatch
 from glue_jobs.common import job
-from glue_jobs.common.arguments import FAILED
 from glue_jobs.common.failures import ends_the_run, sentence
 from glue_jobs.common.service import Refused
-from tests.glue.jobs import archive_command
-from tests.glue.journals import NOON_MS, Place, message
+from tests.glue.journals import NOON_MS
 from tests.support.processes import wait_until_gone
 
 ROOT = Path(__file__).parents[2]
@@ -301,3 +307,61 @@ def _java_below(pid: int) -> int | None:
         if fields.get("PPid") == str(pid) and fields["Name"] == "java":
             return int(status.parent.name)
     return None
+
+
+HOLDER = "import sys; from pathlib import Path; from glue_jobs.common.lock import exclusive\n"
+HOLDER += "with exclusive(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+
+
+@pytest.mark.parametrize("main", [archive.main, compact.main])
+def test_a_job_that_finds_another_at_work_touches_nothing(
+    main: Callable[[Sequence[str]], int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with exclusive(tmp_path):
+        assert main(["--folder", str(tmp_path), "--bucket", "headrace"]) == FAILED
+    assert "Another job is writing this archive" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_who_is_killed_holds_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(Busy), exclusive(tmp_path):
+            pass
+        holder.kill()
+    with exclusive(tmp_path):
+        pass
+
+
+def test_archives_of_their_own_are_written_at_once_and_one_after_another_too(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with exclusive(tmp_path), exclusive(tmp_path / "a"), exclusive(None), exclusive(None):
+        pass
+    with exclusive(tmp_path):
+        pass
+
+
+_BOUND_SECONDS = 300.0
+
+
+@pytest.mark.soak
+def test_sigkill_while_partitions_are_written(place: Place) -> None:
+    place.journal("a", [message(n) for n in range(20_000)])
+    job = subprocess.Popen(
+        [*archive_command(place), "--now", LATER],
+        cwd=ROOT,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + _BOUND_SECONDS
+    while not any(place.folder.glob("archive/_aside/**/*.parquet")):
+        assert job.poll() is None, job.returncode
+        assert time.monotonic() < deadline
+    os.killpg(job.pid, signal.SIGKILL)
+    job.wait()
+    assert place.archive() == DONE
+    assert place.places() == orders(*range(20_000))
+    assert place.named() == {*place.files(), *place.files("deliveries")}

@@ -53,7 +53,7 @@ from tests.support.desk import Desk
 from tests.support.planting import Bug, Planted, assert_seen
 from tests.support.stages import embedded_stage
 from tests.unit import test_cursor_store as cursor_store
-from tests.unit import test_ladder_waits as waits
+from tests.unit import test_decisions as waits
 from tests.unit import test_log_reader as log_reader
 from tests.unit import test_row_ends as row_ends
 
