@@ -18,6 +18,11 @@ from glue_jobs.common.ranges import Ranges
 from tests.glue.jobs import read_summary
 from tests.glue.journals import DAY, NEXT, NOON_MS, Place, delivery, message, orders
 
+pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spark.txt")
+
+from glue_jobs.archiving import options
+from glue_jobs.reporting.run import Span, _hour_behind, known_until, notes
+
 
 def test_days_follow_one_another_and_deliveries_find_the_ids_of_earlier_ones(place: Place) -> None:
     place.journal("a", [message(n) for n in range(3)])
@@ -143,11 +148,6 @@ def test_large_bodies_lie_in_a_file_of_their_own_until_the_day_is_compacted(plac
     (shard,) = place.manifest().shards
     assert (shard.ranges, shard.voids) == (((0, 3),), 1)
 
-
-pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spark.txt")
-
-from glue_jobs.archiving import options
-from glue_jobs.reporting.run import Span, _hour_behind, known_until, notes
 
 MIDNIGHT = datetime(2026, 11, 22, tzinfo=UTC)
 

@@ -21,9 +21,8 @@ from chalicelib.services.core.cursor_store import CursorSnapshot, CursorStore
 from chalicelib.store.cursors import Cursors
 from tests.support import factories as make
 from tests.support.clock import START_MS
-from tests.support.counted import Counted
 from tests.support.stages import embedded_stage
-from tests.support.troubled import Troubled
+from tests.support.troubled import Counted, Troubled
 
 KEY = make.cursor_key()
 

@@ -25,10 +25,9 @@ from chalicelib.store.log import Log
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import ManualClock
-from tests.support.counted import Counted
 from tests.support.desk import Desk, offsets
 from tests.support.stages import embedded_stage
-from tests.support.troubled import Troubled
+from tests.support.troubled import Counted, Troubled
 
 
 class Sleeper:

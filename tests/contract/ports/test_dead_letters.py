@@ -26,10 +26,10 @@ from chalicelib.store.records import Records
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
-from tests.support.counted import Counted
 from tests.support.damage import change_letter, having, without
 from tests.support.desk import Desk
 from tests.support.stages import Stage
+from tests.support.troubled import Counted
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from tests.support import factories as make
 from tests.support.desk import Desk
 from tests.support.inline import Inline
 from tests.support.push import PushDesk
-from tests.support.slow_minute import SlowMinute
 from tests.support.stages import Stage
+from tests.support.troubled import SlowMinute
 
 
 class Visits:

@@ -22,10 +22,10 @@ from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.filters import Filters
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.counted import Counted
 from tests.support.damage import change_control, change_letter, having
 from tests.support.desk import Desk, offsets
 from tests.support.stages import Stage
+from tests.support.troubled import Counted
 
 Pass = Callable[[int], None]
 

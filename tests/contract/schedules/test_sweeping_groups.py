@@ -24,9 +24,8 @@ from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.damage import change_control, having
 from tests.support.push import Inbox, PushDesk
-from tests.support.slow_minute import SlowMinute
 from tests.support.stages import Stage, embedded_stage
-from tests.support.troubled import Troubled
+from tests.support.troubled import SlowMinute, Troubled
 
 NO = CallResult(Verdict.FAILED)
 

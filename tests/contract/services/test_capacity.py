@@ -18,8 +18,7 @@ from chalicelib.services.push.capacity import Capacity
 from chalicelib.services.push.sources import Sources, lane_share
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.push import PushDesk
-from tests.support.push_run import capacity_of, claims_of, sources_of
+from tests.support.push import PushDesk, capacity_of, claims_of, sources_of
 from tests.support.stages import embedded_stage
 from tests.support.troubled import Troubled
 

@@ -17,8 +17,8 @@ from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk, offsets
 from tests.support.push import PushDesk
-from tests.support.short_answers import with_short_answers
 from tests.support.stages import Stage
+from tests.support.troubled import with_short_answers
 
 
 def later(desk: Desk, seconds: float, value: object = None, **settings: object) -> Draft:

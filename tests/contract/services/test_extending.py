@@ -13,10 +13,9 @@ from chalicelib.domain.topic import Group
 from chalicelib.services.consume.settle import Nack
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.counted import Counted
 from tests.support.desk import ALREADY, Desk, attempts
 from tests.support.stages import Stage
-from tests.support.troubled import Troubled
+from tests.support.troubled import Counted, Troubled
 
 STALE = "RECEIPT_STALE"
 DEAD = Nack(dead_letter=True)

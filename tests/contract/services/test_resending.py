@@ -22,8 +22,8 @@ from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.damage import change_row, without
 from tests.support.desk import Desk, overtaken, require_stored
-from tests.support.short_answers import with_short_answers
 from tests.support.stages import Stage
+from tests.support.troubled import with_short_answers
 
 FIRST = Request("shop-1")
 AGAIN = Request("shop-1", since_ms=START_MS)

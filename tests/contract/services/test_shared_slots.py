@@ -14,8 +14,7 @@ from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.push import PushDesk
-from tests.support.push_run import capacity_of, claims_of, sources_of
+from tests.support.push import PushDesk, capacity_of, claims_of, sources_of
 from tests.support.rarely import rarely
 from tests.support.stages import embedded_stage
 

@@ -21,8 +21,8 @@ from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.desk import Desk
-from tests.support.interrupted import Interrupted
 from tests.support.stages import Stage
+from tests.support.troubled import Interrupted
 
 DUE_MS = START_MS + 10 * DAY_MS
 RETENTION_DAYS = 2

@@ -16,7 +16,7 @@ from chalicelib.store.timers import Timers
 from chalicelib.wiring import Deps
 from tests.support.background import Background
 from tests.support.http import Client, Reply, Topic
-from tests.support.interrupted import Interrupted
+from tests.support.troubled import Interrupted
 
 
 def test_a_delayed_message_is_answered_with_its_time_and_arrives_then(

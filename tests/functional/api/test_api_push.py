@@ -21,7 +21,7 @@ from tests.functional.conftest import ORIGIN
 from tests.functional.delivery.receivers import Receiver, public_egress_to
 from tests.support.background import Background
 from tests.support.http import Client, Group
-from tests.support.webhooks import is_signed
+from tests.support.receiver import is_signed
 
 OWN_SECRET = "whsec_" + "QUJD" * 11
 

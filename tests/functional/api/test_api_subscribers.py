@@ -11,7 +11,7 @@ from tests.functional.delivery.receivers import Receiver
 from tests.support.background import Background
 from tests.support.http import Client, Group
 from tests.support.push import Inbox
-from tests.support.webhooks import is_signed
+from tests.support.receiver import is_signed
 
 
 def subscribe(group: Group, **fields: Any) -> Any:

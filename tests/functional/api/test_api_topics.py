@@ -12,7 +12,7 @@ from chalicelib.store.control import Control
 from chalicelib.wiring import Deps
 from tests.support.background import Background
 from tests.support.http import Client
-from tests.support.interrupted import Preceded
+from tests.support.troubled import Preceded
 
 DEFAULTS = {
     "mode": "queue",

@@ -21,11 +21,10 @@ from chalicelib.store.attributes import Item
 from chalicelib.store.control import Control
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.counted import Counted
 from tests.support.damage import Change, change_control, change_cursor, having, without
-from tests.support.interrupted import Preceded
 from tests.support.push import PushDesk, fails
 from tests.support.stages import Stage
+from tests.support.troubled import Counted, Preceded
 
 DAMAGES: dict[str, Change] = {
     "of a later release": having("v", {"N": "3"}),
