@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from chalicelib.api import list_pages
+from chalicelib.api import lists
 from chalicelib.domain.request import Request
 from chalicelib.services.consume.lease_settlement import LeaseSettlement
 from chalicelib.services.core.expiring_cache import BoundedCache, TtlCache
@@ -45,7 +45,7 @@ def _pages_name_nothing_foreign() -> None:
     def read(after: str | None, rows: int) -> Sequence[str]:
         return [name for name in _NAMES if name > (after or "")][:rows]
 
-    names, mark = list_pages.visible_page(context, "topics", read, lambda name: name.endswith("own"), str)
+    names, mark = lists.visible_page(context, "topics", read, lambda name: name.endswith("own"), str)
     assert (names, mark) == (["1 own"], "1 own")
 
 
@@ -157,7 +157,7 @@ BUGS: Planted = {
         mover_troubles.test_a_transactions_delay_does_not_run_while_its_body_is_uploaded,
     ),
     "a page that is marked by what was not shown": (
-        Bug(list_pages, "visible_page", "position(items[most - 1])", "after"),
+        Bug(lists, "visible_page", "position(items[most - 1])", "after"),
         _pages_name_nothing_foreign,
     ),
     "a client of HTTP/1.0 that is not told": (
