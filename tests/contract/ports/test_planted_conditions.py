@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -109,6 +109,15 @@ def no_permit_is_given_again(stage: Stage) -> None:
     for now_ms in (START_MS, START_MS + 10_000):
         with before(stage, "rates", partial(rates.take, uid, 10, 2, now_ms)):
             assert rates.take(uid, 10, 9, now_ms).count == 3
+    others, now_ms = stage.another().token_buckets, START_MS + 20_000
+    with ExitStack() as races:
+
+        def take_and_come_again() -> None:
+            others.take(uid, 10, 2, now_ms)
+            races.enter_context(before(stage, "rates", partial(others.take, uid, 10, 2, now_ms)))
+
+        races.enter_context(before(stage, "rates", take_and_come_again))
+        assert rates.take(uid, 10, 9, now_ms).count == 1, "the race was lost a second time"
 
 
 def what_was_made_again_under_its_name_is_another(stage: Stage) -> None:

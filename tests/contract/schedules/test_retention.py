@@ -155,6 +155,15 @@ def test_a_retention_that_is_shortened_counts_for_what_is_there(empty_stage: Sta
     assert letters(after, late_group) == letters(after, done_group) == []
 
 
+def test_a_retention_that_is_shortened_twice_waits_for_the_oldest_rows(empty_stage: Stage) -> None:
+    desk = Desk.at(empty_stage, retention_days=30)
+    longest_ms = empty_stage.clock.now_ms() + desk.topic.retention_ms
+    for days in (20, 1):
+        topic, _ = desk.deps.admin.put_topic(desk.topic.name, {"retention_days": days})
+        assert topic.rows_until_ms == longest_ms
+        empty_stage.clock.advance(DAY_MS)
+
+
 def test_a_retention_that_is_lengthened_does_not_keep_what_was_written_before(
     empty_stage: Stage, ttl: Pass
 ) -> None:

@@ -146,9 +146,10 @@ def test_what_is_settled_out_of_order_is_no_backlog(desk: Desk) -> None:
 
 def test_in_a_broadcast_the_consumer_that_is_furthest_behind_counts(desk: Desk) -> None:
     group = desk.group("all", mode="broadcast")
-    one, _ = desk.consumer(group, "one"), desk.consumer(group, "other")
+    one, some, _ = (desk.consumer(group, name) for name in ("one", "some", "other"))
     desk.produce(*both_shards(3))
     desk.drain(group, consumer=one)
+    desk.ack(group, desk.receive(group, 1, some))
     assert seen(watch_of(desk)) == [("all", 3)]
 
 

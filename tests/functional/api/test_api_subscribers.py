@@ -146,6 +146,9 @@ def test_an_old_secret_signs_until_the_overlap_ends(api: Client, receiver: Recei
     rotate = f"{group.path}/consumers/c/rotate-secret"
     second = api.post(rotate, {"overlap_seconds": 3600}).expect(200)["secret"]
     assert api.get(f"{group.path}/consumers/c").expect(200)["overlap_until_at"]
+    api.post(f"{group.path}/consumers/c/test").expect(200)
+    request = receiver.seen.pop()
+    assert all(is_signed(each, request.headers, request.body) for each in (first, second))
     third = api.post(rotate, {"overlap_seconds": 0}).expect(200)["secret"]
     assert api.get(f"{group.path}/consumers/c").expect(200)["overlap_until_at"] is None
     api.post(f"{group.path}/consumers/c/test").expect(200)
