@@ -13,7 +13,7 @@ from chalicelib.domain.times import DAY_MS, HOUR_MS
 from chalicelib.domain.topic import Group
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.desk import Desk, offsets
+from tests.support.desk import Desk
 from tests.support.inline import Inline
 from tests.support.push import PushDesk
 from tests.support.stages import Stage
@@ -109,24 +109,6 @@ def quiet(stage: Stage) -> tuple[Desk, Group]:
     assert desk.drain(group) == [0, 1, 2]
     stage.clock.advance(DAY_MS + 3 * SLOT_MS)
     return desk, group
-
-
-def goes_on(desk: Desk, group: Group) -> None:
-    """The log, empty by now, goes on behind its last message, and its consumers with it."""
-    desk.stage.clock.advance(4 * DAY_MS)
-    desk.stage.drop_expired()
-    assert desk.rows() == []
-    fresh = desk.stage.process()
-    fresh.producer.produce(desk.topic, [make.draft("next")])
-    assert offsets(fresh.receiver.receive(desk.topic, group, None, 10, 0, 30)) == [3]
-
-
-def test_checkpointers_at_once_and_again_write_the_same_tail(empty_stage: Stage) -> None:
-    desk, group = quiet(empty_stage)
-    for _ in range(4):  # one of a day's four slots is this topic's
-        at_once(desk, lambda deps: deps.checkpointer.run_once())
-        empty_stage.clock.advance(SLOT_MS)
-    goes_on(desk, group)
 
 
 def test_a_checkpoint_that_comes_beside_an_append_does_not_bring_the_tail_back(empty_stage: Stage) -> None:

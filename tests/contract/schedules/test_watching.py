@@ -223,11 +223,6 @@ def test_a_topic_without_an_alarm_or_that_is_gone_is_not_watched(desk: Desk) -> 
     assert calls == []
 
 
-def test_time_that_runs_out_ends_a_run(desk: Desk) -> None:
-    report = watch_of(desk).run_once(lambda: False)
-    assert (report.backlogs, report.stretch.finished) == ([], False)
-
-
 def test_shards_and_alarms_that_change_are_seen_at_the_next_look(desk: Desk) -> None:
     group = desk.group()
     watch = watch_of(desk)

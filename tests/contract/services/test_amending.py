@@ -153,15 +153,6 @@ def test_a_cursors_notes_stay_few_and_no_edit_is_lost_among_many(stage: Stage) -
     ]
 
 
-def test_those_who_never_edit_store_nothing_for_it(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(*make.drafts(3))
-    desk.drain(group)
-    assert desk.cursor(group).amended == ()
-    assert desk.rows()[0].edition == 0
-
-
 def _wide(seed: int, chars: int) -> str:
     """Text that does not compress well."""
     chance = random.Random(seed)

@@ -180,18 +180,6 @@ def test_an_old_view_of_anything_is_mended_before_it_is_written(desk: Desk, chan
     assert a.uid in assignment.members
 
 
-def test_a_lost_race_ends_with_what_the_winner_stored(desk: Desk) -> None:
-    group = desk.group()
-    a = desk.consumer(group, "a")
-    b = called(desk, group, "b")
-    control, assignments = watched(desk)
-    control.before_put = [lambda: current(desk, group)]
-    assignment = assignments.current(desk.topic, group)
-    assert (assignment.epoch, owners(assignment, a, b)) == (2, "abab")
-    assert assignment == current(desk, group)
-    assert control.calls["put_assignment"] == 1
-
-
 def test_a_race_lost_to_someone_who_knew_less_is_run_again(desk: Desk) -> None:
     group = desk.group()
     a = desk.consumer(group, "a")

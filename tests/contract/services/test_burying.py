@@ -47,16 +47,6 @@ def test_i1_exhausted_attempts_are_buried_with_a_record(stage: Stage, by: str) -
     assert desk.deps.counts.group_status(desk.topic, group).backlog == 0
 
 
-def test_a_failure_of_the_last_attempt_is_buried_at_once(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(make.draft(max_attempts=1))
-    desk.nack(group, desk.receive(group), Nack(reason="no route"))
-    record = records(desk, group)[0]
-    assert (record.status, record.attempts, record.reason) == ("DEAD", 1, "ATTEMPTS_EXHAUSTED")
-    assert record.last_error == "no route"
-
-
 def test_a_message_rejected_for_good_is_buried_at_once(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
@@ -82,15 +72,6 @@ def test_i1_expired_messages_are_buried_with_a_record_however_many(stage: Stage)
     assert offsets(desk.receive(group, 1)) == [200]
     assert desk.deps.counts.group_status(desk.topic, group).dead == 199
     assert {r.reason for r in records(desk, group).values()} == {"EXPIRED"}
-
-
-def test_i5_a_late_success_is_recorded_with_its_attempt(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(*make.drafts(2))
-    desk.nack(group, desk.receive(group, 1))
-    assert desk.drain(group) == [0, 1]
-    assert {o: (r.status, r.attempts) for o, r in records(desk, group).items()} == {0: ("SUCCESS", 2)}
 
 
 def test_a_redriven_message_has_all_its_attempts_again_and_says_so(stage: Stage) -> None:
@@ -199,16 +180,6 @@ def test_what_a_later_release_gave_back_is_not_buried(stage: Stage) -> None:
     assert bury(old, group) == 1
     assert {offset: record.attempts for offset, record in records(desk, group).items()} == {1: 1}
     assert [(span.start, span.count) for span in desk.cursor(group).waiting] == [(0, 1)]
-
-
-def test_what_was_skipped_is_counted_without_the_dead(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group(tags=["owed"])
-    desk.produce(*(make.draft(tag="other") for _ in range(3)))
-    desk.produce(short(stage, tag="owed"), short(stage, tag="owed"), make.draft(tag="owed"))
-    stage.clock.advance(SECOND_MS)
-    assert attempts(desk.receive(group)) == {5: 1}
-    assert desk.cursor(group).skipped == 3
 
 
 NEVER = 1_000_000

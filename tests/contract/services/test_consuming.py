@@ -231,17 +231,6 @@ def test_i8_a_broadcast_reaches_each_consumer_from_its_registration_on(stage: St
     assert sorted(desk.drain(group, consumer=bob)) == [4]
 
 
-def test_a_failed_broadcast_is_tried_again_for_that_consumer_alone(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group(mode="broadcast")
-    ann, bob = desk.consumer(group, "ann"), desk.consumer(group, "bob")
-    desk.produce(make.draft())
-    desk.nack(group, desk.receive(group, consumer=ann))
-    assert desk.drain(group, consumer=bob) == [0]
-    assert attempts(desk.receive(group, consumer=ann)) == {0: 2}
-    assert desk.receive(group, consumer=bob) == []
-
-
 @pytest.mark.parametrize(("offline", "expected"), [("keep", [0, 1]), ("skip", [1])])
 def test_a_consumer_that_returns_catches_up_or_skips(stage: Stage, offline: str, expected: list[int]) -> None:
     desk = Desk.at(stage)

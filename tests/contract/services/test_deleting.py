@@ -61,16 +61,6 @@ def test_a_deleted_group_gives_nothing_again_in_a_process_that_has_it_in_its_cac
         other.deps.catalog.group(other.topic, group.name)
 
 
-def test_a_pause_does_not_make_a_group_again_that_is_being_deleted(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    other = warm(desk, group)
-    assert stage.adapters.control.retire_group(desk.topic, group)
-    with pytest.raises(NotFound):
-        other.deps.admin.pause(desk.topic, group.name, True)
-    assert stage.adapters.control.groups(desk.topic) == []
-
-
 def test_a_pause_does_not_make_a_group_again_that_is_deleted_once_it_was_read(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()

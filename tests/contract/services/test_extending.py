@@ -63,16 +63,6 @@ def test_an_extension_that_loses_races_against_settlements_is_tried_again(stage:
     assert deadlines(desk, group) == [70]
 
 
-def test_of_a_message_that_is_settled_the_lease_is_not_extended(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(*make.drafts(2))
-    messages = desk.receive(group)
-    desk.ack(group, messages[:1])
-    assert desk.extend(group, messages[:1], 70) == [STALE]
-    assert deadlines(desk, group) == [30]
-
-
 def test_a_lease_may_be_shortened(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()

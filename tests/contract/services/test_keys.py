@@ -93,14 +93,6 @@ def test_a_key_is_any_text(keys: Keys) -> None:
         assert [e.key for e in keys.newest(topic_uid, key, None, None, None, 5)] == [key]
 
 
-def test_entries_go_at_their_time(stage: Stage, keys: Keys) -> None:
-    topic_uid = make.uid("t")
-    kept_entry, gone_entry = entry(topic_uid), entry(topic_uid, expires_s=START_MS // 1000)
-    keys.note([kept_entry, gone_entry])
-    stage.drop_expired()
-    assert keys.newest(topic_uid, "k", None, None, None, 5) == [kept_entry]
-
-
 def test_a_message_is_found_by_each_of_its_keys_and_by_no_other(stage: Stage) -> None:
     desk = Desk.at(stage, shards=4)
     [first] = desk.produce(make.draft(1, keys=("a", "b", "a")))

@@ -71,19 +71,6 @@ def test_i1_eight_racing_processes_on_one_shard_stay_dense_and_lose_nothing(stag
     assert never_mixed(desk)
 
 
-def test_a_writer_overtaken_often_turns_the_shard_and_all_follow_it(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    turn(desk)
-    shard = desk.topic.shard_key(0)
-    assert desk.stage.adapters.log.tail(shard).allocation is Allocation.RESERVED
-    stale_optimist, newcomer = desk.deps.producer, desk.producer()
-    for producer in (stale_optimist, newcomer):
-        require_stored(producer.produce(desk.topic, make.drafts(3)))
-    assert dense(desk)
-    assert never_mixed(desk)
-    assert sum(row.count for row in desk.rows()) == LOSSES_BEFORE_RESERVING + 1 + 6
-
-
 def test_who_turns_the_shard_is_answered_though_its_counter_cannot_be_created(stage: Stage) -> None:
     """The shard is hot, so this is when it is throttled."""
     desk = Desk.at(stage)

@@ -23,7 +23,6 @@ from tests.support.clock import START_MS
 from tests.support.desk import records
 from tests.support.push import EXACT, PushDesk, Subscribers, always
 from tests.support.stages import Stage, embedded_stage
-from tests.support.troubled import Troubled
 
 
 def deliver(desk: PushDesk, group: Group, **ports: Any) -> None:
@@ -103,15 +102,6 @@ def test_a_fault_of_our_own_is_a_failed_attempt_of_each_message(stage: Stage) ->
     assert {
         offset: (each.status, each.attempts, each.last_error) for offset, each in records(desk, group).items()
     } == dict.fromkeys(range(2), ("RETRYING", 1, "fault of the sender: ZeroDivisionError"))
-
-
-def test_nobody_is_called_for_messages_none_of_which_has_a_body(stage: Stage) -> None:
-    desk = PushDesk.at(stage)
-    group = desk.group()
-    desk.subscriber(group, "one")
-    desk.produce(make.draft("x" * (BLOB_THRESHOLD_BYTES + 1)))
-    deliver(desk, group, blobs=Troubled(desk.deps.adapters.blobs, lambda *_: True))
-    assert desk.subscribers.calls == []
 
 
 def owners(desk: PushDesk, group: Group) -> list[str]:
@@ -344,16 +334,3 @@ def test_what_waited_for_its_body_too_long_is_not_sent_and_counts_as_no_attempt(
     report = deps.dispatcher.deliver(DispatchTask(desk.topic.name, "billing"), lambda: 12.0)
     assert len(desk.subscribers.calls) == calls
     assert set(report.verdicts) == ({"DONE"} if calls else {"NOT_ATTEMPTED"}), report.verdicts
-
-
-@pytest.mark.parametrize(("seconds_left", "calls"), [(40.0, 1), (39.9, 0)])
-def test_an_attempt_that_waited_for_a_thread_until_its_time_is_over_is_not_made(
-    seconds_left: float, calls: int
-) -> None:
-    desk = PushDesk.at(embedded_stage(), lease_seconds=40)
-    group = desk.group()
-    desk.subscriber(group, "one")
-    desk.produce(make.draft())
-    task = DispatchTask(desk.topic.name, "billing")
-    desk.deps.dispatcher.deliver(task, lambda: seconds_left if desk.cursor(group).leases else 600.0)
-    assert len(desk.subscribers.calls) == calls

@@ -67,26 +67,6 @@ def test_i10_a_run_that_loses_a_race_claims_again(stage: Stage) -> None:
     assert [call.offsets for call in desk.subscribers.calls] == [(2,), (3,), (4,)]
 
 
-def test_i5_what_cannot_be_settled_at_once_is_settled_as_soon_as_it_can_be(stage: Stage) -> None:
-    desk = PushDesk.at(stage)
-    group = desk.group()
-    away_ms: list[int] = []
-
-    def takes(_: PushBatch) -> CallResult:
-        away_ms.append(stage.clock.now_ms() + 9_000)
-        return CallResult(Verdict.DONE)
-
-    desk.subscriber(group, "one", behaviour=takes)
-    desk.produce(make.draft())
-
-    def is_away(name: str) -> bool:
-        return name == "write" and bool(away_ms) and stage.clock.now_ms() < away_ms[0]
-
-    deliver(desk, group, before=is_away)
-    assert desk.cursor(group).leases == {}
-    assert len(desk.subscribers.calls) == 1
-
-
 def test_i19_a_run_that_cannot_settle_ends_before_its_time_does(stage: Stage) -> None:
     desk = PushDesk.at(stage)
     group = desk.group()

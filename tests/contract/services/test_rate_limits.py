@@ -168,12 +168,6 @@ def test_where_a_repeat_cannot_look_back_each_message_says_so(stage: Stage) -> N
     assert [type(outcome) for outcome in outcomes] == [Unavailable] * 2
 
 
-def test_without_a_limit_nothing_is_asked(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    deps = Deps(replace(stage.another(), token_buckets=cast(TokenBuckets, None)))
-    assert len(require_stored(deps.producer.produce(desk.topic, make.drafts(20)))) == 20
-
-
 def flooded(stage: Stage, *drafts: Draft, **settings: Any) -> tuple[Desk, list[ProduceResult]]:
     """A topic that took these messages at once, though it takes but one or two."""
     desk = Desk.at(stage, rate_limit=1, on_rate_limit="dead_letter", **settings)

@@ -103,16 +103,6 @@ def test_no_secret_is_given_out_that_is_not_stored(desk: Desk, group: Group) -> 
     assert present(desk, group) == kept
 
 
-@pytest.mark.parametrize(("silent_s", "wait_s", "counts"), [(9, 0, 0), (11, 0, 1), (6, 18, 0), (6, 20, 1)])
-def test_who_receives_is_alive_and_says_so_before_it_waits_for_long(
-    desk: Desk, group: Group, silent_s: int, wait_s: int, counts: int
-) -> None:
-    consumer = desk.consumer(group, "w")
-    desk.stage.clock.advance(silent_s * SECOND_MS)
-    desk.deps.registry.sign_of_life(desk.topic, group, consumer, wait_s)
-    assert stored(desk, group).seen_ms - consumer.seen_ms == counts * silent_s * SECOND_MS
-
-
 @pytest.mark.parametrize(
     "contact", [OTHER, FUNCTION, PULLS, replace(OTHER, state=ConsumerState.PENDING, why="no consent")]
 )

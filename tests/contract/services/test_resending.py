@@ -102,16 +102,6 @@ def test_a_repeat_reads_no_further_back_than_it_must(stage: Stage) -> None:
     assert (place.offset, place.duplicate) == (1, False)
 
 
-@pytest.mark.parametrize("others", [1, 30])
-def test_it_is_found_behind_what_others_have_stored_since(stage: Stage, others: int) -> None:
-    desk = Desk.at(stage)
-    lose(desk, make.drafts(2))
-    for n in range(others):
-        desk.produce(make.draft(f"other {n}"))
-    again = send(desk.producer(), desk, make.drafts(2), AGAIN)
-    assert [(p.offset, p.duplicate) for p in again] == [(0, True), (1, True)]
-
-
 def test_it_is_found_behind_more_than_one_answer_holds(stage: Stage) -> None:
     """An answer ends at a megabyte: at three rows, where they are full."""
     desk = Desk.at(stage)

@@ -72,14 +72,6 @@ def test_a_cancelled_message_is_shown_as_long_as_it_would_have_been_kept(stage: 
     assert table.at(ends_ms) is None
 
 
-def test_a_postponed_message_is_found_by_its_id_until_it_goes(stage: Stage) -> None:
-    table = Table(stage)
-    table.amend(due_ms=DUE_MS + DAY_MS)
-    last_ms = DUE_MS + DAY_MS + RETENTION_DAYS * DAY_MS - SECOND_MS
-    assert isinstance(table.at(DUE_MS + DAY_MS), Message)
-    assert isinstance(table.at(last_ms), Message)
-
-
 def test_a_hurried_message_is_found_by_its_id_until_it_goes(stage: Stage) -> None:
     """Its new time may be past; then what counts is when somebody hurried it."""
     table = Table(stage)
@@ -128,15 +120,6 @@ def test_what_has_come_due_is_changed_and_cancelled_no_more(stage: Stage) -> Non
         with pytest.raises(HeadraceError) as refusal:
             attempt()
         assert refusal.value.code == "ALREADY_DUE"
-
-
-def test_what_was_read_before_somebody_elses_change_does_not_undo_it(stage: Stage) -> None:
-    table = Table(stage)
-    before = table.waiting()
-    table.amend(tag="theirs")
-    table.deps.delayed.amend(table.topic, before, {"headers": {"a": "ours"}})
-    draft = table.waiting().message.draft
-    assert (draft.tag, draft.headers) == ("theirs", {"a": "ours"})
 
 
 _MOST_CALLS = 8  # on the timers, of one operation that nobody disturbs, and more
