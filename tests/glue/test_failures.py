@@ -137,44 +137,6 @@ def test_a_job_that_is_ended_from_outside_says_so(sent_signal: signal.Signals) -
     assert summary_of(out)["error"].startswith("The job was ended from outside")
 
 
-READ_SCRIPT = """
-import sys
-from glue_jobs.common import job
-from glue_jobs.common.output import summary
-def work():
-    sys.stdin.read()  # until the reader of the output is gone
-    print("x" * {})
-    summary("asof")
-    return 0
-sys.exit(job.run_guarded("asof", work))
-"""
-
-
-@pytest.mark.parametrize(
-    ("characters", "code", "told"),
-    [(1, 0, ""), (100_000, FAILED, "The job asof failed: Nobody reads its output any more.\n")],
-    ids=["before the summary", "amid the output"],
-)
-def test_a_job_whose_reader_has_gone_says_that_and_nothing_of_spark(
-    characters: int, code: int, told: str
-) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", READ_SCRIPT.format(characters)],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdin
-        assert process.stdout
-        assert process.stderr
-        process.stdout.close()
-        process.stdin.close()
-        assert process.stderr.read() == told
-    assert process.returncode == code
-
-
 ASKING_SCRIPT = """
 import argparse, sys
 from glue_jobs.common import job
@@ -245,38 +207,6 @@ def test_a_job_that_is_ended_while_spark_starts_leaves_no_process(tmp_path: Path
                 os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == FAILED
     assert summary_of(out)["error"].startswith("The job was ended from outside")
-
-
-PUT_OFF_SCRIPT = """
-import signal, sys
-from glue_jobs.common import job
-def work():
-    with job._put_off():
-        {}
-    return 0
-sys.exit(job.run_guarded("archive", work))
-"""
-
-
-@pytest.mark.parametrize(
-    "during_start",
-    [
-        "signal.raise_signal(signal.SIGTERM); raise OSError('no Java')",
-        "signal.signal(signal.SIGINT, signal.default_int_handler); signal.raise_signal(signal.SIGINT)",
-    ],
-    ids=["spark then fails to start", "pyspark hears it"],
-)
-def test_a_job_that_is_ended_during_a_start_says_so_however_that_goes_on(during_start: str) -> None:
-    process = subprocess.run(
-        [sys.executable, "-c", PUT_OFF_SCRIPT.format(during_start)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert process.returncode == FAILED
-    assert summary_of(process.stdout)["error"].startswith("The job was ended from outside")
 
 
 @pytest.mark.soak

@@ -147,23 +147,6 @@ def test_a_claim_of_many_that_wait_holds_what_one_answer_may_have() -> None:
     assert len(messages) == 20
 
 
-def test_a_claim_of_many_entries_of_a_lane_holds_what_one_answer_may_have() -> None:
-    stage, scheduler = embedded_stage(), Scheduler()
-    desk = PushDesk.at(stage)
-    group = desk.group(max_in_flight=1_000)
-    for _ in range(300):
-        desk.produce(replace(make.draft(1), body=_BODY))
-    while messages := desk.receive(group, MAX_RECEIVE):
-        desk.nack(group, messages, Nack(60_000))
-    stage.clock.advance(61_000)
-    desk.deps.mover.tick(range(FRAGMENTS))
-    deps = process(stage, scheduler)
-    with measured() as most_mb:
-        messages = deps.receiver.receive(desk.topic, group, None, MAX_RECEIVE, 0, 30)
-        assert most_mb() < _CACHE_MB
-    assert 0 < len(messages) <= 21
-
-
 @pytest.mark.parametrize("job", ["sweeper", "watch", "assigner", "checkpointer", "expirer", "body_sweeper"])
 def test_what_runs_by_the_clock_holds_no_bodies(waiting: PushDesk, job: str) -> None:
     scheduler = Scheduler()

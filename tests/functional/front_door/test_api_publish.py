@@ -82,14 +82,6 @@ def test_options_are_headers(api: Client) -> None:
     assert message["headers"] == {"x-trace": "t 1"}
 
 
-def test_a_raw_body_with_a_known_dedup_id_is_a_duplicate(api: Client) -> None:
-    topic = api.topic()
-    first = topic.publish(b"x", Headrace_Dedup_Id="d").expect(201)
-    assert topic.publish(b"x", Headrace_Dedup_Id="d").expect(200) == {**first, "duplicate": True}
-    topic.publish(b"y", Headrace_Dedup_Id="d").refused(409, "DEDUP_MISMATCH")
-    assert topic.accepted == 1
-
-
 def test_a_message_may_be_delayed_by_a_header(api: Client) -> None:
     topic = api.topic()
     message = topic.publish(b"x", Headrace_Delay_Seconds="30").expect(201)
@@ -122,13 +114,6 @@ def test_a_bad_option_is_refused_and_nothing_is_stored(api: Client, headers: dic
     topic = api.topic()
     topic.publish(b"x", **headers).refused(400, "VALIDATION")
     assert topic.accepted == 0
-
-
-def test_a_raw_body_has_the_size_limit_of_its_topic(api: Client) -> None:
-    topic = api.topic(max_body_bytes=1000)
-    topic.publish(b"x" * 1000).expect(201)
-    topic.publish(b"x" * 1001).refused(413, "BODY_TOO_LARGE")
-    assert topic.accepted == 1
 
 
 def test_a_binary_event_keeps_its_attributes_as_headers(api: Client) -> None:
