@@ -1,8 +1,16 @@
-"""Which seeds are played: a few in each run, many in the soak, or the one that is asked for (HEADRACE_SEED=17)."""
+"""Which seeds are played: a few in each run, many in the soak, or the one that HEADRACE_SEED names. Of several, one
+must see a planted bug."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+import pytest
+
+from tests.support.planting import Bug
+from tests.support.rarely import rarely
 
 _BLOCK = 30  # played by one test
 
@@ -18,3 +26,19 @@ def each(few: int, many: int) -> range:
     if seed := os.environ.get("HEADRACE_SEED"):
         return range(int(seed), int(seed) + 1)
     return range(many if os.environ.get("HEADRACE_SOAK") else few)
+
+
+def names_of(bugs: Iterable[str], soak: Collection[str]) -> list[Any]:
+    """The names of bugs as a test's parameters; a bug in `soak`, which few seeds see, is planted in the soak only."""
+    return [parameter for name in bugs for parameter in (rarely(name) if name in soak else [name])]
+
+
+def assert_seen(
+    bug: Bug,
+    complaints: Callable[[int], Collection[object]],
+    seeds: Iterable[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the bug planted, at least one seed has complaints."""
+    bug.plant(monkeypatch)
+    assert any(complaints(seed) for seed in seeds)

@@ -9,8 +9,7 @@ from chalicelib.services.core.tails import Tails
 from chalicelib.store import codec
 from tests.simulation.days.plan import BAD_DATA
 from tests.simulation.figures import count_days
-from tests.simulation.planting import assert_seen
-from tests.simulation.seeds import blocks
+from tests.simulation.seeds import assert_seen, blocks
 from tests.simulation.weeks import play, story
 from tests.support.planting import Bug
 

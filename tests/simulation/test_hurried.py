@@ -8,8 +8,7 @@ import pytest
 from chalicelib.scheduler.walk import Stretch, Walk
 from tests.simulation.figures import count_hurry
 from tests.simulation.hurried import play, story
-from tests.simulation.planting import assert_seen
-from tests.simulation.seeds import blocks
+from tests.simulation.seeds import assert_seen, blocks
 from tests.support.planting import Bug
 
 BUGS = {

@@ -29,7 +29,7 @@ from chalicelib.store.timers import Timers
 from chalicelib.store.transactions import Transactions
 from tests.simulation.judge import play
 from tests.simulation.plan import plan_of_seeks
-from tests.simulation.planting import assert_seen, names_of
+from tests.simulation.seeds import assert_seen, names_of
 from tests.support.planting import Bug
 
 SEEDS = (4, 7, 15, 2, 1, 3, 5, 0, 19, 20, 22, 27, 58, 90, 191, 337, 487, *range(400))

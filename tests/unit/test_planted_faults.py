@@ -55,7 +55,7 @@ from tests.support.stages import embedded_stage
 from tests.unit import test_cursor_store as cursor_store
 from tests.unit import test_decisions as waits
 from tests.unit import test_log_reader as log_reader
-from tests.unit import test_row_ends as row_ends
+from tests.unit import test_times as row_ends
 
 
 def _after_retention() -> None:

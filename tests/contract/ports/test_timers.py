@@ -16,8 +16,7 @@ from chalicelib.domain.timer import Timer, TimerKind, retry_id, sort_key_of
 from chalicelib.store.timers import Timers
 from tests.support import factories as make
 from tests.support.clock import START_MS
-from tests.support.stages import Stage
-from tests.support.timers import FOREVER, drop_all
+from tests.support.stages import FOREVER, Stage, drop_all
 
 _fragments = itertools.count(1_000)
 

@@ -15,8 +15,8 @@ from chalicelib.domain.topic import Consumer, ConsumerKind, ConsumerState, Group
 from chalicelib.scheduler.assigner import Assigner
 from chalicelib.services.manage.registry import Contact
 from tests.support import factories as make
+from tests.support.clock import Inline
 from tests.support.desk import Desk
-from tests.support.inline import Inline
 from tests.support.push import PushDesk
 from tests.support.stages import Stage
 from tests.support.troubled import SlowMinute

@@ -13,8 +13,8 @@ from chalicelib.domain.times import DAY_MS, HOUR_MS
 from chalicelib.domain.topic import Group
 from chalicelib.wiring import Deps
 from tests.support import factories as make
+from tests.support.clock import Inline
 from tests.support.desk import Desk
-from tests.support.inline import Inline
 from tests.support.push import PushDesk
 from tests.support.stages import Stage
 

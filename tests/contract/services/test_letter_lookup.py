@@ -16,8 +16,8 @@ from chalicelib.services.inspect.letter_lookup import DeadLetterFilter, LetterLo
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS, Hasty
+from tests.support.dead_letters import ALL, BURY, MANY, Table
 from tests.support.desk import Desk
-from tests.support.letter_table import ALL, BURY, MANY, Table
 from tests.support.stages import Stage
 from tests.support.troubled import Counted
 

@@ -23,8 +23,8 @@ from chalicelib.services.consume.settle import Nack
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
+from tests.support.dead_letters import ALL, BURY, MANY, Table
 from tests.support.desk import Desk
-from tests.support.letter_table import ALL, BURY, MANY, Table
 from tests.support.push import PushDesk
 from tests.support.stages import Stage, embedded_stage
 

@@ -18,7 +18,7 @@ from chalicelib.services.core.wake import DispatchTask, task_of
 from chalicelib.store.control import Control
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.inline import Inline
+from tests.support.clock import Inline
 from tests.support.push import EXACT, PushDesk
 from tests.support.rarely import rarely
 from tests.support.stages import Stage, embedded_stage
