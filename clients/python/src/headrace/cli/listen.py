@@ -1,4 +1,8 @@
-"""`headrace listen`: forwards to this machine what a deployment would push."""
+"""`headrace listen`: forwards to this machine what a deployment would push.
+
+It pulls with a group of its own: nothing more runs in the deployment, other groups are not disturbed, and no token
+leaves this machine.
+"""
 
 from __future__ import annotations
 
