@@ -102,7 +102,7 @@ def _group(s: Session, topic: str, group: str | None, begin: str, filter: str | 
 
 
 def _own_name() -> str:
-    """A name that tells whose group it is, of characters that a name may have."""
+    """A name that shows the group's owner, of characters that a name may have."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # of a container that has no names
