@@ -58,7 +58,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only", action="append", choices=MEASURES, metavar="NAME", help="this measure (repeatable)"
     )
-    parser.add_argument("--markdown", action="store_true", help="print a Markdown table of the figures with a target")
+    parser.add_argument(
+        "--markdown", action="store_true", help="print a Markdown table of the figures with a target"
+    )
     parser.add_argument("--verbose", action="store_true", help="also what explains a figure, on stderr")
     parser.add_argument(
         "--endpoint",
