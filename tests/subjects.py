@@ -23,7 +23,7 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
     ),
     "clients": ("clients/python/tests/", "test_typescript*"),
     "console": ("functional/console/", "unit/test_console*", "browser/"),
-    "deployment": ("tests/infra/", "security/test_iam*", "security/test_stolen_roles*"),
+    "deployment": ("tests/infra/", "security/test_iam*"),
     "push": (
         "services/test_push*",
         "test_delivering*",
