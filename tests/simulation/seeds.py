@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
 
 import pytest
 
 from tests.support.planting import Bug
-from tests.support.rarely import rarely
 
 _BLOCK = 30  # played by one test
 
@@ -26,11 +24,6 @@ def each(few: int, many: int) -> range:
     if seed := os.environ.get("HEADRACE_SEED"):
         return range(int(seed), int(seed) + 1)
     return range(many if os.environ.get("HEADRACE_SOAK") else few)
-
-
-def names_of(bugs: Iterable[str], soak: Collection[str]) -> list[Any]:
-    """The names of bugs as a test's parameters; a bug in `soak`, which few seeds see, is planted in the soak only."""
-    return [parameter for name in bugs for parameter in (rarely(name) if name in soak else [name])]
 
 
 def assert_seen(

@@ -50,7 +50,7 @@ from tests.contract.services import test_waking as waking
 from tests.contract.services.damaged import test_damaged_rows as damaged_rows
 from tests.support.clock import ManualClock
 from tests.support.desk import Desk
-from tests.support.planting import Bug, Planted, assert_seen
+from tests.support.planting import Bug, Planted, assert_seen, names_of
 from tests.support.stages import embedded_stage
 from tests.unit import test_cursor_store as cursor_store
 from tests.unit import test_decisions as waits
@@ -376,6 +376,9 @@ BUGS: Planted = {
 }
 
 
-@pytest.mark.parametrize("name", BUGS)
+@pytest.mark.parametrize(
+    "name",
+    names_of(BUGS, {"a row that goes before older ones", "a cursor that grows by each key that waits"}),
+)
 def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     assert_seen(*BUGS[name], monkeypatch)
