@@ -98,8 +98,8 @@ def test_a_reader_keeps_its_files_until_the_grace_is_over(many_files: Place) -> 
 def test_files_that_the_run_before_retired_stay_retired(tmp_path: Path) -> None:
     bucket, now = FolderBucket(tmp_path, "b"), None
     for at_ms, name in ((0, "a"), (1_000, "b"), (2_000, "c")):
-        tables = {"messages": (Part("orders", 1, "", (Entry(f"archive/messages/{name}", 1),)),)}
-        now = switch(bucket, now, Manifest(DAY, 24, "", tables, ()), at_ms)
+        part = Part("orders", 1, "", (Entry(f"archive/messages/{name}", 1),))
+        now = switch(bucket, now, Manifest(DAY, 24, "", {"messages": (part,)}, ()), at_ms)
     assert now
     assert now.retired == (("archive/messages/a", 1_000), ("archive/messages/b", 2_000))
 
