@@ -191,10 +191,6 @@ def test_a_subscriber_may_ask_for_a_longer_wait_up_to_a_day(asked_ms: int | None
     assert ladder.next_wait_ms(Retry(9, "notify", 0), 2, "any", asked_ms) == expected_ms
 
 
-def test_a_ladder_longer_than_a_day_is_not_cut() -> None:
-    assert ladder.next_wait_ms(Retry(9, (2 * 86_400,), 0), 1, "any", 10 * DAY_MS) == 2 * DAY_MS
-
-
 def test_a_message_overrides_what_it_names() -> None:
     retry = Retry(9, "notify", 0.5)
     assert ladder.overridden(retry, None, None) == retry
