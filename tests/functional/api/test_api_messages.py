@@ -111,13 +111,6 @@ def test_a_page_holds_32_messages_unless_asked_otherwise(api: Client) -> None:
     assert len(rest["items"]) == 8
 
 
-def test_the_last_page_has_no_next_page(api: Client) -> None:
-    topic = api.topic()
-    topic.batch([{"body": n} for n in range(4)])
-    assert [len(page) for page in api.pages(f"{topic.path}/messages", 2)][:2] == [2, 2]
-    assert "next_page_token" not in api.get(f"{topic.path}/messages?limit=5").expect(200)
-
-
 def test_filters_narrow_a_list_and_may_be_combined(api: Client, clock: ShiftingClock) -> None:
     topic = api.topic(shards=2)
     messages = []

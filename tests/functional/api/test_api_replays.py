@@ -149,12 +149,6 @@ def test_a_list_of_replays_leaves_out_those_into_topics_of_others(api: Client) -
     holder.get(f"{there.path}/replays").refused(403, "TOPIC_FORBIDDEN")
 
 
-def test_the_replays_of_a_topic_that_is_gone_can_be_listed(api: Client) -> None:
-    path = "/v1/topics/gone-long-ago/replays"
-    replay_id = api.post(path, {**DAY, "into": api.topic().name}).expect(202)["replay_id"]
-    assert [each["replay_id"] for each in api.get(path).expect(200)["items"]] == [replay_id]
-
-
 def test_archived_messages_come_again_whole_and_marked(api: Client) -> None:
     topic = api.topic()
     group = topic.group()

@@ -85,14 +85,6 @@ def test_an_exponential_ladder_takes_its_formula_from_the_query(api: Client) -> 
     assert view["sum_seconds"] == 180
 
 
-@pytest.mark.parametrize("name", ["nobody", "ROCKETMQ", "..", "%00", "x" * 200])
-def test_a_ladder_that_is_none_is_not_found(api: Client, name: str) -> None:
-    reply = api.get(f"/v1/ladders/{name}")
-    problem = reply.refused(404)
-    assert problem["code"] in {"LADDER_NOT_FOUND", "ROUTE_NOT_FOUND"}
-    assert name not in problem["detail"]
-
-
 def test_stats_show_every_topic_and_group_that_the_token_may_use(api: Client) -> None:
     topic = api.topic()
     topic.group("a")

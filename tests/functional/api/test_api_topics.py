@@ -46,11 +46,6 @@ def test_creating_a_topic_twice_changes_nothing(api: Client) -> None:
     assert api.put("/v1/topics/twice").expect(200) == first
 
 
-def test_a_serial_topic_has_one_shard_unless_told_otherwise(api: Client) -> None:
-    assert api.put("/v1/topics/one-line", {"mode": "serial"}).expect(201)["shards"] == 1
-    assert api.put("/v1/topics/more-lines", {"mode": "serial", "shards": 6}).expect(201)["shards"] == 6
-
-
 @pytest.mark.parametrize(
     ("setting", "value"),
     [

@@ -238,12 +238,6 @@ def test_a_broadcast_shows_each_of_its_consumers(api: Client) -> None:
     ]
 
 
-@pytest.mark.parametrize("id", ["nobody", "x-0-0"])
-def test_a_message_that_is_not_there_has_no_path(api: Client, id: str) -> None:
-    topic = api.topic()
-    api.get(f"{topic.path}/messages/{id}/trace").refused(404, "MESSAGE_NOT_FOUND")
-
-
 # Who has which shard, and why
 
 

@@ -59,12 +59,6 @@ def test_a_raw_body_that_is_json_is_received_as_json(api: Client, raw: bytes, me
     assert message["body"] == json.loads(raw)
 
 
-def test_a_raw_body_without_a_type_is_bytes(api: Client) -> None:
-    topic = api.topic()
-    topic.publish(b"x").expect(201)
-    assert received(topic)["content_type"] == "application/octet-stream"
-
-
 def test_options_are_headers(api: Client) -> None:
     topic = api.topic()
     result = topic.publish(
