@@ -9,11 +9,10 @@ from functools import wraps
 from typing import Any
 
 from .changes import start_of
-from .conditions import Condition, KeyRange, Projection, key_range
 from .core import ARN, Change, Engine
 from .errors import Refused, invalid, unknown
-from .expressions import Given
-from .tables import Index, Table
+from .expressions import Condition, Given, Projection
+from .tables import Index, KeyRange, Table, key_range
 from .values import Item, stored_item
 
 _PAGE_BYTES = 1 << 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,15 +14,15 @@ from typing import Any
 import msgspec
 
 from .changes import Feed
-from .conditions import Condition
 from .errors import Refused, UnfitItem, condition_failed, invalid, no_table
-from .expressions import Given
+from .expressions import Condition, Given
 from .storage import Storage
-from .tables import SCHEMA, Connection, Row, Table, check_definition, units_of
+from .tables import SCHEMA, Connection, Row, Table, units_of
 from .updates import Update
 from .values import Item, check_size, size_of, stored_item
 
 ARN = "arn:aws:dynamodb:us-east-1:000000000000:table/"
+_NAME = re.compile(r"[a-zA-Z0-9_.-]{3,255}")
 _TOKEN_MS = 10 * 60 * 1000
 _EXPIRED_AT_ONCE = 200
 _TRANSACTION_BYTES = 4 << 20
@@ -136,7 +137,7 @@ class Engine:
 
     def create(self, definition: dict[str, Any]) -> Table:
         """Make a table. Raises Refused."""
-        check_definition(definition)
+        _check_definition(definition)
         name = definition["TableName"]
 
         def make(connection: Connection) -> Table:
@@ -376,3 +377,20 @@ def _digest(request: Any) -> bytes:
     import hashlib
 
     return hashlib.blake2b(msgspec.msgpack.encode(request, order="sorted"), digest_size=16).digest()
+
+
+def _check_definition(request: Mapping[str, Any]) -> None:
+    """Raises Refused for a table that could not be made."""
+    name = request["TableName"]
+    if not _NAME.fullmatch(name):
+        raise invalid(
+            f"Invalid TableName {name!r}: 3 to 255 characters of a-z, A-Z, 0-9, '_', '-' and '.' are allowed"
+        )
+    keys = [each["AttributeName"] for each in request["KeySchema"]]
+    for index in request.get("GlobalSecondaryIndexes") or ():
+        keys += [each["AttributeName"] for each in index["KeySchema"]]
+    defined = {each["AttributeName"] for each in request["AttributeDefinitions"]}
+    if missing := set(keys) - defined:
+        raise UnfitItem(
+            f"Some index key attributes are not defined in AttributeDefinitions. Keys: {sorted(missing)}"
+        )

@@ -7,23 +7,25 @@ projects. `definitions` has the requests that made the tables; `tokens` the tran
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
 
-from .conditions import KeyRange
 from .errors import UnfitItem, invalid
-from .values import Item, key_bytes, size_of
+from .expressions import TEXTS, Expression, Given, Path, Reader
+from .values import Item, behind_prefix, key_bytes, size_of
 
 Connection = sqlite3.Connection
 KIB = 1024
-_NAME = re.compile(r"[a-zA-Z0-9_.-]{3,255}")
 _LAST_S = 1 << 53  # of an expiry: what is later never comes
+
+_WHAT = "KeyConditionExpression"
+_KeyTest = tuple[str, Path, list[str]]
+"""A comparison of a key condition: its kind, the key, and the placeholders of its values."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Any = msgspec.msgpack.Decoder(dict[str, Any]).decode
@@ -93,6 +95,97 @@ class Index:
         if self.attributes is not None:
             part = {name: value for name, value in item.items() if name in self.attributes}
         return (*self.keys.bytes_of(item), *table_keys.bytes_of(item), size_of(part), _encode(part))
+
+
+@dataclass(frozen=True)
+class KeyRange:
+    """The keys that a query asks for: one partition, and the sort keys from `low` to `high`, in bytes. `low_is_in` and
+    `high_is_in`: are the ends meant, too? None: there is no such end."""
+
+    partition: bytes
+    low: bytes | None = None
+    high: bytes | None = None
+    low_is_in: bool = True
+    high_is_in: bool = True
+    is_one_key: bool = False
+
+    def ends_with(self, sort_key: bytes, *, forward: bool) -> bool:
+        """Is this the last key that there may be? DynamoDB says that of a range that includes its end, and not where
+        the condition was for one key."""
+        end, is_in = (self.high, self.high_is_in) if forward else (self.low, self.low_is_in)
+        return is_in and end == sort_key and not self.is_one_key
+
+
+def key_range(text: str, given: Given, keys: Mapping[str, str]) -> KeyRange:
+    """What a key condition asks for. `keys`: the type of the partition key, then of the sort key, by name. Raises
+    Refused."""
+    hash_name, *_ = keys
+    found: dict[str, tuple[str, list[bytes]]] = {}
+    for kind, path, placeholders in given.use(_key_condition(text)):
+        name = ".".join(given.path(path))
+        if name not in keys:
+            raise invalid(f"Query condition missed key schema element: {hash_name}")
+        if name in found:
+            raise invalid(f"{_WHAT}s must only contain one condition per key")
+        values = [given.values[placeholder] for placeholder in placeholders]
+        if any(keys[name] not in value for value in values):
+            raise UnfitItem("Condition parameter type does not match schema type")
+        found[name] = kind, [key_bytes(each, keys[name], name, is_hash=name == hash_name) for each in values]
+    kind, ends = found.pop(hash_name, ("", []))
+    if kind != "=":
+        raise invalid(f"Query condition missed key schema element: {hash_name}")
+    for sort_kind, sort_ends in found.values():
+        return _sort_range(ends[0], sort_kind, sort_ends[0], sort_ends[-1])
+    return KeyRange(ends[0])
+
+
+@lru_cache(TEXTS)
+def _key_condition(text: str) -> Expression[list[_KeyTest]]:
+    reader = Reader(text, _WHAT)
+    return reader.finished(_key_tests(reader))
+
+
+def _key_tests(reader: Reader) -> list[_KeyTest]:
+    """Comparisons, of which all must hold."""
+    found = _key_test(reader)
+    while reader.takes("AND"):
+        found += _key_test(reader)
+    return found
+
+
+def _key_test(reader: Reader) -> list[_KeyTest]:
+    if reader.takes("("):
+        found = _key_tests(reader)
+        reader.expect(")")
+        return found
+    if reader.takes("BEGINS_WITH"):
+        reader.expect("(")
+        path = reader.path()
+        reader.expect(",")
+        found = [("begins_with", path, [reader.value()])]
+        reader.expect(")")
+        return found
+    path = reader.path()
+    if reader.takes("BETWEEN"):
+        low = reader.value()
+        reader.expect("AND")
+        return [("between", path, [low, reader.value()])]
+    kind = reader.comparator()
+    if kind == "<>":
+        raise invalid("Query key condition not supported")
+    return [(kind, path, [reader.value()])]
+
+
+def _sort_range(partition: bytes, kind: str, first: bytes, last: bytes) -> KeyRange:
+    if kind == "begins_with":
+        return KeyRange(partition, first, behind_prefix(first), high_is_in=False)
+    if kind in ("<", "<="):
+        return KeyRange(partition, None, first, high_is_in=kind == "<=")
+    if kind in (">", ">="):
+        return KeyRange(partition, first, None, low_is_in=kind == ">=")
+    if last < first:
+        raise invalid(f"Invalid {_WHAT}: The BETWEEN operator requires its upper bound to be the greater")
+    return KeyRange(partition, first, last, is_one_key=kind == "=")
 
 
 @dataclass(frozen=True)
@@ -288,20 +381,3 @@ class Table:
 def units_of(size: int) -> int:
     """The write units of an item of this size."""
     return max(1, -(-size // KIB))
-
-
-def check_definition(request: Mapping[str, Any]) -> None:
-    """Raises Refused for a table that could not be made."""
-    name = request["TableName"]
-    if not _NAME.fullmatch(name):
-        raise invalid(
-            f"Invalid TableName {name!r}: 3 to 255 characters of a-z, A-Z, 0-9, '_', '-' and '.' are allowed"
-        )
-    keys = [each["AttributeName"] for each in request["KeySchema"]]
-    for index in request.get("GlobalSecondaryIndexes") or ():
-        keys += [each["AttributeName"] for each in index["KeySchema"]]
-    defined = {each["AttributeName"] for each in request["AttributeDefinitions"]}
-    if missing := set(keys) - defined:
-        raise UnfitItem(
-            f"Some index key attributes are not defined in AttributeDefinitions. Keys: {sorted(missing)}"
-        )

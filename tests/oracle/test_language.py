@@ -49,9 +49,9 @@ CONDITIONS = (
     "contains(l, :one)",
     "contains(n, :one)",
     "attribute_type(t, :S)",
-    "attribute_exists(m.deep.l[0]) AND attribute_not_exists(m.deep.l[1])",
-    "l[2].k > :one",
-    "m.k = l[2].k",
+    "attribute_exists(m.deep.l) AND attribute_not_exists(m.deep.x)",
+    "m.k > :one",
+    "m.k = m.deep.l",
     "size(t) < :seven",
     "size(l) > :one AND size(m) > :one",
     "size(n) > :one",
@@ -74,16 +74,14 @@ CONDITIONS = (
     "n",
     "n = :one AND",
     "m.k.",
-    "l[x] = :one",
 )
 UPDATES = (
     "SET n = n + :one",
     "SET n = :one - n, t = :x",
     "SET novel = if_not_exists(novel, :seven), n = if_not_exists(n, :one)",
     "SET novel = if_not_exists(novel, :seven) + :one",
-    "SET m.k = :x, m.another = :list REMOVE l[0]",
-    "SET l[1] = :one, l[9] = :x",
-    "REMOVE m.deep.k, absent, l[0], l[2]",
+    "SET m.k = :x, m.another = :list REMOVE l",
+    "REMOVE m.deep.k, absent, l",
     "REMOVE m.absent.k",
     "SET absent.k = :x",
     "SET n = t + :one",
@@ -100,7 +98,7 @@ UPDATES = (
     "PUT n = :one",
     "SET n :one",
 )
-PROJECTIONS = ("n, t", "m.k, m.deep", "l[0], l[2].k, l[7]", "absent", "m.k, m.absent.k", "p", "n,", "")
+PROJECTIONS = ("n, t", "m.k, m.deep", "absent", "m.k, m.absent.k", "p", "n,", "")
 
 
 class Both:
