@@ -76,7 +76,7 @@ def _engine(endpoint: str | None) -> Iterator[str]:
         return
     from local.engine.dynamodb_local import DynamoDBLocal
 
-    with DynamoDBLocal(is_busy=True) as engine:
+    with DynamoDBLocal() as engine:
         yield engine.endpoint
 
 

@@ -352,7 +352,7 @@ def main() -> None:
             sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
             from local.engine.dynamodb_local import DynamoDBLocal
 
-            endpoint = stack.enter_context(DynamoDBLocal(is_busy=True)).endpoint
+            endpoint = stack.enter_context(DynamoDBLocal()).endpoint
         results = measure(endpoint, args)
     print(
         "| in flight | shards | consumers | form | write units | read units | round trips | failed | messages/s "

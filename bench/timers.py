@@ -352,7 +352,7 @@ def main() -> None:
     most = parser.parse_args().waiting
     from local.engine.dynamodb_local import DynamoDBLocal
 
-    with DynamoDBLocal(is_busy=True) as engine, stage(engine.endpoint) as target:
+    with DynamoDBLocal() as engine, stage(engine.endpoint) as target:
         print(plain(list(_measure_lateness(target, (most // 1_000, most // 10, most)))))
 
 

@@ -19,10 +19,9 @@ from typing import Any
 from chalicelib import settings
 from chalicelib.domain.errors import HeadraceError
 from chalicelib.wiring import Deps
-from local import log
+from local import Unusable, log
 from local import options as command_line
 from local.clock import ClockController, HandClock
-from local.engine.fetch import EngineError
 from local.functions import Invocations, functions_of
 from local.gateway import Gateway
 from local.hello import hello
@@ -33,7 +32,6 @@ from local.services import ResetController, Services
 from local.store import Store
 from local.throttle import Throttle
 from local.triggers import Triggers
-from local.unusable import Unusable
 
 _LOOK_SECONDS = 1.0
 _ROTATE = (
@@ -233,7 +231,7 @@ def main(program: str = "python -m local") -> int:
             signal.signal(number, _end)
     try:
         return _main(program, sys.argv[1:])
-    except (Unusable, EngineError) as error:
+    except Unusable as error:
         why = str(error)
     except HeadraceError as error:  # of what is stored, or the key to it
         why = error.detail

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from chalicelib import __version__
+from local import Unusable
 from local.data_folder import FILE, DataFolder, new_private
 from local.options import add_data
 from local.progress import Progress
-from local.unusable import Unusable
 
 LAST = "backup.json"
 BUCKET = "bucket"

@@ -22,9 +22,9 @@ from chalicelib.api.responses.common import at
 from chalicelib.console import deeds
 from chalicelib.domain.limits import FRAGMENTS, MAX_DELAY_SECONDS
 from chalicelib.wiring import Deps
+from local import Unusable
 from local.functions import FUNCTION_SECONDS, Invocations
 from local.functions import Context as FunctionContext
-from local.unusable import Unusable
 
 _ENOUGH_SECONDS = 15.0  # of real time; the gateway gives a call 29, the last step may take long
 _PAGE = 100

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from local import Unusable
 from local.token_file import TokenFile
-from local.unusable import Unusable
 
 _SECONDS = 10
 

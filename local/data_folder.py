@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from local import Unusable
 from local.engine import server
 from local.engine.core import Engine
 from local.file_lock import try_lock
-from local.unusable import Unusable
 
 FILE = "engine.db"
 RESTORING = "engine.db.part"

@@ -12,6 +12,7 @@ from chalicelib.adapters import Adapters, dynamo_adapters
 from chalicelib.ports.world import Clock, Invoker
 from chalicelib.settings import Settings, read
 from chalicelib.store.layout import Tables
+from local import Unusable
 from local.data_folder import FILE, data_folder, told
 from local.engine.core import Engine
 from local.engine.dynamodb_local import DynamoDBLocal
@@ -22,7 +23,6 @@ from local.options import ENDPOINT, Options
 from local.store import Poller, Store
 from local.stream import StreamPoller
 from local.token_file import TokenFile
-from local.unusable import Unusable
 
 ROUTE, JOURNAL = "route", "journal"
 # nobody waits for it: few large objects rather than many small ones
@@ -33,7 +33,7 @@ _LOCAL = {"AWS_DEFAULT_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "local", "AWS_
 
 @contextlib.contextmanager
 def open_store(options: Options) -> Iterator[Store]:
-    """A running engine, and the jobs of the archive that work on what it keeps. Raises Unusable, EngineError."""
+    """A running engine, and the jobs of the archive that work on what it keeps. Raises Unusable."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(data_folder(options.data, f"serves on {options.url}"))
         if not options.endpoint and (options.data / FILE).exists():

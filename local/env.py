@@ -11,9 +11,9 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from local import Unusable
 from local.data_folder import DataFolder, data_folder, engine_variables, told
 from local.options import ENDPOINT, add_data
-from local.unusable import Unusable
 
 _DESCRIPTION = """\
 Print the variables that lead an SDK of AWS, as boto3, to the engine of the service that runs on a data folder:
@@ -54,7 +54,7 @@ def main(program: str, arguments: Sequence[str]) -> int:
 @contextlib.contextmanager
 def _engine(data: Path) -> Iterator[Mapping[str, str]]:
     """What leads to the engine: the one that the environment names, the folder's that is served already, or the
-    folder's, served from now on. Raises Unusable, EngineError."""
+    folder's, served from now on. Raises Unusable."""
     if endpoint := os.environ.get(ENDPOINT):
         from local.dynamodb import variables_of
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
-from local.engine.dynamodb_local import signal_group
+from local.engine.dynamodb_local import end_group
 
 _ROOT = Path(__file__).resolve().parents[1]
 
@@ -71,12 +69,7 @@ class LocalJobs:
             self._is_stopped = True
             running = self._still_running()
         for each in running:
-            signal_group(each, signal.SIGTERM)
-        for each in running:
-            with suppress(subprocess.TimeoutExpired):
-                each.wait(seconds)
-            signal_group(each, signal.SIGKILL)
-            each.wait()
+            end_group(each, seconds)
 
     def _still_running(self) -> list[subprocess.Popen[bytes]]:
         return [each for each in self._running if each.poll() is None]

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from local import Unusable
 from local.log import FORMS
-from local.unusable import Unusable
 
 ENDPOINT = "AWS_ENDPOINT_URL_DYNAMODB"
 EMBEDDED, DYNAMODB_LOCAL = ENGINES = ("embedded", "dynamodb-local")

@@ -15,12 +15,12 @@ from typing import Any
 
 from chalicelib.domain.topic import ConsumerKind
 from chalicelib.store.control import Control
+from local import Unusable
 from local.backup import BUCKET, CLOCK, FORMAT, LAST, SECRETS
 from local.data_folder import FILE, LOCK, RESTORING, DataFolder, data_folder, make_private, new_private
 from local.engine.client import Client
 from local.options import add_data
 from local.progress import Progress
-from local.unusable import Unusable
 
 _BLOCK_BYTES = 1 << 20
 Subscriber = tuple[str, str, str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from local.unusable import Unusable
+from local import Unusable
 
 
 class TokenFile:

@@ -139,5 +139,5 @@ def engine() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def oracle() -> Iterator[str]:
     """The URL of DynamoDB Local, in memory: of one process only, whichever runs the tests that use it."""
-    with DynamoDBLocal(is_busy=True) as oracle:
+    with DynamoDBLocal() as oracle:
         yield oracle.endpoint

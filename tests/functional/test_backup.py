@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook
 
+from local import Unusable
 from local import backup as backup_command
 from local import restore as restore_command
 from local.backup import save
 from local.engine.client import Client
 from local.engine.core import Engine
 from local.restore import restore
-from local.unusable import Unusable
 from tests.support.local_service import LocalService, serving
 from tests.support.receiver import Receiver
 

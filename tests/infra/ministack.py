@@ -20,7 +20,7 @@ from typing import Any
 import boto3
 
 from local import problems
-from local.free_port import free_port
+from local.engine.dynamodb_local import free_port
 
 ROOT = Path(__file__).parents[2]
 _REQUIREMENTS = ROOT / "requirements-ministack.txt"
