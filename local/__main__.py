@@ -39,7 +39,11 @@ _ROTATE = (
     '{url}/v1/signing-key/rotate {{"overlap_seconds": 0}}, then rotate-secret of each subscriber.'
 )
 _TERMINAL_GONE = getattr(signal, "SIGHUP", signal.SIGTERM)  # Windows has none
-_COMMANDS = {"env": "local.env", "backup": "local.backup", "restore": "local.restore"}
+_COMMANDS = {
+    "env": ("local.env", "main"),
+    "backup": ("local.backup", "backup_main"),
+    "restore": ("local.backup", "restore_main"),
+}
 _SWITCH_SECONDS = (
     0.001  # a thread whose commit is on the disk waits so long for one that computes: a fifth of Python's
 )
@@ -248,8 +252,8 @@ def _main(program: str, arguments: Sequence[str]) -> int:
     if name in _COMMANDS:
         for number in _ENDS:
             signal.signal(number, _break_off)
-        command: Any = importlib.import_module(_COMMANDS[name])
-        return int(command.main(f"{program} {name}", rest))
+        module, function = _COMMANDS[name]
+        return int(getattr(importlib.import_module(module), function)(f"{program} {name}", rest))
     run(command_line.read(program, arguments))
     return 0
 

@@ -34,7 +34,7 @@ def main(program: str, arguments: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_data(parser)
-    data = Path(parser.parse_args(arguments[:at]).data or ".data")
+    data: Path = parser.parse_args(arguments[:at]).data
     if at < len(arguments) and not command:
         parser.error("name a command after --")
     if command:

@@ -89,7 +89,7 @@ def read(program: str, arguments: Sequence[str]) -> Options:
         ephemeral=options.ephemeral,
         host=options.host or "127.0.0.1",
         port=int(port),
-        data=Path(options.data or ".data"),
+        data=options.data,
         token=options.token or None,
         functions=Path(options.functions) if options.functions else None,
         clock=options.clock,
@@ -104,8 +104,10 @@ def read(program: str, arguments: Sequence[str]) -> Options:
 
 def add_data(parser: argparse.ArgumentParser) -> None:
     """The option --data, which every command has."""
-    default = os.environ.get("HEADRACE_DATA")
-    parser.add_argument("--data", metavar="FOLDER", default=default, help="where everything is kept (.data)")
+    default = Path(os.environ.get("HEADRACE_DATA") or ".data")
+    parser.add_argument(
+        "--data", metavar="FOLDER", type=Path, default=default, help="where everything is kept (.data)"
+    )
 
 
 def _parser(program: str) -> argparse.ArgumentParser:
