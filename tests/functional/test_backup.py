@@ -174,7 +174,7 @@ def test_where_nothing_is_stored_there_is_nothing_to_save(tmp_path: Path) -> Non
         save(tmp_path / "none", tmp_path / "b.tar")
     (tmp_path / "dynamodb").mkdir()
     (tmp_path / "dynamodb" / "shared-local-instance.db").touch()
-    with pytest.raises(Unusable, match="what DynamoDB Local stored"):
+    with pytest.raises(Unusable, match="What DynamoDB Local stored"):
         save(tmp_path, tmp_path / "b.tar")
 
 
