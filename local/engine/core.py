@@ -83,9 +83,9 @@ class Change:
             self.data, self.index_units = table.replace(connection, place, self.old, self.new, self.size)
 
     @property
-    def table_units(self) -> float:
-        """Write units of the table itself."""
-        return units_of(max(self.size, self.old.size if self.old is not None else 0))
+    def units(self) -> float:
+        """Write units of the table and its indexes."""
+        return units_of(max(self.size, self.old.size if self.old is not None else 0)) + self.index_units
 
 
 @dataclass

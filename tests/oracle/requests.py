@@ -122,7 +122,7 @@ def difference(request: Request, ours: Protocol, theirs: Wire) -> str | None:
     """How two engines answer a request, where they differ; None: alike."""
     body = request.body
     if request.operation not in _OF_TABLES:
-        body = {**body, "ReturnConsumedCapacity": "INDEXES"}
+        body = {**body, "ReturnConsumedCapacity": "TOTAL"}
     data = json.dumps(body).encode()
     answers = [
         comparable(request, status, json.loads(content))
