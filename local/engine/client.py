@@ -98,7 +98,7 @@ class Client:
         wanted = request.get("ReturnValues", "NONE")
         if wanted not in ("NONE", "ALL_OLD") and write.update is None:
             raise invalid("Return values set to invalid value")
-        change = self.engine.write(write)
+        (change,) = self.engine.write(write)
         answer: Answer = {}
         if attributes := _attributes(change, wanted):
             answer["Attributes"] = attributes
@@ -117,7 +117,7 @@ class Client:
         writes = [self.engine.prepared(kind, action) for kind, action in actions]
         if len({(write.table.name, write.place) for write in writes}) < len(writes):
             raise invalid("Provided list of item keys contains duplicates")
-        changes = self.engine.write_batch(writes)
+        changes = self.engine.write(*writes)
         return _with_capacities({"UnprocessedItems": {}}, request, changes)
 
     @operation

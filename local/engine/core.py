@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,8 @@ class Engine:
 
     _tables: dict[str, Table] = field(default_factory=dict, init=False)
     _feeds: dict[str, Feed] = field(default_factory=dict, init=False)
+    _tokens: dict[str, tuple[int, bytes]] = field(default_factory=dict, init=False)
+    """Transactions of the last ten minutes, by their tokens: until when, and a digest of what was asked."""
 
     def __post_init__(self) -> None:
         self._storage = Storage(self.file)
@@ -106,8 +109,7 @@ class Engine:
         """Rises with the changes in streams."""
 
         def prepare(connection: Connection) -> list[tuple[int, bytes]]:
-            for statement in SCHEMA:
-                connection.execute(statement)
+            connection.execute(SCHEMA)
             return connection.execute("SELECT id, definition FROM definitions").fetchall()
 
         for id_, definition in self._storage.write(prepare):
@@ -218,18 +220,8 @@ class Engine:
             write.unfit = error
         return write
 
-    def write(self, write: Write) -> Change:
-        """Do one action. Raises Refused."""
-
-        def do(connection: Connection) -> Change:
-            change = write.look(connection)
-            change.apply(connection)
-            return change
-
-        return self._storage.write(do, lambda change: self._tell([change]))
-
-    def write_batch(self, writes: Sequence[Write]) -> list[Change]:
-        """Do several actions without conditions. Raises Refused."""
+    def write(self, *writes: Write) -> list[Change]:
+        """Do some actions, one after the other. Raises Refused."""
 
         def do(connection: Connection) -> list[Change]:
             changes = []
@@ -243,30 +235,43 @@ class Engine:
     def transact(self, writes: Sequence[Write], token: str | None, request: Any) -> list[Change]:
         """Do all actions, or none of them: then Refused says for each what was in its way. `token` names the `request`:
         for ten minutes it is done once."""
-        now_ms = self.now_ms()
+        digest = blake2b(msgspec.msgpack.encode(request, order="sorted"), digest_size=16).digest()
 
         def do(connection: Connection) -> list[Change]:
-            is_repeated = token is not None and _is_known(connection, token, request, now_ms)
-            changes, reasons = _look_at_all(writes, connection, is_repeated=is_repeated)
-            if any(reason["Code"] != "None" for reason in reasons):
-                codes = ", ".join(reason["Code"] for reason in reasons)
+            if token is not None and self._is_known(token, digest):
+                return []
+            changes, reasons = _look_at_all(writes, connection)
+            codes = [reason["Code"] for reason in reasons]
+            if any(code != "None" for code in codes):
+                why = f"please refer cancellation reasons for specific reasons [{', '.join(codes)}]"
                 raise Refused(
                     "TransactionCanceledException",
-                    "Transaction cancelled, please refer cancellation reasons for specific reasons "
-                    f"[{codes}]",
+                    f"Transaction cancelled, {why}",
                     CancellationReasons=reasons,
                 )
             if sum(change.size for change in changes) > _TRANSACTION_BYTES:
                 raise invalid("Collection of items in the transaction request exceeds the 4MB limit")
-            if not is_repeated:
-                for change in changes:
-                    change.apply(connection)
-                if token is not None:
-                    _note(connection, token, request, now_ms)
-                return changes
-            return []
+            for change in changes:
+                change.apply(connection)
+            return changes
 
-        return self._storage.write(do, self._tell)
+        def tell(changes: list[Change]) -> None:
+            if token is not None:
+                self._tokens.setdefault(token, (self.now_ms() + _TOKEN_MS, digest))
+            self._tell(changes)
+
+        return self._storage.write(do, tell)
+
+    def _is_known(self, token: str, digest: bytes) -> bool:
+        """Was it done before?"""
+        while self._tokens and next(iter(self._tokens.values()))[0] <= self.now_ms():
+            del self._tokens[next(iter(self._tokens))]
+        if token in self._tokens and self._tokens[token][1] != digest:
+            raise Refused(
+                "IdempotentParameterMismatchException",
+                "Request parameters do not match with previous request for the given ClientRequestToken",
+            )
+        return token in self._tokens
 
     def drop_expired(self, now_s: int | None = None) -> int:
         """Delete what has expired by the time given, or by now. Returns how many items."""
@@ -300,7 +305,6 @@ class Engine:
         def remove(connection: Connection) -> None:
             for table in self._tables.values():
                 table.clear(connection)
-            connection.execute("DELETE FROM tokens")
 
         self._storage.write(remove)
 
@@ -342,41 +346,17 @@ class Engine:
 
 
 def _look_at_all(
-    writes: Sequence[Write], connection: Connection, *, is_repeated: bool
+    writes: Sequence[Write], connection: Connection
 ) -> tuple[list[Change], list[dict[str, Any]]]:
     changes: list[Change] = []
     reasons: list[dict[str, Any]] = []
-    for write in writes if not is_repeated else ():
+    for write in writes:
         try:
             changes.append(write.look(connection))
             reasons.append({"Code": "None"})
         except Refused as refusal:
             reasons.append({"Code": _REASONS[refusal.code], "Message": refusal.message, **refusal.extra})
     return changes, reasons
-
-
-def _is_known(connection: Connection, token: str, request: Any, now_ms: int) -> bool:
-    found = connection.execute("SELECT request, until FROM tokens WHERE token = ?", (token,)).fetchone()
-    if found is None or found[1] <= now_ms:
-        return False
-    if found[0] != _digest(request):
-        raise Refused(
-            "IdempotentParameterMismatchException",
-            "Request parameters do not match with previous request for the given ClientRequestToken",
-        )
-    return True
-
-
-def _note(connection: Connection, token: str, request: Any, now_ms: int) -> None:
-    connection.execute("DELETE FROM tokens WHERE until <= ?", (now_ms,))
-    values = (token, _digest(request), now_ms + _TOKEN_MS)
-    connection.execute("INSERT OR REPLACE INTO tokens VALUES (?, ?, ?)", values)
-
-
-def _digest(request: Any) -> bytes:
-    import hashlib
-
-    return hashlib.blake2b(msgspec.msgpack.encode(request, order="sorted"), digest_size=16).digest()
 
 
 def _check_definition(request: Mapping[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 Each table of DynamoDB is one of SQLite's: the keys as bytes that sort alike, the item's size, when it expires (s), the
 item itself as MessagePack. An index is a table, too, whose rows have the keys of both and the part of the item that it
-projects. `definitions` has the requests that made the tables; `tokens` the transactions of the last ten minutes.
+projects. `definitions` has the requests that made the tables.
 """
 
 from __future__ import annotations
@@ -30,11 +30,7 @@ _KeyTest = tuple[str, Path, list[str]]
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Any = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
-SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS definitions (id INTEGER PRIMARY KEY, name TEXT UNIQUE, definition BLOB)",
-    "CREATE TABLE IF NOT EXISTS tokens (token TEXT PRIMARY KEY, request BLOB, until INTEGER) WITHOUT ROWID",
-    "CREATE INDEX IF NOT EXISTS tokens_until ON tokens (until)",
-)
+SCHEMA = "CREATE TABLE IF NOT EXISTS definitions (id INTEGER PRIMARY KEY, name TEXT UNIQUE, definition BLOB)"
 
 
 @dataclass(frozen=True)
@@ -269,25 +265,11 @@ class Table:
             expiry = (self._expiry(_decode(data)), row_id)
             connection.execute(f"UPDATE t{self.id} SET x = ? WHERE rowid = ?", expiry)
 
-    @cached_property
-    def _get(self) -> str:
-        return f"SELECT rowid, size, item FROM t{self.id} WHERE p = ? AND s = ?"
-
-    @cached_property
-    def _insert(self) -> str:
-        return f"INSERT INTO t{self.id} (p, s, size, x, item) VALUES (?, ?, ?, ?, ?)"
-
-    @cached_property
-    def _update(self) -> str:
-        return f"UPDATE t{self.id} SET size = ?, x = ?, item = ? WHERE rowid = ?"
-
-    @cached_property
-    def _delete(self) -> str:
-        return f"DELETE FROM t{self.id} WHERE rowid = ?"
-
     def get(self, connection: Connection, place: tuple[bytes, bytes]) -> Row | None:
         """The row at a place."""
-        found = connection.execute(self._get, place).fetchone()
+        found = connection.execute(
+            f"SELECT rowid, size, item FROM t{self.id} WHERE p = ? AND s = ?", place
+        ).fetchone()
         return Row(*found) if found else None
 
     def replace(
@@ -303,11 +285,17 @@ class Table:
         data = None if item is None else _encode(item)
         if item is None:
             if old is not None:
-                connection.execute(self._delete, (old.id,))
+                connection.execute(f"DELETE FROM t{self.id} WHERE rowid = ?", (old.id,))
         elif old is None:
-            connection.execute(self._insert, (*place, size, self._expiry(item), data))
+            connection.execute(
+                f"INSERT INTO t{self.id} (p, s, size, x, item) VALUES (?, ?, ?, ?, ?)",
+                (*place, size, self._expiry(item), data),
+            )
         else:
-            connection.execute(self._update, (size, self._expiry(item), data, old.id))
+            connection.execute(
+                f"UPDATE t{self.id} SET size = ?, x = ?, item = ? WHERE rowid = ?",
+                (size, self._expiry(item), data, old.id),
+            )
         units = sum(self._reindex(connection, index, old, item) for index in self.indexes)
         return data, units
 
