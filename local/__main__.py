@@ -23,14 +23,13 @@ from local import Unusable, log
 from local import options as command_line
 from local.clock import ClockController, HandClock
 from local.functions import Invocations, functions_of
-from local.gateway import Gateway
+from local.gateway import Gateway, Throttle
 from local.hello import hello
 from local.log import LoggedGateway
 from local.options import DYNAMODB_LOCAL, ENDPOINT, MOVABLE, Options
 from local.server import serve
 from local.services import ResetController, Services
 from local.store import Store
-from local.throttle import Throttle
 from local.triggers import Triggers
 
 _LOOK_SECONDS = 1.0

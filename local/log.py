@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TextIO
 
-from local.problems import Answer, Refusal
+from local.gateway import Answer, Refusal
 from local.server import Handler
 
 HUMAN, JSON = FORMS = ("human", "json")

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from local.problems import Answer
+from local.gateway import Answer
 from local.server import serve
 
 from .core import Engine

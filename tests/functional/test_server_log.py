@@ -15,8 +15,8 @@ import pytest
 
 from chalicelib import observe
 from local.functions import Context, attempt
+from local.gateway import Answer
 from local.log import HUMAN, JSON, Lines, LoggedGateway, Unheard, logger
-from local.problems import Answer
 from tests.functional.raw_http import talk
 from tests.support.local_service import serving
 
