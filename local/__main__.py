@@ -26,10 +26,10 @@ from local.functions import Invocations, functions_of
 from local.gateway import Gateway, Throttle
 from local.hello import hello
 from local.log import LoggedGateway
-from local.options import DYNAMODB_LOCAL, ENDPOINT, MOVABLE, Options
+from local.options import ENDPOINT, MOVABLE, Options
 from local.server import serve
 from local.services import ResetController, Services
-from local.store import Store
+from local.store import Store, open_store
 from local.triggers import Triggers
 
 _LOOK_SECONDS = 1.0
@@ -62,7 +62,7 @@ def run(options: Options) -> None:
         options = replace(options, port=server.port)
         _set_environment(options)
         clock = HandClock(None if options.ephemeral else options.data / "clock")
-        store = stack.enter_context(_open_store(options, clock))
+        store = stack.enter_context(open_store(options, clock))
         front: Any = importlib.import_module("app")
         functions = functions_of(front.app)
         invocations = Invocations(functions)
@@ -128,17 +128,6 @@ def _set_environment(options: Options) -> None:
     os.environ.setdefault("HEADRACE_ALLOW_LOOPBACK", "1")
     if options.token:
         os.environ["HEADRACE_TOKEN"] = options.token  # the archive's jobs call with it
-
-
-def _open_store(options: Options, clock: HandClock) -> contextlib.AbstractContextManager[Store]:
-    """The engine; what only the other one needs isn't imported."""
-    if options.engine == DYNAMODB_LOCAL:
-        from local import dynamodb
-
-        return dynamodb.open_store(options)
-    from local import embedded
-
-    return embedded.open_store(options, clock)
 
 
 def _services(

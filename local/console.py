@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from local import Unusable
-from local.token_file import TokenFile
+from local.data_folder import TokenFile
 
 _SECONDS = 10
 

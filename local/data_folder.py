@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,7 +24,34 @@ from typing import BinaryIO
 from local import Unusable
 from local.engine import server
 from local.engine.core import Engine
-from local.file_lock import try_lock
+
+if sys.platform == "win32":
+    import msvcrt
+
+    _FAR = 1 << 30  # a locked byte cannot be read there: lock one that no text reaches
+
+    def _try_lock(file: int) -> bool:
+        """Lock it; False where another process has."""
+        os.lseek(file, _FAR, os.SEEK_SET)
+        try:
+            msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        finally:
+            os.lseek(file, 0, os.SEEK_SET)
+        return True
+
+else:
+    import fcntl
+
+    def _try_lock(file: int) -> bool:
+        """Lock it; False where another process has."""
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
 
 FILE = "engine.db"
 RESTORING = "engine.db.part"
@@ -64,7 +92,7 @@ class DataFolder:
     def served(self, engine: Engine) -> Iterator[dict[str, str]]:
         """Serve the engine to other processes of this user. What tells boto3 where it is: variables of the
         environment."""
-        with server.serving(engine) as variables, told(self.path, variables):
+        with server.serving(engine) as variables, announced(self.path, variables):
             yield variables
 
 
@@ -89,14 +117,14 @@ def data_folder(path: Path, purpose: str) -> Iterator[DataFolder]:
 
 def _lock(file: int) -> bool:
     for _ in range(_TRIES):
-        if try_lock(file):
+        if _try_lock(file):
             return True
         time.sleep(_TRY_SECONDS)
     return False
 
 
 @contextlib.contextmanager
-def told(path: Path, variables: Mapping[str, str]) -> Iterator[None]:
+def announced(path: Path, variables: Mapping[str, str]) -> Iterator[None]:
     """Say in the folder where its engine is, while it is there."""
     write_private(path / _WHERE, json.dumps(variables))
     try:
@@ -123,7 +151,7 @@ def engine_variables(path: Path) -> dict[str, str] | None:
 def holder(path: Path) -> str | None:
     """Which process has the folder, and what for; None: no process has it."""
     with contextlib.suppress(FileNotFoundError), (path / LOCK).open("rb+") as lock:
-        if not try_lock(lock.fileno()):
+        if not _try_lock(lock.fileno()):
             return lock.read().decode() or "another process"
     return None
 
@@ -148,3 +176,24 @@ def write_private(file: Path, text: str) -> None:
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
         out.write(text)
     draft.replace(file)
+
+
+class TokenFile:
+    """The admin token made at the first start, kept for the following ones in a file that only its owner reads."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> str | None:
+        """The token; None if there is none. Raises Unusable."""
+        try:
+            return self.path.read_text().strip() or None
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is no text"
+            raise Unusable(f"{self.path} cannot be used ({why}): it keeps the admin token.") from None
+
+    def write(self, token: str) -> None:
+        """Keep it, in one step, so that a crash leaves all of it or none."""
+        write_private(self.path, token + "\n")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from local import Unusable
-from local.data_folder import DataFolder, data_folder, engine_variables, told
+from local.data_folder import DataFolder, announced, data_folder, engine_variables
 from local.options import ENDPOINT, add_data
 
 _DESCRIPTION = """\
@@ -56,7 +56,7 @@ def _engine(data: Path) -> Iterator[Mapping[str, str]]:
     """What leads to the engine: the one that the environment names, the folder's that is served already, or the
     folder's, served from now on. Raises Unusable."""
     if endpoint := os.environ.get(ENDPOINT):
-        from local.dynamodb import variables_of
+        from local.store import variables_of
 
         yield variables_of(endpoint)
     elif (running := engine_variables(data)) is not None:
@@ -69,11 +69,11 @@ def _engine(data: Path) -> Iterator[Mapping[str, str]]:
 @contextlib.contextmanager
 def _served(folder: DataFolder) -> Iterator[Mapping[str, str]]:
     if folder.is_amazons:
-        from local.dynamodb import amazons_engine, variables_of
+        from local.store import amazons_engine, variables_of
 
         with amazons_engine(folder.path) as amazons:
             variables = variables_of(amazons.endpoint)
-            with told(folder.path, variables):
+            with announced(folder.path, variables):
                 yield variables
         return
     from local.clock import HandClock  # late: it knows the service

@@ -45,7 +45,7 @@ class StreamPoller:
     """Reads the stream of a table from now on, and calls the function at least once with each record.
 
     Records of a shard come in order, a shard's after its parent's. A batch whose function raises, or puts it off, is
-    tried again with growing pauses, then given up with a line on standard error. A table without a stream gets one.
+    tried again with growing pauses, then given up with a line on standard error.
     """
 
     def __init__(
@@ -60,18 +60,15 @@ class StreamPoller:
         idle_seconds: float = IDLE_SECONDS,
         retry_pauses: Sequence[float] = _RETRY_PAUSES,
         batch: int = BATCH,
-        images: bool = False,
         engine: Engine | None = None,
     ) -> None:
         """`dynamodb` and `streams` are boto3 clients, or those of the embedded `engine`, which tells when there is
-        something to read. The pause between polls is `quick_seconds` after traffic and grows to `idle_seconds`. With
-        `images`, a stream that carries keys only is replaced by one with new rows."""
+        something to read. The pause between polls is `quick_seconds` after traffic and grows to `idle_seconds`."""
         self._table, self._name, self._function = table, name, function
         self._dynamodb, self._streams = dynamodb, streams
         self._quick, self._idle = quick_seconds, idle_seconds
         self._retry_pauses = retry_pauses
         self._batch = batch
-        self._images = images
         self._engine = engine
         self._arn = ""
         self._shards: dict[str, _Shard] = {}
@@ -139,7 +136,7 @@ class StreamPoller:
 
     def _discover(self) -> None:
         """Find the stream's shards. Those open at the very first look are read from then on, later ones whole."""
-        self._arn = self._stream()
+        self._arn = self._dynamodb.describe_table(TableName=self._table)["Table"]["LatestStreamArn"]
         shards, self._shards = self._shards, {}
         for shard in self._list_shards():
             new = _Shard(
@@ -152,19 +149,6 @@ class StreamPoller:
         self._looked = True
         parents = {shard.parent for shard in self._shards.values()}
         self._look_again = any(shard.ended and shard.id not in parents for shard in self._shards.values())
-
-    def _stream(self) -> str:
-        """The ARN of the table's stream, which is enabled if it is not."""
-        table = self._dynamodb.describe_table(TableName=self._table)["Table"]
-        if self._images and table.get("StreamSpecification", {}).get("StreamViewType") == "KEYS_ONLY":
-            table = self._switch(StreamEnabled=False)  # a data folder from before the journal
-        if not table.get("StreamSpecification", {}).get("StreamEnabled"):
-            table = self._switch(StreamEnabled=True, StreamViewType="NEW_IMAGE")
-        return str(table["LatestStreamArn"])
-
-    def _switch(self, **stream: Any) -> dict[str, Any]:
-        answer = self._dynamodb.update_table(TableName=self._table, StreamSpecification=stream)
-        return dict(answer["TableDescription"])
 
     def _list_shards(self) -> Iterator[dict[str, Any]]:
         page: dict[str, str] = {}
@@ -204,10 +188,9 @@ class StreamPoller:
 
     def _deliver(self, event: dict[str, Any]) -> None:
         for pause in (*self._retry_pauses, None):
+            id_ = str(uuid.uuid4())
             if attempt(
-                self._function,
-                event,
-                Context(function_name=self._name, request_id=str(uuid.uuid4()), stop=self._stopping),
+                self._function, event, Context(function_name=self._name, request_id=id_, stop=self._stopping)
             ):
                 return
             if pause is not None and self._stopping.wait(pause):
@@ -219,15 +202,13 @@ class StreamPoller:
 
 def stream_event(records: list[dict[str, Any]], arn: str) -> dict[str, Any]:
     """Stream records as Lambda gets them: plain JSON, with the source's ARN."""
-    changes = [
-        {**record, "eventName": _NAMES.get(record["eventName"], record["eventName"]), "eventSourceARN": arn}
-        for record in records
-    ]
-    for record in changes:
-        change = record["dynamodb"]
-        record["dynamodb"] = (
-            {**change, _CREATED: change[_CREATED].timestamp()} if _CREATED in change else change
-        )
+    changes = []
+    for record in records:
+        change = dict(record["dynamodb"])
+        if _CREATED in change:
+            change[_CREATED] = change[_CREATED].timestamp()
+        name = _NAMES.get(record["eventName"], record["eventName"])
+        changes.append({**record, "eventName": name, "eventSourceARN": arn, "dynamodb": change})
     # by way of JSON, so that bytes become base64
     event: dict[str, Any] = msgspec.json.decode(msgspec.json.encode({"Records": changes}))
     return event

@@ -1,19 +1,41 @@
-"""What AWS runs around our functions beside API Gateway: schedules, the log's stream, asynchronous invocations."""
+"""What AWS runs around our functions beside API Gateway: schedules (EventBridge's part), the log's stream, asynchronous
+invocations."""
 
 from __future__ import annotations
 
+import heapq
+import re
+import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
 
-from chalice.app import Chalice
+from chalice.app import Chalice, ScheduledEventConfig
 
 from local.functions import Invocations, functions_of
-from local.schedule import Schedules, schedules_of
-from local.store import Poller
 
 _READY_SECONDS = 5.0
 _STOP_SECONDS = 5.0
+_ACCOUNT, _REGION = "000000000000", "us-east-1"
+_RATE = re.compile(r"rate\(([0-9]+) (minute|hour|day)s?\)")
+_SECONDS = {"minute": 60, "hour": 3600, "day": 86400}
+
+
+class Poller(Protocol):
+    """A thread's work beside the service."""
+
+    def run(self) -> None:
+        """Go on until `stop`."""
+
+    def stop(self) -> None:
+        """End `run`."""
+
+    def wait_until_ready(self, seconds: float) -> bool:
+        """Wait until what happens from now on is seen. False: that took longer."""
 
 
 class Triggers:
@@ -55,3 +77,76 @@ class Triggers:
         thread = threading.Thread(target=run, name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A function and how often it is to be invoked."""
+
+    function: str
+    period_seconds: float
+
+
+def schedules_of(app: Chalice) -> list[Schedule]:
+    """An app's schedules. One that is no rate is named on standard error and left to AWS."""
+    schedules = []
+    for source in app.event_sources:
+        if not isinstance(source, ScheduledEventConfig):
+            continue
+        expression = source.schedule_expression
+        text = expression if isinstance(expression, str) else expression.to_string()
+        if match := _RATE.fullmatch(text):
+            schedules.append(Schedule(source.name, int(match[1]) * _SECONDS[match[2]]))
+        else:
+            print(f"{source.name} does not run here: {text} is not a rate.", file=sys.stderr)
+    return schedules
+
+
+class Schedules:
+    """Invokes each function at once and then at its rate, whether or not its last run has ended."""
+
+    def __init__(
+        self,
+        schedules: Sequence[Schedule],
+        invoke: Callable[[str, dict[str, Any]], None],
+        *,
+        wait: Callable[[float], bool] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`wait` lets seconds pass and says whether to end; `clock` counts them."""
+        self._stopping = threading.Event()
+        self._schedules = schedules
+        self._invoke = invoke
+        self._wait = wait or self._stopping.wait
+        self._clock = clock
+
+    def run(self) -> None:
+        """Go on until `stop`. Runs missed while the machine slept are made up for by one."""
+        start = self._clock()
+        due = [(start, number) for number in range(len(self._schedules))]
+        while due:
+            at, number = due[0]
+            if self._wait(max(0.0, at - self._clock())):
+                return
+            schedule = self._schedules[number]
+            self._invoke(schedule.function, event_of(schedule.function))
+            heapq.heapreplace(due, (max(at + schedule.period_seconds, self._clock()), number))
+
+    def stop(self) -> None:
+        """End `run`."""
+        self._stopping.set()
+
+
+def event_of(function: str) -> dict[str, Any]:
+    """What a function gets when its time has come."""
+    return {
+        "version": "0",
+        "id": str(uuid.uuid4()),
+        "detail-type": "Scheduled Event",
+        "source": "aws.events",
+        "account": _ACCOUNT,
+        "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "region": _REGION,
+        "resources": [f"arn:aws:events:{_REGION}:{_ACCOUNT}:rule/{function}"],
+        "detail": {},
+    }

@@ -21,9 +21,9 @@ from chalicelib.domain.times import DAY_SECONDS
 from chalicelib.wiring import Deps
 from local import Unusable
 from local.clock import ClockController, HandClock
-from local.embedded import ExpiryPump
 from local.functions import Invocations, functions_of
 from local.services import ResetController, Services
+from local.store import ExpiryPump
 from tests.support import factories as make
 from tests.support.desk import Desk, records
 from tests.support.embedded import engine_of

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from local.functions import Context, Invocations
-from local.schedule import Schedule, Schedules, schedules_of
+from local.triggers import Schedule, Schedules, schedules_of
 from tests.functional.triggered import BOUND_SECONDS, CallLog, Machine, app_of
 
 

@@ -29,7 +29,7 @@ for name in ("fcntl", "grp", "pwd", "resource", "termios"):
 locked = []
 sys.modules["msvcrt"] = types.SimpleNamespace(LK_NBLCK=2, locking=lambda *call: locked.append(call[1:]))
 sys.platform = "win32"
-import local.__main__, local.backup, local.dynamodb, local.embedded, local.env
+import local.__main__, local.backup, local.env
 from local.data_folder import data_folder
 with data_folder(pathlib.Path(sys.argv[1]), "serves"):
     print(locked)

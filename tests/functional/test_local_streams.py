@@ -175,22 +175,6 @@ def test_a_batch_that_always_fails_does_not_stop_the_stream(
     assert "route failed too often with 1 records: going on" in capsys.readouterr().err
 
 
-def test_a_table_without_a_stream_gets_one(engine: str) -> None:
-    table, calls = Table(stream=False), CallLog()
-    with Pumping(table, lambda event, context: calls.add(event)):
-        table.put("a", 1)
-        until_seen(calls, {"a": [1]})
-    table.delete()
-
-
-def test_a_stream_of_keys_becomes_one_of_new_rows_where_those_are_wanted(table: Table) -> None:
-    calls = CallLog()
-    with Pumping(table, lambda event, context: calls.add(event), images=True):
-        table.put("a", 1, m={"S": "x"})
-        calls.count(1)
-    assert calls.all[0]["Records"][0]["dynamodb"]["NewImage"]["m"] == {"S": "x"}
-
-
 def test_when_a_shard_ends_the_next_one_is_read_from_its_start(table: Table) -> None:
     calls, go = CallLog(), threading.Event()
 

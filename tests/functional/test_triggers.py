@@ -7,8 +7,8 @@ import threading
 import pytest
 from chalice import Chalice
 
-from local.dynamodb import client, stream_pollers
 from local.functions import Invocations, functions_of
+from local.store import client, stream_pollers
 from local.triggers import Triggers
 from tests.functional.triggered import CallLog, app_of, new_table, offsets
 

@@ -13,8 +13,8 @@ from typing import Any
 from chalice import Chalice
 from chalice.app import CloudWatchEvent, Cron, LambdaFunctionEvent, Rate
 
-from local.dynamodb import client
 from local.functions import Context
+from local.store import client
 
 BOUND_SECONDS = 120.0
 
