@@ -21,14 +21,13 @@ from chalicelib.domain.errors import HeadraceError
 from chalicelib.wiring import Deps
 from local import Unusable, log
 from local import options as command_line
-from local.clock import ClockController, HandClock
+from local.clock import ClockController, HandClock, ResetController, Services
 from local.functions import Invocations, functions_of
 from local.gateway import Gateway, Throttle
 from local.hello import hello
 from local.log import LoggedGateway
 from local.options import ENDPOINT, MOVABLE, Options
 from local.server import serve
-from local.services import ResetController, Services
 from local.store import Store, open_store
 from local.triggers import Triggers
 

@@ -1,7 +1,5 @@
-"""A clock that the user moves: `POST /v1/clock` moves the service's time forward, and whatever is due until then runs.
-
-It exists in the local service only: this folder is never shipped, so no deployed stage can have it.
-"""
+"""What the local service alone has: `POST /v1/clock` moves its time forward, and what is due until then runs;
+`POST /v1/reset` begins with an empty store. This folder is never shipped, so no deployed stage has them."""
 
 from __future__ import annotations
 
@@ -185,3 +183,43 @@ class ClockController:
         if is_through:  # else rows would go before what is owed of them is buried
             self._forget()
         return is_all and is_through
+
+
+class Services:
+    """In the place of `wiring.deps`: the same services at each call, until `renew`."""
+
+    def __init__(self, make: Callable[[], Deps]) -> None:
+        self._make = make
+        self._deps = make()
+
+    def __call__(self) -> Deps:
+        return self._deps
+
+    def renew(self, token: str) -> None:
+        """Others, on a store with nothing in it but this admin token."""
+        deps = self._make()
+        deps.tokens.ensure_admin(token)
+        self._deps = deps
+
+
+class ResetController:
+    """Forgets everything. What is under way goes on with what it has read, and finds nothing of it any more."""
+
+    def __init__(self, services: Services, clock: HandClock, token: str, clear: Callable[[], None]) -> None:
+        self._services = services
+        self._clock = clock
+        self._token = token
+        self._clear = clear
+
+    def register(self, app: Chalice, authorizer: Any) -> None:
+        """Give the app the call."""
+        reset = Call("POST", "/v1/reset", self.reset, ("admin",), None, (), False, reach=Reach.SERVICE)
+        http.register(app, authorizer, [reset])
+
+    def reset(self, context: Context) -> Response[None]:
+        """Begin anew, at the machine's time."""
+        with self._clock.steps:  # a move that is under way would go on with the new services
+            self._clock.reset()
+            self._clear()
+            self._services.renew(self._token)
+        return Response(None, 204)

@@ -20,9 +20,8 @@ from chalicelib.domain.status import Status
 from chalicelib.domain.times import DAY_SECONDS
 from chalicelib.wiring import Deps
 from local import Unusable
-from local.clock import ClockController, HandClock
+from local.clock import ClockController, HandClock, ResetController, Services
 from local.functions import Invocations, functions_of
-from local.services import ResetController, Services
 from local.store import ExpiryPump
 from tests.support import factories as make
 from tests.support.desk import Desk, records

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from local.engine.protocol import Protocol
+from local.engine.server import Protocol
 from local.engine.values import number_text
 
 Document = dict[str, Any]

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from local.engine.core import Engine
-from local.engine.protocol import Protocol
+from local.engine.server import Protocol
 from tests.oracle.requests import Document, Request, Wire, comparable, difference
 
 KEY = {"p": {"S": "a"}, "s": {"N": "1"}}
