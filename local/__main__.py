@@ -24,8 +24,7 @@ from local import options as command_line
 from local.clock import ClockController, HandClock, ResetController, Services
 from local.functions import Invocations, functions_of
 from local.gateway import Gateway, Throttle
-from local.hello import hello
-from local.log import LoggedGateway
+from local.log import LoggedGateway, hello
 from local.options import ENDPOINT, MOVABLE, Options
 from local.server import serve
 from local.store import Store, open_store

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from local import Unusable
-from local.log import FORMS
 
 ENDPOINT = "AWS_ENDPOINT_URL_DYNAMODB"
 EMBEDDED, DYNAMODB_LOCAL = ENGINES = ("embedded", "dynamodb-local")
+HUMAN, JSON = FORMS = ("human", "json")
 MOVABLE, SYSTEM = CLOCKS = ("movable", "system")
 _HERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Of what means every address, one to call."""

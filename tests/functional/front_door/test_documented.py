@@ -19,7 +19,7 @@ from chalicelib.api.calls import CALLS, Call
 from chalicelib.api.requests import GroupBody, MessageBody, ReceiveBody, Retry, TokenBody, TopicBody
 from chalicelib.delivery import webhooks
 from chalicelib.domain import errors, limits
-from local.hello import HELLO
+from local.log import HELLO
 
 ROOT = Path(__file__).parents[3]
 ERRORS = {
