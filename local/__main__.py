@@ -27,7 +27,7 @@ from local.gateway import Gateway, Throttle
 from local.log import LoggedGateway, hello
 from local.options import ENDPOINT, MOVABLE, Options
 from local.server import serve
-from local.store import Store, open_store
+from local.store import Store, expiry, open_store
 from local.triggers import Triggers
 
 _LOOK_SECONDS = 1.0
@@ -68,15 +68,18 @@ def run(options: Options) -> None:
         services = _services(store, clock, invocations, end_event.is_set)
         if options.functions:
             _load_functions(options.functions, services())
-        triggers = Triggers(front.app, invocations, store.pollers(functions))
+        engine = store.engine
+        drop = expiry(engine, functions) if engine else None
+        triggers = Triggers(front.app, invocations, store.pollers(functions), drop)
         token = _admin_token(options, store, services())
         if options.clock == MOVABLE:
-            ClockController(
-                clock=clock, deps=services, invocations=invocations, forget=store.forget
-            ).register(front.app, front.authorize)
-        if store.clear:
-            assert token is not None, "a new store has no tokens"
-            ResetController(services, clock, token, store.clear).register(front.app, front.authorize)
+            forget = engine.drop_expired if engine else lambda: 0
+            movable = ClockController(clock=clock, deps=services, invocations=invocations, forget=forget)
+            movable.register(front.app, front.authorize)
+        if options.ephemeral:
+            assert engine, "embedded"
+            assert token, "of a new store"
+            ResetController(services, clock, token, engine.clear).register(front.app, front.authorize)
         logger = log.logger(options.log)  # before anything runs that tells something
         stack.callback(triggers.stop)  # after the server, before the engine: the stack ends in reverse
         triggers.start()
@@ -134,7 +137,9 @@ def _services(
     """What the functions and the HTTP interface find in the place of those that the environment would make."""
     wiring: Any = importlib.import_module("chalicelib.wiring")
     services = Services(
-        lambda: wiring.Deps(replace(store.adapters(settings.read(), clock, invocations), is_ending=is_ending))
+        lambda: wiring.Deps(
+            replace(store.adapters(settings.read(), clock, invoker=invocations), is_ending=is_ending)
+        )
     )
     wiring.deps = services
     return services

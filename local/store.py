@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from chalicelib.adapters import Adapters, NoJobs, dynamo_adapters
 from chalicelib.ports.world import Clock, Invoker
@@ -21,17 +20,15 @@ from local.data_folder import FILE, TokenFile, announced, data_folder
 from local.engine.client import Client, Streams
 from local.engine.core import Engine
 from local.engine.dynamodb_local import DynamoDBLocal
-from local.functions import Context, Function, attempt
+from local.functions import Function
 from local.jobs import LocalJobs
 from local.key_file import FileCipher
-from local.options import DYNAMODB_LOCAL, ENDPOINT, Options
+from local.options import EMBEDDED, ENDPOINT, Options
 from local.stream import StreamPoller
-from local.triggers import Poller, event_of
 
 ROUTE, JOURNAL = "route", "journal"
 # no caller waits for it: few large objects rather than many small ones
 _JOURNAL_SECONDS, _JOURNAL_BATCH = 1.0, 1000
-_EXPIRY_SECONDS = 60.0
 _BEFORE_EXPIRY = ("expire", "checkpoint")
 _STREAMS_ENDPOINT = "AWS_ENDPOINT_URL_DYNAMODB_STREAMS"
 _LOCAL = {"AWS_DEFAULT_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
@@ -41,21 +38,20 @@ _LOCAL = {"AWS_DEFAULT_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "local", "AWS_
 class Store:
     """An engine that is open."""
 
-    adapters: Callable[[Settings, Clock, Invoker], Adapters]
-    pollers: Callable[[Mapping[str, Function]], list[Poller]]
+    adapters: Callable[..., Adapters]
+    """The ports on it, for settings, a clock and an invoker."""
+
+    pollers: Callable[[Mapping[str, Function]], list[StreamPoller]]
     """What carries the engine's changes to the functions."""
-
-    forget: Callable[[], object]
-    """Drop what has expired, where the engine does not by itself."""
-
-    tokens: TokenFile | None
-    """Where the first token is kept; None: nowhere, it is a new one each time."""
 
     ending: str
     """What becomes of the messages when the service ends."""
 
-    clear: Callable[[], None] | None = None
-    """Removes everything, where that may be asked for."""
+    tokens: TokenFile | None = None
+    """Where the first token is kept; None: nowhere, it is a new one each time."""
+
+    engine: Engine | None = None
+    """The embedded one, which drops expired rows when it is asked."""
 
 
 @contextlib.contextmanager
@@ -68,69 +64,63 @@ def open_store(options: Options, clock: Clock) -> Iterator[Store]:
             yield _embedded(options, engine, lambda: {"blobs": MemoryBlobs(), "jobs": NoJobs()})
             return
         folder = stack.enter_context(data_folder(options.data, f"serves on {options.url}"))
-        if options.engine == DYNAMODB_LOCAL:
-            yield _outside(options, stack)
-            return
-        engine = folder.engine(clock.now_ms)
-        stack.callback(engine.close)
-        jobs = LocalJobs(options.data / "jobs", options.url, stack.enter_context(folder.served(engine)))
+        if options.engine == EMBEDDED:
+            engine = folder.engine(clock.now_ms)
+            stack.callback(engine.close)
+            variables = stack.enter_context(folder.served(engine))
+        else:
+            variables = _outside(options, stack)
+            stack.enter_context(announced(options.data, variables))
+        jobs = LocalJobs(options.data / "jobs", options.url, variables)
         stack.callback(jobs.stop)
-        yield _embedded(options, engine, lambda: {"cipher": FileCipher(options.data / "key"), "jobs": jobs})
+        parts: dict[str, Any] = {"cipher": FileCipher(options.data / "key"), "jobs": jobs}
+        if options.engine == EMBEDDED:
+            yield _embedded(options, engine, lambda: parts)
+            return
+
+        def pollers(functions: Mapping[str, Function]) -> list[StreamPoller]:
+            return stream_pollers(functions, Tables(read().prefix), client) if options.stream else []
+
+        ending = f"what was accepted stays in {options.endpoint or options.data}"
+        yield Store(partial(dynamo_adapters, **parts), pollers, ending, TokenFile(options.data / "token"))
 
 
 def _embedded(options: Options, engine: Engine, parts: Callable[[], Mapping[str, Any]]) -> Store:
     def adapters(settings: Settings, clock: Clock, invoker: Invoker) -> Adapters:
         return dynamo_adapters(settings, clock, invoker=invoker, client=Client(engine), **parts())
 
-    def pollers(functions: Mapping[str, Function]) -> list[Poller]:
-        expiry = ExpiryPump(engine, functions)
-        if not options.stream:
-            return [expiry]
-        tables = Tables(read().prefix)
-        journal_tables = () if options.ephemeral else (tables.log, tables.traces)
+    def pollers(functions: Mapping[str, Function]) -> list[StreamPoller]:
+        wanted = [
+            name
+            for name in (ROUTE, JOURNAL)
+            if options.stream and not (options.ephemeral and name == JOURNAL)
+        ]
+        of = {name: functions[name] for name in wanted}
         clients = {"dynamodb": Client(engine), "dynamodbstreams": Streams(engine)}
-        return [*stream_pollers(functions, tables.log, clients.__getitem__, journal_tables, engine), expiry]
+        return stream_pollers(of, Tables(read().prefix), clients.__getitem__, engine)
 
     if options.ephemeral:
-        ending = "what was accepted is gone then"
-        return Store(adapters, pollers, engine.drop_expired, None, ending, engine.clear)
+        return Store(adapters, pollers, "what was accepted is gone then", engine=engine)
     token = TokenFile(options.data / "token")
-    return Store(adapters, pollers, engine.drop_expired, token, f"what was accepted stays in {options.data}")
+    return Store(adapters, pollers, f"what was accepted stays in {options.data}", token, engine)
 
 
-def _outside(options: Options, stack: contextlib.ExitStack) -> Store:
-    """In DynamoDB Local, or in the DynamoDB that the environment names."""
+def _outside(options: Options, stack: contextlib.ExitStack) -> dict[str, str]:
+    """DynamoDB Local, or the DynamoDB that the environment names. What leads to it."""
     if not options.endpoint and (options.data / FILE).exists():
         raise Unusable(
             f"{options.data} holds what the embedded engine stored ({FILE}). Run without --engine to use it, or "
             "choose another folder with --data or HEADRACE_DATA."
         )
     endpoint = options.endpoint or stack.enter_context(amazons_engine(options.data)).endpoint
-    os.environ[ENDPOINT] = endpoint
     os.environ["AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"] = (
         "false"  # or tables would be made in an account of AWS
     )
     if not options.endpoint and not os.environ.get("HEADRACE_BUCKET"):
         os.environ.pop("AWS_PROFILE", None)  # nothing here asks AWS, so it need not exist
-    for name, value in _LOCAL.items():
-        os.environ.setdefault(name, value)
-    jobs = LocalJobs(options.data / "jobs", options.url, {})
-    stack.callback(jobs.stop)
-    stack.enter_context(announced(options.data, variables_of(endpoint)))
-
-    def adapters(settings: Settings, clock: Clock, invoker: Invoker) -> Adapters:
-        return dynamo_adapters(
-            settings, clock, invoker=invoker, jobs=jobs, cipher=FileCipher(options.data / "key")
-        )
-
-    def pollers(functions: Mapping[str, Function]) -> list[Poller]:
-        tables = Tables(read().prefix)
-        journal_tables = (tables.log, tables.traces)
-        return stream_pollers(functions, tables.log, client, journal_tables) if options.stream else []
-
-    token = TokenFile(options.data / "token")
-    ending = f"what was accepted stays in {options.endpoint or options.data}"
-    return Store(adapters, pollers, lambda: None, token, ending)
+    variables = variables_of(endpoint)
+    os.environ |= variables
+    return variables
 
 
 def amazons_engine(folder: Path) -> DynamoDBLocal:
@@ -150,17 +140,21 @@ def variables_of(endpoint: str) -> dict[str, str]:
 
 def stream_pollers(
     functions: Mapping[str, Function],
-    table: str,
+    tables: Tables,
     client: Callable[[str], Any],
-    journal_tables: Sequence[str] = (),
     engine: Engine | None = None,
-) -> list[Poller]:
-    """What reads the stream of `table` for `route`, and those of `journal_tables` for `journal`; none for a
-    function that there is not. `client` makes the client of a service: boto3's, or that of the embedded `engine`."""
-
-    def poller(name: str, of: str, **options: Any) -> StreamPoller:
-        return StreamPoller(
-            table=of,
+) -> list[StreamPoller]:
+    """What reads the log's stream for `route`, and those of the log and the traces for `journal`; none for a function
+    that there is not. `client` makes the client of a service: boto3's, or that of the embedded `engine`."""
+    slow = {"quick_seconds": _JOURNAL_SECONDS, "idle_seconds": _JOURNAL_SECONDS, "batch": _JOURNAL_BATCH}
+    wanted: list[tuple[str, str, dict[str, Any]]] = [
+        (ROUTE, tables.log, {}),
+        (JOURNAL, tables.log, slow),
+        (JOURNAL, tables.traces, slow),
+    ]
+    return [
+        StreamPoller(
+            table=table,
             name=name,
             function=functions[name],
             dynamodb=client("dynamodb"),
@@ -168,16 +162,13 @@ def stream_pollers(
             engine=engine,
             **options,
         )
-
-    pollers: list[Poller] = [poller(ROUTE, table)] if ROUTE in functions else []
-    if JOURNAL in functions:
-        seconds = {"quick_seconds": _JOURNAL_SECONDS, "idle_seconds": _JOURNAL_SECONDS}
-        pollers += (poller(JOURNAL, of, **seconds, batch=_JOURNAL_BATCH) for of in journal_tables)
-    return pollers
+        for name, table, options in wanted
+        if name in functions
+    ]
 
 
 def client(service: str) -> Any:
-    """A boto3 client of the engine; its streams are at the same endpoint unless the environment says otherwise."""
+    """A boto3 client of the engine that the environment names."""
     import boto3
     from botocore.config import Config
 
@@ -188,9 +179,7 @@ def client(service: str) -> Any:
         parameter_validation=False,
         user_agent="headrace",
     )
-    streams = service == "dynamodbstreams" and not os.environ.get(_STREAMS_ENDPOINT)
-    endpoint = os.environ.get(ENDPOINT) if streams else None
-    return boto3.client(service, endpoint_url=endpoint, config=config)
+    return boto3.client(service, config=config)
 
 
 class MemoryBlobs:
@@ -213,39 +202,14 @@ class MemoryBlobs:
         return sorted(name for name in names if name.startswith(prefix) and name > after)[:limit]
 
 
-class ExpiryPump:
-    """DynamoDB's TTL. What must see rows before they go runs first: on AWS it has a day for that, but here the clock
-    may have been moved by days, and what was due on the way not be done yet."""
+def expiry(engine: Engine, functions: Mapping[str, Function]) -> Function:
+    """DynamoDB's TTL, as a function. What must see rows before they go runs first: on AWS it has a day for that, but
+    here the clock may have been moved by days, and what was due on the way not be done yet. If such a function fails,
+    or its time ends before it is through, rows go the next time."""
 
-    def __init__(
-        self, engine: Engine, functions: Mapping[str, Function], seconds: float = _EXPIRY_SECONDS
-    ) -> None:
-        self._engine = engine
-        self._functions = functions
-        self._seconds = seconds
-        self._stopping = threading.Event()
+    def drop(event: Any, context: Any) -> None:
+        now_s = engine.now_ms() // 1000
+        if all(functions[name](event, context).get("finished", True) for name in _BEFORE_EXPIRY):
+            engine.drop_expired(now_s)
 
-    def run(self) -> None:
-        while not self._stopping.wait(self._seconds):
-            self.drop()
-
-    def drop(self) -> None:
-        """Drop what has expired by now; if a function fails, or its time ends before it is through, the next time."""
-        now_s = self._engine.now_ms() // 1000
-        if all(self._call(name) for name in _BEFORE_EXPIRY):
-            self._engine.drop_expired(now_s)
-
-    def _call(self, name: str) -> bool:
-        """Did the function succeed, and is it through?"""
-        report: dict[str, Any] = {}
-        context = Context(function_name=name, request_id=str(uuid4()), stop=self._stopping)
-        success = attempt(
-            lambda *asked: report.update(self._functions[name](*asked)), event_of(name), context
-        )
-        return success and bool(report.get("finished", True))
-
-    def stop(self) -> None:
-        self._stopping.set()
-
-    def wait_until_ready(self, seconds: float) -> bool:
-        return True
+    return drop

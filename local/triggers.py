@@ -12,41 +12,39 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 from chalice.app import Chalice, ScheduledEventConfig
 
-from local.functions import Invocations, functions_of
+from local.functions import Function, Invocations, functions_of
+from local.stream import StreamPoller
 
 _READY_SECONDS = 5.0
 _STOP_SECONDS = 5.0
-_ACCOUNT, _REGION = "000000000000", "us-east-1"
+_EXPIRY = "drop expired rows"
 _RATE = re.compile(r"rate\(([0-9]+) (minute|hour|day)s?\)")
 _SECONDS = {"minute": 60, "hour": 3600, "day": 86400}
-
-
-class Poller(Protocol):
-    """A thread's work beside the service."""
-
-    def run(self) -> None:
-        """Go on until `stop`."""
-
-    def stop(self) -> None:
-        """End `run`."""
-
-    def wait_until_ready(self, seconds: float) -> bool:
-        """Wait until what happens from now on is seen. False: that took longer."""
 
 
 class Triggers:
     """Runs an app's triggers from `start` to `stop`, in threads that a kill ends without harm."""
 
-    def __init__(self, app: Chalice, invocations: Invocations, pollers: Sequence[Poller] = ()) -> None:
-        """`pollers` carry the store's changes to the functions."""
+    def __init__(
+        self,
+        app: Chalice,
+        invocations: Invocations,
+        pollers: Sequence[StreamPoller] = (),
+        expiry: Function | None = None,
+    ) -> None:
+        """`pollers` carry the store's changes to the functions; `expiry` drops what has expired, each minute."""
         self._invocations = invocations
+        functions, schedules = functions_of(app), schedules_of(app)
+        if expiry:
+            functions[_EXPIRY] = expiry
+            schedules.append(Schedule(_EXPIRY, 60, delay_seconds=60))
         # without pauses for further tries: the next run makes up for one that failed
-        self._scheduled = Invocations(functions_of(app), pauses=())
-        self._schedules = Schedules(schedules_of(app), self._scheduled.invoke)
+        self._scheduled = Invocations(functions, pauses=())
+        self._schedules = Schedules(schedules, self._scheduled.invoke)
         self._pollers = pollers
         self._threads: list[threading.Thread] = []
 
@@ -81,10 +79,11 @@ class Triggers:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A function and how often it is to be invoked."""
+    """A function, how often it is to be invoked, and how long after the start for the first time."""
 
     function: str
     period_seconds: float
+    delay_seconds: float = 0
 
 
 def schedules_of(app: Chalice) -> list[Schedule]:
@@ -103,7 +102,7 @@ def schedules_of(app: Chalice) -> list[Schedule]:
 
 
 class Schedules:
-    """Invokes each function at once and then at its rate, whether or not its last run has ended."""
+    """Invokes each function at its first time and then at its rate, whether or not its last run has ended."""
 
     def __init__(
         self,
@@ -123,7 +122,8 @@ class Schedules:
     def run(self) -> None:
         """Go on until `stop`. Runs missed while the machine slept are made up for by one."""
         start = self._clock()
-        due = [(start, number) for number in range(len(self._schedules))]
+        due = [(start + each.delay_seconds, number) for number, each in enumerate(self._schedules)]
+        heapq.heapify(due)
         while due:
             at, number = due[0]
             if self._wait(max(0.0, at - self._clock())):
@@ -144,9 +144,9 @@ def event_of(function: str) -> dict[str, Any]:
         "id": str(uuid.uuid4()),
         "detail-type": "Scheduled Event",
         "source": "aws.events",
-        "account": _ACCOUNT,
+        "account": "000000000000",
         "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "region": _REGION,
-        "resources": [f"arn:aws:events:{_REGION}:{_ACCOUNT}:rule/{function}"],
+        "region": "us-east-1",
+        "resources": [f"arn:aws:events:us-east-1:000000000000:rule/{function}"],
         "detail": {},
     }
