@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -97,8 +97,8 @@ class StreamPoller:
                     self._engine.wait_for_news(seen, _LONGEST_WAIT_SECONDS)
                 continue
             silence = time.monotonic() - last_traffic
-            pause = min(self._idle, max(self._quick, silence / _IDLE_AFTER))
-            self._stopping.wait(min(_LONGEST_TROUBLE_SECONDS, pause * 2**trouble) if trouble else pause)
+            pause = min(self._idle, max(self._quick, silence / _IDLE_AFTER)) * 2**trouble
+            self._stopping.wait(min(pause, _LONGEST_TROUBLE_SECONDS) if trouble else pause)
         with suppress(ClientError, BotoCoreError):
             self._poll()  # what came since: the next start reads only what comes after it
 
@@ -115,54 +115,44 @@ class StreamPoller:
     def _poll(self) -> bool:
         """Read every shard until it gives no full batch, and the children of those that end; whether there was
         anything."""
-        busy, may_have_children = False, True
+        is_busy, may_have_children = False, True
         while may_have_children:
             may_have_children = False
             if self._look_again:
                 self._discover()
             for shard in self._shards.values():
                 parent = self._shards.get(shard.parent or "")
-                if not shard.ended and (parent is None or parent.ended):
-                    busy |= self._read_on(shard)
+                count = self._batch if parent is None or parent.ended else 0
+                while count == self._batch and not shard.ended:
+                    count = self._read(shard)
+                    is_busy |= count > 0
                     may_have_children |= shard.ended
-        return busy
-
-    def _read_on(self, shard: _Shard) -> bool:
-        """Read it until it gives no full batch; whether there was anything."""
-        first_count = count = self._read(shard)
-        while count == self._batch and not shard.ended:
-            count = self._read(shard)
-        return first_count > 0
+        return is_busy
 
     def _discover(self) -> None:
         """Find the stream's shards. Those open at the very first look are read from then on, later ones whole."""
         self._arn = self._dynamodb.describe_table(TableName=self._table)["Table"]["LatestStreamArn"]
         shards, self._shards = self._shards, {}
-        for shard in self._list_shards():
-            new = _Shard(
-                shard["ShardId"],
-                shard.get("ParentShardId"),
-                _FROM_THE_FIRST if self._looked else {"ShardIteratorType": "LATEST"},
-                ended=not self._looked and "EndingSequenceNumber" in shard["SequenceNumberRange"],
-            )
-            self._shards[new.id] = shards.get(new.id, new)
+        start = _FROM_THE_FIRST if self._looked else {"ShardIteratorType": "LATEST"}
+        page: dict[str, str] | None = {}
+        while page is not None:
+            stream = self._streams.describe_stream(StreamArn=self._arn, **page)["StreamDescription"]
+            for each in stream["Shards"]:
+                is_over = not self._looked and "EndingSequenceNumber" in each["SequenceNumberRange"]
+                new = _Shard(each["ShardId"], each.get("ParentShardId"), start, ended=is_over)
+                self._shards[new.id] = shards.get(new.id, new)
+            last = stream.get("LastEvaluatedShardId")
+            page = {"ExclusiveStartShardId": last} if last else None
         self._looked = True
         parents = {shard.parent for shard in self._shards.values()}
         self._look_again = any(shard.ended and shard.id not in parents for shard in self._shards.values())
 
-    def _list_shards(self) -> Iterator[dict[str, Any]]:
-        page: dict[str, str] = {}
-        while True:
-            stream = self._streams.describe_stream(StreamArn=self._arn, **page)["StreamDescription"]
-            yield from stream["Shards"]
-            if "LastEvaluatedShardId" not in stream:
-                return
-            page = {"ExclusiveStartShardId": stream["LastEvaluatedShardId"]}
-
     def _read(self, shard: _Shard) -> int:
         """Deliver the shard's next records; how many there were."""
         try:
-            shard.iterator = shard.iterator or self._iterator(shard)
+            if shard.iterator is None:
+                where = {"StreamArn": self._arn, "ShardId": shard.id, **shard.start}
+                shard.iterator = self._streams.get_shard_iterator(**where)["ShardIterator"]
             answer = self._streams.get_records(ShardIterator=shard.iterator, Limit=self._batch)
         except ClientError as error:
             code = error.response["Error"]["Code"]
@@ -181,10 +171,6 @@ class StreamPoller:
         shard.ended = shard.iterator is None
         self._look_again |= shard.ended
         return len(records)
-
-    def _iterator(self, shard: _Shard) -> str:
-        answer = self._streams.get_shard_iterator(StreamArn=self._arn, ShardId=shard.id, **shard.start)
-        return str(answer["ShardIterator"])
 
     def _deliver(self, event: dict[str, Any]) -> None:
         for pause in (*self._retry_pauses, None):
