@@ -24,7 +24,7 @@ from typing import IO
 
 from chalicelib import __version__
 from local import Unusable
-from local.data_folder import FILE, LOCK, RESTORING, data_folder, make_private, new_private
+from local.data_folder import FILE, HOLDER, LOCK, RESTORING, data_folder, make_private, new_private
 from local.options import add_data
 
 _LAST = "backup.json"
@@ -144,7 +144,7 @@ def restore(file: Path, data: Path) -> bool:
     make_private(data)
     try:
         with data_folder(data, f"restores {file}") as folder, tarfile.open(file, "r:") as tar:
-            if {path.name for path in data.iterdir()} - {LOCK}:
+            if {path.name for path in data.iterdir()} - {LOCK, HOLDER}:
                 raise Unusable(
                     f"{data} is not empty: a backup is restored into a new folder (--data, HEADRACE_DATA)."
                 )
@@ -168,7 +168,7 @@ def _empty(data: Path) -> None:
     for path in data.iterdir():
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
-        elif path.name != LOCK:
+        elif path.name not in (LOCK, HOLDER):
             path.unlink()
 
 

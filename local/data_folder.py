@@ -1,6 +1,6 @@
 """The data folder of a local service: one process has it at a time, and says so in it.
 
-lock         held by the process that has the folder; says which, and what it does
+lock.db, lock    held by the process that has the folder; says which, and what it does
 engine.db    the engine's file; while it is open, also engine.db-wal and engine.db-shm
 engine.db.part    what a restore has not unpacked to its end
 engine       where the engine is served, and with which keys, while it is: what `headrace-local env` prints
@@ -14,8 +14,6 @@ import contextlib
 import json
 import os
 import sqlite3
-import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,40 +23,13 @@ from local import Unusable
 from local.engine import server
 from local.engine.core import Engine
 
-if sys.platform == "win32":
-    import msvcrt
-
-    _FAR = 1 << 30  # a locked byte cannot be read there: lock one that no text reaches
-
-    def _try_lock(file: int) -> bool:
-        """Lock it; False where another process has."""
-        os.lseek(file, _FAR, os.SEEK_SET)
-        try:
-            msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        finally:
-            os.lseek(file, 0, os.SEEK_SET)
-        return True
-
-else:
-    import fcntl
-
-    def _try_lock(file: int) -> bool:
-        """Lock it; False where another process has."""
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-
 FILE = "engine.db"
 RESTORING = "engine.db.part"
-LOCK = "lock"
+LOCK = "lock.db"
+HOLDER = "lock"
 _WHERE = "engine"
 _AMAZONS = Path("dynamodb") / "shared-local-instance.db"
-_TRIES, _TRY_SECONDS = 10, 0.03  # who only asks for the holder has the lock for a moment
+_LOCK_SECONDS = 0.3  # who only asks for the holder has the lock for a moment
 
 
 @dataclass(frozen=True)
@@ -101,26 +72,29 @@ def data_folder(path: Path, purpose: str) -> Iterator[DataFolder]:
     """Take the folder, and make it where it is missing. Who wants it meanwhile learns the `purpose`, as "serves on
     http://127.0.0.1:8700". Raises Unusable."""
     make_private(path)
-    lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        if not _lock(lock):
+    with contextlib.closing(_lock(path)) as lock:
+        if not _take(lock):
             raise Unusable(
                 f"{path} is in use by {holder(path)}. Stop that, or choose another folder with --data or HEADRACE_DATA."
             )
-        os.ftruncate(lock, 0)
-        os.write(lock, f"process {os.getpid()}, which {purpose}".encode())
+        write_private(path / HOLDER, f"process {os.getpid()}, which {purpose}")
         (path / _WHERE).unlink(missing_ok=True)  # of a process that was killed
         yield DataFolder(path)
-    finally:
-        os.close(lock)
 
 
-def _lock(file: int) -> bool:
-    for _ in range(_TRIES):
-        if _try_lock(file):
-            return True
-        time.sleep(_TRY_SECONDS)
-    return False
+def _lock(path: Path) -> sqlite3.Connection:
+    """What takes the lock, on each platform: the kernel takes it back when its process ends, however that dies."""
+    os.close(os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o600))
+    return sqlite3.connect(path / LOCK, timeout=_LOCK_SECONDS, isolation_level=None)
+
+
+def _take(lock: sqlite3.Connection) -> bool:
+    try:
+        lock.execute("PRAGMA journal_mode = OFF")  # nothing is written
+        lock.execute("BEGIN EXCLUSIVE")
+    except sqlite3.OperationalError:
+        return False
+    return True
 
 
 @contextlib.contextmanager
@@ -150,10 +124,10 @@ def engine_variables(path: Path) -> dict[str, str] | None:
 
 def holder(path: Path) -> str | None:
     """Which process has the folder, and what for; None: no process has it."""
-    with contextlib.suppress(FileNotFoundError), (path / LOCK).open("rb+") as lock:
-        if not _try_lock(lock.fileno()):
-            return lock.read().decode() or "another process"
-    return None
+    if not (path / LOCK).exists():
+        return None
+    with contextlib.closing(_lock(path)) as lock:
+        return None if _take(lock) else (path / HOLDER).read_text()
 
 
 def make_private(path: Path) -> None:

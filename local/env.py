@@ -20,7 +20,6 @@ Print the variables that lead an SDK of AWS, as boto3, to the engine of the serv
   eval "$(%(prog)s)"
 Or run a command with them. If no service runs on the folder, its engine is served for as long as the command runs. If
 the environment has {endpoint} already, the command is run as it is."""
-_HEEDED = {"AWS_IGNORE_CONFIGURED_ENDPOINT_URLS": "false"}
 
 
 def main(program: str, arguments: Sequence[str]) -> int:
@@ -46,7 +45,7 @@ def main(program: str, arguments: Sequence[str]) -> int:
             f"No service runs on {data}. Start one, choose its folder with --data or HEADRACE_DATA, or run a command "
             f"on the stopped one: {program} -- COMMAND"
         )
-    for name, value in (running | _HEEDED).items():
+    for name, value in running.items():
         print(f"export {name}={shlex.quote(value)}")
     return 0
 
@@ -60,10 +59,10 @@ def _engine(data: Path) -> Iterator[Mapping[str, str]]:
 
         yield variables_of(endpoint)
     elif (running := engine_variables(data)) is not None:
-        yield running | _HEEDED
+        yield running
     else:
         with data_folder(data, "runs a command on its engine") as folder, _served(folder) as variables:
-            yield {**variables, **_HEEDED}
+            yield variables
 
 
 @contextlib.contextmanager

@@ -113,9 +113,6 @@ def _outside(options: Options, stack: contextlib.ExitStack) -> dict[str, str]:
             "choose another folder with --data or HEADRACE_DATA."
         )
     endpoint = options.endpoint or stack.enter_context(amazons_engine(options.data)).endpoint
-    os.environ["AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"] = (
-        "false"  # or tables would be made in an account of AWS
-    )
     if not options.endpoint and not os.environ.get("HEADRACE_BUCKET"):
         os.environ.pop("AWS_PROFILE", None)  # nothing here asks AWS, so it need not exist
     variables = variables_of(endpoint)
@@ -134,6 +131,7 @@ def variables_of(endpoint: str) -> dict[str, str]:
     return {
         ENDPOINT: endpoint,
         _STREAMS_ENDPOINT: get(_STREAMS_ENDPOINT) or endpoint,
+        "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS": "false",  # or tables would be made in an account of AWS
         **{name: get(name) or value for name, value in _LOCAL.items()},
     }
 

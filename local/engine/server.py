@@ -174,6 +174,7 @@ def serving(engine: Engine) -> Iterator[dict[str, str]]:
             "AWS_ACCESS_KEY_ID": key_id,
             "AWS_SECRET_ACCESS_KEY": secret,
             "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS": "false",
         }
     finally:
         server.shutdown()
