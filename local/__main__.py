@@ -6,13 +6,11 @@ import contextlib
 import importlib
 import os
 import signal
-import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from errno import EADDRNOTAVAIL
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +39,8 @@ _COMMANDS = {
     "backup": ("local.backup", "backup_main"),
     "restore": ("local.backup", "restore_main"),
 }
-_SWITCH_SECONDS = (
-    0.001  # a thread whose commit is on the disk waits so long for one that computes: a fifth of Python's
-)
+# a thread whose commit is on the disk waits so long for one that computes: a fifth of Python's
+_SWITCH_SECONDS = 0.001
 _ENDS = (signal.SIGTERM, signal.SIGINT, _TERMINAL_GONE)
 
 
@@ -106,26 +103,17 @@ def _port_of(options: Options) -> Iterator[None]:
     try:
         yield
     except (OSError, UnicodeError) as error:
-        if (
-            not isinstance(error, OSError)
-            or isinstance(error, socket.gaierror)
-            or error.errno == EADDRNOTAVAIL
-        ):
-            raise Unusable(
-                f"{options.host!r} (--host, HEADRACE_HOST) is no address of this machine."
-            ) from None
-        other = options.port % 65535 + 1
         raise Unusable(
-            f"Port {options.port} cannot be used ({error.strerror}). Stop what uses it (perhaps a Headrace that runs "
-            f"already), or choose another: --port {other}, or HEADRACE_PORT={other}"
+            f"{options.host!r} (--host, HEADRACE_HOST) and port {options.port} (--port, HEADRACE_PORT) cannot be had: "
+            f"{error}. Is the host one of this machine, and is the port used, perhaps by a Headrace that runs already?"
         ) from None
 
 
 def _set_environment(options: Options) -> None:
     """For the app, which is imported after this and reads its settings as it does on AWS, and for what is started."""
-    os.environ["HEADRACE_DATA"] = str(options.data)
+    functions = str(options.functions or "")
+    os.environ |= {"HEADRACE_DATA": str(options.data), "HEADRACE_FUNCTIONS": functions}
     os.environ["HEADRACE_PORT"] = str(options.port)
-    os.environ["HEADRACE_FUNCTIONS"] = str(options.functions or "")
     os.environ.setdefault("HEADRACE_ALLOW_LOOPBACK", "1")
     if options.token:
         os.environ["HEADRACE_TOKEN"] = options.token  # the archive's jobs call with it
@@ -182,16 +170,11 @@ def _create_tables(options: Options, deps: Deps) -> None:
 
     try:
         deps.setup()
-    except BotoCoreError as error:
-        raise Unusable(f"{error} {ENDPOINT} says where the engine is.") from None
-    except ClientError as error:
-        why = error.response["Error"]["Message"]
-        if error.response["ResponseMetadata"]["HTTPStatusCode"] >= 500:
-            place = options.endpoint or options.data
-            raise Unusable(
-                f"The engine cannot work with {place}: is the disk full or read-only, or a file damaged? ({why})"
-            ) from None
-        raise Unusable(f"The engine refuses tables (HEADRACE_PREFIX begins their names): {why}") from None
+    except (BotoCoreError, ClientError) as error:
+        raise Unusable(
+            f"The engine cannot work with {options.endpoint or options.data}: {error} {ENDPOINT} says where it is, "
+            "HEADRACE_PREFIX begins the names of its tables. Is the disk full or read-only, or a file damaged?"
+        ) from None
 
 
 def _tell_at_end_of_stdin(end: threading.Event) -> None:
@@ -221,32 +204,25 @@ def _break_off(number: int, frame: object) -> None:
 def main(program: str = "python -m local") -> int:
     """The command line."""
     log.see_to_streams()
+    name, *rest = sys.argv[1:] or [""]
     for number in _ENDS:
         if number != _TERMINAL_GONE or signal.getsignal(number) != signal.SIG_IGN:  # as nohup wants it
-            signal.signal(number, _end)
+            signal.signal(number, _break_off if name in _COMMANDS else _end)
     try:
-        return _main(program, sys.argv[1:])
+        if name in _COMMANDS:
+            module, function = _COMMANDS[name]
+            return int(getattr(importlib.import_module(module), function)(f"{program} {name}", rest))
+        run(command_line.read(program, sys.argv[1:]))
+        return 0
     except Unusable as error:
         why = str(error)
     except HeadraceError as error:  # of what is stored, or the key to it
         why = error.detail
     except OSError as error:
-        why = f"{error.filename} cannot be used ({error.strerror}). HEADRACE_DATA chooses another folder."
-        if error.filename is None:
-            why = f"This machine lacks something ({error.strerror or error}): is the disk of HEADRACE_DATA full?"
+        place = error.filename or "Something that this machine lacks"
+        why = f"{place} cannot be used ({error.strerror or error}). HEADRACE_DATA chooses another folder."
     print(why, file=sys.stderr)
     return 1
-
-
-def _main(program: str, arguments: Sequence[str]) -> int:
-    name, *rest = arguments or ("",)
-    if name in _COMMANDS:
-        for number in _ENDS:
-            signal.signal(number, _break_off)
-        module, function = _COMMANDS[name]
-        return int(getattr(importlib.import_module(module), function)(f"{program} {name}", rest))
-    run(command_line.read(program, arguments))
-    return 0
 
 
 if __name__ == "__main__":

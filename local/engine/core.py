@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,10 +19,9 @@ from .expressions import Condition, Given
 from .storage import Storage
 from .tables import SCHEMA, Connection, Row, Table, units_of
 from .updates import Update
-from .values import Item, check_size, size_of, stored_item
+from .values import Item, stored_item
 
 ARN = "arn:aws:dynamodb:us-east-1:000000000000:table/"
-_NAME = re.compile(r"[a-zA-Z0-9_.-]{3,255}")
 _TOKEN_MS = 10 * 60 * 1000
 _EXPIRED_AT_ONCE = 200
 _TRANSACTION_BYTES = 4 << 20
@@ -61,8 +59,7 @@ class Write:
         if self.update is not None:
             item = old.item if old is not None else dict(self.key)
             self.update.applied(found or self.key, item)
-            size = size_of(item)
-            check_size(size)
+            _, size = stored_item(item)
         return Change(self, old, item, size)
 
 
@@ -139,7 +136,6 @@ class Engine:
 
     def create(self, definition: dict[str, Any]) -> Table:
         """Make a table. Raises Refused."""
-        _check_definition(definition)
         name = definition["TableName"]
 
         def make(connection: Connection) -> Table:
@@ -357,20 +353,3 @@ def _look_at_all(
         except Refused as refusal:
             reasons.append({"Code": _REASONS[refusal.code], "Message": refusal.message, **refusal.extra})
     return changes, reasons
-
-
-def _check_definition(request: Mapping[str, Any]) -> None:
-    """Raises Refused for a table that could not be made."""
-    name = request["TableName"]
-    if not _NAME.fullmatch(name):
-        raise invalid(
-            f"Invalid TableName {name!r}: 3 to 255 characters of a-z, A-Z, 0-9, '_', '-' and '.' are allowed"
-        )
-    keys = [each["AttributeName"] for each in request["KeySchema"]]
-    for index in request.get("GlobalSecondaryIndexes") or ():
-        keys += [each["AttributeName"] for each in index["KeySchema"]]
-    defined = {each["AttributeName"] for each in request["AttributeDefinitions"]}
-    if missing := set(keys) - defined:
-        raise UnfitItem(
-            f"Some index key attributes are not defined in AttributeDefinitions. Keys: {sorted(missing)}"
-        )

@@ -17,7 +17,7 @@ import msgspec
 
 from .errors import UnfitItem, invalid
 from .expressions import TEXTS, Expression, Given, Path, Reader
-from .values import Item, behind_prefix, key_bytes, size_of
+from .values import Item, behind_prefix, key_bytes, stored_item
 
 Connection = sqlite3.Connection
 KIB = 1024
@@ -90,7 +90,7 @@ class Index:
         part = item
         if self.attributes is not None:
             part = {name: value for name, value in item.items() if name in self.attributes}
-        return (*self.keys.bytes_of(item), *table_keys.bytes_of(item), size_of(part), _encode(part))
+        return (*self.keys.bytes_of(item), *table_keys.bytes_of(item), stored_item(part)[1], _encode(part))
 
 
 @dataclass(frozen=True)
@@ -259,11 +259,8 @@ class Table:
             connection.execute(f"DELETE FROM {name}")
 
     def begin_expiry(self, connection: Connection) -> None:
-        """Note when each row expires, which nobody asked before."""
+        """Find rows by when they expire, from the table's first row on."""
         connection.execute(f"CREATE INDEX IF NOT EXISTS t{self.id}_x ON t{self.id} (x) WHERE x IS NOT NULL")
-        for row_id, data in connection.execute(f"SELECT rowid, item FROM t{self.id}").fetchall():
-            expiry = (self._expiry(_decode(data)), row_id)
-            connection.execute(f"UPDATE t{self.id} SET x = ? WHERE rowid = ?", expiry)
 
     def get(self, connection: Connection, place: tuple[bytes, bytes]) -> Row | None:
         """The row at a place."""
