@@ -21,6 +21,7 @@ from chalicelib.console import deeds
 from chalicelib.domain.limits import FRAGMENTS, MAX_DELAY_SECONDS
 from chalicelib.wiring import Deps
 from local import Unusable
+from local.data_folder import write_private
 from local.functions import FUNCTION_SECONDS, Invocations
 from local.functions import Context as FunctionContext
 
@@ -72,9 +73,7 @@ class HandClock:
             step_ms = max(0, at_ms - self.now_ms())
             ahead_ms = self._ahead_ms + step_ms
             if self._file:  # first: what is stored at this time must not lie in the future after a restart
-                draft = self._file.with_suffix(".new")
-                draft.write_text(str(ahead_ms))
-                draft.replace(self._file)
+                write_private(self._file, str(ahead_ms))
             self._ahead_ms = ahead_ms
             self._moved_ms += step_ms
 
@@ -112,9 +111,8 @@ class ClockController:
     @property
     def call(self) -> Call:
         """The call that moves the clock."""
-        return Call(
-            "POST", "/v1/clock", self.move_clock, ("admin",), ClockBody, (), False, reach=Reach.SERVICE
-        )
+        do = self.move_clock
+        return Call("POST", "/v1/clock", do, ("admin",), ClockBody, (), False, reach=Reach.SERVICE)
 
     def register(self, app: Chalice, authorizer: Any) -> None:
         """Give the app the call."""
@@ -135,20 +133,17 @@ class ClockController:
         if not self._clock.steps.acquire(timeout=within):
             return False
         try:
-            return self._advance(seconds, until)
+            target_ms = self._clock.now_ms() + seconds * 1000
+            while time.monotonic() < until:
+                self._run_due(until)
+                next_ms = self._next_ms()
+                if next_ms is None or next_ms > target_ms:
+                    self._clock.move_to(target_ms)
+                    return self._run_schedules(until)
+                self._clock.move_to(next_ms)
+            return False
         finally:
             self._clock.steps.release()
-
-    def _advance(self, seconds: int, until: float) -> bool:
-        target_ms = self._clock.now_ms() + seconds * 1000
-        while time.monotonic() < until:
-            self._run_due(until)
-            next_ms = self._next_ms()
-            if next_ms is None or next_ms > target_ms:
-                self._clock.move_to(target_ms)
-                return self._run_schedules(until)
-            self._clock.move_to(next_ms)
-        return False
 
     def _next_ms(self) -> int | None:
         timers = self._deps().adapters.timers

@@ -144,11 +144,13 @@ def new_private(file: Path) -> BinaryIO:
     return open(os.open(file, flags, 0o600), "wb")
 
 
-def write_private(file: Path, text: str) -> None:
-    """Write a file that only its owner reads, in one step."""
+def write_private(file: Path, content: str | bytes) -> None:
+    """Write a file that only its owner reads, in one step, so that a crash leaves all of it or none."""
     draft = file.with_suffix(".new")
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
-        out.write(text)
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+        out.write(content.encode() if isinstance(content, str) else content)
+        out.flush()
+        os.fsync(out.fileno())
     draft.replace(file)
 
 

@@ -30,35 +30,32 @@ class LocalJobs:
 
     def start(self, job: str, arguments: Mapping[str, str]) -> bool:
         """False where PySpark or Java is missing, or the jobs are (`headrace-local` comes without them); where the
-        folder cannot be used, which standard error tells; and once the service ends."""
+        folder cannot be used, which standard error says; and once the service ends."""
         tools = importlib.util.find_spec("pyspark") and shutil.which("java")
         if not tools or not (_ROOT / "glue_jobs").is_dir():
             return False
+        argv = [part for name, value in arguments.items() for part in (f"--{name}", value)]
+        file = self._folder / f"{'-'.join((job, *arguments.values()))}.log"
         try:
-            return self._begin(job, arguments)
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with self._lock, file.open("ab") as log:
+                if self._is_stopped:
+                    return False
+                process = subprocess.Popen(
+                    [sys.executable, "-m", f"glue_jobs.{job}", *argv],
+                    env=os.environ | self._variables | {"HEADRACE_URL": self._url, "PYTHONPATH": str(_ROOT)},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,  # with the Java machine that it starts: see `stop`
+                )
+                self._running = [*(each for each in self._running if each.poll() is None), process]
         except OSError as error:
             place = error.filename or self._folder
             print(f"A job was not started: {place} cannot be used ({error.strerror}).", file=sys.stderr)
             return False
-
-    def _begin(self, job: str, arguments: Mapping[str, str]) -> bool:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        argv = [part for name, value in arguments.items() for part in (f"--{name}", value)]
-        file = self._folder / f"{'-'.join((job, *arguments.values()))}.log"
-        with self._lock, file.open("ab") as log:
-            if self._is_stopped:
-                return False
-            process = subprocess.Popen(
-                [sys.executable, "-m", f"glue_jobs.{job}", *argv],
-                env=os.environ | self._variables | {"HEADRACE_URL": self._url, "PYTHONPATH": str(_ROOT)},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # with the Java machine that it starts: see `stop`
-            )
-            self._running = [*self._still_running(), process]
         threading.Thread(
-            target=self._tell_failure, args=(process, file), name=f"job {file.stem}", daemon=True
+            target=self._watch, args=(process, file), name=f"job {file.stem}", daemon=True
         ).start()
         return True
 
@@ -67,20 +64,13 @@ class LocalJobs:
         was ended can be run again."""
         with self._lock:
             self._is_stopped = True
-            running = self._still_running()
-        for each in running:
-            end_group(each, seconds)
+        for each in self._running:
+            if each.poll() is None:
+                end_group(each, seconds)
 
-    def _still_running(self) -> list[subprocess.Popen[bytes]]:
-        return [each for each in self._running if each.poll() is None]
-
-    def _tell_failure(self, process: subprocess.Popen[bytes], log: Path) -> None:
-        """One that cannot even begin does not tell the service, either."""
+    def _watch(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        """Say that a job failed: one that cannot even begin does not tell the service, either."""
         code = process.wait()
-        if self._is_stopped:
-            return
-        if code > 0:
-            print(f"A job failed: {log} says why.", file=sys.stderr)
-        elif code < 0:
-            how = f"signal {-code}; out of memory?"
-            print(f"A job was killed ({how}): {log} says how far it came.", file=sys.stderr)
+        if code and not self._is_stopped:
+            how = "failed" if code > 0 else f"was killed (signal {-code}; out of memory?)"
+            print(f"A job {how}: {log} says how far it came.", file=sys.stderr)
