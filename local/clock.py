@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -88,25 +89,17 @@ def _read(file: Path) -> int:
         ) from None
 
 
+@dataclass(kw_only=True, eq=False)
 class ClockController:
     """Moves the clock step by step, to each time at which a timer is due, so that each timer runs at its own time."""
 
-    def __init__(
-        self,
-        *,
-        clock: HandClock,
-        deps: Callable[[], Deps],
-        invocations: Invocations,
-        forget: Callable[[], object] = lambda: None,
-        job_seconds: float = FUNCTION_SECONDS,
-    ) -> None:
-        """`forget` removes expired rows, for a store that does not do so itself. The schedules' functions have
-        `job_seconds` of real time, all together."""
-        self._clock = clock
-        self._deps = deps
-        self._invocations = invocations
-        self._forget = forget
-        self._job_seconds = job_seconds
+    clock: HandClock
+    deps: Callable[[], Deps]
+    invocations: Invocations
+    forget: Callable[[], object] = lambda: None
+    """Removes expired rows, for a store that does not do so itself."""
+    job_seconds: float = FUNCTION_SECONDS
+    """The real time that the schedules' functions have, all together."""
 
     @property
     def call(self) -> Call:
@@ -123,36 +116,36 @@ class ClockController:
         """Move the time. The answer has the time reached, and `finished`: it is the time asked for, no delivery is
         under way, and what ended until then is buried."""
         is_finished = self.advance(context.body.advance_seconds)
-        return Response({"now": at(self._clock.now_ms()), "finished": is_finished})
+        return Response({"now": at(self.clock.now_ms()), "finished": is_finished})
 
     def advance(self, seconds: int, within: float = _ENOUGH_SECONDS) -> bool:
         """Move the time by `seconds`, in at most `within` seconds of real time. Returns False if it was not reached, if
         another call was moving the clock until then, if deliveries are still under way, or if the schedules' functions
         are not through: then expired rows stay."""
         until = time.monotonic() + within
-        if not self._clock.steps.acquire(timeout=within):
+        if not self.clock.steps.acquire(timeout=within):
             return False
         try:
-            target_ms = self._clock.now_ms() + seconds * 1000
+            target_ms = self.clock.now_ms() + seconds * 1000
             while time.monotonic() < until:
                 self._run_due(until)
                 next_ms = self._next_ms()
                 if next_ms is None or next_ms > target_ms:
-                    self._clock.move_to(target_ms)
+                    self.clock.move_to(target_ms)
                     return self._run_schedules(until)
-                self._clock.move_to(next_ms)
+                self.clock.move_to(next_ms)
             return False
         finally:
-            self._clock.steps.release()
+            self.clock.steps.release()
 
     def _next_ms(self) -> int | None:
-        timers = self._deps().adapters.timers
+        timers = self.deps().adapters.timers
         nearest = (timers.next_ms(fragment, consistent=True) for fragment in range(FRAGMENTS))
         return min((each for each in nearest if each is not None), default=None)
 
     def _run_due(self, until: float) -> bool:
         """Move what is due into its log or lane, then deliver. Returns False if deliveries are still under way."""
-        deps = self._deps()
+        deps = self.deps()
         deps.mover.tick(range(FRAGMENTS))
         after: str | None = None
         while topics := deps.adapters.control.topics(after, _PAGE):
@@ -161,22 +154,22 @@ class ClockController:
                     deps.waker.wake_group(topic, group)
             after = topics[-1].name
         return all(
-            self._invocations.wait_until_idle(function, max(0.0, until - time.monotonic()))
+            self.invocations.wait_until_idle(function, max(0.0, until - time.monotonic()))
             for function in _AWAITED
         )
 
     def _run_schedules(self, until: float) -> bool:
         self._run_due(until)
         context = FunctionContext(
-            function_name="clock", request_id="clock", stop=threading.Event(), seconds=self._job_seconds
+            function_name="clock", request_id="clock", stop=threading.Event(), seconds=self.job_seconds
         )
         for frequent in (functions.assign, functions.sweep):
-            frequent(context, self._deps())
-        reports = [rare({}, context, self._deps()) for rare in (functions.expire, functions.checkpoint)]
+            frequent(context, self.deps())
+        reports = [rare({}, context, self.deps()) for rare in (functions.expire, functions.checkpoint)]
         is_all = self._run_due(until)
         is_through = all(report["finished"] for report in reports)
         if is_through:  # else rows would go before what is owed of them is buried
-            self._forget()
+            self.forget()
         return is_all and is_through
 
 
@@ -197,14 +190,14 @@ class Services:
         self._deps = deps
 
 
+@dataclass(eq=False)
 class ResetController:
     """Forgets everything. What is under way goes on with what it has read, and finds nothing of it any more."""
 
-    def __init__(self, services: Services, clock: HandClock, token: str, clear: Callable[[], None]) -> None:
-        self._services = services
-        self._clock = clock
-        self._token = token
-        self._clear = clear
+    services: Services
+    clock: HandClock
+    token: str
+    clear: Callable[[], None]
 
     def register(self, app: Chalice, authorizer: Any) -> None:
         """Give the app the call."""
@@ -213,8 +206,8 @@ class ResetController:
 
     def reset(self, context: Context) -> Response[None]:
         """Begin anew, at the machine's time."""
-        with self._clock.steps:  # a move that is under way would go on with the new services
-            self._clock.reset()
-            self._clear()
-            self._services.renew(self._token)
+        with self.clock.steps:  # a move that is under way would go on with the new services
+            self.clock.reset()
+            self.clear()
+            self.services.renew(self.token)
         return Response(None, 204)

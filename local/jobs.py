@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from local.engine.dynamodb_local import end_group
@@ -16,14 +17,17 @@ from local.engine.dynamodb_local import end_group
 _ROOT = Path(__file__).resolve().parents[1]
 
 
+@dataclass(eq=False)
 class LocalJobs:
     """ports.Jobs. What a job prints goes to `<folder>/<job>-<its first argument>.log`."""
 
-    def __init__(self, folder: Path, url: str, variables: Mapping[str, str]) -> None:
-        """`url` is where Headrace serves; `variables` say where its engine is."""
-        self._folder = folder
-        self._variables = variables
-        self._url = url
+    folder: Path
+    url: str
+    """Where Headrace serves."""
+    variables: Mapping[str, str]
+    """They say where its engine is."""
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._running: list[subprocess.Popen[bytes]] = []
         self._is_stopped = False
@@ -35,15 +39,15 @@ class LocalJobs:
         if not tools or not (_ROOT / "glue_jobs").is_dir():
             return False
         argv = [part for name, value in arguments.items() for part in (f"--{name}", value)]
-        file = self._folder / f"{'-'.join((job, *arguments.values()))}.log"
+        file = self.folder / f"{'-'.join((job, *arguments.values()))}.log"
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
             with self._lock, file.open("ab") as log:
                 if self._is_stopped:
                     return False
                 process = subprocess.Popen(
                     [sys.executable, "-m", f"glue_jobs.{job}", *argv],
-                    env=os.environ | self._variables | {"HEADRACE_URL": self._url, "PYTHONPATH": str(_ROOT)},
+                    env=os.environ | self.variables | {"HEADRACE_URL": self.url, "PYTHONPATH": str(_ROOT)},
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -51,7 +55,7 @@ class LocalJobs:
                 )
                 self._running = [*(each for each in self._running if each.poll() is None), process]
         except OSError as error:
-            place = error.filename or self._folder
+            place = error.filename or self.folder
             print(f"A job was not started: {place} cannot be used ({error.strerror}).", file=sys.stderr)
             return False
         threading.Thread(

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TextIO
 
@@ -142,21 +143,19 @@ def logger(form: str | None = None) -> logging.Logger:
     return log
 
 
+@dataclass(eq=False)
 class LoggedGateway:
     """A gateway, with a line in the log for each request: method, path, status, milliseconds."""
 
-    def __init__(
-        self, gateway: Handler, log: logging.Logger, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._gateway = gateway
-        self._log = log
-        self._clock = clock
+    gateway: Handler
+    log: logging.Logger
+    clock: Callable[[], float] = time.monotonic
 
     def handle(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Answer:
         """Answer one request, and write its line."""
-        start = self._clock()
-        answer = self._gateway.handle(method, path, headers, body)
-        self._write(method, path, answer[0], round((self._clock() - start) * 1000))
+        start = self.clock()
+        answer = self.gateway.handle(method, path, headers, body)
+        self._write(method, path, answer[0], round((self.clock() - start) * 1000))
         return answer
 
     def tell(self, refusal: Refusal) -> None:
@@ -165,7 +164,7 @@ class LoggedGateway:
 
     def _write(self, method: str, target: str, status: int, ms: int) -> None:
         path = _printable(target.partition("?")[0])  # a query may hold a key, or what signs in
-        self._log.info(REQUEST, extra={"method": method, "path": path, "status": status, "ms": ms})
+        self.log.info(REQUEST, extra={"method": method, "path": path, "status": status, "ms": ms})
 
 
 class Lines(logging.Formatter):

@@ -144,7 +144,7 @@ def stream_pollers(
 ) -> list[StreamPoller]:
     """What reads the log's stream for `route`, and those of the log and the traces for `journal`; none for a function
     that there is not. `client` makes the client of a service: boto3's, or that of the embedded `engine`."""
-    slow = {"quick_seconds": _JOURNAL_SECONDS, "idle_seconds": _JOURNAL_SECONDS, "batch": _JOURNAL_BATCH}
+    slow = {"seconds": _JOURNAL_SECONDS, "batch": _JOURNAL_BATCH}
     wanted: list[tuple[str, str, dict[str, Any]]] = [
         (ROUTE, tables.log, {}),
         (JOURNAL, tables.log, slow),

@@ -18,9 +18,8 @@ from local.engine.core import Engine
 from local.functions import Context, Function, attempt
 
 BATCH = 100  # records that a function gets at once, unless told otherwise
-QUICK_SECONDS, IDLE_SECONDS = 0.03, 0.25  # Lambda polls four times a second
+_QUICK_SECONDS, _IDLE_SECONDS = 0.03, 0.25  # Lambda polls four times a second
 _IDLE_AFTER = 40  # pauses grow to a fortieth of the silence: 30 ms for a second, 250 ms after ten
-_RETRY_PAUSES = (0.1, 0.3, 1.0, 3.0, 5.0)
 _LONGEST_TROUBLE_SECONDS = 5.0
 _LONGEST_WAIT_SECONDS = 60.0
 _TRIMMED = "TrimmedDataAccessException"
@@ -41,35 +40,27 @@ class _Shard:
     ended: bool = False
 
 
+@dataclass(kw_only=True, eq=False)
 class StreamPoller:
     """Reads the stream of a table from now on, and calls the function at least once with each record.
 
     Records of a shard come in order, a shard's after its parent's. A batch whose function raises, or puts it off, is
-    tried again with growing pauses, then given up with a line on standard error.
+    tried again with growing pauses, then given up with a line on standard error. `dynamodb` and `streams` are boto3
+    clients, or those of the embedded `engine`, which says when there is something to read.
     """
 
-    def __init__(
-        self,
-        *,
-        table: str,
-        name: str,
-        function: Function,
-        dynamodb: Any,
-        streams: Any,
-        quick_seconds: float = QUICK_SECONDS,
-        idle_seconds: float = IDLE_SECONDS,
-        retry_pauses: Sequence[float] = _RETRY_PAUSES,
-        batch: int = BATCH,
-        engine: Engine | None = None,
-    ) -> None:
-        """`dynamodb` and `streams` are boto3 clients, or those of the embedded `engine`, which tells when there is
-        something to read. The pause between polls is `quick_seconds` after traffic and grows to `idle_seconds`."""
-        self._table, self._name, self._function = table, name, function
-        self._dynamodb, self._streams = dynamodb, streams
-        self._quick, self._idle = quick_seconds, idle_seconds
-        self._retry_pauses = retry_pauses
-        self._batch = batch
-        self._engine = engine
+    table: str
+    name: str
+    function: Function
+    dynamodb: Any
+    streams: Any
+    seconds: float | None = None
+    """Between polls; None: few after traffic, more after silence."""
+    retry_pauses: Sequence[float] = (0.1, 0.3, 1.0, 3.0, 5.0)
+    batch: int = BATCH
+    engine: Engine | None = None
+
+    def __post_init__(self) -> None:
         self._arn = ""
         self._shards: dict[str, _Shard] = {}
         self._looked, self._look_again = False, True
@@ -81,7 +72,7 @@ class StreamPoller:
         last_traffic = time.monotonic()
         trouble = 0
         while not self._stopping.is_set():
-            seen = self._engine.news if self._engine else 0
+            seen = self.engine.news if self.engine else 0
             try:
                 if self._poll():
                     last_traffic = time.monotonic()
@@ -89,16 +80,18 @@ class StreamPoller:
                 self._ready.set()
             except (ClientError, BotoCoreError) as error:
                 if not trouble:
-                    print(f"The stream of {self._table} cannot be read, trying on: {error}", file=sys.stderr)
+                    print(f"The stream of {self.table} cannot be read, trying on: {error}", file=sys.stderr)
                 trouble += 1
                 self._look_again = True
-            if self._engine and not trouble:
-                if not self._stopping.wait(self._quick):
-                    self._engine.wait_for_news(seen, _LONGEST_WAIT_SECONDS)
-                continue
             silence = time.monotonic() - last_traffic
-            pause = min(self._idle, max(self._quick, silence / _IDLE_AFTER)) * 2**trouble
-            self._stopping.wait(min(pause, _LONGEST_TROUBLE_SECONDS) if trouble else pause)
+            pause = self.seconds or min(_IDLE_SECONDS, max(_QUICK_SECONDS, silence / _IDLE_AFTER))
+            if trouble:
+                self._stopping.wait(min(pause * 2**trouble, _LONGEST_TROUBLE_SECONDS))
+            elif (
+                not self._stopping.wait(pause if not self.engine else self.seconds or _QUICK_SECONDS)
+                and self.engine
+            ):
+                self.engine.wait_for_news(seen, _LONGEST_WAIT_SECONDS)
         with suppress(ClientError, BotoCoreError):
             self._poll()  # what came since: the next start reads only what comes after it
 
@@ -109,8 +102,8 @@ class StreamPoller:
     def stop(self) -> None:
         """End `run`, after the call under way and a last look."""
         self._stopping.set()
-        if self._engine:
-            self._engine.wake()
+        if self.engine:
+            self.engine.wake()
 
     def _poll(self) -> bool:
         """Read every shard until it gives no full batch, and the children of those that end; whether there was
@@ -122,8 +115,8 @@ class StreamPoller:
                 self._discover()
             for shard in self._shards.values():
                 parent = self._shards.get(shard.parent or "")
-                count = self._batch if parent is None or parent.ended else 0
-                while count == self._batch and not shard.ended:
+                count = self.batch if parent is None or parent.ended else 0
+                while count == self.batch and not shard.ended:
                     count = self._read(shard)
                     is_busy |= count > 0
                     may_have_children |= shard.ended
@@ -131,12 +124,12 @@ class StreamPoller:
 
     def _discover(self) -> None:
         """Find the stream's shards. Those open at the very first look are read from then on, later ones whole."""
-        self._arn = self._dynamodb.describe_table(TableName=self._table)["Table"]["LatestStreamArn"]
+        self._arn = self.dynamodb.describe_table(TableName=self.table)["Table"]["LatestStreamArn"]
         shards, self._shards = self._shards, {}
         start = _FROM_THE_FIRST if self._looked else {"ShardIteratorType": "LATEST"}
         page: dict[str, str] | None = {}
         while page is not None:
-            stream = self._streams.describe_stream(StreamArn=self._arn, **page)["StreamDescription"]
+            stream = self.streams.describe_stream(StreamArn=self._arn, **page)["StreamDescription"]
             for each in stream["Shards"]:
                 is_over = not self._looked and "EndingSequenceNumber" in each["SequenceNumberRange"]
                 new = _Shard(each["ShardId"], each.get("ParentShardId"), start, ended=is_over)
@@ -152,8 +145,8 @@ class StreamPoller:
         try:
             if shard.iterator is None:
                 where = {"StreamArn": self._arn, "ShardId": shard.id, **shard.start}
-                shard.iterator = self._streams.get_shard_iterator(**where)["ShardIterator"]
-            answer = self._streams.get_records(ShardIterator=shard.iterator, Limit=self._batch)
+                shard.iterator = self.streams.get_shard_iterator(**where)["ShardIterator"]
+            answer = self.streams.get_records(ShardIterator=shard.iterator, Limit=self.batch)
         except ClientError as error:
             code = error.response["Error"]["Code"]
             if code in _STALE:
@@ -173,16 +166,16 @@ class StreamPoller:
         return len(records)
 
     def _deliver(self, event: dict[str, Any]) -> None:
-        for pause in (*self._retry_pauses, None):
+        for pause in (*self.retry_pauses, None):
             id_ = str(uuid.uuid4())
             if attempt(
-                self._function, event, Context(function_name=self._name, request_id=id_, stop=self._stopping)
+                self.function, event, Context(function_name=self.name, request_id=id_, stop=self._stopping)
             ):
                 return
             if pause is not None and self._stopping.wait(pause):
                 return
         print(
-            f"{self._name} failed too often with {len(event['Records'])} records: going on.", file=sys.stderr
+            f"{self.name} failed too often with {len(event['Records'])} records: going on.", file=sys.stderr
         )
 
 

@@ -75,9 +75,7 @@ def test_what_was_written_before_the_end_is_read(table: Table, errors: list[str]
     calls, shown = CallLog(), CallLog()
     with Pumping(table, lambda event, context: shown.add(event)):
         streams = table.streams = Fickle(table.streams)
-        with Pumping(
-            table, lambda event, context: calls.add(event), quick_seconds=60, idle_seconds=60, batch=2
-        ):
+        with Pumping(table, lambda event, context: calls.add(event), seconds=60, batch=2):
             for n in range(5):
                 table.put("a", n)
             until_seen(shown, {"a": [*range(5)]})  # the engine's stream shows a row some time after the write
@@ -321,6 +319,6 @@ def test_a_shard_that_appears_later_is_read_whole(table: Table) -> None:
 def test_at_the_end_a_shard_that_ends_then_is_followed_by_its_child(table: Table) -> None:
     calls = CallLog()
     table.streams = Split()
-    with Pumping(table, lambda event, context: calls.add(event), quick_seconds=60, idle_seconds=60):
+    with Pumping(table, lambda event, context: calls.add(event), seconds=60):
         calls.count(2)
     assert offsets(calls.all) == {"left": [1, 0], "right": [2, 1, 0], "child": [0]}
