@@ -12,7 +12,7 @@ from typing import Any
 from .changes import start_of
 from .core import ARN, Change, Engine
 from .errors import Refused, invalid, unknown
-from .expressions import Condition, Given, Projection
+from .expressions import Condition, Given, projected, projection
 from .tables import Index, KeyRange, Table, key_range
 from .values import Item, stored_item
 
@@ -28,6 +28,7 @@ _UNKNOWN = _LEGACY | {
     "Segment",
 }
 """Parameters of DynamoDB that change an answer, and that the engine does not have."""
+_READS = ("GetItem", "Query", "Scan")
 
 Answer = dict[str, Any]
 Method = Callable[..., Answer]
@@ -55,6 +56,8 @@ def operation(method: Callable[[Any, Mapping[str, Any]], Answer]) -> Method:
 def _check_known(what: str, request: Mapping[str, Any]) -> None:
     if not _UNKNOWN.isdisjoint(request):
         raise unknown(f"{min(_UNKNOWN & request.keys())} of {what}")
+    if request.get("ReturnConsumedCapacity", "NONE") != "NONE" and what not in _READS:
+        raise unknown(f"what {what} costs")
 
 
 class Client:
@@ -70,7 +73,7 @@ class Client:
     def get_item(self, request: Mapping[str, Any]) -> Answer:
         table = self.engine.table(request["TableName"])
         given = Given.of(request)
-        projection = _projection(request, given)
+        names = projection(request.get("ProjectionExpression"), given)
         given.check_all_used()
         key, _ = stored_item(request["Key"])
         table.keys.check_only(key)
@@ -78,7 +81,7 @@ class Client:
             row = table.get(connection, table.keys.bytes_of(key))
         answer: Answer = {}
         if row is not None:
-            answer["Item"] = projection.of(row.item) if projection else row.item
+            answer["Item"] = projected(row.item, names)
         return _with_capacity(answer, request, table.name, _read_units(row.size if row else 1, request))
 
     @operation
@@ -102,7 +105,7 @@ class Client:
         answer: Answer = {}
         if attributes := _attributes(change, wanted):
             answer["Attributes"] = attributes
-        return _with_capacity(answer, request, write.table.name, change.units)
+        return answer
 
     @operation
     def batch_write_item(self, request: Mapping[str, Any]) -> Answer:
@@ -117,8 +120,8 @@ class Client:
         writes = [self.engine.prepared(kind, action) for kind, action in actions]
         if len({(write.table.name, write.place) for write in writes}) < len(writes):
             raise invalid("Provided list of item keys contains duplicates")
-        changes = self.engine.write(*writes)
-        return _with_capacities({"UnprocessedItems": {}}, request, changes)
+        self.engine.write(*writes)
+        return {"UnprocessedItems": {}}
 
     @operation
     def transact_write_items(self, request: Mapping[str, Any]) -> Answer:
@@ -131,8 +134,8 @@ class Client:
         places = [(write.table.name, write.place) for write in writes if write.unfit is None]
         if len(set(places)) < len(places):
             raise invalid("Transaction request cannot include multiple operations on one item")
-        changes = self.engine.transact(writes, request.get("ClientRequestToken"), request["TransactItems"])
-        return _with_capacities({}, request, changes, times=2)
+        self.engine.transact(writes, request.get("ClientRequestToken"), request["TransactItems"])
+        return {}
 
     # Lists
 
@@ -158,7 +161,7 @@ class Client:
             raise invalid(
                 f"Filter Expression can only contain non-primary key attributes: Primary key attribute: {min(used)}"
             )
-        projection = _projection(request, given)
+        wanted = projection(request.get("ProjectionExpression"), given)
         given.check_all_used()
         start = _start(request, table, index)
         limit = request.get("Limit")
@@ -167,7 +170,7 @@ class Client:
         items = [item for item in found if filter_ is None or filter_.holds(item)]
         answer: Answer = {"Count": len(items), "ScannedCount": len(found)}
         if request.get("Select") != "COUNT":
-            answer["Items"] = [projection.of(item) for item in items] if projection else items
+            answer["Items"] = [projected(item, wanted) for item in items]
         if last is not None:
             names = dict.fromkeys((*keys.names, *table.keys.names))
             answer["LastEvaluatedKey"] = {name: last[name] for name in names}
@@ -296,11 +299,6 @@ class Streams:
         return {"Records": records, "NextShardIterator": f"{arn}|{number + len(records)}"}
 
 
-def _projection(request: Mapping[str, Any], given: Given) -> Projection | None:
-    text = request.get("ProjectionExpression")
-    return Projection(text, given) if text is not None else None
-
-
 def _start(request: Mapping[str, Any], table: Table, index: Index | None) -> Item | None:
     if not request.get("ExclusiveStartKey"):
         return None
@@ -328,17 +326,6 @@ def _attributes(change: Change, wanted: str) -> Item | None:
 
 def _read_units(size: int, request: Mapping[str, Any]) -> float:
     return -(-size // _READ_BYTES) * (1.0 if request.get("ConsistentRead") else 0.5)
-
-
-def _with_capacities(
-    answer: Answer, request: Mapping[str, Any], changes: list[Change], times: int = 1
-) -> Answer:
-    units: dict[str, float] = {}
-    for change in changes:
-        name = change.write.table.name
-        units[name] = units.get(name, 0) + times * change.units
-    used = [_with_capacity({}, request, name, of).get("ConsumedCapacity") for name, of in units.items()]
-    return {**answer, "ConsumedCapacity": used} if any(used) else answer
 
 
 def _with_capacity(answer: Answer, request: Mapping[str, Any], table: str, units: float) -> Answer:

@@ -17,7 +17,7 @@ from .changes import Feed
 from .errors import Refused, UnfitItem, condition_failed, invalid, no_table
 from .expressions import Condition, Given
 from .storage import Storage
-from .tables import SCHEMA, Connection, Row, Table, units_of
+from .tables import SCHEMA, Connection, Row, Table
 from .updates import Update
 from .values import Item, stored_item
 
@@ -72,18 +72,12 @@ class Change:
     new: Item | None
     size: int
     data: bytes | None = None
-    index_units: float = 0
 
     def apply(self, connection: Connection) -> None:
         """Store it."""
         if self.write.kind != "ConditionCheck":
             table, place = self.write.table, self.write.place
-            self.data, self.index_units = table.replace(connection, place, self.old, self.new, self.size)
-
-    @property
-    def units(self) -> float:
-        """Write units of the table and its indexes."""
-        return units_of(max(self.size, self.old.size if self.old is not None else 0)) + self.index_units
+            self.data = table.replace(connection, place, self.old, self.new, self.size)
 
 
 @dataclass

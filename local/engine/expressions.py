@@ -132,24 +132,17 @@ class Condition:
         return self._test(item or {}, self._given)
 
 
-class Projection:
-    """The parts of an item that a request asks for."""
+def projection(text: str | None, given: Given) -> list[str] | None:
+    """The attributes that a request asks for; None: all. Raises Refused."""
+    paths = given.use(_projection(text)) if text is not None else None
+    if paths is not None and any(len(path) > 1 for path in paths):
+        raise unknown("parts of an attribute in a projection")
+    return None if paths is None else [given.name(path[0]) for path in paths]
 
-    def __init__(self, text: str, given: Given) -> None:
-        """Raises Refused."""
-        self._paths = [given.path(path) for path in given.use(_projection(text))]
 
-    def of(self, item: Item) -> Item:
-        """These parts, in the maps that lead there."""
-        parts: Item = {}
-        for path in self._paths:
-            value = at(item, path)
-            if value is not None:
-                place = parts
-                for step in path[:-1]:
-                    place = place.setdefault(step, {"M": {}})["M"]
-                place[path[-1]] = value
-        return parts
+def projected(item: Item, names: list[str] | None) -> Item:
+    """These attributes of an item."""
+    return item if names is None else {name: item[name] for name in names if name in item}
 
 
 def at(item: Item, path: Path) -> Value | None:
@@ -200,14 +193,7 @@ def _begins_with(value: Value, operand: Value) -> bool:
     return kind in operand and bool(content.startswith(operand[kind]))
 
 
-def _contains(value: Value, operand: Value) -> bool:
-    ((kind, content),) = value.items()
-    if kind == "L":
-        return operand in content
-    return kind in ("S", "B") and kind in operand and operand[kind] in content
-
-
-_FUNCTIONS = {"attribute_type": _has_type, "begins_with": _begins_with, "contains": _contains}
+_FUNCTIONS = {"attribute_type": _has_type, "begins_with": _begins_with}
 
 
 class Reader:

@@ -20,7 +20,6 @@ from .expressions import TEXTS, Expression, Given, Path, Reader
 from .values import Item, behind_prefix, key_bytes, stored_item
 
 Connection = sqlite3.Connection
-KIB = 1024
 _LAST_S = 1 << 53  # of an expiry: what is later never comes
 
 _WHAT = "KeyConditionExpression"
@@ -276,9 +275,8 @@ class Table:
         old: Row | None,
         item: Item | None,
         size: int,
-    ) -> tuple[bytes | None, float]:
-        """Store an item in the place of a row; None: delete that. Returns the stored bytes, and the write units of the
-        indexes."""
+    ) -> bytes | None:
+        """Store an item in the place of a row; None: delete that. Returns the stored bytes."""
         data = None if item is None else _encode(item)
         if item is None:
             if old is not None:
@@ -293,23 +291,18 @@ class Table:
                 f"UPDATE t{self.id} SET size = ?, x = ?, item = ? WHERE rowid = ?",
                 (size, self._expiry(item), data, old.id),
             )
-        units = sum(self._reindex(connection, index, old, item) for index in self.indexes)
-        return data, units
+        for index in self.indexes:
+            self._reindex(connection, index, old, item)
+        return data
 
-    def _reindex(self, connection: Connection, index: Index, old: Row | None, item: Item | None) -> int:
+    def _reindex(self, connection: Connection, index: Index, old: Row | None, item: Item | None) -> None:
         before = index.entry(old.item, self.keys) if old is not None else None
         after = index.entry(item, self.keys) if item is not None else None
-        if before == after:
-            return 0
-        units = 0
         if before is not None and (after is None or after[:4] != before[:4]):
             where = "p = ? AND s = ? AND tp = ? AND ts = ?"
             connection.execute(f"DELETE FROM {index.sql} WHERE {where}", before[:4])
-            units += units_of(before[4])
-        if after is not None:
+        if after is not None and after != before:
             connection.execute(f"INSERT OR REPLACE INTO {index.sql} VALUES (?, ?, ?, ?, ?, ?)", after)
-            units += units_of(max(after[4], before[4] if before and after[:4] == before[:4] else 0))
-        return units
 
     def _expiry(self, item: Item) -> int | None:
         text = item[self.ttl].get("N") if self.ttl and self.ttl in item else None
@@ -361,8 +354,3 @@ class Table:
             if index.name == name:
                 return index
         raise invalid(f"The table does not have the specified index: {name}")
-
-
-def units_of(size: int) -> int:
-    """The write units of an item of this size."""
-    return max(1, -(-size // KIB))

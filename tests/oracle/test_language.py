@@ -44,10 +44,6 @@ CONDITIONS = (
     "t IN (:one, :seven)",
     "begins_with(t, :te)",
     "begins_with(n, :te)",
-    "contains(t, :x)",
-    "contains(l, :x)",
-    "contains(l, :one)",
-    "contains(n, :one)",
     "attribute_type(t, :S)",
     "attribute_exists(m.deep.l) AND attribute_not_exists(m.deep.x)",
     "m.k > :one",
@@ -98,7 +94,7 @@ UPDATES = (
     "PUT n = :one",
     "SET n :one",
 )
-PROJECTIONS = ("n, t", "m.k, m.deep", "absent", "m.k, m.absent.k", "p", "n,", "")
+PROJECTIONS = ("n, t", "m", "absent", "n, absent", "p", "n,", "")
 
 
 class Both:
