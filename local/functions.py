@@ -25,7 +25,6 @@ from chalicelib.domain.errors import unavailable
 
 FUNCTION_SECONDS = 60.0
 RETRY_PAUSES = (60.0, 120.0)  # Lambda's, for asynchronous invocations
-_IDLE_SECONDS = 10.0
 _MOST_AT_ONCE = 200
 _ARN = "arn:aws:lambda:us-east-1:000000000000:function:"
 

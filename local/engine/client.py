@@ -131,7 +131,7 @@ class Client:
         for kind, action in actions:
             _check_known(kind, action)
         writes = [self.engine.prepared(kind, action) for kind, action in actions]
-        places = [(write.table.name, write.place) for write in writes if write.unfit is None]
+        places = [(write.table.name, write.place) for write in writes]
         if len(set(places)) < len(places):
             raise invalid("Transaction request cannot include multiple operations on one item")
         self.engine.transact(writes, request.get("ClientRequestToken"), request["TransactItems"])

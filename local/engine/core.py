@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from .changes import Feed
-from .errors import Refused, UnfitItem, condition_failed, invalid, no_table
+from .errors import Refused, condition_failed, invalid, no_table
 from .expressions import Condition, Given
 from .storage import Storage
 from .tables import SCHEMA, Connection, Row, Table
@@ -44,13 +44,9 @@ class Write:
     item: Item | None = None
     size: int = 0
     update: Update | None = None
-    unfit: UnfitItem | None = None
-    """Why it cannot be done."""
 
     def look(self, connection: Connection) -> Change:
         """What it would change. Raises Refused where its condition does not hold."""
-        if self.unfit is not None:
-            raise self.unfit
         old = self.table.get(connection, self.place)
         found = old.item if old is not None and (self.condition or self.update) else None
         if self.condition is not None and not self.condition.holds(found):
@@ -195,20 +191,14 @@ class Engine:
             condition = Condition(request["ConditionExpression"], given)
         given.check_all_used()
         shows_refused = request.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD"
-        write = Write(kind, table, (b"", b""), {}, condition, shows_refused, update=update)
-        try:
-            if kind == "Put":
-                write.item, write.size = stored_item(request["Item"])
-                write.place = table.keys.bytes_of(write.item)
-                for index in table.indexes:
-                    index.entry(write.item, table.keys)  # refuses keys of another type
-            else:
-                write.key, _ = stored_item(request["Key"])
-                table.keys.check_only(write.key)
-                write.place = table.keys.bytes_of(write.key)
-        except UnfitItem as error:
-            write.unfit = error
-        return write
+        if kind == "Put":
+            item, size = stored_item(request["Item"])
+            for index in table.indexes:
+                index.entry(item, table.keys)  # refuses keys of another type
+            return Write(kind, table, table.keys.bytes_of(item), {}, condition, shows_refused, item, size)
+        key, _ = stored_item(request["Key"])
+        table.keys.check_only(key)
+        return Write(kind, table, table.keys.bytes_of(key), key, condition, shows_refused, update=update)
 
     def write(self, *writes: Write) -> list[Change]:
         """Do some actions, one after the other. Raises Refused."""

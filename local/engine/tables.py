@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from .errors import UnfitItem, invalid
+from .errors import invalid
 from .expressions import TEXTS, Expression, Given, Path, Reader
 from .values import Item, behind_prefix, key_bytes, stored_item
 
@@ -124,7 +124,7 @@ def key_range(text: str, given: Given, keys: Mapping[str, str]) -> KeyRange:
             raise invalid(f"{_WHAT}s must only contain one condition per key")
         values = [given.values[placeholder] for placeholder in placeholders]
         if any(keys[name] not in value for value in values):
-            raise UnfitItem("Condition parameter type does not match schema type")
+            raise invalid("Condition parameter type does not match schema type")
         found[name] = kind, [key_bytes(each, keys[name], name, is_hash=name == hash_name) for each in values]
     kind, ends = found.pop(hash_name, ("", []))
     if kind != "=":

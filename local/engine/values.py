@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation, localcontext
 from typing import Any
 
-from .errors import UnfitItem, invalid, unknown
+from .errors import invalid, unknown
 
 Value = dict[str, Any]
 Item = dict[str, Value]
@@ -118,23 +118,23 @@ def comparable(value: Value) -> Any:
 
 
 def key_bytes(value: Value | None, kind: str, name: str, *, is_hash: bool) -> bytes:
-    """A key attribute as bytes, which sort as DynamoDB sorts the values. Raises UnfitItem."""
+    """A key attribute as bytes, which sort as DynamoDB sorts the values. Raises Refused."""
     if value is None:
-        raise UnfitItem(f"Missing the key {name} in the item")
+        raise invalid(f"Missing the key {name} in the item")
     found = next(iter(value), "")
     if found != kind:
-        raise UnfitItem(f"Type mismatch for key {name} expected: {kind} actual: {found}")
+        raise invalid(f"Type mismatch for key {name} expected: {kind} actual: {found}")
     if kind == "N":
         return _number_key(value["N"])
     content: bytes = value["S"].encode() if kind == "S" else bytes(value["B"])
     if not content:
         what = "string" if kind == "S" else "binary"
-        raise UnfitItem(
+        raise invalid(
             f"The AttributeValue for a key attribute cannot contain an empty {what} value. Key: {name}"
         )
     if len(content) > _KEY_LIMITS[is_hash]:
         which, most = ("hashkey", 2048) if is_hash else ("rangekey", 1024)
-        raise UnfitItem(f"Size of {which} has exceeded the maximum size limit of{most} bytes")
+        raise invalid(f"Size of {which} has exceeded the maximum size limit of{most} bytes")
     return content
 
 
