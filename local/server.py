@@ -9,13 +9,13 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from local.gateway import Answer, Refusal, unavailable
 from local.wire import Hangup, Request, encode, read_request
 
 SOCKET_SECONDS = 30.0
-MOST_CONNECTIONS = 1024
+_FILES = 4096
 _BACKLOG = 1024
 _LINGER_SECONDS = 2.0
 _DRAIN_SECONDS = 10.0
@@ -44,17 +44,15 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         host: str,
         port: int,
         socket_seconds: float = SOCKET_SECONDS,
-        most_connections: int = MOST_CONNECTIONS,
     ) -> None:
         """Raises OSError if the port is taken. `port` 0: any free one. A gateway that isn't made yet is set before
         `start`; so is `tell`, which hears of what is refused before any gateway. A connection may be silent for
-        `socket_seconds`. There are `most_connections` at once; more are closed."""
+        `socket_seconds`."""
         if gateway:
             self.gateway = gateway
         self.socket_seconds = socket_seconds
         self.tell: Callable[[Refusal], object] = lambda refusal: None
         self.closing = False
-        self._places = threading.BoundedSemaphore(most_connections)
         self._pending = 0
         self._changed = threading.Condition()
         self._is_started = False
@@ -93,40 +91,23 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
             self._pending += requests
             self._changed.notify_all()
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Give a connection its thread, as far as there are places."""
-        if self._places.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._places.release()
-
 
 def serve(gateway: Handler | None, host: str = "127.0.0.1", port: int = 0) -> Server:
     """A server that has its port; call its `start`. Raises OSError if the port is taken."""
-    return Server(gateway, host, port, most_connections=_open_files() // 2)
+    _allow_files()
+    return Server(gateway, host, port)
 
 
-def _open_files() -> int:
-    """How many files, which connections are, too, this process may open: more than its shell lends, if it may."""
-    enough = 2 * MOST_CONNECTIONS
+def _allow_files() -> None:
+    """Let this process open as many files, which connections are, too, as it may: shells lend 256 on macOS."""
     try:
         import resource
     except ImportError:  # Windows
-        return enough
-    lent, most = (
-        enough if limit == resource.RLIM_INFINITY else limit
-        for limit in resource.getrlimit(resource.RLIMIT_NOFILE)
-    )
-    if lent < min(enough, most):
-        lent = min(enough, most)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (lent, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    return min(lent, enough)
+        return
+    lent, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if lent != resource.RLIM_INFINITY and lent < _FILES:
+        wanted = _FILES if most == resource.RLIM_INFINITY else min(_FILES, most)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 class _Connection(socketserver.StreamRequestHandler):

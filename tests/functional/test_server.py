@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import threading
 from collections.abc import Callable
@@ -70,22 +69,6 @@ def test_a_client_that_falls_silent_is_hung_up_on() -> None:
             answer = b""
         assert answer == b""
     impatient.shutdown()
-
-
-def test_more_connections_than_there_are_places_for_are_closed() -> None:
-    small = Server(Gateway(make()), "127.0.0.1", 0, most_connections=2)
-    small.start()
-    with contextlib.ExitStack() as stack:
-        connections = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", small.port), timeout=60))
-            for _ in range(2)
-        ]
-        for connection in connections:
-            connection.sendall(b"GET /bytes HTTP/1.1\r\n" + USUAL + b"\r\n")
-            assert connection.recv(8) == b"HTTP/1.1"
-        with socket.create_connection(("127.0.0.1", small.port), timeout=60) as third:
-            assert third.recv(1) == b""
-    small.shutdown()
 
 
 def test_a_body_of_just_the_limit_passes(client: HTTPConnection) -> None:
