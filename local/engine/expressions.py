@@ -50,17 +50,8 @@ class Given:
         )
 
     def use(self, expression: Expression[T]) -> T:
-        """What was read. Raises Refused if it uses a placeholder that is not given, or a value of a wrong type."""
-        for what, used, given in (
-            ("name", expression.names, self.names),
-            ("value", expression.values, self.values),
-        ):
-            if missing := used - given.keys():
-                raise invalid(
-                    f"Invalid {expression.what}: An expression attribute {what} used in expression is not defined; "
-                    f"attribute {what}: {min(missing)}"
-                )
-            self.used |= used
+        """What was read. Raises Refused for a value of a wrong type."""
+        self.used |= expression.placeholders
         for kind, name in expression.operands:
             ((type_, content),) = self.values[name].items()
             if type_ not in _OPERANDS[kind] or (kind == "attribute_type" and content not in _TYPES):
@@ -71,10 +62,11 @@ class Given:
         return expression.parts
 
     def check_all_used(self) -> None:
-        """Raises Refused if the request gives a placeholder that no expression uses."""
-        if len(self.used) < len(self.names) + len(self.values):  # `use` adds none that is not given
-            unused = ", ".join(sorted({*self.names, *self.values} - self.used))
-            raise invalid(f"Value provided in ExpressionAttributes unused in expressions: keys: {{{unused}}}")
+        """Raises Refused if a placeholder is used that is not given, or given and not used."""
+        if others := self.used ^ {*self.names, *self.values}:
+            raise invalid(
+                f"Placeholders of expressions that are not defined, or unused: {', '.join(sorted(others))}"
+            )
 
     def name(self, step: str) -> str:
         """A name, also in the place of its placeholder."""
@@ -96,8 +88,7 @@ class Expression(Generic[T]):
 
     parts: T
     what: str
-    names: frozenset[str]
-    values: frozenset[str]
+    placeholders: frozenset[str]
     operands: tuple[tuple[str, str], ...]
     """The values that not every type may have, each after what it stands in."""
     attributes: frozenset[str]
@@ -216,10 +207,8 @@ class Reader:
         """The whole text has been read."""
         if not self.is_at_end:
             raise self.error()
-        names, values = (frozenset(t for t in self._tokens if t[0] == sign) for sign in "#:")
-        return Expression(
-            parts, self._what, names, values, tuple(self._operands), frozenset(self._attributes)
-        )
+        placeholders = frozenset(token for token in self._tokens if token[0] in "#:")
+        return Expression(parts, self._what, placeholders, tuple(self._operands), frozenset(self._attributes))
 
     def error(self) -> Exception:
         near = " ".join(self._tokens[max(0, self._at - 1) : self._at + 2])
