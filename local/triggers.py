@@ -3,7 +3,6 @@ invocations."""
 
 from __future__ import annotations
 
-import heapq
 import re
 import sys
 import threading
@@ -12,6 +11,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from chalice.app import Chalice, ScheduledEventConfig
@@ -38,13 +38,13 @@ class Triggers:
     ) -> None:
         """`pollers` carry the store's changes to the functions; `expiry` drops what has expired, each minute."""
         self._invocations = invocations
-        functions, schedules = functions_of(app), schedules_of(app)
+        functions, self._schedules = functions_of(app), schedules_of(app)
         if expiry:
             functions[_EXPIRY] = expiry
-            schedules.append(Schedule(_EXPIRY, 60, delay_seconds=60))
+            self._schedules.append(Schedule(_EXPIRY, 60, delay_seconds=60))
         # without pauses for further tries: the next run makes up for one that failed
         self._scheduled = Invocations(functions, pauses=())
-        self._schedules = Schedules(schedules, self._scheduled.invoke)
+        self._stopping = threading.Event()
         self._pollers = pollers
         self._threads: list[threading.Thread] = []
 
@@ -54,7 +54,8 @@ class Triggers:
             self._begin("stream", poller.run)
         for poller in self._pollers:
             poller.wait_until_ready(_READY_SECONDS)
-        self._begin("schedules", self._schedules.run)
+        for schedule in self._schedules:
+            self._begin("schedule", partial(repeat, schedule, self._scheduled.invoke, self._stopping.wait))
 
     def stop(self, seconds: float = _STOP_SECONDS) -> None:
         """Stop all, and wait for what runs, so long at most."""
@@ -63,7 +64,7 @@ class Triggers:
         def seconds_left() -> float:
             return max(0.0, deadline - time.monotonic())
 
-        self._schedules.stop()
+        self._stopping.set()
         for poller in self._pollers:
             poller.stop()
         self._scheduled.stop(seconds_left())
@@ -101,40 +102,18 @@ def schedules_of(app: Chalice) -> list[Schedule]:
     return schedules
 
 
-class Schedules:
-    """Invokes each function at its first time and then at its rate, whether or not its last run has ended."""
-
-    def __init__(
-        self,
-        schedules: Sequence[Schedule],
-        invoke: Callable[[str, dict[str, Any]], None],
-        *,
-        wait: Callable[[float], bool] | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """`wait` lets seconds pass and says whether to end; `clock` counts them."""
-        self._stopping = threading.Event()
-        self._schedules = schedules
-        self._invoke = invoke
-        self._wait = wait or self._stopping.wait
-        self._clock = clock
-
-    def run(self) -> None:
-        """Go on until `stop`. Runs missed while the machine slept are made up for by one."""
-        start = self._clock()
-        due = [(start + each.delay_seconds, number) for number, each in enumerate(self._schedules)]
-        heapq.heapify(due)
-        while due:
-            at, number = due[0]
-            if self._wait(max(0.0, at - self._clock())):
-                return
-            schedule = self._schedules[number]
-            self._invoke(schedule.function, event_of(schedule.function))
-            heapq.heapreplace(due, (max(at + schedule.period_seconds, self._clock()), number))
-
-    def stop(self) -> None:
-        """End `run`."""
-        self._stopping.set()
+def repeat(
+    schedule: Schedule,
+    invoke: Callable[[str, dict[str, Any]], None],
+    wait: Callable[[float], bool],
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Invoke the function at its first time and then at its rate, whether or not its last run has ended. Runs missed
+    while the machine slept are made up for by one. `wait` lets seconds pass and says whether to end."""
+    due = clock() + schedule.delay_seconds
+    while not wait(max(0.0, due - clock())):
+        invoke(schedule.function, event_of(schedule.function))
+        due = max(due + schedule.period_seconds, clock())
 
 
 def event_of(function: str) -> dict[str, Any]:

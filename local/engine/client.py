@@ -9,7 +9,6 @@ from functools import wraps
 from types import SimpleNamespace
 from typing import Any
 
-from .changes import start_of
 from .core import ARN, Change, Engine
 from .errors import Refused, invalid, unknown
 from .expressions import Condition, Given, projected, projection
@@ -288,7 +287,11 @@ class Streams:
     @operation
     def get_shard_iterator(self, request: Mapping[str, Any]) -> Answer:
         feed = self.engine.feed(request["StreamArn"])
-        number = start_of(feed, request["ShardIteratorType"], request.get("SequenceNumber"))
+        kind = request["ShardIteratorType"]
+        if kind.endswith("_SEQUENCE_NUMBER"):
+            number = int(request["SequenceNumber"]) + kind.startswith("AFTER")
+        else:
+            number = feed.first if kind == "TRIM_HORIZON" else feed.last + 1
         return {"ShardIterator": f"{feed.arn}|{number}"}
 
     @operation
