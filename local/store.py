@@ -19,7 +19,7 @@ from local import Unusable
 from local.data_folder import FILE, TokenFile, announced, data_folder
 from local.engine.client import Client, Streams
 from local.engine.core import Engine
-from local.engine.dynamodb_local import DynamoDBLocal
+from local.engine.dynamodb_local import Running, dynamodb_local
 from local.functions import Function
 from local.jobs import LocalJobs
 from local.key_file import FileCipher
@@ -120,9 +120,9 @@ def _outside(options: Options, stack: contextlib.ExitStack) -> dict[str, str]:
     return variables
 
 
-def amazons_engine(folder: Path) -> DynamoDBLocal:
+def amazons_engine(folder: Path) -> contextlib.AbstractContextManager[Running]:
     """DynamoDB Local on what it has stored in a data folder."""
-    return DynamoDBLocal(folder / "dynamodb")
+    return dynamodb_local(folder / "dynamodb")
 
 
 def variables_of(endpoint: str) -> dict[str, str]:

