@@ -9,12 +9,12 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from chalicelib import settings
+from chalicelib import settings, wiring
 from chalicelib.domain.errors import HeadraceError
 from chalicelib.wiring import Deps
 from local import Unusable, log
@@ -62,7 +62,13 @@ def run(options: Options) -> None:
         functions = functions_of(front.app)
         invocations = Invocations(functions)
         end_event = threading.Event()
-        services = _services(store, clock, invocations, end_event.is_set)
+        world: Any = wiring
+
+        def make() -> Deps:
+            adapters = store.adapters(settings.read(), clock, invoker=invocations)
+            return Deps(replace(adapters, is_ending=end_event.is_set))
+
+        services = world.deps = Services(make)  # in the place of those that the environment would make
         if options.functions:
             _load_functions(options.functions, services())
         engine = store.engine
@@ -117,20 +123,6 @@ def _set_environment(options: Options) -> None:
     os.environ.setdefault("HEADRACE_ALLOW_LOOPBACK", "1")
     if options.token:
         os.environ["HEADRACE_TOKEN"] = options.token  # the archive's jobs call with it
-
-
-def _services(
-    store: Store, clock: HandClock, invocations: Invocations, is_ending: Callable[[], bool]
-) -> Services:
-    """What the functions and the HTTP interface find in the place of those that the environment would make."""
-    wiring: Any = importlib.import_module("chalicelib.wiring")
-    services = Services(
-        lambda: wiring.Deps(
-            replace(store.adapters(settings.read(), clock, invoker=invocations), is_ending=is_ending)
-        )
-    )
-    wiring.deps = services
-    return services
 
 
 def _load_functions(file: Path, deps: Deps) -> None:
