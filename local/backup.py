@@ -60,7 +60,7 @@ def backup_main(program: str, arguments: Sequence[str]) -> int:
     parser.add_argument("--with-key", action="store_true", help=key_help)
     options = parser.parse_args(arguments)
     save(options.data, options.file, with_key=options.with_key)
-    what = "with the key and the admin token: whoever reads it has all secrets of the service"
+    what = "with the key and the admin token: its reader has all secrets of the service"
     if not options.with_key:
         what = "without the key of its secrets and the admin token (--with-key saves them, too)"
     print(f"Saved {options.data} in {options.file}, {what}.")
