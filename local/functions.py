@@ -41,7 +41,6 @@ def functions_of(app: Chalice) -> dict[str, Function]:
 class Context:
     """What a Lambda function is told about its invocation."""
 
-    function_version = "$LATEST"
     memory_limit_in_mb = 512
 
     def __init__(

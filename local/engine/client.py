@@ -208,14 +208,6 @@ class Client:
         return {"TableDescription": self._described(self.engine.create(dict(request)))}
 
     @operation
-    def update_table(self, request: Mapping[str, Any]) -> Answer:
-        stream = request["StreamSpecification"]
-        if bool(stream["StreamEnabled"]) == bool(self.engine.table(request["TableName"]).view):
-            raise invalid("Table already has an enabled stream, or none to disable")
-        table = self.engine.alter(request["TableName"], StreamSpecification=stream)
-        return {"TableDescription": self._described(table)}
-
-    @operation
     def delete_table(self, request: Mapping[str, Any]) -> Answer:
         name = self.engine.drop(request["TableName"]).name
         return {"TableDescription": {"TableName": name, "TableStatus": "DELETING"}}
@@ -242,7 +234,7 @@ class Client:
             raise unknown("tables whose TimeToLive is taken back")
         if self.engine.table(request["TableName"]).ttl is not None:
             raise invalid("TimeToLive is already enabled")
-        self.engine.alter(request["TableName"], TimeToLive=specification["AttributeName"])
+        self.engine.expire_by(request["TableName"], specification["AttributeName"])
         return {"TimeToLiveSpecification": specification}
 
     def get_waiter(self, name: str) -> Any:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -155,27 +155,22 @@ class Engine:
 
         return self._storage.write(remove, forget)
 
-    def alter(self, name: str, **changes: Any) -> Table:
-        """Change a table's definition. Raises Refused."""
+    def expire_by(self, name: str, attribute: str) -> None:
+        """Let an attribute say when a table's items expire. Raises Refused."""
 
         def change(connection: Connection) -> Table:
-            table = self.table(name).changed(**changes)
+            table = self.table(name)
+            table = replace(table, definition={**table.definition, "TimeToLive": attribute})
             data = msgspec.json.encode(table.definition)
             connection.execute("UPDATE definitions SET definition = ? WHERE id = ?", (data, table.id))
-            if table.ttl and not self.table(name).ttl:
-                table.begin_expiry(connection)
             return table
 
-        return self._storage.write(change, self._open)
+        self._storage.write(change, self._open)
 
     def _open(self, table: Table) -> None:
         self._tables[table.name] = table
-        feed = self._feeds.get(table.name)
-        if table.view and (feed is None or feed.table.view != table.view):
-            label = f"{self.now_ms()}"
-            self._feeds[table.name] = Feed(table, f"{ARN}{table.name}/stream/{label}")
-        elif not table.view:
-            self._feeds.pop(table.name, None)
+        if table.view and table.name not in self._feeds:
+            self._feeds[table.name] = Feed(table, f"{ARN}{table.name}/stream/{self.now_ms()}")
 
     # Writes
 

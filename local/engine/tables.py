@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Generator, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -205,10 +205,6 @@ class Table:
         stream = self.definition.get("StreamSpecification") or {}
         return str(stream["StreamViewType"]) if stream.get("StreamEnabled") else None
 
-    def changed(self, **changes: Any) -> Table:
-        """The table with another definition."""
-        return replace(self, definition={**self.definition, **changes})
-
     @cached_property
     def keys(self) -> Keys:
         return self._keys_of(self.definition["KeySchema"])
@@ -243,6 +239,7 @@ class Table:
         columns = "p BLOB, s BLOB, size INTEGER, x INTEGER, item BLOB"
         connection.execute(f"CREATE TABLE t{self.id} ({columns})")
         connection.execute(f"CREATE UNIQUE INDEX t{self.id}_k ON t{self.id} (p, s)")
+        connection.execute(f"CREATE INDEX t{self.id}_x ON t{self.id} (x) WHERE x IS NOT NULL")
         for index in self.indexes:
             columns = "p BLOB, s BLOB, tp BLOB, ts BLOB, size INTEGER, item BLOB, PRIMARY KEY (p, s, tp, ts)"
             connection.execute(f"CREATE TABLE {index.sql} ({columns}) WITHOUT ROWID")
@@ -256,10 +253,6 @@ class Table:
         """Remove all rows."""
         for name in (f"t{self.id}", *(index.sql for index in self.indexes)):
             connection.execute(f"DELETE FROM {name}")
-
-    def begin_expiry(self, connection: Connection) -> None:
-        """Find rows by when they expire, from the table's first row on."""
-        connection.execute(f"CREATE INDEX IF NOT EXISTS t{self.id}_x ON t{self.id} (x) WHERE x IS NOT NULL")
 
     def get(self, connection: Connection, place: tuple[bytes, bytes]) -> Row | None:
         """The row at a place."""
