@@ -9,7 +9,7 @@ from functools import wraps
 from types import SimpleNamespace
 from typing import Any
 
-from .core import ARN, Change, Engine
+from .core import ARN, Engine
 from .errors import Refused, invalid, unknown
 from .expressions import Condition, Given, projected, projection
 from .tables import Index, KeyRange, Table, key_range
@@ -96,15 +96,16 @@ class Client:
         return self._write("Delete", request)
 
     def _write(self, kind: str, request: Mapping[str, Any]) -> Answer:
-        write = self.engine.prepared(kind, request)
         wanted = request.get("ReturnValues", "NONE")
-        if wanted not in ("NONE", "ALL_OLD") and write.update is None:
-            raise invalid("Return values set to invalid value")
-        (change,) = self.engine.write(write)
-        answer: Answer = {}
-        if attributes := _attributes(change, wanted):
-            answer["Attributes"] = attributes
-        return answer
+        if wanted not in ("NONE", *(("ALL_NEW", "UPDATED_NEW") if kind == "Update" else ())):
+            raise unknown(f"ReturnValues {wanted} of {kind}")
+        (change,) = self.engine.write(self.engine.prepared(kind, request))
+        update, new = change.write.update, change.new or {}
+        if update is None or wanted == "NONE":
+            return {}
+        names = new if wanted == "ALL_NEW" else update.attributes
+        found = {name: new[name] for name in names if name in new}
+        return {"Attributes": found} if found else {}
 
     @operation
     def batch_write_item(self, request: Mapping[str, Any]) -> Answer:
@@ -302,21 +303,6 @@ def _start(request: Mapping[str, Any], table: Table, index: Index | None) -> Ite
     if start.keys() != names:
         raise invalid("The provided starting key is invalid")
     return start
-
-
-def _attributes(change: Change, wanted: str) -> Item | None:
-    """What ReturnValues asks for."""
-    old = change.old.item if change.old is not None else {}
-    if wanted == "NONE":
-        return None
-    if wanted == "ALL_OLD":
-        return old
-    new = change.new or {}
-    if wanted == "ALL_NEW":
-        return new
-    assert change.write.update is not None, "of an update"
-    item = old if wanted == "UPDATED_OLD" else new
-    return {name: item[name] for name in change.write.update.attributes if name in item}
 
 
 def _read_units(size: int, request: Mapping[str, Any]) -> float:
