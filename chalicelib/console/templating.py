@@ -11,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 
 from ..domain.errors import HeadraceError, Issue
-from . import assets, session, words
+from . import assets, session, translations
 from .deeds import Deed, has, why_not_allowed
 from .forms import UNDONE_BY
 from .http import MOST_READ_UNITS, Page, Visit
@@ -24,15 +24,18 @@ _POSITIONS = ("after", "before", "page")
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """The templates, with what they can call."""
+    made = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        extensions=["jinja2.ext.i18n"],
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
+    made.install_gettext_callables(_gettext, _ngettext, newstyle=True)  # type: ignore[attr-defined]
+    made.filters |= {
         "count": figures.count,
         "units": figures.units,
         "span": _span,
@@ -44,14 +47,14 @@ def _environment() -> Environment:
         "rate": figures.rate,
         "combined": lambda one, other: {**one, **other},
     }
-    environment.globals |= {
+    made.globals |= {
         "asset": assets.name_of,
         "Deed": Deed,
         "query_text": query_text,
         "has_deed": has,
         "undone_by": UNDONE_BY,
     }
-    return environment
+    return made
 
 
 class _Buttons:
@@ -83,21 +86,31 @@ class _Buttons:
 
 
 @pass_context
+def _gettext(context: Context, text: str) -> str:
+    return translations.text_of(context["language"], text)
+
+
+@pass_context
+def _ngettext(context: Context, one: str, many: str, number: object) -> str:
+    return translations.text_of_number(context["language"], one, many, number)
+
+
+@pass_context
 def _span(context: Context, ms: float | None) -> str:
     """A length of time in the reader's language."""
-    return figures.span(ms, context["tongue"])
+    return figures.span(ms, context["language"])
 
 
 @pass_context
 def _error_text(context: Context, error: HeadraceError) -> str:
     """What an error says, in the reader's language."""
-    return words.error_text(error, context["tongue"])
+    return translations.error_text(error, context["language"])
 
 
 @pass_context
 def _issue(context: Context, issue: Issue) -> str:
     """What is wrong with a field, in the reader's language."""
-    return words.issue(issue, context["tongue"])
+    return translations.issue_text(issue, context["language"])
 
 
 class _Query(dict[str, str]):
@@ -113,7 +126,6 @@ def _query_without(visit: Visit, names: Collection[str]) -> str:
 
 def render(visit: Visit, page: Page) -> bytes:
     """The page as HTML; only its moving part, where a page that is shown already asks for that."""
-    tongue = session.language(visit.headers)
     signed_in = visit.signed_in
     model: dict[str, Any] = {
         "layout": "fragment.html" if visit.wants_fragment else "base.html",
@@ -123,8 +135,7 @@ def render(visit: Visit, page: Page) -> bytes:
         "now_ms": visit.now_ms,
         "here_query": _query_without(visit, _NEWS),
         "first_query": _query_without(visit, (*_NEWS, *_POSITIONS)),
-        "tongue": tongue,
-        "_": words.speaker(tongue),
+        "language": session.language_of(visit.headers),
         "token": signed_in.token if signed_in else None,
         "csrf": signed_in.csrf if signed_in else "",
         "most_units": MOST_READ_UNITS,
@@ -132,6 +143,6 @@ def render(visit: Visit, page: Page) -> bytes:
         "why_not": lambda deed: why_not_allowed(deed, visit.caller),
         **page.model,
     }
-    template = _environment().get_template(page.template)
+    template = environment().get_template(page.template)
     # What was read to show the page stands in its footer, so all reading is done by now.
     return template.render(model).encode()

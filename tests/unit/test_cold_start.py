@@ -13,10 +13,7 @@ _ROOT = Path(__file__).parents[2]
 _USERS_OF_THE_STORE = ("services", "scheduler", "delivery", "observe.py")
 _OF_PAGES = (
     *("jinja2", "markupsafe", "difflib", "http.cookies", "chalicelib.services.inspect.survey"),
-    *(
-        f"chalicelib.console.{name}"
-        for name in ("views", "templating", "deeds", "forms", "chinese", "session")
-    ),
+    *(f"chalicelib.console.{name}" for name in ("views", "templating", "deeds", "forms", "session")),
 )
 
 

@@ -51,10 +51,10 @@ def language(visit: Visit) -> Shown:
     """Show the pages in another language."""
     from .. import session
 
-    tongue = visit.form.get("tongue", "")
-    if tongue not in ("en", "zh"):
+    name = visit.form.get("language", "")
+    if name not in session.LANGUAGES:
         raise Malformed("VALIDATION", "The pages speak en and zh.")
-    return SeeOther(visit.links.back(visit.form.get("back", "")), session.choose_language(tongue))
+    return SeeOther(visit.links.back(visit.form.get("back", "")), session.choose_language(name))
 
 
 @page("GET", "/console/static/{file}", open=True)

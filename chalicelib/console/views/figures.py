@@ -5,12 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 
 from ...domain.times import calendar_time
+from ..translations import text_of
 
 NOTHING = "\u2013"
 _SECOND, _MINUTE, _HOUR, _DAY = 1, 60, 3_600, 86_400
 _KIB = 1_024
-_ENGLISH = {"ms": "ms", "s": "s", "m": "m", "h": "h", "d": "d"}
-_UNITS = {"zh": {"ms": "毫秒", "s": "秒", "m": "分", "h": "小时", "d": "天"}}
 
 
 def count(number: int | None, at_least: bool = False) -> str:
@@ -30,13 +29,12 @@ def rate(per_second: float | None) -> str:
     return f"{per_second:,.0f}" if per_second >= 10 or per_second == 0 else f"{per_second:.2g}"
 
 
-def span(ms: float | None, tongue: str = "en") -> str:
+def span(ms: float | None, language: str = "en") -> str:
     """A length of time in its one or two largest units: 350 ms, 12 s, 3 m 20 s, 2 h, 5 d."""
     if ms is None:
         return NOTHING
-    names = _UNITS.get(tongue, _ENGLISH)
     if ms < 1_000:
-        return f"{max(0, round(ms))} {names['ms']}"
+        return f"{max(0, round(ms))} {text_of(language, 'ms', 'unit')}"
     seconds = int(ms // 1_000)
     for size, name, below, below_name in (
         (_DAY, "d", _HOUR, "h"),
@@ -46,10 +44,10 @@ def span(ms: float | None, tongue: str = "en") -> str:
         if seconds >= size:
             whole, rest = divmod(seconds, size)
             small = rest // below
-            rest_text = f" {small} {names[below_name]}" if small and whole < 10 else ""
-            return f"{whole} {names[name]}{rest_text}"
+            rest_text = f" {small} {text_of(language, below_name, 'unit')}" if small and whole < 10 else ""
+            return f"{whole} {text_of(language, name, 'unit')}{rest_text}"
     number = f"{seconds}" if seconds >= 10 or ms % 1_000 < 100 else f"{ms / 1_000:.1f}"
-    return f"{number} {names['s']}"
+    return f"{number} {text_of(language, 's', 'unit')}"
 
 
 def moment(ms: int) -> str:

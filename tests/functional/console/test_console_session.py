@@ -152,7 +152,7 @@ def test_a_form_of_another_site_is_refused(browser: Browser, headers: dict[str, 
 
 
 def test_an_origin_that_is_none_is_a_foreign_one(stranger: Browser) -> None:
-    screen = stranger.post("/console/language", {"tongue": "zh"}, origin="http://[")
+    screen = stranger.post("/console/language", {"language": "zh"}, origin="http://[")
     assert (screen.status, "FOREIGN_ORIGIN" in screen.text) == (403, True)
 
 
@@ -202,14 +202,14 @@ def test_a_page_with_filters_is_the_same_after_signing_in_and_in_another_languag
     screen = stranger.submit(stranger.get(page).forms[0], token=str(api.token))
     assert (screen.status, screen.url) == (200, page)
     (switch,) = [form for form in screen.forms if form.action.endswith("language")]
-    screen = stranger.submit(switch, tongue="zh")
+    screen = stranger.submit(switch, language="zh")
     assert (screen.status, screen.url) == (200, page)
 
 
 def test_the_language_is_chosen_by_a_form(browser: Browser) -> None:
-    browser.post("/console/language", {"tongue": "zh", "back": ""})
+    browser.post("/console/language", {"language": "zh", "back": ""})
     assert '<html lang="zh"' in browser.get("/console").html
-    assert browser.post("/console/language", {"tongue": "xx"}).status == 400
+    assert browser.post("/console/language", {"language": "xx"}).status == 400
 
 
 def test_whoever_asks_over_another_host_is_not_trusted_with_forms(browser: Browser) -> None:
