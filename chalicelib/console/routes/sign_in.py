@@ -50,9 +50,10 @@ def sign_out(visit: Visit) -> Shown:
 def language(visit: Visit) -> Shown:
     """Show the pages in another language."""
     from .. import session
+    from ..translations import LANGUAGES
 
     name = visit.form.get("language", "")
-    if name not in session.LANGUAGES:
+    if name not in LANGUAGES:
         raise Malformed("VALIDATION", "The pages speak en and zh.")
     return SeeOther(visit.links.back(visit.form.get("back", "")), session.choose_language(name))
 
