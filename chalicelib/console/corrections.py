@@ -1,4 +1,5 @@
-"""A form that was refused, shown again with what was typed: it is corrected there, and sent once more."""
+"""A form that was refused, shown again with what was typed. A message that is sent again after a lost answer has the
+name of its first request, so that it is stored once."""
 
 from __future__ import annotations
 
@@ -7,11 +8,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from urllib.parse import parse_qsl, urlencode
 
+from ..api.parse import REQUEST, RESEND
 from ..domain.errors import Forbidden, HeadraceError, NotFound, Unauthorized, Unavailable
-from . import deeds, resending
+from . import deeds
 from .deeds import Deed
-from .forms import WAS
-from .http import Visit
+from .forms import WAS, is_whole_number
+from .visit import Visit
 
 _NEVER_TYPED = frozenset({"csrf", "deed", "back", "undoes", "ids", "dry_run", "cancel"})
 _NOT_FINAL = frozenset({"TOO_MUCH", "FORM_EXPIRED"})
@@ -20,6 +22,9 @@ _TICKS = {"create_token": ("scope_produce", "scope_consume", "scope_admin")}
 _MOST_TYPED_BYTES = 1_000_000  # encoded; to sign in sends it encoded twice, and a function takes about 4.4 MB
 _STEP = re.compile(r"\w+")
 _PARAMETER = re.compile(r"\{(\w+)\}")
+_RESEND_FIELDS = frozenset({"request", "since_ms"})
+"""Fields of a form that is shown again: the first try's name, and when it may have begun."""
+_LONGEST_MS = 30_000  # of a try: the gateway ends it after 29 s
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +60,10 @@ def of(visit: Visit, error: HeadraceError) -> Correction | None:
     wrong = {step for issue in error.issues for step in _STEP.findall(issue.path)}
     wrong |= {"confirm"} if error.code == "CONFIRM_MISSING" else set()
     deed, fields = Deed(name), _fields(form, wrong)
-    shown_names = resending.FIELDS | {field.name for field in fields}
+    shown_names = _RESEND_FIELDS | {field.name for field in fields}
     hidden_fields = {field: value for field, value in form.items() if field not in shown_names}
-    hidden_fields |= resending.fields(visit, deed, error) | {"csrf": visit.signed_in.csrf}
-    may_be_done = isinstance(error, Unavailable) and not resending.is_safe(visit, deed)
+    hidden_fields |= _resend_fields(visit, deed, error) | {"csrf": visit.signed_in.csrf}
+    may_be_done = isinstance(error, Unavailable) and not is_stored_once(visit, deed)
     return Correction(fields, hidden_fields, may_be_done) if fields else None
 
 
@@ -77,7 +82,7 @@ def _fields(form: Mapping[str, str], wrong: Collection[str]) -> tuple[Field, ...
             is_tick=field in ticks,
         )
         for field, value in values.items()
-        if field not in never_typed | resending.FIELDS and not field.startswith(WAS)
+        if field not in never_typed | _RESEND_FIELDS and not field.startswith(WAS)
     )
 
 
@@ -96,3 +101,29 @@ def resumed_correction(visit: Visit) -> Correction | None:
     form = dict(parse_qsl(visit.form.get("typed", ""), keep_blank_values=True))
     again = replace(visit, form={**form, "csrf": visit.session.csrf})
     return of(again, Unauthorized("UNAUTHORIZED", "The session was over."))
+
+
+def resend_headers(visit: Visit, deed: Deed) -> dict[str, str]:
+    """The headers that name the request; none where the call takes no name."""
+    name, since_ms = visit.form.get("request"), visit.form.get("since_ms", "")
+    if REQUEST not in deed.call.headers:
+        return {}
+    if not name or not is_whole_number(since_ms):
+        return {REQUEST: visit.request_id}
+    return {REQUEST: name, RESEND: str(max(0, visit.now_ms - int(since_ms)) // 1000 + 1)}
+
+
+def _resend_fields(visit: Visit, deed: Deed, error: HeadraceError) -> dict[str, str]:
+    """The fields with which the next request has the name of this one, which may have stored the message. Where it is
+    too late to know, the next one has a new name."""
+    if REQUEST not in deed.call.headers or error.code == "RESEND_TOO_LATE":
+        return {}
+    if "request" not in visit.form and isinstance(error, Unavailable):
+        return {"request": visit.request_id, "since_ms": str(visit.now_ms - _LONGEST_MS)}
+    return {name: value for name, value in visit.form.items() if name in _RESEND_FIELDS}
+
+
+def is_stored_once(visit: Visit, deed: Deed) -> bool:
+    """Is it stored once, however often the form is sent? A delayed message is not found by its request's name."""
+    is_delayed = bool(visit.form.get("delay_seconds") or visit.form.get("deliver_at"))
+    return REQUEST in deed.call.headers and (not is_delayed or bool(visit.form.get("dedup_id")))

@@ -15,8 +15,7 @@ from ..api.calls import CALLS, Call, Context, Response
 from ..api.http import perform, why_not
 from ..domain.errors import Forbidden
 from ..domain.topic import Caller
-from .http import Visit
-from .links import query_text
+from .visit import Visit, query_text
 
 _BY_NAME = {call.handler.__name__: call for call in CALLS}
 __all__ = ["Deed", "add_call", "do", "has", "routes", "why_not_allowed"]

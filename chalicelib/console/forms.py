@@ -1,4 +1,4 @@
-"""The fields of a form as the deed (a call of the HTTP interface) that they ask for.
+"""The fields of a form as the deed (a call of the HTTP interface) that they ask for, and settings as such fields.
 
 What is left empty is not sent; but where a setting can be null, an empty field sends null.
 """
@@ -18,9 +18,11 @@ from ..api.http import invalid
 from ..api.list_filters import LETTER_FILTERS
 from ..api.parse import whole_number
 from ..domain.errors import Malformed
+from ..domain.ladder import Retry
+from ..domain.topic import Group, Topic
 from . import deeds
 from .deeds import Deed
-from .links import query_text
+from .visit import query_text
 
 Fields = Mapping[str, str]
 UNDONE_BY = {"pause_group": "resume_group", "resume_group": "pause_group"}
@@ -36,6 +38,7 @@ _GROUP_NUMBERS_OR_NULL = ("lease_seconds",)
 GROUP_SETTINGS = (*_GROUP_TEXTS, *_GROUP_NUMBERS, *_GROUP_NUMBERS_OR_NULL)
 """The settings of a group's form that are one field each, and not for life."""
 _MOST_DIGITS = 32
+_ZONE = r"(?:Z|[+-]\d\d:\d\d)\Z"
 _NUMBER = re.compile(r"-?([0-9]{1,32}|[0-9]{0,32}\.[0-9]{1,32})(e[+-]?[0-9]{1,3})?\Z")
 _RETRY_NUMBERS = ("max_attempts", "jitter", "base_seconds", "factor", "cap_seconds")
 RETRY = frozenset({"ladder", *_RETRY_NUMBERS})
@@ -321,3 +324,36 @@ _FORMS: Mapping[str, Callable[[str, Fields], Deed]] = {
     "rotate_token": _rotate_token,
     "delete_token": _plain("id"),
 }
+
+
+def topic_fields(topic: Topic) -> dict[str, str]:
+    """A topic's settings as the form sends them; without `shards`, which only grow."""
+    names = [name for name in TOPIC_SETTINGS if name != "shards"]
+    return _as_fields(topic, *names) | _retry_fields(topic.retry)
+
+
+def group_fields(group: Group) -> dict[str, str]:
+    """A group's settings as the form sends them; without those that are for life."""
+    tags = " || ".join(group.tags) if group.tags is not None else "*"
+    retry = _retry_fields(group.retry) if group.retry else {"max_attempts": "", "ladder": ""}
+    return _as_fields(group, *GROUP_SETTINGS) | {"filter": tags} | retry
+
+
+def _as_fields(settings: Any, *names: str) -> dict[str, str]:
+    """Settings as fields; None is an empty one."""
+    values = {name: getattr(settings, name) for name in names}
+    return {name: "" if value is None else str(value) for name, value in values.items()}
+
+
+def _retry_fields(retry: Retry) -> dict[str, str]:
+    ladder = retry.ladder if isinstance(retry.ladder, str) else ", ".join(map(str, retry.ladder))
+    steps = ("base_seconds", "factor", "cap_seconds") if ladder == "exponential" else ()
+    return {"ladder": ladder, **_as_fields(retry, "max_attempts", "jitter", *steps)}
+
+
+def whole_time(text: str) -> str:
+    """A time as a form's field gives it, in UTC, as RFC 3339."""
+    text = text.strip()
+    if len(text) == 16:
+        text += ":00"
+    return text if re.search(_ZONE, text) else f"{text}Z"

@@ -11,12 +11,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 
 from ..domain.errors import HeadraceError, Issue
-from . import assets, session, translations
+from . import assets, figures, session, translations
 from .deeds import Deed, has, why_not_allowed
 from .forms import UNDONE_BY
-from .http import MOST_READ_UNITS, Page, Visit
-from .links import query_text
-from .views import figures
+from .visit import MOST_READ_UNITS, Page, Visit, query_text
 
 _NEWS = ("did", "n", "of", "ticket")
 _POSITIONS = ("after", "before", "page")

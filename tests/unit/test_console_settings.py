@@ -14,7 +14,7 @@ import pytest
 from chalicelib import console
 from chalicelib.api.list_filters import LETTER_FILTERS
 from chalicelib.api.requests import DeadFilter, GroupBody, RedriveBody, Retry, TopicBody
-from chalicelib.console import forms, undo
+from chalicelib.console import forms
 from chalicelib.domain.errors import Malformed
 from chalicelib.domain.topic import Group, Mode, Topic
 
@@ -123,8 +123,8 @@ def test_an_empty_field_takes_away_each_setting_that_can_be_null(
 @pytest.mark.parametrize(
     ("deed", "body", "fields"),
     [
-        ("put_topic", TopicBody, undo.topic_fields(Topic("t", "u", 0))),
-        ("put_group", GroupBody, undo.group_fields(Group("t", "g", "u", 0, Mode.QUEUE))),
+        ("put_topic", TopicBody, forms.topic_fields(Topic("t", "u", 0))),
+        ("put_group", GroupBody, forms.group_fields(Group("t", "g", "u", 0, Mode.QUEUE))),
     ],
 )
 def test_undo_puts_back_each_setting(
@@ -132,7 +132,7 @@ def test_undo_puts_back_each_setting(
 ) -> None:
     cannot_be_put_back = {"shards"}
     names = offered_by(deed, body) - cannot_be_put_back
-    assert names <= fields.keys(), "console/undo.py needs these"
+    assert names <= fields.keys(), "console/forms.py needs these"
     put_back = {"retry" if f"retry.{name}" in settings(body) else name for name in names}
     assert put_back <= sent_by(deed, fields).keys()
 

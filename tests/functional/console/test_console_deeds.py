@@ -14,7 +14,8 @@ import pytest
 
 from chalicelib import wiring
 from chalicelib.api import audit
-from chalicelib.console import deeds, forms, undo
+from chalicelib.console import deeds, forms
+from chalicelib.console.pages import actions
 from chalicelib.domain.errors import unavailable
 from tests.functional.console.conftest import Scene
 from tests.support.browser import HOST, Browser, Form, Screen
@@ -116,7 +117,7 @@ def test_every_deed_leaves_a_line_that_says_who_it_was(scene: Scene) -> None:
 
 
 def test_every_deed_is_undone_or_cannot_be() -> None:
-    deeds = {*forms.UNDONE_BY, *undo._WAYS}
+    deeds = {*forms.UNDONE_BY, *actions._WAYS}
     assert deeds | NOT_UNDONE.keys() == DEEDS
     assert deeds.isdisjoint(NOT_UNDONE)
 

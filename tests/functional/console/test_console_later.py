@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from chalicelib.console import forms
-from chalicelib.console.views.heat import heat_map
+from chalicelib.console.pages.later import heat_map
 from chalicelib.domain.times import DAY_MS, HOUR_MS
 from chalicelib.services.inspect.due_hours import DueHour
 from local.clock import HandClock

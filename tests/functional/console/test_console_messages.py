@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.console.message_list import FIELDS
+from chalicelib.console.pages.messages import FIELDS
 from chalicelib.domain.times import DAY_SECONDS
 from chalicelib.services.inspect.surveyor import MOST_FAILURES
 from tests.support.background import Background

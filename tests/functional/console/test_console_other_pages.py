@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from chalicelib import wiring
-from chalicelib.console.views.figures import NOTHING
+from chalicelib.console.figures import NOTHING
 from chalicelib.domain.transaction import TransactionState
 from tests.support.browser import Browser, page
 from tests.support.http import Client, ShiftingClock

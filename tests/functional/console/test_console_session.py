@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chalicelib.console import session
-from chalicelib.console.http import PAGES
+from chalicelib.console.pages import PAGES
 from tests.support.background import Background
 from tests.support.browser import HOST, Browser
 from tests.support.http import Client, ShiftingClock

@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...domain.errors import Malformed, NotFound
-from ..http import File, Page, SeeOther, Shown, Visit, page
+from .. import assets, corrections, session
+from ..translations import LANGUAGES
+from ..visit import File, Page, SeeOther, Shown, Visit
 
 _FOR_GOOD = "public, max-age=31536000, immutable"
 
 
-@page("POST", "/console/sign-in", open=True)
 def sign_in(visit: Visit) -> Shown:
     """A pasted token becomes a session, and so does a link that was confirmed. A form that was sent after the session
     before had ended is shown again."""
-    from .. import corrections, session
-
     if ticket := visit.form.get("ticket"):
         return SeeOther(visit.links.to(), session.begin_by_link(visit.deps, ticket, secure=visit.secure))
     text = visit.form.get("token", "").strip()
@@ -26,43 +25,30 @@ def sign_in(visit: Visit) -> Shown:
     return SeeOther(visit.links.back(visit.form.get("back", "")), cookie)
 
 
-@page("GET", "/console/sign-in", open=True)
 def sign_in_by_link(visit: Visit) -> Shown:
     """A link that a terminal printed becomes a session; without its ticket, the form. Where another site led here,
     somebody has to confirm it: the link may be a stranger's."""
-    from .. import session
-
     ticket = visit.query.get("ticket")
     if ticket is None or session.is_foreign(visit.headers):
         return Page("sign_in.html", {"refusal": False, "stale_link": False, "ticket": ticket, "typed": ""})
     return SeeOther(visit.links.to(), session.begin_by_link(visit.deps, ticket, secure=visit.secure))
 
 
-@page("POST", "/console/sign-out")
 def sign_out(visit: Visit) -> Shown:
     """End the session in this browser."""
-    from .. import session
-
     return SeeOther(visit.links.to(), session.end(secure=visit.secure))
 
 
-@page("POST", "/console/language", open=True)
 def language(visit: Visit) -> Shown:
     """Show the pages in another language."""
-    from .. import session
-    from ..translations import LANGUAGES
-
     name = visit.form.get("language", "")
     if name not in LANGUAGES:
         raise Malformed("VALIDATION", "The pages speak en and zh.")
     return SeeOther(visit.links.back(visit.form.get("back", "")), session.choose_language(name))
 
 
-@page("GET", "/console/static/{file}", open=True)
 def static(visit: Visit) -> Shown:
     """A static file under the name that holds its hash."""
-    from .. import assets
-
     content = assets.read(visit.params["file"])
     if content is None:
         raise NotFound("ROUTE_NOT_FOUND", "There is nothing at this path.")

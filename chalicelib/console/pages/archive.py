@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from datetime import date, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...api import parse
+from ...api.http import invalid
+from ...api.routes.archive import day_of
+from ...api.routes.replays import check_reach
+from ...domain.archive import ArchivedDay
 from ...domain.errors import HeadraceError, Malformed
 from ...domain.times import DAY_MS
-from ..http import Page, Shown, Visit, page
-from .messages import whole_time
-
-if TYPE_CHECKING:
-    from ...domain.archive import ArchivedDay
+from .. import deeds, forms
+from ..visit import Page, Shown, Visit
 
 _DAYS = 14
 _CHOICES = ("tag", "key", "where", "into", "group", "rate")
 
 
-@page("GET", "/console/archive")
 def archive(visit: Visit) -> Shown:
     """Two weeks of it: topics by days."""
-    from ...api.routes.archive import day_of
-
     try:
         last = day_of(visit.query.get("to") or None, visit.now_ms)
     except Malformed:
@@ -37,11 +36,8 @@ def archive(visit: Visit) -> Shown:
     return Page("archive.html", model)
 
 
-@page("GET", "/console/topics/{topic}/replays")
 def replays(visit: Visit) -> Shown:
     """Replays of a topic's messages, the newest first; a form for another one, with a preview."""
-    from .. import deeds
-
     topic = visit.topic().name
     query = {"limit": "20", **({"page_token": visit.query["page"]} if visit.query.get("page") else {})}
     list_call = deeds.Deed("list_replays", {"topic": topic}, query)
@@ -54,14 +50,9 @@ def replays(visit: Visit) -> Shown:
 
 def _preview(visit: Visit, topic: str) -> tuple[dict[str, Any] | None, HeadraceError | None]:
     """What a replay of this span may send at most: what is archived of its days. Or what is wrong with the form."""
-    from ...api import parse
-    from ...api.http import invalid
-    from ...api.routes.replays import check_reach
-    from .. import forms
-
     if not visit.query.get("from") or not visit.query.get("to"):
         return None, None
-    span = {name: whole_time(visit.query[name]) for name in ("from", "to")}
+    span = {name: forms.whole_time(visit.query[name]) for name in ("from", "to")}
     fields = span | {name: visit.query[name] for name in _CHOICES if visit.query.get(name)}
     try:
         from_ms, to_ms = (parse.time_ms(text, name) for name, text in span.items())

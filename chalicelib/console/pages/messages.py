@@ -1,33 +1,113 @@
-"""The messages that a page lists: those that all fields of its form ask for, as far as its read units reach."""
+"""Messages: those that all fields of the page's form ask for, as far as its read units reach; as JSON lines; and the
+newest, as they come."""
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..api import list_filters
-from ..api.http import check_group, check_name, invalid
-from ..domain.errors import Refused
-from ..domain.limits import MAX_OFFSET
-from ..domain.message import Message
-from ..services.inspect.filters import Filters
-from ..services.inspect.lookup import status_before_log
-from .routes.messages import whole_time
-from .views import messages as view
+import msgspec
 
-if TYPE_CHECKING:
-    from ..domain.topic import Topic
-    from ..services.inspect.lookup import AnyMessage
-    from ..services.inspect.survey import GroupSurvey, TopicSurvey
-    from .http import Visit
+from ...api import list_filters
+from ...api.http import check_group, check_name, invalid
+from ...domain.errors import Refused
+from ...domain.limits import MAX_OFFSET
+from ...domain.message import Draft, Message, holds_json
+from ...domain.topic import Topic
+from ...services.core.bodies import with_body
+from ...services.inspect.filters import Filters
+from ...services.inspect.lookup import AnyMessage, status_before_log
+from ...services.inspect.survey import GroupSurvey, TopicSurvey
+from ..forms import whole_time
+from ..visit import File, Page, Shown, Visit
 
+_STATUSES = ("NEW", "RUNNING", "RETRYING", "DEAD", "SUCCESS", "CANCELLED")
+_MOST_BYTES = 4_000_000  # Lambda answers with 6 MB at most
+_NEWEST = 30
+_PER_SHARD = 10
 FIELDS = ("status", "group", "tag", "key", "text", "shard", "from", "to")
 """The fields of the form. They are in the page's URL, and in the link to older messages."""
 _LINES = 20
 _LOCATED = ("RUNNING", "RETRYING", "DEAD")  # of these a survey knows shard and offset
 _FOR_A_MESSAGE = 3  # read units that one may cost: its row, and if it is delayed its timer
+_EXCERPT_CHARS = 160
+MOST_GROUPS = 4
+
+
+def messages(visit: Visit) -> Shown:
+    """Messages, newest first, narrowed by what the URL says."""
+    visit.check_may_read()
+    topic = visit.topic()
+    selection = selection_of(visit, topic, _STATUSES)
+    survey = selection.survey
+    listed_messages, older = _read(visit, selection)
+    model = {
+        "topic": topic,
+        "survey": survey,
+        "lines": lines(listed_messages, survey),
+        "older": older,
+        "statuses": _STATUSES,
+        "shown_groups": [each.group.name for each in survey.groups[:MOST_GROUPS]],
+    }
+    return Page("messages.html", model)
+
+
+def message_lines(visit: Visit) -> Shown:
+    """The messages of a list as JSON lines, each with its body as long as all bodies together have 4 MB."""
+    result = messages(visit)
+    assert isinstance(result, Page)
+    rows, room = [], _MOST_BYTES
+    for line in result.model["lines"]:
+        draft = line.draft
+        if draft.size <= room:
+            draft = with_body(visit.deps.adapters.blobs, line.message).draft
+            room -= draft.size
+        rows.append(
+            {
+                "id": line.message.id,
+                "shard": line.message.shard,
+                "offset": line.message.offset,
+                "keys": list(draft.keys),
+                "tag": draft.tag,
+                "statuses": dict(line.statuses),
+                "size": draft.size,
+                **body_fields(draft),
+            }
+        )
+    lines = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+    return File(
+        lines,
+        "application/x-ndjson",
+        {"Content-Disposition": f'attachment; filename="{visit.params["topic"]}.jsonl"'},
+    )
+
+
+def body_fields(draft: Draft) -> dict[str, Any]:
+    """The body; nothing where it is not here, which is not the same as an empty one."""
+    if not draft.has_body:
+        return {}
+    if holds_json(draft):
+        return {"body": msgspec.Raw(draft.body)}
+    return {"body_base64": base64.b64encode(draft.body).decode()}
+
+
+def tail(visit: Visit) -> Shown:
+    """The newest messages, again and again. It needs no group, and changes nothing."""
+    visit.check_may_read()
+    topic = visit.topic()
+    newest = []
+    for shard in range(topic.shards):
+        if not visit.has_read_units(2):
+            break
+        for row in visit.deps.adapters.log.read_back(topic.shard_key(shard), MAX_OFFSET, 2):
+            offsets = range(max(row.first, row.end - _PER_SHARD), row.end)
+            newest += [each for offset in offsets if (each := row.message(shard, offset))]
+    newest.sort(key=lambda each: (-each.accepted_ms, -each.offset))
+    lines = [Line(each, excerpt(each.draft), {}) for each in newest[:_NEWEST]]
+    return Page("tail.html", {"topic": topic, "lines": lines, "poll_seconds": 2})
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
@@ -49,21 +129,21 @@ class Selection:
         """Has the message the text and the status?"""
         stored = message if isinstance(message, Message) else message.message
         text = self.fields.get("text")
-        return self._has_status(message) and (not text or view.holds_text(stored.draft, text))
+        return self._has_status(message) and (not text or holds_text(stored.draft, text))
 
     def _has_status(self, message: AnyMessage) -> bool:
         if not isinstance(message, Message):
             return self.group is None and self.status in (None, status_before_log(message))
-        statuses = view.statuses(message, self.survey)
+        by_group = statuses(message, self.survey)
         if message.draft.cancelled:
             return self.group is None and self.status in (None, "CANCELLED")
         if self.group is None:
-            return self.status is None or self.status in statuses.values()
+            return self.status is None or self.status in by_group.values()
         name = self.group.group.name
-        return name in statuses and self.status in (None, statuses[name])
+        return name in by_group and self.status in (None, by_group[name])
 
 
-def selection(visit: Visit, topic: Topic, statuses: Sequence[str]) -> Selection:
+def selection_of(visit: Visit, topic: Topic, statuses: Sequence[str]) -> Selection:
     """What the URL asks for, as the interface checks it: raises Malformed, Refused, Forbidden or NotFound."""
     fields = {name: visit.query[name] for name in FIELDS if visit.query.get(name)}
     if fields.get("status") not in (None, *statuses):
@@ -96,7 +176,7 @@ def _survey(
     return survey, group
 
 
-def read(visit: Visit, selection: Selection) -> tuple[Sequence[Message], str | None]:
+def _read(visit: Visit, selection: Selection) -> tuple[Sequence[Message], str | None]:
     """A page of messages, and the link to the next one (None: there are no more)."""
     keys, topic = visit.deps.signing_keys, selection.topic
     purpose = list_filters.purpose("console-messages", [topic.uid], selection.fields, FIELDS)
@@ -184,3 +264,51 @@ def _newest_first(
         if not rows:
             break
     return messages, next_offsets or None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A message in a list. `statuses` by group, as far as they were looked at."""
+
+    message: Message
+    excerpt: str
+    statuses: Mapping[str, str]
+
+    @property
+    def draft(self) -> Draft:
+        return self.message.draft
+
+
+def lines(messages: Sequence[Message], survey: TopicSurvey) -> list[Line]:
+    """The lines of messages in the log."""
+    return [Line(each, excerpt(each.draft), statuses(each, survey)) for each in messages]
+
+
+def statuses(message: Message, survey: TopicSurvey) -> dict[str, str]:
+    """The status of a message for every group that is owed it, and wants it."""
+    if message.draft.cancelled:
+        return {}
+    readers = (each for each in survey.groups if each.group.wants(message.draft))
+    by_group = {each.group.name: each.status_of(message.shard, message.offset) for each in readers}
+    return {name: status for name, status in by_group.items() if status}
+
+
+def excerpt(draft: Draft) -> str:
+    """The beginning of a body as text; of what is no text, nothing."""
+    if not draft.has_body:
+        return ""
+    return text_of(draft.body[: _EXCERPT_CHARS * 4])[:_EXCERPT_CHARS]
+
+
+def text_of(body: bytes) -> str:
+    """Bytes as text, where they are; characters that would end a line are shown as spaces."""
+    text = body.decode(errors="replace")
+    return " ".join(text.split()) if "\x00" not in text else ""
+
+
+def holds_text(draft: Draft, text: str) -> bool:
+    """Is the text in the body, its keys or its headers?"""
+    needle = text.lower()
+    if needle in draft.body.decode(errors="replace").lower():
+        return True
+    return any(needle in each.lower() for each in (*draft.keys, *draft.headers.values(), draft.tag or ""))

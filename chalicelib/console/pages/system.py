@@ -1,12 +1,51 @@
-"""What a stage did since midnight, UTC, and what that costs by docs/cost.md: from all in batches to all one by one."""
+"""How far each schedule has come; and what the stage did since midnight, UTC, and what that costs by docs/cost.md: from
+all in batches to all one by one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...domain.meter import GroupReading, Reading
-from ...domain.times import DAY_MS
+from ... import __version__
+from ...domain.meter import HOURS, STAGE, GroupReading, Reading
+from ...domain.rounds import Bookmark
+from ...domain.times import DAY_MS, HOUR_MS, MINUTE_MS
+from ..visit import Page, Shown, Visit
+
+_SIX_HOURS_MS = 6 * HOUR_MS
+_JOBS = {
+    "sweep": MINUTE_MS,
+    "assign": MINUTE_MS,
+    "watch": MINUTE_MS,
+    "checkpoint": _SIX_HOURS_MS,
+    "expire": _SIX_HOURS_MS,
+}
+"""How often each comes."""
+_TWO_DAYS = 48
+
+
+def system(visit: Visit) -> Shown:
+    """Whether the tables can be read, and how far each schedule has come."""
+    rounds = visit.deps.adapters.rounds
+    visit.deps.readiness.check()
+    bookmarks = {job: rounds.bookmark(job) for job in _JOBS}
+    now_ms = visit.now_ms
+    readings = visit.deps.adapters.readings
+    model = {
+        "bookmarks": bookmarks,
+        "every_ms": _JOBS,
+        "late_ms": {job: _late_ms(bookmark, _JOBS[job], now_ms) for job, bookmark in bookmarks.items()},
+        "today": today(readings.latest(STAGE, HOURS, _TWO_DAYS), now_ms) if visit.caller.has_all else None,
+        "version": __version__,
+    }
+    return Page("system.html", model)
+
+
+def _late_ms(bookmark: Bookmark, every_ms: int, now_ms: int) -> int:
+    """How long a round that is under way is behind its time. A job that finds nothing to do keeps no note of it."""
+    return (
+        max(0, now_ms - bookmark.passed_ms - 2 * every_ms) if bookmark.is_open and bookmark.passed_ms else 0
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,28 @@
-"""Many dead letters at once: mended by a patch, sent again at a rate or behind a canary, and as JSON lines."""
+"""Many dead letters at once: fixed by a patch, sent again at a rate or behind a canary, and as JSON lines."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import msgspec
+
+from ...api import strict
+from ...api.merge_patch import merged
 from ...api.parse import whole_number
 from ...domain.errors import Malformed
-from ..http import File, Page, Shown, Visit, page
-from .dead_letters import LETTERS, letter_filter, link_filters, read_letters
-from .messages import body_fields, check_may_read
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ...domain.record import DeadLetter
-    from ...domain.topic import Group, Topic
+from ...domain.message import holds_json
+from ...domain.record import DeadLetter
+from ...domain.topic import Group, Topic
+from ...services.core.bodies import with_body
+from ...services.inspect.letter_lookup import RedriveOutcome
+from .. import forms
+from ..figures import moment
+from ..visit import File, Page, Shown, Visit
+from .dead_letters import DiffLine, diff, letter_filter, link_filters, read_letters
+from .messages import body_fields
 
 _SOME = 10  # behind the first one
 _MOST_SHOWN = 3
@@ -24,29 +31,24 @@ _MOST_BYTES = 4_000_000  # Lambda answers with 6 MB at most
 _PAGE = 50
 
 
-@page("GET", f"{LETTERS}/many")
 def many_letters(visit: Visit) -> Shown:
     """What can be done with many."""
     return _many(visit, "")
 
 
-@page("POST", f"{LETTERS}/many")
 def preview_patch(visit: Visit) -> Shown:
     """What a patch would change, before anything happens."""
     return _many(visit, visit.form.get("patch", ""))
 
 
 def _many(visit: Visit, patch: str) -> Shown:
-    from .. import forms
-    from ..views import letters as view
-
-    check_may_read(visit)
+    visit.check_may_read()
     topic, group = visit.group()
     letters, next_start = read_letters(visit, topic, group)
     preview, merge, problem = None, None, None
     if patch.strip():
         try:
-            preview = view.patch_preview(_with_bodies(visit, letters), patch.encode(), _MOST_SHOWN)
+            preview = patch_preview(_with_bodies(visit, letters), patch.encode(), _MOST_SHOWN)
             fields = {"topic": topic.name, "group": group.name, "patch": patch, "ids": preview.ids}
             merge = forms.of({"deed": "merge_dead_letters", **fields}).deed
         except Malformed as error:
@@ -74,20 +76,13 @@ def _number(visit: Visit, name: str, default: int, most: int) -> int:
 
 
 def _with_bodies(visit: Visit, letters: list[DeadLetter]) -> list[DeadLetter]:
-    from dataclasses import replace
-
-    from ...services.core.bodies import with_body
-
     blobs = visit.deps.adapters.blobs
     return [replace(letter, message=with_body(blobs, letter.message)) for letter in letters]
 
 
-@page("GET", f"{LETTERS}/canary")
 def canary(visit: Visit) -> Shown:
     """One letter, then ten, then the rest. What was sent stands in the URL: nothing is kept of it."""
-    from ...services.inspect.letter_lookup import RedriveOutcome
-
-    check_may_read(visit)
+    visit.check_may_read()
     topic, group = visit.group()
     ids_sent = visit.query.get("ids", "").split()[:_SOME]
     outcomes: dict[str, RedriveOutcome] = {}
@@ -116,11 +111,10 @@ def canary(visit: Visit) -> Shown:
     return Page("canary.html", model)
 
 
-@page("GET", f"{LETTERS}.jsonl")
 def letter_lines(visit: Visit) -> Shown:
     """Dead letters as JSON lines: up to 1,000 of them, or 4 MB. One that is larger than that by itself is without its
     body. It costs what it reads."""
-    check_may_read(visit)
+    visit.check_may_read()
     topic, group = visit.group()
     wanted = letter_filter(visit)
     lines: list[bytes] = []
@@ -157,10 +151,6 @@ def _line_of(visit: Visit, letter: DeadLetter) -> bytes:
 
 
 def _line(letter: DeadLetter, body: dict[str, Any]) -> bytes:
-    import msgspec
-
-    from ..views.figures import moment
-
     draft = letter.message.draft
     row: dict[str, Any] = {
         "id": letter.message.id,
@@ -178,3 +168,38 @@ def _line(letter: DeadLetter, body: dict[str, Any]) -> bytes:
         **body,
     }
     return msgspec.json.encode(row) + b"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class PatchPreview:
+    """What a patch would do to letters: the diffs of the first that change, by message id; how many there
+    are, and their ids as a form sends them."""
+
+    diffs: Mapping[str, Sequence[DiffLine]]
+    changed: int
+    no_json: int
+    ids: str
+
+
+def patch_preview(letters: Sequence[DeadLetter], patch: bytes, most_shown: int) -> PatchPreview:
+    """What a JSON merge patch would change in these letters. Malformed for what is no JSON object."""
+    if not isinstance(strict.parse(patch), dict):
+        raise Malformed("VALIDATION", 'A patch is an object, such as {"customer": null}.')
+    diffs: dict[str, Sequence[DiffLine]] = {}
+    changed_ids: list[str] = []
+    no_json = 0
+    for letter in letters:
+        draft = letter.message.draft
+        if not (draft.has_body and holds_json(draft)):
+            no_json += 1
+            continue
+        before, after = merged(draft.body, b"{}"), merged(draft.body, patch)
+        if before != after:
+            changed_ids.append(letter.message.id)
+            if len(diffs) < most_shown:
+                diffs[letter.message.id] = diff(_pretty(before), _pretty(after))
+    return PatchPreview(diffs, len(changed_ids), no_json, " ".join(changed_ids))
+
+
+def _pretty(body: bytes) -> str:
+    return msgspec.json.format(body, indent=2).decode()

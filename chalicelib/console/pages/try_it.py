@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ...domain.errors import Malformed, NotFound
-from ..http import Page, SeeOther, Shown, Visit, page
-from ..links import query_text
-from .messages import check_may_read
-
-if TYPE_CHECKING:
-    from ...domain.errors import Forbidden
-    from ..deeds import Deed
+from ...domain.errors import Forbidden, Malformed, NotFound
+from ...domain.message import Message
+from .. import deeds
+from ..deeds import Deed
+from ..visit import Page, SeeOther, Shown, Visit, query_text
+from .messages import lines
 
 MODES = ("queue", "serial", "broadcast")
 GROUP = "everybody"
@@ -20,11 +18,8 @@ _MOST = 9
 _WAYS = ("ack", "fail", "give_up")
 
 
-@page("GET", "/console/try")
 def try_it(visit: Visit) -> Shown:
     """The buttons, and where the messages of the last one stand."""
-    from .. import deeds
-
     refusals = {mode: _refusal(visit, _begin(mode)) for mode in MODES}
     mode = visit.query.get("mode", "")
     model = {
@@ -42,8 +37,6 @@ def try_it(visit: Visit) -> Shown:
 
 def _begin(mode: str) -> list[Deed]:
     """What the button does, call by call."""
-    from ..deeds import Deed
-
     topic = {"topic": f"try-{mode}"}
     group = {**topic, "group": GROUP}
     consumers = CONSUMERS if mode == "broadcast" else ()
@@ -59,56 +52,43 @@ def _begin(mode: str) -> list[Deed]:
 
 
 def _receive(mode: str, consumer: str) -> Deed:
-    from ..deeds import Deed
-
     body = {"max": _MOST, **({"consumer": consumer} if consumer else {})}
     return Deed("receive", {"topic": f"try-{mode}", "group": GROUP}, body=body)
 
 
 def _refusal(visit: Visit, calls: list[Deed]) -> Forbidden | None:
-    from .. import deeds
-
     return next((why for deed in calls if (why := deeds.why_not_allowed(deed, visit.caller))), None)
 
 
 def _lines(visit: Visit, mode: str) -> list[Any]:
     """The messages that the URL names, with their status for the group."""
-    from ...domain.message import Message
-    from ..views import messages as view
-
-    check_may_read(visit)
+    visit.check_may_read()
     try:
         topic = visit.deps.catalog.topic(f"try-{mode}")
     except NotFound:
         return []
     survey = visit.deps.surveyor.survey(topic, ages=False)
-    lines = []
+    messages = []
     for id in visit.query.get("ids", "").split()[:_MOST]:
         try:
             message = visit.deps.lookup.find(topic, id)
         except NotFound:
             continue
         if isinstance(message, Message):
-            lines.append(message)
-    return view.lines(lines, survey)
+            messages.append(message)
+    return lines(messages, survey)
 
 
-@page("POST", "/console/try")
 def begin_trying(visit: Visit) -> Shown:
     """Make what a mode needs, and send three messages."""
-    from .. import deeds
-
     mode = _mode(visit)
     answers = [deeds.do(visit, deed) for deed in _begin(mode)]
     ids = [answer["id"] for answer in answers if isinstance(answer, dict) and "id" in answer]
     return SeeOther(visit.links.to("try", mode=mode, ids=" ".join(ids), did="produce"))
 
 
-@page("POST", "/console/try/take")
 def take(visit: Visit) -> Shown:
     """Receive what there is, and settle it as the button says."""
-    from .. import deeds
-
     mode, way, consumer = _mode(visit), visit.form.get("way", ""), visit.form.get("consumer", "")
     if way not in _WAYS or consumer not in ("", *CONSUMERS):
         raise Malformed("FORM_UNREADABLE", "This form is none of the console's.")
@@ -120,8 +100,6 @@ def take(visit: Visit) -> Shown:
 
 
 def _settle(mode: str, way: str, receipts: list[str]) -> Deed:
-    from ..deeds import Deed
-
     params = {"topic": f"try-{mode}", "group": GROUP}
     if way == "ack":
         return Deed("ack", params, body={"receipts": receipts})

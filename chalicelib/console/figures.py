@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from ...domain.times import calendar_time
-from ..translations import text_of
+from ..domain.times import calendar_time
+from .translations import text_of
 
 NOTHING = "\u2013"
 _SECOND, _MINUTE, _HOUR, _DAY = 1, 60, 3_600, 86_400

@@ -1,26 +1,65 @@
-"""What undoes a deed: a form's fields that put back what was there before; so it is looked at before."""
+"""What people do: each button's form names a deed. And what undoes it: a form's fields that put back what was there
+before, so that is read before the deed."""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from urllib.parse import parse_qsl
 
-from ..api.http import check_name
-from ..domain.errors import HeadraceError
-from .deeds import Deed
-from .forms import GROUP_SETTINGS, RETRY, TOPIC_SETTINGS, touched
-from .http import Visit
-from .views.figures import moment
+from ...api.http import check_name
+from ...domain.errors import HeadraceError
+from ...domain.message import Draft, Message, holds_json
+from ...domain.topic import Mode
+from ...services.core.bodies import with_body
+from ...services.produce.delayed import DelayedMessage
+from .. import corrections, deeds, forms
+from ..deeds import Deed
+from ..figures import moment
+from ..visit import Page, SeeOther, Shown, Visit
+from .message import is_cut
 
-if TYPE_CHECKING:
-    from ..domain.ladder import Retry
-    from ..domain.message import Draft, Message
-    from ..domain.topic import Group, Topic
-
+_SECRETS = {"secret": "Signing secret", "token": "Token"}
+"""What a call answers once and never again."""
 Fields = Mapping[str, str]
 
 
-def prepare(visit: Visit, deed: Deed) -> Fields | None:
+def do_deed(visit: Visit) -> Shown:
+    """Do what the form says; then back to where it stood, by way of a page with a button that undoes it, if one can."""
+    form = forms.of(visit.form)
+    before = prepare_undo(visit, form.deed) if "undoes" not in visit.form else None
+    answer = deeds.do(visit, form.deed, corrections.resend_headers(visit, form.deed))
+    for name in _SECRETS:
+        if isinstance(answer, dict) and answer.get(name):
+            return Page("secret.html", {"title": _SECRETS[name], "secret": answer[name]})
+    after, refusals = form.after(answer), _refusals(answer)
+    before = _undo_of_changed(before, answer) if before else None
+    if before is None and not refusals:
+        return SeeOther(visit.links.back(after))
+    query = defaultdict(str, parse_qsl(after.partition("?")[2]))
+    return Page(
+        "done.html",
+        {
+            "undo": before,
+            "undo_deed": forms.of(before).deed if before else None,
+            "refusals": refusals,
+            "after": form.back,
+            "back": form.back,
+            "query": query,
+        },
+    )
+
+
+def _refusals(answer: Any) -> list[tuple[HeadraceError, int]]:
+    """Why some of many were refused, and how many for each reason."""
+    items = answer.get("items", ()) if isinstance(answer, dict) else ()
+    problems = [item["error"] for item in items if "error" in item]
+    counts = Counter((problem["code"], problem["detail"]) for problem in problems)
+    return [(HeadraceError(code, detail), number) for (code, detail), number in counts.items()]
+
+
+def prepare_undo(visit: Visit, deed: Deed) -> Fields | None:
     """The fields of the form that will undo it; None where nothing can, or nothing was there before."""
     way = _WAYS.get(deed.name)
     try:
@@ -32,7 +71,7 @@ def prepare(visit: Visit, deed: Deed) -> Fields | None:
     return {"deed": deed.name, **deed.params, **fields} if fields else None
 
 
-def of_changed(fields: Fields, answer: Any) -> Fields | None:
+def _undo_of_changed(fields: Fields, answer: Any) -> Fields | None:
     """The same for those of many that the deed did change; None where it changed none."""
     if "ids" not in fields:
         return fields
@@ -41,40 +80,26 @@ def of_changed(fields: Fields, answer: Any) -> Fields | None:
 
 
 def _topic(visit: Visit, deed: Deed) -> Fields:
-    return _of_sent(visit, topic_fields(visit.deps.catalog.topic(deed.params["topic"], consistent=True)))
+    return _of_sent(
+        visit, forms.topic_fields(visit.deps.catalog.topic(deed.params["topic"], consistent=True))
+    )
 
 
 def _of_sent(visit: Visit, settings: Fields) -> Fields:
     """Those that the form changes: what somebody else changes before it is undone stays."""
-    names = set(touched(visit.form))
-    names |= RETRY if names & RETRY else set()
+    names = set(forms.touched(visit.form))
+    names |= forms.RETRY if names & forms.RETRY else set()
     return {name: value for name, value in settings.items() if name in names}
-
-
-def topic_fields(topic: Topic) -> Fields:
-    """A topic's settings as the form sends them; without `shards`, which only grow."""
-    names = [name for name in TOPIC_SETTINGS if name != "shards"]
-    return _as_fields(topic, *names) | _retry(topic.retry)
 
 
 def _group(visit: Visit, deed: Deed) -> Fields:
     topic = visit.deps.catalog.topic(deed.params["topic"], consistent=True)
     return _of_sent(
-        visit, group_fields(visit.deps.catalog.group(topic, deed.params["group"], consistent=True))
+        visit, forms.group_fields(visit.deps.catalog.group(topic, deed.params["group"], consistent=True))
     )
 
 
-def group_fields(group: Group) -> Fields:
-    """A group's settings as the form sends them; without those that are for life."""
-    tags = " || ".join(group.tags) if group.tags is not None else "*"
-    retry = _retry(group.retry) if group.retry else {"max_attempts": "", "ladder": ""}
-    return _as_fields(group, *GROUP_SETTINGS) | {"filter": tags} | retry
-
-
 def _message(visit: Visit, deed: Deed) -> Fields | None:
-    from ..domain.message import Message
-    from ..services.produce.delayed import DelayedMessage
-
     topic = visit.deps.catalog.topic(deed.params["topic"])
     message = visit.deps.lookup.find(topic, deed.params["id"])
     fields: dict[str, str] = {}
@@ -98,8 +123,6 @@ def _letter(visit: Visit, deed: Deed) -> Fields | None:
 
 def _consumer(visit: Visit, deed: Deed) -> Fields | None:
     """One that pulls is registered again. Another's secret, or its position in a broadcast, is gone."""
-    from ..domain.topic import Mode
-
     topic = visit.deps.catalog.topic(deed.params["topic"])
     group = visit.deps.catalog.group(topic, deed.params["group"])
     consumer = visit.deps.catalog.consumer(topic, group, deed.params["consumer"])
@@ -115,25 +138,9 @@ def _delayed(visit: Visit, deed: Deed) -> Fields | None:
 
 def _body(visit: Visit, message: Message) -> str | None:
     """Its JSON text; None where it is none, or longer than what pages let edit: the page would hold it twice."""
-    from ..domain.message import holds_json
-    from ..services.core.bodies import with_body
-    from .views.message import is_cut
-
     draft: Draft = with_body(visit.deps.adapters.blobs, message).draft
     is_editable = draft.has_body and holds_json(draft) and not is_cut(draft, "raw")
     return draft.body.decode() if is_editable else None
-
-
-def _as_fields(settings: Any, *names: str) -> dict[str, str]:
-    """Settings as fields; None is an empty one."""
-    values = {name: getattr(settings, name) for name in names}
-    return {name: "" if value is None else str(value) for name, value in values.items()}
-
-
-def _retry(retry: Retry) -> dict[str, str]:
-    ladder = retry.ladder if isinstance(retry.ladder, str) else ", ".join(map(str, retry.ladder))
-    steps = ("base_seconds", "factor", "cap_seconds") if ladder == "exponential" else ()
-    return {"ladder": ladder, **_as_fields(retry, "max_attempts", "jitter", *steps)}
 
 
 _WAYS: Mapping[str, Callable[[Visit, Deed], Fields | None]] = {

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...api.routes.audit import filter_of
 from ...domain.errors import Malformed
-from ..http import Page, Shown, Visit, page
-from .messages import whole_time
+from ...services.inspect.audit_list import newest_first
+from .. import deeds
+from ..forms import whole_time
+from ..visit import Page, Shown, Visit
 
 _LINES = 50
 _LEFT = 8  # so much is left, when another page of the trail is read
 _PURPOSE = "console-audit"
 
 
-@page("GET", "/console/audit")
 def audit(visit: Visit) -> Shown:
     """Entries, the newest first; filters stand in the URL."""
-    from ...api.routes.audit import filter_of
-    from ...services.inspect.audit_list import newest_first
-    from .. import deeds
-
     refusal = deeds.why_not_allowed(deeds.Deed("list_audit"), visit.caller)
     if refusal:
         return Page("audit.html", {"refusal": refusal, "entries": [], "following": None, "problem": None})

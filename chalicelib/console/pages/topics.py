@@ -1,23 +1,87 @@
-"""The shard strip: each shard's log as a bar from the oldest message kept to the tail, and under it each group's lane.
+"""One topic: its shards as a strip, its groups, its settings.
 
-It is exact, because offsets are dense: every offset is settled, leased, waiting or new, and in one place.
+The strip shows each shard's log as a bar from the oldest message kept to the tail, and under it each group's lane. It
+is exact, because offsets are dense: every offset is settled, leased, waiting or new, and in one place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
+from ...api.parse import whole_number
 from ...domain.cursor import Cursor
+from ...domain.errors import Unavailable
 from ...domain.status import Status
+from ...domain.topic import Topic
 from ...services.inspect.survey import Extent, GroupSurvey, Progress, TopicSurvey
+from ...services.inspect.troubles import of_group
+from .. import forms
+from ..visit import Page, Shown, Visit
+from .overview import rate_of, spark
 
+_RESERVE = 3  # what one group may cost, about
 WIDTH = 1_000
 _NARROWEST = 2.0
 _LEAST_PART = 0.08  # of the kept log: where less is under way, the strip shows only that part
 _LEAST_OFFSETS = 20
 _FAILURES = {Status.RETRYING: "wait", Status.DEAD: "dead"}
 _MOST_LANES = 6  # of one group on one shard: a broadcast has one for each consumer
+
+
+def topic_page(visit: Visit) -> Shown:
+    """The strip, and the groups."""
+    topic = visit.topic()
+    first = first_shard(visit, topic)
+    survey = visit.deps.surveyor.survey(
+        topic, whole=True, first_shard=first, may_go_on=lambda: visit.has_read_units(_RESERVE)
+    )
+    if survey.is_whole:
+        visit.deps.board.keep(survey)
+    survey = survey.seen_by(visit.caller)
+    points = visit.deps.board.points(topic)
+    may_sum = visit.caller.has_all_groups  # what was settled is known of all groups together
+    model = {
+        "topic": topic,
+        "survey": survey,
+        "strips": strips(survey, _names(visit, topic, survey)),
+        "troubles": [each for group in survey.groups for each in of_group(topic, group, visit.now_ms)],
+        "accepted_rate": rate_of([(point.at_ms, point.accepted) for point in points]),
+        "settled_rate": rate_of([(point.at_ms, point.settled) for point in points if may_sum]),
+        "spark": spark([(point.at_ms, point.accepted) for point in points]),
+        "next_shard": first + len(survey.shards) if first + len(survey.shards) < topic.shards else None,
+        "first_shard": first,
+    }
+    return Page("topic.html", model)
+
+
+def first_shard(visit: Visit, topic: Topic) -> int:
+    """The shard that the page begins with."""
+    return min(whole_number(visit.query.get("shard", ""), 4) or 0, topic.shards - 1)
+
+
+def _names(visit: Visit, topic: Topic, survey: TopicSurvey) -> dict[str, str]:
+    """The names of a broadcast's consumers by uid: read already, for they say whose cursors there are."""
+    return {
+        uid: name
+        for group in survey.groups
+        if any(each.key.consumer_uid for each in group.shards)
+        for uid, name in visit.deps.catalog.consumer_names(topic, group.group).items()
+    }
+
+
+def topic_settings(visit: Visit) -> Shown:
+    """The topic's settings, changed in place; and its end, with what would go with it, unless that cannot be read."""
+    topic = visit.topic(consistent=True)
+    fields = {**forms.topic_fields(topic), "shards": str(topic.shards)}
+    survey = None
+    with suppress(Unavailable):
+        survey = visit.deps.surveyor.survey(
+            topic, ages=False, may_go_on=lambda: visit.has_read_units(_RESERVE)
+        )
+        survey = survey.seen_by(visit.caller)
+    return Page("topic_settings.html", {"topic": topic, "fields": fields, "survey": survey})
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)

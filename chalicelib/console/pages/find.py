@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ...domain import ids
 from ...domain.errors import HeadraceError
-from ..http import MOST_READ_UNITS, Page, Shown, Visit, page
-from .messages import check_may_read
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ...domain.message import Message
-    from ...domain.topic import Topic
+from ...domain.message import Message
+from ...domain.topic import Topic
+from ...services.inspect.filters import Filters
+from ..visit import MOST_READ_UNITS, Page, Shown, Visit
 
 _ROWS = 32  # topics that are listed at once
 _LEFT = 3  # read units that are left when another topic is searched
@@ -21,11 +17,10 @@ _MOST_NAMES = 10
 _MOST_OF_A_KEY = 8
 
 
-@page("GET", "/console/find")
 def find(visit: Visit) -> Shown:
     """Topics whose names begin so; messages with this id or key, over all topics of the token: as many topics as the
     page may search, behind the one that the URL names."""
-    check_may_read(visit)
+    visit.check_may_read()
     text, after = visit.query.get("q", "").strip()[:256], visit.name_before
     hits: list[tuple[Topic, Message]] = []
     searched_names: list[str] = []
@@ -74,14 +69,11 @@ def _topics_with_prefix(visit: Visit, text: str) -> list[Topic]:
 
 
 def _hits(visit: Visit, topic: Topic, text: str) -> list[Message]:
-    from ...domain.message import Message as InLog
-    from ...services.inspect.filters import Filters
-
     if ids.parse_message_id(text) or ids.parse_timed_id(text) or ids.parse_half_id(text):
         try:
             hit = visit.deps.lookup.find(topic, text)
         except HeadraceError:
             return []
-        return [hit if isinstance(hit, InLog) else hit.message]
+        return [hit if isinstance(hit, Message) else hit.message]
     results, _ = visit.deps.key_lookup.newest_first(topic, text, Filters(), _MOST_OF_A_KEY, None)
-    return [each if isinstance(each, InLog) else each.message for each in results]
+    return [each if isinstance(each, Message) else each.message for each in results]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from pprint import pformat
 
-from ..http import Page, Shown, Visit, page
-
-if TYPE_CHECKING:
-    from ...domain.message import Message
-    from ...domain.topic import Topic
+from ...domain.limits import MAX_OFFSET
+from ...domain.message import Message
+from ...domain.topic import Topic
+from ...services.core.bodies import with_body
+from .. import forms
+from ..visit import Page, Shown, Visit
+from .message import editable_body
 
 NEWEST = "newest"
 _EMPTY = dict.fromkeys(
@@ -28,13 +30,8 @@ TEMPLATES: Mapping[str, Mapping[str, str]] = {
 _FOR_OTHERS = 2  # read units that are left when the newest message is looked for
 
 
-@page("GET", "/console/topics/{topic}/send")
 def send(visit: Visit) -> Shown:
     """The form, filled in with a template, or like a message (the newest, or one that is to be sent again)."""
-    from pprint import pformat
-
-    from .. import forms
-
     topic = visit.topic()
     template = visit.query.get("template", "")
     template = template if template in TEMPLATES else "plain"
@@ -57,9 +54,6 @@ def send(visit: Visit) -> Shown:
 
 def _message(visit: Visit, topic: Topic, like: str) -> Message | None:
     """The message to fill the form with; None where the topic has none."""
-    from ...domain.message import Message
-    from ...services.core.bodies import with_body
-
     message = _newest(visit, topic) if like == NEWEST else visit.deps.lookup.find(topic, like)
     if message is None:
         return None
@@ -68,8 +62,6 @@ def _message(visit: Visit, topic: Topic, like: str) -> Message | None:
 
 def _newest(visit: Visit, topic: Topic) -> Message | None:
     """The newest message of those shards that the page may read."""
-    from ...domain.limits import MAX_OFFSET
-
     messages = []
     for shard in range(topic.shards):
         if not visit.has_read_units(_FOR_OTHERS):
@@ -81,8 +73,6 @@ def _newest(visit: Visit, topic: Topic) -> Message | None:
 
 def _fields_of(message: Message) -> dict[str, str | None]:
     """The form's fields. The body is None where it is too long for a page."""
-    from ..views.message import editable_body
-
     draft = message.draft
     return {
         **_EMPTY,

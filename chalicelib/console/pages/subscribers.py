@@ -1,36 +1,41 @@
-"""A consumer that is called: how it is, what it answered, a test, its secret, and what failed since a moment."""
+"""A consumer that is called: its state and why, its latest attempts, a test, its secret, and what failed since a
+moment."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
 
-from ...api import list_filters, parse
-from ...domain.errors import HeadraceError, NotFound
-from ..http import Page, SeeOther, Shown, Visit, page
-from .messages import check_may_read, whole_time
+from ...api import list_filters
+from ...domain.errors import HeadraceError
+from ...domain.topic import Consumer, Group, Topic
+from ...services.inspect.attempts import PastAttempt, latest
+from .. import deeds
+from ..forms import whole_time
+from ..visit import Page, Shown, Visit
+from .groups import members
 
-if TYPE_CHECKING:
-    from ...domain.topic import Consumer, Group, Topic
-
-_SUBSCRIBER = "/console/topics/{topic}/groups/{group}/consumers/{consumer}"
 _ROWS = 50
 _MOST_COUNTED = 500  # ten reads, which is where a page ends anyway
 _READ_UNITS = 5  # of one read of the traces of a broadcast
 _LEFT = 6  # so much is left, when another page of dead letters is read
+WIDTH, HEIGHT = 1_000, 40
+MOST_TICKS = 50
+_STEP = WIDTH // MOST_TICKS
+_SHORTEST = 6
+_FOLDER = Path(__file__).parents[1] / "verify"
+LANGUAGES = {"python": "Python", "javascript": "JavaScript", "go": "Go", "java": "Java"}
 
 
-@page("GET", _SUBSCRIBER)
 def subscriber(visit: Visit) -> Shown:
     """Its state and why, its circuit, its latest attempts; and what can be done."""
-    from ...services.inspect.attempts import latest
-    from ..snippets import verification_snippets
-    from ..views import group as group_view
-    from ..views import subscriber as view
-
     deps = visit.deps
     topic, group, who = _find(visit)
     assignment = deps.adapters.control.assignment(topic, group)
-    (member,) = group_view.members([who], assignment, visit.now_ms)
+    (member,) = members([who], assignment, visit.now_ms)
     failures, problem = _failed_since(visit, topic, group)
     history = latest(
         deps.adapters.traces,
@@ -38,7 +43,7 @@ def subscriber(visit: Visit) -> Shown:
         group,
         who,
         member.shards or (),
-        view.MOST_TICKS,
+        MOST_TICKS,
         may_go_on=lambda: visit.has_read_units(_READ_UNITS),
     )
     is_admin = "admin" in visit.caller.scopes
@@ -49,7 +54,7 @@ def subscriber(visit: Visit) -> Shown:
         "target": member.target_for(visit.session.token),
         "is_admin": is_admin,
         "history": history,
-        "ticks": view.ticks(history.attempts),
+        "ticks": ticks(history.attempts),
         "overlap_until_ms": who.overlap_until_ms(visit.now_ms),
         "snippets": verification_snippets(),
         "failed": failures,
@@ -72,7 +77,7 @@ def _failed_since(
         return None, None
     since = whole_time(text)
     try:
-        check_may_read(visit)
+        visit.check_may_read()
         letter_filter = list_filters.letter_filter({"since": since})
     except HeadraceError as error:
         return None, error
@@ -88,24 +93,43 @@ def _failed_since(
     return {"since": since, "number": len(letters), "at_least": position is not None}, None
 
 
-@page("POST", f"{_SUBSCRIBER}/test")
 def subscriber_test(visit: Visit) -> Shown:
     """A test event: what was sent and what came back, side by side."""
-    from .. import deeds
-
     answer = deeds.do(visit, deeds.Deed("test_consumer", visit.params, body={}))
     return Page("subscriber_test.html", {"params": visit.params, "tested": answer})
 
 
-@page("GET", "/console/topics/{topic}/places/{shard}/{offset}")
-def place(visit: Visit) -> Shown:
-    """The message at a place in the log: attempts know no more of it."""
-    check_may_read(visit)
-    topic = visit.topic()
-    shard, offset = (parse.whole_number(visit.params[name], 15) for name in ("shard", "offset"))
-    if shard is not None and offset is not None and shard < topic.shards:
-        rows = visit.deps.adapters.log.read_back(topic.shard_key(shard), offset, 1)
-        for row in rows:
-            if row.first <= offset < row.end and (message := row.message(shard, offset)):
-                return SeeOther(visit.links.to("topics", topic.name, "messages", message.id))
-    raise NotFound("MESSAGE_NOT_FOUND", "There is no message at this place: it has expired, perhaps.")
+@dataclass(kw_only=True, frozen=True, slots=True)
+class Tick:
+    """An attempt as a bar: the longer it took, the taller."""
+
+    kind: str
+    x: int
+    y: int
+    height: int
+    attempt: PastAttempt
+
+
+def ticks(attempts: Sequence[PastAttempt]) -> list[Tick]:
+    """The newest attempts, the oldest of them left. `attempts` come the newest first."""
+    latest = attempts[:MOST_TICKS][::-1]
+    longest = max((each.duration_ms for each in latest), default=0) or 1
+    left_edge = WIDTH - _STEP * len(latest)
+    return [_tick(each, left_edge + _STEP * n, longest) for n, each in enumerate(latest)]
+
+
+def _tick(attempt: PastAttempt, x: int, longest_ms: int) -> Tick:
+    height = _SHORTEST + round((HEIGHT - _SHORTEST) * attempt.duration_ms / longest_ms)
+    return Tick(
+        kind="ok" if attempt.outcome == "SUCCESS" else "fail",
+        x=x,
+        y=HEIGHT - height,
+        height=height,
+        attempt=attempt,
+    )
+
+
+@cache
+def verification_snippets() -> dict[str, str]:
+    """The code by the language's name. Nothing in it is secret."""
+    return {name: (_FOLDER / f"{file}.txt").read_text() for file, name in LANGUAGES.items()}
