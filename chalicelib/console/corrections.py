@@ -10,12 +10,12 @@ from urllib.parse import parse_qsl, urlencode
 
 from ..api.parse import REQUEST, RESEND
 from ..domain.errors import Forbidden, HeadraceError, NotFound, Unauthorized, Unavailable
-from . import deeds
-from .deeds import Deed
+from . import actions
+from .actions import Action
 from .forms import WAS, is_whole_number
 from .visit import Visit
 
-_NEVER_TYPED = frozenset({"csrf", "deed", "back", "undoes", "ids", "dry_run", "cancel"})
+_NEVER_TYPED = frozenset({"csrf", "call", "back", "undoes", "ids", "dry_run", "cancel"})
 _NOT_FINAL = frozenset({"TOO_MUCH", "FORM_EXPIRED"})
 _LONG = frozenset({"body", "patch", "headers"})
 _TICKS = {"create_token": ("scope_produce", "scope_consume", "scope_admin")}
@@ -50,28 +50,28 @@ class Correction:
 
 def of(visit: Visit, error: HeadraceError) -> Correction | None:
     """The form that was refused; None where correcting it cannot help, or it is not one of this session's."""
-    form, name = visit.form, visit.form.get("deed", "")
+    form, name = visit.form, visit.form.get("call", "")
     is_final = isinstance(error, Forbidden | NotFound) and error.code not in _NOT_FINAL
-    if is_final or not deeds.has(name) or visit.signed_in is None:
+    if is_final or not actions.has(name) or visit.signed_in is None:
         return None
     is_earlier = error.code == "FORM_EXPIRED" and "origin" in visit.headers  # which was looked at: it is ours
     if form.get("csrf") != visit.signed_in.csrf and not is_earlier:
         return None
     wrong = {step for issue in error.issues for step in _STEP.findall(issue.path)}
     wrong |= {"confirm"} if error.code == "CONFIRM_MISSING" else set()
-    deed, fields = Deed(name), _fields(form, wrong)
+    action, fields = Action(name), _fields(form, wrong)
     shown_names = _RESEND_FIELDS | {field.name for field in fields}
     hidden_fields = {field: value for field, value in form.items() if field not in shown_names}
-    hidden_fields |= _resend_fields(visit, deed, error) | {"csrf": visit.signed_in.csrf}
-    may_be_done = isinstance(error, Unavailable) and not is_stored_once(visit, deed)
+    hidden_fields |= _resend_fields(visit, action, error) | {"csrf": visit.signed_in.csrf}
+    may_be_done = isinstance(error, Unavailable) and not is_stored_once(visit, action)
     return Correction(fields, hidden_fields, may_be_done) if fields else None
 
 
 def _fields(form: Mapping[str, str], wrong: Collection[str]) -> tuple[Field, ...]:
-    """What somebody typed or ticked in the form of a deed."""
-    name = form["deed"]
+    """What somebody typed or ticked in the form of an action."""
+    name = form["call"]
     ticks = _TICKS.get(name, ())
-    never_typed = (_NEVER_TYPED | set(_PARAMETER.findall(Deed(name).call.path))).difference(wrong)
+    never_typed = (_NEVER_TYPED | set(_PARAMETER.findall(Action(name).call.path))).difference(wrong)
     values = {**form, **{tick: form.get(tick, "") for tick in ticks}}
     return tuple(
         Field(
@@ -87,10 +87,10 @@ def _fields(form: Mapping[str, str], wrong: Collection[str]) -> tuple[Field, ...
 
 
 def encoded_form(form: Mapping[str, str]) -> str:
-    """The form that came without a session, for the page that asks to sign in; empty: nothing was typed for a deed, or
-    too much."""
+    """The form that came without a session, for the page that asks to sign in. Empty: no action was filled in, or the
+    form is too long."""
     text = form.get("typed", "")
-    if deeds.has(form.get("deed", "")):
+    if actions.has(form.get("call", "")):
         values = {name: value for name, value in form.items() if name != "csrf"}
         text = urlencode(values) if _fields(form, ()) else ""
     return text if len(text) <= _MOST_TYPED_BYTES else ""
@@ -103,27 +103,27 @@ def resumed_correction(visit: Visit) -> Correction | None:
     return of(again, Unauthorized("UNAUTHORIZED", "The session was over."))
 
 
-def resend_headers(visit: Visit, deed: Deed) -> dict[str, str]:
+def resend_headers(visit: Visit, action: Action) -> dict[str, str]:
     """The headers that name the request; none where the call takes no name."""
     name, since_ms = visit.form.get("request"), visit.form.get("since_ms", "")
-    if REQUEST not in deed.call.headers:
+    if REQUEST not in action.call.headers:
         return {}
     if not name or not is_whole_number(since_ms):
         return {REQUEST: visit.request_id}
     return {REQUEST: name, RESEND: str(max(0, visit.now_ms - int(since_ms)) // 1000 + 1)}
 
 
-def _resend_fields(visit: Visit, deed: Deed, error: HeadraceError) -> dict[str, str]:
+def _resend_fields(visit: Visit, action: Action, error: HeadraceError) -> dict[str, str]:
     """The fields with which the next request has the name of this one, which may have stored the message. Where it is
     too late to know, the next one has a new name."""
-    if REQUEST not in deed.call.headers or error.code == "RESEND_TOO_LATE":
+    if REQUEST not in action.call.headers or error.code == "RESEND_TOO_LATE":
         return {}
     if "request" not in visit.form and isinstance(error, Unavailable):
         return {"request": visit.request_id, "since_ms": str(visit.now_ms - _LONGEST_MS)}
     return {name: value for name, value in visit.form.items() if name in _RESEND_FIELDS}
 
 
-def is_stored_once(visit: Visit, deed: Deed) -> bool:
+def is_stored_once(visit: Visit, action: Action) -> bool:
     """Is it stored once, however often the form is sent? A delayed message is not found by its request's name."""
     is_delayed = bool(visit.form.get("delay_seconds") or visit.form.get("deliver_at"))
-    return REQUEST in deed.call.headers and (not is_delayed or bool(visit.form.get("dedup_id")))
+    return REQUEST in action.call.headers and (not is_delayed or bool(visit.form.get("dedup_id")))

@@ -12,13 +12,13 @@ from jinja2.runtime import Context
 
 from ..domain.errors import HeadraceError, Issue
 from . import assets, figures, session, translations
-from .deeds import Deed, has, why_not_allowed
+from .actions import Action, has, why_not_allowed
 from .forms import UNDONE_BY
 from .visit import MOST_READ_UNITS, Page, Visit, query_text
 
 _NEWS = ("did", "n", "of", "ticket")
 _POSITIONS = ("after", "before", "page")
-"""Fields of a query that tell of a deed, and where a list goes on."""
+"""Fields of a query that tell of an action, and where a list goes on."""
 
 
 @cache
@@ -47,39 +47,39 @@ def environment() -> Environment:
     }
     made.globals |= {
         "asset": assets.name_of,
-        "Deed": Deed,
+        "Action": Action,
         "query_text": query_text,
-        "has_deed": has,
+        "has_action": has,
         "undone_by": UNDONE_BY,
     }
     return made
 
 
 class _Buttons:
-    """The deeds of a page's buttons. The page shows the curl command of each; those that have none beside their
+    """The actions of a page's buttons. The page shows the curl command of each; those that have none beside their
     button are listed at its end."""
 
     def __init__(self) -> None:
-        self._labels: list[tuple[str, Deed]] = []
-        self._shown: list[Deed] = []
+        self._labels: list[tuple[str, Action]] = []
+        self._shown: list[Action] = []
 
-    def add(self, label: str, deed: Deed) -> str:
+    def add(self, label: str, action: Action) -> str:
         """A button that the page shows."""
-        self._labels.append((label, deed))
+        self._labels.append((label, action))
         return ""
 
-    def note_curl_shown(self, deed: Deed) -> str:
-        """A deed whose curl the page shows."""
-        self._shown.append(deed)
+    def note_curl_shown(self, action: Action) -> str:
+        """An action whose curl the page shows."""
+        self._shown.append(action)
         return ""
 
-    def take_without_curl(self) -> list[tuple[str, Deed]]:
+    def take_without_curl(self) -> list[tuple[str, Action]]:
         """Those that were added and whose curl was not shown; it counts as shown from now on."""
-        rest: list[tuple[str, Deed]] = []
-        for label, deed in self._labels:
-            if deed not in self._shown:
-                rest.append((label, deed))
-                self._shown.append(deed)
+        rest: list[tuple[str, Action]] = []
+        for label, action in self._labels:
+            if action not in self._shown:
+                rest.append((label, action))
+                self._shown.append(action)
         return rest
 
 
@@ -138,7 +138,7 @@ def render(visit: Visit, page: Page) -> bytes:
         "csrf": signed_in.csrf if signed_in else "",
         "most_units": MOST_READ_UNITS,
         "buttons": _Buttons(),
-        "why_not": lambda deed: why_not_allowed(deed, visit.caller),
+        "why_not": lambda action: why_not_allowed(action, visit.caller),
         **page.model,
     }
     template = environment().get_template(page.template)

@@ -13,7 +13,10 @@ _ROOT = Path(__file__).parents[2]
 _USERS_OF_THE_STORE = ("services", "scheduler", "delivery", "observe.py")
 _OF_PAGES = (
     *("jinja2", "markupsafe", "difflib", "http.cookies", "chalicelib.services.inspect.survey"),
-    *(f"chalicelib.console.{name}" for name in ("pages.", "visit", "http", "templating", "deeds", "forms", "session")),
+    *(
+        f"chalicelib.console.{name}"
+        for name in ("pages.", "visit", "http", "templating", "actions", "forms", "session")
+    ),
 )
 
 

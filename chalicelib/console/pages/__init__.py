@@ -72,7 +72,7 @@ PAGES = (
     Entry("GET", "/console/audit", "audit.audit"),
     Entry("GET", "/console/tokens", "tokens.tokens"),
     Entry("GET", "/console/system", "system.system"),
-    Entry("POST", "/console/do", "actions.do_deed"),
+    Entry("POST", "/console/do", "do.do_action"),
     Entry("GET", "/console/sign-in", "sign_in.sign_in_by_link", open=True),
     Entry("POST", "/console/sign-in", "sign_in.sign_in", open=True),
     Entry("POST", "/console/sign-out", "sign_in.sign_out"),

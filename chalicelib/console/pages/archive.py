@@ -12,7 +12,7 @@ from ...api.routes.replays import check_reach
 from ...domain.archive import ArchivedDay
 from ...domain.errors import HeadraceError, Malformed
 from ...domain.times import DAY_MS
-from .. import deeds, forms
+from .. import actions, forms
 from ..visit import Page, Shown, Visit
 
 _DAYS = 14
@@ -40,9 +40,9 @@ def replays(visit: Visit) -> Shown:
     """Replays of a topic's messages, the newest first; a form for another one, with a preview."""
     topic = visit.topic().name
     query = {"limit": "20", **({"page_token": visit.query["page"]} if visit.query.get("page") else {})}
-    list_call = deeds.Deed("list_replays", {"topic": topic}, query)
-    refusal = deeds.why_not_allowed(list_call, visit.caller)
-    answer = {"items": []} if refusal else deeds.do(visit, list_call)
+    list_call = actions.Action("list_replays", {"topic": topic}, query)
+    refusal = actions.why_not_allowed(list_call, visit.caller)
+    answer = {"items": []} if refusal else actions.do(visit, list_call)
     preview, problem = (None, None) if refusal else _preview(visit, topic)
     model = {"topic": topic, "answer": answer, "refusal": refusal, "preview": preview, "problem": problem}
     return Page("replays.html", model)
@@ -60,7 +60,7 @@ def _preview(visit: Visit, topic: str) -> tuple[dict[str, Any] | None, HeadraceE
             raise invalid("to", "must be later than from")
         parse.where(fields.get("where"))
         check_reach(visit.caller, topic, fields.get("into", topic), fields.get("group"))
-        deed = forms.of({**fields, "deed": "create_replay", "topic": topic}).deed
+        action = forms.of({**fields, "call": "create_replay", "topic": topic}).action
     except HeadraceError as error:
         return None, error
     last, first = _day(to_ms - 1), _day(from_ms)
@@ -68,7 +68,7 @@ def _preview(visit: Visit, topic: str) -> tuple[dict[str, Any] | None, HeadraceE
     days = visit.deps.archive_days.back_from(last, count)
     return {
         "fields": fields,
-        "deed": deed,
+        "action": action,
         "days": [(day, _messages(day_counts, topic), day_counts) for day, day_counts in days],
         "at_most": sum(_messages(day_counts, topic) for _, day_counts in days),
         "is_cut": (last - first).days + 1 > _DAYS,

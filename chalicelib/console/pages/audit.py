@@ -7,7 +7,7 @@ from typing import Any
 from ...api.routes.audit import filter_of
 from ...domain.errors import Malformed
 from ...services.inspect.audit_list import newest_first
-from .. import deeds
+from .. import actions
 from ..forms import whole_time
 from ..visit import Page, Shown, Visit
 
@@ -18,7 +18,7 @@ _PURPOSE = "console-audit"
 
 def audit(visit: Visit) -> Shown:
     """Entries, the newest first; filters stand in the URL."""
-    refusal = deeds.why_not_allowed(deeds.Deed("list_audit"), visit.caller)
+    refusal = actions.why_not_allowed(actions.Action("list_audit"), visit.caller)
     if refusal:
         return Page("audit.html", {"refusal": refusal, "entries": [], "following": None, "problem": None})
     query = {name: visit.query[name].strip() for name in ("topic", "token") if visit.query.get(name)}
@@ -40,5 +40,5 @@ def audit(visit: Visit) -> Shown:
     page_token = keys.sign(_PURPOSE, next_start) if next_start else None
     return Page(
         "audit.html",
-        {"refusal": None, "entries": entries, "following": page_token, "problem": None, "deed": query},
+        {"refusal": None, "entries": entries, "following": page_token, "problem": None, "filters": query},
     )

@@ -98,7 +98,7 @@ def _letter(visit: Visit, draft: str | None) -> Shown:
     if draft is not None:
         try:
             strict.parse(draft.strip().encode())
-            edit = forms.of({**visit.params, "deed": "edit_dead_letter", "body": draft}).deed
+            edit = forms.of({**visit.params, "call": "edit_dead_letter", "body": draft}).action
         except Malformed as error:
             problem = error.detail
     model = {

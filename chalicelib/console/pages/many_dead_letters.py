@@ -50,7 +50,7 @@ def _many(visit: Visit, patch: str) -> Shown:
         try:
             preview = patch_preview(_with_bodies(visit, letters), patch.encode(), _MOST_SHOWN)
             fields = {"topic": topic.name, "group": group.name, "patch": patch, "ids": preview.ids}
-            merge = forms.of({"deed": "merge_dead_letters", **fields}).deed
+            merge = forms.of({"call": "merge_dead_letters", **fields}).action
         except Malformed as error:
             problem = error.detail
     model = {

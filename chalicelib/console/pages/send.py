@@ -39,14 +39,14 @@ def send(visit: Visit) -> Shown:
     like = visit.query.get("like") if may_read else None
     message = _message(visit, topic, like) if like else None
     fields = _fields_of(message) if message else TEMPLATES[template]
-    example = forms.of({"deed": "produce", "topic": topic.name, **TEMPLATES[template]}).deed
+    example = forms.of({"call": "produce", "topic": topic.name, **TEMPLATES[template]}).action
     model = {
         "topic": topic,
         "fields": fields,
         "template": "" if message else template,
         "templates": TEMPLATES,
         "may_read": may_read,
-        "deed": example,
+        "action": example,
         "python": pformat(json.loads(example.raw), width=80, sort_dicts=False),
     }
     return Page("send.html", model)

@@ -13,7 +13,7 @@ from ...api import list_filters
 from ...domain.errors import HeadraceError
 from ...domain.topic import Consumer, Group, Topic
 from ...services.inspect.attempts import PastAttempt, latest
-from .. import deeds
+from .. import actions
 from ..forms import whole_time
 from ..visit import Page, Shown, Visit
 from .groups import members
@@ -95,7 +95,7 @@ def _failed_since(
 
 def subscriber_test(visit: Visit) -> Shown:
     """A test event: what was sent and what came back, side by side."""
-    answer = deeds.do(visit, deeds.Deed("test_consumer", visit.params, body={}))
+    answer = actions.do(visit, actions.Action("test_consumer", visit.params, body={}))
     return Page("subscriber_test.html", {"params": visit.params, "tested": answer})
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import deeds
-from ..deeds import Deed
+from .. import actions
+from ..actions import Action
 from ..visit import Page, Shown, Visit
 
 _TOKENS = 32
@@ -14,7 +14,7 @@ _FOR_TOKENS = 10  # read units that a page of tokens with long lists of topics m
 
 def tokens(visit: Visit) -> Shown:
     """The tokens, without their texts; those whose name has a given text in it are looked for as far as a page may."""
-    refusal = deeds.why_not_allowed(_token_list(""), visit.caller)
+    refusal = actions.why_not_allowed(_token_list(""), visit.caller)
     items, next_start = ([], "") if refusal else _tokens(visit, visit.query.get("page", ""))
     name = visit.query.get("name", "")
     matches = [each for each in items if _has(each, name)]
@@ -24,13 +24,13 @@ def tokens(visit: Visit) -> Shown:
     return Page("tokens.html", {"items": matches, "following": next_start, "refusal": refusal})
 
 
-def _token_list(start: str) -> Deed:
-    return Deed("list_tokens", query={"limit": str(_TOKENS), **({"page_token": start} if start else {})})
+def _token_list(start: str) -> Action:
+    return Action("list_tokens", query={"limit": str(_TOKENS), **({"page_token": start} if start else {})})
 
 
 def _tokens(visit: Visit, start: str) -> tuple[list[dict[str, Any]], str]:
     """The tokens of a page, and where the next one begins (empty: there is none)."""
-    answer = deeds.do(visit, _token_list(start))
+    answer = actions.do(visit, _token_list(start))
     return answer["items"], answer.get("next_page_token", "")
 
 

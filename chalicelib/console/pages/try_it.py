@@ -6,8 +6,8 @@ from typing import Any
 
 from ...domain.errors import Forbidden, Malformed, NotFound
 from ...domain.message import Message
-from .. import deeds
-from ..deeds import Deed
+from .. import actions
+from ..actions import Action
 from ..visit import Page, SeeOther, Shown, Visit, query_text
 from .messages import lines
 
@@ -28,36 +28,36 @@ def try_it(visit: Visit) -> Shown:
         "mode": mode if mode in MODES else "",
         "lines": _lines(visit, mode) if mode in MODES else [],
         "consumers": CONSUMERS if mode == "broadcast" else ("",),
-        "calls": [deed.curl(visit.base) for deed in _begin(mode)] if mode in MODES else [],
-        "refusal": deeds.why_not_allowed(_receive("queue", ""), visit.caller),
+        "calls": [action.curl(visit.base) for action in _begin(mode)] if mode in MODES else [],
+        "refusal": actions.why_not_allowed(_receive("queue", ""), visit.caller),
         "poll_seconds": 2,
     }
     return Page("try_it.html", model)
 
 
-def _begin(mode: str) -> list[Deed]:
+def _begin(mode: str) -> list[Action]:
     """What the button does, call by call."""
     topic = {"topic": f"try-{mode}"}
     group = {**topic, "group": GROUP}
     consumers = CONSUMERS if mode == "broadcast" else ()
     return [
-        Deed("put_topic", topic, body={"mode": mode, "shards": 1, "retention_days": 1}),
-        Deed("put_group", group, body={"from": "earliest"}),
-        *(Deed("put_consumer", {**group, "consumer": name}, body={}) for name in consumers),
+        Action("put_topic", topic, body={"mode": mode, "shards": 1, "retention_days": 1}),
+        Action("put_group", group, body={"from": "earliest"}),
+        *(Action("put_consumer", {**group, "consumer": name}, body={}) for name in consumers),
         *(
-            Deed("produce", topic, body={"body": {"number": n + 1}, "ordering_key": key, "tag": "try"})
+            Action("produce", topic, body={"body": {"number": n + 1}, "ordering_key": key, "tag": "try"})
             for n, key in enumerate(("red", "red", "blue"))
         ),
     ]
 
 
-def _receive(mode: str, consumer: str) -> Deed:
+def _receive(mode: str, consumer: str) -> Action:
     body = {"max": _MOST, **({"consumer": consumer} if consumer else {})}
-    return Deed("receive", {"topic": f"try-{mode}", "group": GROUP}, body=body)
+    return Action("receive", {"topic": f"try-{mode}", "group": GROUP}, body=body)
 
 
-def _refusal(visit: Visit, calls: list[Deed]) -> Forbidden | None:
-    return next((why for deed in calls if (why := deeds.why_not_allowed(deed, visit.caller))), None)
+def _refusal(visit: Visit, calls: list[Action]) -> Forbidden | None:
+    return next((why for action in calls if (why := actions.why_not_allowed(action, visit.caller))), None)
 
 
 def _lines(visit: Visit, mode: str) -> list[Any]:
@@ -82,7 +82,7 @@ def _lines(visit: Visit, mode: str) -> list[Any]:
 def begin_trying(visit: Visit) -> Shown:
     """Make what a mode needs, and send three messages."""
     mode = _mode(visit)
-    answers = [deeds.do(visit, deed) for deed in _begin(mode)]
+    answers = [actions.do(visit, action) for action in _begin(mode)]
     ids = [answer["id"] for answer in answers if isinstance(answer, dict) and "id" in answer]
     return SeeOther(visit.links.to("try", mode=mode, ids=" ".join(ids), did="produce"))
 
@@ -92,19 +92,19 @@ def take(visit: Visit) -> Shown:
     mode, way, consumer = _mode(visit), visit.form.get("way", ""), visit.form.get("consumer", "")
     if way not in _WAYS or consumer not in ("", *CONSUMERS):
         raise Malformed("FORM_UNREADABLE", "This form is none of the console's.")
-    messages = deeds.do(visit, _receive(mode, consumer))["messages"]
+    messages = actions.do(visit, _receive(mode, consumer))["messages"]
     if messages:
-        deeds.do(visit, _settle(mode, way, [message["receipt"] for message in messages]))
+        actions.do(visit, _settle(mode, way, [message["receipt"] for message in messages]))
     query = {"mode": mode, "ids": visit.form.get("ids", ""), "took": len(messages), "way": way}
     return SeeOther(f"{visit.links.to('try')}{query_text(query)}")
 
 
-def _settle(mode: str, way: str, receipts: list[str]) -> Deed:
+def _settle(mode: str, way: str, receipts: list[str]) -> Action:
     params = {"topic": f"try-{mode}", "group": GROUP}
     if way == "ack":
-        return Deed("ack", params, body={"receipts": receipts})
+        return Action("ack", params, body={"receipts": receipts})
     how = {"dead_letter": True} if way == "give_up" else {"delay_seconds": 5}
-    return Deed("nack", params, body={"receipts": receipts, "reason": "tried by hand", **how})
+    return Action("nack", params, body={"receipts": receipts, "reason": "tried by hand", **how})
 
 
 def _mode(visit: Visit) -> str:

@@ -73,7 +73,7 @@ def test_a_replay_is_previewed_counted_and_started(api: Client, browser: Browser
     assert "1,234 · archived until 09:00" in screen.text
     assert "1,234 · archived until 23:48" in screen.text
     assert api.get(f"{topic.path}/replays").expect(200)["items"] == [], "nothing has happened yet"
-    count, replay = (form for form in screen.forms if form.fields.get("deed") == "create_replay")
+    count, replay = (form for form in screen.forms if form.fields.get("call") == "create_replay")
     screen = browser.submit(count)
     assert "Made." in screen.text
     assert "only counts" in screen.text

@@ -42,7 +42,7 @@ def test_what_the_console_refuses_a_token_is_in_the_trail_as_of_any_call(
         assert stranger.get(f"/console/topics/{foreign.name}").status == 403
     else:
         (csrf,) = {form.fields["csrf"] for form in forms if "csrf" in form.fields}
-        fields = {"deed": "put_topic", "topic": foreign.name, "csrf": csrf}
+        fields = {"call": "put_topic", "topic": foreign.name, "csrf": csrf}
         assert stranger.post("/console/do", fields).status == 403
     (entry,) = api.get(f"/v1/audit?token={new_token['id']}").expect(200)["items"]
     assert (entry["object"], entry["result"]) == (f"topic {foreign.name}", "TOPIC_FORBIDDEN")

@@ -83,7 +83,7 @@ def test_each_filter_goes_from_the_url_into_the_redrive(browser: Browser, group:
     assert those.fields[name] == FITTING[name]
     for rest in ("", "/canary", "/many"):
         screen = page(browser, group, f"{rest}?{name}={UNFIT[name]}")
-        assert not [form for form in screen.forms if form.fields.get("deed") == "redrive"]
+        assert not [form for form in screen.forms if form.fields.get("call") == "redrive"]
     export = f"/console/topics/{group.topic.name}/groups/{group.name}/dead-letters.jsonl"
     assert browser.get(f"{export}?{name}={UNFIT[name]}").html == ""
 
@@ -108,7 +108,7 @@ def test_a_letter_is_mended_with_a_diff_and_sent_again(browser: Browser, group: 
     (edit,) = [
         form
         for form in screen.forms
-        if "textarea" in screen.html and "body" in form.fields and "deed" not in form.fields
+        if "textarea" in screen.html and "body" in form.fields and "call" not in form.fields
     ]
     assert '"total": 1.1' in edit.fields["body"]
     screen = browser.submit(edit, body='{"n": 0, "total": 2.50}')
@@ -129,11 +129,11 @@ def test_a_body_that_is_no_json_is_not_offered_to_be_saved(browser: Browser, gro
     (edit,) = [
         form
         for form in page(browser, group, f"/{letter}").forms
-        if "body" in form.fields and "deed" not in form.fields
+        if "body" in form.fields and "call" not in form.fields
     ]
     screen = browser.submit(edit, body="{")
     assert (screen.status, "This is no JSON" in screen.text) == (400, True)
-    assert not [form for form in screen.forms if form.fields.get("deed") == "edit_dead_letter"]
+    assert not [form for form in screen.forms if form.fields.get("call") == "edit_dead_letter"]
 
 
 def test_a_body_that_is_too_long_for_a_page_is_shown_and_not_edited(api: Client, browser: Browser) -> None:

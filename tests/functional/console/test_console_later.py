@@ -126,7 +126,7 @@ def test_only_a_local_service_offers_its_clock(api: Client, browser: Browser) ->
     topic = api.topic()
     screen = browser.get(f"/console/topics/{topic.name}/later")
     assert "advance_seconds" not in screen.html
-    fields = {"deed": "move_clock", "advance_seconds": "60", "csrf": screen.forms[1].fields.get("csrf", "")}
+    fields = {"call": "move_clock", "advance_seconds": "60", "csrf": screen.forms[1].fields.get("csrf", "")}
     assert browser.post("/console/do", fields).status in (400, 403)
 
 
@@ -151,7 +151,7 @@ def test_a_clock_that_has_not_arrived_is_not_called_moved(
     api: Client, browser: Browser, local_clock: HandClock
 ) -> None:
     back = f"topics/{api.topic().name}/later"
-    form = forms.of({"deed": "move_clock", "advance_seconds": "60", "back": back})
+    form = forms.of({"call": "move_clock", "advance_seconds": "60", "back": back})
     for is_finished, words in ((True, "The clock was moved;"), (False, "has not reached its time yet")):
         place = form.after({"now": "2030-01-01T00:00:00.000Z", "finished": is_finished})
         assert words in browser.get(f"/console/{place}").text

@@ -34,11 +34,11 @@ def left(group: Group) -> list[Any]:
 
 
 def patch_form(screen: Screen) -> Form:
-    return next(form for form in screen.forms if "patch" in form.fields and "deed" not in form.fields)
+    return next(form for form in screen.forms if "patch" in form.fields and "call" not in form.fields)
 
 
-def step(screen: Screen, deed: str = "redrive") -> Form:
-    return screen.form(deed)
+def step(screen: Screen, action: str = "redrive") -> Form:
+    return screen.form(action)
 
 
 def work(group: Group, browser: Browser, *, ok: bool) -> None:
@@ -79,14 +79,14 @@ def test_letters_that_a_patch_makes_too_large_are_told(api: Client, browser: Bro
 def test_a_patch_that_is_none_is_refused(browser: Browser, group: Group, patch: str) -> None:
     screen = browser.submit(patch_form(page(browser, group, "/many")), patch=patch)
     assert (screen.status, "The patch is no JSON object" in screen.text) == (400, True)
-    assert not [form for form in screen.forms if form.fields.get("deed") == "merge_dead_letters"]
+    assert not [form for form in screen.forms if form.fields.get("call") == "merge_dead_letters"]
 
 
 def test_a_canary_sends_one_then_ten_then_the_rest(browser: Browser, group: Group) -> None:
     screen = browser.submit(step(page(browser, group, "/canary?tag=paid")))
     assert "Nobody has tried them all yet." in screen.text
     assert len(left(group)) == 13
-    assert not [form for form in screen.forms if form.fields.get("deed") == "redrive"], "nothing more for now"
+    assert not [form for form in screen.forms if form.fields.get("call") == "redrive"], "nothing more for now"
     assert browser.screen
     at = browser.screen.url
     work(group, browser, ok=True)
@@ -107,7 +107,7 @@ def test_a_canary_stops_at_the_first_failure(browser: Browser, group: Group) -> 
     work(group, browser, ok=False)
     screen = browser.get(screen.url)
     assert "It failed again: nothing more is sent." in screen.text
-    assert not [form for form in screen.forms if form.fields.get("deed") == "redrive"]
+    assert not [form for form in screen.forms if form.fields.get("call") == "redrive"]
     assert len(left(group)) == 13
 
 

@@ -251,7 +251,7 @@ def test_a_claimed_message_says_why_it_cannot_be_changed(
     screen = one(browser, orders.topic, claimed_message["id"])
     assert "A group has claimed it" in screen.text
     assert not [
-        form for form in screen.forms if form.fields.get("deed") in ("amend_message", "cancel_message")
+        form for form in screen.forms if form.fields.get("call") in ("amend_message", "cancel_message")
     ]
 
 

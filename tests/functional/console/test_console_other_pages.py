@@ -215,12 +215,12 @@ def test_what_a_token_for_some_groups_may_not_do_has_no_button_that_works(
     message = f"topics/{topic.name}/messages/{result['id']}"
     settings = f"topics/{topic.name}/settings"
     pages = {settings: ("put_topic", "delete_topic"), message: ("amend_message", "cancel_message")}
-    for path, deeds in pages.items():
-        for deed in deeds:
-            form = stranger.get(f"/console/{path}").form(deed)
-            assert form.disabled, deed
+    for path, actions in pages.items():
+        for action in actions:
+            form = stranger.get(f"/console/{path}").form(action)
+            assert form.disabled, action
             confirmation = {"confirm": topic.name} if "confirm" in form.open_fields else {}
-            assert stranger.submit(replace(form, disabled=False), **confirmation).status == 403, deed
+            assert stranger.submit(replace(form, disabled=False), **confirmation).status == 403, action
     assert not stranger.get(f"/console/topics/{topic.name}/groups/mine/settings").form("put_group").disabled
     replays = f"/console/topics/{topic.name}/replays?from=2026-01-01T00:00&to=2026-01-02T00:00"
     assert "needs a token for all groups" in stranger.get(replays).text

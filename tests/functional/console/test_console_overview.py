@@ -110,7 +110,7 @@ def test_a_form_that_is_wrong_says_what_is(browser: Browser) -> None:
     screen = browser.submit(browser.get("/console").form("put_topic"), topic="a b")
     assert screen.status == 400
     assert "INVALID_NAME" in screen.text
-    assert browser.post("/console/do", {**screen.forms[0].fields, "deed": "x"}).status in (400, 403)
+    assert browser.post("/console/do", {**screen.forms[0].fields, "call": "x"}).status in (400, 403)
 
 
 def test_a_page_that_polls_gets_its_moving_part_only(browser: Browser) -> None:

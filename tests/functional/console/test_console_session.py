@@ -157,7 +157,7 @@ def test_an_origin_that_is_none_is_a_foreign_one(stranger: Browser) -> None:
 
 
 def test_a_form_without_the_sessions_word_is_refused(browser: Browser) -> None:
-    fields = {"deed": "put_topic", "topic": "forged", "csrf": "0" * 32}
+    fields = {"call": "put_topic", "topic": "forged", "csrf": "0" * 32}
     assert browser.post("/console/do", fields).status == 403
     assert "FORM_EXPIRED" in browser.post("/console/do", fields).text
 

@@ -116,7 +116,7 @@ def test_who_is_no_admin_sees_no_secret_of_the_url(
     produce.enter(consumer(api, "produce"))
     screen = page(produce, group)
     assert all(
-        form.disabled for form in screen.forms if form.fields.get("deed") in ("rotate_secret", "redrive")
+        form.disabled for form in screen.forms if form.fields.get("call") in ("rotate_secret", "redrive")
     )
     assert next(form for form in screen.forms if form.action.endswith("/test")).disabled
 

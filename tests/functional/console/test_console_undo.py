@@ -103,7 +103,7 @@ def test_a_body_too_long_to_be_edited_is_not_put_in_a_page_to_be_put_back(
         message = topic.produce("x" * size)
         path = f"/console/topics/{topic.name}/messages/{message['id']}"
         form = browser.get(path).form("cancel_message")  # no form holds so long a body
-        screen = browser.submit(form, deed="amend_message", body="1")
+        screen = browser.submit(form, call="amend_message", body="1")
         assert api.get(f"{topic.path}/messages/{message['id']}").expect(200)["body"] == 1
         assert ("Undo" in screen.text) == can
         assert len(screen.html) < 3 * size
@@ -149,9 +149,9 @@ def test_what_somebody_else_set_meanwhile_is_not_put_back(api: Client, browser: 
             *("put_group", group.path, "lease_seconds", "max_in_flight"),
         ),
     )
-    for page, deed, path, mine, theirs in pages:
+    for page, action, path, mine, theirs in pages:
         before = api.get(path).expect(200)
-        form = browser.get(page).form(deed)
+        form = browser.get(page).form(action)
         api.put(path, {theirs: 70}).expect(200)  # while the page is open
         screen = browser.submit(form, **{mine: "60"})
         view = api.get(path).expect(200)

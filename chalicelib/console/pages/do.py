@@ -1,5 +1,5 @@
-"""What people do: each button's form names a deed. And what undoes it: a form's fields that put back what was there
-before, so that is read before the deed."""
+"""What people do: each button's form names an action. And what undoes it: a form's fields that put back what was there
+before, so that is read before the action."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ...domain.message import Draft, Message, holds_json
 from ...domain.topic import Mode
 from ...services.core.bodies import with_body
 from ...services.produce.delayed import DelayedMessage
-from .. import corrections, deeds, forms
-from ..deeds import Deed
+from .. import actions, corrections, forms
+from ..actions import Action
 from ..figures import moment
 from ..visit import Page, SeeOther, Shown, Visit
 from .message import is_cut
@@ -25,11 +25,11 @@ _SECRETS = {"secret": "Signing secret", "token": "Token"}
 Fields = Mapping[str, str]
 
 
-def do_deed(visit: Visit) -> Shown:
+def do_action(visit: Visit) -> Shown:
     """Do what the form says; then back to where it stood, by way of a page with a button that undoes it, if one can."""
     form = forms.of(visit.form)
-    before = prepare_undo(visit, form.deed) if "undoes" not in visit.form else None
-    answer = deeds.do(visit, form.deed, corrections.resend_headers(visit, form.deed))
+    before = prepare_undo(visit, form.action) if "undoes" not in visit.form else None
+    answer = actions.do(visit, form.action, corrections.resend_headers(visit, form.action))
     for name in _SECRETS:
         if isinstance(answer, dict) and answer.get(name):
             return Page("secret.html", {"title": _SECRETS[name], "secret": answer[name]})
@@ -42,7 +42,7 @@ def do_deed(visit: Visit) -> Shown:
         "done.html",
         {
             "undo": before,
-            "undo_deed": forms.of(before).deed if before else None,
+            "undo_action": forms.of(before).action if before else None,
             "refusals": refusals,
             "after": form.back,
             "back": form.back,
@@ -59,29 +59,29 @@ def _refusals(answer: Any) -> list[tuple[HeadraceError, int]]:
     return [(HeadraceError(code, detail), number) for (code, detail), number in counts.items()]
 
 
-def prepare_undo(visit: Visit, deed: Deed) -> Fields | None:
+def prepare_undo(visit: Visit, action: Action) -> Fields | None:
     """The fields of the form that will undo it; None where nothing can, or nothing was there before."""
-    way = _WAYS.get(deed.name)
+    way = _WAYS.get(action.name)
     try:
-        for kind, name in deed.params.items():
+        for kind, name in action.params.items():
             check_name(kind, name)
-        fields = way(visit, deed) if way else None
+        fields = way(visit, action) if way else None
     except HeadraceError:  # it will say so itself
         return None
-    return {"deed": deed.name, **deed.params, **fields} if fields else None
+    return {"call": action.name, **action.params, **fields} if fields else None
 
 
 def _undo_of_changed(fields: Fields, answer: Any) -> Fields | None:
-    """The same for those of many that the deed did change; None where it changed none."""
+    """The same for those of many that the action did change; None where it changed none."""
     if "ids" not in fields:
         return fields
     ids = [item["id"] for item in answer["items"] if item.get("changed")]
     return {**fields, "ids": " ".join(ids)} if ids else None
 
 
-def _topic(visit: Visit, deed: Deed) -> Fields:
+def _topic(visit: Visit, action: Action) -> Fields:
     return _of_sent(
-        visit, forms.topic_fields(visit.deps.catalog.topic(deed.params["topic"], consistent=True))
+        visit, forms.topic_fields(visit.deps.catalog.topic(action.params["topic"], consistent=True))
     )
 
 
@@ -92,47 +92,47 @@ def _of_sent(visit: Visit, settings: Fields) -> Fields:
     return {name: value for name, value in settings.items() if name in names}
 
 
-def _group(visit: Visit, deed: Deed) -> Fields:
-    topic = visit.deps.catalog.topic(deed.params["topic"], consistent=True)
+def _group(visit: Visit, action: Action) -> Fields:
+    topic = visit.deps.catalog.topic(action.params["topic"], consistent=True)
     return _of_sent(
-        visit, forms.group_fields(visit.deps.catalog.group(topic, deed.params["group"], consistent=True))
+        visit, forms.group_fields(visit.deps.catalog.group(topic, action.params["group"], consistent=True))
     )
 
 
-def _message(visit: Visit, deed: Deed) -> Fields | None:
-    topic = visit.deps.catalog.topic(deed.params["topic"])
-    message = visit.deps.lookup.find(topic, deed.params["id"])
+def _message(visit: Visit, action: Action) -> Fields | None:
+    topic = visit.deps.catalog.topic(action.params["topic"])
+    message = visit.deps.lookup.find(topic, action.params["id"])
     fields: dict[str, str] = {}
-    if "body" in deed.body:
+    if "body" in action.body:
         body = _body(visit, message if isinstance(message, Message) else message.message)
         if body is None:
             return None
         fields["body"] = body
-    if "deliver_at" in deed.body and isinstance(message, DelayedMessage):
+    if "deliver_at" in action.body and isinstance(message, DelayedMessage):
         fields["deliver_at"] = moment(message.timer.due_ms)
     return fields
 
 
-def _letter(visit: Visit, deed: Deed) -> Fields | None:
-    topic = visit.deps.catalog.topic(deed.params["topic"])
-    group = visit.deps.catalog.group(topic, deed.params["group"])
-    letters = visit.deps.letter_lookup.find(topic, group, deed.params["id"])
+def _letter(visit: Visit, action: Action) -> Fields | None:
+    topic = visit.deps.catalog.topic(action.params["topic"])
+    group = visit.deps.catalog.group(topic, action.params["group"])
+    letters = visit.deps.letter_lookup.find(topic, group, action.params["id"])
     body = _body(visit, letters[0].message) if len(letters) == 1 else None
     return {"body": body} if body is not None else None
 
 
-def _consumer(visit: Visit, deed: Deed) -> Fields | None:
+def _consumer(visit: Visit, action: Action) -> Fields | None:
     """One that pulls is registered again. Another's secret, or its position in a broadcast, is gone."""
-    topic = visit.deps.catalog.topic(deed.params["topic"])
-    group = visit.deps.catalog.group(topic, deed.params["group"])
-    consumer = visit.deps.catalog.consumer(topic, group, deed.params["consumer"])
+    topic = visit.deps.catalog.topic(action.params["topic"])
+    group = visit.deps.catalog.group(topic, action.params["group"])
+    consumer = visit.deps.catalog.consumer(topic, group, action.params["consumer"])
     is_lost = consumer.is_called or group.mode == Mode.BROADCAST
-    return None if is_lost else {"deed": "put_consumer"}
+    return None if is_lost else {"call": "put_consumer"}
 
 
-def _delayed(visit: Visit, deed: Deed) -> Fields | None:
-    seconds = deed.body.get("postpone_seconds")
-    ids = " ".join(deed.body.get("ids", ()))
+def _delayed(visit: Visit, action: Action) -> Fields | None:
+    seconds = action.body.get("postpone_seconds")
+    ids = " ".join(action.body.get("ids", ()))
     return {"postpone_seconds": str(-seconds), "ids": ids} if seconds and ids else None
 
 
@@ -143,7 +143,7 @@ def _body(visit: Visit, message: Message) -> str | None:
     return draft.body.decode() if is_editable else None
 
 
-_WAYS: Mapping[str, Callable[[Visit, Deed], Fields | None]] = {
+_WAYS: Mapping[str, Callable[[Visit, Action], Fields | None]] = {
     "put_topic": _topic,
     "put_group": _group,
     "amend_message": _message,

@@ -18,7 +18,7 @@ from ..domain.topic import Caller
 from .visit import Visit, query_text
 
 _BY_NAME = {call.handler.__name__: call for call in CALLS}
-__all__ = ["Deed", "add_call", "do", "has", "routes", "why_not_allowed"]
+__all__ = ["Action", "add_call", "do", "has", "routes", "why_not_allowed"]
 
 
 def add_call(call: Call) -> None:
@@ -32,7 +32,7 @@ def has(name: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class Action:
     """A call by the name of its handler, with the parameters of its path, its query and its JSON body."""
 
     name: str
@@ -60,12 +60,12 @@ class Deed:
         return " ".join([*parts, shlex.quote(base + self.path + query_text(self.query))])
 
 
-def why_not_allowed(deed: Deed, caller: Caller) -> Forbidden | None:
+def why_not_allowed(action: Action, caller: Caller) -> Forbidden | None:
     """Why the caller's token does not allow it; None: it does."""
-    return why_not(deed.call, caller, deed.params)
+    return why_not(action.call, caller, action.params)
 
 
-def do(visit: Visit, deed: Deed, options: Mapping[str, str] | None = None) -> Any:
+def do(visit: Visit, action: Action, options: Mapping[str, str] | None = None) -> Any:
     """Do it: what the call answers. `options` are headers. Raises what it raises."""
     headers = {"content-type": "application/json", **(options or {})}
     context = Context(
@@ -73,12 +73,12 @@ def do(visit: Visit, deed: Deed, options: Mapping[str, str] | None = None) -> An
         visit.caller,
         visit.request_id,
         headers,
-        deed.params,
-        deed.query,
-        deed.raw,
+        action.params,
+        action.query,
+        action.raw,
         source=visit.source,
     )
-    return _value(perform(deed.call, context))
+    return _value(perform(action.call, context))
 
 
 def _value(answer: Response[Any]) -> Any:

@@ -1,6 +1,6 @@
 """What holds for all that can be done on a page: as curl, counted before, told afterwards, undone where it can be.
 
-The list of deeds is the forms'; what each page offers is read from the pages themselves.
+The list of actions is the forms'; what each page offers is read from the pages themselves.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import pytest
 
 from chalicelib import wiring
 from chalicelib.api import audit
-from chalicelib.console import deeds, forms
-from chalicelib.console.pages import actions
+from chalicelib.console import actions, forms
+from chalicelib.console.pages import do
 from chalicelib.domain.errors import unavailable
 from tests.functional.console.conftest import Scene
 from tests.support.browser import HOST, Browser, Form, Screen
 
-DEEDS = set(forms._FORMS)
+ACTIONS = set(forms._FORMS)
 COUNTED = {
     "redrive": ("dead-letters", "Redrive all 9 "),
     "change_delayed": ("many-later", "6 messages"),
@@ -56,9 +56,9 @@ NOT_UNDONE = {
 NO_CALLS = {"sign-out", "language", "try", "take"}
 
 
-def deed_forms(screen: Screen) -> list[Form]:
+def action_forms(screen: Screen) -> list[Form]:
     """The forms of a page that ask for a call."""
-    return [form for form in screen.forms if "deed" in form.fields]
+    return [form for form in screen.forms if "call" in form.fields]
 
 
 def polls(screen: Screen) -> bool:
@@ -69,12 +69,12 @@ def polls(screen: Screen) -> bool:
 def preview_form(scene: Scene, browser: Browser, name: str, field: str) -> Form:
     """The form of this page that shows what something would change."""
     forms = browser.get(f"/{scene.paths[name]}").forms
-    return next(form for form in forms if field in form.open_fields and "deed" not in form.fields)
+    return next(form for form in forms if field in form.open_fields and "call" not in form.fields)
 
 
 def call_of(form: Form) -> str:
     """The method and the path of what the form asks for, as a pattern: what a person fills in may be anything."""
-    call = deeds._BY_NAME[form.fields["deed"]]
+    call = actions._BY_NAME[form.fields["call"]]
     path = re.escape(call.path).replace(r"\{", "{").replace(r"\}", "}")
     for name in re.findall(r"{(\w+)}", path):
         value = "" if name in form.open_fields else form.fields.get(name, "")
@@ -85,47 +85,49 @@ def call_of(form: Form) -> str:
 def test_every_button_has_its_call_as_curl(scene: Scene) -> None:
     buttons_without = []
     for name, screen in scene.screens():
-        for form in deed_forms(screen):
+        for form in action_forms(screen):
             if form.disabled:
                 continue
-            open_fields = form.open_fields - {"csrf", "deed"}
+            open_fields = form.open_fields - {"csrf", "call"}
             pattern = (
-                call_of(form) if open_fields else re.escape(forms.of(form.fields).deed.curl(f"http://{HOST}"))
+                call_of(form)
+                if open_fields
+                else re.escape(forms.of(form.fields).action.curl(f"http://{HOST}"))
             )
             if not re.search(pattern, screen.text):
-                buttons_without.append((name, form.fields["deed"], form.buttons))
+                buttons_without.append((name, form.fields["call"], form.buttons))
     assert buttons_without == []
 
 
-def test_every_deed_is_on_a_page(scene: Scene) -> None:
-    deeds = {form.fields["deed"] for _, screen in scene.screens() for form in deed_forms(screen)}
-    assert deeds == DEEDS
+def test_every_action_is_on_a_page(scene: Scene) -> None:
+    actions = {form.fields["call"] for _, screen in scene.screens() for form in action_forms(screen)}
+    assert actions == ACTIONS
 
 
 def test_what_concerns_many_is_counted_before(scene: Scene) -> None:
-    assert COUNTED.keys() | OF_ONE == DEEDS
+    assert COUNTED.keys() | OF_ONE == ACTIONS
     assert COUNTED.keys().isdisjoint(OF_ONE)
     screens = dict(scene.screens())
-    for deed, (page, words) in COUNTED.items():
-        assert any(form.fields["deed"] == deed for form in deed_forms(screens[page])), deed
-        assert words in screens[page].text, deed
+    for action, (page, words) in COUNTED.items():
+        assert any(form.fields["call"] == action for form in action_forms(screens[page])), action
+        assert words in screens[page].text, action
 
 
-def test_every_deed_leaves_a_line_that_says_who_it_was(scene: Scene) -> None:
-    silent = {name for name in DEEDS if not audit.is_audited(deeds._BY_NAME[name])}
+def test_every_action_leaves_a_line_that_says_who_it_was(scene: Scene) -> None:
+    silent = {name for name in ACTIONS if not audit.is_audited(actions._BY_NAME[name])}
     assert silent == TRACED
 
 
-def test_every_deed_is_undone_or_cannot_be() -> None:
-    deeds = {*forms.UNDONE_BY, *actions._WAYS}
-    assert deeds | NOT_UNDONE.keys() == DEEDS
-    assert deeds.isdisjoint(NOT_UNDONE)
+def test_every_action_is_undone_or_cannot_be() -> None:
+    actions = {*forms.UNDONE_BY, *do._WAYS}
+    assert actions | NOT_UNDONE.keys() == ACTIONS
+    assert actions.isdisjoint(NOT_UNDONE)
 
 
-def test_no_form_does_something_past_the_deeds(scene: Scene) -> None:
+def test_no_form_does_something_past_the_actions(scene: Scene) -> None:
     for name, screen in scene.screens():
         for form in screen.forms:
-            if form.method == "POST" and "deed" not in form.fields:
+            if form.method == "POST" and "call" not in form.fields:
                 place = form.action.rpartition("/")[2]
                 previews = "body" in form.open_fields or "patch" in form.open_fields
                 tests = place == "test" and "curl -X POST" in screen.text
@@ -152,7 +154,7 @@ def test_what_was_ticked_and_a_wrong_name_stay_too(scene: Scene) -> None:
     form = browser.get("/console/tokens").form("create_token")
     refusal = browser.submit(form, name="night", scope_produce="1", rate_limit="-1")
     assert refusal.form("create_token", name="night", scope_produce="1", rate_limit="-1")
-    form = next(form for form in browser.get("/console").forms if form.fields.get("deed") == "put_topic")
+    form = next(form for form in browser.get("/console").forms if form.fields.get("call") == "put_topic")
     refusal = browser.submit(form, topic="no name")
     assert "no name" in refusal.form("put_topic").fields["topic"]
     assert "topic" in refusal.form("put_topic").open_fields
@@ -160,11 +162,11 @@ def test_what_was_ticked_and_a_wrong_name_stay_too(scene: Scene) -> None:
 
 def test_a_form_of_no_session_of_ours_is_not_offered_again(scene: Scene) -> None:
     form = scene.browser.get("/console/topics/clicks/send").form("produce")
-    for fields, origin in (({"csrf": "foreign"}, "http://evil.test"), ({"deed": "explode"}, None)):
+    for fields, origin in (({"csrf": "foreign"}, "http://evil.test"), ({"call": "explode"}, None)):
         headers = {"origin": origin} if origin else {}
         refusal = scene.browser.post("/console/do", {**form.fields, "body": "{", **fields}, **headers)
         assert refusal.status in (400, 403)
-        assert not deed_forms(refusal)
+        assert not action_forms(refusal)
 
 
 def test_a_form_of_an_earlier_session_is_sent_again_in_this_one(scene: Scene) -> None:
@@ -264,10 +266,10 @@ def test_an_answer_to_a_form_is_not_replaced_by_itself_nor_by_another_language(s
 
 def test_another_site_plants_nothing_in_the_page_that_asks_to_sign_in(scene: Scene) -> None:
     stranger = Browser(scene.client.gateway)
-    fields = {"deed": "produce", "topic": "clicks", "body": "planted"}
+    fields = {"call": "produce", "topic": "clicks", "body": "planted"}
     for path in ("/console/do", "/console/sign-in"):
         screen = stranger.post(
-            path, {**fields, "typed": "deed=produce&body=planted"}, origin="http://evil.test"
+            path, {**fields, "typed": "action=produce&body=planted"}, origin="http://evil.test"
         )
         assert (screen.status, "planted" in screen.html) == (403, False)
 
@@ -323,7 +325,7 @@ def test_a_message_sent_again_after_a_lost_answer_is_stored_once(
 
 
 @pytest.mark.parametrize(
-    ("port", "method", "path", "deed", "fields"),
+    ("port", "method", "path", "action", "fields"),
     [
         ("control", "put_token", "tokens", "create_token", {"name": "night"}),
         ("timers", "store", "topics/clicks/send", "produce", {"delay_seconds": "60"}),
@@ -335,13 +337,13 @@ def test_what_may_be_done_twice_says_so(
     port: str,
     method: str,
     path: str,
-    deed: str,
+    action: str,
     fields: dict[str, str],
 ) -> None:
     lose_answer(monkeypatch, port, method)
-    outage = scene.browser.submit(scene.browser.get(f"/console/{path}").form(deed), **fields)
+    outage = scene.browser.submit(scene.browser.get(f"/console/{path}").form(action), **fields)
     assert (outage.status, "It may have been done all the same" in outage.text) == (503, True)
-    assert outage.form(deed, **fields)
+    assert outage.form(action, **fields)
 
 
 def test_a_token_that_would_be_too_much_is_corrected(scene: Scene) -> None:
