@@ -29,7 +29,7 @@ _LONGEST_MS = 30_000  # of a try: the gateway ends it after 29 s
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One that somebody filled in, or may tick."""
+    """A field that a person fills in or ticks."""
 
     name: str
     value: str
@@ -40,8 +40,8 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What was typed, and what the form says beside it. `may_be_done`: nobody knows whether it was, and sent again it
-    may be done twice."""
+    """What was typed, and what the form says beside it. `may_be_done`: the outcome is unknown, and sent again it may
+    be done twice."""
 
     fields: tuple[Field, ...]
     hidden: Mapping[str, str]
@@ -68,7 +68,7 @@ def of(visit: Visit, error: HeadraceError) -> Correction | None:
 
 
 def _fields(form: Mapping[str, str], wrong: Collection[str]) -> tuple[Field, ...]:
-    """What somebody typed or ticked in the form of an action."""
+    """What was typed or ticked in the form of an action."""
     name = form["call"]
     ticks = _TICKS.get(name, ())
     never_typed = (_NEVER_TYPED | set(_PARAMETER.findall(Action(name).call.path))).difference(wrong)

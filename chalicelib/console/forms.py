@@ -89,7 +89,7 @@ def of(fields: Fields) -> Form:
 
 
 def touched(fields: Fields) -> dict[str, str]:
-    """The fields without those that are as the page showed them: what somebody else has changed since then stays."""
+    """The fields without those that are as the page showed them: changes that others made since then stay."""
     as_shown = {name for name, value in fields.items() if fields.get(WAS + name) == value}
     if not as_shown >= RETRY & fields.keys():
         as_shown -= RETRY

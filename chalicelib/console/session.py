@@ -1,5 +1,5 @@
-"""Who is signed in: a signed cookie that names a token and never holds it. The token is looked at anew at each request,
-so that revoking it ends the session at once."""
+"""Who is signed in: a signed cookie that names a token and never holds it. The token is read again at each
+request, so that revoking it ends the session at once."""
 
 from __future__ import annotations
 

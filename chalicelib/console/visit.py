@@ -81,7 +81,7 @@ class Visit:
 
     @property
     def session(self) -> Session:
-        assert self.signed_in, "only pages that say so are shown to everybody"
+        assert self.signed_in, "only pages that are open are shown without a session"
         return self.signed_in
 
     @property

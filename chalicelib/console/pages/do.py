@@ -86,7 +86,7 @@ def _topic(visit: Visit, action: Action) -> Fields:
 
 
 def _of_sent(visit: Visit, settings: Fields) -> Fields:
-    """Those that the form changes: what somebody else changes before it is undone stays."""
+    """The settings that the form changes. Changes that others make before it is undone stay."""
     names = set(forms.touched(visit.form))
     names |= forms.RETRY if names & forms.RETRY else set()
     return {name: value for name, value in settings.items() if name in names}

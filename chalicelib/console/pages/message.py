@@ -71,8 +71,8 @@ def _find_with_dead_letters(visit: Visit, topic: Topic, id: str) -> AnyMessage:
 
 
 def _own_first(visit: Visit, groups: Iterable[Group]) -> list[Group]:
-    """The groups, those that the visitor may see before the others: these count for what is told of the message, as far
-    as the page's read units reach."""
+    """The groups, those that the visitor may see before the others: these count for what the page says of the
+    message, as far as its read units reach."""
     return sorted(groups, key=lambda group: not visit.caller.may_use_group(group.name))
 
 

@@ -68,7 +68,7 @@ def _look_at_others(visit: Visit, ranks: dict[str, int]) -> None:
         trouble = _rank_now(visit, name, surveys.get(name))
         if name in ranks and not trouble:
             del ranks[name]
-            deps.adapters.marks.note_moving(name)  # so that it is noted anew
+            deps.adapters.marks.note_moving(name)  # so that it is noted again
     deps.board.walk(
         lambda after: deps.adapters.control.topics(after, _WALKED, consistent=False),
         lambda: visit.has_read_units(_FOR_THE_PAGE),
@@ -180,7 +180,7 @@ def overview_of(
     may_sum: bool = True,
 ) -> Overview:
     """The overview of these topics; surveys and history by the topics' uids. Of `others` those with which something is
-    wrong are shown with them. `may_sum`: what was settled, which is known of all groups together, may be told."""
+    wrong are shown with them. `may_sum`: what was settled, which is known of all groups together, may be shown."""
     worst = sorted(
         (survey for survey in others if worst_of(survey, now_ms)),
         key=lambda survey: -worst_of(survey, now_ms),

@@ -27,7 +27,7 @@ def sign_in(visit: Visit) -> Shown:
 
 def sign_in_by_link(visit: Visit) -> Shown:
     """A link that a terminal printed becomes a session; without its ticket, the form. Where another site led here,
-    somebody has to confirm it: the link may be a stranger's."""
+    the visitor has to confirm it: the link may be a stranger's."""
     ticket = visit.query.get("ticket")
     if ticket is None or session.is_foreign(visit.headers):
         return Page("sign_in.html", {"refusal": False, "stale_link": False, "ticket": ticket, "typed": ""})

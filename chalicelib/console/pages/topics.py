@@ -135,7 +135,7 @@ class _Scale:
 
 
 def strips(survey: TopicSurvey, names: Mapping[str, str]) -> list[ShardStrip]:
-    """The strip of each shard that was looked at; `names` tells consumers by uid."""
+    """The strip of each shard that was looked at; `names`: the consumers' names by uid."""
     return [_strip(extent, survey.groups, names) for extent in survey.shards]
 
 
@@ -182,7 +182,7 @@ def _lane(group: GroupSurvey, progress: Progress, scale: _Scale, names: Mapping[
 
 
 def _bars(cursor: Cursor, scale: _Scale) -> list[Bar]:
-    """The pieces of a lane, from behind to the tail. Neighbours too small to be told apart are drawn as one."""
+    """The pieces of a lane, from behind to the tail. Neighbours too small to be seen apart are drawn as one."""
     bars = _merged_bars("done", [(scale.low, cursor.floor), *cursor.settled], scale)
     for lease in cursor.leases.values():
         for span in lease.spans:

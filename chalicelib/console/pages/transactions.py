@@ -9,7 +9,7 @@ _LINES = 30
 
 
 def transactions(visit: Visit) -> Shown:
-    """Messages under a decision: first those that nobody will be asked about again, then the others."""
+    """Messages that wait for a decision: first those whose checks have ended, then the others."""
     topic, keys = visit.topic(), visit.deps.signing_keys
     purpose = f"console-transactions:{topic.uid}"
     last_state, _, after = (keys.verified(purpose, visit.query.get("after", "")) or "").partition(" ")
