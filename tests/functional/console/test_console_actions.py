@@ -269,7 +269,7 @@ def test_another_site_plants_nothing_in_the_page_that_asks_to_sign_in(scene: Sce
     fields = {"call": "produce", "topic": "clicks", "body": "planted"}
     for path in ("/console/do", "/console/sign-in"):
         screen = stranger.post(
-            path, {**fields, "typed": "action=produce&body=planted"}, origin="http://evil.test"
+            path, {**fields, "typed": "call=produce&body=planted"}, origin="http://evil.test"
         )
         assert (screen.status, "planted" in screen.html) == (403, False)
 

@@ -136,10 +136,3 @@ def test_a_preview_names_what_is_wrong(browser: Browser, api: Client) -> None:
     assert ("须晚于起始时间" in chinese.text, "must be later" in chinese.text) == (True, False)
     assert "where" in page(browser, f"{place}?from=2021-05-01T00:00&to=2021-05-02T00:00&where=x+%2B+1").text
     assert "must be a time" in page(browser, f"{place}?from=x&to=2021-05-02T00:00").text
-
-
-def test_who_may_not_replay_is_told_why(api: Client, stranger: Browser) -> None:
-    topic = api.topic()
-    grant = {"name": "t", "scopes": ["consume"]}
-    stranger.enter(api.post("/v1/tokens", grant).expect(201)["token"])
-    assert "needs a token with the scope 'admin'" in page(stranger, f"topics/{topic.name}/replays").text

@@ -6,6 +6,8 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from chalicelib import wiring
 from chalicelib.console.figures import NOTHING
 from chalicelib.domain.transaction import TransactionState
@@ -137,9 +139,11 @@ def test_a_token_is_found_by_its_name_among_many_and_the_list_stays_where_it_was
     assert "More" in browser.follow("First page").links
 
 
-def test_who_may_not_manage_tokens_is_told_why(api: Client, stranger: Browser) -> None:
+@pytest.mark.parametrize("path", ["tokens", "audit", "topics/{topic}/replays"])
+def test_a_page_says_why_a_token_may_not_see_it(api: Client, stranger: Browser, path: str) -> None:
     stranger.enter(token(api, scopes=["consume"])["token"])
-    assert "needs a token with the scope 'admin'" in page(stranger, "tokens").text
+    screen = page(stranger, path.format(topic=api.topic().name))
+    assert "needs a token with the scope 'admin'" in screen.text
 
 
 def test_a_rotated_token_ends_the_sessions_of_its_old_text(api: Client, stranger: Browser) -> None:
@@ -159,6 +163,7 @@ def test_a_token_for_some_groups_sees_only_those(api: Client, stranger: Browser)
     for path in (
         "",
         f"topics/{topic.name}",
+        f"topics/{topic.name}/rates",
         f"topics/{topic.name}/messages",
         f"topics/{topic.name}/messages/{message['id']}",
     ):

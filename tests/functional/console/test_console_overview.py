@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from urllib.parse import urljoin
+
 import pytest
 
 from chalicelib import wiring
-from tests.support.browser import Browser
+from tests.support.browser import HOST, Browser
 from tests.support.http import Client, ShiftingClock
 
 
@@ -106,13 +108,6 @@ def test_who_may_make_some_topics_has_the_button(
         assert "needs a token for all groups" in form.refusal
 
 
-def test_a_form_that_is_wrong_says_what_is(browser: Browser) -> None:
-    screen = browser.submit(browser.get("/console").form("put_topic"), topic="a b")
-    assert screen.status == 400
-    assert "INVALID_NAME" in screen.text
-    assert browser.post("/console/do", {**screen.forms[0].fields, "call": "x"}).status in (400, 403)
-
-
 def test_a_page_that_polls_gets_its_moving_part_only(browser: Browser) -> None:
     screen = browser.get("/console", hx_request="true")
     assert "<html" not in screen.html
@@ -124,3 +119,25 @@ def test_a_topic_of_very_many_shards_does_not_make_the_page_dear(api: Client, br
     topic.group("g")
     topic.produce(1)
     assert "+" in seen(browser, topic.name), "some shards were not looked at"
+
+
+def test_a_fragments_links_begin_where_it_is_shown(api: Client, browser: Browser) -> None:
+    topic = api.topic()
+    group = topic.group("mailer")
+    id = topic.produce("x")["id"]
+    path, at = f"/console/topics/{topic.name}/messages/{id}", f"/console/topics/{topic.name}/messages"
+    screen = browser.get(path, hx_request="true", hx_current_url=f"http://{HOST}{at}?tag=x")
+    assert "<html" not in screen.html
+    for text, where in ((group.name, f"topics/{topic.name}/groups/mailer"), ("raw", f"{path[9:]}?as=raw")):
+        assert urljoin(at, screen.links[text]) == f"/console/{where.lstrip('/')}"
+
+
+def test_a_fragment_that_is_shown_elsewhere_has_the_links_of_its_own_path(
+    api: Client, browser: Browser
+) -> None:
+    topic = api.topic()
+    id = topic.produce("x")["id"]
+    path = f"/console/topics/{topic.name}/messages/{id}"
+    for url in ("https://evil.example/x", "", "http://[", f"http://{HOST}/elsewhere/a/b/c/d"):
+        screen = browser.get(path, hx_request="true", hx_current_url=url)
+        assert urljoin(path, screen.links["raw"]) == f"{path}?as=raw"
