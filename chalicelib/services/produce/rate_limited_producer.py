@@ -18,10 +18,10 @@ from .producer import Producer, refusal
 class RateLimitedProducer:
     """Producer.produce for topics that may have a rate limit."""
 
-    def __init__(self, producer: Producer, limits: RateLimits, counters: Counters) -> None:
+    def __init__(self, producer: Producer, rate_limits: RateLimits, counters: Counters) -> None:
         self._producer = producer
         self._counters = counters
-        self._limits = limits
+        self._rate_limits = rate_limits
 
     def produce(
         self, topic: Topic, drafts: Sequence[Draft], by: str = "", request: Request | None = None
@@ -41,7 +41,7 @@ class RateLimitedProducer:
         good = [i for i, draft in enumerate(drafts) if refusal(topic, draft) is None]
         stored = self._producer.stored_before(topic, [drafts[i] for i in good], request)
         new = [each for i, each in enumerate(good) if i not in stored]
-        over = set(new[self._limits.admit(topic, len(new)) :])
+        over = set(new[self._rate_limits.admit(topic, len(new)) :])
         if topic.on_rate_limit == "dead_letter":
             drafts_with_reasons = [
                 replace(d, dead_reason=DeadReason.RATE_LIMITED) if i in over else d
@@ -55,7 +55,7 @@ class RateLimitedProducer:
     def admit(self, topic: Topic, draft: Draft) -> Draft:
         """Count a message that is about to be prepared (in a transaction) like one that is produced. Returns it,
         perhaps marked as a dead letter. Raises TooMany."""
-        if refusal(topic, draft) or self._limits.admit(topic, 1):
+        if refusal(topic, draft) or self._rate_limits.admit(topic, 1):
             return draft
         if topic.on_rate_limit == "dead_letter":
             return replace(draft, dead_reason=DeadReason.RATE_LIMITED)

@@ -68,7 +68,7 @@ class Transactor:
         waker: Waker,
         clock: Clock,
         random: Random,
-        keys: SigningKeys,
+        signing_keys: SigningKeys,
         counters: Counters,
     ) -> None:
         self._catalog = catalog
@@ -77,7 +77,7 @@ class Transactor:
         self._waker = waker
         self._clock = clock
         self._random = random
-        self._keys = keys
+        self._signing_keys = signing_keys
         self._counters = counters
 
     def prepare(
@@ -92,7 +92,7 @@ class Transactor:
         if error:
             raise error
         if checks.url:
-            self._keys.present()  # `check`, which signs with it, may not make it
+            self._signing_keys.present()  # `check`, which signs with it, may not make it
         # When the delay began, and before the upload: what counts from here shall not wait for it.
         now_ms = draft.accepted_ms or self._clock.now_ms()
         new = self._new(
@@ -147,11 +147,11 @@ class Transactor:
 
     def secret(self, topic: Topic) -> bytes:
         """The secret that signs the checks of a topic's transactions."""
-        return signing.derived(self._keys.present(), "check", topic.uid)
+        return signing.derived(self._signing_keys.present(), "check", topic.uid)
 
     def secrets(self, topic: Topic) -> list[bytes]:
         """This, and those that it was before and that are still good."""
-        return [signing.derived(key, "check", topic.uid) for key in self._keys.live()]
+        return [signing.derived(key, "check", topic.uid) for key in self._signing_keys.live()]
 
     def topic_of(self, transaction: Transaction) -> Topic:
         """The topic it was prepared for, or NotFound."""
