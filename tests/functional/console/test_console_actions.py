@@ -275,9 +275,8 @@ def test_another_site_plants_nothing_in_the_page_that_asks_to_sign_in(scene: Sce
 
 
 def test_a_token_that_calls_too_often_loses_nothing_that_was_typed(scene: Scene) -> None:
-    grant = {"name": "slow", "scopes": ["produce", "consume"], "rate_limit": 5}
     browser = Browser(scene.client.gateway)
-    browser.sign_in(scene.client.post("/v1/tokens", grant).expect(201)["token"])
+    browser.sign_in(scene.client.new_token("produce", "consume", rate_limit=5)["token"])
     form = browser.get("/console/topics/clicks/send").form("produce")
     screens = (browser.submit(form, body='{"n": 1}', keys=f"fast-{n}") for n in range(100))
     refusal = next(screen for screen in screens if screen.status == 429)
@@ -347,9 +346,8 @@ def test_what_may_be_done_twice_says_so(
 
 
 def test_a_token_that_would_be_too_much_is_corrected(scene: Scene) -> None:
-    body = {"name": "part", "scopes": ["admin", "produce"], "topics": ["clicks"]}
     browser = Browser(scene.client.gateway)
-    browser.sign_in(scene.client.post("/v1/tokens", body).expect(201)["token"])
+    browser.sign_in(scene.client.new_token("admin", "produce", topics=["clicks"])["token"])
     refusal = browser.submit(browser.get("/console/tokens").form("create_token"), name="less", topics="*")
     assert refusal.status == 403
     screen = browser.submit(refusal.form("create_token", name="less"), topics="clicks")

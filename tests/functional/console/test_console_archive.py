@@ -46,8 +46,7 @@ def test_days_and_topics_show_what_is_proved_open_or_missing(api: Client, browse
     assert "\u22127" in screen.text
     assert "2020-05-02: 1 object could not be read" in screen.text
     stranger = Browser(browser.gateway)
-    grant = {"name": "t", "scopes": ["admin"], "topics": ["others.*"]}
-    stranger.enter(api.post("/v1/tokens", grant).expect(201)["token"])
+    stranger.enter(api.new_token(topics=["others.*"])["token"])
     assert name not in page(stranger, "archive?to=2020-05-10").html
     assert browser.follow(name).url == f"/console/topics/{name}/replays"
 

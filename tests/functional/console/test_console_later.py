@@ -58,8 +58,7 @@ def test_retries_are_counted_of_the_groups_that_there_are_and_that_the_token_may
         path = f"{topic.path}/groups/{name}"
         (message,) = api.post(f"{path}/receive", {"wait_seconds": 1, **consumer}).expect(200)["messages"]
         api.post(f"{path}/nack", {"receipts": [message["receipt"]], "delay_seconds": 7200}).expect(200)
-    limited = {"name": "t", "scopes": ["consume"], "groups": ["mine"]}
-    holder = api.with_token(api.post("/v1/tokens", limited).expect(201)["token"])
+    holder = api.with_token(api.new_token("consume", groups=["mine"])["token"])
     assert (retries(api, topic), retries(holder, topic)) == (2, 1)
     api.delete(f"{topic.path}/groups/theirs").expect(204)
     topic.group("theirs")

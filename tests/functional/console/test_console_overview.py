@@ -39,8 +39,7 @@ def test_a_topics_line_counts_what_waits_and_what_is_dead(
     line = " ".join(seen(browser, topic.name).split())
     assert 'group=mailer&amp;status=NEW">3</a></td>' in line, "three are not settled"
     assert 'dead-letters">1</a></td>' in line
-    token = api.post("/v1/tokens", {"name": "one", "scopes": ["admin"], "topics": [topic.name]}).expect(201)
-    screen = stranger.sign_in(token["token"])
+    screen = stranger.sign_in(api.new_token("admin", topics=[topic.name])["token"])
     assert f"in {topic.name} / mailer" in screen.text
     assert screen.text.index("dead letter") < screen.text.index("nobody at work"), "the worst first"
 
@@ -61,8 +60,7 @@ def test_the_sum_of_what_fails_says_where_there_may_be_more(empty_api: Client, c
 
 def test_a_token_for_some_topics_sees_only_those(api: Client, stranger: Browser) -> None:
     mine, other = api.topic(), api.topic()
-    token = api.post("/v1/tokens", {"name": "few", "scopes": ["consume"], "topics": [mine.name]}).expect(201)
-    screen = stranger.sign_in(token["token"])
+    screen = stranger.sign_in(api.new_token("consume", topics=[mine.name])["token"])
     assert mine.name in screen.links
     assert other.name not in screen.html
     form = screen.form("put_topic")
@@ -70,8 +68,7 @@ def test_a_token_for_some_topics_sees_only_those(api: Client, stranger: Browser)
 
 
 def test_where_there_is_nothing_it_says_how_to_begin(api: Client, stranger: Browser) -> None:
-    token = api.post("/v1/tokens", {"name": "none", "scopes": ["produce"], "topics": ["none-*"]}).expect(201)
-    screen = stranger.sign_in(token["token"])
+    screen = stranger.sign_in(api.new_token("produce", topics=["none-*"])["token"])
     assert "Nothing here yet." in screen.text
     assert "HEADRACE_URL=http://headrace.test" in screen.text
 
@@ -98,8 +95,7 @@ def test_the_form_of_a_new_topic_changes_nothing_in_one_that_is_there(api: Clien
 def test_who_may_make_some_topics_has_the_button(
     api: Client, stranger: Browser, limits: dict[str, list[str]], may: bool
 ) -> None:
-    token = api.post("/v1/tokens", {"name": "shop", "scopes": ["admin"], **limits}).expect(201)
-    form = stranger.sign_in(token["token"]).form("put_topic")
+    form = stranger.sign_in(api.new_token("admin", **limits)["token"]).form("put_topic")
     assert form.disabled is not may
     if may:
         stranger.submit(form, topic="shop.made-by-hand")

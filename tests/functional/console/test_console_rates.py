@@ -87,8 +87,7 @@ def test_the_overview_shows_the_hour_also_in_a_new_process(
         at_ms = clock.now_ms() - (5 - n) * 60_000
         background.deps.adapters.readings.keep(stored_topic.uid, MINUTES, Reading(at_ms, n * n * 10))
     topic.produce("x")
-    body = {"name": "one", "scopes": ["admin"], "topics": [topic.name]}
-    screen = stranger.sign_in(api.post("/v1/tokens", body).expect(201)["token"])
+    screen = stranger.sign_in(api.new_token(topics=[topic.name])["token"])
     assert '<path d="M' in screen.html, "what a new process has not seen was read by the sweep"
 
 

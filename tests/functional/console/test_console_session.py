@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -12,10 +11,6 @@ from chalicelib.console.pages import PAGES
 from tests.support.background import Background
 from tests.support.browser import HOST, Browser
 from tests.support.http import Client, ShiftingClock
-
-
-def token_of(api: Client, *scopes: str, **fields: Any) -> Any:
-    return api.post("/v1/tokens", {"name": "t", "scopes": list(scopes or ("admin",)), **fields}).expect(201)
 
 
 def test_without_a_session_there_is_one_form_with_one_password(stranger: Browser) -> None:
@@ -28,7 +23,7 @@ def test_without_a_session_there_is_one_form_with_one_password(stranger: Browser
 
 
 def test_the_cookie_does_not_hold_the_token_and_no_script_reads_it(api: Client, stranger: Browser) -> None:
-    new_token = token_of(api)
+    new_token = api.new_token()
     status, headers, _ = stranger._send(
         "POST", "/console/sign-in", f"token={new_token['token']}".encode(), {}
     )
@@ -82,7 +77,7 @@ def test_a_session_ends_after_eight_hours(browser: Browser, clock: ShiftingClock
 
 
 def test_a_revoked_token_ends_the_session_at_once(api: Client, stranger: Browser) -> None:
-    new_token = token_of(api)
+    new_token = api.new_token()
     assert "password" not in stranger.sign_in(new_token["token"]).html
     api.delete(f"/v1/tokens/{new_token['id']}").expect(204)
     assert "password" in stranger.get("/console").html
@@ -121,7 +116,7 @@ def test_a_link_signs_in_for_a_minute(api: Client, stranger: Browser, clock: Shi
 
 
 def test_a_link_gives_what_its_token_may_and_ends_with_it(api: Client, stranger: Browser) -> None:
-    new_token = token_of(api, "consume")
+    new_token = api.new_token("consume")
     link, late_link = (link_of(api.with_token(new_token["token"])) for _ in range(2))
     stranger.get(link)
     assert "needs a token with the scope 'admin'" in stranger.get("/console/tokens").text
@@ -134,7 +129,7 @@ def test_a_link_ends_with_the_text_of_the_token_that_made_it(
     api: Client, stranger: Browser, clock: ShiftingClock
 ) -> None:
     """Who has a token that is rotated because it leaked has no way in by it."""
-    new_token = token_of(api)
+    new_token = api.new_token()
     link, late_link = (link_of(api.with_token(new_token["token"])) for _ in range(2))
     api.post(f"/v1/tokens/{new_token['id']}/rotate", {"overlap_seconds": 20}).expect(200)
     assert "password" not in stranger.get(link).html, "both texts are good"

@@ -75,8 +75,7 @@ def test_a_group_is_made_paused_and_resumed(api: Client, browser: Browser) -> No
 def test_what_a_token_may_not_do_is_grey_and_says_why(api: Client, stranger: Browser) -> None:
     topic = api.topic()
     topic.group("mailer")
-    reader = api.post("/v1/tokens", {"name": "reader", "scopes": ["consume"]}).expect(201)
-    stranger.enter(reader["token"])
+    stranger.enter(api.new_token("consume")["token"])
     screen = stranger.get(f"/console/topics/{topic.name}")
     form = screen.form("pause_group")
     assert form.disabled
