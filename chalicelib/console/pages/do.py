@@ -20,7 +20,7 @@ from ..figures import moment
 from ..visit import Page, SeeOther, Shown, Visit
 from .message import is_cut
 
-_SECRETS = {"secret": "Signing secret", "token": "Token"}
+_SECRETS = ("secret", "token")
 """What a call answers once and never again."""
 Fields = Mapping[str, str]
 
@@ -32,7 +32,7 @@ def do_action(visit: Visit) -> Shown:
     answer = actions.do(visit, form.action, corrections.resend_headers(visit, form.action))
     for name in _SECRETS:
         if isinstance(answer, dict) and answer.get(name):
-            return Page("secret.html", {"title": _SECRETS[name], "secret": answer[name]})
+            return Page("secret.html", {"name": name, "secret": answer[name]})
     after, refusals = form.after(answer), _refusals(answer)
     before = _undo_of_changed(before, answer) if before else None
     if before is None and not refusals:

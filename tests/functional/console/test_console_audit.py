@@ -91,6 +91,7 @@ def test_a_token_is_rotated_with_an_overlap(api: Client, browser: Browser) -> No
     new_token = api.new_token(name="shop")
     form = browser.find_in_list("/console/tokens", new_token["id"]).form("rotate_token", id=new_token["id"])
     text_shown = browser.submit(form, overlap_seconds="3600").text
+    assert "Token It is shown this once" in text_shown
     new = next(word for word in text_shown.split() if word.startswith("hr_"))
     for text in (new, new_token["token"]):
         api.with_token(text).get("/v1/tokens").expect(200)
