@@ -5,7 +5,7 @@ from typing import Any
 from chalice.app import AuthRequest, AuthResponse, CloudWatchEvent, Rate
 
 from chalicelib import console, functions, wiring
-from chalicelib.api import access, docs_page, http, routes
+from chalicelib.api import docs_page, http, resources
 from chalicelib.api.gateway import Front
 
 app = Front("headrace")
@@ -14,7 +14,7 @@ app.api.binary_types = ["*/*"]
 
 @app.authorizer(ttl_seconds=20)
 def authorize(request: AuthRequest) -> AuthResponse:
-    return access.authorize(request, wiring.deps())
+    return http.authorize(request, wiring.deps())
 
 
 @app.lambda_function()
@@ -66,4 +66,4 @@ http.register(app, authorize)
 http.register(app, authorize, docs_page.FILES)
 console.register(app)
 
-__all__ = ["app", "routes"]
+__all__ = ["app", "resources"]

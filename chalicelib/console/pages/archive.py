@@ -7,8 +7,8 @@ from typing import Any
 
 from ...api import parse
 from ...api.http import invalid
-from ...api.routes.archive import day_of
-from ...api.routes.replays import check_reach
+from ...api.resources.archive import day_of
+from ...api.resources.replays import check_reach, where
 from ...domain.archive import ArchivedDay
 from ...domain.errors import HeadraceError, Malformed
 from ...domain.times import DAY_MS
@@ -58,7 +58,7 @@ def _preview(visit: Visit, topic: str) -> tuple[dict[str, Any] | None, HeadraceE
         from_ms, to_ms = (parse.time_ms(text, name) for name, text in span.items())
         if from_ms >= to_ms:
             raise invalid("to", "must be later than from")
-        parse.where(fields.get("where"))
+        where(fields.get("where"))
         check_reach(visit.caller, topic, fields.get("into", topic), fields.get("group"))
         action = forms.of({**fields, "call": "create_replay", "topic": topic}).action
     except HeadraceError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...api.routes.audit import filter_of
+from ...api.resources.audit import filter_of
 from ...domain.errors import Malformed
 from ...services.inspect.audit_list import newest_first
 from .. import actions

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import takewhile
 
-from ...api import list_filters, strict
+from ...api import lists, strict
 from ...domain.errors import Malformed
 from ...domain.message import Message
 from ...domain.record import DeadLetter
@@ -51,12 +51,12 @@ def dead_letters(visit: Visit) -> Shown:
 
 def link_filters(visit: Visit) -> dict[str, str]:
     """The filters in the URL, for links to the same letters and for a redrive of them."""
-    return {name: visit.query[name] for name in list_filters.LETTER_FILTERS if visit.query.get(name)}
+    return {name: visit.query[name] for name in lists.LETTER_FILTERS if visit.query.get(name)}
 
 
 def letter_filter(visit: Visit) -> DeadLetterFilter:
     """The same for the service. Raises Malformed."""
-    return list_filters.letter_filter(link_filters(visit))
+    return lists.letter_filter(link_filters(visit))
 
 
 def read_letters(

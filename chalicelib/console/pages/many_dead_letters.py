@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from ...api import strict
-from ...api.merge_patch import merged
 from ...api.parse import whole_number
+from ...api.strict import merged
 from ...domain.errors import Malformed
 from ...domain.message import holds_json
 from ...domain.record import DeadLetter

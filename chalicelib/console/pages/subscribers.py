@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ...api import list_filters
+from ...api import lists
 from ...domain.errors import HeadraceError
 from ...domain.topic import Consumer, Group, Topic
 from ...services.inspect.attempts import PastAttempt, latest
@@ -78,7 +78,7 @@ def _failed_since(
     since = whole_time(text)
     try:
         visit.check_may_read()
-        letter_filter = list_filters.letter_filter({"since": since})
+        letter_filter = lists.letter_filter({"since": since})
     except HeadraceError as error:
         return None, error
     letters, position = visit.deps.letter_lookup.page(
