@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 from ...domain import ids
 from ...domain.append import AlreadyMoved, DedupEntry, DedupHit, KeyEntry, Promotable
 from ...domain.blob_expiry import body_name
-from ...domain.errors import HeadraceError, Refused, TooLarge
+from ...domain.errors import HeadraceError, Refused, TooLarge, TooMany
 from ...domain.limits import BLOB_THRESHOLD_BYTES
-from ...domain.message import Draft
+from ...domain.message import DeadReason, Draft
 from ...domain.request import Request
 from ...domain.sharding import order_unit, shard_of
 from ...domain.timer import ANY, Timer, TimerKind
 from ...domain.topic import Topic
 from ...ports.world import Blobs, Clock, Random
+from ..core.counters import ACCEPTED, Counters
+from ..core.rate_limiter import RateLimits
 from ..core.tails import Tails
 from ..core.unit_names import UnitNames
 from .appender import Appender, ProduceResult
@@ -50,6 +52,8 @@ class Producer:
         timers: Timers,
         keys: Keys,
         blobs: Blobs,
+        rate_limits: RateLimits,
+        counters: Counters,
         clock: Clock,
         random: Random,
         on_timers_stored: Callable[[Sequence[Timer]], None],
@@ -63,6 +67,8 @@ class Producer:
         self._keys = keys
         self._on_timers_stored = on_timers_stored
         self._blobs = blobs
+        self._rate_limits = rate_limits
+        self._counters = counters
         self._clock = clock
         self._random = random
         self._unit_names = UnitNames(clock, random)
@@ -74,9 +80,13 @@ class Producer:
         the error. `by` is the id of the producer's token; `request` names a request that may be sent again; it
         applies only to messages without a delay.
 
-        A fault below turns the drafts it concerns into UNAVAILABLE (unknown, safe to repeat with a dedup id).
+        What is over the topic's rate limit, the last first, is not stored and gets TooMany; or it is stored as a dead
+        letter for every group, where the topic wants that. A fault below turns the drafts it concerns into UNAVAILABLE
+        (unknown, safe to repeat with a dedup id).
         """
         outcomes: list[ProduceResult | HeadraceError | None] = [refusal(topic, d) for d in drafts]
+        if topic.rate_limit is not None:
+            drafts = self._limit(topic, drafts, request, outcomes)
         first_of: dict[str, int] = {}
         by_shard: defaultdict[int | None, list[int]] = defaultdict(list)
         later: list[int] = []
@@ -86,7 +96,8 @@ class Producer:
                 if shard is None and request:
                     shard = request.shard(topic.shards)
                 (by_shard[shard] if draft.due_ms is None else later).append(i)
-        self._store_later(topic, [(i, replace(drafts[i], by=by)) for i in later], outcomes)
+        if later:
+            self._store_later(topic, [(i, replace(drafts[i], by=by)) for i in later], outcomes)
         for shard, members in by_shard.items():
             resend_lookup = (
                 ResendLookup(self._log, request, topic.shard_key(shard))
@@ -98,9 +109,41 @@ class Producer:
             if outcomes[i] is None:
                 first = first_of[draft.dedup_id or ""]
                 outcomes[i] = _outcome_of_same_id(drafts[first], draft, outcomes[first])
-        return [outcome for outcome in outcomes if outcome is not None]
+        results = [outcome for outcome in outcomes if outcome is not None]
+        self._counters.add(ACCEPTED, sum(isinstance(o, ProduceResult) and not o.duplicate for o in results))
+        return results
 
-    def stored_before(self, topic: Topic, drafts: Sequence[Draft], request: Request | None) -> set[int]:
+    def _limit(
+        self,
+        topic: Topic,
+        drafts: Sequence[Draft],
+        request: Request | None,
+        outcomes: list[ProduceResult | HeadraceError | None],
+    ) -> Sequence[Draft]:
+        """Take permits for the drafts that would be stored. What an earlier try of a resend has stored needs none:
+        otherwise its end might never be admitted. Those over the limit get their outcome, or become dead letters."""
+        good = [i for i, outcome in enumerate(outcomes) if outcome is None]
+        stored = self._stored_before(topic, [drafts[i] for i in good], request)
+        new = [i for n, i in enumerate(good) if n not in stored]
+        over = set(new[self._rate_limits.admit(topic, len(new)) :])
+        if topic.on_rate_limit == "dead_letter":
+            return [_dead(draft) if i in over else draft for i, draft in enumerate(drafts)]
+        for i in over:
+            outcomes[i] = _too_many(topic)
+        return drafts
+
+    def admit(self, topic: Topic, draft: Draft) -> Draft:
+        """Count a message that is about to be prepared (in a transaction) like one that is produced. Returns it,
+        perhaps as a dead letter. Raises TooMany, or why the topic does not take it."""
+        if error := refusal(topic, draft):
+            raise error
+        if self._rate_limits.admit(topic, 1):
+            return draft
+        if topic.on_rate_limit == "dead_letter":
+            return _dead(draft)
+        raise _too_many(topic)
+
+    def _stored_before(self, topic: Topic, drafts: Sequence[Draft], request: Request | None) -> set[int]:
         """Which of the drafts of a resend, by index, an earlier try has stored; of a first try none, nor
         where it cannot be told: `produce` then says why, for each draft. What waits is known by its dedup id alone."""
         if request is None or request.since_ms is None:
@@ -323,6 +366,18 @@ def refusal(topic: Topic, draft: Draft) -> HeadraceError | None:
     if draft.shard is not None and draft.shard >= topic.shards:
         return Refused("NO_SUCH_SHARD", f"Topic {topic.name!r} has shards 0 to {topic.shards - 1}.")
     return None
+
+
+def _dead(draft: Draft) -> Draft:
+    return replace(draft, dead_reason=DeadReason.RATE_LIMITED)
+
+
+def _too_many(topic: Topic) -> TooMany:
+    return TooMany(
+        "RATE_LIMITED",
+        f"Topic {topic.name!r} takes {topic.rate_limit} messages a second; this call did not store this one.",
+        retry_after_seconds=1,  # brings a permit at any limit
+    )
 
 
 def takes_all(drafts: Sequence[Draft]) -> Callable[[Topic], bool]:

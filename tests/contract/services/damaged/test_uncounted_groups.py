@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from chalicelib.api.responses import topics
+from chalicelib.api.resources.topics import topic_stats_view
 from chalicelib.console.views.overview import overview
 from chalicelib.domain.topic import cursor_key
 from chalicelib.services.inspect.survey_board import Point
@@ -69,13 +69,13 @@ def test_how_many_groups_are_missing_from_the_sums_is_told(stage: Stage, unreada
     desk.consumer(bad, "c")
     desk.produce(*make.drafts(3))
     [stats] = desk.deps.counts.stats([desk.topic])
-    assert "uncounted_groups" not in topics.stats(stats, lambda _: True)
+    assert "uncounted_groups" not in topic_stats_view(stats, lambda _: True)
     place = f"consumer#{bad.uid}#c" if unreadable == "consumer" else "group#bad"
     change_control(stage, f"topic#{desk.topic.uid}", place, having("v", {"N": "3"}))
     deps = stage.process()
     [stats] = deps.counts.stats([desk.topic])
     assert list(stats.groups) == [good.name]
-    assert topics.stats(stats, lambda _: True).get("uncounted_groups") == 1
+    assert topic_stats_view(stats, lambda _: True).get("uncounted_groups") == 1
     survey = deps.surveyor.survey(desk.topic)
     page = overview([desk.topic], {desk.topic.uid: survey}, {}, stage.clock.now_ms())
     assert (page.groups_left, page.is_whole, page.backlog) == (1, False, 3)
