@@ -14,7 +14,7 @@ from ...domain.errors import HeadraceError, TooLarge, Unavailable
 from ...domain.limits import MAX_BATCH_BYTES
 from ...domain.message import Draft, Message
 from ...domain.topic import Scope, Topic
-from ...services.produce.producer import takes_all
+from ...services.produce.drafts import takes_all
 from .. import parse
 from ..calls import Context, Response, call
 from ..fields import Count, MessageStatus, Time, at, either

@@ -12,7 +12,7 @@ from ...domain import typed
 from ...domain.errors import Refused
 from ...domain.topic import Scope
 from ...domain.transaction import Transaction, TransactionState
-from ...services.produce.producer import takes_all
+from ...services.produce.drafts import takes_all
 from .. import lists, parse
 from ..calls import Context, Reach, Response, call
 from ..fields import Count, NoBody, Time, at, at_or_none

@@ -22,7 +22,8 @@ from ...ports.world import Clock, Jobs, Random
 from ..core.catalog import Catalog
 from ..core.wake import Waker
 from ..produce.appender import ProduceResult
-from ..produce.producer import Producer, takes_all
+from ..produce.drafts import takes_all
+from ..produce.producer import Producer
 
 if TYPE_CHECKING:
     from ...store.control import Control
