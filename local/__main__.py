@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from chalicelib.wiring import Deps
 from local import Unusable, log
 from local import options as command_line
 from local.clock import ClockController, HandClock, ResetController, Services
+from local.engine.core import Engine
 from local.functions import Invocations, functions_of
 from local.gateway import Gateway, Throttle
 from local.log import LoggedGateway, hello
@@ -62,27 +63,15 @@ def run(options: Options) -> None:
         functions = functions_of(front.app)
         invocations = Invocations(functions)
         end_event = threading.Event()
-        world: Any = wiring
-
-        def make() -> Deps:
-            adapters = store.adapters(settings.read(), clock, invoker=invocations)
-            return Deps(replace(adapters, is_ending=end_event.is_set))
-
-        services = world.deps = Services(make)  # in the place of those that the environment would make
+        services = _services(store, clock, invocations, end_event.is_set)
         if options.functions:
             _load_functions(options.functions, services())
         engine = store.engine
         drop = expiry(engine, functions) if engine else None
         triggers = Triggers(front.app, invocations, store.pollers(functions), drop)
         token = _admin_token(options, store, services())
-        if options.clock == MOVABLE:
-            forget = engine.drop_expired if engine else lambda: 0
-            movable = ClockController(clock=clock, deps=services, invocations=invocations, forget=forget)
-            movable.register(front.app, front.authorize)
-        if options.ephemeral:
-            assert engine, "embedded"
-            assert token, "of a new store"
-            ResetController(services, clock, token, engine.clear).register(front.app, front.authorize)
+        for controller in _controllers(options, clock, services, invocations, engine, token):
+            controller.register(front.app, front.authorize)
         logger = log.logger(options.log)  # before anything runs that tells something
         stack.callback(triggers.stop)  # after the server, before the engine: the stack ends in reverse
         triggers.start()
@@ -123,6 +112,36 @@ def _set_environment(options: Options) -> None:
     os.environ.setdefault("HEADRACE_ALLOW_LOOPBACK", "1")
     if options.token:
         os.environ["HEADRACE_TOKEN"] = options.token  # the archive's jobs call with it
+
+
+def _services(
+    store: Store, clock: HandClock, invocations: Invocations, is_ending: Callable[[], bool]
+) -> Services:
+    """In the place of those that the environment would make."""
+
+    def make() -> Deps:
+        adapters = store.adapters(settings.read(), clock, invoker=invocations)
+        return Deps(replace(adapters, is_ending=is_ending))
+
+    world: Any = wiring
+    services = world.deps = Services(make)
+    return services
+
+
+def _controllers(
+    options: Options,
+    clock: HandClock,
+    services: Services,
+    invocations: Invocations,
+    engine: Engine | None,
+    token: str | None,
+) -> Iterator[ClockController | ResetController]:
+    """The calls that only a local service has."""
+    if options.clock == MOVABLE:
+        forget = engine.drop_expired if engine else lambda: 0
+        yield ClockController(clock=clock, deps=services, invocations=invocations, forget=forget)
+    if options.ephemeral and engine and token:
+        yield ResetController(services, clock, token, engine.clear)
 
 
 def _load_functions(file: Path, deps: Deps) -> None:
