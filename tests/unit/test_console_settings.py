@@ -128,7 +128,7 @@ def test_an_empty_field_takes_away_each_setting_that_can_be_null(
     ("deed", "body", "fields"),
     [
         ("put_topic", TopicBody, undo.topic_fields(Topic("t", "u", 0))),
-        ("put_group", GroupBody, undo.group_fields(Group("t", "g", "u", 0, Mode.QUEUE))),
+        ("put_group", GroupBody, undo.group_fields(Group("t", "g", "u", 0, mode=Mode.QUEUE))),
     ],
 )
 def test_undo_puts_back_each_setting(

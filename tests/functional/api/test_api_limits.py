@@ -74,7 +74,7 @@ def url(topic: Topic, n: int) -> Reply:
     return topic.api.put(f"{topic.path}/groups/g/consumers/c", {"url": start + "x" * (n - len(start))})
 
 
-LEASE, DAYS, STEP = limits.MAX_LEASE_SECONDS, limits.MAX_RETENTION_DAYS, limits.MAX_STEP_SECONDS
+LEASE, STEP = limits.MAX_LEASE_SECONDS, limits.MAX_STEP_SECONDS
 DELAY = limits.MAX_NACK_DELAY_SECONDS
 MOST: dict[str, tuple[int, Callable[[Topic, int], Reply]]] = {
     "body": (262144, message(body=lambda n: "x" * (n - 2))),
