@@ -49,7 +49,10 @@ def _body(name: str, doc: str, settings: type) -> type[Struct]:
     rows = rows_of(settings)
     return msgspec.defstruct(
         name,
-        [(row.field, _given_type(row) | UnsetType, UNSET) for row in rows],
+        [
+            (row.field, Annotated[_given_type(row) | UnsetType, Meta(description=row.plain_help)], UNSET)
+            for row in rows
+        ],
         rename={row.field: row.name for row in rows},
         namespace={"__doc__": doc},
         module=__name__,

@@ -9,6 +9,7 @@ docs/settings.md and the types of the clients.
 # ruff: noqa: RUF009  `setting` makes fields: each call is a row of the table
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -70,6 +71,12 @@ class Setting:
     def may_be_none(self) -> bool:
         """Does None stand in the field, and null in the stored row?"""
         return NoneType in get_args(self.type)
+
+    @property
+    def plain_help(self) -> str:
+        """The meaning as a sentence, without the links of the docs."""
+        text = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", self.help)
+        return text[0].upper() + text[1:] + "."
 
 
 _ROW = "setting"
@@ -151,7 +158,7 @@ class TopicSettings:
         usual="as `shards` when the topic was made",
         label="Shards of keys",
         help="how many of its shards ordering keys use; shown if fewer than `shards`. Raising `shards` does not change "
-        "it, so keys keep their shard and their order; to raise it, see [more shards](howto/settings.md#more-shards)",
+        "it, so keys keep their shard and their order",
     )
     retry: Retry = setting(
         DEFAULT_RETRY,
