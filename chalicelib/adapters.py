@@ -197,10 +197,10 @@ def _store(dynamo: Dynamo) -> dict[str, Any]:
     from .store.audit import Audit
     from .store.control import Control
     from .store.cursors import Cursors
+    from .store.dynamo import count_read_units
     from .store.keys import Keys
     from .store.log import Log
     from .store.marks import Marks
-    from .store.read_units import count_read_units
     from .store.readings import Readings
     from .store.records import Records
     from .store.rounds import Rounds

@@ -75,7 +75,6 @@ if TYPE_CHECKING:
     from .services.produce.delayed import Delayed
     from .services.produce.due import Due
     from .services.produce.producer import Producer
-    from .services.produce.rate_limited_producer import RateLimitedProducer
     from .services.produce.transactions import Transactor
     from .services.push.dispatcher import Dispatcher
     from .services.push.health import SubscriberHealth
@@ -185,9 +184,6 @@ class Deps:
         "services.produce.producer.Producer",
         on_timers_stored=lambda deps: deps.waker.wake_movers,
         mark=lambda deps: deps.marker.mark,
-    )
-    rate_limited_producer: RateLimitedProducer = _service(
-        "services.produce.rate_limited_producer.RateLimitedProducer"
     )
     due: Due = _service("services.produce.due.Due")
     delayed: Delayed = _service("services.produce.delayed.Delayed")

@@ -72,12 +72,33 @@ def whole_number(text: str, most_digits: int) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= most_digits else None
 
 
-def draft_of(message: MessageBody, now_ms: int, raw: bytes = b"", attributes: Collection[str] = ()) -> Draft:
-    """A checked message. Raises Malformed, or Refused (DELAY_AMBIGUOUS, DELAY_TOO_LONG, HEADER_RESERVED).
+def draft(
+    context: Context,
+    message: MessageBody,
+    raw: bytes = b"",
+    *,
+    now_ms: int | None = None,
+    path: str = "",
+    attributes: Collection[str] = (),
+) -> Draft:
+    """A checked message, as part of the request's trace. Raises Malformed, or Refused (DELAY_AMBIGUOUS, DELAY_TOO_LONG,
+    HEADER_RESERVED), in which `path` says where in the request the message is.
 
-    `raw` is the JSON text it was parsed from: the numbers of a JSON body are kept to the digit. `attributes` names
-    the headers that hold CloudEvent attributes.
+    `raw` is the JSON text it was parsed from: the numbers of a JSON body are kept to the digit. Delays count from
+    `now_ms`. `attributes` names the headers that hold CloudEvent attributes.
     """
+    try:
+        made = draft_of(message, now_ms or context.deps.adapters.clock.now_ms(), raw, attributes)
+    except HeadraceError as error:
+        raise (item_error(error, path) if path else error) from None
+    parent = trace_of(context.headers)
+    if parent is None or traceparent(made) is not None or len(made.headers) >= MAX_HEADERS:
+        return made
+    return replace(made, headers={**made.headers, TRACEPARENT: parent})
+
+
+def draft_of(message: MessageBody, now_ms: int, raw: bytes = b"", attributes: Collection[str] = ()) -> Draft:
+    """The message; see `draft`."""
     if (message.body is UNSET) == (message.body_base64 is UNSET):
         raise invalid("body", "give either body or body_base64")
     if message.delay_seconds is not None and message.deliver_at is not None:
@@ -173,7 +194,7 @@ def json_body(raw: bytes, body: Any) -> bytes:
 
 
 def body_of(message: MessageBody, raw: bytes = b"") -> tuple[bytes, bool, str]:
-    """The body's bytes, whether they are JSON, and their media type. `raw` as for `draft_of`. Raises Malformed."""
+    """The body's bytes, whether they are JSON, and their media type. `raw` as for `draft`. Raises Malformed."""
     if message.body is not UNSET:
         if message.content_type is not None:
             raise invalid("content_type", "goes with body_base64; a body is JSON")
@@ -186,14 +207,6 @@ def decoded_base64(text: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise invalid("body_base64", "must be base64") from None
-
-
-def with_traceparent(draft: Draft, headers: Mapping[str, str]) -> Draft:
-    """The draft as part of the request's trace, unless it names one itself."""
-    parent = trace_of(headers)
-    if parent is None or traceparent(draft) is not None or len(draft.headers) >= MAX_HEADERS:
-        return draft
-    return replace(draft, headers={**draft.headers, TRACEPARENT: parent})
 
 
 REQUEST, RESEND = "headrace-request", "headrace-resend"

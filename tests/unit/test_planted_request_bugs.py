@@ -17,7 +17,6 @@ from chalicelib.services.manage.admin import Admin
 from chalicelib.services.manage.tokens import Tokens
 from chalicelib.services.produce import dedup, resend
 from chalicelib.services.produce.producer import Producer
-from chalicelib.services.produce.rate_limited_producer import RateLimitedProducer
 from chalicelib.services.produce.resend import ResendLookup, RowsFound
 from chalicelib.services.produce.transactions import Transactor
 from infra import alarms
@@ -74,11 +73,11 @@ BUGS: Planted = {
         ),
     ),
     "a repeat whose stored messages take the permits of the others": (
-        Bug(RateLimitedProducer, "_produce", "if i not in stored", ""),
+        Bug(Producer, "_limit", "if n not in stored", ""),
         lambda: rate_limits.test_what_a_repeat_has_stored_takes_no_permit(embedded_stage(), False),
     ),
     "a repeat whose delayed messages take the permits of the others": (
-        Bug(Producer, "stored_before", "elif draft.dedup_id and", "elif not draft.dedup_id and"),
+        Bug(Producer, "_stored_before", "elif draft.dedup_id and", "elif not draft.dedup_id and"),
         lambda: rate_limits.test_what_a_repeat_has_stored_takes_no_permit(embedded_stage(), True),
     ),
     "everybody's rows taken for its own": (

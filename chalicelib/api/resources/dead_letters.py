@@ -13,7 +13,7 @@ from ...domain.limits import MAX_ANSWER_BYTES
 from ...domain.message import Message, holds_json
 from ...domain.topic import Group, Scope, Topic
 from ...services.core.bodies import with_body
-from ...services.produce.producer import check_size
+from ...services.produce.drafts import check_size
 from .. import lists, parse, strict
 from ..calls import Context, Response, call
 from ..fields import Count, Name, Time, at, either

@@ -14,12 +14,12 @@ from ...domain.errors import HeadraceError, TooLarge, Unavailable
 from ...domain.limits import MAX_BATCH_BYTES
 from ...domain.message import Draft, Message
 from ...domain.topic import Scope, Topic
-from ...services.produce.producer import takes_all
+from ...services.produce.drafts import takes_all
 from .. import parse
 from ..calls import Context, Response, call
 from ..fields import Count, MessageStatus, Time, at, either
 from ..http import convert
-from ..parse import MessageBody, with_traceparent
+from ..parse import MessageBody
 from ..problems import Problem, problem
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class _JsonTexts(msgspec.Struct):
 )
 def produce(context: Context) -> Response[Produced]:
     """Accept one message: 201 once it is durable, 200 for a repeated dedup_id."""
-    return store_one(context, parse.draft_of(context.body, context.deps.adapters.clock.now_ms(), context.raw))
+    return store_one(context, parse.draft(context, context.body, context.raw))
 
 
 def store_one(context: Context, draft: Draft) -> Response[Produced]:
@@ -135,10 +135,7 @@ def _view(topic: Topic, stored: "ProduceResult", state_lookup: StateLookup) -> P
 
 
 def _store(context: Context, topic: Topic, drafts: Sequence[Draft]) -> "list[ProduceResult | HeadraceError]":
-    drafts_with_trace = [with_traceparent(draft, context.headers) for draft in drafts]
-    outcomes = context.deps.rate_limited_producer.produce(
-        topic, drafts_with_trace, context.by, parse.request(context)
-    )
+    outcomes = context.deps.producer.produce(topic, drafts, context.by, parse.request(context))
     context.deps.waker.wake_after_append(topic, [o for o in outcomes if not isinstance(o, HeadraceError)])
     return outcomes
 
@@ -152,7 +149,7 @@ def produce_batch(context: Context) -> Response[BatchView]:
     texts = typed.decoded(context.raw, _JsonTexts).messages
     items = zip(context.body.messages, texts, strict=True)
     drafts_and_errors = [
-        _draft_or_error(item, i, now_ms, bytes(text)) for i, (item, text) in enumerate(items)
+        _draft_or_error(context, item, i, now_ms, bytes(text)) for i, (item, text) in enumerate(items)
     ]
     drafts = [c for c in drafts_and_errors if isinstance(c, Draft)]
     topic = context.topic_for(takes_all(drafts))
@@ -166,11 +163,14 @@ def produce_batch(context: Context) -> Response[BatchView]:
     return Response({"results": results})
 
 
-def _draft_or_error(item: Any, index: int, now_ms: int, raw: bytes) -> Draft | HeadraceError:
+def _draft_or_error(
+    context: Context, item: Any, index: int, now_ms: int, raw: bytes
+) -> Draft | HeadraceError:
+    path = f"messages[{index}]"
     try:
-        return parse.draft_of(convert(item, MessageBody), now_ms, raw)
+        return parse.draft(context, convert(item, MessageBody, path), raw, now_ms=now_ms, path=path)
     except HeadraceError as error:
-        return parse.item_error(error, f"messages[{index}]")
+        return error
 
 
 def produced_view(topic: str, message: "ProduceResult", status: str | None = None) -> Produced:

@@ -91,7 +91,7 @@ def _draft(context: Context) -> Draft:
     if twice := own_headers.keys() & attributes:
         raise invalid(min(twice), "is given as an attribute of the event, too")
     message = convert({**fields, "headers": own_headers | attributes, "body": None}, MessageBody)
-    draft = parse.draft_of(message, context.deps.adapters.clock.now_ms(), attributes=attributes)
+    draft = parse.draft(context, message, attributes=attributes)
     return _with_raw(draft, body, media)
 
 

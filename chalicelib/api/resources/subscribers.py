@@ -2,9 +2,8 @@
 
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
-from ...domain.call_result import Verdict
+from ...domain.call_result import Exchange, Verdict
 from ...domain.errors import ChangedMeanwhile, Conflict, Refused
-from ...domain.exchange import Exchange
 from ...domain.topic import Consumer, ConsumerState, Group, Scope, Topic
 from .. import lists
 from ..calls import ANY, Context, Response, call

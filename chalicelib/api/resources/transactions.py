@@ -9,17 +9,16 @@ from msgspec import Meta, Struct
 from ...delivery.webhooks import format_secret
 from ...domain import limits as lim
 from ...domain import typed
-from ...domain.errors import HeadraceError, Refused
-from ...domain.message import Draft
+from ...domain.errors import Refused
 from ...domain.topic import Scope
 from ...domain.transaction import Transaction, TransactionState
-from ...services.produce.producer import takes_all
+from ...services.produce.drafts import takes_all
 from .. import lists, parse
 from ..calls import Context, Reach, Response, call
 from ..fields import Count, NoBody, Time, at, at_or_none
 from ..http import invalid
 from ..lists import Page, page
-from ..parse import MessageBody, with_traceparent
+from ..parse import MessageBody
 
 
 class TransactionBody(Struct, forbid_unknown_fields=True):
@@ -79,17 +78,17 @@ class _JsonText(msgspec.Struct):
 def prepare(context: Context) -> Response[PreparedTransaction]:
     """Prepare a message: no consumer gets it before the commit. 200 for a repeated dedup_id."""
     body, deps = context.body, context.deps
-    draft = _draft(context)
+    text = bytes(typed.decoded(context.raw, _JsonText).message)
+    draft = parse.draft(context, body.message, text, path="message")
     topic = context.topic_for(takes_all([draft]))
     if body.check_url is not None and (refusal := deps.sender.refusal("url", body.check_url)):
         raise Refused("TARGET_REFUSED", f"This check_url {refusal}.")
     from ...services.produce.transactions import Checks
 
     checks = Checks(body.check_url, body.check_after_seconds)
-    admitted_draft = deps.rate_limited_producer.admit(topic, with_traceparent(draft, context.headers))
     # A delay counts from the commit; `deliver_at` is a time by itself.
     transaction, is_new = deps.transactor.prepare(
-        topic, admitted_draft, checks, delay_from_commit=body.message.deliver_at is None, by=context.by
+        topic, draft, checks, delay_from_commit=body.message.deliver_at is None, by=context.by
     )
     secret = format_secret(deps.transactor.secret(topic))
     answer: PreparedTransaction = {
@@ -98,14 +97,6 @@ def prepare(context: Context) -> Response[PreparedTransaction]:
         "duplicate": not is_new,
     }
     return Response(answer, 201 if is_new else 200)
-
-
-def _draft(context: Context) -> Draft:
-    text = bytes(typed.decoded(context.raw, _JsonText).message)
-    try:
-        return parse.draft_of(context.body.message, context.deps.adapters.clock.now_ms(), text)
-    except HeadraceError as error:
-        raise parse.item_error(error, "message") from None
 
 
 @call("POST", f"{_TRANSACTION}/commit", scopes=_ROLES, body=NoBody, reach=Reach.GROUPS)

@@ -35,7 +35,7 @@ from ..core.counters import ACCEPTED, Counters
 from ..core.signing_keys import SigningKeys
 from ..core.wake import Waker
 from .dedup import content_hash, mismatch, window_end_ms
-from .producer import Producer, refusal
+from .producer import Producer
 
 if TYPE_CHECKING:
     from ...store.transactions import Transactions
@@ -86,11 +86,10 @@ class Transactor:
         """Store a message that no consumer sees before it is committed. `delay_from_commit`: its delay counts from
         the commit. `by` is the id of the producer's token.
 
-        With a dedup id that was used for the same, the transaction it was used for; True: this one is new.
+        With a dedup id that was used for the same, the transaction it was used for; True: this one is new. Raises
+        TooMany, or why the topic does not take the message.
         """
-        error = refusal(topic, draft)
-        if error:
-            raise error
+        draft = self._producer.admit(topic, draft)
         if checks.url:
             self._signing_keys.present()  # `check`, which signs with it, may not make it
         # When the delay began, and before the upload: what counts from here shall not wait for it.
