@@ -144,7 +144,9 @@ def dist(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("kind", ["*.whl", "*.tar.gz"])
 def test_wheel_and_sdist_serve_from_a_fresh_environment(dist: Path, tmp_path: Path, kind: str) -> None:
     (package,) = dist.glob(kind)
-    assert not {name for name in _names(package) if name.startswith(("tests", "infra", "bench"))}
+    names = _names(package)
+    assert not {name for name in names if name.startswith(("tests", "infra", "bench"))}
+    assert any(name.endswith("console/locale/zh/LC_MESSAGES/console.po") for name in names)
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True, timeout=120)
     pip = [str(tmp_path / "venv/bin/pip"), "install", "--quiet", "--disable-pip-version-check", str(package)]
     subprocess.run(pip, check=True, timeout=600)
