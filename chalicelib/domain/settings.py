@@ -52,7 +52,8 @@ DEFAULT_RETRY = Retry(limits.DEFAULT_MAX_ATTEMPTS, "rocketmq")
 class Setting:
     """A row. `type` is that of the dataclass's field; `given` is the type in requests: int, str or Retry. A number is
     from `least` to `most`, a text has `most` characters at most or is one of `choices`. `nullable`: null in a request
-    takes the setting away. `label` is in the console, `help` and `usual` (the default in words) are in the docs."""
+    takes the setting away. `label` is in the console (empty: no plain field of its form), `help` and `usual` (the
+    default in words) are in the docs."""
 
     field: str
     name: str
@@ -85,8 +86,8 @@ _ROW = "setting"
 def setting(
     default: Any = dataclasses.MISSING,
     *,
-    label: str,
     help: str,
+    label: str = "",
     name: str | None = None,
     given: type | None = None,
     least: int | None = None,
@@ -156,14 +157,12 @@ class TopicSettings:
         least=1,
         most=limits.MAX_SHARDS,
         usual="as `shards` when the topic was made",
-        label="Shards of keys",
         help="how many of its shards ordering keys use; shown if fewer than `shards`. Raising `shards` does not change "
         "it, so keys keep their shard and their order",
     )
     retry: Retry = setting(
         DEFAULT_RETRY,
         usual='`{"max_attempts": 16, "ladder": "rocketmq"}`',
-        label="Retries",
         help="how failed deliveries are [retried](delivery.md#retries): `max_attempts`, `ladder`, `jitter` (0.1), and "
         'for "exponential" `base_seconds`, `factor`, `cap_seconds`',
     )
@@ -235,13 +234,11 @@ class GroupSettings:
 
     mode: Mode = setting(
         usual="the topic's",
-        label="Mode",
         help="[how it consumes](glossary.md); fixed when the group is created",
     )
     begin: str = setting(
         "latest",
         name="from",
-        label="From",
         help='where it begins: "latest", "earliest", or a time; fixed when the group is created',
     )
     tags: tuple[str, ...] | None = setting(
@@ -259,7 +256,6 @@ class GroupSettings:
         None,
         nullable=True,
         usual="the topic's",
-        label="Retries",
         help="as of a topic, for this group; what is not given of it stays as it is",
     )
     lease_seconds: int | None = setting(
