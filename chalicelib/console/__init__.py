@@ -1,7 +1,7 @@
 """Pages for people, under `/console`: see the queue, and act on it.
 
 Pages are whole HTML and need no script. A page's handler (in `pages`) asks the services, and makes of their results
-what a template shows. Only what a person does is a call of the HTTP interface (`actions`), checked as any is (ADR 52);
+what a template shows. Only what a person does is a call of the HTTP interface (`actions`), checked as any is;
 reading is not, so a filter or a field that the interface gets is not on a page by itself.
 A function that starts imports the list of paths alone; the rest comes with the first visit.
 """
