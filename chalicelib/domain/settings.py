@@ -226,6 +226,10 @@ class TopicSettings:
         "one more Lambda invocation",
     )
 
+    def is_over_alarm(self, backlog: int) -> bool:
+        """Is a group's backlog larger than the topic's alarm allows?"""
+        return self.alarm_backlog is not None and backlog > self.alarm_backlog
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
