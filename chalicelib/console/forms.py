@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from ..api import strict
 from ..api.http import invalid
 from ..api.lists import LETTER_FILTERS
 from ..api.parse import whole_number
+from ..domain import strict_json
 from ..domain.errors import Malformed
 from ..domain.ladder import Retry
 from ..domain.settings import GroupSettings, Setting, TopicSettings, rows_of
@@ -140,7 +140,7 @@ def _json(fields: Fields, name: str) -> Any:
     """The field's JSON text, its numbers to the digit."""
     text = fields.get(name, "").strip().encode()
     try:
-        strict.parse(text)
+        strict_json.parse(text)
     except Malformed as error:
         raise invalid(name, f'must be JSON, such as {{"order": 188}}. {error.detail}') from None
     return msgspec.Raw(text)
