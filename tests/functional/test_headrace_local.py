@@ -121,17 +121,6 @@ def test_with_the_systems_clock_nobody_moves_it() -> None:
         service.ask("POST", "/clock", {"advance_seconds": 1})
 
 
-def test_it_asks_for_what_the_functions_need_chalice_and_what_kms_does_on_aws() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    lines = (ROOT / "requirements.in").read_text().splitlines()
-    names = {line.partition("==")[0] for line in lines if not line.startswith("#")}
-    assert {dependency.partition(">")[0].partition("=")[0] for dependency in project["dependencies"]} == {
-        *names,
-        "chalice",
-        "cryptography",
-    }
-
-
 @pytest.fixture
 def dist(tmp_path: Path) -> Path:
     """A folder with the wheel and the sdist."""
