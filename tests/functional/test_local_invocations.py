@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
 from typing import Any
 
 import pytest
 from chalice import Chalice
 
-from local.dynamodb import client, stream_pollers
+from chalicelib.store.layout import Tables
 from local.functions import Context, Invocations, functions_of
-from local.schedule import Schedule, Schedules, schedules_of
-from local.triggers import Triggers
+from local.store import client, stream_pollers
+from local.triggers import Schedule, Triggers, repeat, schedules_of
 from tests.functional.triggered import BOUND_SECONDS, CallLog, Machine, app_of, new_table, offsets
 
 
@@ -48,7 +47,7 @@ def test_a_failing_function_is_called_three_times_with_pauses(
         raise ZeroDivisionError("always")
 
     functions = {"deliver": deliver, "end": lambda *_: calls.add(None)}
-    invocations = Invocations(functions, pauses=(0.05, 0.1), idle_seconds=0.01)
+    invocations = Invocations(functions, pauses=(0.05, 0.1))
     invocations.invoke("deliver", {})
     calls.count(3)
     invocations.invoke("end", {})
@@ -101,32 +100,10 @@ def test_as_many_run_at_once_as_are_allowed(calls: CallLog) -> None:
     for n in range(30):
         invocations.invoke("deliver", {"n": n})
     calls.count(20)
-    assert (sorted(calls.all), invocations.threads) == (list(range(20)), 20)
+    assert sorted(calls.all) == list(range(20))
     go.set()
     calls.count(30)
     assert invocations.stop(BOUND_SECONDS)
-
-
-def test_idle_threads_go_and_come_again(calls: CallLog) -> None:
-    is_alive = CallLog()
-
-    def deliver(event: Any, context: Context) -> None:
-        thread = threading.current_thread()
-
-        def wait() -> None:
-            thread.join(BOUND_SECONDS)
-            is_alive.add(thread.is_alive())
-
-        threading.Thread(target=wait).start()
-        calls.add(event)
-
-    invocations = Invocations({"deliver": deliver}, idle_seconds=0.01)
-    for turn in (1, 2):
-        invocations.invoke("deliver", {})
-        is_alive.count(turn)
-        assert invocations.threads == 0
-    assert is_alive.all == [False, False]
-    assert len(calls.all) == 2
 
 
 def test_the_remaining_time_shrinks_to_nothing() -> None:
@@ -139,17 +116,6 @@ def test_the_remaining_time_shrinks_to_nothing() -> None:
         times_ms.append(context.get_remaining_time_in_millis())
         machine.wait(25)
     assert times_ms == [60_000, 35_000, 10_000, 0]
-
-
-def test_time_outs_are_by_function(calls: CallLog) -> None:
-    def deliver(event: Any, context: Context) -> None:
-        calls.add(context.get_remaining_time_in_millis())
-
-    invocations = Invocations({"a": deliver, "b": deliver}, seconds={"b": 900.0}, most=1)
-    invocations.invoke("a", {})
-    invocations.invoke("b", {})
-    calls.count(2)
-    assert 0 < calls.all[0] <= 60_000 < calls.all[1] <= 900_000
 
 
 def test_stop_tells_running_functions_waits_for_them_and_starts_no_other(calls: CallLog) -> None:
@@ -205,7 +171,6 @@ def test_where_the_machine_has_no_more_threads_calls_wait_for_one(
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", begin)
         invocations.invoke("deliver", {"n": others})
-        assert invocations.threads == others
     go.set()
     if not others:
         invocations.invoke("deliver", {"n": 1})
@@ -219,19 +184,23 @@ def test_schedules_are_those_of_the_app(capsys: pytest.CaptureFixture[str]) -> N
     assert "nightly does not run here: cron(0 3 * * ? *) is not a rate." in capsys.readouterr().err
 
 
-def test_schedules_run_at_once_and_then_at_their_rates() -> None:
-    machine, runs = Machine(end=3600), defaultdict(list)
-    schedules = [Schedule("minutely", 60), Schedule("often", 25.5), Schedule("seldom", 86400)]
+@pytest.mark.parametrize(
+    ("schedule", "times"),
+    [
+        (Schedule("minutely", 60), [60.0 * n for n in range(61)]),
+        (Schedule("often", 25.5), [25.5 * n for n in range(142)]),
+        (Schedule("seldom", 86400), [0.0]),
+        (Schedule("later", 1800, delay_seconds=60), [60.0, 1860.0]),
+    ],
+)
+def test_a_schedule_runs_at_once_and_then_at_its_rate(schedule: Schedule, times: list[float]) -> None:
+    machine, runs = Machine(end=3600), []
 
     def invoke(function: str, event: dict[str, Any]) -> None:
-        runs[function].append(machine.now - 100)
+        runs.append(machine.now - 100)
 
-    Schedules(schedules, invoke, wait=machine.wait, clock=machine.clock).run()
-    assert runs == {
-        "minutely": [60.0 * n for n in range(61)],
-        "often": [25.5 * n for n in range(142)],
-        "seldom": [0.0],
-    }
+    repeat(schedule, invoke, machine.wait, machine.clock)
+    assert runs == times
 
 
 def test_a_machine_that_slept_makes_up_for_one_run() -> None:
@@ -242,7 +211,7 @@ def test_a_machine_that_slept_makes_up_for_one_run() -> None:
         if len(runs) == 2:
             machine.now += 500
 
-    Schedules([Schedule("minutely", 60)], invoke, wait=machine.wait, clock=machine.clock).run()
+    repeat(Schedule("minutely", 60), invoke, machine.wait, machine.clock)
     assert runs[:5] == [0.0, 60.0, 560.0, 620.0, 680.0]
 
 
@@ -258,9 +227,9 @@ def test_a_run_that_lasts_delays_no_other(capsys: pytest.CaptureFixture[str]) ->
         raise ZeroDivisionError("a failure of the app's")
 
     invocations = Invocations({"held": held, "broken": broken}, pauses=())
-    machine = Machine(end=120)
-    schedules = [Schedule("held", 60), Schedule("broken", 60)]
-    Schedules(schedules, invocations.invoke, wait=machine.wait, clock=machine.clock).run()
+    for function in ("held", "broken"):
+        machine = Machine(end=120)
+        repeat(Schedule(function, 60), invocations.invoke, machine.wait, machine.clock)
     calls.count(6)
     assert sorted(name for name, _ in calls.all) == ["broken"] * 3 + ["held"] * 3
     assert len({id_ for _, id_ in calls.all}) == 6
@@ -274,7 +243,8 @@ def test_an_app_with_its_triggers(engine: str, capsys: pytest.CaptureFixture[str
     with new_table() as table:
         app = app_of(calls)
         invocations = Invocations(functions_of(app))
-        triggers = Triggers(app, invocations, stream_pollers(functions_of(app), table.name, client))
+        pollers = stream_pollers(functions_of(app), Tables(table.name.removesuffix("-log")), client)
+        triggers = Triggers(app, invocations, pollers)
         triggers.start()
         table.put("a", 1)
         invocations.invoke("route", {"by": "hand"})
@@ -293,6 +263,6 @@ def test_an_app_with_its_triggers(engine: str, capsys: pytest.CaptureFixture[str
 
 def test_without_a_function_for_it_the_stream_is_left_alone(engine: str) -> None:
     app = Chalice("tiny", configure_logs=False)
-    pollers = stream_pollers(functions_of(app), "no-such-table", client)
+    pollers = stream_pollers(functions_of(app), Tables("no-such"), client)
     Triggers(app, Invocations({}), pollers).start()  # it would wait, and tell of the trouble
     assert not any(thread.name == "stream" for thread in threading.enumerate())

@@ -19,9 +19,9 @@ import pytest
 
 from chalicelib import observe
 from local.functions import Context, attempt
-from local.gateway import BODY_LIMIT_BYTES
-from local.log import HUMAN, JSON, Lines, LoggedGateway, Unheard, logger
-from local.problems import Answer, Refusal
+from local.gateway import BODY_LIMIT_BYTES, Answer, Refusal
+from local.log import Lines, LoggedGateway, Unheard, logger
+from local.options import HUMAN, JSON
 from local.server import Server
 from local.wire import HEADERS_LIMIT_BYTES, LINE_LIMIT_BYTES, read_request
 from tests.functional.raw_http import USUAL, code, post, statuses, talk, tiny_client, tiny_server

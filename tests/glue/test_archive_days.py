@@ -18,7 +18,7 @@ from glue_jobs.common.ranges import Ranges
 from tests.glue.jobs import read_summary
 from tests.glue.journals import DAY, NEXT, NOON_MS, Place, delivery, message, orders
 
-pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spark.txt")
+pytest.importorskip("pyspark", reason="the archive's jobs need PySpark: make test")
 
 from glue_jobs.archiving import options
 from glue_jobs.reporting.run import Span, _hour_behind, known_until, notes

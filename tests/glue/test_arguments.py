@@ -20,7 +20,7 @@ from glue_jobs.common.failures import JobError
 from glue_jobs.common.service import Refused, Service
 from tests.support.receiver import Receiver, Reply
 
-pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spark.txt")
+pytest.importorskip("pyspark", reason="the archive's jobs need PySpark: make test")
 
 from hypothesis import given
 from hypothesis import strategies as st

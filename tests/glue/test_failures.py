@@ -19,11 +19,11 @@ import pytest
 
 from glue_jobs import archive, compact
 from glue_jobs.common.arguments import DONE, FAILED
-from glue_jobs.common.lock import Busy, exclusive
+from glue_jobs.common.job import Busy, exclusive
 from tests.glue.jobs import archive_command
 from tests.glue.journals import LATER, Place, message, orders
 
-pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spark.txt")
+pytest.importorskip("pyspark", reason="the archive's jobs need PySpark: make test")
 
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
 from py4j.protocol import Py4JError, Py4JNetworkError
@@ -239,7 +239,7 @@ def _java_below(pid: int) -> int | None:
     return None
 
 
-HOLDER = "import sys; from pathlib import Path; from glue_jobs.common.lock import exclusive\n"
+HOLDER = "import sys; from pathlib import Path; from glue_jobs.common.job import exclusive\n"
 HOLDER += "with exclusive(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
+import inspect
+import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.infra import ministack
+from tests.infra import test_rehearsal
 from tests.infra.rehearse import STEPS, failure, follow, main
 
 _RUN = """\
-Installing MiniStack into .ministack (once, half a minute)
+some line before
 step 1 of 8: package and deploy
 some warning of a tool
 step 2 of 8: delay one, prepare one
@@ -30,11 +30,10 @@ def test_steps_are_shown_with_their_seconds_and_everything_is_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = tmp_path / "build" / "rehearsal.log"
-    follow(_RUN.splitlines(keepends=True), log, iter([0.4, 31.0, 75.2]))
+    follow(_RUN.splitlines(keepends=True), log, iter([0.4, 31.0]))
     assert capsys.readouterr().out.splitlines() == [
-        "    0 s  Installing MiniStack into .ministack (once, half a minute)",
-        "   31 s  step 1 of 8: package and deploy",
-        "   75 s  step 2 of 8: delay one, prepare one",
+        "    0 s  step 1 of 8: package and deploy",
+        "   31 s  step 2 of 8: delay one, prepare one",
     ]
     assert log.read_text() == _RUN
 
@@ -49,6 +48,19 @@ def test_a_failure_is_one_line_with_the_step_the_reason_and_what_to_do() -> None
     assert "\n" not in text
 
 
+def test_a_failure_tells_which_steps_a_part_has() -> None:
+    text = failure(_RUN, Path("log"))
+    assert "ARGS='-k used' (steps 1 to 7) or ARGS='-k deleted' (steps 8 to 9)" in text
+
+
+@pytest.mark.parametrize("part", STEPS)
+def test_a_parts_steps_are_those_of_its_test(part: str) -> None:
+    [test] = [
+        each for name, each in vars(test_rehearsal).items() if name.startswith("test_") and part in name
+    ]
+    assert tuple(re.findall(r'^ +step\("(.*)"\)', inspect.getsource(test), re.MULTILINE)) == STEPS[part]
+
+
 def test_a_name_that_no_part_has_is_refused_before_anything_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -61,25 +73,5 @@ def test_a_name_that_no_part_has_is_refused_before_anything_runs(
     assert all(part in err for part in STEPS)
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that HEADRACE_MINISTACK names, which nothing is downloaded into."""
-
-    folder = tmp_path / "there"
-
-    def run(*_: Any, **__: Any) -> None:
-        folder.mkdir(exist_ok=True)
-
-    monkeypatch.setenv("HEADRACE_MINISTACK", str(folder))
-    monkeypatch.setattr(subprocess, "run", run)
-    return folder
-
-
-@pytest.mark.parametrize("file", ["thesis.txt", "requirements.txt", ".hidden", "pyvenv.cfg"])
-def test_a_folder_with_something_of_somebody_is_not_replaced_by_ministack(home: Path, file: str) -> None:
-    """A virtual environment may be anybody's, too, made in place beside a project's files."""
-    home.mkdir()
-    (home / file).write_text("mine")
-    with pytest.raises(FileExistsError, match=r"/there .*HEADRACE_MINISTACK.*\.$"):
-        ministack.installed()
-    assert {each.name: each.read_text() for each in home.iterdir()} == {file: "mine"}
+def test_a_run_that_did_not_begin_fails_at_its_start() -> None:
+    assert failure("", Path("log")).startswith("The rehearsal failed at its start: pytest could not run it.")

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 
 from chalicelib.api import parse
 from chalicelib.api.fields import at
-from chalicelib.console.views.figures import moment
+from chalicelib.console.figures import moment
 from chalicelib.delivery.events import rfc3339
 from chalicelib.domain.errors import Malformed
 from chalicelib.domain.times import HOUR_MS

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from chalicelib.console.views.message import next_attempts_ms
+from chalicelib.console.pages.message import next_attempts_ms
 from chalicelib.domain import cursor_size
 from chalicelib.domain.ladder import NAMED, Retry
 from chalicelib.domain.limits import MAX_CURSOR_BYTES

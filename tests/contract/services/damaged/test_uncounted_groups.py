@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from chalicelib.api.resources.topics import topic_stats_view
-from chalicelib.console.views.overview import overview
+from chalicelib.console.pages.overview import overview_of
 from chalicelib.domain.topic import cursor_key
 from chalicelib.services.inspect.survey_board import Point
 from chalicelib.store.attributes import Item
@@ -77,7 +77,7 @@ def test_how_many_groups_are_missing_from_the_sums_is_told(stage: Stage, unreada
     assert list(stats.groups) == [good.name]
     assert topic_stats_view(stats, lambda _: True).get("uncounted_groups") == 1
     survey = deps.surveyor.survey(desk.topic)
-    page = overview([desk.topic], {desk.topic.uid: survey}, {}, stage.clock.now_ms())
+    page = overview_of([desk.topic], {desk.topic.uid: survey}, {}, stage.clock.now_ms())
     assert (page.groups_left, page.is_whole, page.backlog) == (1, False, 3)
 
 
