@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from . import observe
 from . import settings as environment
 from .domain.errors import unavailable
 from .domain.ids import ALPHABET
@@ -169,11 +171,13 @@ def dynamo_adapters(
 
     clock, random = clock or SystemClock(), random or SystemRandom()
     clients = Clients(settings.region, on_client, clock)
+    stage = settings.prefix if settings.deployed else ""
     dynamo = Dynamo(
         client or clients.get("dynamodb"),
         Tables(settings.prefix),
         lambda n: clock.sleep(0.005 * (1 + random.below(2**n))),
         lambda: random.id(_TOKEN_CHARS),
+        partial(observe.unreadable, stage),
     )
     store = _store(dynamo)
     return Adapters(
@@ -185,7 +189,7 @@ def dynamo_adapters(
         invoker=invoker or Nobody(),
         jobs=jobs or NoJobs(),
         threads=_threads,
-        stage=settings.prefix if settings.deployed else "",
+        stage=stage,
         archive=settings.archive,
         iam=settings.iam,
         cipher=cipher or _cipher(settings, clients),

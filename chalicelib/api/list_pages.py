@@ -98,7 +98,8 @@ def visible_page(
 
 
 def counted_topics(context: Context, purpose: str) -> tuple[list[tuple[Topic, TopicStats]], str | None]:
-    """A page of the topics that the token may use, by name, with what is in them; shorter where counting takes long."""
+    """A page of the topics that the token may use, by name, with what is in them, without those that have an unreadable
+    row; shorter where counting takes long."""
     caller = context.caller
     if caller is None:
         return [], None
@@ -113,4 +114,4 @@ def counted_topics(context: Context, purpose: str) -> tuple[list[tuple[Topic, To
     counts = context.deps.counts.stats(topics)
     if len(counts) < len(topics):
         next_start = topics[len(counts) - 1].name
-    return list(zip(topics, counts, strict=False)), next_start
+    return [(topic, stats) for topic, stats in zip(topics, counts, strict=False) if stats], next_start

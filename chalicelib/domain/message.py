@@ -90,8 +90,7 @@ class Draft:
     due_ms: int | None = None
     """The time before which it must not enter the log; once it is in the log, the time when it was due."""
     dead_reason: str | None = None
-    """Why every group that wants it gets it as a dead letter. UNDECODABLE: the stored message cannot be read, and the
-    body holds its remains."""
+    """Why every group that wants it gets it as a dead letter. UNDECODABLE: the stored message cannot be read."""
     changed_ms: int | None = None
     """When it was last changed in the log, or cancelled."""
     cancelled: bool = False
@@ -124,8 +123,8 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A draft with its shard and offset. `accepted_ms` is when it came into its log, 0 if a damaged row does not tell;
-    the API's `accepted_at` is `first_accepted_ms`. `row_by`: the id of the token that its row was written with, if
+    """A draft with its shard and offset. `accepted_ms` is when it came into its log; the API's `accepted_at` is
+    `first_accepted_ms`. `row_by`: the id of the token that its row was written with, if
     known; `ends_ms`: the end of the retention under which the row was written."""
 
     id: str

@@ -124,8 +124,8 @@ class Topic:
 
     def keeps_until_ms(self, of: Segment | Message) -> int:
         """When the retention of a row or message ends: by the retention under which it was written, or by today's if
-        that is shorter. After it the message cannot be read, even if TTL has not removed the row yet. Of damage that
-        lost its time, by the former alone."""
+        that is shorter. After it the message cannot be read, even if TTL has not removed the row yet. If its time is
+        not known, by the former alone."""
         if not of.accepted_ms:
             return of.ends_ms
         return min(of.ends_ms, of.accepted_ms + self.retention_ms)

@@ -16,7 +16,7 @@ from ..domain.errors import Unavailable
 from ..domain.topic import Group, Topic
 from ..ports.world import Clock
 from .keeper import RetentionGuard
-from .walk import HasTime, Stretch, Trouble, Walk, as_many_as_time_allows, owners, unreadable
+from .walk import HasTime, Stretch, Trouble, Walk, as_many_as_time_allows, owners
 
 if TYPE_CHECKING:
     from ..store.control import Control
@@ -76,21 +76,21 @@ class Expirer:
 
         def visit(topic: Topic, has_time: HasTime, turn: int) -> None:
             nonlocal is_whole
-            passed_over: list[str] = []
+            refusals: list[Unavailable] = []
             if self._keeper and proved_ends is not None:
-                count, had_time = self._keeper.keep(topic, proved_ends, has_time, turn, passed_over.append)
+                count, had_time = self._keeper.keep(topic, proved_ends, has_time, turn, refusals)
                 report.kept += count
                 is_whole = is_whole and had_time
             shards = (*range(topic.shards), None)
-            cursors = list(product(owners(self._control, topic, passed_over.append), shards))
+            cursors = list(product(owners(self._control, topic), shards))
             for (group, uid), shard in as_many_as_time_allows(cursors, turn, has_time):
                 try:
                     report.buried += self._expire(topic, group, shard, uid, has_time)
                 except Unavailable as error:
-                    passed_over.append(error.detail)
+                    refusals.append(error)
             self._see(topic, has_time)
-            if passed_over:
-                raise unreadable(passed_over)
+            for refusal in refusals:
+                raise refusal
 
         report.stretch = self._walk.run(visit, has_time)
         report.stretch.troubles += troubles

@@ -18,7 +18,6 @@ from ..domain.ranges import normalise
 from ..domain.segment import Segment, ShardKey
 from ..domain.times import DAY_MS, DAY_SECONDS
 from ..domain.topic import Topic
-from ..domain.unreadable import PassOver, leave_out
 from ..ports.world import Blobs, Clock
 from .walk import HasTime, from_another
 
@@ -69,13 +68,13 @@ class RetentionGuard:
         proved_ends: Mapping[str, int],
         has_time: HasTime,
         turn: int,
-        pass_over: PassOver = leave_out,
+        refusals: list[Unavailable],
     ) -> tuple[int, bool]:
         """Keep the topic's rows that are near their end and not archived. Returns how many messages that are, and
         whether there was time for all; the next run (with another `turn`) begins elsewhere. A shard that the store
-        refuses now is passed over."""
+        refuses now is skipped, with the error in `refusals`."""
         now_ms = self._clock.now_ms()
-        count, parts = 0, list(self._all_parts(topic, proved_ends, now_ms, pass_over))
+        count, parts = 0, list(self._all_parts(topic, proved_ends, now_ms, refusals))
         ends: dict[ShardKey, int] = {}  # where the rest is young, or refused
         for shard, first, end in from_another(parts, turn):
             while first < min(end, ends.get(shard, end)):
@@ -85,7 +84,7 @@ class RetentionGuard:
                     rows = self._log.read(shard, first, _ROWS)
                     count += self._keep_ending(shard, rows, now_ms // 1000)
                 except Unavailable as error:
-                    pass_over(error.detail)
+                    refusals.append(error)
                     ends[shard] = 0
                     break
                 if not rows or _is_young(rows[-1], now_ms):
@@ -99,14 +98,14 @@ class RetentionGuard:
         return sum(row.count for row in ending_rows if self._log.keep(shard, row.first, now_s + _MORE_S))
 
     def _all_parts(
-        self, topic: Topic, proved_ends: Mapping[str, int], now_ms: int, pass_over: PassOver
+        self, topic: Topic, proved_ends: Mapping[str, int], now_ms: int, refusals: list[Unavailable]
     ) -> Iterator[_Part]:
         for number in range(topic.shards):
             shard = topic.shard_key(number)
             try:
                 yield from self._parts(shard, proved_ends.get(str(shard), 0), now_ms)
             except Unavailable as error:
-                pass_over(error.detail)
+                refusals.append(error)
 
     def _parts(self, shard: ShardKey, first: int, now_ms: int) -> Iterator[_Part]:
         """The offsets from `first` on in parts, the shard with each; none if all that stands there is young."""

@@ -13,7 +13,6 @@ from ..domain.errors import Unavailable
 from ..domain.segment import ShardKey
 from ..domain.times import HOUR_MS, MINUTE_MS
 from ..domain.topic import Consumer, ConsumerState, Group, Topic, cursor_key
-from ..domain.unreadable import PassOver
 from ..modes import POLICIES
 from ..ports.world import Clock
 from .walk import from_another
@@ -32,15 +31,14 @@ _PENDING_MS = HOUR_MS  # so long a subscriber that has not agreed is asked each 
 class Findings:
     """What a look at a topic found: shards and lanes (by the log's partition key) with messages to claim and without
     a run's lease; how many have one; when to look again at the latest (None: never); how many reads it took.
-    `is_whole`: there was time for all of it. `unreadable` are rows that cannot be read, and what the store refused to
-    read; what only they refer to was not looked at."""
+    `is_whole`: there was time for all of it. `refusals`: what the store refused to read; it was not looked at."""
 
     forgotten: list[str] = field(default_factory=list)
     under_way: int = 0
     next_ms: int | None = None
     looks: int = 0
     is_whole: bool = True
-    unreadable: list[str] = field(default_factory=list)
+    refusals: list[Unavailable] = field(default_factory=list)
 
     def look_again_by(self, at_ms: int) -> None:
         """Note that the topic is to be looked at again by `at_ms`; the earliest time counts."""
@@ -59,9 +57,9 @@ class Scout:
     def examine(self, topic: Topic, has_time: Callable[[], bool] = lambda: True) -> Findings:
         """Costs half a read unit each for the list of groups, each shard, each cursor owner and each lane."""
         findings = Findings()
-        tails = _Tails(self._log, findings.unreadable.append)
+        tails = _Tails(self._log, findings.refusals)
         owners: list[tuple[Staffed, str]] = []
-        for staffed in self._control.staffed_groups(topic, findings.unreadable.append):
+        for staffed in self._control.staffed_groups(topic):
             for consumer in staffed.consumers:
                 if consumer.state == ConsumerState.PENDING:
                     findings.look_again_by(self._ask_again_ms(consumer))
@@ -86,7 +84,7 @@ class Scout:
         try:
             cursors = self._cursors.of_owner(group.uid, uid)
         except Unavailable as error:
-            findings.unreadable.append(error.detail)
+            findings.refusals.append(error)
             return
         for number in (None, *range(topic.shards)):
             shard = cursor_key(topic, group, number, uid).shard
@@ -105,11 +103,11 @@ class Scout:
 
 
 class _Tails:
-    """The ends of shards, each read once for all who ask. One that the store refuses to read has nothing new."""
+    """The ends of shards, each read once for all groups. One that the store refuses to read has nothing new."""
 
-    def __init__(self, log: Log, pass_over: PassOver) -> None:
+    def __init__(self, log: Log, refusals: list[Unavailable]) -> None:
         self._log = log
-        self._pass_over = pass_over
+        self._refusals = refusals
         self._ends: dict[ShardKey, int] = {}
         self.looks = 0
 
@@ -124,7 +122,7 @@ class _Tails:
         try:
             rows = self._log.read_back(shard, _AFTER_ALL, 1)
         except Unavailable as error:
-            self._pass_over(error.detail)
+            self._refusals.append(error)
             return 0
         return rows[0].end if rows else 0
 

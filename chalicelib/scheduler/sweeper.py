@@ -16,7 +16,7 @@ from ..domain.mark import Mark, complete_until_ms
 from ..domain.topic import Topic
 from ..ports.world import Clock
 from .scout import Findings, Scout
-from .walk import HasTime, RoundRobin, Stretch, Trouble, Visit, unreadable
+from .walk import HasTime, RoundRobin, Stretch, Trouble, Visit
 
 if TYPE_CHECKING:
     from ..store.control import Control
@@ -91,10 +91,10 @@ class Sweeper:
             report.under_way += findings.under_way
             report.woken += len(findings.forgotten)
             if not findings.is_whole:
-                unfinished.extend(Trouble.of(name, unreadable([row])) for row in findings.unreadable)
+                unfinished.extend(Trouble.of(name, error) for error in findings.refusals)
                 return False
-            if findings.unreadable:
-                raise unreadable(findings.unreadable)
+            for error in findings.refusals:
+                raise error
             marks.note_looked_at(name, findings.next_ms)
             return True
 
@@ -111,8 +111,8 @@ class Sweeper:
         findings = self._scout.examine(topic, has_time)
         if findings.next_ms is not None:
             self._marks.mark(Mark(topic.name, findings.next_ms))
-        if findings.unreadable:
-            raise unreadable(findings.unreadable)
+        for error in findings.refusals:
+            raise error
 
 
 class _Marked:

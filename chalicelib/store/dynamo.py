@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from ..domain.errors import unavailable
+from ..domain.errors import Unreadable, unavailable
 from ..domain.transaction import Counted
 from . import read_units
 from .attributes import Item
@@ -16,6 +16,8 @@ from .layout import Tables
 
 _TRIES = 8
 _BATCH = 25  # rows that a batch takes
+S = TypeVar("S")
+T = TypeVar("T")
 
 
 class Dynamo:
@@ -23,14 +25,21 @@ class Dynamo:
     Cancelled."""
 
     def __init__(
-        self, client: Any, tables: Tables, pause: Callable[[int], None], token: Callable[[], str]
+        self,
+        client: Any,
+        tables: Tables,
+        pause: Callable[[int], None],
+        token: Callable[[], str],
+        on_skip: Callable[[Unreadable], object] = lambda error: None,
     ) -> None:
         """`pause(n)` waits a little before the n-th repetition, after a conflict or of what a batch left undone;
-        `token()` names a transaction, so that all its repetitions are one."""
+        `token()` names a transaction, so that all its repetitions are one. `on_skip` is called for each unreadable row
+        that a list skips."""
         self.client = client
         self.tables = tables
         self._pause = pause
         self._token = token
+        self._on_skip = on_skip
 
     def call(self, operation: str, **request: Any) -> dict[str, Any]:
         """One request. Conflicts with another transaction are repeated here: botocore does not.
@@ -84,6 +93,16 @@ class Dynamo:
             if "LastEvaluatedKey" not in answer:
                 return
             request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+
+    def readable(self, items: Iterable[S], decode: Callable[[S], T]) -> Iterator[T]:
+        """What `decode` makes of the rows of a list; those for which it raises Unreadable are skipped."""
+        for item in items:
+            try:
+                entity = decode(item)
+            except Unreadable as error:
+                self._on_skip(error)
+                continue
+            yield entity
 
     def page(self, **request: Any) -> list[Item]:
         """The rows of a query's first page."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import observe
 from ..services.core.counters import Counters
 from .cached import cached_property
 
 if TYPE_CHECKING:
     from ..adapters import Adapters
+    from ..domain.errors import Unreadable
     from ..ports.world import Sender
     from ..services.core.assignments import Assignments
     from ..services.core.attempt_log import AttemptLog
@@ -33,6 +35,10 @@ class CoreServices:
     def __init__(self, adapters: Adapters) -> None:
         self.adapters = adapters
         self.counters = Counters()
+
+    def skip(self, error: Unreadable) -> None:
+        """Log and count an unreadable row that a list or a job skips."""
+        observe.unreadable(self.adapters.stage, error)
 
     def setup(self) -> None:
         """Create missing tables and wait until they can be used. For local runs and tests."""
@@ -86,7 +92,7 @@ class CoreServices:
     def reader(self) -> LogReader:
         from ..services.core.log_reader import LogReader
 
-        return LogReader(self.adapters.log, self.adapters.clock, self.counters)
+        return LogReader(self.adapters.log, self.adapters.clock)
 
     @cached_property
     def tails(self) -> Tails:
@@ -104,8 +110,6 @@ class CoreServices:
             log=a.log,
             tails=self.tails,
             states=self.states,
-            records=a.records,
-            timers=a.timers,
             clock=a.clock,
         )
 
@@ -127,7 +131,7 @@ class CoreServices:
             mark=self.marker.mark,
             store_timers=a.timers.store,
             clock=a.clock,
-            counters=self.counters,
+            on_skip=self.skip,
         )
 
     @cached_property

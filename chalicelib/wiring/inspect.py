@@ -68,13 +68,14 @@ class InspectServices(MessageServices):
             timers=a.timers,
             transactions=a.transactions,
             clock=a.clock,
+            on_skip=self.skip,
         )
 
     @cached_property
     def key_lookup(self) -> KeyLookup:
         from ..services.inspect.key_lookup import KeyLookup
 
-        return KeyLookup(self.adapters.keys, self.lookup, self.adapters.clock)
+        return KeyLookup(self.adapters.keys, self.lookup, self.adapters.clock, self.skip)
 
     @cached_property
     def letter_lookup(self) -> LetterLookup:
@@ -115,7 +116,7 @@ class InspectServices(MessageServices):
     def board(self) -> Board:
         from ..services.inspect.survey_board import Board
 
-        return Board(self.surveyor, self.adapters.readings, self.adapters.clock)
+        return Board(self.surveyor, self.adapters.readings, self.adapters.clock, self.skip)
 
     @cached_property
     def rate_charts(self) -> RateCharts:

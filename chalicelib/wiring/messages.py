@@ -55,14 +55,11 @@ class MessageServices(CoreServices):
     def due(self) -> Due:
         from ..services.produce.due import Due
 
-        a = self.adapters
         return Due(
             catalog=self.catalog,
             producer=self.producer,
-            timers=a.timers,
-            log=a.log,
+            timers=self.adapters.timers,
             waker=self.waker,
-            counters=self.counters,
         )
 
     @cached_property
@@ -109,17 +106,13 @@ class MessageServices(CoreServices):
     @cached_property
     def claimer(self) -> Claimer:
         from ..services.consume.claim import Claimer
-        from ..services.consume.lost_entries import LostEntries
 
         a = self.adapters
-        lost_entries = LostEntries(a.log, a.records, a.timers)
-        is_registered = self.catalog.is_registered
         return Claimer(
             states=self.states,
             reader=self.reader,
             attempt_log=self.attempt_log,
-            is_registered=is_registered,
-            lost_entries=lost_entries,
+            is_registered=self.catalog.is_registered,
             clock=a.clock,
             random=a.random,
         )

@@ -42,7 +42,6 @@ class ScheduledServices(ManageServices):
             append=due.append,
             wake=waker.wake_due,
             check=waker.start_checks,
-            set_aside=due.set_aside,
             hand_over=waker.start_mover,
             tell=observe.stuck,
         )
@@ -93,7 +92,7 @@ class ScheduledServices(ManageServices):
 
         survey = self.surveyor.survey(topic)
         has_backlog = any(group.backlog for group in survey.groups)
-        return State(worst_of(survey, survey.at_ms), has_backlog, lacks_groups=survey.groups_left > 0)
+        return State(worst_of(survey, survey.at_ms), has_backlog)
 
     @cached_property
     def checkpointer(self) -> Checkpointer:
@@ -148,7 +147,7 @@ class ScheduledServices(ManageServices):
         """What each minute's jobs have to know of a topic, where they may have missed it."""
         self.assigner.restore_mark(topic)
         self.watch.restore_watch(topic)
-        self.sweeper.restore_mark(topic, has_time)  # last: it raises where a row cannot be read
+        self.sweeper.restore_mark(topic, has_time)
 
     def _expire(
         self,

@@ -84,16 +84,8 @@ class ShardView(TypedDict):
     leases: list[LeaseView]
 
 
-class GroupSummary(GroupView):
-    """A group's settings and its counts. The counts are missing if a row of the group cannot be read."""
-
-    backlog: NotRequired[Count]
-    in_flight: NotRequired[Count]
-    retrying: NotRequired[Count]
-    dead: NotRequired[Count]
-    consumed: NotRequired[Count]
-    oldest_age_seconds: NotRequired[Count | None]
-    states: NotRequired[GroupStates]
+class GroupSummary(GroupView, GroupCounts):
+    """A group's settings and its counts."""
 
 
 class GroupDetail(GroupView, GroupCounts):
@@ -122,9 +114,9 @@ def view(group: Group) -> GroupView:
     }
 
 
-def summary(group: Group, status: "GroupStatus | None") -> GroupSummary:
-    """A group's settings and its counts, if it has any."""
-    return {**view(group), **counts(status)} if status else {**view(group)}
+def summary(group: Group, status: "GroupStatus") -> GroupSummary:
+    """A group's settings and its counts."""
+    return {**view(group), **counts(status)}
 
 
 def detail(

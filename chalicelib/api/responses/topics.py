@@ -34,15 +34,13 @@ class TopicView(TypedDict):
 
 class TopicStatsView(TypedDict):
     """What is in a topic: messages accepted in its life, those that wait before its log, and each group's part.
-    `at_least` names the numbers that are only known to be no smaller; `uncounted_groups` is how many groups are missing
-    because a row of theirs cannot be read."""
+    `at_least` names the numbers that are only known to be no smaller."""
 
     accepted: Count
     delayed: Count
     prepared: Count
     at_least: NotRequired[list[Annotated[str, one_of("delayed", "prepared")]]]
     groups: dict[str, GroupCounts]
-    uncounted_groups: NotRequired[Count]
 
 
 class TopicDetail(TopicView):
@@ -97,6 +95,4 @@ def stats(topic_stats: "TopicStats", may_use_group: Callable[[str], bool]) -> To
     }
     if at_least := [name for name, number in before.items() if not number.whole]:
         body["at_least"] = at_least
-    if topic_stats.uncounted_groups:
-        body["uncounted_groups"] = topic_stats.uncounted_groups
     return body

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from ...domain.errors import NotFound, Refused
 from ...domain.topic import EARLIEST, LATEST, Group, Scope, Topic, Where, cursor_keys
-from ...domain.unreadable import leave_out
 from .. import list_pages, parse
 from ..calls import ANY, Context, Response, call
 from ..requests import GroupBody, NoBody, SeekBody
@@ -65,19 +64,16 @@ def get_group_rates(context: Context) -> Response[GroupRatesView]:
 
 @call("GET", "/v1/topics/{topic}/groups", scopes=ANY, query=("limit", "page_token"))
 def list_groups(context: Context) -> Response[Page[GroupSummary]]:
-    """List the topic's groups, by name.
-
-    A group of which a row cannot be read comes without its counts; one whose settings cannot be read is left out (the
-    topic's `uncounted_groups` counts it)."""
+    """List the topic's groups, by name."""
     topic, counts = context.topic(), context.deps.counts
     purpose, limit = f"groups:{topic.name}", list_pages.limit(context.query)
     after = list_pages.page_start(context, purpose) or ""
     rest = [
         group
-        for group in context.deps.catalog.groups(topic, leave_out)
+        for group in context.deps.catalog.groups(topic)
         if group.name > after and context.may_use_group(group.name)
     ]
-    statuses = counts.readable_statuses(topic, rest[:limit])
+    statuses = counts.group_statuses(topic, rest[:limit])
     items = [groups.summary(*pair) for pair in zip(rest, statuses, strict=False)]
     next_start = items[-1]["group"] if len(items) < len(rest) else None
     return Response(page(context, purpose, items, next_start))
@@ -122,8 +118,6 @@ def seek_group(context: Context) -> Response[GroupDetail]:
             for key in cursor_keys(topic, group, uid):
                 if shard in (None, key.shard.shard):
                     context.deps.positions.seek(topic, key, where, places)
-            if shard is None:
-                context.deps.positions.mend_lane(topic, group, uid)
         except NotFound:  # a broadcast goes on without the consumer that has just left
             if not uid or context.group(consistent=True)[1].uid != group.uid:
                 raise
@@ -142,7 +136,7 @@ def get_assignment(context: Context) -> Response[AssignmentView]:
     """Which consumer owns which shard, and why."""
     topic, group = context.group()
     assignment = context.deps.assignments.current(topic, group)
-    consumers = context.deps.catalog.readable_consumers(topic, group)
+    consumers = context.deps.catalog.consumers(topic, group)
     return Response(assignments.view(topic, assignment, consumers))
 
 

@@ -38,7 +38,7 @@ def put_topic(context: Context) -> Response[TopicView]:
 def get_topic(context: Context) -> Response[TopicDetail]:
     """A topic's settings and counts."""
     topic = context.topic()
-    (stats,) = context.deps.counts.stats([topic])
+    stats = context.deps.counts.topic_stats(topic)
     return Response(topics.detail(topic, stats, context.may_use_group))
 
 

@@ -21,13 +21,12 @@ _MOST_GROUPS = 12
 def rates(visit: Visit) -> Shown:
     """The charts of a topic and its groups."""
     from ...domain.meter import WINDOWS
-    from ...domain.unreadable import leave_out
     from ..views import rates as view
 
     topic = visit.topic()
     name = visit.query.get("window", "")
     name = name if name in WINDOWS else "1h"
-    groups = visit.deps.catalog.groups(topic, leave_out)
+    groups = visit.deps.catalog.groups(topic)
     # What is read now costs half a unit for each shard and group: in a large topic the curve ends with the last minute.
     cost_now = (topic.shards + len(groups)) / 2
     now = visit.deps.surveyor.reading(topic) if cost_now < MOST_READ_UNITS / 2 else None

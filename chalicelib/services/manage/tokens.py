@@ -18,7 +18,6 @@ from ...domain.errors import (
     NotFound,
     Refused,
     Unauthorized,
-    Unreadable,
 )
 from ...domain.ids import base32
 from ...domain.limits import MAX_OVERLAPPING_SECRETS
@@ -189,14 +188,11 @@ class Tokens:
             self._known.drop(token_id)  # afterwards: who came meanwhile has cached it again
 
     def name(self, token_id: str) -> str | None:
-        """A token's name; None if it was revoked, or its row cannot be read. A caller without a token is named by its
-        role or user."""
+        """A token's name; None if it was revoked. A caller without a token is named by its role or user."""
         if token_id.startswith(IAM):
             return token_id.removeprefix(IAM)
-        with suppress(Unreadable):
-            token = self._control.token(token_id)
-            return token.name if token else None
-        return None
+        token = self._control.token(token_id)
+        return token.name if token else None
 
     def with_last_use(self, after: str | None, limit: int) -> list[tuple[Token, int | None]]:
         """Tokens by id, each with the time of its last use, ms, to the hour; None if it was never used."""

@@ -67,7 +67,7 @@ class Capacity:
 
     def see_circuits(self, topic: Topic, group: Group) -> None:
         """Note when consumers with an open circuit may be tried: they own no shards, so a run must start then."""
-        consumers = self._catalog.readable_consumers(topic, group)
+        consumers = self._catalog.consumers(topic, group)
         self.circuits_ms = [c.open_until_ms for c in consumers if c.is_called and c.open_until_ms]
 
     def read_other_runs(self, sources: Sources, new_leases: Counter[str] | None = None) -> int:
