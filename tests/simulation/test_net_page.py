@@ -25,7 +25,6 @@ from tests.simulation import test_tenants as tenants
 from tests.simulation import test_unswept as unswept
 from tests.support import conditions
 from tests.support.planting import Bug
-from tests.unit import test_planted_bad_data as bad_data
 from tests.unit import test_planted_faults as faults
 from tests.unit import test_planted_mover_bugs as movers
 from tests.unit import test_planted_push_bugs as pushes
@@ -49,8 +48,7 @@ NETS: dict[str, Collection[str]] = {
     "Push runs": pushes.BUGS,
     "Requests, tokens and edges": requests.BUGS,
     "Movers, wake-ups and lines": movers.BUGS,
-    "Bad data": bad_data.BUGS,
-    "Stages with bad data": days.BUGS,
+    "Stages with values at limits": days.BUGS,
     "Conditions of the store": conditions.CLAUSES,
 }
 

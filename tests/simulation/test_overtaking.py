@@ -20,9 +20,9 @@ BUGS: dict[str, tuple[str, tuple[Bug, ...]]] = {
         (
             Bug(
                 Catalog,
-                "_read_consumers",
-                "call.keep((consumers, unreadable_rows))",
-                "self._consumers.put(group.uid, (consumers, unreadable_rows))",
+                "consumers",
+                "call.keep(self.control.consumers(topic, group))",
+                "self._consumers.put(group.uid, self.control.consumers(topic, group))",
             ),
             Bug(  # otherwise a second wake-up makes up for it after seconds
                 Waker,

@@ -94,7 +94,10 @@ BUGS: dict[str, Bug] = {
         Timers, "first_due", "{until_ms + 1:015d}", "{until_ms - 4_999:015d}"
     ),
     "a mover that writes what was edited meanwhile": Bug(
-        timers, "_if_unchanged", "if timer.edits == ANY_EDITION:", "if True:"
+        timers,
+        "_if_unchanged",
+        "if not timer.edits:",
+        "if True:\n        return {'ConditionExpression': 'attribute_exists(f)'}\n    if not timer.edits:",
     ),
     "a postponed message that stays at its first time, too": Bug(
         Timers, "amend", "timer_delete(self._table, old),", ""

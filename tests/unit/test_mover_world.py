@@ -116,7 +116,6 @@ class World(Nobody):
             append=self.append,
             wake=nothing,
             check=nothing,
-            set_aside=nothing,
             hand_over=self.hand_over,
             tell=nothing,
         )

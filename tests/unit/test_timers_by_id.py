@@ -1,15 +1,11 @@
-"""What a timer's id still tells when its row cannot be read, and what a timer's draft says in the log."""
+"""What a timer's draft says in the log, and in which fragment the timer is."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import hypothesis.strategies as st
 import pytest
-from hypothesis import given
 
-from chalicelib.domain import ids
-from chalicelib.domain.message import Origin
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import (
     ANY,
@@ -18,40 +14,11 @@ from chalicelib.domain.timer import (
     draft_for_log,
     fragment_of,
     fragment_of_unit,
-    kind_by_id,
     next_check,
-    retry_id,
-    retry_of,
 )
 from tests.support import factories as make
 
-uids = st.from_regex(r"[0-9a-z]{12}", fullmatch=True)
 HALF = "0123456789ab0123456789ab"
-
-
-@given(uids, uids | st.just(""), st.integers(0, 63), st.integers(0, 10**17), st.integers(1, 1000))
-def test_a_retrys_id_tells_where_its_message_stands(
-    group_uid: str, consumer_uid: str, shard: int, offset: int, attempts: int
-) -> None:
-    timer_id = retry_id(group_uid, consumer_uid, shard, offset, attempts)
-    assert retry_of(timer_id) == Origin("", shard, offset, 0, attempts)
-    assert kind_by_id(timer_id, 0) is TimerKind.RETRY
-
-
-@pytest.mark.parametrize(
-    ("timer_id", "shard", "kind"),
-    [
-        pytest.param(ids.timed_id("0123456789ab", None, 1), ANY, TimerKind.DELIVER, id="delayed"),
-        pytest.param(ids.timed_id("0123456789ab", 3, 1), 3, TimerKind.DELIVER, id="delayed in a shard"),
-        pytest.param(ids.half_id(HALF), ANY, TimerKind.DELIVER, id="committed for later"),
-        pytest.param(HALF, ANY, TimerKind.CHECK, id="a transaction's"),
-        pytest.param(HALF, 0, TimerKind.WAKE, id="a transaction's name on a shard"),
-        pytest.param("anything", ANY, TimerKind.WAKE, id="any other"),
-    ],
-)
-def test_an_id_tells_what_its_timer_is_for(timer_id: str, shard: int, kind: TimerKind) -> None:
-    assert kind_by_id(timer_id, shard) is kind
-    assert retry_of(timer_id) is None
 
 
 def test_a_delayed_message_says_in_the_log_when_it_was_accepted_and_due() -> None:

@@ -68,13 +68,6 @@ def test_a_visit_has_two_minutes(stage: Stage) -> None:
     assert answers == [True, False]
 
 
-def test_a_row_that_cannot_be_visited_is_told_once() -> None:
-    stretch = Stretch()
-    for row in ("a", "b", "a"):
-        stretch.pass_over(row)
-    assert [trouble.detail for trouble in stretch.troubles] == ["a", "b"]
-
-
 def test_topics_are_looked_at_one_first_and_then_more_together(stage: Stage) -> None:
     round_robin = RoundRobin("job", stage.adapters.rounds, stage.clock)
     names = [f"t{n:02}" for n in range(20)]
