@@ -83,5 +83,5 @@ def test_an_encrypted_secret_comes_back_with_its_end(until_ms: int | None) -> No
     plain = Secret("00ff", until_ms)
     worker = replace(WORKERS[0], secrets=(encrypted_secret, plain))
     item = row(rows.ConsumerRow, "consumer#g#w1", worker)
-    assert rows.ConsumerRow.readable(item) == worker
+    assert rows.ConsumerRow.decoded(item) == worker
     assert all(("until_ms" in each["M"]) == (until_ms is not None) for each in item["secrets"]["L"])

@@ -9,7 +9,7 @@ import pytest
 
 from chalicelib.domain import cursor_size
 from chalicelib.domain.cursor import Cursor, Lease
-from chalicelib.domain.limits import FRAGMENTS, MAX_ANSWER_BYTES, MAX_CURSOR_BYTES, MAX_PASSED_OVER
+from chalicelib.domain.limits import MAX_ANSWER_BYTES, MAX_CURSOR_BYTES, MAX_PASSED_OVER
 from chalicelib.domain.sharding import unit_of
 from chalicelib.domain.spans import Span
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
@@ -21,7 +21,6 @@ from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.counters import Counters
 from chalicelib.services.core.log_reader import LogReader, Slot
 from tests.support import factories as make
-from tests.support.damage import NEWER, change_row, having
 from tests.support.desk import Desk, attempts, offsets
 from tests.support.stages import Stage, embedded_stage
 
@@ -142,20 +141,6 @@ def test_a_cursor_too_large_for_more_gives_one_message_when_no_lease_is_open(sta
         claimed, after = planner(desk, group).plan_that_fits(cursor, 10, MAX_ANSWER_BYTES, "new")
         assert sum(span.count for span in claimed.selection.granted) == granted
         assert ("new" in after.leases) == bool(granted)
-
-
-def test_i15_an_entry_whose_message_a_later_release_wrote_is_left_to_it(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(make.draft())
-    desk.nack(group, desk.receive(group), Nack(delay_ms=SECOND_MS))
-    stage.clock.advance(SECOND_MS)
-    desk.deps.mover.tick(range(FRAGMENTS))
-    row = desk.topic.shard_key(0)
-    change_row(stage, row, 0, NEWER)
-    assert Desk(stage, stage.process(), desk.topic).receive(group) == []
-    change_row(stage, row, 0, having("v", {"N": "1"}))
-    assert attempts(Desk(stage, stage.process(), desk.topic).receive(group)) == {0: 2}
 
 
 def test_one_write_buries_no_more_than_a_transaction_holds(stage: Stage) -> None:

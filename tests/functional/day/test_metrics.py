@@ -99,7 +99,7 @@ def test_what_the_stream_meets_and_cannot_read_is_told(world: World, logs: Told,
     keys = {"s": {"S": str(ShardKey(topic.name, uid, 0))}, "o": {"N": "0"}}
     world.call("route", {"Records": [{"eventName": "INSERT", "dynamodb": {"Keys": keys}}]})
     assert logs.read().stage("Undecodable") == [1]
-    assert len(logs.events("undecodable")) == 1
+    assert len(logs.events("unreadable")) == 1
 
 
 def test_dead_letters_that_nobody_settled_are_counted(world: World, logs: Told) -> None:
