@@ -5,7 +5,7 @@ from typing import Any
 from chalice.app import AuthRequest, AuthResponse, CloudWatchEvent, Rate
 
 from chalicelib import functions, wiring
-from chalicelib.api import access, docs_page, http, routes
+from chalicelib.api import docs_page, http, resources
 from chalicelib.api.gateway import Front
 from chalicelib.console import http as console
 from chalicelib.console import routes as pages
@@ -16,7 +16,7 @@ app.api.binary_types = ["*/*"]
 
 @app.authorizer(ttl_seconds=20)
 def authorize(request: AuthRequest) -> AuthResponse:
-    return access.authorize(request, wiring.deps())
+    return http.authorize(request, wiring.deps())
 
 
 @app.lambda_function()
@@ -68,4 +68,4 @@ http.register(app, authorize)
 http.register(app, authorize, docs_page.FILES)
 console.register(app)
 
-__all__ = ["app", "pages", "routes"]
+__all__ = ["app", "pages", "resources"]

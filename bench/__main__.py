@@ -18,7 +18,7 @@ MEASURES = {
     "cold": "importing app.py, beside importing chalice and botocore alone",
     "handler": "the handler's own CPU time on top of a bare put",
     "writers": "32 producing processes on 4 shards and on one",
-    "timers": "delayed messages beside many that wait; a stage at rest",
+    "timers": "delayed messages beside many that wait; an idle stage",
     "consumers": "8 consuming processes of one group",
     "cursors": "the largest cursor item, beside many leases and in simulated worlds",
     "over_http": "messages a second through the local HTTP server",
@@ -58,7 +58,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only", action="append", choices=MEASURES, metavar="NAME", help="this measure (repeatable)"
     )
-    parser.add_argument("--markdown", action="store_true", help="print the table of docs/figures.md")
+    parser.add_argument(
+        "--markdown", action="store_true", help="print a Markdown table of the figures with a target"
+    )
     parser.add_argument("--verbose", action="store_true", help="also what explains a figure, on stderr")
     parser.add_argument(
         "--endpoint",

@@ -53,7 +53,7 @@ def plain(figures: Iterable[Figure]) -> str:
 
 
 def markdown(figures: Sequence[Figure]) -> str:
-    """The table for docs/figures.md: the figures that have a target."""
+    """A Markdown table of the figures that have a target."""
     rows = [
         (work, target, value, ratio) for work, target, value, mark, ratio in _cells(figures) if mark != "-"
     ]

@@ -1,4 +1,4 @@
-"""Delayed messages: units, lateness beside many that wait, a crowd due at once; and what a stage at rest reads.
+"""Delayed messages: units, lateness beside many that wait, a crowd due at once; and what an idle stage reads.
 
     python -m bench.timers --waiting 1000000
 
@@ -163,7 +163,7 @@ class _Later:
     """ports.Clock that is moved, minute by minute."""
 
     def __init__(self) -> None:
-        self.minutes = 10  # what was set up just now is at rest by then
+        self.minutes = 10  # what was set up just now is idle by then
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000 + self.minutes * 60_000
@@ -275,7 +275,7 @@ def _measure_idle(target: Stage) -> Iterator[Figure]:
 
     topic_count = 0
     for topics in (10, 100, 1000):
-        say(f"timers: a stage at rest, {topics:,} topics")
+        say(f"timers: an idle stage, {topics:,} topics")
         for number in range(topic_count, topics):
             _put_subscribed_topic(target.deps(), f"t{number:04}")
         topic_count = topics
@@ -284,8 +284,8 @@ def _measure_idle(target: Stage) -> Iterator[Figure]:
             with meter.measure() as cost:
                 _run_schedules(jobs)
             clock.minutes += 1
-        yield at_most(f"a minute at rest, {topics:,} topics: write units", cost.writes, 0, "WU")
-        yield at_most(f"a minute at rest, {topics:,} topics: read units", cost.reads, 10, "RU")
+        yield at_most(f"an idle minute, {topics:,} topics: write units", cost.writes, 0, "WU")
+        yield at_most(f"an idle minute, {topics:,} topics: read units", cost.reads, 10, "RU")
         minutes = 0
         producer = process()
         producer.producer.produce(producer.catalog.topic(f"t{topics // 2:04}"), [Draft(_BODY)])
@@ -330,7 +330,7 @@ def _run_schedules(deps: Deps) -> int:
 
 
 def _watch_reads(target: Stage) -> float:
-    """Read units of a minute's look at one topic that is at rest, beside the list of those that are watched."""
+    """Read units of a minute's look at one idle topic, beside the list of those that are watched."""
     meter = Meter()
     deps = target.deps(meter)
     with meter.measure() as none:

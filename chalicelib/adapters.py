@@ -21,6 +21,7 @@ from .settings import Settings
 from .store.clients import Clients, OnClient
 
 if TYPE_CHECKING:
+    from .domain.errors import Unreadable
     from .ports.world import Blobs, Cipher, Clock, Invoker, Jobs, Random, ReadUnits, Sender
     from .store.audit import Audit
     from .store.control import Control
@@ -122,6 +123,8 @@ class Adapters:
     """May a caller be known by its signature, which API Gateway has verified?"""
     cipher: Cipher | None = None
     """Encrypts secrets; None where nothing is kept."""
+    on_skip: Callable[[Unreadable], object] = lambda error: None
+    """Logs and counts an unreadable row that a list or a job skips."""
     is_ending: Callable[[], bool] = lambda: False
     """Is this process about to end? Then no caller is kept waiting for messages."""
 
@@ -172,12 +175,13 @@ def dynamo_adapters(
     clock, random = clock or SystemClock(), random or SystemRandom()
     clients = Clients(settings.region, on_client, clock)
     stage = settings.prefix if settings.deployed else ""
+    on_skip = partial(observe.unreadable, stage)
     dynamo = Dynamo(
         client or clients.get("dynamodb"),
         Tables(settings.prefix),
         lambda n: clock.sleep(0.005 * (1 + random.below(2**n))),
         lambda: random.id(_TOKEN_CHARS),
-        partial(observe.unreadable, stage),
+        on_skip,
     )
     store = _store(dynamo)
     return Adapters(
@@ -190,6 +194,7 @@ def dynamo_adapters(
         jobs=jobs or NoJobs(),
         threads=_threads,
         stage=stage,
+        on_skip=on_skip,
         archive=settings.archive,
         iam=settings.iam,
         cipher=cipher or _cipher(settings, clients),
@@ -201,10 +206,10 @@ def _store(dynamo: Dynamo) -> dict[str, Any]:
     from .store.audit import Audit
     from .store.control import Control
     from .store.cursors import Cursors
+    from .store.dynamo import count_read_units
     from .store.keys import Keys
     from .store.log import Log
     from .store.marks import Marks
-    from .store.read_units import count_read_units
     from .store.readings import Readings
     from .store.records import Records
     from .store.rounds import Rounds

@@ -287,7 +287,7 @@ def _table(prefix: str, name: str, columns: tuple[tuple[str, str], ...]) -> dict
         },
         "StorageDescriptor": {
             "Columns": [{"Name": column, "Type": kind} for column, kind in columns],
-            # A day's folder holds the list of its files, which the archive's job puts in one step (docs/adr/0042).
+            # A day's folder holds the list of its files, which the archive's job puts in one step (docs/adr/0043).
             "Location": {"Fn::Sub": f"s3://{bucket.name(prefix)}/archive/catalog/{name}/"},
             "InputFormat": "org.apache.hadoop.hive.ql.io.SymlinkTextInputFormat",
             "OutputFormat": "org.apache.hadoop.hive.ql.io.HiveIgnoreKeyTextOutputFormat",

@@ -1,7 +1,10 @@
 """One role per function, with the actions and the resources that it uses and no other.
 
-A consumer's Lambda function is not named here: whoever owns it lets Headrace call it, by a permission on the function
-for the role of `deliver` (in one account either side's consent is enough).
+The table `control` holds tokens, signing keys, topics and subscribers. Roles name its partitions, so that a function
+that calls other hosts (`deliver`, `check`, `assign`) can neither read nor make a token.
+
+A consumer's Lambda function is not named here: its owner allows the call, by a permission on the function for the role
+of `deliver` (in one account either side's consent is enough).
 """
 
 from __future__ import annotations

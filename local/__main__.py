@@ -37,7 +37,7 @@ from local.unusable import Unusable
 
 _LOOK_SECONDS = 1.0
 _ROTATE = (
-    "It serves, but signs nothing, so that nobody receives. If the key is lost, make new secrets: POST "
+    "It serves, but signs nothing, so it delivers nothing. If the key is lost, make new secrets: POST "
     '{url}/v1/signing-key/rotate {{"overlap_seconds": 0}}, then rotate-secret of each subscriber.'
 )
 _TERMINAL_GONE = getattr(signal, "SIGHUP", signal.SIGTERM)  # Windows has none

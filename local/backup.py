@@ -63,7 +63,7 @@ def main(program: str, arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     data = Path(options.data or ".data")
     save(data, options.file, with_key=options.with_key)
-    what = "with the key and the admin token: whoever reads it has all secrets of the service"
+    what = "with the key and the admin token: its reader has all secrets of the service"
     if not options.with_key:
         what = "without the key of its secrets and the admin token (--with-key saves them, too)"
     print(f"Saved {data} in {options.file}, {what}.")

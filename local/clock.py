@@ -18,7 +18,7 @@ from msgspec import Meta, Struct
 from chalicelib import functions
 from chalicelib.api import http
 from chalicelib.api.calls import Call, Context, Reach, Response
-from chalicelib.api.responses.common import at
+from chalicelib.api.fields import at
 from chalicelib.console import deeds
 from chalicelib.domain.limits import FRAGMENTS, MAX_DELAY_SECONDS
 from chalicelib.wiring import Deps

@@ -1,4 +1,4 @@
-"""`headrace-local env`: tells other programs where the engine of a data folder is."""
+"""`headrace-local env`: shows other programs where the engine of a data folder is."""
 
 from __future__ import annotations
 

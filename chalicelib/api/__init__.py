@@ -1,2 +1,2 @@
-"""HTTP: parses requests, calls services, makes answers and problems. `http.py` leads each call; `routes` has the
-handlers."""
+"""HTTP: parses requests, calls services, makes answers and problems. `http.py` leads each call; `resources` has the
+calls."""

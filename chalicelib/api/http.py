@@ -3,11 +3,12 @@ problem."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-from chalice.app import Chalice, Request
+from chalice.app import AuthRequest, AuthResponse, Chalice, Request
 from chalice.app import Response as ChaliceResponse
 
 from .. import observe, wiring
@@ -19,18 +20,30 @@ from ..domain.errors import (
     Malformed,
     Refused,
     TooMany,
+    Unauthorized,
     Unavailable,
     UnsupportedMedia,
     unavailable,
 )
+from ..domain.message import TRACEPARENT
 from ..domain.topic import Caller, Scope
 from ..ports.world import Clock
 from ..wiring import Deps
-from . import audit, problems, strict, tracing
+from . import audit, problems, strict
 from .calls import CALLS, JSON, Call, Context, Reach, Response
 
 T = TypeVar("T")
 _HOP = "headrace-hop"
+_TRACEPARENT = re.compile(
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII
+)
+
+
+class Unauthenticated(Exception):
+    """API Gateway answers 401 to an authorizer that fails with exactly the word Unauthorized."""
+
+    def __init__(self) -> None:
+        super().__init__("Unauthorized")
 
 
 def register(app: Chalice, authorizer: Any, calls: Sequence[Call] = CALLS) -> None:
@@ -62,12 +75,12 @@ def serve(entry: Call, request: Request, params: Mapping[str, str]) -> ChaliceRe
         return _response(answer, request_id)
     except HeadraceError as error:
         if isinstance(error, Unavailable):
-            trace = tracing.of_request(request.headers)
+            trace = trace_of(request.headers)
             observe.unavailable(error, request_id, entry.handler.__name__, trace)
             observe.metrics(wiring.deps().adapters.stage, {"Unavailable": 1})
         return refusal(error, request_id)
     except Exception as error:
-        trace = tracing.of_request(request.headers)
+        trace = trace_of(request.headers)
         observe.unexpected(error, request_id, entry.handler.__name__, trace)
         observe.metrics(wiring.deps().adapters.stage, {"Unavailable": 1})
         return refusal(unavailable("Something went wrong on our side; try again."), request_id)
@@ -142,6 +155,12 @@ def _context(entry: Call, request: Request, params: Mapping[str, str], request_i
     return _with_body(entry, msgspec.structs.replace(context, query=_query(entry, request), raw=raw))
 
 
+def trace_of(headers: Mapping[str, str]) -> str | None:
+    """The request's `traceparent`; None where there is none, or it is malformed."""
+    parent = headers.get(TRACEPARENT)
+    return parent if parent is not None and _TRACEPARENT.fullmatch(parent) else None
+
+
 def received_ms(request: Request, clock: Clock) -> int:
     """When API Gateway received a request; a cold start may lie between then and now."""
     return int(request.context.get("requestTimeEpoch") or clock.now_ms())
@@ -198,6 +217,30 @@ def _with_body(entry: Call, context: Context) -> Context:
     if entry.body is None:
         return context
     return msgspec.structs.replace(context, body=_body(entry.body, context.headers, context.raw))
+
+
+def authorize(request: AuthRequest, deps: Deps) -> AuthResponse:
+    """The policy for a token. It covers every path: API Gateway keeps it for the token's next calls too, and
+    which of them the token may make is checked at each call by its scopes."""
+    scheme, _, text = request.token.strip().partition(" ")
+    try:
+        if scheme.lower() != "bearer":
+            raise Unauthenticated
+        caller = deps.tokens.authenticate(text.strip())
+    except (Unauthorized, Unauthenticated):
+        # arn:aws:execute-api:<region>:<account>:<api>/<stage>/<method>/<path>
+        _, _, method, path = f"{request.method_arn}///".split("/", 3)
+        deps.refusals.note(deps.tokens.claimed_id(text.strip()), method, f"/{path.rstrip('/')}")
+        raise Unauthenticated from None
+    context = {
+        "scopes": " ".join(sorted(caller.scopes)),
+        "topics": " ".join(caller.topics),
+        "groups": " ".join(caller.groups),
+        "name": caller.name,
+        "rate_limit": "" if caller.rate_limit is None else str(caller.rate_limit),
+        "expires_ms": "" if caller.expires_ms is None else str(caller.expires_ms),
+    }
+    return AuthResponse(routes=["*"], principal_id=caller.token_id, context=context)
 
 
 def _caller(request: Request, iam: bool) -> Caller:
@@ -303,9 +346,7 @@ def convert(value: Any, kind: type[T], at: str = "") -> T:
     try:
         return typed.converted(value, kind)
     except msgspec.ValidationError as error:
-        from .issues import issue_of  # late: only what is refused needs it
-
-        issue = issue_of(str(error), kind, at)
+        issue = problems.issue_of(str(error), kind, at)
         raise invalid(issue.path, issue.issue) from None
 
 

@@ -21,7 +21,7 @@ from ..domain.limits import (
     MAX_SHARDS,
     MAX_STEP_SECONDS,
 )
-from . import problems, requests
+from . import problems
 from .calls import CALLS, JSON, Call
 
 _REF = "#/components/schemas/{name}"
@@ -75,7 +75,7 @@ _DOCUMENTS: dict[str, Any] = {
     "docs": "<!doctype html>",
 }
 """The beginnings of answers that are too long for an example."""
-_NEVER_EMPTY = (requests.MessageBody, requests.AmendBody)  # of several optional fields one must be given
+_NEVER_EMPTY = ("MessageBody", "AmendBody")  # of several optional fields one must be given
 _LOCAL = {"url": "http://127.0.0.1:8700", "description": "`make run`"}
 _ERRORS = {*problems.STATUS.values(), (504, "Timed out")}  # the last one is API Gateway's
 
@@ -160,7 +160,7 @@ def _operation(entry: Call, answer: dict[str, Any], example: dict[str, Any]) -> 
         media: dict[str, Any] = {"schema": {"$ref": _REF.format(name=entry.body.__name__)}}
         if "request" in example:
             media["examples"] = {"example": {"value": example["request"]}}
-        is_required = entry.body in _NEVER_EMPTY or any(
+        is_required = entry.body.__name__ in _NEVER_EMPTY or any(
             field.required for field in msgspec.structs.fields(entry.body)
         )
         operation["requestBody"] = {"required": is_required, "content": {JSON: media}}

@@ -1,44 +1,56 @@
-"""Turns checked request bodies into domain values: messages, times, retry settings, names of requests."""
-
-from __future__ import annotations
+"""Turns checked request bodies into domain values: messages, times, names of requests."""
 
 import base64
 import binascii
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ..domain import ladder, typed
-from ..domain.errors import HeadraceError, Malformed, Refused, TooLarge
+from ..domain.errors import HeadraceError, Refused, TooLarge
 from ..domain.headers import is_reserved
-from ..domain.ladder import Retry
 from ..domain.limits import (
+    MAX_DEDUP_ID_CHARS,
     MAX_DELAY_SECONDS,
-    MAX_FILTER_TAGS,
+    MAX_HEADERS,
     MAX_HEADERS_BYTES,
+    MAX_KEYS,
     MAX_RESEND_SECONDS,
-    MAX_TAG_CHARS,
 )
-from ..domain.message import JSON, Draft
+from ..domain.message import JSON, TRACEPARENT, Draft, traceparent
 from ..domain.request import NAME, Request
 from ..domain.times import DAY_SECONDS
-from ..domain.topic import DEFAULT_RETRY
-from . import requests, strict
+from . import settings, strict
 from .calls import Context
-from .http import invalid
-
-if TYPE_CHECKING:
-    from ..services.manage.replays import Archived
+from .fields import TEXT, HeaderName, HeaderValue, Key, MediaType, MessageDelay, Tag, Time
+from .http import invalid, trace_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)  # a float of seconds would lose one of these now and then
 _TIME = r"(?a)\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)\Z"  # compiled when it is needed
+
+
+class MessageBody(Struct, forbid_unknown_fields=True):
+    """A message to produce: `body` (any JSON) or `body_base64` with `content_type`."""
+
+    body: Any | UnsetType = UNSET
+    body_base64: str | UnsetType = UNSET
+    content_type: MediaType | None = None
+    keys: Annotated[list[Key], Meta(max_length=MAX_KEYS)] = []
+    tag: Tag | None = None
+    ordering_key: Key | None = None
+    shard: Annotated[int, Meta(ge=0)] | None = None
+    headers: Annotated[dict[HeaderName, HeaderValue], Meta(max_length=MAX_HEADERS)] = {}
+    delay_seconds: MessageDelay | None = None
+    deliver_at: Time | None = None
+    expires_in_seconds: Annotated[int, Meta(ge=1, le=MAX_DELAY_SECONDS)] | None = None
+    dedup_id: Annotated[str, Meta(min_length=1, max_length=MAX_DEDUP_ID_CHARS, pattern=TEXT)] | None = None
+    retry: settings.Retry | None = None
 
 
 def time_ms(text: str, path: str, others: str = "") -> int:
@@ -60,57 +72,33 @@ def whole_number(text: str, most_digits: int) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= most_digits else None
 
 
-def settings(body: msgspec.Struct) -> dict[str, Any]:
-    """The fields that were given."""
-    return {name: value for name in body.__struct_fields__ if (value := getattr(body, name)) is not UNSET}
-
-
-def retry(body: requests.Retry, base: Retry = DEFAULT_RETRY) -> Retry:
-    """A retry policy: what was given over what holds otherwise."""
-    return replace(base, **_retry_fields(body, base))
-
-
-def new_retry(fields: Mapping[str, Any]) -> Callable[[Retry], Retry] | None:
-    """What makes the new policy of the one that holds; None: it is not changed (or, with null, taken away)."""
-    body = fields.get("retry")
-    return partial(retry, body) if body else None
-
-
-def _retry_fields(body: requests.Retry, base: Retry = DEFAULT_RETRY) -> dict[str, Any]:
-    fields = settings(body)
-    if "ladder" in fields:
-        if isinstance(fields["ladder"], list):
-            fields["ladder"] = tuple(fields["ladder"])
-        attempts = ladder.default_attempts(fields["ladder"])
-        if attempts != base.max_attempts == ladder.default_attempts(base.ladder):  # nobody chose the number
-            fields.setdefault("max_attempts", attempts)
-    return fields
-
-
-def tags(text: str | None) -> tuple[str, ...] | None:
-    """The tags of a filter like `paid || refunded`; None for `*` or no filter at all."""
-    if text is None:
-        return None
-    parts = tuple(dict.fromkeys(part.strip() for part in text.split("||")))
-    if "*" in parts:
-        return None
-    if len(parts) > MAX_FILTER_TAGS or not all(map(_is_tag, parts)):
-        raise invalid("filter", f"must be '*' or up to {MAX_FILTER_TAGS} tags joined by ' || '")
-    return parts
-
-
-def _is_tag(text: str) -> bool:
-    return len(text) <= MAX_TAG_CHARS and re.match(requests.TAG, text) is not None
-
-
-def draft_of(
-    message: requests.MessageBody, now_ms: int, raw: bytes = b"", attributes: Collection[str] = ()
+def draft(
+    context: Context,
+    message: MessageBody,
+    raw: bytes = b"",
+    *,
+    now_ms: int | None = None,
+    path: str = "",
+    attributes: Collection[str] = (),
 ) -> Draft:
-    """A checked message. Raises Malformed, or Refused (DELAY_AMBIGUOUS, DELAY_TOO_LONG, HEADER_RESERVED).
+    """A checked message, as part of the request's trace. Raises Malformed, or Refused (DELAY_AMBIGUOUS, DELAY_TOO_LONG,
+    HEADER_RESERVED), in which `path` says where in the request the message is.
 
-    `raw` is the JSON text it was parsed from: the numbers of a JSON body are kept to the digit. `attributes` names
-    the headers that hold CloudEvent attributes.
+    `raw` is the JSON text it was parsed from: the numbers of a JSON body are kept to the digit. Delays count from
+    `now_ms`. `attributes` names the headers that hold CloudEvent attributes.
     """
+    try:
+        made = draft_of(message, now_ms or context.deps.adapters.clock.now_ms(), raw, attributes)
+    except HeadraceError as error:
+        raise (item_error(error, path) if path else error) from None
+    parent = trace_of(context.headers)
+    if parent is None or traceparent(made) is not None or len(made.headers) >= MAX_HEADERS:
+        return made
+    return replace(made, headers={**made.headers, TRACEPARENT: parent})
+
+
+def draft_of(message: MessageBody, now_ms: int, raw: bytes = b"", attributes: Collection[str] = ()) -> Draft:
+    """The message; see `draft`."""
     if (message.body is UNSET) == (message.body_base64 is UNSET):
         raise invalid("body", "give either body or body_base64")
     if message.delay_seconds is not None and message.deliver_at is not None:
@@ -121,7 +109,7 @@ def draft_of(
         else now_ms + (message.delay_seconds or 0) * 1000
     )
     check_delay(due_ms - now_ms)
-    _check_headers(message.headers, attributes)
+    check_headers(message.headers, attributes)
     body, is_json, content_type = body_of(message, raw)
     return Draft(
         body=body,
@@ -135,71 +123,12 @@ def draft_of(
         expires_ms=due_ms + message.expires_in_seconds * 1000 if message.expires_in_seconds else None,
         due_ms=due_ms if due_ms > now_ms else None,
         accepted_ms=now_ms if due_ms > now_ms else None,  # of what waits: its delay begins here
-        **(_retry_of(message.retry) if message.retry else {}),
+        **(retry_of(message.retry) if message.retry else {}),
         dedup_id=message.dedup_id,
     )
 
 
-def changes(
-    change: requests.AmendBody, raw: bytes, now_ms: int, header_names: Collection[str] = ()
-) -> dict[str, Any]:
-    """The fields of a draft that a PATCH changes. Raises Malformed if there are none. `header_names`: names of headers
-    that the message has already; a reserved name is allowed only if it is among them."""
-    fields = settings(change)
-    if not fields:
-        raise invalid("", "give what to change: body, deliver_at, headers or retry")
-    draft_fields: dict[str, Any] = {}
-    if "body" in fields:
-        draft_fields |= {"body": json_body(raw, change.body), "is_json": True, "content_type": JSON}
-        draft_fields |= {"blob": None, "blob_bytes": 0}
-    if "headers" in fields:
-        _check_headers(fields["headers"], header_names)
-        draft_fields["headers"] = fields["headers"]
-    if "deliver_at" in fields:
-        draft_fields["due_ms"] = due(fields["deliver_at"], now_ms)
-    if "retry" in fields:
-        draft_fields |= _retry_of(fields["retry"])
-    return draft_fields
-
-
-def where(text: str | None) -> str | None:
-    """The text of a predicate; Malformed for what is none."""
-    from ..domain import predicate  # late, for few calls need it
-
-    try:
-        if text is not None:
-            predicate.parse(text)
-    except predicate.NotAPredicate as error:
-        raise invalid("where", str(error)) from None
-    return text
-
-
-def archived(message: requests.ArchivedBody) -> Archived:
-    """A message from the archive. A body that is the compact text of a JSON value is JSON again, any other is
-    bytes."""
-    from ..services.manage.replays import Archived
-
-    body = _base64(message.body_base64)
-    draft = Draft(
-        body,
-        message.content_type == JSON and _is_compact_json(body),
-        message.content_type,
-        tuple(message.keys),
-        message.tag,
-        message.ordering_key,
-        headers=message.headers,
-    )
-    return Archived(message.id, message.shard, draft)
-
-
-def _is_compact_json(raw: bytes) -> bool:
-    try:
-        return strict.compact(raw, strict.parse(raw)) == raw
-    except Malformed:
-        return False
-
-
-def _check_headers(headers: Mapping[str, str], attributes: Collection[str] = ()) -> None:
+def check_headers(headers: Mapping[str, str], attributes: Collection[str] = ()) -> None:
     spellings: dict[str, str] = {}
     for name in headers:
         if (other := spellings.setdefault(name.lower(), name)) != name:
@@ -230,9 +159,9 @@ def check_delay(delay_ms: int) -> None:
         )
 
 
-def _retry_of(override: requests.Retry) -> dict[str, Any]:
+def retry_of(override: settings.Retry) -> dict[str, Any]:
     """What a message says about its own retries: only what was given, the rest is its group's."""
-    fields, whole = _retry_fields(override), retry(override)
+    fields, whole = settings.retry_fields(override), settings.retry(override)
     draft_fields: dict[str, Any] = {
         name: fields[name] for name in ("max_attempts", "jitter") if name in fields
     }
@@ -264,16 +193,16 @@ def json_body(raw: bytes, body: Any) -> bytes:
     return strict.compact(text, body)
 
 
-def body_of(message: requests.MessageBody, raw: bytes = b"") -> tuple[bytes, bool, str]:
-    """The body's bytes, whether they are JSON, and their media type. `raw` as for `draft_of`. Raises Malformed."""
+def body_of(message: MessageBody, raw: bytes = b"") -> tuple[bytes, bool, str]:
+    """The body's bytes, whether they are JSON, and their media type. `raw` as for `draft`. Raises Malformed."""
     if message.body is not UNSET:
         if message.content_type is not None:
             raise invalid("content_type", "goes with body_base64; a body is JSON")
         return json_body(raw, message.body), True, JSON
-    return _base64(str(message.body_base64)), False, message.content_type or "application/octet-stream"
+    return decoded_base64(str(message.body_base64)), False, message.content_type or "application/octet-stream"
 
 
-def _base64(text: str) -> bytes:
+def decoded_base64(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

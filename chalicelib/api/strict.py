@@ -1,4 +1,4 @@
-"""Strict JSON at the door, and the compact texts that are stored."""
+"""Strict JSON at the door, the compact texts that are stored, and JSON merge patches (RFC 7386) on them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 from ..domain.strict_json import dump, parse
 
-__all__ = ["compact", "dump", "exact", "load", "parse"]
+__all__ = ["compact", "dump", "exact", "load", "merged", "parse"]
 
 _INEXACT = re.compile(rb"[0-9][.eE]|-0")  # perhaps a number that a float would change
 _EXACT = msgspec.json.Encoder(decimal_format="number")
@@ -36,3 +36,20 @@ def exact(value: Any) -> bytes:
 
 def _int(text: str) -> int | Decimal:
     return Decimal(text) if text == "-0" else int(text)
+
+
+def merged(text: bytes, patch: bytes) -> bytes:
+    """The compact text of a JSON value that a patch was applied to. Both are checked JSON texts."""
+    return exact(_merged(load(text), load(patch)))
+
+
+def _merged(target: Any, patch: Any) -> Any:
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        else:
+            result[name] = _merged(result.get(name), value)
+    return result

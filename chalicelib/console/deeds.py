@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ..api import routes
+from ..api import resources
 from ..api.calls import CALLS, Call, Context, Response
 from ..api.http import perform, why_not
 from ..domain.errors import Forbidden
@@ -19,7 +19,7 @@ from .http import Visit
 from .links import query_text
 
 _BY_NAME = {call.handler.__name__: call for call in CALLS}
-__all__ = ["Deed", "add_call", "do", "has", "routes", "why_not_allowed"]
+__all__ = ["Deed", "add_call", "do", "has", "resources", "why_not_allowed"]
 
 
 def add_call(call: Call) -> None:

@@ -15,7 +15,7 @@ import msgspec
 
 from ..api import strict
 from ..api.http import invalid
-from ..api.list_filters import LETTER_FILTERS
+from ..api.lists import LETTER_FILTERS
 from ..api.parse import whole_number
 from ..domain.errors import Malformed
 from . import deeds

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..api import list_filters
+from ..api import lists
 from ..api.http import check_group, check_name, invalid
 from ..domain.errors import Refused
 from ..domain.limits import MAX_OFFSET
@@ -69,7 +69,7 @@ def selection(visit: Visit, topic: Topic, statuses: Sequence[str]) -> Selection:
     if fields.get("status") not in (None, *statuses):
         raise invalid("status", f"must be one of {', '.join(statuses)}")
     times = {name: whole_time(fields[name]) for name in ("from", "to") if name in fields}
-    filters = list_filters.of_query(fields | times)
+    filters = lists.of_query(fields | times)
     if filters.shard is not None and filters.shard >= topic.shards:
         raise Refused("NO_SUCH_SHARD", f"Topic {topic.name!r} has shards 0 to {topic.shards - 1}.")
     survey, group = _survey(visit, topic, filters.shard or 0, fields.get("group"))
@@ -99,7 +99,7 @@ def _survey(
 def read(visit: Visit, selection: Selection) -> tuple[Sequence[Message], str | None]:
     """A page of messages, and the link to the next one (None: there are no more)."""
     keys, topic = visit.deps.signing_keys, selection.topic
-    purpose = list_filters.purpose("console-messages", [topic.uid], selection.fields, FIELDS)
+    purpose = lists.purpose("console-messages", [topic.uid], selection.fields, FIELDS)
     token = keys.verified(purpose, visit.query.get("page", ""))
     start = json.loads(token) if token else None
     next_start: Any

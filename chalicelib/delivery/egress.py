@@ -21,13 +21,15 @@ from .connections import (
     Dial,
     HeadersTooLong,
     HttpAnswer,
+    Lookups,
     Monotonic,
     Pool,
+    Resolve,
     Unread,
     dial,
     encrypt,
+    system_resolve,
 )
-from .names import Lookups, Resolve, system_resolve
 
 HOP_HEADER = "Headrace-Hop"  # we send it, the front door refuses it: no message goes in circles
 _OURS = {"User-Agent": "headrace", "Accept-Encoding": "identity", HOP_HEADER: "1"}

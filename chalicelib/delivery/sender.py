@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ..domain.call_result import CallResult, PushBatch, Verdict
-from ..domain.exchange import MOST_SHOWN_BYTES, Exchange
+from ..domain.call_result import MOST_SHOWN_BYTES, CallResult, Exchange, PushBatch, Verdict
 from ..domain.limits import NEVER_RETRY_STATUS
 from ..domain.topic import Consumer, ConsumerKind
 from ..domain.transaction import CheckAnswer, Transaction

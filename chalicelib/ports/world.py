@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ..domain.call_result import CallResult, PushBatch
-from ..domain.exchange import Exchange
+from ..domain.call_result import CallResult, Exchange, PushBatch
 from ..domain.topic import Consumer
 from ..domain.transaction import CheckAnswer, Transaction
 

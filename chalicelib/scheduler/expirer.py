@@ -54,12 +54,12 @@ class Expirer:
         expire: ExpireCursor,
         see: Callable[[Topic, HasTime], None],
         clock: Clock,
-        keeper: RetentionGuard | None = None,
+        guard: RetentionGuard | None = None,
     ) -> None:
-        """`see` is shown each topic. Without a keeper, rows go whether or not they are archived."""
+        """`see` is shown each topic. Without a guard, rows go whether or not they are archived."""
         self._control = control
         self._walk = Walk(job=_JOB, control=control, rounds=rounds, clock=clock)
-        self._keeper = keeper
+        self._guard = guard
         self._expire = expire
         self._see = see
 
@@ -70,15 +70,15 @@ class Expirer:
         proved_ends: Mapping[str, int] | None = None
         troubles: list[Trouble] = []
         try:
-            proved_ends = self._keeper.proved_ends() if self._keeper else None
+            proved_ends = self._guard.proved_ends() if self._guard else None
         except Unavailable as error:  # the bucket: the next run keeps rows, this one buries what is owed
             troubles.append(Trouble.of("", error))
 
         def visit(topic: Topic, has_time: HasTime, turn: int) -> None:
             nonlocal is_whole
             refusals: list[Unavailable] = []
-            if self._keeper and proved_ends is not None:
-                count, had_time = self._keeper.keep(topic, proved_ends, has_time, turn, refusals)
+            if self._guard and proved_ends is not None:
+                count, had_time = self._guard.keep(topic, proved_ends, has_time, turn, refusals)
                 report.kept += count
                 is_whole = is_whole and had_time
             shards = (*range(topic.shards), None)

@@ -2,7 +2,7 @@
 
 The models say which attributes there are, of which type, and what a write expects of the row that it replaces. Requests
 go out by store/dynamo, like everybody's: PynamoDB has no way to be given a client, and one of its own would cost each
-cold start a second connection (docs/adr/0041).
+cold start a second connection.
 """
 
 from __future__ import annotations

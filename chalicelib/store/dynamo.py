@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from ..domain.errors import Unreadable, unavailable
 from ..domain.transaction import Counted
-from . import read_units
+from ..ports.world import ReadUnits
 from .attributes import Item
 from .failures import ConditionFailed, is_conflict, translate, was_resent
 from .layout import Tables
@@ -49,7 +51,7 @@ class Dynamo:
         """
         if operation == "transact_write_items":
             request["ClientRequestToken"] = self._token()
-        units = read_units.ask(operation, request)
+        units = ask(operation, request)
         attempt = 0
         is_resent = False
         while True:
@@ -57,7 +59,7 @@ class Dynamo:
             try:
                 answer: dict[str, Any] = getattr(self.client, operation)(**request)
                 if units is not None:
-                    read_units.add(units, answer)
+                    add(units, answer)
                 return answer
             except ClientError as error:
                 if is_conflict(error) and attempt < _TRIES:
@@ -148,3 +150,32 @@ class Dynamo:
                 self._pause(attempt)
             else:
                 raise unavailable()
+
+
+_READS = ("get_item", "query")
+_EMPTY_UNITS = 0.5  # DynamoDB Local calls an empty query free; AWS does not
+_counted: ContextVar[ReadUnits | None] = ContextVar("read_units", default=None)
+
+
+@contextmanager
+def count_read_units() -> Iterator[ReadUnits]:
+    """Counts the read units of this thread's requests inside the block."""
+    units = ReadUnits()
+    token = _counted.set(units)
+    try:
+        yield units
+    finally:
+        _counted.reset(token)
+
+
+def ask(operation: str, request: dict[str, Any]) -> ReadUnits | None:
+    """Have the answer to a request say what it costs, if that is counted now; for `add`."""
+    units = _counted.get() if operation in _READS else None
+    if units is not None:
+        request["ReturnConsumedCapacity"] = "TOTAL"
+    return units
+
+
+def add(units: ReadUnits, answer: Mapping[str, Any]) -> None:
+    """Count what an answer says."""
+    units.number += max(_EMPTY_UNITS, float(answer.get("ConsumedCapacity", {}).get("CapacityUnits", 0)))

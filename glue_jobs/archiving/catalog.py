@@ -2,7 +2,7 @@
 
 `archive/catalog/<table>/day=2026-11-21/files.txt`, a URI in each line. Athena's tables point to these lists
 (SymlinkTextInputFormat), other readers read them as text. A list is put in one step, so whoever looks sees a day as it
-was or as it is, never between (docs/adr/0042).
+was or as it is, never between (docs/adr/0043).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m bench.walks` walks what docs/walks.md counts."""
+"""`python -m bench.walks` walks through the code with a message, and counts files and functions."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from glue_jobs.archiving import transforms
 from glue_jobs.common.checksums import checksums
 from glue_jobs.common.schemas import DELIVERIES, JOURNAL, MESSAGES, TABLES
+from infra import glue
 
 from . import archives, journals
 from .archives import BEGIN, frame
@@ -38,6 +39,13 @@ def archived_row(offset: int, id: str, hours: float = 0, **fields: Any) -> dict[
 
 def values_of(frame: DataFrame, *names: str) -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in frame.select(*names).collect())
+
+
+def test_athena_knows_the_columns_that_the_files_have() -> None:
+    columns = {
+        table: [(field.name, field.dataType.simpleString()) for field in TABLES[table]] for table in TABLES
+    }
+    assert {table: list(fields) for table, fields in glue._TABLES.items()} == columns
 
 
 def test_a_body_is_the_bytes_that_stand_in_a_line(spark: SparkSession) -> None:

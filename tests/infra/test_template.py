@@ -243,6 +243,6 @@ def test_the_architecture_page_names_the_services_that_the_stack_uses() -> None:
     names = {"Events": "EventBridge", "Logs": "CloudWatch"}
     services = {names.get(kind, kind) for kind in kinds} | {"API Gateway"}  # Chalice adds that
     [service_names] = re.findall(
-        r"these services of AWS: (.*)\.$", Path("docs/architecture.md").read_text(), re.M
+        r"these services of AWS: (.*)\.$", Path("docs/internals/README.md").read_text(), re.M
     )
     assert set(service_names.split(", ")) == services

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chalicelib.api import routes
+from chalicelib.api import resources
 from chalicelib.api.calls import CALLS
 
 PAGE = Path("docs/security.md").read_text()
@@ -18,7 +18,7 @@ HERE = {"topic": "orders", "group": "mailer", "consumer": "me", "name": "jmq", "
 ELSEWHERE = {**HERE, "topic": "payroll", "group": "bank"}
 OTHER_GROUP = {**HERE, "group": "bank"}
 GUARDED = [entry for entry in CALLS if entry.scopes]
-assert routes
+assert resources
 
 
 def documented() -> dict[str, list[str]]:

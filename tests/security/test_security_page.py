@@ -9,7 +9,7 @@ from types import FunctionType
 
 import pytest
 
-from chalicelib.api import routes
+from chalicelib.api import resources
 from chalicelib.api.audit import is_audited
 from chalicelib.api.calls import CALLS, Call
 from infra import names, roles
@@ -17,7 +17,7 @@ from infra import names, roles
 PAGE = Path("docs/security.md")
 SCOPES = ("produce", "consume", "admin")
 _NAMED = ("topic", "into", "group", "consumer")
-assert routes
+assert resources
 
 
 def calls() -> Iterable[str]:

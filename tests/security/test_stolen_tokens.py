@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.api import openapi, routes
+from chalicelib.api import openapi, resources
 from chalicelib.api.calls import CALLS, Call
 from chalicelib.domain.times import DAY_SECONDS
 from chalicelib.store.layout import definitions
@@ -21,7 +21,7 @@ from tests.support.roles import Guard
 EXAMPLES = json.loads(Path(openapi.__file__).with_name("examples.json").read_text())
 MARK = "v1ct1m"
 """In the names and contents of all that is the victim's."""
-assert routes
+assert resources
 
 
 @dataclass(frozen=True)

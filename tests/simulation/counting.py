@@ -1,4 +1,4 @@
-"""What the API shows must add up (I15, ADR 28): at rest, and whenever somebody looks while work goes on.
+"""What the API shows must add up (I15, ADR 61): at rest, and whenever somebody looks while work goes on.
 
 Two ways to look. From outside, at one moment: then every number is exact, and lists, fates and counts are of one mind.
 As clients do, by a process whose reads others come between: then numbers lie between what was before and after.

@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from chalicelib.domain.call_result import Attempt, CallResult, PushBatch, Verdict
+from chalicelib.domain.call_result import Attempt, CallResult, Exchange, PushBatch, Verdict
 from chalicelib.domain.cursor import Disposition
-from chalicelib.domain.exchange import Exchange
 from chalicelib.domain.receipt import Receipt
 from chalicelib.domain.topic import Consumer, Group, Topic
 from chalicelib.domain.transaction import DECIDED, CheckAnswer, Transaction

@@ -1,4 +1,4 @@
-"""Shares in a queue: consumers who have equal chances get equal parts (ADR 25).
+"""Shares in a queue: consumers who have equal chances get equal parts.
 
 A world gives chances that are equal: its consumers are served alike, take as many at a time, as often, and keep them as
 long. First there is trouble, of which some consumers may have more than others. It ends; a while later, when leases and

@@ -19,7 +19,6 @@ from chalicelib.services.inspect.counts import Counts
 from chalicelib.services.manage.admin import Admin
 from chalicelib.services.manage.registry import Registry
 from chalicelib.services.produce.check_back import Checker
-from chalicelib.services.produce.rate_limited_producer import RateLimitedProducer
 from tests.simulation.planting import assert_seen, names_of
 from tests.simulation.weeks import play
 from tests.support.planting import Bug
@@ -99,7 +98,6 @@ BUGS: dict[str, Bug] = {
     "a broadcast that skips what its consumer works on": Bug(
         Positions, "are_leased", "lease.deadline_ms > now_ms", "False"
     ),
-    "a message that is refused, and stored": Bug(RateLimitedProducer, "_produce", "if i not in over]", "]"),
     "a message over the limit that is given all the same": Bug(
         ClaimPlanner, "_candidate", "draft.dead_reason is not None", "False"
     ),

@@ -10,9 +10,9 @@ from typing import Any
 
 import jsonschema_rs
 
-from chalicelib.api import openapi, routes
+from chalicelib.api import openapi, resources
 
-assert routes, "importing the routes enters their calls"
+assert resources, "importing the resources enters their calls"
 _PROBLEM = "application/problem+json"
 _OF_NO_CALL = (
     404,

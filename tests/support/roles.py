@@ -22,7 +22,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from chalicelib import functions
-from chalicelib.api import access
+from chalicelib.api import http
 from chalicelib.api.gateway import Front
 from chalicelib.store import clients
 from chalicelib.store.layout import Tables
@@ -240,7 +240,7 @@ def guarded(guard: Guard) -> Iterator[Guard]:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         for name in _FUNCTIONS:
             patch.setattr(functions, name, working_as(name, getattr(functions, name)))
-        patch.setattr(access, "authorize", working_as(names.AUTHORIZE, access.authorize))
+        patch.setattr(http, "authorize", working_as(names.AUTHORIZE, http.authorize))
         patch.setattr(Front, "__call__", working_as(names.API, Front.__call__))
         for invoker in (Inbox, Invocations):
             patch.setattr(invoker, "invoke", _announcing(guard, invoker.invoke))

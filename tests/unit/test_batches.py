@@ -12,7 +12,7 @@ from hypothesis import given
 from chalicelib.domain.call_result import CallResult, Verdict
 from chalicelib.domain.topic import Consumer, ConsumerKind, Group
 from chalicelib.services.consume.claimant import ClaimedMessage
-from chalicelib.services.push import batches
+from chalicelib.services.push import settlements
 from tests.support import factories as make
 
 OWN_FAILURE = CallResult(Verdict.FAILED, is_own_answer=True)
@@ -40,12 +40,12 @@ def pushing(size: int, payload: str = "batch", kind: str = "url") -> tuple[Group
 def test_a_message_that_failed_is_sent_with_fewer_others(
     attempt: int, settings: dict[str, Any], limit: int
 ) -> None:
-    assert batches.batch_limit(50, make.claimed_message(attempt, **settings)) == limit
+    assert settlements.batch_limit(50, make.claimed_message(attempt, **settings)) == limit
 
 
 @pytest.mark.parametrize(("size", "limit"), [(8, 1), (9, 3), (16, 4)])
 def test_a_small_batch_is_split_into_single_messages(size: int, limit: int) -> None:
-    assert batches.batch_limit(size, make.claimed_message(2)) == limit
+    assert settlements.batch_limit(size, make.claimed_message(2)) == limit
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_small_batch_is_split_into_single_messages(size: int, limit: int) -> N
 def test_a_batch_is_split_if_its_subscriber_refused_all_of_it(
     results: list[CallResult], is_split: bool
 ) -> None:
-    assert batches.is_to_be_split([make.claimed_message()] * len(results), results) is is_split
+    assert settlements.is_to_be_split([make.claimed_message()] * len(results), results) is is_split
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_batch_is_split_if_its_subscriber_refused_all_of_it(
     [("batch", "url", 10), ("binary", "function", 10), ("binary", "url", 1), ("structured", "url", 1)],
 )
 def test_functions_get_batches_and_whoever_asked_for_them(payload: str, kind: str, size: int) -> None:
-    assert batches.batch_of(*pushing(10, payload, kind)) == size
+    assert settlements.batch_of(*pushing(10, payload, kind)) == size
 
 
 @given(size=st.integers(1, 30), attempts=st.lists(st.integers(1, 4), max_size=60))
@@ -79,7 +79,7 @@ def test_every_message_is_in_one_batch_that_is_as_large_as_its_messages_allow(
     messages = [
         make.claimed_message(attempt, offset, last_attempt=4) for offset, attempt in enumerate(attempts)
     ]
-    push_batches = list(batches.in_batches(*pushing(size), messages))
+    push_batches = list(settlements.in_batches(*pushing(size), messages))
     messages_sent = [each for push_batch in push_batches for each in push_batch]
     assert sorted(each.receipt.offset for each in messages_sent) == list(range(len(messages)))
     assert all(len(push_batch) <= smallest_limit(size, push_batch) for push_batch in push_batches)
@@ -90,4 +90,4 @@ def test_every_message_is_in_one_batch_that_is_as_large_as_its_messages_allow(
 
 
 def smallest_limit(size: int, push_batch: list[ClaimedMessage]) -> int:
-    return min(batches.batch_limit(size, each) for each in push_batch)
+    return min(settlements.batch_limit(size, each) for each in push_batch)

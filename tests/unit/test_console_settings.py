@@ -12,8 +12,9 @@ import msgspec
 import pytest
 
 from chalicelib import console
-from chalicelib.api.list_filters import LETTER_FILTERS
-from chalicelib.api.requests import DeadFilter, GroupBody, RedriveBody, Retry, TopicBody
+from chalicelib.api.lists import LETTER_FILTERS, DeadFilter
+from chalicelib.api.resources.dead_letters import RedriveBody
+from chalicelib.api.settings import GroupBody, Retry, TopicBody
 from chalicelib.console import forms, undo
 from chalicelib.console.chinese import PHRASES
 from chalicelib.domain.errors import Malformed

@@ -9,9 +9,9 @@ from string import Formatter
 import pytest
 
 from chalicelib import console
-from chalicelib.api import requests
 from chalicelib.api.http import convert, invalid
-from chalicelib.api.issues import PATTERNS
+from chalicelib.api.problems import PATTERNS
+from chalicelib.api.settings import TopicBody
 from chalicelib.console.chinese import PHRASES
 from chalicelib.console.chinese_errors import ERRORS
 from chalicelib.console.words import error_text, issue
@@ -62,7 +62,7 @@ def test_every_error_of_the_documentation_is_told_in_chinese_and_in_english_as_t
 )
 def test_what_is_wrong_with_a_field_is_told_in_chinese(body: dict[str, object]) -> None:
     with pytest.raises(Malformed) as refusal:
-        convert(body, requests.TopicBody)
+        convert(body, TopicBody)
     (wrong,) = refusal.value.issues
     assert re.search(r"[\u4e00-\u9fff]", issue(wrong, "zh"))
     assert "Expected" not in error_text(refusal.value, "zh")

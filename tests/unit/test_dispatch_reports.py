@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chalicelib.domain.call_result import CallResult, Verdict
-from chalicelib.services.push.report import DispatchReport, FailedAttempt
+from chalicelib.services.push.run import DispatchReport, FailedAttempt
 from tests.support import factories as make
 
 CONSUMER = make.consumer(make.group(make.topic()), "shop")

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 
 from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.transaction import Counted
-from chalicelib.store import read_units
+from chalicelib.store import dynamo
 from chalicelib.store.attributes import number, text
 from chalicelib.store.failures import Cancelled, ConditionFailed, translate
 from tests.support.scripted import Scripted
@@ -215,12 +215,12 @@ def test_the_units_of_reads_are_counted_inside_the_block_only() -> None:
         return request
 
     units = {"ConsumedCapacity": {"CapacityUnits": 2.5}}
-    with read_units.count_read_units() as outer:
+    with dynamo.count_read_units() as outer:
         assert read("query", units) == read("get_item", units) == {"ReturnConsumedCapacity": "TOTAL"}
         assert read("put_item", units) == {}
         with pytest.raises(Unavailable):
             read("query", GONE)
-        with read_units.count_read_units() as inner:
+        with dynamo.count_read_units() as inner:
             read("query", {})
             read("query", {"ConsumedCapacity": {"CapacityUnits": 0.0}})
         read("query", units)

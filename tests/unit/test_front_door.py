@@ -11,10 +11,9 @@ import pytest
 from chalice.app import AuthRequest
 
 from chalicelib.api import gateway
-from chalicelib.api.access import Unauthenticated, authorize
 from chalicelib.api.calls import Context
-from chalicelib.api.http import received_ms
-from chalicelib.api.routes.sign_in_links import create_sign_in_link
+from chalicelib.api.http import Unauthenticated, authorize, received_ms
+from chalicelib.api.resources.sign_in_links import create_sign_in_link
 from chalicelib.console import session
 from chalicelib.domain.errors import Forbidden, Unauthorized
 from chalicelib.domain.secret import Secret

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from chalicelib.api import list_pages
+from chalicelib.api import lists
 from chalicelib.domain.request import Request
 from chalicelib.services.consume.lease_settlement import LeaseSettlement
 from chalicelib.services.core.expiring_cache import BoundedCache, TtlCache
@@ -17,7 +17,6 @@ from chalicelib.services.manage.admin import Admin
 from chalicelib.services.manage.tokens import Tokens
 from chalicelib.services.produce import dedup, resend
 from chalicelib.services.produce.producer import Producer
-from chalicelib.services.produce.rate_limited_producer import RateLimitedProducer
 from chalicelib.services.produce.resend import ResendLookup, RowsFound
 from chalicelib.services.produce.transactions import Transactor
 from infra import alarms
@@ -45,7 +44,7 @@ def _pages_name_nothing_foreign() -> None:
     def read(after: str | None, rows: int) -> Sequence[str]:
         return [name for name in _NAMES if name > (after or "")][:rows]
 
-    names, mark = list_pages.visible_page(context, "topics", read, lambda name: name.endswith("own"), str)
+    names, mark = lists.visible_page(context, "topics", read, lambda name: name.endswith("own"), str)
     assert (names, mark) == (["1 own"], "1 own")
 
 
@@ -74,11 +73,11 @@ BUGS: Planted = {
         ),
     ),
     "a repeat whose stored messages take the permits of the others": (
-        Bug(RateLimitedProducer, "_produce", "if i not in stored", ""),
+        Bug(Producer, "_limit", "if n not in stored", ""),
         lambda: rate_limits.test_what_a_repeat_has_stored_takes_no_permit(embedded_stage(), False),
     ),
     "a repeat whose delayed messages take the permits of the others": (
-        Bug(Producer, "stored_before", "elif draft.dedup_id and", "elif not draft.dedup_id and"),
+        Bug(Producer, "_stored_before", "elif draft.dedup_id and", "elif not draft.dedup_id and"),
         lambda: rate_limits.test_what_a_repeat_has_stored_takes_no_permit(embedded_stage(), True),
     ),
     "everybody's rows taken for its own": (
@@ -157,7 +156,7 @@ BUGS: Planted = {
         mover_troubles.test_a_transactions_delay_does_not_run_while_its_body_is_uploaded,
     ),
     "a page that is marked by what was not shown": (
-        Bug(list_pages, "visible_page", "position(items[most - 1])", "after"),
+        Bug(lists, "visible_page", "position(items[most - 1])", "after"),
         _pages_name_nothing_foreign,
     ),
     "a client of HTTP/1.0 that is not told": (

@@ -10,8 +10,12 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from chalicelib.api import issues, list_pages, parse, requests
+from chalicelib.api import lists, parse, problems, settings
+from chalicelib.api.calls import CALLS
 from chalicelib.api.http import convert
+from chalicelib.api.parse import MessageBody
+from chalicelib.api.resources.messages import AmendBody, changes
+from chalicelib.api.resources.replays import ArchivedBody, archived
 from chalicelib.domain import limits
 from chalicelib.domain.errors import HeadraceError, Malformed, Refused, TooLarge
 from chalicelib.domain.message import Draft
@@ -25,11 +29,11 @@ LONGEST_MS = limits.MAX_DELAY_SECONDS * SECOND_MS
 
 def draft(raw: bytes = b"", **fields: Any) -> Draft:
     fields = {"body": 1} | fields if "body_base64" not in fields else fields
-    return parse.draft_of(msgspec.convert(fields, requests.MessageBody), START_MS, raw)
+    return parse.draft_of(msgspec.convert(fields, MessageBody), START_MS, raw)
 
 
 def time(at_ms: int) -> str:
-    from chalicelib.api.responses.common import at
+    from chalicelib.api.fields import at
 
     return at(at_ms)
 
@@ -55,7 +59,7 @@ def refusal(attempt: Any) -> HeadraceError:
     ],
 )
 def test_a_filter_is_the_tags_that_pass(text: str | None, tags: tuple[str, ...] | None) -> None:
-    assert parse.tags(text) == tags
+    assert settings.tags(text) == tags
 
 
 @pytest.mark.parametrize(
@@ -66,7 +70,7 @@ def test_a_filter_is_the_tags_that_pass(text: str | None, tags: tuple[str, ...] 
     ],
 )
 def test_what_is_no_filter_is_refused(text: str) -> None:
-    assert refusal(lambda: parse.tags(text)).issues[0].path == "filter"
+    assert refusal(lambda: settings.tags(text)).issues[0].path == "filter"
 
 
 def test_a_filter_of_no_tags_passes_nothing_and_no_filter_everything() -> None:
@@ -131,7 +135,7 @@ def test_a_body_is_json_or_bytes_and_says_which() -> None:
         assert refusal(partial(draft, body_base64=text)).issues[0].path == "body_base64"
     wrong: list[dict[str, Any]] = [{}, {"body": 1, "body_base64": "AA=="}]
     for fields in wrong:
-        body = msgspec.convert(fields, requests.MessageBody)
+        body = msgspec.convert(fields, MessageBody)
         assert refusal(partial(parse.draft_of, body, START_MS)).issues[0].path == "body"
 
 
@@ -146,16 +150,16 @@ def test_headers_may_have_so_many_characters_together() -> None:
 
 
 def test_a_change_says_only_what_it_changes() -> None:
-    def changes(**fields: Any) -> dict[str, Any]:
-        body = msgspec.convert(fields, requests.AmendBody)
-        return parse.changes(body, msgspec.json.encode(fields), START_MS)
+    def changed(**fields: Any) -> dict[str, Any]:
+        body = msgspec.convert(fields, AmendBody)
+        return changes(body, msgspec.json.encode(fields), START_MS)
 
     whole = {"body": b"null", "is_json": True, "content_type": "application/json"}
-    assert changes(body=None) == whole | {"blob": None, "blob_bytes": 0}, "nothing of a former body is left"
-    assert changes(headers={}) == {"headers": {}}
-    assert changes(deliver_at=time(START_MS - 1)) == {"due_ms": START_MS}
-    assert changes(retry={"max_attempts": 2}) == {"max_attempts": 2}
-    assert refusal(changes).code == "VALIDATION"
+    assert changed(body=None) == whole | {"blob": None, "blob_bytes": 0}, "nothing of a former body is left"
+    assert changed(headers={}) == {"headers": {}}
+    assert changed(deliver_at=time(START_MS - 1)) == {"due_ms": START_MS}
+    assert changed(retry={"max_attempts": 2}) == {"max_attempts": 2}
+    assert refusal(changed).code == "VALIDATION"
 
 
 @pytest.mark.parametrize(
@@ -163,20 +167,20 @@ def test_a_change_says_only_what_it_changes() -> None:
     [(None, limits.DEFAULT_PAGE), ("1", 1), (str(limits.MAX_PAGE), limits.MAX_PAGE), ("007", 7)],
 )
 def test_a_page_has_the_size_asked_for(text: str | None, size: int) -> None:
-    assert list_pages.limit({} if text is None else {"limit": text}) == size
+    assert lists.limit({} if text is None else {"limit": text}) == size
 
 
 @pytest.mark.parametrize("text", ["", "0", str(limits.MAX_PAGE + 1), "-1", "1.0", "٣", "00001", " 1", "x"])
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(Malformed):
-        list_pages.limit({"limit": text})
+        lists.limit({"limit": text})
 
 
 def test_a_shard_is_a_number() -> None:
-    assert [list_pages.shard(query) for query in ({}, {"shard": "0"}, {"shard": "0255"})] == [None, 0, 255]
+    assert [lists.shard(query) for query in ({}, {"shard": "0"}, {"shard": "0255"})] == [None, 0, 255]
     for text in ("", "-1", "x", "٣", "00000"):
         with pytest.raises(Malformed):
-            list_pages.shard({"shard": text})
+            lists.shard({"shard": text})
 
 
 def test_what_an_archived_message_said_is_said_again() -> None:
@@ -187,7 +191,7 @@ def test_what_an_archived_message_said_is_said_again() -> None:
         "content_type": "application/json",
     }
     fields_said: dict[str, Any] = {"keys": ["k"], "tag": "t", "ordering_key": "o", "headers": {"a": "b"}}
-    message = parse.archived(msgspec.convert(fields | fields_said, requests.ArchivedBody))
+    message = archived(msgspec.convert(fields | fields_said, ArchivedBody))
     assert (message.id, message.shard) == ("i", 3)
     again = Draft(b"[1]", True, "application/json", ("k",), "t", "o", headers={"a": "b"})
     assert message.draft == again
@@ -195,13 +199,9 @@ def test_what_an_archived_message_said_is_said_again() -> None:
 
 def test_a_text_that_does_not_match_is_refused_in_words() -> None:
     """A pattern says to nobody what to change."""
-    kinds = [
-        kind
-        for kind in vars(requests).values()
-        if isinstance(kind, type) and kind.__module__ == requests.__name__
-    ]
+    kinds = {ArchivedBody, MessageBody, *(entry.body for entry in CALLS if entry.body)}
     _, schemas = msgspec.json.schema_components(kinds)
-    assert set(_patterns(schemas)) == set(issues.PATTERNS)
+    assert set(_patterns(schemas)) == set(problems.PATTERNS)
     cases: list[tuple[dict[str, Any], str]] = [
         ({"tag": "a b"}, "tag: must have no spaces, no control characters and no |"),
         ({"keys": ["a", "\n"]}, "keys[1]: must not be blank, and have no control characters"),
@@ -209,7 +209,7 @@ def test_a_text_that_does_not_match_is_refused_in_words() -> None:
     ]
     for fields, words in cases:
         with pytest.raises(Malformed) as refusal:
-            convert({"body": 1} | fields, requests.MessageBody)
+            convert({"body": 1} | fields, MessageBody)
         assert refusal.value.detail == words
 
 
@@ -253,7 +253,7 @@ def test_pages_of_what_the_caller_may_see_are_full_but_for_the_last(limit: int) 
     pages: list[list[str]] = []
     mark: str | None = ""
     while mark is not None:
-        items, mark = list_pages.visible_page(context, "topics", read, lambda name: name.endswith("own"), str)
+        items, mark = lists.visible_page(context, "topics", read, lambda name: name.endswith("own"), str)
         pages.append(items)
         marks.append(mark or "")
     assert [name for page in pages for name in page] == ["1 own", "3 own", "4 own", "7 own"]

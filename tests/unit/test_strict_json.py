@@ -12,7 +12,8 @@ import msgspec
 import pytest
 from hypothesis import example, given
 
-from chalicelib.api import parse, requests, strict
+from chalicelib.api import parse, strict
+from chalicelib.api.resources.replays import ArchivedBody, archived
 from chalicelib.domain.errors import Malformed
 from chalicelib.domain.limits import MAX_EXPONENT
 from chalicelib.domain.message import Draft, holds_json
@@ -80,8 +81,8 @@ numbers = st.builds(
 def test_a_number_is_refused_at_the_door_or_good_for_every_parser_behind_it(number: str, around: str) -> None:
     text = around.format(number).encode()
     text_draft = Draft(text, False)
-    archived_body = requests.ArchivedBody("m", 0, base64.b64encode(text).decode(), "application/json")
-    assert parse.archived(archived_body).draft.body == codec.as_stored(text_draft).body == text
+    archived_body = ArchivedBody("m", 0, base64.b64encode(text).decode(), "application/json")
+    assert archived(archived_body).draft.body == codec.as_stored(text_draft).body == text
     try:
         value = strict.parse(text)
     except Malformed:

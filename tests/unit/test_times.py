@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 
 from chalicelib.api import parse
-from chalicelib.api.responses.common import at
+from chalicelib.api.fields import at
 from chalicelib.console.views.figures import moment
 from chalicelib.delivery.events import rfc3339
 from chalicelib.domain.errors import Malformed

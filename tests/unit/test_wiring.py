@@ -1,32 +1,29 @@
-"""The services of one process, which its threads share."""
+"""Wiring finds a constructor's arguments by the names of its parameters. mypy does not see that, so their types are
+compared here."""
 
 from __future__ import annotations
 
-from threading import Thread
-from typing import Any, cast
+import inspect
 
+import pytest
+
+from chalicelib.adapters import Adapters, SystemClock, SystemRandom
 from chalicelib.wiring import Deps
-from tests.support.stages import embedded_stage
+from tests.support.embedded import embedded_adapters
 
-_LONG_SECONDS = 0.05  # for a thread that waits for nothing
+TYPES = Adapters.__annotations__ | Deps.__annotations__
 
 
-def test_threads_that_ask_for_a_service_at_once_get_the_same_one() -> None:
-    """Of two catalogs, say, the one would not hear of what was changed by way of the other."""
+@pytest.fixture(scope="module")
+def deps() -> Deps:
+    return Deps(embedded_adapters(SystemClock(), SystemRandom()))
 
-    class Adapters:
-        """Another thread asks for the catalog while the first one makes it."""
 
-        def __getattr__(self, name: str) -> Any:
-            if other.ident is None:
-                other.start()
-                other.join(_LONG_SECONDS)
-            return getattr(adapters, name)
-
-    adapters = embedded_stage().adapters
-    deps = Deps(cast(Any, Adapters()))
-    catalogs: list[object] = []
-    other = Thread(target=lambda: catalogs.append(deps.catalog))
-    catalogs.append(deps.catalog)
-    other.join()
-    assert catalogs == [deps.catalog, deps.catalog]
+@pytest.mark.parametrize(
+    "name", [name for name, made in vars(Deps).items() if getattr(made, "given", None) is not None]
+)
+def test_a_service_gets_what_its_constructor_asks_for(name: str, deps: Deps) -> None:
+    parameters = inspect.signature(type(getattr(deps, name))).parameters.values()
+    given = vars(Deps)[name].given
+    found = {p.name: p.annotation for p in parameters if p.name not in given and p.default is p.empty}
+    assert found == {name: TYPES[name] for name in found}

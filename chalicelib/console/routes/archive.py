@@ -20,7 +20,7 @@ _CHOICES = ("tag", "key", "where", "into", "group", "rate")
 @page("GET", "/console/archive")
 def archive(visit: Visit) -> Shown:
     """Two weeks of it: topics by days."""
-    from ...api.routes.archive import day_of
+    from ...api.resources.archive import day_of
 
     try:
         last = day_of(visit.query.get("to") or None, visit.now_ms)
@@ -56,7 +56,7 @@ def _preview(visit: Visit, topic: str) -> tuple[dict[str, Any] | None, HeadraceE
     """What a replay of this span may send at most: what is archived of its days. Or what is wrong with the form."""
     from ...api import parse
     from ...api.http import invalid
-    from ...api.routes.replays import check_reach
+    from ...api.resources.replays import check_reach, where
     from .. import forms
 
     if not visit.query.get("from") or not visit.query.get("to"):
@@ -67,7 +67,7 @@ def _preview(visit: Visit, topic: str) -> tuple[dict[str, Any] | None, HeadraceE
         from_ms, to_ms = (parse.time_ms(text, name) for name, text in span.items())
         if from_ms >= to_ms:
             raise invalid("to", "must be later than from")
-        parse.where(fields.get("where"))
+        where(fields.get("where"))
         check_reach(visit.caller, topic, fields.get("into", topic), fields.get("group"))
         deed = forms.of({**fields, "deed": "create_replay", "topic": topic}).deed
     except HeadraceError as error:

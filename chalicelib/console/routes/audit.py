@@ -16,7 +16,7 @@ _PURPOSE = "console-audit"
 @page("GET", "/console/audit")
 def audit(visit: Visit) -> Shown:
     """Entries, the newest first; filters stand in the URL."""
-    from ...api.routes.audit import filter_of
+    from ...api.resources.audit import filter_of
     from ...services.inspect.audit_list import newest_first
     from .. import deeds
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...api import list_filters
+from ...api import lists
 from ...domain.errors import Malformed
 from ..http import Page, Shown, Visit, page
 from .messages import check_may_read
@@ -50,12 +50,12 @@ def dead_letters(visit: Visit) -> Shown:
 
 def link_filters(visit: Visit) -> dict[str, str]:
     """The filters in the URL, for links to the same letters and for a redrive of them."""
-    return {name: visit.query[name] for name in list_filters.LETTER_FILTERS if visit.query.get(name)}
+    return {name: visit.query[name] for name in lists.LETTER_FILTERS if visit.query.get(name)}
 
 
 def letter_filter(visit: Visit) -> DeadLetterFilter:
     """The same for the service. Raises Malformed."""
-    return list_filters.letter_filter(link_filters(visit))
+    return lists.letter_filter(link_filters(visit))
 
 
 def read_letters(

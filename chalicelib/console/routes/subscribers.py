@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...api import list_filters, parse
+from ...api import lists, parse
 from ...domain.errors import HeadraceError, NotFound
 from ..http import Page, SeeOther, Shown, Visit, page
 from .messages import check_may_read, whole_time
@@ -73,7 +73,7 @@ def _failed_since(
     since = whole_time(text)
     try:
         check_may_read(visit)
-        letter_filter = list_filters.letter_filter({"since": since})
+        letter_filter = lists.letter_filter({"since": since})
     except HeadraceError as error:
         return None, error
     letters, position = visit.deps.letter_lookup.page(

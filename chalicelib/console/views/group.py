@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...api.responses.consumers import without_path
+from ...api.resources.consumers import without_path
 from ...domain import breaker
 from ...domain.assignment import EVERYONE, Assignment, is_online
 from ...domain.topic import Consumer, ConsumerKind, Token

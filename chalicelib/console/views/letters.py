@@ -10,7 +10,7 @@ from itertools import takewhile
 import msgspec
 
 from ...api import strict
-from ...api.merge_patch import merged
+from ...api.strict import merged
 from ...domain.errors import Malformed
 from ...domain.message import holds_json
 from ...domain.record import DeadLetter

@@ -23,7 +23,8 @@ from ...modes import POLICIES
 from ...ports.world import Clock
 from ..core.log_reader import LogReader
 from ..produce.delayed import already_due
-from ..produce.producer import Producer, check_size
+from ..produce.drafts import check_size
+from ..produce.producer import Producer
 
 if TYPE_CHECKING:
     from ...store.control import Control

@@ -24,7 +24,8 @@ from ..core.cursor_store import CursorSnapshot, CursorStore
 from ..core.wake import Waker
 from ..inspect.letter_lookup import DeadLetterFilter, LetterLookup
 from ..inspect.statuses import Statuses
-from ..produce.producer import Producer, check_size
+from ..produce.drafts import check_size
+from ..produce.producer import Producer
 
 if TYPE_CHECKING:
     from ...store.records import Records

@@ -20,10 +20,10 @@ from ...domain.replay import REPLAY_HEADER, REPLAY_OF_HEADER, Replay, ReplayStat
 from ...domain.topic import Topic
 from ...ports.world import Clock, Jobs, Random
 from ..core.catalog import Catalog
-from ..core.counters import ACCEPTED, Counters
 from ..core.wake import Waker
 from ..produce.appender import ProduceResult
-from ..produce.producer import Producer, takes_all
+from ..produce.drafts import takes_all
+from ..produce.producer import Producer
 
 if TYPE_CHECKING:
     from ...store.control import Control
@@ -65,7 +65,6 @@ class Replays:
         jobs: Jobs,
         clock: Clock,
         random: Random,
-        counters: Counters,
     ) -> None:
         self._control = control
         self._catalog = catalog
@@ -74,7 +73,6 @@ class Replays:
         self._jobs = jobs
         self._clock = clock
         self._random = random
-        self._counters = counters
 
     def create(self, replay: Replay, *, start: bool) -> tuple[Replay, bool]:
         """Store a replay with a new id, and start its job. Returns it, and whether the job was started.
@@ -132,12 +130,11 @@ class Replays:
         that was sent before is a duplicate, at its old place. Raises Conflict if the replay is over."""
         topic = self._catalog.topic_for(replay.into, takes_all([each.draft for each in messages]))
         self._check_open(replay, topic)
-        # Longer than any run of the job, whatever the topic says.
-        patient = replace(topic, dedup_window_seconds=MAX_DEDUP_WINDOW_SECONDS)
+        # A replay has a rate of its own; and ids are known for longer than any run of the job.
+        patient = replace(topic, rate_limit=None, dedup_window_seconds=MAX_DEDUP_WINDOW_SECONDS)
         drafts = [_replayed_draft(replay, topic, each) for each in messages]
         outcomes = self._producer.produce(patient, drafts)
         new_messages = [outcome for outcome in outcomes if isinstance(outcome, ProduceResult)]
-        self._counters.add(ACCEPTED, sum(not each.duplicate for each in new_messages))
         self._waker.wake_after_append(topic, new_messages)
         return outcomes
 

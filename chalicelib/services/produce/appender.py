@@ -30,13 +30,11 @@ from ...ports.world import Clock, Random
 from ..core.expiring_cache import BoundedCache, TtlCache
 from ..core.tails import Tails
 from .dedup import entry_of
-from .key_index import entries_of
 from .resend import ResendLookup, RowsFound
 
 if TYPE_CHECKING:
     from ...store.keys import Keys
     from ...store.log import Log
-
 
 _LOOK_AROUND = 16  # one append in so many on a reserved shard tries another, which may cost half
 
@@ -236,3 +234,10 @@ def _result_at(key: ShardKey, segment: Segment, index: int) -> ProduceResult:
     return ProduceResult(
         ids.message_id(segment.request_id, key.shard, offset), key.shard, offset, segment.accepted_ms
     )
+
+
+def entries_of(
+    topic_uid: str, draft: Draft, message_id: str, accepted_ms: int, expires_s: int
+) -> list[KeyEntry]:
+    """What finds a message by its keys; to be noted before the message is stored."""
+    return [KeyEntry(topic_uid, key, message_id, accepted_ms, expires_s) for key in dict.fromkeys(draft.keys)]

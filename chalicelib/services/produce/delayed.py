@@ -19,7 +19,8 @@ from ...ports.world import Clock
 from ..core.catalog import Catalog
 from ..core.positions import Positions
 from ..core.wake import Waker
-from .producer import Producer, check_size
+from .drafts import check_size
+from .producer import Producer
 
 if TYPE_CHECKING:
     from ...store.log import Log

@@ -12,31 +12,35 @@ from typing import TYPE_CHECKING
 from ...domain import ids
 from ...domain.append import AlreadyMoved, DedupEntry, DedupHit, KeyEntry, Promotable
 from ...domain.blob_expiry import body_name
-from ...domain.errors import HeadraceError, Refused, TooLarge
+from ...domain.errors import HeadraceError
 from ...domain.limits import BLOB_THRESHOLD_BYTES
 from ...domain.message import Draft
 from ...domain.request import Request
-from ...domain.sharding import order_unit, shard_of
 from ...domain.timer import ANY, Timer, TimerKind
 from ...domain.topic import Topic
 from ...ports.world import Blobs, Clock, Random
+from ..core.counters import ACCEPTED, Counters
+from ..core.rate_limiter import RateLimits
 from ..core.tails import Tails
 from ..core.unit_names import UnitNames
-from .appender import Appender, ProduceResult
+from .appender import Appender, ProduceResult, entries_of
 from .dedup import content_hash, entry_of, mismatch
-from .key_index import entries_of
+from .drafts import (
+    count_that_can_move,
+    dead_by_limit,
+    log_shard_of,
+    refusal,
+    runs_of,
+    timer_batches,
+    too_many,
+    unit_of,
+)
 from .resend import ResendLookup, RowsFound
 
 if TYPE_CHECKING:
     from ...store.keys import Keys
     from ...store.log import Log
     from ...store.timers import Timers
-
-
-_DEDUPED_PER_SEGMENT = 99  # a transaction takes 100 actions, one is the segment
-_DEDUPED_PER_TIMER_BATCH = 49  # each is two actions
-_BYTES_PER_TIMER_BATCH = 2_000_000  # a transaction takes 4 MB
-_MOVED_PER_SEGMENT = 98  # actions of a transaction: a timer is one, a dead letter two
 
 
 class Producer:
@@ -50,6 +54,8 @@ class Producer:
         timers: Timers,
         keys: Keys,
         blobs: Blobs,
+        rate_limits: RateLimits,
+        counters: Counters,
         clock: Clock,
         random: Random,
         on_timers_stored: Callable[[Sequence[Timer]], None],
@@ -63,6 +69,8 @@ class Producer:
         self._keys = keys
         self._on_timers_stored = on_timers_stored
         self._blobs = blobs
+        self._rate_limits = rate_limits
+        self._counters = counters
         self._clock = clock
         self._random = random
         self._unit_names = UnitNames(clock, random)
@@ -74,19 +82,24 @@ class Producer:
         the error. `by` is the id of the producer's token; `request` names a request that may be sent again; it
         applies only to messages without a delay.
 
-        A fault below turns the drafts it concerns into UNAVAILABLE (unknown, safe to repeat with a dedup id).
+        What is over the topic's rate limit, the last first, is not stored and gets TooMany; or it is stored as a dead
+        letter for every group, where the topic wants that. A fault below turns the drafts it concerns into UNAVAILABLE
+        (unknown, safe to repeat with a dedup id).
         """
         outcomes: list[ProduceResult | HeadraceError | None] = [refusal(topic, d) for d in drafts]
+        if topic.rate_limit is not None:
+            drafts = self._limit(topic, drafts, request, outcomes)
         first_of: dict[str, int] = {}
         by_shard: defaultdict[int | None, list[int]] = defaultdict(list)
         later: list[int] = []
         for i, draft in enumerate(drafts):
             if outcomes[i] is None and first_of.setdefault(draft.dedup_id or f"\0{i}", i) == i:
-                shard = _shard_of(topic, draft)
+                shard = log_shard_of(topic, draft)
                 if shard is None and request:
                     shard = request.shard(topic.shards)
                 (by_shard[shard] if draft.due_ms is None else later).append(i)
-        self._store_later(topic, [(i, replace(drafts[i], by=by)) for i in later], outcomes)
+        if later:
+            self._store_later(topic, [(i, replace(drafts[i], by=by)) for i in later], outcomes)
         for shard, members in by_shard.items():
             resend_lookup = (
                 ResendLookup(self._log, request, topic.shard_key(shard))
@@ -98,9 +111,41 @@ class Producer:
             if outcomes[i] is None:
                 first = first_of[draft.dedup_id or ""]
                 outcomes[i] = _outcome_of_same_id(drafts[first], draft, outcomes[first])
-        return [outcome for outcome in outcomes if outcome is not None]
+        results = [outcome for outcome in outcomes if outcome is not None]
+        self._counters.add(ACCEPTED, sum(isinstance(o, ProduceResult) and not o.duplicate for o in results))
+        return results
 
-    def stored_before(self, topic: Topic, drafts: Sequence[Draft], request: Request | None) -> set[int]:
+    def _limit(
+        self,
+        topic: Topic,
+        drafts: Sequence[Draft],
+        request: Request | None,
+        outcomes: list[ProduceResult | HeadraceError | None],
+    ) -> Sequence[Draft]:
+        """Take permits for the drafts that would be stored. What an earlier try of a resend has stored needs none:
+        otherwise its end might never be admitted. Those over the limit get their outcome, or become dead letters."""
+        good = [i for i, outcome in enumerate(outcomes) if outcome is None]
+        stored = self._stored_before(topic, [drafts[i] for i in good], request)
+        new = [i for n, i in enumerate(good) if n not in stored]
+        over = set(new[self._rate_limits.admit(topic, len(new)) :])
+        if topic.on_rate_limit == "dead_letter":
+            return [dead_by_limit(draft) if i in over else draft for i, draft in enumerate(drafts)]
+        for i in over:
+            outcomes[i] = too_many(topic)
+        return drafts
+
+    def admit(self, topic: Topic, draft: Draft) -> Draft:
+        """Count a message that is about to be prepared (in a transaction) like one that is produced. Returns it,
+        perhaps as a dead letter. Raises TooMany, or why the topic does not take it."""
+        if error := refusal(topic, draft):
+            raise error
+        if self._rate_limits.admit(topic, 1):
+            return draft
+        if topic.on_rate_limit == "dead_letter":
+            return dead_by_limit(draft)
+        raise too_many(topic)
+
+    def _stored_before(self, topic: Topic, drafts: Sequence[Draft], request: Request | None) -> set[int]:
         """Which of the drafts of a resend, by index, an earlier try has stored; of a first try none, nor
         where it cannot be told: `produce` then says why, for each draft. What waits is known by its dedup id alone."""
         if request is None or request.since_ms is None:
@@ -109,7 +154,7 @@ class Producer:
         stored: set[int] = set()
         for i, draft in enumerate(drafts):
             if draft.due_ms is None:
-                shard = _shard_of(topic, draft)
+                shard = log_shard_of(topic, draft)
                 by_shard[request.shard(topic.shards) if shard is None else shard].append(i)
             elif draft.dedup_id and self._is_remembered(topic, draft.dedup_id):
                 stored.add(i)
@@ -138,10 +183,10 @@ class Producer:
         outcomes: list[ProduceResult | None] = [None] * len(members)
         by_shard: defaultdict[int | None, list[int]] = defaultdict(list)
         for i, (_, draft) in enumerate(members):
-            by_shard[_shard_of(topic, draft)].append(i)
+            by_shard[log_shard_of(topic, draft)].append(i)
         for shard, indexes in by_shard.items():
             while indexes:
-                now = _that_can_move([members[i][0] for i in indexes])
+                now = count_that_can_move([members[i][0] for i in indexes])
                 pack = self._log.pack([members[i][1] for i in indexes[:now]])
                 chunk = indexes[: len(pack.drafts)]
                 answer = self._appender.append(topic, shard, pack, (), [members[i][0] for i in chunk])
@@ -163,31 +208,31 @@ class Producer:
         """Store drafts that are due later as timers, each under an id of its own. After a failure the later drafts of
         the same ordering key are not stored."""
         errors: dict[str | None, HeadraceError] = {}
-        for run in _timer_batches(
+        for run in timer_batches(
             [(i, replace(draft, id=self._timed_id(topic, draft))) for i, draft in members]
         ):
             try:
-                numbered_drafts = [(i, draft) for i, draft in run if _unit_of(topic, draft) not in errors]
+                numbered_drafts = [(i, draft) for i, draft in run if unit_of(topic, draft) not in errors]
                 timers = [
                     self._first_timer(topic, self.offload(topic, draft)) for _, draft in numbered_drafts
                 ]
                 self._store_batch(topic, numbered_drafts, timers, outcomes)
             except HeadraceError as error:
-                errors |= {unit: error for _, draft in numbered_drafts if (unit := _unit_of(topic, draft))}
+                errors |= {unit: error for _, draft in numbered_drafts if (unit := unit_of(topic, draft))}
                 for i, _ in numbered_drafts:
                     outcomes[i] = outcomes[i] or error
             for i, draft in run:
-                outcomes[i] = outcomes[i] or errors[_unit_of(topic, draft)]
+                outcomes[i] = outcomes[i] or errors[unit_of(topic, draft)]
 
     def _timed_id(self, topic: Topic, draft: Draft) -> str:
         """The id of a delayed draft; those of a batch rise in its order."""
         assert draft.due_ms is not None
-        id_of = partial(ids.timed_id, shard=_shard_of(topic, draft), due_ms=draft.due_ms)
+        id_of = partial(ids.timed_id, shard=log_shard_of(topic, draft), due_ms=draft.due_ms)
         return id_of(self.waiting_name(topic, draft, id_of) or self._random.id(ids.REQUEST_ID_CHARS))
 
     def waiting_name(self, topic: Topic, draft: Draft, id_of: Callable[[str], str]) -> str | None:
         """A name for a message that will wait; `id_of` makes its id of it. None if it has no order to keep."""
-        unit = _unit_of(topic, draft)
+        unit = unit_of(topic, draft)
         return None if unit is None else self._unit_names.name(topic, unit, id_of)
 
     def _store_batch(
@@ -219,7 +264,7 @@ class Producer:
         """The timer of a delayed draft, under the draft's own id; stored now, unless `stored_ms` says when."""
         assert draft.due_ms is not None
         assert draft.id is not None
-        shard = _shard_of(topic, draft)
+        shard = log_shard_of(topic, draft)
         shard_key = topic.shard_key(ANY if shard is None else shard)
         return Timer(
             due_ms=draft.due_ms,
@@ -243,7 +288,7 @@ class Producer:
         """Fill in the outcomes of drafts that go to one shard. After a failure the later drafts are not stored:
         otherwise a repeated draft would come after them."""
         try:
-            for run in _runs(members):
+            for run in runs_of(members):
                 items_left = [(i, draft, self.offload(topic, draft)) for i, draft in run]
                 while items_left:
                     items_left = self._append(topic, shard, items_left, outcomes, by, resend_lookup)
@@ -303,86 +348,6 @@ class Producer:
                 )
         if entries:
             self._keys.note(entries)
-
-
-def check_size(topic: Topic, body: bytes) -> None:
-    """Raises TooLarge for a body that the topic does not take."""
-    if len(body) > topic.max_body_bytes:
-        raise TooLarge(
-            "BODY_TOO_LARGE",
-            f"The body has {len(body)} bytes; topic {topic.name!r} takes {topic.max_body_bytes}.",
-        )
-
-
-def refusal(topic: Topic, draft: Draft) -> HeadraceError | None:
-    """Why the topic does not take this message; None: it does."""
-    try:
-        check_size(topic, draft.body)
-    except TooLarge as error:
-        return error
-    if draft.shard is not None and draft.shard >= topic.shards:
-        return Refused("NO_SUCH_SHARD", f"Topic {topic.name!r} has shards 0 to {topic.shards - 1}.")
-    return None
-
-
-def takes_all(drafts: Sequence[Draft]) -> Callable[[Topic], bool]:
-    """Returns a function that tells whether a topic takes all of these messages."""
-    return lambda topic: not any(refusal(topic, draft) for draft in drafts)
-
-
-def _shard_of(topic: Topic, draft: Draft) -> int | None:
-    if draft.shard is not None:
-        return draft.shard
-    if topic.shards == 1:  # a batch with and without keys stays one segment, in its order
-        return 0
-    return None if draft.ordering_key is None else shard_of(draft.ordering_key, topic.shards_of_keys)
-
-
-def _unit_of(topic: Topic, draft: Draft) -> str | None:
-    return order_unit(draft.ordering_key, _shard_of(topic, draft))
-
-
-def _that_can_move(promotables: Sequence[Promotable]) -> int:
-    """How many of them one transaction can hold."""
-    actions = 0
-    for n, each in enumerate(promotables):
-        actions += 1 if isinstance(each, Timer) else 2
-        if actions > _MOVED_PER_SEGMENT:
-            return n
-    return len(promotables)
-
-
-def _runs(members: Sequence[tuple[int, Draft]]) -> Iterable[Sequence[tuple[int, Draft]]]:
-    """Cut so that the dedup ids of one run fit one transaction."""
-    run: list[tuple[int, Draft]] = []
-    dedup_count = 0
-    for member in members:
-        if member[1].dedup_id and dedup_count == _DEDUPED_PER_SEGMENT:
-            yield run
-            run, dedup_count = [], 0
-        run.append(member)
-        dedup_count += member[1].dedup_id is not None
-    yield run
-
-
-def _timer_batches(members: Sequence[tuple[int, Draft]]) -> Iterable[Sequence[tuple[int, Draft]]]:
-    """Drafts whose timers can be stored together: all without a dedup id, and of the others as many as fit a
-    transaction."""
-    plain = [member for member in members if not member[1].dedup_id]
-    if plain:
-        yield plain
-    run: list[tuple[int, Draft]] = []
-    size = 0
-    for member in members:
-        if not member[1].dedup_id:
-            continue
-        size += member[1].weight
-        if run and (len(run) == _DEDUPED_PER_TIMER_BATCH or size > _BYTES_PER_TIMER_BATCH):
-            yield run
-            run, size = [], member[1].weight
-        run.append(member)
-    if run:
-        yield run
 
 
 def _duplicate(draft: Draft, entry: DedupEntry) -> ProduceResult | HeadraceError:

@@ -35,7 +35,7 @@ from ..core.counters import ACCEPTED, Counters
 from ..core.signing_keys import SigningKeys
 from ..core.wake import Waker
 from .dedup import content_hash, mismatch, window_end_ms
-from .producer import Producer, refusal
+from .producer import Producer
 
 if TYPE_CHECKING:
     from ...store.transactions import Transactions
@@ -68,7 +68,7 @@ class Transactor:
         waker: Waker,
         clock: Clock,
         random: Random,
-        keys: SigningKeys,
+        signing_keys: SigningKeys,
         counters: Counters,
     ) -> None:
         self._catalog = catalog
@@ -77,7 +77,7 @@ class Transactor:
         self._waker = waker
         self._clock = clock
         self._random = random
-        self._keys = keys
+        self._signing_keys = signing_keys
         self._counters = counters
 
     def prepare(
@@ -86,13 +86,12 @@ class Transactor:
         """Store a message that no consumer sees before it is committed. `delay_from_commit`: its delay counts from
         the commit. `by` is the id of the producer's token.
 
-        With a dedup id that was used for the same, the transaction it was used for; True: this one is new.
+        With a dedup id that was used for the same, the transaction it was used for; True: this one is new. Raises
+        TooMany, or why the topic does not take the message.
         """
-        error = refusal(topic, draft)
-        if error:
-            raise error
+        draft = self._producer.admit(topic, draft)
         if checks.url:
-            self._keys.present()  # `check`, which signs with it, may not make it
+            self._signing_keys.present()  # `check`, which signs with it, may not make it
         # When the delay began, and before the upload: what counts from here shall not wait for it.
         now_ms = draft.accepted_ms or self._clock.now_ms()
         new = self._new(
@@ -147,11 +146,11 @@ class Transactor:
 
     def secret(self, topic: Topic) -> bytes:
         """The secret that signs the checks of a topic's transactions."""
-        return signing.derived(self._keys.present(), "check", topic.uid)
+        return signing.derived(self._signing_keys.present(), "check", topic.uid)
 
     def secrets(self, topic: Topic) -> list[bytes]:
         """This, and those that it was before and that are still good."""
-        return [signing.derived(key, "check", topic.uid) for key in self._keys.live()]
+        return [signing.derived(key, "check", topic.uid) for key in self._signing_keys.live()]
 
     def topic_of(self, transaction: Transaction) -> Topic:
         """The topic it was prepared for, or NotFound."""

@@ -19,9 +19,9 @@ from ...ports.world import Blobs, Clock, Sender
 from ..consume.claimant import ClaimedMessage
 from ..core.bodies import with_bodies
 from ..core.secret_cipher import SecretCipher
-from .batches import in_batches
 from .capacity import Capacity
 from .run_time import MARGIN_SECONDS, RunTime
+from .settlements import in_batches
 from .sources import Sources
 
 _GATHER_SECONDS = 0.02  # results within this time are settled together

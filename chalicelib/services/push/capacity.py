@@ -50,7 +50,7 @@ class Capacity:
         self._busy_ms: dict[str, int] = {}
         self._claimed: Mapping[str, Claimed] = {}  # how far each cursor was
         self.is_limited = False  # other runs had a slot that this one could use
-        # Another run may have found no free slot, ended, and left its source to those that had the slots (ADR 80).
+        # Another run may have found no free slot, ended, and left its source to those that had the slots (ADR 27).
         self.was_crowded = False
         self.circuits_ms: list[int] = []  # when consumers with an open circuit may be called again
 

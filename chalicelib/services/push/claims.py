@@ -13,10 +13,9 @@ from ...domain.errors import Unavailable
 from ...domain.topic import Consumer
 from ..consume.claim import Claimer
 from ..consume.claimant import Claim, Claimant, ClaimedMessage
-from .batches import batch_of
 from .capacity import Capacity
 from .run_time import RunTime
-from .settlements import Settlements
+from .settlements import Settlements, batch_of
 from .sources import Sources
 
 _LOST_RACES = 10

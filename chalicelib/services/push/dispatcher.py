@@ -13,8 +13,7 @@ from ...domain.assignment import Team
 from ...domain.errors import NotFound
 from ...domain.topic import cursor_key
 from ..core.wake import NO_NEWS, DispatchTask, News
-from .report import DispatchReport
-from .run import DispatchContext, DispatchRun
+from .run import DispatchContext, DispatchReport, DispatchRun
 from .sources import Sources
 
 

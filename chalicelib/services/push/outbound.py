@@ -11,9 +11,8 @@ from typing import Any
 import msgspec
 
 from ...domain import typed
-from ...domain.call_result import CallResult, Verdict
+from ...domain.call_result import CallResult, Exchange, Verdict
 from ...domain.errors import NotFound, Unavailable
-from ...domain.exchange import Exchange
 from ...domain.topic import Consumer, ConsumerKind, ConsumerState, Group, Topic
 from ...ports.world import Clock, Invoker, Sender
 from ..core.catalog import Catalog

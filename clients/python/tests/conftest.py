@@ -84,7 +84,7 @@ def topic(hr: Headrace) -> str:
 
 @pytest.fixture
 def proxy(service: str) -> Iterator[FaultyProxy]:
-    """In front of the service; it does no harm until it is told to."""
+    """In front of the service; it does no harm until a test asks for it."""
     with faulty_proxy(service) as proxy:
         yield proxy
 

@@ -37,7 +37,7 @@ class Clock:
 
 
 class Keeping:
-    """A service that extends leases, but those of `lost` for the reason `error`, and is told who is online. A call
+    """A service that extends leases, but those of `lost` for the reason `error`, and gets the registrations. A call
     takes two seconds."""
 
     def __init__(
@@ -121,7 +121,7 @@ def test_what_was_not_extended_is_tried_again_in_the_next_round(
 def test_a_lease_whose_shard_is_busy_is_tried_again_in_the_next_round(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It was let go: the message was somebody else's while its handler ran."""
+    """Its lease was lost: another consumer had the message while its handler ran."""
     clock = Clock(monkeypatch, rounds=7)
     service, holdings = Keeping(clock, "b", error=BUSY), Holdings(10, None)
     holdings.take(message("a"))

@@ -281,7 +281,7 @@ def test_without_acks_of_its_own_it_only_gives_back_what_failed() -> None:
 def test_a_message_whose_lease_ended_before_its_turn_is_not_handled(
     monkeypatch: pytest.MonkeyPatch, is_async: bool
 ) -> None:
-    """It is somebody else's by then, and not settled."""
+    """Another consumer has it by then; it is not settled."""
     now = [0.0]
     monkeypatch.setattr(holdings_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     both_are_here = threading.Event()
@@ -332,7 +332,7 @@ def test_a_lease_is_renewed_when_it_is_half_over_and_counts_from_the_call(
     moment.now = 15.1
     assert holdings.begin(own_message)
     moment.now = 15.2
-    assert not holdings.begin(own_message), "it may be somebody else's"
+    assert not holdings.begin(own_message), "another consumer may have it"
 
 
 def test_a_handler_that_runs_for_too_long_keeps_its_message_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -401,7 +401,7 @@ def test_what_is_settled_alike_goes_together_and_in_its_order() -> None:
 
 
 def acknowledge(service: Service, count: int) -> list[str]:
-    """Acknowledge so many messages that wait together; the ids of those whose leases nobody renews after that."""
+    """Acknowledge so many messages that wait together; the ids of those whose leases are not renewed after that."""
     settled_ids: list[str] = []
     settle_queue = SettleQueue(
         cast(Any, service), "orders", "mailer", 60, lambda each: settled_ids.append(each.id)
@@ -437,7 +437,7 @@ class Waiting(queue.Queue[Any]):
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         if self.empty() and block:
-            if timeout is None:  # nobody gives it anything more
+            if timeout is None:  # it gets no more messages
                 return None
             self.waits.append(timeout)
             self.now += timeout
@@ -449,7 +449,7 @@ def test_what_a_busy_shard_refuses_is_settled_again_a_little_later(
     monkeypatch: pytest.MonkeyPatch, busy: int, pauses: list[float]
 ) -> None:
     """It was given up: the message was handled again."""
-    stale = {"code": "RECEIPT_STALE", "status": 409, "detail": "Somebody else has it.", "retryable": False}
+    stale = {"code": "RECEIPT_STALE", "status": 409, "detail": "Another consumer has it.", "retryable": False}
 
     class Busy(Service):
         def ack(self, topic: str, group: str, *messages: Message) -> list[Any]:

@@ -267,7 +267,7 @@ def test_async_handlers_run_beside_one_another(hr: Headrace, service: str, topic
 
 
 def test_who_is_cancelled_before_a_thread_is_free_ends(hr: Headrace, service: str, topic: str) -> None:
-    """It began when there was a thread, and nobody could end it."""
+    """It began when there was a thread, and could not be ended."""
 
     async def main() -> None:
         loop, is_free = asyncio.get_running_loop(), threading.Event()

@@ -90,7 +90,7 @@ def answer_of(operation: Mapping[str, Any]) -> Any:
 
 
 def fields_of(schema: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of an object, whatever it is put together of."""
+    """The fields of an object, with those of its parts."""
     while "$ref" in schema:
         schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     fields = dict(schema.get("properties", {}))

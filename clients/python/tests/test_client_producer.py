@@ -198,7 +198,7 @@ def test_a_forked_child_takes_over_the_spool_when_its_parent_has_closed_it(
     hr: Headrace, line: str, tmp_path: Path
 ) -> None:
     """It was refused for ever, as if it were itself the other process. Until then it is refused each time: its second
-    send once went into the parent's file by the parent's connection, and nobody sent it."""
+    send once went into the parent's file by the parent's connection, and was never sent."""
     programs.run(hr, TAKES_OVER, line, str(tmp_path / "spool"), OPENS)
     assert in_order(hr, line) == ["parent", "child"]
 
@@ -312,15 +312,15 @@ for n in range(int(sys.argv[3]), int(sys.argv[3]) + 10_000):
 
 def spooled_until_killed(hr: Headrace, line: str, spool: Path, kills: Sequence[int]) -> set[int]:
     """A process sends numbers until it is killed, and the next one higher numbers; those that are surely on disk."""
-    told: set[int] = set()
+    written: set[int] = set()
     for kill, lines in enumerate(kills):
         with programs.start(hr, SENDER, line, str(spool), str(kill * 10_000)) as process:
             assert process.stdout is not None
             for _ in range(lines):
-                told.add(int(process.stdout.readline()))
+                written.add(int(process.stdout.readline()))
             process.send_signal(signal.SIGKILL)
-            told.update(map(int, process.stdout.read().split()))
-    return told
+            written.update(map(int, process.stdout.read().split()))
+    return written
 
 
 def test_what_a_killed_process_has_spooled_is_sent_once_by_the_next(
@@ -328,13 +328,13 @@ def test_what_a_killed_process_has_spooled_is_sent_once_by_the_next(
 ) -> None:
     proxy.harm, proxy.faults = 0.3, [LOSE, REFUSE]
     with Headrace(proxy.url, hr.transport.token) as shaky:
-        told = spooled_until_killed(shaky, line, tmp_path / "spool", [20, 33])
+        written = spooled_until_killed(shaky, line, tmp_path / "spool", [20, 33])
     proxy.harm = 0.0
     with Producer(hr, spool=tmp_path / "spool") as producer:
         assert producer.flush(30)
     bodies = in_order(hr, line)
     assert bodies == sorted(set(bodies))
-    assert told <= set(bodies)
+    assert written <= set(bodies)
 
 
 def test_a_token_that_is_no_good_loses_nothing(hr: Headrace, service: str, line: str, tmp_path: Path) -> None:

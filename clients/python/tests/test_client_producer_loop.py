@@ -27,7 +27,7 @@ FORGOTTEN = errors.ResendTooLate("RESEND_TOO_LATE", "Too much was stored.")
 
 
 class Service:
-    """Stores batches, but where it is told what comes of one. It holds back its answers until `gate` is open."""
+    """Stores batches, except those with a given result. It holds back its answers until `gate` is open."""
 
     def __init__(self, *outcomes: Any) -> None:
         self.outcomes = list(outcomes)

@@ -1,4 +1,4 @@
-"""What is sent again, where to, and what goes with it, against a service that answers as it is told."""
+"""What is sent again, where to, and what goes with it, against a service with given answers."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def test_a_client_that_was_closed_says_so_and_sends_nothing(
 
 
 class Clock:
-    """Stands still; `read` when somebody looked at it."""
+    """Stands still; `read` after a look at it."""
 
     def __init__(self) -> None:
         self.now = 1_000_000.0

@@ -95,7 +95,7 @@ def test_what_waits_has_one_time_and_one_dedup_id() -> None:
     assert Outgoing(body=1, delay=0).fields(NOW) == {"body": 1, "delay_seconds": 0}, "as the caller said"
     assert Outgoing(body=1, delay=5, dedup_id="").fields()["dedup_id"] == "", "for the service to refuse"
     assert Outgoing(body=1, delay="1.5s").fields()["delay_seconds"] == 2, (
-        "by the service's clock, whatever ours says"
+        "by the service's clock, not by ours"
     )
     with pytest.raises(ValueError, match="not both"):
         Outgoing(body=1, delay=1, deliver_at=NOW).fields(NOW)

@@ -306,7 +306,7 @@ def test_a_batch_is_given_up_after_so_many_tries(is_async: bool) -> None:
 def test_what_the_first_try_came_to_stands_though_the_second_is_refused(
     is_async: bool, refusal: errors.HeadraceError
 ) -> None:
-    """Who was told that all was refused would send again what is stored."""
+    """A sender that sees only refusals would send stored messages again."""
     batch = Batch("orders", "r", [{"body": n} for n in range(2)])
     result, error = Twin(is_async, results(sent_fields("a"), FULL), refusal).call("send_batch", batch)
     assert result.id == "a"

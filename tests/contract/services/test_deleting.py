@@ -40,9 +40,7 @@ def warm(desk: Desk, group: Group | None = None) -> Desk:
 def produce(deps: Deps, name: str, *, delay_ms: int = 0) -> list[object]:
     """What a request does."""
     due_ms = deps.adapters.clock.now_ms() + delay_ms if delay_ms else None
-    return list(
-        deps.rate_limited_producer.produce(deps.catalog.topic(name), [make.draft("precious", due_ms=due_ms)])
-    )
+    return list(deps.producer.produce(deps.catalog.topic(name), [make.draft("precious", due_ms=due_ms)]))
 
 
 def bodies(desk: Desk, group: Group) -> list[bytes]:

@@ -167,7 +167,7 @@ class Lives(RuleBasedStateMachine):
         label = str(len(self.sent))
         draft = make.draft(label, due_ms=at_ms + DELAY_MS if is_delayed else None)
         try:
-            (outcome,) = deps.rate_limited_producer.produce(deps.catalog.topic(NAME), [draft])
+            (outcome,) = deps.producer.produce(deps.catalog.topic(NAME), [draft])
         except NotFound:
             assert self.topic is None or not certain
             return

@@ -19,7 +19,7 @@ from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.catalog import CACHE_MS
 from chalicelib.services.core.wake import NO_NEWS, DispatchTask, News, news_of, task_of, workers_of
-from chalicelib.services.push.report import DispatchReport
+from chalicelib.services.push.run import DispatchReport
 from chalicelib.services.push.settlements import Settlements
 from chalicelib.wiring import Deps
 from tests.support import factories as make

@@ -107,19 +107,19 @@ def over(outcomes: list[ProduceResult | HeadraceError]) -> list[int]:
 
 def test_of_a_batch_the_first_are_stored_and_the_rest_are_told_so(stage: Stage) -> None:
     desk = Desk.at(stage, rate_limit=10)
-    outcomes = desk.deps.rate_limited_producer.produce(desk.topic, make.drafts(8))
+    outcomes = desk.deps.producer.produce(desk.topic, make.drafts(8))
     assert over(outcomes) == [5, 6, 7]
     [problem] = {(o.code, o.retryable, o.retry_after_seconds) for o in outcomes if isinstance(o, TooMany)}
     assert problem == ("RATE_LIMITED", True, 1)
     assert [d.body for row in desk.rows() for d in row.drafts] == [d.body for d in make.drafts(5)]
     stage.clock.advance(1_000)
-    assert over(desk.deps.rate_limited_producer.produce(desk.topic, make.drafts(5))) == []
+    assert over(desk.deps.producer.produce(desk.topic, make.drafts(5))) == []
 
 
 def test_what_is_refused_anyway_does_not_count(stage: Stage) -> None:
     desk = Desk.at(stage, rate_limit=10, max_body_bytes=20)
     drafts = [*(make.draft("x" * 20) for _ in range(9)), *make.drafts(5)]
-    outcomes = desk.deps.rate_limited_producer.produce(desk.topic, drafts)
+    outcomes = desk.deps.producer.produce(desk.topic, drafts)
     assert [type(o) for o in outcomes] == [TooLarge] * 9 + [ProduceResult] * 5
 
 
@@ -127,16 +127,17 @@ def test_what_is_refused_anyway_does_not_count_where_it_is_prepared(stage: Stage
     desk = Desk.at(stage, rate_limit=2, max_body_bytes=20)
     good, bad = make.draft(), make.draft("x" * 20)
     for _ in range(3):
-        assert desk.deps.rate_limited_producer.admit(desk.topic, bad) is bad, "the transactor says why"
-    assert desk.deps.rate_limited_producer.admit(desk.topic, good) is good
+        with pytest.raises(TooLarge):
+            desk.deps.producer.admit(desk.topic, bad)
+    assert desk.deps.producer.admit(desk.topic, good) is good
     with pytest.raises(TooMany):
-        desk.deps.rate_limited_producer.admit(desk.topic, good)
+        desk.deps.producer.admit(desk.topic, good)
 
 
 def test_delayed_messages_count_when_they_are_accepted(stage: Stage) -> None:
     desk = Desk.at(stage, rate_limit=4)
     later = [make.draft(n, due_ms=stage.clock.now_ms() + 60_000) for n in range(4)]
-    assert over(desk.deps.rate_limited_producer.produce(desk.topic, later)) == [2, 3]
+    assert over(desk.deps.producer.produce(desk.topic, later)) == [2, 3]
     group = desk.group()
     stage.clock.advance(60_000)
     assert len(desk.receive(group)) == 2
@@ -145,10 +146,10 @@ def test_delayed_messages_count_when_they_are_accepted(stage: Stage) -> None:
 def test_repeating_what_was_stored_counts_as_any_message(stage: Stage) -> None:
     desk = Desk.at(stage, rate_limit=2)
     twin = make.draft(1, dedup_id="d")
-    [first] = require_stored(desk.deps.rate_limited_producer.produce(desk.topic, [twin]))
-    assert over(desk.deps.rate_limited_producer.produce(desk.topic, [twin])) == [0]
+    [first] = require_stored(desk.deps.producer.produce(desk.topic, [twin]))
+    assert over(desk.deps.producer.produce(desk.topic, [twin])) == [0]
     stage.clock.advance(1_000)
-    [again] = require_stored(desk.deps.rate_limited_producer.produce(desk.topic, [twin]))
+    [again] = require_stored(desk.deps.producer.produce(desk.topic, [twin]))
     assert (again.id, again.duplicate) == (first.id, True)
 
 
@@ -159,11 +160,11 @@ def test_what_a_repeat_has_stored_takes_no_permit(stage: Stage, are_delayed: boo
     desk, since_ms = Desk.at(stage, rate_limit=10), stage.clock.now_ms()
     settings = [{"due_ms": since_ms + 60_000, "dedup_id": f"t{n}"} if are_delayed else {} for n in range(8)]
     ticks = [make.draft("tick", **each) for each in settings]
-    first = desk.deps.rate_limited_producer.produce(desk.topic, ticks, request=Request("shop-1"))
+    first = desk.deps.producer.produce(desk.topic, ticks, request=Request("shop-1"))
     assert over(first) == [5, 6, 7]
     stage.clock.advance(300)
     again = Request("shop-1", since_ms=since_ms)
-    places = require_stored(desk.deps.rate_limited_producer.produce(desk.topic, ticks, request=again))
+    places = require_stored(desk.deps.producer.produce(desk.topic, ticks, request=again))
     assert [place.id for place in places[:5]] == [place.id for place in require_stored(first[:5])]
     assert len({place.id for place in places}) == 8
 
@@ -173,20 +174,20 @@ def test_where_a_repeat_cannot_look_back_each_message_says_so(stage: Stage) -> N
     log = Troubled(stage.adapters.log, lambda name, *_: name in ("read_back", "tail"))
     deps = Deps(replace(stage.another(), log=cast(Log, log)))
     again = Request("shop-1", since_ms=stage.clock.now_ms())
-    outcomes = deps.rate_limited_producer.produce(desk.topic, make.drafts(2), request=again)
+    outcomes = deps.producer.produce(desk.topic, make.drafts(2), request=again)
     assert [type(outcome) for outcome in outcomes] == [Unavailable] * 2
 
 
 def test_without_a_limit_nothing_is_asked(stage: Stage) -> None:
     desk = Desk.at(stage)
     deps = Deps(replace(stage.another(), token_buckets=cast(TokenBuckets, None)))
-    assert len(require_stored(deps.rate_limited_producer.produce(desk.topic, make.drafts(20)))) == 20
+    assert len(require_stored(deps.producer.produce(desk.topic, make.drafts(20)))) == 20
 
 
 def flooded(stage: Stage, *drafts: Draft, **settings: Any) -> tuple[Desk, list[ProduceResult]]:
     """A topic that took these messages at once, though it takes but one or two."""
     desk = Desk.at(stage, rate_limit=1, on_rate_limit="dead_letter", **settings)
-    return desk, require_stored(desk.deps.rate_limited_producer.produce(desk.topic, drafts))
+    return desk, require_stored(desk.deps.producer.produce(desk.topic, drafts))
 
 
 @pytest.mark.parametrize("mode", ["queue", "serial"])
@@ -208,7 +209,7 @@ def test_every_consumer_of_a_broadcast_has_its_own(stage: Stage) -> None:
     desk = Desk.at(stage, rate_limit=1, on_rate_limit="dead_letter")
     group = desk.group(mode="broadcast")
     fans = [desk.consumer(group, name) for name in ("one", "two")]
-    places = require_stored(desk.deps.rate_limited_producer.produce(desk.topic, make.drafts(2)))
+    places = require_stored(desk.deps.producer.produce(desk.topic, make.drafts(2)))
     for fan in fans:
         assert desk.drain(group, consumer=fan) == [0]
     assert len(desk.deps.letter_lookup.find(desk.topic, group, places[1].id)) == 2

@@ -167,7 +167,7 @@ def test_of_a_batch_that_is_pushed_only_the_unreadable_stays_behind(
 
 
 def test_a_body_that_is_gone_is_shown_as_such(desk: Desk, bodies: Bodies) -> None:
-    from chalicelib.api.responses.messages import content
+    from chalicelib.api.resources.message_views import content
     from chalicelib.services.core.bodies import with_body
 
     (result,) = desk.produce(make.draft(LARGE))

@@ -12,8 +12,7 @@ import pytest
 from chalicelib import wiring
 from chalicelib.delivery.sender import live_secrets
 from chalicelib.domain.breaker import Health
-from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
-from chalicelib.domain.exchange import Exchange
+from chalicelib.domain.call_result import CallResult, Exchange, PushBatch, Verdict
 from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.topic import Consumer
 from chalicelib.domain.transaction import CheckAnswer, Transaction

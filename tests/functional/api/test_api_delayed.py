@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from chalicelib import wiring
+from chalicelib.api.fields import at
 from chalicelib.api.parse import time_ms
-from chalicelib.api.responses.common import at
 from chalicelib.domain.limits import MAX_DELAY_SECONDS
 from chalicelib.store.timers import Timers
 from chalicelib.wiring import Deps

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.api.responses.common import at
+from chalicelib.api.fields import at
 from chalicelib.domain.times import HOUR_SECONDS
 from tests.support.background import Background
 from tests.support.http import Client, Topic

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.api.requests import GroupBody, TopicBody
+from chalicelib.api.settings import GroupBody, TopicBody
 from chalicelib.domain.times import DAY_SECONDS
 from tests.functional.delivery.receivers import Receiver
 from tests.support.background import Background

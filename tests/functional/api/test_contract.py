@@ -19,14 +19,14 @@ from hypothesis import strategies
 from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS
 
-from chalicelib.api import openapi, routes
+from chalicelib.api import openapi, resources
 from chalicelib.api.calls import CALLS
-from chalicelib.api.requests import ConsumerBody
+from chalicelib.api.resources.consumers import ConsumerBody
 from tests.conftest import SOAK
 from tests.support import described
 from tests.support.http import Client
 
-assert routes, "importing the routes enters their calls"
+assert resources, "importing the resources enters their calls"
 EXAMPLES = 50 if SOAK else 4
 OF_ALL_TOPICS = ("/v1/topics", "/v1/stats")
 WORDS = {part for entry in CALLS for part in entry.path.split("/") if "{" not in part}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.api.list_filters import LETTER_FILTERS
+from chalicelib.api.lists import LETTER_FILTERS
 from tests.support.browser import Browser, Screen
 from tests.support.http import Client, Group
 

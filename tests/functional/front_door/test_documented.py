@@ -16,7 +16,10 @@ from msgspec import Struct
 from chalicelib import settings
 from chalicelib.api import docs_page, openapi
 from chalicelib.api.calls import CALLS, Call
-from chalicelib.api.requests import GroupBody, MessageBody, ReceiveBody, Retry, TokenBody, TopicBody
+from chalicelib.api.parse import MessageBody
+from chalicelib.api.resources.receive import ReceiveBody
+from chalicelib.api.resources.tokens import TokenBody
+from chalicelib.api.settings import GroupBody, Retry, TopicBody
 from chalicelib.delivery import webhooks
 from chalicelib.domain import errors, limits
 from local.hello import HELLO

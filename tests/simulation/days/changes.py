@@ -119,7 +119,7 @@ def prepares(days: Days) -> None:
 
 def _prepared(name: str, message: Draft, checks: Checks, deps: Deps) -> tuple[Transaction, bool]:
     topic = deps.catalog.topic(name)
-    return deps.transactor.prepare(topic, deps.rate_limited_producer.admit(topic, message), checks)
+    return deps.transactor.prepare(topic, message, checks)
 
 
 def decides(days: Days) -> None:

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
+from chalicelib.domain.call_result import CallResult, Exchange, PushBatch, Verdict
 from chalicelib.domain.errors import unavailable
-from chalicelib.domain.exchange import Exchange
 from chalicelib.domain.topic import Consumer
 from chalicelib.domain.transaction import CheckAnswer, Transaction
 from chalicelib.wiring import Deps

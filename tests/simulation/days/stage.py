@@ -23,7 +23,7 @@ from chalicelib.domain.topic import Topic
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.core.wake import DispatchTask, task_of
 from chalicelib.services.produce.check_back import Check
-from chalicelib.services.push.report import DispatchReport
+from chalicelib.services.push.run import DispatchReport
 from chalicelib.wiring import Deps
 from tests.simulation.days.ledger import Deal, Home, Member
 from tests.simulation.days.plan import SLOT_MS, TOPICS, Plan

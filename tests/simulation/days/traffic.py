@@ -46,7 +46,7 @@ def sends(days: Days, to: str = "") -> None:
         drafts = [replace(each, tag=days.random.choice(_TAGS)) for each in drafts]
     outcomes = days.ask(
         f"produce {name} {labels[0]}+{len(labels)} due in {delay_ms}",
-        lambda deps: deps.rate_limited_producer.produce(deps.catalog.topic(name), drafts),
+        lambda deps: deps.producer.produce(deps.catalog.topic(name), drafts),
     )
     if home is not None:
         inspect_outcomes(days, home, outcomes or ())

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from chalicelib import wiring
-from chalicelib.api.list_filters import LETTER_FILTERS
+from chalicelib.api.lists import LETTER_FILTERS
 from chalicelib.domain.topic import CursorKey, cursor_key
 from chalicelib.wiring import Deps
 from tests.support.clock import Hasty

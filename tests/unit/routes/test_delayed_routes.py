@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from chalicelib.api.responses.common import at
+from chalicelib.api.fields import at
 from chalicelib.domain.times import HOUR_MS, HOUR_SECONDS
 from tests.support.clock import ManualClock
 from tests.support.http import Client, Topic

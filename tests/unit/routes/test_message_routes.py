@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.api.responses.common import at
+from chalicelib.api.fields import at
 from chalicelib.domain.limits import MAX_KEY_CHARS
 from chalicelib.domain.times import HOUR_SECONDS
 from tests.support.clock import ManualClock

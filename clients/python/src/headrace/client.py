@@ -60,7 +60,7 @@ class Consumers:
         ]
         timer = threading.Timer(for_seconds, self.stop) if for_seconds is not None else None
         if timer:
-            timer.daemon = True  # after a second signal nobody waits for it
+            timer.daemon = True  # a second signal ends the process without it
         for thread in (*threads, *([timer] if timer else [])):
             thread.start()
         for thread in threads:
@@ -92,7 +92,7 @@ class Headrace(Operations):
 
     @property
     def consumers(self) -> list[Consumer]:
-        """Those that are registered here; `registration` tells their rank and total while they run."""
+        """Those that are registered here; `registration` has their rank and total while they run."""
         return self._consumers.consumers
 
     def consumer(self, topic: str, *, group: str, **settings: Unpack[ConsumerOptions]) -> Callable[[H], H]:

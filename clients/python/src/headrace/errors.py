@@ -195,7 +195,7 @@ class BatchTooLarge(TooLarge):
 
 
 class ResendTooLate(Conflict):
-    """Whether an earlier try was stored can't be told any more; this one was not."""
+    """It is unknown whether an earlier try was stored; this one was not."""
 
     of_code: ClassVar[str | None] = "RESEND_TOO_LATE"
 
@@ -237,7 +237,7 @@ class _Problem(msgspec.Struct):
 
 
 def of_problem(problem: Mapping[str, Any]) -> HeadraceError:
-    """The error that a problem document (RFC 9457) tells. ValueError for what is none."""
+    """The error in a problem document (RFC 9457). ValueError for any other document."""
     return _error_of(typed.converted(problem, _Problem))
 
 

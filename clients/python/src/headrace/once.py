@@ -17,7 +17,7 @@ _FORGET_EVERY = 1000
 
 
 class Once:
-    """Passes over messages that were handled before for the same group: delivery is at least once.
+    """Skips messages that were handled before for the same group: delivery is at least once.
 
         once = Once("handled.sqlite")
         @hr.consumer("orders", group="mailer", middleware=[once])

@@ -47,7 +47,7 @@ class _Item:
 
 
 class ProducerOptions(TypedDict, total=False):
-    """What a producer may be told, for type checkers."""
+    """The settings of a producer, for type checkers."""
 
     linger_ms: float
     max_batch: int
@@ -108,7 +108,7 @@ class Producer:
         work = self._work_spooled if self._spool else self._work
         self._thread = threading.Thread(target=work, name="headrace-producer", daemon=True)
         self._thread.start()
-        self._pid = os.getpid()  # last: until then nobody else uses any of this
+        self._pid = os.getpid()  # last: until then no other thread uses any of this
 
     def _is_forked(self) -> bool:
         """Is this a child that has not begun? The thread stayed with the parent, and so did what it has to send."""
@@ -117,8 +117,8 @@ class Producer:
     def send(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> Future[Sent]:
         """Send soon; `options` are those of `Headrace.send`. Waits while too many are on the way.
 
-        The future tells where it was stored, or raises why not. ValueError for what can't be sent; RuntimeError after
-        `close`, BlockingIOError in a forked process while its parent has the spool.
+        The future has the place where it was stored, or raises the error. ValueError for a message that can't be sent;
+        RuntimeError after `close`, BlockingIOError in a forked process while its parent has the spool.
         """
         path("topics", topic)  # what raises later would end the thread, and come again from a spool
         text = encode(Outgoing(body=body, **options).fields(now()))
@@ -292,7 +292,7 @@ class Producer:
         pairs = list(zip(batch.numbers, results, strict=True))
         if late_numbers := [n for n, r in pairs if isinstance(r, ResendTooLate)]:
             _LOG.warning(
-                "%d messages are sent anew, and may be there twice: nobody can tell any more",
+                "%d messages are sent as new ones, and may be stored twice: the service no longer knows",
                 len(late_numbers),
             )
             self._spool.forget(late_numbers)

@@ -193,7 +193,7 @@ class Spool:
 
 
 def _make(path: str) -> None:
-    """Messages are nobody else's business. What SQLite puts beside the file has the file's mode."""
+    """Only the file's owner may read messages. What SQLite puts beside the file has the file's mode."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:  # not opened: who closes a file gives up all locks that this process has on it
@@ -204,7 +204,7 @@ def _make(path: str) -> None:
 
 
 def _opened(path: str | Path) -> sqlite3.Connection:
-    """The file, which nobody else may open now."""
+    """The file, locked for this process."""
     file = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=0.2)
     try:
         file.execute("PRAGMA locking_mode = EXCLUSIVE")

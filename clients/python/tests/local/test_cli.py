@@ -1,4 +1,4 @@
-"""The command line: how commands are written, signed in and ended, whatever they do."""
+"""The command line: how commands are written, signed in and ended."""
 
 from __future__ import annotations
 

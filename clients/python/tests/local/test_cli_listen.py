@@ -109,7 +109,7 @@ def test_a_listener_has_a_group_of_its_own_and_leaves_none(command: Command, hea
 def test_a_listener_goes_on_after_trouble_that_passes(
     command: Command, headrace: LocalHeadrace, monkeypatch: pytest.MonkeyPatch, plan: list[str]
 ) -> None:
-    """429, and an ack that nobody answered, ended it."""
+    """429, and an ack without an answer, ended it."""
     monkeypatch.setattr("headrace._sync.transport.pause", lambda seconds: None)
     monkeypatch.setattr("headrace.cli.listen.time", SimpleNamespace(sleep=lambda seconds: None))
     headrace.send("orders", 1)
@@ -170,7 +170,7 @@ def test_what_came_too_late_to_be_settled_is_told(
     headrace.send("orders", 1)
 
     def slowly(push: Push) -> int:
-        """Takes longer than the lease, after which somebody else has the message."""
+        """Takes longer than the lease, after which another consumer has the message."""
         if push.headers["headrace-group"] == "mailer":
             headrace.clock.advance(hours=1)
             assert headrace.receive("orders", "mailer")

@@ -46,7 +46,7 @@ def test_what_was_not_acknowledged_is_told(
     headrace.send("orders", 1)
 
     class Slow(Output):
-        """Takes longer than the lease, after which somebody else has the message."""
+        """Takes longer than the lease, after which another consumer has the message."""
 
         def many(self, *arguments: Any) -> None:
             super().many(*arguments)
@@ -82,7 +82,7 @@ def test_what_was_refused_is_told_though_a_later_try_has_no_answer(
 ) -> None:
     monkeypatch.setattr(PAUSES, (0.0,))
     monkeypatch.setattr("headrace._sync.transport.pause", lambda seconds: None)
-    stale = {"code": "RECEIPT_STALE", "status": 409, "detail": "Somebody else has it.", "retryable": False}
+    stale = {"code": "RECEIPT_STALE", "status": 409, "detail": "Another consumer has it.", "retryable": False}
     answer = json.dumps(
         {"results": [{"receipt": each, "error": error} for each, error in (("r", stale), ("s", BUSY))]}
     ).encode()
@@ -269,7 +269,7 @@ def test_tail_says_when_it_passes_over_some(
     monkeypatch.setattr("headrace.cli.messages._MOST_AT_ONCE", 3)
     headrace.send_many("orders", range(count))
     assert run([*_ALL, "-n", "3"]) == 0
-    assert ("more than 3 new ones: older ones are passed over" in capsys.readouterr().err) is (count > 3)
+    assert ("more than 3 new ones: older ones are skipped" in capsys.readouterr().err) is (count > 3)
 
 
 class Looks:

@@ -61,7 +61,7 @@ def test_a_long_handler_keeps_its_lease(headrace: LocalHeadrace, monkeypatch: py
         for _ in range(4):  # more than two leases
             extension.clear()
             hours.pass_by(STEP)
-            assert extension.wait(PATIENCE_SECONDS), "nobody extends the lease"
+            assert extension.wait(PATIENCE_SECONDS), "the lease is not extended"
             assert headrace.receive("orders", "g") == []
         attempts.append(message.attempt)
 

@@ -65,7 +65,7 @@ class AsyncConsumes(AsyncCaller):
         untried: bool = False,
     ) -> list[Settled]:
         """Give messages back: for another attempt as their ladder says, after `delay` (0: at once), or as dead
-        letters. `untried`: nobody began with them, so no attempt is counted."""
+        letters. `untried`: their handling has not begun, so no attempt is counted."""
         delay_seconds = whole_seconds(delay) if delay is not None else None
         how = {"dead_letter": dead_letter or None, "reason": reason, "untried": untried or None}
         options = given(delay_seconds=delay_seconds, **how)

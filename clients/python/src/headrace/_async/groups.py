@@ -88,7 +88,7 @@ class AsyncGroups(AsyncCaller):
         return self._list(Consumer, group_path(topic, group, "consumers"), limit=limit)
 
     async def heartbeat(self, topic: str, group: str, consumer: str) -> Consumer:
-        """Stay online; the answer tells rank, total and shards."""
+        """Stay online; the answer has rank, total and shards."""
         return await self._ask(
             Consumer, "POST", group_path(topic, group, "consumers", consumer, "heartbeat"), {}
         )

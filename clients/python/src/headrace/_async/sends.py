@@ -1,4 +1,4 @@
-"""Sending: one message, many, raw ones, and transactions. Whatever is sent may be sent again after a lost answer."""
+"""Sending: one message, many, raw ones, and transactions. A send may be repeated after a lost answer."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class AsyncSends(AsyncCaller):
         """Send one message; it is durable when this returns. `body` is anything with a JSON form, or bytes.
 
         `delay` is "30m", seconds or a timedelta. A lost answer is no loss: the message is sent again, and known.
-        Raises TopicNotFound, BodyTooLarge, RateLimited …, or Unavailable when nobody answered for long.
+        Raises TopicNotFound, BodyTooLarge, RateLimited …, or Unavailable after a long time without an answer.
         """
         message = Outgoing(
             body=body,
@@ -126,7 +126,7 @@ class AsyncSends(AsyncCaller):
         on_progress: Callable[[int], None] | None = None,
     ) -> list[Sent | HeadraceError]:
         """Send bodies (or `Outgoing`, which say more), in batches of `chunk`; for each, in order, where it was stored
-        or why not. `on_progress` is told how many are through after each batch.
+        or why not. `on_progress` gets the number of finished items after each batch.
 
         Raises what refuses everything (TopicNotFound, Unauthorized …): what was sent before stays sent.
         """
@@ -232,7 +232,7 @@ class AsyncSends(AsyncCaller):
         check_url: str | None = None,
         check_after: Duration | None = None,
     ) -> Transaction:
-        """Prepare a message that nobody sees before `commit`. Without a decision `check_url` is asked, each time
+        """Prepare a message, to be delivered after `commit`. Without a decision `check_url` is asked, each time
         `check_after` (60 seconds) has passed."""
         fields = outgoing(message).fields()
         body = given(
@@ -247,7 +247,7 @@ class AsyncSends(AsyncCaller):
         return await self._ask(Transaction, "POST", path("transactions", id, "commit"), {})
 
     async def roll_back(self, id: str) -> Transaction:
-        """Roll back: nobody will ever see the message."""
+        """Roll back: the message is never delivered."""
         return await self._ask(Transaction, "POST", path("transactions", id, "rollback"), {})
 
     async def get_transaction(self, id: str) -> Transaction:

@@ -203,7 +203,7 @@ def _closed_error() -> ClientClosed:
 
 
 def _count_to_departure(first_sent: float) -> Any:
-    """What sets Headrace-Resend anew when a connection is there and the request leaves: the service allows for the way,
+    """Updates Headrace-Resend when a connection is there and the request leaves: the service allows for the way,
     not for a wait in the pool, and would not look back to what the first try has stored."""
 
     async def trace(event: str, info: dict[str, Any]) -> None:

@@ -48,7 +48,7 @@ class Messages(Caller):
         limit: int | None = None,
     ) -> Pager[StoredMessage]:
         """Messages, newest first (DELAYED soonest first); `begin` and `end` bound their times. `dedup_id`, without the
-        others, finds the one message that it stands for."""
+        others, finds the message that has it."""
         times = {
             "from": rfc3339(begin) if begin is not None else None,
             "to": rfc3339(end) if end is not None else None,
@@ -58,7 +58,7 @@ class Messages(Caller):
         return self._list(StoredMessage, path("topics", topic, "messages"), **query, **times)
 
     def amend_message(self, topic: str, id: str, **changes: Any) -> StoredMessage:
-        """Change `body`, `headers`, `retry` or (while it waits) `deliver_at` of a message nobody has claimed."""
+        """Change `body`, `headers`, `retry` or (while it waits) `deliver_at` of an unclaimed message."""
         return self._ask(
             StoredMessage, "PATCH", path("topics", topic, "messages", id), _with_time_text(changes)
         )
@@ -238,7 +238,7 @@ class Messages(Caller):
         return self._ask(Replay, "GET", path("replays", id))
 
     def tell_progress(self, id: str, state: str, **progress: Any) -> Replay:
-        """What a replay's job tells of itself: `matched`, `sent`, `error`."""
+        """A replay's job reports its progress: `matched`, `sent`, `error`."""
         return self._ask(Replay, "PATCH", path("replays", id), {"state": state, **progress})
 
     def send_archived(self, id: str, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

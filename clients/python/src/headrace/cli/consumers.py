@@ -87,4 +87,4 @@ def rotate_secret(
     s.output.out.print(
         s.hr.rotate_secret(topic, group, consumer, overlap_seconds=overlap_seconds), soft_wrap=True
     )
-    s.output.say("Keep it now: nobody can show it again.")
+    s.output.say("Store it now: it is not shown again.")

@@ -1,4 +1,8 @@
-"""`headrace listen`: forwards to this machine what a deployment would push."""
+"""`headrace listen`: forwards to this machine what a deployment would push.
+
+It pulls with a group of its own: nothing more runs in the deployment, other groups are not disturbed, and no token
+leaves this machine.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +102,7 @@ def _group(s: Session, topic: str, group: str | None, begin: str, filter: str | 
 
 
 def _own_name() -> str:
-    """A name that tells whose group it is, of characters that a name may have."""
+    """A name that shows the group's owner, of characters that a name may have."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # of a container that has no names

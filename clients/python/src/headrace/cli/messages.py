@@ -172,7 +172,7 @@ def _fresh(
             continue
         page = [m for m in held if m.id not in ids]
         if page and behind and behind.id not in ids:
-            s.output.say(f"There are more than {len(page)} new ones: older ones are passed over; see `find`.")
+            s.output.say(f"There are more than {len(page)} new ones: older ones are skipped; see `find`.")
         for message in reversed(page):
             ids[message.id] = None
             yield message

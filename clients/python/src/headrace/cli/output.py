@@ -22,7 +22,7 @@ _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 
 
 class ReaderGoneError(Exception):
-    """Nobody reads standard output any more. No BrokenPipeError: the parser and rich would make an exit code 1 of it,
+    """The reader of standard output is gone. No BrokenPipeError: the parser and rich would make an exit code 1 of it,
     which means here that the service refuses."""
 
 
@@ -93,7 +93,7 @@ class Output:
         self.err.print(f"[bold red]error:[/bold red] {visible(message)}")
 
     def progress(self) -> Progress:
-        """A counter on standard error, where somebody can see it."""
+        """A counter on standard error, on a terminal."""
         columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
         return Progress(*columns, console=self.err, transient=True, disable=not self.err.is_terminal)
 

@@ -57,7 +57,7 @@ class Profiles:
         except FileNotFoundError:
             return cls(path)
         except (ValueError, OSError) as error:
-            raise Unusable(f"{path} cannot be read: {error}. Mend it, or delete it.") from None
+            raise Unusable(f"{path} cannot be read: {error}. Fix it, or delete it.") from None
 
     def write(self) -> None:
         """Keep it, in one step, for its owner's eyes only."""

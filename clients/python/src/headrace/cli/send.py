@@ -93,7 +93,7 @@ def send(
 def _check_use(
     body: str | None, file: list[Path] | None, *, raw: bool, messages: bool, content_type: str | None
 ) -> None:
-    """Raises BadParameter for what would be passed over."""
+    """Raises BadParameter for options that would be ignored."""
     if body not in (None, "-") and (file or messages):
         raise typer.BadParameter("Give a body, or lines: --file and --messages are for these.")
     if raw and messages:
@@ -178,7 +178,7 @@ def _parts(messages: Iterable[_Placed]) -> Iterator[list[_Placed]]:
 
 
 def _lines(files: list[Path] | None) -> Iterator[tuple[str, Any]]:
-    """Where each line is, and its JSON; empty lines are passed over."""
+    """Where each line is, and its JSON; empty lines are skipped."""
     if not files and sys.stdin.isatty():
         raise typer.BadParameter("Give a body, --file, or JSON lines on standard input.")
     sources: list[Path | None] = [*files] if files else [None]

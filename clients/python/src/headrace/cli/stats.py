@@ -50,7 +50,7 @@ def stats(
     s = session(context)
     if at is not None:
         if topic is None:
-            raise typer.BadParameter("--at tells of one topic: name it.")
+            raise typer.BadParameter("--at needs a topic: name it.")
         _as_of(s, topic, at)
         return
     look_count = (times or -1) if watch else 1

@@ -38,7 +38,7 @@ def create(
         s.output.document(token)
         return
     s.output.out.print(token.token, soft_wrap=True)
-    s.output.say(f"Keep it now: nobody can show it again. Its id is {token.id}.")
+    s.output.say(f"Store it now: it is not shown again. Its id is {token.id}.")
 
 
 @app.command()
@@ -56,7 +56,7 @@ def rotate(
         s.output.document(token)
         return
     s.output.out.print(token.token, soft_wrap=True)
-    s.output.say("Keep it now: nobody can show it again.")
+    s.output.say("Store it now: it is not shown again.")
 
 
 @app.command()

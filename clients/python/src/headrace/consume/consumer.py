@@ -132,7 +132,7 @@ class Consumer:
             _LOG.warning("%s did not leave its group: %s", name, error)
 
     def _poll(self, hr: Operations, runner: Runner, name: str | None) -> None:
-        """Receive and hand out, until stopped. Trouble is waited out: only what nobody can mend by waiting ends it."""
+        """Receive and hand out, until stopped. It waits for the end of temporary errors; permanent errors end it."""
         s = self.settings
         most, rest, wait = s.concurrency + s.waiting, 0.0, seconds(s.wait)
         while not self.stopping:
@@ -165,7 +165,7 @@ class Consumer:
         self._held.done(message)
 
     def _pause_after(self, hr: Operations, error: HeadraceError, name: str | None) -> float:
-        """How long to wait before polling goes on. Raises what waiting does not mend."""
+        """How long to wait before polling goes on. Raises errors that waiting does not fix."""
         # offline for so long that it was removed
         if isinstance(error, ConsumerNotFound) and name is not None:
             try:
@@ -218,7 +218,7 @@ class Consumer:
                         raise
 
     def settles(self, verdict: Verdict) -> bool:
-        """Is this verdict told the service? Without `auto_ack` the handler acknowledges by itself."""
+        """Does the client send this verdict to the service? Without `auto_ack` the handler acknowledges by itself."""
         return self.settings.auto_ack or verdict != ACK
 
     def _finish(self, message: Message, error: BaseException | None) -> None:
@@ -268,7 +268,7 @@ class Consumer:
                 if name is not None and since > beat + _BEAT_SECONDS:
                     beat = since
                     self.registration = hr.heartbeat(s.topic, s.group, name)
-            except Exception as error:  # whatever it is, the thread goes on
+            except Exception as error:  # the thread continues after any error
                 _LOG.warning("%s/%s: leases were not renewed: %s", s.topic, s.group, error)
 
 

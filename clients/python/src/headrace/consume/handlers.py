@@ -1,4 +1,4 @@
-"""What a handler is called with, told by its annotations."""
+"""The arguments of a handler, by its annotations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def bound(handler: Handler, middleware: Sequence[Middleware]) -> Callable[[Messa
 
 
 def _ended(call: Callable[[Message], Any], message: Message) -> Any:
-    """What has only been begun, and nobody goes on with, is no success: the message would be lost."""
+    """A coroutine that is never awaited is no success: the message would be lost."""
     result = call(message)
     if inspect.iscoroutine(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
         if inspect.iscoroutine(result):

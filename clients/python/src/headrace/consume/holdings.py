@@ -35,7 +35,7 @@ class Holdings:
             self._open += 1
 
     def begin(self, message: Message) -> bool:
-        """Its handler begins. False: its lease may be over, it is somebody else's."""
+        """Its handler begins. False: its lease may be over, and another consumer may have it."""
         with self._changed:
             holding = self._held.get(message.receipt)
             if holding is None or time.monotonic() > holding.renewed + self._lease:

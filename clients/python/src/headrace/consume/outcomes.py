@@ -52,7 +52,7 @@ class Verdict:
 
 ACK = Verdict()
 UNTRIED = Verdict(ack=False, untried=True)
-"""Nobody has begun with it: to whoever comes next."""
+"""Its handling has not begun: the next consumer gets it."""
 
 
 def verdict_of(error: BaseException | None) -> Verdict:
@@ -69,7 +69,7 @@ def verdict_of(error: BaseException | None) -> Verdict:
 
 
 def text_of(reason: object) -> str:
-    """A reason as a text that can be sent, whatever was given: what became of a message must be told."""
+    """A reason as a text that can be sent, also if it was given as another type."""
     try:
         return str(reason).encode(errors="replace").decode()
     except Exception:

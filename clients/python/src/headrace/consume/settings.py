@@ -1,4 +1,4 @@
-"""What a consumer may be told."""
+"""The settings of a consumer."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ handler the rest is awaited: write it with `async def`."""
 class ConsumerSettings:
     """A consumer of a group.
 
-    `concurrency` handlers run at a time, over `prefetch` messages that wait for their turn. `lease` is how long a
-    message is ours without a sign (the group's, if not given); it is renewed while a handler runs, but not beyond
-    `max_runtime`: then the message is somebody else's. A failed handler is tried `local_retries` times more at once
-    before the message goes back. `wait` is the length of a long poll, `rest` the longest pause between two that
-    brought nothing. A group that is not there is created with `mode` and `begin`, for which the token needs the scope
-    admin.
+    `concurrency` handlers run at a time; `prefetch` messages wait for their turn. `lease` is the length of a lease (the
+    group's, if not given). The consumer renews it while a handler runs, until `max_runtime`: then another consumer may
+    get the message. A failed handler is retried `local_retries` times at once before the message goes back. `wait` is
+    the length of a long poll, `rest` the longest pause between two empty ones. A missing group is created with `mode`
+    and `begin`, for which the token needs the scope admin.
     """
 
     topic: str

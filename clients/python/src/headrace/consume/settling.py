@@ -31,7 +31,7 @@ class _Settlement:
 
 
 class SettleQueue:
-    """Acks and nacks of one group. `on_settled` is told of each message whose settlement was answered, or given up."""
+    """Acks and nacks of one group. `on_settled` gets each message whose settlement was answered, or given up."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class SettleQueue:
                     _LOG.warning(
                         "%s of %s was refused: %s", verdict.name, each.message.id, answer.error.get("detail")
                     )
-        except Exception as error:  # whatever it is, the thread goes on
+        except Exception as error:  # the thread continues after any error
             _LOG.error("%d messages could not be settled (%s): they come again", len(messages), error)
         finally:
             self._again = sorted([*self._again, *again.values()], key=lambda each: each.due)

@@ -1,4 +1,4 @@
-"""What the service answers, typed. Fields that a later release adds are passed over."""
+"""What the service answers, typed. Fields that a later release adds are ignored."""
 
 from .base import Model, Page, plain
 from .messages import (

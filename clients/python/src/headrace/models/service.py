@@ -74,7 +74,7 @@ class Archive(Model, frozen=True, kw_only=True):
 
 
 class SignInLink(Model, frozen=True, kw_only=True):
-    """A link that signs in whoever opens it first, until it expires."""
+    """A link that signs in the first browser that opens it, until it expires."""
 
     url: str
     expires_at: datetime

@@ -1,4 +1,4 @@
-"""What shall be true of a topic and a group, said so that a failure tells what is."""
+"""Expectations about a topic and a group; a failure shows the actual counts."""
 
 from __future__ import annotations
 

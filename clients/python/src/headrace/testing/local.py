@@ -99,7 +99,7 @@ def _call_handler(consumer: Consumer, message: Message) -> Verdict:
             asyncio.run(consumer.call_async_handler(message))
         else:
             consumer.call_handler(message)
-    except Exception as error:  # noqa: BLE001  whatever a handler raises is an answer
+    except Exception as error:  # noqa: BLE001  any exception of a handler is an answer
         return verdict_of(error)
     return ACK
 

@@ -36,7 +36,7 @@ async def _body(receive: Receive) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            return b""  # nobody waits for the answer: what is not whole has no good signature
+            return b""  # the sender is gone: an incomplete body has no valid signature
         parts.append(message.get("body", b""))
         if not message.get("more_body"):
             return b"".join(parts)

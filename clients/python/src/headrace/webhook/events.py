@@ -15,7 +15,7 @@ from .. import typed
 from ..models import Message
 
 TEST = "headrace.test"
-"""The type of an event that somebody sent to see whether a subscriber answers."""
+"""The type of a test event, which checks that a subscriber answers."""
 
 _STRUCTURED = "application/cloudevents+json"
 _BATCH = "application/cloudevents-batch+json"

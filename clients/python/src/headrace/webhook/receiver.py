@@ -86,7 +86,7 @@ class Webhook:
 
     def check(self, handler: C) -> C:
         """Make a function the one that decides about transactions: it takes a `Check`, and returns "commit", "rollback"
-        or "unknown". TypeError for one that is async: nobody would await it."""
+        or "unknown". TypeError for an async function, which cannot be awaited here."""
         if is_async(handler):
             raise TypeError("A check is written with `def`: it is called, and its answer is not awaited.")
         self._check = handler
@@ -152,7 +152,7 @@ class Webhook:
 
     def _answer_check(self, check: Check) -> Answer:
         if self._check is None:
-            return Answer(404, _TEXT, b"Nobody here decides about transactions.")
+            return Answer(404, _TEXT, b"There is no check of transactions here.")
         try:
             state = self._check(check)
         except Exception:

@@ -16,7 +16,7 @@ class SignatureError(Exception):
 
 def verify(secrets: str | Sequence[str], headers: Mapping[str, str], body: bytes, now: float) -> str:
     """The `webhook-id` of a request that is signed by one of the secrets (`whsec_…`), at most five minutes from `now`
-    (seconds since 1970). `headers` by lower-case names, `body` before anybody has parsed it. Raises SignatureError."""
+    (seconds since 1970). `headers` by lower-case names, `body` as received, not parsed. Raises SignatureError."""
     try:
         id, at, signatures = (headers[f"webhook-{part}"] for part in ("id", "timestamp", "signature"))
         age = now - int(at)

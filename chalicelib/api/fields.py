@@ -1,0 +1,76 @@
+"""The kinds of values in requests and answers, and the bodies that several calls share.
+
+The files of types do not import `annotations` from `__future__`: kept as texts, the types of a TypedDict take six times
+as long to import.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from ..domain import limits as lim
+from ..domain.times import DAY_SECONDS, calendar_time
+
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z"
+Name = Annotated[str, Meta(pattern=NAME)]
+TEXT = r"^[^\x00-\x1f\x7f-\x9f]*[^\x00-\x20\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*\Z"  # no control characters, not blank
+Key = Annotated[str, Meta(min_length=1, max_length=lim.MAX_KEY_CHARS, pattern=TEXT)]
+TAG = r"^[^|\s\x00-\x1f\x7f-\x9f]+\Z"
+Tag = Annotated[str, Meta(min_length=1, max_length=lim.MAX_TAG_CHARS, pattern=TAG)]
+HEADER_NAME = rf"^[A-Za-z0-9!#$%&'*+.^_`~-]{{1,{lim.MAX_HEADER_NAME_CHARS}}}\Z"
+HeaderName = Annotated[str, Meta(pattern=HEADER_NAME)]
+HEADER_VALUE = r"^[^\x00-\x08\x0a-\x1f\x7f-\x9f]*\Z"
+HeaderValue = Annotated[str, Meta(max_length=lim.MAX_HEADER_VALUE_CHARS, pattern=HEADER_VALUE)]
+LeaseSeconds = Annotated[int, Meta(ge=1, le=lim.MAX_LEASE_SECONDS)]
+MessageDelay = Annotated[
+    int, Meta(ge=0, extra_json_schema={"maximum": lim.MAX_DELAY_SECONDS})
+]  # a message's; parse.check_delay refuses a longer one with 422, not 400
+TOPIC_PATTERN = r"^[A-Za-z0-9._*-]{1,128}\Z"
+TopicPattern = Annotated[str, Meta(pattern=TOPIC_PATTERN)]
+MEDIA_TYPE = r"^[\x20-\x7e]+\Z"
+MediaType = Annotated[str, Meta(min_length=1, max_length=lim.MAX_CONTENT_TYPE_CHARS, pattern=MEDIA_TYPE)]
+Step = Annotated[int, Meta(ge=1, le=lim.MAX_STEP_SECONDS)]
+
+
+def one_of(*values: str) -> Meta:
+    """The schema of a text that is one of these."""
+    return Meta(extra_json_schema={"enum": list(values)})
+
+
+def either(*alternatives: Sequence[str]) -> Meta:
+    """The schema of an object that has all fields of exactly one of these."""
+    return Meta(extra_json_schema={"oneOf": [{"required": list(fields)} for fields in alternatives]})
+
+
+Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+Count = Annotated[int, Meta(ge=0)]
+Base64 = Annotated[str, Meta(extra_json_schema={"contentEncoding": "base64"})]
+Status = Annotated[str, one_of("NEW", "RUNNING", "SUCCESS", "RETRYING", "DEAD", "CANCELLED")]
+"""Of a delivery; CANCELLED with its message."""
+MessageStatus = Annotated[
+    str, one_of("NEW", "RUNNING", "SUCCESS", "RETRYING", "DEAD", "DELAYED", "PREPARED", "CANCELLED")
+]
+
+
+class NoBody(Struct, forbid_unknown_fields=True):
+    """No fields: `{}` or no body."""
+
+
+class RotateBody(Struct, forbid_unknown_fields=True):
+    """A rotation: how long the old text or secret of a token or consumer stays valid in addition to the new one."""
+
+    overlap_seconds: Annotated[int, Meta(ge=0, le=lim.MAX_OVERLAP_SECONDS)] = DAY_SECONDS
+
+
+@lru_cache(maxsize=1024)
+def at(ms: int) -> str:
+    """RFC 3339 in UTC with milliseconds."""
+    moment = calendar_time(ms).replace(tzinfo=None)
+    return f"{moment.isoformat()}.{ms % 1000:03d}Z"
+
+
+def at_or_none(ms: int | None) -> str | None:
+    """The same, where there is a time."""
+    return at(ms) if ms is not None else None

@@ -1,0 +1,201 @@
+"""The pages of lists, and their filters as a query names them."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, NotRequired, TypedDict, TypeVar
+
+from msgspec import Struct
+
+from ..domain.errors import Malformed, Refused
+from ..domain.limits import DEFAULT_PAGE, MAX_KEY_CHARS, MAX_PAGE
+from ..domain.message import DeadReason
+from ..domain.topic import Topic
+from . import parse
+from .calls import Context
+from .fields import Key, Tag, Time
+from .http import invalid
+
+if TYPE_CHECKING:
+    from ..domain.meter import Window
+    from ..services.inspect.counts import TopicStats
+    from ..services.inspect.filters import Filters
+    from ..services.inspect.letter_lookup import DeadLetterFilter
+
+
+T = TypeVar("T")
+
+
+class DeadFilter(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A filter for dead letters; `since`: those that became dead letters then or later."""
+
+    reason: str | None = None
+    tag: Tag | None = None
+    key: Key | None = None
+    since: Time | None = None
+
+
+class Page(TypedDict, Generic[T]):
+    """One page of a list; the last one has no `next_page_token`."""
+
+    items: Sequence[T]
+    next_page_token: NotRequired[str]
+
+
+LETTER_FILTERS: tuple[str, ...] = DeadFilter.__struct_fields__
+"""The filters of a list of dead letters, and of a redrive."""
+_REASONS = tuple(DeadReason)
+
+
+def page(context: "Context", purpose: str, items: Sequence[T], next_start: Any) -> Page[T]:
+    """One page of a list; `next_start` is where the next one starts, None at the end."""
+    if next_start is None:
+        return {"items": items}
+    return {"items": items, "next_page_token": page_token(context, purpose, next_start)}
+
+
+def page_token(context: "Context", purpose: str, position: Any) -> str:
+    """What says where the next page starts, and nobody can make up."""
+    return context.deps.signing_keys.sign(f"page:{purpose}", json.dumps(position))
+
+
+def window(query: Mapping[str, str]) -> "Window":
+    """The period of a chart. Raises Malformed."""
+    from ..domain.meter import WINDOWS
+
+    choice = WINDOWS.get(query.get("window", "1h"))
+    if choice is None:
+        raise invalid("window", f"must be one of {', '.join(WINDOWS)}")
+    return choice
+
+
+def limit(query: Mapping[str, str]) -> int:
+    """The page size asked for."""
+    number = parse.whole_number(query.get("limit", str(DEFAULT_PAGE)), 4)
+    if number is None or not 1 <= number <= MAX_PAGE:
+        raise invalid("limit", f"must be a number from 1 to {MAX_PAGE}")
+    return number
+
+
+def shard(query: Mapping[str, str]) -> int | None:
+    """The shard asked for."""
+    text = query.get("shard")
+    if text is None:
+        return None
+    number = parse.whole_number(text, 4)
+    if number is None:
+        raise invalid("shard", "must be a shard's number")
+    return number
+
+
+def topic_and_shard(context: Context) -> tuple[Topic, int | None]:
+    """The topic in the path and the shard asked for. Raises NotFound, or Refused where the topic has no such shard."""
+    number = shard(context.query)
+    topic = context.topic_for(lambda topic: number is None or number < topic.shards)
+    if number is not None and number >= topic.shards:
+        raise Refused("NO_SUCH_SHARD", f"Topic {topic.name!r} has shards 0 to {topic.shards - 1}.")
+    return topic, number
+
+
+def page_start(context: Context, purpose: str) -> Any:
+    """The position in the query's page token; None for the first page. `purpose`: the list and the filters that it must
+    have been signed for, else it is Malformed."""
+    text = context.query.get("page_token")
+    return position_in(context, purpose, text) if text is not None else None
+
+
+def position_in(context: Context, purpose: str, text: str) -> Any:
+    """The position in a page token. Raises Malformed."""
+    token = context.deps.signing_keys.verified(f"page:{purpose}", text)
+    if token is None:
+        raise Malformed("PAGE_TOKEN_INVALID", "This page_token is not one of this list's; start without it.")
+    return json.loads(token)
+
+
+def visible_page(
+    context: Context,
+    purpose: str,
+    read_rows_after: Callable[[str | None, int], Sequence[T]],
+    may_see: Callable[[T], bool],
+    position: Callable[[T], str],
+) -> tuple[list[T], str | None]:
+    """A page of the rows that the caller may see, and the position of its last row (None: this is the last page).
+
+    The position is that of a row that was shown, since anybody can read a page token. `read_rows_after`
+    gives rows after a position.
+    """
+    most, after = limit(context.query), page_start(context, purpose)
+    items: list[T] = []
+    rows = most + 1
+    while len(items) <= most:
+        read_rows = read_rows_after(after, rows)
+        items += filter(may_see, read_rows)
+        if len(read_rows) < rows:
+            break
+        after, rows = position(read_rows[-1]), MAX_PAGE
+    return items[:most], position(items[most - 1]) if len(items) > most else None
+
+
+def counted_topics(context: Context, purpose: str) -> "tuple[list[tuple[Topic, TopicStats]], str | None]":
+    """A page of the topics that the token may use, by name, with what is in them, without those that have an unreadable
+    row; shorter where counting takes long."""
+    caller = context.caller
+    if caller is None:
+        return [], None
+
+    def read(after: str | None, rows: int) -> list[Topic]:
+        start = caller.behind(after or "")
+        return [] if start is None else context.deps.adapters.control.topics(start or None, rows)
+
+    topics, next_start = visible_page(
+        context, purpose, read, lambda t: caller.may_use(t.name), lambda t: t.name
+    )
+    counts = context.deps.counts.stats(topics)
+    if len(counts) < len(topics):
+        next_start = topics[len(counts) - 1].name
+    return [(topic, stats) for topic, stats in zip(topics, counts, strict=False) if stats], next_start
+
+
+def purpose(kind: str, names: Sequence[str], query: Mapping[str, str], filter_names: Sequence[str]) -> str:
+    """What the page tokens of a list are for: this kind of list, of what has these names, with these filters. A token
+    of another list is refused."""
+    return f"{kind}:" + json.dumps([*names, {name: query[name] for name in filter_names if name in query}])
+
+
+def of_query(query: Mapping[str, str]) -> "Filters":
+    """The filters that any list of messages takes. Raises Malformed. Whether the topic has the shard is said by
+    `topic_and_shard`."""
+    from ..services.inspect.filters import Filters
+
+    times = {name: parse.time_ms(query[name], name) for name in ("from", "to") if name in query}
+    return Filters(
+        tag=query.get("tag"),
+        shard=shard(query),
+        from_ms=times.get("from"),
+        to_ms=times.get("to"),
+    )
+
+
+def letter_filter(fields: Mapping[str, str], at: str = "") -> "DeadLetterFilter":
+    """Which dead letters these fields (of a query, or at a path in a body) mean. Raises Malformed."""
+    from ..services.inspect.letter_lookup import DeadLetterFilter
+
+    values: dict[str, Any] = {name: fields[name] for name in LETTER_FILTERS if name in fields}
+    if "reason" in values and values["reason"] not in _REASONS:
+        raise invalid(f"{at}reason", f"must be one of {', '.join(_REASONS)}")
+    if "since" in values:
+        values["since_ms"] = parse.time_ms(values.pop("since"), f"{at}since")
+    # Raises for a filter that it does not have: left out, a redrive would take all letters.
+    return DeadLetterFilter(**values)
+
+
+def key(query: Mapping[str, str]) -> str | None:
+    """The key that the messages are to have. Raises Malformed."""
+    return bounded_text(query, "key", MAX_KEY_CHARS)
+
+
+def bounded_text(query: Mapping[str, str], name: str, most: int) -> str | None:
+    """The text of this name, of 1 to `most` characters; None where the query has none. Raises Malformed."""
+    text = query.get(name)
+    if text is not None and not 1 <= len(text) <= most:
+        raise invalid(name, f"must have 1 to {most} characters")
+    return text

@@ -1,0 +1,89 @@
+"""The audit trail."""
+
+from collections.abc import Mapping
+from typing import Annotated, TypedDict
+
+from ...domain.audit import AuditEntry
+from ...domain.limits import AUDIT_DAYS, MAX_AUDIT_LOOKS
+from ...domain.times import DAY_MS
+from ...domain.topic import Scope
+from ...services.inspect.audit_list import AuditFilter, newest_first
+from .. import lists, parse
+from ..calls import Context, Reach, Response, call
+from ..fields import Time, at, one_of
+from ..http import check_name
+from ..lists import Page, page
+
+
+class AuditToken(TypedDict):
+    """A token, with its name at that time."""
+
+    id: str
+    name: str
+
+
+class AuditView(TypedDict):
+    """A call that changed something, or tried to. `result` is "OK" or the code of the error; `source` is the
+    caller's address, if it is known."""
+
+    at: Time
+    token: AuditToken
+    method: Annotated[str, one_of("GET", "PUT", "POST", "PATCH", "DELETE")]
+    path: str
+    object: str
+    result: str
+    source: str | None
+    request_id: str
+
+
+_FILTERS = ("topic", "token", "from", "to")
+
+
+@call(
+    "GET",
+    "/v1/audit",
+    scopes=(Scope.ADMIN,),
+    query=(*_FILTERS, "limit", "page_token"),
+    reach=Reach.SERVICE,
+)
+def list_audit(context: Context) -> Response[Page[AuditView]]:
+    """Changes of the last 90 days with the token that made them, the newest first.
+
+    `token` is a token's id. A page may be short or empty although there is a next one: filters read 1,000
+    entries for each page."""
+    selection = filter_of(context.query, context.deps.adapters.clock.now_ms())
+    purpose = lists.purpose("audit", [], context.query, _FILTERS)
+    before, limit = lists.page_start(context, purpose), lists.limit(context.query)
+    trail = context.deps.adapters.audit
+    entries, next_start = newest_first(
+        trail, selection, before, limit, may_go_on=lambda looks: looks < MAX_AUDIT_LOOKS
+    )
+    return Response(page(context, purpose, [audit_view(entry) for entry in entries], next_start))
+
+
+def filter_of(query: Mapping[str, str], now_ms: int) -> AuditFilter:
+    """The entries that a query asks for. Raises Malformed."""
+    if "topic" in query:
+        check_name("topic", query["topic"])
+    from_ms = parse.time_ms(query["from"], "from") if "from" in query else 0
+    to_ms = parse.time_ms(query["to"], "to") if "to" in query else now_ms + 1
+    return AuditFilter(
+        max(from_ms, now_ms - AUDIT_DAYS * DAY_MS),
+        min(to_ms, now_ms + 1),
+        query.get("topic"),
+        query.get("token"),
+    )
+
+
+def audit_view(entry: AuditEntry) -> AuditView:
+    """An entry of the audit trail."""
+    return {
+        "at": at(entry.at_ms),
+        "token": {"id": entry.token_id, "name": entry.token_name},
+        "method": entry.method,
+        "path": entry.path,
+        "object": entry.object,
+        "result": entry.result,
+        "source": entry.source,
+        "request_id": entry.request_id,
+    }

@@ -1,0 +1,349 @@
+"""Consumers of a group: registration, heartbeat, rank, secrets."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
+from urllib.parse import urlsplit
+
+from msgspec import Meta, Struct
+
+from ...delivery.webhooks import format_secret, parse_secret
+from ...domain import breaker
+from ...domain import limits as lim
+from ...domain.assignment import EVERYONE, Assignment
+from ...domain.call_result import Verdict
+from ...domain.errors import Refused, Unavailable
+from ...domain.topic import Consumer, ConsumerKind, ConsumerState, Group, Scope, Topic
+from ...wiring import Deps
+from .. import lists
+from ..calls import ANY, Context, Response, call
+from ..fields import Count, NoBody, RotateBody, Time, at, at_or_none, one_of
+from ..http import invalid
+from ..lists import Page, page
+
+if TYPE_CHECKING:
+    from ...services.manage.registry import Contact, Membership
+
+
+class ConsumerBody(Struct, forbid_unknown_fields=True):
+    """A consumer: `{}` is a pull consumer; `url` or `function` makes a push consumer. `timeout_seconds` is the time-out
+    of the Lambda function."""
+
+    url: Annotated[str, Meta(max_length=lim.MAX_URL_CHARS)] | None = None
+    secret: Annotated[str, Meta(max_length=256)] | None = None
+    function: Annotated[str, Meta(max_length=256)] | None = None
+    timeout_seconds: Annotated[int, Meta(ge=1, le=lim.MAX_TIMEOUT_SECONDS)] | None = None
+
+
+Kind = Annotated[str, one_of("pull", "url", "function")]
+State = Annotated[str, one_of("ACTIVE", "PENDING", "DISABLED")]
+
+
+class ConsumerView(TypedDict):
+    """A consumer. A pull consumer was last seen at `last_seen_at`; a push consumer has a `url` or a `function`, and its
+    health. Until `overlap_until_at` the secret from before a rotation signs, too."""
+
+    consumer: str
+    topic: str
+    group: str
+    kind: Kind
+    state: State
+    last_seen_at: NotRequired[Time]
+    url: NotRequired[str]
+    function: NotRequired[str]
+    timeout_seconds: NotRequired[Count | None]
+    why: NotRequired[str | None]
+    failing_since_at: NotRequired[Time | None]
+    disables_at: NotRequired[Time | None]
+    breaker: NotRequired[Annotated[str, one_of("closed", "open", "half-open")]]
+    open_until_at: NotRequired[Time | None]
+    overlap_until_at: NotRequired[Time | None]
+    created_at: Time
+
+
+class MemberView(ConsumerView):
+    """A consumer, its rank among those online (null: it is not online), and its shards."""
+
+    rank: Count | None
+    total: Count
+    shards: list[Count]
+
+
+class RegisteredConsumer(MemberView):
+    """A consumer that was just registered; its new `secret` is shown only once."""
+
+    secret: NotRequired[str]
+
+
+class SecretView(TypedDict):
+    """A secret to verify signatures with; it is shown only once."""
+
+    secret: str
+
+
+class AssignedConsumer(TypedDict):
+    """A consumer that is online: the `rank` of `total`, and its shards."""
+
+    consumer: str
+    kind: Kind
+    state: State
+    rank: Count | None
+    total: Count
+    shards: list[Count]
+
+
+class OfflineConsumer(TypedDict):
+    """A consumer that gets no messages now, and why."""
+
+    consumer: str
+    kind: Kind
+    state: State
+    why: str
+
+
+class ShardOwner(TypedDict):
+    """A shard's owner; null: none."""
+
+    shard: Count
+    owner: str | None
+
+
+class AssignmentView(TypedDict):
+    """Which consumer owns which shard, and why. `epoch` rises with each change; 0: there was none."""
+
+    strategy: str
+    epoch: Count
+    why: str
+    consumers: list[AssignedConsumer]
+    offline: list[OfflineConsumer]
+    shards: list[ShardOwner]
+
+
+_CONSUMER = "/v1/topics/{topic}/groups/{group}/consumers/{consumer}"
+_ROLES = (Scope.CONSUME, Scope.ADMIN)
+
+
+@call("PUT", _CONSUMER, scopes=_ROLES, body=ConsumerBody, statuses=(200, 201))
+def put_consumer(context: Context) -> Response[RegisteredConsumer]:
+    """Register a consumer, or renew its registration; in a broadcast it gets messages from now on."""
+    topic, group = context.group(consistent=True)
+    contact = _contact(context.body, context.deps)
+    if contact.kind == ConsumerKind.URL:  # its owner had seconds to answer: for longer than a deletion waits
+        topic, group = context.group(consistent=True)
+    member, is_new, secret = context.deps.registry.register(topic, group, context.params["consumer"], contact)
+    with suppress(Unavailable):  # its secret is shown now or never, and the sweep finds what waits for it
+        context.deps.waker.wake_for(topic, group, member.consumer)
+    text = format_secret(secret) if secret else None
+    return Response(registered_view(_view(context, member), text), 201 if is_new else 200)
+
+
+def _contact(body: ConsumerBody, deps: Deps) -> "Contact":
+    """How to reach the consumer; a URL whose owner does not agree at once is PENDING."""
+    from ...services.manage.registry import PULLS, Contact
+
+    if body.url is not None and body.function is not None:
+        raise Refused("TARGET_AMBIGUOUS", "Give either url or function, or neither to pull.")
+    if body.secret is not None and body.url is None:
+        raise Refused("SECRET_NEEDS_URL", "Give a secret with a url only: nothing else is signed.")
+    if body.timeout_seconds is not None and body.function is None:
+        raise Refused("TIMEOUT_NEEDS_FUNCTION", "Give timeout_seconds with a function only.")
+    secret = _secret(body.secret) if body.secret is not None else None
+    target = body.url if body.url is not None else body.function
+    if target is None:
+        return PULLS
+    kind = ConsumerKind.URL if body.url is not None else ConsumerKind.FUNCTION
+    refusal = deps.sender.refusal(kind, target)
+    if refusal:
+        raise Refused("TARGET_REFUSED", f"This {kind} {refusal}.")
+    if kind == ConsumerKind.FUNCTION:
+        return Contact(kind, target, timeout_seconds=body.timeout_seconds)
+    greeting = deps.outbound.greet(target)
+    if greeting.verdict is Verdict.DONE:
+        return Contact(kind, target, secret=secret)
+    return Contact(kind, target, ConsumerState.PENDING, greeting.detail, secret)
+
+
+def _secret(text: str) -> bytes:
+    secret = parse_secret(text)
+    if isinstance(secret, str):
+        raise invalid("secret", secret)
+    return secret
+
+
+@call("GET", _CONSUMER, scopes=ANY)
+def get_consumer(context: Context) -> Response[MemberView]:
+    """A consumer, its rank among those online, and its shards."""
+    topic, group, consumer = _find(context)
+    return Response(_view(context, context.deps.registry.membership(topic, group, consumer)))
+
+
+@call("GET", "/v1/topics/{topic}/groups/{group}/consumers", scopes=ANY, query=("limit", "page_token"))
+def list_consumers(context: Context) -> Response[Page[MemberView]]:
+    """The group's consumers, by name."""
+    topic, group = context.group()
+    purpose = f"consumers:{topic.name}:{group.name}"
+    limit = lists.limit(context.query)
+    after = lists.page_start(context, purpose) or ""
+    rest = [c for c in context.deps.catalog.consumers(topic, group) if c.name > after]
+    items = [_view(context, context.deps.registry.membership(topic, group, c)) for c in rest[:limit]]
+    return Response(page(context, purpose, items, rest[limit - 1].name if len(rest) > limit else None))
+
+
+@call("POST", f"{_CONSUMER}/heartbeat", scopes=_ROLES, body=NoBody)
+def heartbeat(context: Context) -> Response[MemberView]:
+    """Stay online; the response has rank, total and shards."""
+    topic, group, consumer = _find(context)
+    return Response(_view(context, context.deps.registry.heartbeat(topic, group, consumer)))
+
+
+@call("POST", f"{_CONSUMER}/rotate-secret", scopes=_ROLES, body=RotateBody)
+def rotate_secret(context: Context) -> Response[SecretView]:
+    """Sign with a new secret; the old one signs, too, for `overlap_seconds` (a day)."""
+    topic, group, consumer = _find(context, consistent=True)
+    secret = context.deps.registry.rotate_secret(topic, group, consumer, context.body.overlap_seconds)
+    return Response({"secret": format_secret(secret)})
+
+
+@call("DELETE", _CONSUMER, scopes=_ROLES, statuses=(204,))
+def delete_consumer(context: Context) -> Response[None]:
+    """Remove a consumer; its shards go to the others at once."""
+    topic, group = context.group(consistent=True)
+    consumer = context.deps.registry.consumer_to_remove(topic, group, context.params["consumer"])
+    context.deps.registry.unregister(topic, group, consumer)
+    with suppress(Unavailable):  # the consumer is gone, and the sweep finds what it left behind
+        context.deps.waker.wake_for(topic, group, consumer)
+    return Response(None, 204)
+
+
+def _find(context: Context, *, consistent: bool = False) -> tuple[Topic, Group, Consumer]:
+    topic, group = context.group(consistent=consistent)
+    return topic, group, context.deps.catalog.consumer(topic, group, context.params["consumer"])
+
+
+def _view(context: Context, member: "Membership") -> MemberView:
+    body = member_view(member, context.deps.adapters.clock.now_ms())
+    is_admin = context.caller is not None and Scope.ADMIN in context.caller.scopes
+    return body if is_admin else masked(body)
+
+
+def member_view(membership: "Membership", now_ms: int) -> MemberView:
+    """A consumer, its rank, and its shards."""
+    return {
+        **_consumer_view(membership.consumer, now_ms),
+        "rank": membership.rank,
+        "total": membership.total,
+        "shards": list(membership.shards),
+    }
+
+
+def registered_view(member: MemberView, secret: str | None) -> RegisteredConsumer:
+    """A consumer that was just registered, with its secret if that is new."""
+    return {**member, "secret": secret} if secret else {**member}
+
+
+def masked(member: MemberView) -> MemberView:
+    """The same without what a URL tells beside its host: its path or query may be a secret."""
+    if "url" not in member:
+        return member
+    return {**member, "url": without_path(member["url"])}
+
+
+def without_path(url: str) -> str:
+    """A URL without what may be a secret: its path, its query, its user."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/…"
+
+
+def _consumer_view(consumer: Consumer, now_ms: int) -> ConsumerView:
+    body: ConsumerView = {
+        "consumer": consumer.name,
+        "topic": consumer.topic,
+        "group": consumer.group,
+        "kind": consumer.kind,
+        "state": consumer.state,
+        "created_at": at(consumer.created_ms),
+    }
+    if not consumer.is_called:
+        body["last_seen_at"] = at(consumer.seen_ms)
+        return body
+    if consumer.kind == ConsumerKind.FUNCTION:
+        body["function"] = consumer.target
+        body["timeout_seconds"] = consumer.timeout_seconds
+    else:
+        body["url"] = consumer.target
+        body["overlap_until_at"] = at_or_none(consumer.overlap_until_ms(now_ms))
+    body["why"] = consumer.why
+    body["failing_since_at"] = at_or_none(consumer.failing_ms)
+    body["disables_at"] = at_or_none(breaker.disables_ms(consumer.failing_ms, consumer.times_opened, now_ms))
+    body["breaker"] = breaker.state(consumer.open_until_ms, now_ms)
+    body["open_until_at"] = at_or_none(consumer.open_until_ms)
+    return body
+
+
+def assignment_view(topic: Topic, assignment: Assignment, consumers: Sequence[Consumer]) -> AssignmentView:
+    """Who has which shard, and why."""
+    online = [c for c in consumers if c.uid in assignment.members]
+    names = {c.uid: c.name for c in consumers}
+    return {
+        "strategy": assignment.strategy,
+        "epoch": assignment.epoch,
+        "why": _why(assignment),
+        "consumers": [_online(topic, assignment, c) for c in online],
+        "offline": [_offline(c) for c in consumers if c not in online],
+        "shards": [
+            {"shard": shard, "owner": owner}
+            for shard, owner in enumerate(shard_owners(topic, assignment, names))
+        ],
+    }
+
+
+def shard_owners(topic: Topic, assignment: Assignment, names: Mapping[str, str]) -> list[str | None]:
+    """The name of each shard's owner."""
+    return [names.get(uid) for uid in assignment.owners[: topic.shards]] or [None] * topic.shards
+
+
+def _online(topic: Topic, assignment: Assignment, consumer: Consumer) -> AssignedConsumer:
+    everything = assignment.strategy == EVERYONE
+    return {
+        "consumer": consumer.name,
+        "kind": consumer.kind,
+        "state": consumer.state,
+        "rank": assignment.rank(consumer.uid),
+        "total": len(assignment.members),
+        "shards": list(range(topic.shards) if everything else assignment.shards(consumer.uid)),
+    }
+
+
+def _offline(consumer: Consumer) -> OfflineConsumer:
+    return {
+        "consumer": consumer.name,
+        "kind": consumer.kind,
+        "state": consumer.state,
+        "why": _absence(consumer),
+    }
+
+
+def _why(assignment: Assignment) -> str:
+    if assignment.strategy == EVERYONE:
+        return "broadcast: every consumer receives from every shard, with a position of its own"
+    if not assignment.members:
+        return "no registered consumer is online: any caller receives from any shard"
+    return _STRATEGIES[assignment.strategy].format(total=len(assignment.members))
+
+
+_STRATEGIES = {
+    "mod": "shard s belongs to the consumer with rank = s mod {total}; ranks follow the names of those online",
+    "average": "the shards are cut into {total} blocks of neighbours, as even as can be, and dealt by rank; "
+    "ranks follow the names of those online",
+    "rendezvous": "a shard belongs to the one of {total} consumers with the highest hash of (consumer, shard): "
+    "when one joins or leaves, the others keep theirs",
+}
+
+
+def _absence(consumer: Consumer) -> str:
+    """Why a consumer is not online."""
+    if not consumer.is_called:
+        return f"no heartbeat since {at(consumer.seen_ms)}"
+    if consumer.state != "ACTIVE":
+        return f"{consumer.state}: {consumer.why}" if consumer.why else consumer.state
+    return f"circuit breaker open until {at(consumer.open_until_ms or 0)}"

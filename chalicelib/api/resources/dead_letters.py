@@ -1,0 +1,262 @@
+"""Dead letters of a group: list, edit, redrive, delete; and retry a waiting delivery now."""
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from ...domain import limits as lim
+from ...domain.errors import HeadraceError, Refused, TooLarge
+from ...domain.limits import MAX_ANSWER_BYTES
+from ...domain.message import Message, holds_json
+from ...domain.topic import Group, Scope, Topic
+from ...services.core.bodies import with_body
+from ...services.produce.drafts import check_size
+from .. import lists, parse, strict
+from ..calls import Context, Response, call
+from ..fields import Count, Name, Time, at, either
+from ..http import check_group
+from ..lists import LETTER_FILTERS, DeadFilter, Page, page, page_token
+from ..problems import Problem, problem
+from .message_views import Reason, Retried, StoredContent, content, retried_view
+
+if TYPE_CHECKING:
+    from ...domain.record import DeadLetter
+    from ...services.inspect.lookup import AnyMessage
+    from ...services.inspect.statuses import DeliveryStatus
+
+
+class RedriveBody(Struct, forbid_unknown_fields=True):
+    """Dead letters to redrive: by message ids, by a filter, or all; at most `limit` of them. `page_token`: go on where
+    an answer with this filter ended."""
+
+    ids: Annotated[list[str], Meta(min_length=1, max_length=lim.MAX_BATCH)] | UnsetType = UNSET
+    filter: DeadFilter | UnsetType = UNSET
+    limit: Annotated[int, Meta(ge=1, le=lim.MAX_REDRIVE)] = lim.MAX_BATCH
+    page_token: str | UnsetType = UNSET
+
+
+class BodyBody(Struct, forbid_unknown_fields=True):
+    """A new body (any JSON)."""
+
+    body: Any
+
+
+class MergeBody(Struct, forbid_unknown_fields=True):
+    """A JSON merge patch (RFC 7386) for bodies: null removes a member. It applies to the dead letters with these
+    ids, or to a page of those that match the query. `dry_run`: only show the changes."""
+
+    patch: dict[str, Any]
+    ids: Annotated[list[str], Meta(min_length=1, max_length=lim.MAX_PAGE)] | UnsetType = UNSET
+    dry_run: bool = False
+
+
+class RetryNowBody(Struct, forbid_unknown_fields=True):
+    """The group whose delivery is retried."""
+
+    group: Name
+
+
+class DeadLetterView(StoredContent):
+    """A dead letter with its whole message. `edited`: the body was changed after it was sent."""
+
+    shard: Count
+    offset: Count
+    reason: Reason
+    attempts: Count
+    last_error: str | None
+    dead_at: Time
+    edited: bool
+    consumer: NotRequired[str | None]
+
+
+class Redriven(TypedDict):
+    """How many dead letters were redriven. `next_page_token`: it took long, and more may match behind the last that was
+    looked at."""
+
+    redriven: Count
+    next_page_token: NotRequired[str]
+
+
+class MergedLetter(TypedDict):
+    """The result of a patch for one dead letter: its new body or, if `changed` is false, the old one. Or the error."""
+
+    id: str
+    changed: NotRequired[bool]
+    body: NotRequired[Any]
+    error: NotRequired[Problem]
+
+
+Merged = Annotated[MergedLetter, either(["changed", "body"], ["error"])]
+_LETTERS = "/v1/topics/{topic}/groups/{group}/dead-letters"
+_ROLES = (Scope.CONSUME, Scope.ADMIN)
+
+
+@call("GET", _LETTERS, scopes=_ROLES, query=(*LETTER_FILTERS, "limit", "page_token"))
+def list_dead_letters(context: Context) -> Response[Page[DeadLetterView]]:
+    """List dead letters by shard and offset, each with its message, reason and last error."""
+    topic, group = context.group()
+    purpose, letters, position = _page(context, topic, group)
+    return Response(page(context, purpose, _views(context, topic, group, letters), position))
+
+
+def _page(
+    context: Context, topic: Topic, group: Group, added_bytes: int = 0
+) -> "tuple[str, list[DeadLetter], str | None]":
+    """The purpose of its page tokens, a page of the letters that the query means, and where the next one begins."""
+    query, deps, limit = context.query, context.deps, lists.limit(context.query)
+    letter_filter = lists.letter_filter(query)
+    purpose = lists.purpose("dead", [topic.name, group.name], query, LETTER_FILTERS)
+    after = lists.page_start(context, purpose)
+    letters, position = deps.letter_lookup.page(topic, group, letter_filter, after, limit)
+    if (fit := _count_that_fits(letters, added_bytes)) < len(letters):
+        letters, position = deps.letter_lookup.page(topic, group, letter_filter, after, fit)
+    return purpose, letters, position
+
+
+def _count_that_fits(letters: "Sequence[DeadLetter]", added_bytes: int) -> int:
+    """How many of the first letters one answer can hold, if each grows by so many bytes; at least one."""
+    sizes = accumulate(letter.message.draft.weight + added_bytes for letter in letters)
+    return max(1, sum(size <= MAX_ANSWER_BYTES for size in sizes))
+
+
+@call("GET", f"{_LETTERS}/{{id}}", scopes=_ROLES)
+def get_dead_letter(context: Context) -> Response[DeadLetterView]:
+    """One dead letter by its message's id."""
+    topic, group = context.group()
+    letters = context.deps.letter_lookup.find(topic, group, context.params["id"])
+    return Response(_views(context, topic, group, letters[:1])[0])
+
+
+@call("POST", f"{_LETTERS}/redrive", scopes=_ROLES, body=RedriveBody)
+def redrive(context: Context) -> Response[Redriven]:
+    """Send dead letters again: those with the ids, those that match the filter, or all."""
+    topic, group = context.group(consistent=True)
+    body, deps = context.body, context.deps
+    if body.ids is UNSET:
+        return Response(_redrive_matching(context, topic, group))
+    if body.filter is not UNSET or body.page_token is not UNSET:
+        raise Refused("REDRIVE_AMBIGUOUS", "Give either ids or filter, or neither to redrive all.")
+    letters = deps.letter_lookup.letters_of(topic, group, body.ids)
+    return Response({"redriven": deps.dead_letters.redrive(topic, group, letters[: body.limit], context.by)})
+
+
+def _redrive_matching(context: Context, topic: Topic, group: Group) -> Redriven:
+    body = context.body
+    fields = msgspec.to_builtins(body.filter) if body.filter is not UNSET else {}
+    purpose = lists.purpose("redrive", [topic.name, group.name], fields, LETTER_FILTERS)
+    token = body.page_token
+    after = lists.position_in(context, purpose, token) if token is not UNSET else None
+    count, position = context.deps.dead_letters.redrive_matching(
+        topic, group, lists.letter_filter(fields, "filter."), body.limit, context.by, after=after
+    )
+    answer: Redriven = {"redriven": count}
+    if position is not None:
+        answer["next_page_token"] = page_token(context, purpose, position)
+    return answer
+
+
+@call("PATCH", f"{_LETTERS}/{{id}}", scopes=_ROLES, body=BodyBody)
+def edit_dead_letter(context: Context) -> Response[DeadLetterView]:
+    """Replace a dead letter's body, before it is redriven."""
+    topic, group = context.group(consistent=True)
+    body = parse.json_body(context.raw, context.body.body)
+    letters = context.deps.dead_letters.edit_all(topic, group, context.params["id"], body, context.by)
+    return Response(_views(context, topic, group, letters[:1])[0])
+
+
+@call("PATCH", _LETTERS, scopes=_ROLES, body=MergeBody, query=(*LETTER_FILTERS, "limit", "page_token"))
+def merge_dead_letters(context: Context) -> Response[Page[Merged]]:
+    """Change the bodies of many dead letters by a JSON merge patch (RFC 7386).
+
+    It works page by page; with `dry_run` it only shows the changes. Bodies that are not JSON stay as they are."""
+    topic, group = context.group(consistent=True)
+    patch, position = parse.patch_text(context.raw), None
+    purpose, ids = "", context.body.ids
+    if ids is UNSET:
+        purpose, letters, position = _page(context, topic, group, len(patch))
+    elif context.query:
+        raise Refused("REDRIVE_AMBIGUOUS", "Give either ids or a query, or neither for a page of all.")
+    else:
+        letters = context.deps.letter_lookup.letters_of(topic, group, ids)
+        if _count_that_fits(letters, len(patch)) < len(letters):
+            raise TooLarge("BATCH_TOO_LARGE", "No answer can hold all these bodies: give fewer ids.")
+    items = [_merge_letter(context, topic, group, letter, patch) for letter in letters]
+    return Response(page(context, purpose, items, position))
+
+
+def _merge_letter(
+    context: Context, topic: Topic, group: Group, letter: "DeadLetter", patch: bytes
+) -> MergedLetter:
+    id = letter.message.id
+    message = with_body(context.deps.adapters.blobs, letter.message)
+    if not (message.draft.has_body and holds_json(message.draft)):
+        return {"id": id, "error": problem(Refused("NO_JSON", "The body is no JSON."), context.request_id)}
+    before = message.draft.body
+    after = strict.merged(before, patch)
+    is_changed = after != strict.merged(before, b"{}")
+    try:
+        if is_changed:
+            check_size(topic, after)
+            if not context.body.dry_run:
+                context.deps.dead_letters.edit(topic, group, letter, after, context.by)
+    except HeadraceError as error:  # too large now, or somebody else was faster
+        return {"id": id, "error": problem(error, context.request_id)}
+    return {"id": id, "changed": is_changed, "body": msgspec.Raw(after)}
+
+
+@call("DELETE", f"{_LETTERS}/{{id}}", scopes=_ROLES, statuses=(204,))
+def delete_dead_letter(context: Context) -> Response[None]:
+    """Delete a dead letter for good."""
+    topic, group = context.group(consistent=True)
+    context.deps.dead_letters.discard_all(topic, group, context.params["id"], context.by)
+    return Response(None, 204)
+
+
+@call("POST", "/v1/topics/{topic}/messages/{id}/retry", scopes=_ROLES, body=RetryNowBody)
+def retry_now(context: Context) -> Response[Retried]:
+    """Try a RETRYING or DEAD delivery again now."""
+    topic, id = context.topic(consistent=True), context.params["id"]
+    check_group(context.caller, context.body.group)
+    group = context.deps.catalog.group(topic, context.body.group, consistent=True)
+    message = context.deps.lookup.find_with_dead_letters(topic, id, context.may_use_group)
+    context.deps.dead_letters.retry_now(topic, group, id, context.by)
+    return Response(retried_view(id, group.name, _status(context, topic, group, message)))
+
+
+def _status(context: Context, topic: Topic, group: Group, message: "AnyMessage") -> "DeliveryStatus | None":
+    """Where it stands after the retry; None where a row cannot be read that tells it."""
+    if not isinstance(message, Message):
+        return None
+    try:
+        return context.deps.statuses.delivery(topic, group, message)
+    except HeadraceError:  # the retry is done: no error may deny it
+        return None
+
+
+def _views(
+    context: Context, topic: Topic, group: Group, letters: "Sequence[DeadLetter]"
+) -> list[DeadLetterView]:
+    """Dead letters with their bodies."""
+    blobs = context.deps.adapters.blobs
+    names = context.deps.catalog.consumer_names(topic, group)
+    return [dead_letter_view(letter, with_body(blobs, letter.message), names) for letter in letters]
+
+
+def dead_letter_view(letter: "DeadLetter", message: Message, names: Mapping[str, str]) -> DeadLetterView:
+    """A dead letter; `message` is its own with the body, `names` tells consumers by uid."""
+    body: DeadLetterView = {
+        **content(message),
+        "shard": message.shard,
+        "offset": message.offset,
+        "reason": letter.reason,
+        "attempts": letter.attempts,
+        "last_error": letter.last_error,
+        "dead_at": at(letter.at_ms),
+        "edited": letter.edited,
+    }
+    if uid := letter.key.consumer_uid:
+        body["consumer"] = names.get(uid)
+    return body

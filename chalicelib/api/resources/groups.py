@@ -1,0 +1,343 @@
+"""Consumer groups: settings, position, assignment of shards."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
+
+from msgspec import Meta, Struct
+
+from ...domain import limits as lim
+from ...domain.errors import NotFound, Refused
+from ...domain.meter import Bucket, GroupBucket, Window
+from ...domain.ranges import total
+from ...domain.topic import EARLIEST, LATEST, Group, Scope, Topic, Where, cursor_keys
+from .. import lists, parse, settings
+from ..calls import ANY, Context, Response, call
+from ..fields import Count, NoBody, Time, at
+from ..lists import Page, page
+from ..settings import GroupBody, GroupView, group_view
+from .consumers import AssignmentView, assignment_view, shard_owners
+
+if TYPE_CHECKING:
+    from ...domain.cursor import Lease
+    from ...services.core.positions import Places
+    from ...services.inspect.counts import GroupStatus, ShardStatus
+
+
+class SeekBody(Struct, forbid_unknown_fields=True):
+    """A group's new position: "earliest", "latest", a time (RFC 3339) or an offset; on one shard or on all."""
+
+    to: str | Annotated[int, Meta(ge=0, le=lim.MAX_OFFSET)]
+    shard: Annotated[int, Meta(ge=0)] | None = None
+
+
+class GroupStates(TypedDict):
+    """Deliveries by state; `skipped` were never to be delivered to this group. Their sum is the number of messages that
+    the log has had."""
+
+    NEW: Count
+    RUNNING: Count
+    RETRYING: Count
+    SUCCESS: Count
+    DEAD: Count
+    skipped: Count
+
+
+class GroupCounts(TypedDict):
+    """A group's counts. `consumed` are settled as SUCCESS; the age is that of the oldest unsettled message."""
+
+    backlog: Count
+    in_flight: Count
+    retrying: Count
+    dead: Count
+    consumed: Count
+    oldest_age_seconds: Count | None
+    states: GroupStates
+
+
+class LeaseView(TypedDict):
+    """Messages in flight: ranges of offsets (first and last), the consumer that holds them, and until when."""
+
+    offsets: list[list[Count]]
+    attempt: Count
+    consumer: str | None
+    expires_at: Time
+
+
+class ShardView(TypedDict):
+    """One shard of a group: `tail` is the log's last offset (-1: it is empty), below `floor` everything is settled,
+    from `next` on nothing has been claimed yet. In a broadcast there is one for each `consumer`."""
+
+    shard: Count
+    tail: int
+    floor: Count
+    next: Count
+    backlog: Count
+    settled_above_floor: Count
+    waiting: Count
+    owner: str | None
+    consumer: NotRequired[str | None]
+    leases: list[LeaseView]
+
+
+class GroupSummary(GroupView, GroupCounts):
+    """A group's settings and its counts."""
+
+
+class GroupDetail(GroupView, GroupCounts):
+    """A group's settings, its counts and its shards."""
+
+    shards: list[ShardView]
+
+
+Rate = Annotated[float, Meta(ge=0)]
+
+
+class GroupRates(TypedDict):
+    """A group's settled messages and started retries a second (0 in a SERIAL group: its retries wait in their shards),
+    and its backlog at the end. Null: not known."""
+
+    settled_per_second: Rate | None
+    retried_per_second: Rate | None
+    backlog: Count | None
+
+
+class GroupRatePoint(GroupRates):
+    """A group's rates from `at` on, for a bucket's length, and its backlog at the end, also by shard. Null: not
+    known."""
+
+    at: Time
+    backlog_by_shard: list[Count | None]
+
+
+class GroupRatesView(TypedDict):
+    """A group's rates in buckets of one length, the oldest first."""
+
+    topic: str
+    group: str
+    bucket_seconds: Count
+    points: list[GroupRatePoint]
+
+
+_BEGINS = f'"{EARLIEST}", "{LATEST}"'
+_GROUP = "/v1/topics/{topic}/groups/{group}"
+
+
+@call("PUT", _GROUP, scopes=(Scope.ADMIN,), body=GroupBody, statuses=(200, 201))
+def put_group(context: Context) -> Response[GroupView]:
+    """Create a group, or change the settings that are given."""
+    topic, name = context.topic(consistent=True), context.params["group"]
+    fields = settings.given(context.body)
+    if "begin" in fields:
+        fields["begin"] = _begin(fields["begin"])
+    if "filter" in fields:
+        fields["tags"] = settings.tags(fields.pop("filter"))
+    group, is_new = context.deps.admin.put_group(topic, name, fields, settings.new_retry(fields))
+    # with the topic's `shards`, these decide how many runs of `deliver` a group has (`workers_of`)
+    if not is_new and fields.keys() & {"max_in_flight", "batch_size"}:
+        context.deps.waker.wake_after_redivision(topic)
+    return Response(group_view(group), 201 if is_new else 200)
+
+
+def _begin(text: str) -> str:
+    return text if text in (EARLIEST, LATEST) else f"@{parse.time_ms(text, 'from', _BEGINS)}"
+
+
+@call("GET", _GROUP, scopes=ANY)
+def get_group(context: Context) -> Response[GroupDetail]:
+    """A group's settings, its counts, and each shard's tail, floor, next, backlog, owner and leases."""
+    return Response(_detail(context, *context.group()))
+
+
+@call("GET", _GROUP + "/rates", scopes=ANY, query=("window",))
+def get_group_rates(context: Context) -> Response[GroupRatesView]:
+    """A group's rates of settled messages and retries, and its backlog, also by shard, over time.
+
+    `window` is 1h (each minute; the default), 24h (ten minutes) or 7d (hours)."""
+    window = lists.window(context.query)
+    topic, group = context.group()
+    deps = context.deps
+    buckets = deps.rate_charts.of(topic, window, deps.surveyor.reading(topic, group), only=group)
+    return Response(group_rates_view(topic, group, window, buckets))
+
+
+@call("GET", "/v1/topics/{topic}/groups", scopes=ANY, query=("limit", "page_token"))
+def list_groups(context: Context) -> Response[Page[GroupSummary]]:
+    """List the topic's groups, by name."""
+    topic, counts = context.topic(), context.deps.counts
+    purpose, limit = f"groups:{topic.name}", lists.limit(context.query)
+    after = lists.page_start(context, purpose) or ""
+    rest = [
+        group
+        for group in context.deps.catalog.groups(topic)
+        if group.name > after and context.may_use_group(group.name)
+    ]
+    statuses = counts.group_statuses(topic, rest[:limit])
+    items = [group_summary(*pair) for pair in zip(rest, statuses, strict=False)]
+    next_start = items[-1]["group"] if len(items) < len(rest) else None
+    return Response(page(context, purpose, items, next_start))
+
+
+@call("DELETE", _GROUP, scopes=(Scope.ADMIN,), statuses=(204,))
+def delete_group(context: Context) -> Response[None]:
+    """Delete a group with its consumers and positions.
+
+    The answer takes some three seconds: after it, no process works for the group any more."""
+    topic, admin = context.topic(consistent=True), context.deps.admin
+    admin.delete_group(topic, admin.group_to_delete(topic, context.params["group"]))
+    return Response(None, 204)
+
+
+@call("POST", f"{_GROUP}/pause", scopes=(Scope.ADMIN,), body=NoBody)
+def pause_group(context: Context) -> Response[GroupView]:
+    """Pause the group: it gets no more messages until it is resumed; present leases stay valid."""
+    topic = context.topic(consistent=True)
+    return Response(group_view(context.deps.admin.pause(topic, context.params["group"], True)))
+
+
+@call("POST", f"{_GROUP}/resume", scopes=(Scope.ADMIN,), body=NoBody)
+def resume_group(context: Context) -> Response[GroupView]:
+    """Resume the group: it gets messages again."""
+    topic = context.topic(consistent=True)
+    group = context.deps.admin.pause(topic, context.params["group"], False)
+    context.deps.waker.wake_after_resumption(topic, group)
+    return Response(group_view(group))
+
+
+@call("POST", f"{_GROUP}/seek", scopes=(Scope.ADMIN,), body=SeekBody)
+def seek_group(context: Context) -> Response[GroupDetail]:
+    """Move the group to earliest, latest, a time or an offset; its open leases become invalid."""
+    topic, group = context.group(consistent=True)
+    where, shard = _where(context.body.to), context.body.shard
+    if shard is not None and shard >= topic.shards:
+        raise Refused("NO_SUCH_SHARD", f"Topic {topic.name!r} has shards 0 to {topic.shards - 1}.")
+    places: Places = {}
+    for uid in context.deps.catalog.cursor_owners(topic, group):
+        try:
+            for key in cursor_keys(topic, group, uid):
+                if shard in (None, key.shard.shard):
+                    context.deps.positions.seek(topic, key, where, places)
+        except NotFound:  # a broadcast goes on without the consumer that has just left
+            if not uid or context.group(consistent=True)[1].uid != group.uid:
+                raise
+    context.deps.waker.wake_group(topic, group)
+    return Response(_detail(context, topic, group))
+
+
+def _where(to: str | int) -> Where:
+    if isinstance(to, int) or to in (EARLIEST, LATEST):
+        return to
+    return f"@{parse.time_ms(to, 'to', f'{_BEGINS}, an offset')}"
+
+
+@call("GET", f"{_GROUP}/assignment", scopes=ANY)
+def get_assignment(context: Context) -> Response[AssignmentView]:
+    """Which consumer owns which shard, and why."""
+    topic, group = context.group()
+    assignment = context.deps.assignments.current(topic, group)
+    consumers = context.deps.catalog.consumers(topic, group)
+    return Response(assignment_view(topic, assignment, consumers))
+
+
+def _detail(context: Context, topic: Topic, group: Group) -> GroupDetail:
+    status = context.deps.counts.group_status(topic, group)
+    assignment = context.deps.assignments.current(topic, group)
+    names = context.deps.catalog.consumer_names(topic, group)
+    return group_detail(group, status, names, shard_owners(topic, assignment, names))
+
+
+def group_summary(group: Group, status: "GroupStatus") -> GroupSummary:
+    """A group's settings and its counts."""
+    return {**group_view(group), **group_counts(status)}
+
+
+def group_detail(
+    group: Group, status: "GroupStatus", names: Mapping[str, str], owners: Sequence[str | None]
+) -> GroupDetail:
+    """A group's settings, counts and shards; `names` tells consumers by uid, `owners` has one for each shard."""
+    return {
+        **group_view(group),
+        **group_counts(status),
+        "shards": [_shard(s, names, owners[s.shard]) for s in status.shards],
+    }
+
+
+def group_counts(status: "GroupStatus") -> GroupCounts:
+    """How far a group is."""
+    account = status.account
+    return {
+        "backlog": status.backlog,
+        "in_flight": status.in_flight,
+        "retrying": status.retrying,
+        "dead": status.dead,
+        "consumed": account.success,
+        "oldest_age_seconds": status.oldest_age_seconds,
+        "states": {
+            "NEW": account.new,
+            "RUNNING": account.running,
+            "RETRYING": account.retrying,
+            "SUCCESS": account.success,
+            "DEAD": account.dead,
+            "skipped": account.skipped,
+        },
+    }
+
+
+def _shard(status: "ShardStatus", names: Mapping[str, str], owner: str | None) -> ShardView:
+    cursor = status.cursor
+    body: ShardView = {
+        "shard": status.shard,
+        "tail": status.tail,
+        "floor": cursor.floor,
+        "next": cursor.next,
+        "backlog": status.backlog,
+        "settled_above_floor": total(cursor.settled),
+        "waiting": sum(span.count for span in cursor.waiting),
+        "owner": owner,
+        "leases": [_lease(lease, names) for lease in cursor.leases.values()],
+    }
+    if status.consumer_uid:
+        body["consumer"] = names.get(status.consumer_uid)
+    return body
+
+
+def _lease(lease: "Lease", names: Mapping[str, str]) -> LeaseView:
+    return {
+        "offsets": sorted([low, high - 1] for span in lease.spans for low, high in span.ranges()),
+        "attempt": max(span.attempt for span in lease.spans),
+        "consumer": names.get(lease.owner),
+        "expires_at": at(lease.deadline_ms),
+    }
+
+
+def group_rates_view(
+    topic: "Topic", group: "Group", window: Window, buckets: Sequence[Bucket]
+) -> GroupRatesView:
+    """The buckets in which something is known of the group."""
+    return {
+        "topic": topic.name,
+        "group": group.name,
+        "bucket_seconds": window.bucket_ms // 1_000,
+        "points": [
+            {
+                "at": at(bucket.from_ms),
+                **group_rates(bucket.groups[group.name]),
+                "backlog_by_shard": list(bucket.groups[group.name].by_shard),
+            }
+            for bucket in buckets
+            if group.name in bucket.groups
+        ],
+    }
+
+
+def group_rates(rates: GroupBucket) -> GroupRates:
+    """A group's rates in a bucket."""
+    return {
+        "settled_per_second": rounded(rates.settled),
+        "retried_per_second": rounded(rates.retried),
+        "backlog": rates.backlog,
+    }
+
+
+def rounded(rate: float | None) -> float | None:
+    """A rate as answers show it."""
+    return None if rate is None else round(rate, 4)

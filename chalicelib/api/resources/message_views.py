@@ -1,0 +1,233 @@
+"""What answers say about a message: its content, its deliveries, its trace."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Required, TypedDict
+
+from msgspec import Raw
+
+from ...domain import ids
+from ...domain.message import DeadReason, Draft, Message, holds_json
+from ...domain.trace import ATTEMPTS
+from ..fields import Base64, Count, Status, Time, at, at_or_none, one_of
+
+if TYPE_CHECKING:
+    from ...services.inspect.fate import MessageFate
+    from ...services.inspect.statuses import DeliveryStatus
+    from ...services.inspect.trace import Event
+
+
+class Body(TypedDict, total=False):
+    """A message's body: JSON in `body`, or else `body_base64`. Of a damaged one nothing is left: `undecodable`."""
+
+    body: Any
+    body_base64: Base64
+    undecodable: Literal[True]
+
+
+class Content(Body):
+    """What the producer gave, and when: the body is JSON in `body`, or else `body_base64`; of a damaged one nothing is
+    left, and `undecodable` says so."""
+
+    id: str
+    content_type: str
+    keys: Sequence[str]
+    tag: str | None
+    ordering_key: str | None
+    headers: Mapping[str, str]
+    accepted_at: Time
+    deliver_at: NotRequired[Time]
+    expires_at: NotRequired[Time]
+    changed_at: NotRequired[Time]
+
+
+class StoredContent(Content):
+    """What the producer gave; the bytes of its body, and the transaction it came from."""
+
+    size: Count
+    transaction_id: str | None
+
+
+Reason = Annotated[str, one_of(*DeadReason)]
+"""Why a delivery is dead."""
+Place = Annotated[
+    str, one_of("log", "cursor", "lease", "timer", "retry lane", "dead letter", "settled", "unknown")
+]
+EventName = Annotated[
+    str,
+    one_of(
+        "prepared", "accepted", "delayed", "edited", "postponed", "cancelled", "due", "leased", "delivered", "buried",
+        "redriven", "deleted",
+    ),
+]  # fmt: skip
+Outcome = Annotated[str, one_of(*ATTEMPTS)]
+
+
+class DeliveryView(TypedDict):
+    """A message's delivery to a group; in a broadcast, to each of its consumers. If it is DEAD it has a `reason`."""
+
+    status: Status
+    attempts: Count
+    next_attempt_at: Time | None
+    last_error: str | None
+    retries_left: int
+    reason: NotRequired[str]
+    consumers: NotRequired[dict[str, Status]]
+
+
+class Retried(TypedDict, total=False):
+    """The state of a delivery after the request to retry it now: the fields of DeliveryView, all missing where the
+    group is not owed the message, or a row cannot be read that tells them."""
+
+    id: Required[str]
+    group: Required[str]
+    status: Status
+    attempts: Count
+    next_attempt_at: Time | None
+    last_error: str | None
+    retries_left: int
+    reason: str
+    consumers: dict[str, Status]
+
+
+class GroupFate(DeliveryView):
+    """A delivery and its place (in a broadcast: those of its consumers); `older` is the place of an older delivery,
+    from before a seek, that still exists."""
+
+    places: list[Place]
+    older: list[Status]
+    adds_up: bool
+
+
+class TokenName(TypedDict):
+    """A token; its name is null once it is revoked."""
+
+    id: str
+    name: str | None
+
+
+class EventView(TypedDict):
+    """One event of a message. What a producer or an admin did has `by`, what a consumer did has `consumer`; a lease has
+    its `owner` and `deadline_at`, a delay its `deliver_at`."""
+
+    at: Time
+    event: EventName
+    shard: Count | None
+    group: str | None
+    consumer: str | None
+    attempt: Count | None
+    rank: Count | None
+    total: Count | None
+    duration_ms: Count | None
+    outcome: Outcome | None
+    detail: str | None
+    by: NotRequired[TokenName | None]
+    owner: NotRequired[str | None]
+    deadline_at: NotRequired[Time]
+    deliver_at: NotRequired[Time]
+
+
+class TraceView(TypedDict):
+    """A message's events, in order of time."""
+
+    events: list[EventView]
+
+
+def content(message: Message) -> StoredContent:
+    """What the producer gave, and what follows from it."""
+    return {
+        **base_content(message),
+        "size": message.draft.size,
+        "transaction_id": ids.parse_half_id(message.id),
+    }
+
+
+def base_content(message: Message) -> Content:
+    draft = message.draft
+    body: Content = {
+        "id": message.id,
+        **_body(draft),
+        "content_type": draft.content_type,
+        "keys": draft.keys,
+        "tag": draft.tag,
+        "ordering_key": draft.ordering_key,
+        "headers": draft.headers,
+        "accepted_at": at(message.first_accepted_ms),
+    }
+    if draft.due_ms is not None:
+        body["deliver_at"] = at(draft.due_ms)
+    if draft.expires_ms is not None:
+        body["expires_at"] = at(draft.expires_ms)
+    if draft.changed_ms is not None:
+        body["changed_at"] = at(draft.changed_ms)
+    return body
+
+
+def _body(draft: Draft) -> Body:
+    if not draft.has_body:
+        return {"body": None, "undecodable": True}
+    if holds_json(draft):
+        return {"body": Raw(draft.body)}
+    return {"body_base64": base64.b64encode(draft.body).decode()}
+
+
+_DONE_BY_SOMEBODY = {
+    "prepared", "accepted", "delayed", "edited", "postponed", "cancelled", "redriven", "deleted",
+}  # fmt: skip
+
+
+def delivery(status: "DeliveryStatus") -> DeliveryView:
+    """How far a group is with a message."""
+    body: DeliveryView = {
+        "status": status.status,
+        "attempts": status.attempts,
+        "next_attempt_at": at_or_none(status.next_attempt_ms),
+        "last_error": status.last_error,
+        "retries_left": status.retries_left,
+    }
+    if status.reason:
+        body["reason"] = status.reason
+    if status.consumers:
+        body["consumers"] = {name: each.status for name, each in status.consumers.items()}
+    return body
+
+
+def retried_view(message_id: str, group: str, status: "DeliveryStatus | None") -> Retried:
+    """A delivery that was to be tried at once; without a status where the group is not owed it any more."""
+    body: Retried = {"id": message_id, "group": group}
+    return {**body, **delivery(status)} if status else body
+
+
+def fate_view(of: "MessageFate") -> GroupFate:
+    """A group's part in a message's fate."""
+    return {
+        **delivery(of.status),
+        "places": [str(place) for place in of.places],
+        "older": list(of.older),
+        "adds_up": of.adds_up,
+    }
+
+
+def event_view(of: "Event", names: Mapping[str, str | None]) -> EventView:
+    """One event of a message's path; `names` tells those of tokens by id (None: it is gone)."""
+    body: EventView = {
+        "at": at(of.at_ms),
+        "event": of.event,
+        "shard": of.shard,
+        "group": of.group,
+        "consumer": of.consumer,
+        "attempt": of.attempt,
+        "rank": of.rank,
+        "total": of.total,
+        "duration_ms": of.duration_ms,
+        "outcome": of.outcome,
+        "detail": of.detail,
+    }
+    if of.event in _DONE_BY_SOMEBODY:
+        body["by"] = {"id": of.by, "name": names.get(of.by)} if of.by else None
+    if of.deliver_ms is not None:
+        body["deliver_at"] = at(of.deliver_ms)
+    if of.deadline_ms is not None:
+        body["owner"] = of.owner
+        body["deadline_at"] = at(of.deadline_ms)
+    return body

@@ -1,0 +1,371 @@
+"""Reading messages: one by id, lists with filters."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, cast
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from ...domain import limits as lim
+from ...domain.errors import Conflict, NotFound
+from ...domain.limits import MAX_DEDUP_ID_CHARS
+from ...domain.message import JSON, Message, overall
+from ...domain.status import OVER
+from ...domain.timer import ANY
+from ...domain.topic import Scope, Topic
+from ...domain.transaction import Transaction, TransactionState
+from ...services.core.bodies import with_body
+from .. import lists, parse, settings
+from ..calls import Context, Reach, Response, call
+from ..fields import Count, HeaderName, HeaderValue, MessageStatus, Time, at
+from ..http import check_group, check_name, invalid
+from ..lists import Page, page
+from ..settings import Retry
+from .message_views import (
+    DeliveryView,
+    GroupFate,
+    StoredContent,
+    TraceView,
+    content,
+    delivery,
+    event_view,
+    fate_view,
+)
+
+if TYPE_CHECKING:
+    from ...services.inspect.filters import Filters
+    from ...services.inspect.lookup import AnyMessage
+    from ...services.inspect.statuses import DeliveryStatus, TopicStatuses
+    from ...services.produce.delayed import DelayedMessage
+
+
+class AmendBody(Struct, forbid_unknown_fields=True):
+    """Changes of a message that no group has claimed yet."""
+
+    body: Any | UnsetType = UNSET
+    deliver_at: Time | UnsetType = UNSET
+    headers: Annotated[dict[HeaderName, HeaderValue], Meta(max_length=lim.MAX_HEADERS)] | UnsetType = UNSET
+    retry: Retry | UnsetType = UNSET
+
+
+class MessageSummary(StoredContent):
+    """A message and its status over all groups. Before it enters the log it has no offset, and no shard unless one was
+    given."""
+
+    shard: Count | None
+    offset: Count | None
+    topic: str
+    status: MessageStatus
+    retries_left: int
+
+
+class MessageView(MessageSummary):
+    """Everything known about a message, with its delivery for each group."""
+
+    deliveries: dict[str, DeliveryView]
+
+
+class FateView(TypedDict):
+    """A message's state in every group. `skipped`: groups that do not get it, for they began behind it or were moved
+    there by a seek; `complete`: every group has finished with it; `adds_up`: each delivery is in one place."""
+
+    message: MessageSummary
+    groups: dict[str, GroupFate]
+    skipped: list[str]
+    complete: bool
+    adds_up: bool
+
+
+_ROLES = (Scope.CONSUME, Scope.ADMIN)
+_CHANGES = (Scope.PRODUCE, Scope.ADMIN)
+_DELAYED = "DELAYED"
+_PREPARED = "PREPARED"
+_STATUSES = ("NEW", "RUNNING", "SUCCESS", "RETRYING", "DEAD", "CANCELLED", _DELAYED, _PREPARED)
+_FILTERS = ("group", "status", "key", "tag", "shard", "from", "to")
+
+
+@call("GET", "/v1/topics/{topic}/messages/{id}", scopes=_ROLES)
+def get_message(context: Context) -> Response[MessageView]:
+    """Everything known about a message, with its status per group."""
+    topic = context.topic()
+    return Response(_view(context, topic, _find_with_dead_letters(context, topic)))
+
+
+def _find(context: Context, topic: Topic) -> "AnyMessage":
+    return context.deps.lookup.find(topic, context.params["id"])
+
+
+def _find_with_dead_letters(context: Context, topic: Topic) -> "AnyMessage":
+    return context.deps.lookup.find_with_dead_letters(topic, context.params["id"], context.may_use_group)
+
+
+def _find_to_change(context: Context, topic: Topic) -> "AnyMessage":
+    """The message. Raises ALREADY_CLAIMED where only a dead letter is left of it."""
+    try:
+        return _find(context, topic)
+    except NotFound:
+        if context.deps.lookup.in_dead_letters(topic, context.params["id"], context.may_use_group):
+            raise Conflict(
+                "ALREADY_CLAIMED",
+                "The message was claimed, and only a dead letter is left of it: it can be changed no more.",
+            ) from None
+        raise
+
+
+def _view(
+    context: Context, topic: Topic, message: "AnyMessage", topic_statuses: "TopicStatuses | None" = None
+) -> MessageView:
+    """A message as it stands, wherever that is; one of several, as they stood at the same moment."""
+    blobs = context.deps.adapters.blobs
+    if isinstance(message, Message):
+        topic_statuses = topic_statuses or context.deps.statuses.of_topic(topic)
+        return logged_view(
+            topic, with_body(blobs, message), topic_statuses.deliveries(message), context.may_use_group
+        )
+    whole = with_body(blobs, message.message)
+    if isinstance(message, Transaction):
+        return prepared_view(topic, message, whole)
+    return delayed_view(topic, message, whole)
+
+
+@call("PATCH", "/v1/topics/{topic}/messages/{id}", scopes=_CHANGES, body=AmendBody, reach=Reach.GROUPS)
+def amend_message(context: Context) -> Response[MessageView]:
+    """Change the body, headers or retries of a message that no group has claimed; while it waits, its time too."""
+    topic, by = context.topic(), context.by
+    message = _find_to_change(context, topic)
+    if isinstance(message, Transaction):
+        raise _transaction_conflict(message)
+    header_names = (message if isinstance(message, Message) else message.message).draft.headers
+    draft_changes = changes(context.body, context.raw, context.deps.adapters.clock.now_ms(), header_names)
+    topic = context.topic_for(lambda topic: len(draft_changes.get("body", b"")) <= topic.max_body_bytes)
+    if not isinstance(message, Message):
+        try:
+            return Response(
+                _view(context, topic, context.deps.delayed.amend(topic, message, draft_changes, by))
+            )
+        except Conflict as conflict:
+            if "due_ms" in draft_changes:
+                raise
+            message = _find_in_log(context, topic, message.timer.id, conflict)
+    new_message = context.deps.amender.amend(topic, message, draft_changes, by, context.may_use_group)
+    return Response(_view(context, topic, new_message))
+
+
+@call("DELETE", "/v1/topics/{topic}/messages/{id}", scopes=_CHANGES, statuses=(204,), reach=Reach.GROUPS)
+def cancel_message(context: Context) -> Response[None]:
+    """Cancel a message that no group has claimed."""
+    topic = context.topic()
+    message = _find_to_change(context, topic)
+    if isinstance(message, Transaction):
+        if message.state is not TransactionState.ROLLED_BACK:
+            raise _transaction_conflict(message)
+        return Response(None, 204)
+    cancel(context, topic, message)
+    return Response(None, 204)
+
+
+def cancel(context: Context, topic: Topic, message: "DelayedMessage | Message") -> None:
+    """Cancel a message that waits for its time, or stands in its log. Raises Conflict where it is too late."""
+    if not isinstance(message, Message):
+        try:
+            context.deps.delayed.cancel(topic, message, context.by)
+            return
+        except Conflict as conflict:
+            message = _find_in_log(context, topic, message.timer.id, conflict)
+    context.deps.amender.cancel(topic, message, context.by, context.may_use_group)
+
+
+def _find_in_log(context: Context, topic: Topic, id: str, conflict: Conflict) -> Message:
+    """A message that came due since it was read: in its log it can be changed until a group claims it. Raises
+    the conflict if it is another."""
+    if conflict.code != "ALREADY_DUE":
+        raise conflict
+    message = context.deps.lookup.find(topic, id)
+    if not isinstance(message, Message):
+        raise conflict
+    return message
+
+
+def _transaction_conflict(transaction: Transaction) -> Conflict:
+    if transaction.state is TransactionState.ROLLED_BACK:
+        return Conflict("MESSAGE_CANCELLED", "The message was rolled back; publish a new one.")
+    return Conflict("IN_TRANSACTION", "The message is in a transaction: commit it or roll it back.")
+
+
+@call("GET", "/v1/topics/{topic}/messages/{id}/trace", scopes=_ROLES)
+def get_trace(context: Context) -> Response[TraceView]:
+    """A message's trace, in order of time: changes with the token that made them, attempts with the consumer."""
+    topic = context.topic()
+    message, tracer = _find_with_dead_letters(context, topic), context.deps.tracer
+    path = tracer.path(topic, message) if isinstance(message, Message) else tracer.path_before_log(message)
+    names = {by: context.deps.tokens.name(by) for by in {e.by for e in path} if by}
+    mine = [event for event in path if event.group is None or context.may_use_group(event.group)]
+    return Response({"events": [event_view(event, names) for event in mine]})
+
+
+@call("GET", "/v1/topics/{topic}/messages/{id}/fate", scopes=_ROLES)
+def get_fate(context: Context) -> Response[FateView]:
+    """A message's state in every group: its status, and the one place in which it is."""
+    from ...services.inspect.fate import Fates
+
+    topic = context.topic()
+    message = _find_with_dead_letters(context, topic)
+    view = _view(context, topic, message)
+    fates = context.deps.fates.of(topic, message) if isinstance(message, Message) else Fates()
+    own = fates.of_groups(context.may_use_group)
+    summary = {name: value for name, value in view.items() if name != "deliveries"}
+    return Response(
+        {
+            "message": cast(MessageSummary, summary),
+            "groups": {name: fate_view(fate) for name, fate in own.owed.items()},
+            "skipped": list(own.skipped),
+            "complete": view["status"] == "CANCELLED" or fates.is_complete,
+            "adds_up": fates.adds_up,
+        }
+    )
+
+
+@call(
+    "GET", "/v1/topics/{topic}/messages", scopes=_ROLES, query=(*_FILTERS, "dedup_id", "limit", "page_token")
+)
+def list_messages(context: Context) -> Response[Page[MessageView]]:
+    """List messages, newest first; with status DELAYED soonest first, with PREPARED in the order of preparation.
+
+    A message that was delayed is sorted by the time when it was due, also for `from` and `to`.
+    A page may be short or empty while `next_page_token` says there is more. `dedup_id`, without other filters, finds
+    the one message that it stands for."""
+    topic, query = context.topic(), context.query
+    if "dedup_id" in query:
+        return Response({"items": _with_dedup_id(context, topic)})
+    topic, _ = lists.topic_and_shard(context)
+    filters = _filters(context, topic)
+    purpose = lists.purpose("messages", [topic.name], query, _FILTERS)
+    start = lists.page_start(context, purpose)
+    topic_statuses = context.deps.statuses.of_topic(topic)
+    rows, next_start = _page(context, topic_statuses, filters, start)
+    return Response(
+        page(context, purpose, [_view(context, topic, row, topic_statuses) for row in rows], next_start)
+    )
+
+
+def _page(
+    context: Context, topic_statuses: "TopicStatuses", filters: "Filters", start: Any
+) -> "tuple[Sequence[AnyMessage], Any]":
+    """A page of the list that the filters mean, from where the page token says, and where the next one starts."""
+    from ...services.inspect import delayed_list, prepared_list
+
+    limit, key = lists.limit(context.query), lists.key(context.query)
+    adapters = context.deps.adapters
+    if filters.status == _DELAYED:
+        read = delayed_list.reader(adapters.timers)
+        return delayed_list.soonest_first(read, topic_statuses.topic, filters, key, limit, start)
+    if key is not None:
+        return context.deps.key_lookup.newest_first(
+            topic_statuses.topic, key, filters, limit, start, topic_statuses
+        )
+    if filters.status == _PREPARED:
+        position = (TransactionState(start[0]), start[1]) if start else None
+        return prepared_list.in_order(adapters.transactions, topic_statuses.topic, filters, limit, position)
+    starts = {int(shard): offset for shard, offset in start.items()} if start is not None else None
+    return context.deps.lookup.newest_first(topic_statuses.topic, filters, limit, starts, topic_statuses)
+
+
+def _with_dedup_id(context: Context, topic: Topic) -> list[MessageView]:
+    """The message that was stored under a dedup id, if there is one."""
+    query = context.query
+    if query.keys() - {"dedup_id", "limit"}:
+        raise invalid("dedup_id", "stands for one message, so it goes without other filters")
+    lists.limit(query)
+    dedup_id = lists.bounded_text(query, "dedup_id", MAX_DEDUP_ID_CHARS)
+    message = context.deps.lookup.find_by_dedup_id(topic, dedup_id) if dedup_id else None
+    return [_view(context, topic, message)] if message else []
+
+
+def _filters(context: Context, topic: Topic) -> "Filters":
+    """What the query limits the list to. Raises Malformed, Forbidden or NotFound."""
+
+    query = context.query
+    status = query.get("status")
+    if status is not None and status not in _STATUSES:
+        raise invalid("status", f"must be one of {', '.join(_STATUSES)}")
+    if status in (_DELAYED, _PREPARED) and "group" in query:
+        raise invalid("status", f"{status} goes without `group`: nobody is owed the message yet")
+    group = None
+    if "group" in query:
+        check_name("group", query["group"])
+        check_group(context.caller, query["group"])
+        group = context.deps.catalog.group(topic, query["group"])
+    return replace(lists.of_query(query), group=group, status=status)
+
+
+def logged_view(
+    topic: Topic,
+    message: Message,
+    statuses: "Mapping[str, DeliveryStatus]",
+    may_use_group: "Callable[[str], bool]",
+) -> MessageView:
+    """A message in its log: its status over all groups, its deliveries for those that the caller may use."""
+    retries_left = [status.retries_left for status in statuses.values() if status.status not in OVER]
+    return {
+        **content(message),
+        "shard": message.shard,
+        "offset": message.offset,
+        "topic": topic.name,
+        "status": overall(message.draft, [status.status for status in statuses.values()]),
+        "retries_left": max(retries_left, default=0) if statuses else _retries(topic, message),
+        "deliveries": {name: delivery(status) for name, status in statuses.items() if may_use_group(name)},
+    }
+
+
+def delayed_view(topic: Topic, delayed: "DelayedMessage", message: Message) -> MessageView:
+    """A message (with its body) before its log: it waits for its time, or was cancelled."""
+    shard = delayed.timer.shard.shard
+    return {
+        **content(message),
+        "deliver_at": at(delayed.timer.due_ms),
+        "shard": None if shard == ANY else shard,
+        "offset": None,
+        "topic": topic.name,
+        "status": "CANCELLED" if delayed.cancelled else "DELAYED",
+        "retries_left": 0 if delayed.cancelled else _retries(topic, message),
+        "deliveries": {},
+    }
+
+
+def prepared_view(topic: Topic, transaction: Transaction, message: Message) -> MessageView:
+    """A message (with its body) whose transaction is not committed."""
+    is_cancelled = transaction.state is TransactionState.ROLLED_BACK
+    return {
+        **content(message),
+        "shard": transaction.shard,
+        "offset": None,
+        "topic": topic.name,
+        "status": "CANCELLED" if is_cancelled else "PREPARED",
+        "retries_left": 0 if is_cancelled else _retries(topic, message),
+        "deliveries": {},
+    }
+
+
+def _retries(topic: Topic, message: Message) -> int:
+    """How many retries a message has that nobody has tried yet, where no group says otherwise."""
+    return (message.draft.max_attempts or topic.retry.max_attempts) - 1
+
+
+def changes(change: AmendBody, raw: bytes, now_ms: int, header_names: Collection[str] = ()) -> dict[str, Any]:
+    """The fields of a draft that a PATCH changes. Raises Malformed if there are none. `header_names`: names of headers
+    that the message has already; a reserved name is allowed only if it is among them."""
+    fields = settings.given(change)
+    if not fields:
+        raise invalid("", "give what to change: body, deliver_at, headers or retry")
+    draft_fields: dict[str, Any] = {}
+    if "body" in fields:
+        draft_fields |= {"body": parse.json_body(raw, change.body), "is_json": True, "content_type": JSON}
+        draft_fields |= {"blob": None, "blob_bytes": 0}
+    if "headers" in fields:
+        parse.check_headers(fields["headers"], header_names)
+        draft_fields["headers"] = fields["headers"]
+    if "deliver_at" in fields:
+        draft_fields["due_ms"] = parse.due(fields["deliver_at"], now_ms)
+    if "retry" in fields:
+        draft_fields |= parse.retry_of(fields["retry"])
+    return draft_fields

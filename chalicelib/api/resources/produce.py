@@ -1,0 +1,196 @@
+"""Producing one message or a batch."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, Required, TypedDict
+
+import msgspec
+from msgspec import Meta, Struct
+
+from ...domain import limits as lim
+from ...domain import typed
+from ...domain.errors import HeadraceError, TooLarge, Unavailable
+from ...domain.limits import MAX_BATCH_BYTES
+from ...domain.message import Draft, Message
+from ...domain.topic import Scope, Topic
+from ...services.produce.drafts import takes_all
+from .. import parse
+from ..calls import Context, Response, call
+from ..fields import Count, MessageStatus, Time, at, either
+from ..http import convert
+from ..parse import MessageBody
+from ..problems import Problem, problem
+
+if TYPE_CHECKING:
+    from ...services.inspect.lookup import MessageState
+    from ...services.produce.appender import ProduceResult
+
+
+class BatchBody(Struct, forbid_unknown_fields=True):
+    """Up to 1,000 messages; each is checked individually."""
+
+    messages: Annotated[list[Any], Meta(min_length=1, max_length=lim.MAX_BATCH)]
+
+
+class Produced(TypedDict):
+    """Where a message was stored; a delayed message has no offset before it is due. For a `duplicate`, all fields
+    describe the first message."""
+
+    id: str
+    topic: str
+    status: MessageStatus
+    shard: Count | None
+    offset: Count | None
+    accepted_at: Time
+    deliver_at: NotRequired[Time]
+    duplicate: bool
+
+
+class BatchItem(TypedDict, total=False):
+    """Where one message of a batch was stored, or the error."""
+
+    index: Required[Count]
+    id: str
+    topic: str
+    status: MessageStatus
+    shard: Count | None
+    offset: Count | None
+    accepted_at: Time
+    deliver_at: Time
+    duplicate: bool
+    error: Problem
+
+
+class BatchView(TypedDict):
+    """The result for each message of a batch, in the same order."""
+
+    results: list[Annotated[BatchItem, either(sorted(Produced.__required_keys__), ["error"])]]
+
+
+RESENDING = (parse.REQUEST, parse.RESEND)
+
+
+class _JsonTexts(msgspec.Struct):
+    """The messages of a batch as JSON texts."""
+
+    messages: list[msgspec.Raw]
+
+
+@call(
+    "POST",
+    "/v1/topics/{topic}/messages",
+    scopes=(Scope.PRODUCE,),
+    body=MessageBody,
+    headers=RESENDING,
+    statuses=(200, 201),
+)
+def produce(context: Context) -> Response[Produced]:
+    """Accept one message: 201 once it is durable, 200 for a repeated dedup_id."""
+    return store_one(context, parse.draft(context, context.body, context.raw))
+
+
+def store_one(context: Context, draft: Draft) -> Response[Produced]:
+    """Store a single message; the answer has its status."""
+    topic = context.topic_for(takes_all([draft]))
+    (outcome,) = _store(context, topic, [draft])
+    if isinstance(outcome, HeadraceError):
+        raise outcome
+    return Response(_view(topic, outcome, _state_lookup(context, topic)), 200 if outcome.duplicate else 201)
+
+
+StateLookup = Callable[[str], "MessageState | None"]
+
+
+def _state_lookup(context: Context, topic: Topic) -> StateLookup:
+    """Returns a lookup of messages' states, which reads nothing unless there is a duplicate. None where a state cannot
+    be read, and for all after it: to refuse what is stored would have it produced twice, and so might a late answer."""
+    state_by_id = cache(lambda: context.deps.lookup.state_by_id(topic))
+    can_be_read = True
+
+    def state(message_id: str) -> "MessageState | None":
+        nonlocal can_be_read
+        try:
+            return state_by_id()(message_id) if can_be_read else None
+        except Unavailable:
+            can_be_read = False
+            return None
+
+    return state
+
+
+def _view(topic: Topic, stored: "ProduceResult", state_lookup: StateLookup) -> Produced:
+    """The answer for one message; for a duplicate, the present state of the first, if it can be read."""
+    state = state_lookup(stored.id) if stored.duplicate else None
+    if state is None:
+        return produced_view(topic.name, stored)
+    from ...services.produce.delayed import DelayedMessage
+
+    status, message = state
+    if isinstance(message, Message):
+        stored = replace(stored, shard=message.shard, offset=message.offset, due_ms=message.draft.due_ms)
+    elif isinstance(message, DelayedMessage):
+        stored = replace(stored, due_ms=message.timer.due_ms)
+    return produced_view(topic.name, stored, status)
+
+
+def _store(context: Context, topic: Topic, drafts: Sequence[Draft]) -> "list[ProduceResult | HeadraceError]":
+    outcomes = context.deps.producer.produce(topic, drafts, context.by, parse.request(context))
+    context.deps.waker.wake_after_append(topic, [o for o in outcomes if not isinstance(o, HeadraceError)])
+    return outcomes
+
+
+@call("POST", "/v1/topics/{topic}/messages/batch", scopes=(Scope.PRODUCE,), body=BatchBody, headers=RESENDING)
+def produce_batch(context: Context) -> Response[BatchView]:
+    """Accept up to 1,000 messages; invalid ones are refused individually, the others are stored."""
+    if len(context.raw) > MAX_BATCH_BYTES:
+        raise TooLarge("BATCH_TOO_LARGE", f"A batch may have {MAX_BATCH_BYTES} bytes in all.")
+    now_ms = context.deps.adapters.clock.now_ms()
+    texts = typed.decoded(context.raw, _JsonTexts).messages
+    items = zip(context.body.messages, texts, strict=True)
+    drafts_and_errors = [
+        _draft_or_error(context, item, i, now_ms, bytes(text)) for i, (item, text) in enumerate(items)
+    ]
+    drafts = [c for c in drafts_and_errors if isinstance(c, Draft)]
+    topic = context.topic_for(takes_all(drafts))
+    outcomes = iter(_store(context, topic, drafts))
+    state_lookup = _state_lookup(context, topic)
+    results = []
+    for i, each in enumerate(drafts_and_errors):
+        outcome = next(outcomes) if isinstance(each, Draft) else each
+        result = outcome if isinstance(outcome, HeadraceError) else _view(topic, outcome, state_lookup)
+        results.append(batch_item(i, result, context.request_id))
+    return Response({"results": results})
+
+
+def _draft_or_error(
+    context: Context, item: Any, index: int, now_ms: int, raw: bytes
+) -> Draft | HeadraceError:
+    path = f"messages[{index}]"
+    try:
+        return parse.draft(context, convert(item, MessageBody, path), raw, now_ms=now_ms, path=path)
+    except HeadraceError as error:
+        return error
+
+
+def produced_view(topic: str, message: "ProduceResult", status: str | None = None) -> Produced:
+    """Where a message was stored; `status` is what has become of one that was stored before."""
+    body: Produced = {
+        "id": message.id,
+        "topic": topic,
+        "status": status or ("NEW" if message.due_ms is None else "DELAYED"),
+        "shard": message.shard,
+        "offset": message.offset,
+        "accepted_at": at(message.accepted_ms),
+        "duplicate": message.duplicate,
+    }
+    if message.due_ms is not None:
+        body["deliver_at"] = at(message.due_ms)
+    return body
+
+
+def batch_item(index: int, outcome: Produced | HeadraceError, request_id: str) -> BatchItem:
+    """One message of a batch."""
+    if isinstance(outcome, HeadraceError):
+        return {"index": index, "error": problem(outcome, request_id)}
+    return {"index": index, **outcome}

@@ -1,0 +1,173 @@
+"""Pulling: receive, ack, nack, extend."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal, NotRequired, TypedDict
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from ...domain import limits as lim
+from ...domain.errors import HeadraceError
+from ...domain.receipt import sign_receipt
+from ...domain.topic import Scope
+from ..calls import Context, Response, call
+from ..fields import Count, LeaseSeconds, Name, either
+from ..http import invalid
+from ..problems import Problem, problem
+from .message_views import Content, base_content
+
+if TYPE_CHECKING:
+    from ...services.consume.claimant import ClaimedMessage
+    from ...services.consume.lease_settlement import SettleAnswer
+
+
+class ReceiveBody(Struct, forbid_unknown_fields=True):
+    """How many messages to claim, how long to wait for the first, and for which consumer."""
+
+    max: Annotated[int, Meta(ge=1, le=lim.MAX_RECEIVE)] = lim.DEFAULT_RECEIVE
+    wait_seconds: Annotated[float, Meta(ge=0, le=lim.MAX_RECEIVE_WAIT_SECONDS)] = 0
+    consumer: Name | None = None
+    lease_seconds: LeaseSeconds | None = None
+
+
+Receipts = Annotated[list[str], Meta(min_length=1, max_length=lim.MAX_RECEIPTS)]
+
+
+class AckBody(Struct, forbid_unknown_fields=True):
+    """Deliveries that succeeded."""
+
+    receipts: Receipts
+
+
+class NackBody(Struct, forbid_unknown_fields=True):
+    """Deliveries to try again, or to turn into dead letters. Without `delay_seconds` the ladder gives the delay; 0: at
+    once. `untried`: nobody began with them, so no attempt is counted; without a delay they come again at once."""
+
+    receipts: Receipts
+    delay_seconds: Annotated[int, Meta(ge=0, le=lim.MAX_NACK_DELAY_SECONDS)] | UnsetType = UNSET
+    dead_letter: bool = False
+    untried: bool = False
+    reason: Annotated[str, Meta(max_length=lim.MAX_REASON_CHARS)] | None = None
+
+
+class ExtendBody(Struct, forbid_unknown_fields=True):
+    """Deliveries that need more time."""
+
+    receipts: Receipts
+    lease_seconds: LeaseSeconds
+
+
+class ReceivedMessage(Content):
+    """A message under a lease, with the receipt that settles it."""
+
+    shard: Count
+    offset: Count
+    attempt: Count
+    receipt: str
+
+
+class Received(TypedDict):
+    """The messages of one receive; empty if none arrived in time."""
+
+    messages: list[ReceivedMessage]
+
+
+class ReceiptResult(TypedDict):
+    """The result for one receipt: `ok` (`already`: this lease had the same result before), or the error."""
+
+    receipt: str
+    ok: NotRequired[Literal[True]]
+    already: NotRequired[Literal[True]]
+    error: NotRequired[Problem]
+
+
+class ReceiptResults(TypedDict):
+    """The result for each receipt, in the same order."""
+
+    results: list[Annotated[ReceiptResult, either(["ok"], ["error"])]]
+
+
+_GROUP = "/v1/topics/{topic}/groups/{group}"
+_CONSUME = (Scope.CONSUME,)
+
+
+@call("POST", f"{_GROUP}/receive", scopes=_CONSUME, body=ReceiveBody)
+def receive(context: Context) -> Response[Received]:
+    """Claim messages; each has a receipt that is valid for the lease."""
+    deps, body = context.deps, context.body
+    topic, group = context.group()
+    consumer = None
+    if body.consumer is not None:
+        consumer = deps.catalog.consumer(topic, group, body.consumer)
+        deps.registry.sign_of_life(topic, group, consumer, body.wait_seconds)
+    signing_key = deps.signing_key  # what could fail comes before the claim
+    lease_seconds = body.lease_seconds or group.lease_seconds or topic.lease_seconds
+    claimed_messages = deps.receiver.receive(
+        topic, group, consumer, body.max, body.wait_seconds, lease_seconds
+    )
+    if consumer is not None:
+        deps.registry.note_alive(topic, group, consumer.uid)
+    return Response(received_view(claimed_messages, signing_key))
+
+
+@call("POST", f"{_GROUP}/ack", scopes=_CONSUME, body=AckBody)
+def ack(context: Context) -> Response[ReceiptResults]:
+    """Acknowledge messages: they were processed successfully."""
+    answers = context.deps.settler.ack(*context.group(), context.body.receipts)
+    return Response(receipt_results(context.body.receipts, answers, context.request_id))
+
+
+@call("POST", f"{_GROUP}/nack", scopes=_CONSUME, body=NackBody)
+def nack(context: Context) -> Response[ReceiptResults]:
+    """Give messages back for another attempt, or turn them into dead letters."""
+    topic, group = context.group()
+    body = context.body
+    from ...services.consume.settle import Nack
+
+    if body.dead_letter and body.delay_seconds:  # UNSET is false
+        raise invalid("delay_seconds", "a dead letter is not tried again: give dead_letter or a delay")
+    if body.untried and (body.dead_letter or body.reason is not None):
+        raise invalid("untried", "what nobody tried has not failed: give untried or what went wrong")
+    delay_ms = None if body.delay_seconds is UNSET else body.delay_seconds * 1000
+    how = Nack(delay_ms, body.dead_letter, body.reason, untried=body.untried)
+    answers = context.deps.settler.nack(topic, group, body.receipts, how)
+    return Response(receipt_results(body.receipts, answers, context.request_id))
+
+
+@call("POST", f"{_GROUP}/extend", scopes=_CONSUME, body=ExtendBody)
+def extend(context: Context) -> Response[ReceiptResults]:
+    """Give a lease more time, counted from now."""
+    body = context.body
+    answers = context.deps.settler.extend(*context.group(), body.receipts, body.lease_seconds)
+    return Response(receipt_results(body.receipts, answers, context.request_id))
+
+
+def received_view(claimed_messages: "Sequence[ClaimedMessage]", key: bytes) -> Received:
+    """Messages with their receipts, which `key` signs."""
+    return {"messages": [_received_message(each, key) for each in claimed_messages]}
+
+
+def _received_message(claimed_message: "ClaimedMessage", key: bytes) -> ReceivedMessage:
+    message = claimed_message.message
+    return {
+        **base_content(message),
+        "shard": message.shard,
+        "offset": message.offset,
+        "attempt": claimed_message.attempt,
+        "receipt": sign_receipt(key, claimed_message.receipt),
+    }
+
+
+def receipt_results(
+    receipts: Sequence[str], answers: "Sequence[SettleAnswer]", request_id: str
+) -> ReceiptResults:
+    """What became of each receipt."""
+    pairs = zip(receipts, answers, strict=True)
+    return {"results": [_result(receipt, answer, request_id) for receipt, answer in pairs]}
+
+
+def _result(receipt: str, answer: "SettleAnswer", request_id: str) -> ReceiptResult:
+    if answer is None:
+        return {"receipt": receipt, "ok": True}
+    if isinstance(answer, HeadraceError):
+        return {"receipt": receipt, "error": problem(answer, request_id)}
+    return {"receipt": receipt, "ok": True, "already": True}

@@ -1,0 +1,279 @@
+"""Replays: archived messages, sent again."""
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
+
+from msgspec import Meta, Struct
+
+from ...domain import limits as lim
+from ...domain.errors import Forbidden, HeadraceError, Malformed
+from ...domain.message import JSON, Draft
+from ...domain.replay import Replay, ReplayState
+from ...domain.topic import Caller, Scope
+from .. import lists, parse, strict
+from ..calls import Context, Response, call
+from ..fields import Count, HeaderName, HeaderValue, Key, MediaType, Name, Tag, Time, at
+from ..http import check_every_group, check_group, convert, invalid
+from ..lists import Page, page
+from .produce import BatchBody, BatchItem, BatchView, batch_item, produced_view
+
+if TYPE_CHECKING:
+    from ...services.manage.replays import Archived
+    from ...services.produce.appender import ProduceResult
+
+
+class ReplayBody(Struct, forbid_unknown_fields=True, rename={"begin": "from", "end": "to"}):
+    """Archived messages to send again: accepted from `from` on and before `to`, with this tag, key and body."""
+
+    begin: Time
+    end: Time
+    tag: Tag | None = None
+    key: Key | None = None
+    where: Annotated[str, Meta(min_length=1, max_length=lim.MAX_WHERE_CHARS)] | None = None
+    into: Name | None = None
+    group: Name | None = None
+    rate: Annotated[int, Meta(ge=1, le=lim.MAX_REPLAY_RATE)] = lim.DEFAULT_REPLAY_RATE
+    dry_run: bool = False
+    start: bool = True
+
+
+class ProgressBody(Struct, forbid_unknown_fields=True):
+    """The progress that a replay's job reports."""
+
+    state: Literal["RUNNING", "DONE", "FAILED"]
+    matched: Annotated[int, Meta(ge=0, le=lim.MAX_COUNT)] | None = None
+    sent: Annotated[int, Meta(ge=0, le=lim.MAX_COUNT)] = 0
+    error: Annotated[str, Meta(max_length=lim.MAX_REASON_CHARS)] | None = None
+
+
+class ArchivedBody(Struct, forbid_unknown_fields=True):
+    """An archived message."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=lim.MAX_ID_CHARS // 2)]
+    shard: Annotated[int, Meta(ge=0, lt=lim.MAX_SHARDS)]
+    body_base64: str
+    content_type: MediaType
+    keys: Annotated[list[Key], Meta(max_length=lim.MAX_KEYS)] = []
+    tag: Tag | None = None
+    ordering_key: Key | None = None
+    headers: Annotated[dict[HeaderName, HeaderValue], Meta(max_length=lim.MAX_HEADERS)] = {}
+
+
+_Span = TypedDict("_Span", {"from": Time, "to": Time})
+
+
+class ReplayView(_Span):
+    """A replay: the archived messages to send, where to, and its progress. `predicate` is `where`, parsed."""
+
+    replay_id: str
+    topic: str
+    tag: str | None
+    key: str | None
+    where: str | None
+    predicate: list[Any] | None
+    into: str
+    group: str | None
+    rate: Count
+    dry_run: bool
+    state: ReplayState
+    matched: Count | None
+    sent: Count
+    error: str | None
+    created_at: Time
+    changed_at: Time
+
+
+class CreatedReplay(ReplayView):
+    """A replay that was just created. If its job was not started, `run_with` is the command that runs it."""
+
+    started: bool
+    run_with: NotRequired[str]
+
+
+_REPLAY = "/v1/replays/{id}"
+_ROLES = (Scope.ADMIN,)
+
+
+@call("POST", "/v1/topics/{topic}/replays", scopes=_ROLES, body=ReplayBody, statuses=(202,))
+def create_replay(context: Context) -> Response[CreatedReplay]:
+    """Send archived messages of a topic again, or with dry_run only count them: 202, and a job starts."""
+    draft = _draft(context.body, context.params["topic"])
+    check_reach(context.caller, draft.source, draft.into, draft.group)
+    replay, is_started = context.deps.replays.create(draft, start=context.body.start)
+    return Response(created_view(replay, is_started), 202)
+
+
+def _draft(body: ReplayBody, topic: str) -> Replay:
+    from_ms, to_ms = parse.time_ms(body.begin, "from"), parse.time_ms(body.end, "to")
+    if from_ms >= to_ms:
+        raise invalid("to", "must be later than from")
+    return Replay(
+        id="",
+        source=topic,
+        into=body.into or topic,
+        created_ms=0,
+        from_ms=from_ms,
+        to_ms=to_ms,
+        rate=body.rate,
+        group=body.group,
+        tag=body.tag,
+        key=body.key,
+        where=where(body.where),
+        dry_run=body.dry_run,
+    )
+
+
+def check_reach(caller: Caller | None, source: str, into: str, group: str | None) -> None:
+    """Raises Forbidden where the caller may not replay one topic into another, for this group (None: for all)."""
+    if caller and not (caller.may_use(source) and caller.may_use(into)):
+        raise Forbidden("TOPIC_FORBIDDEN", "The token is limited to other topics.")
+    if group is None:
+        check_every_group(caller)
+    check_group(caller, group)
+
+
+def _forbidden(context: Context, replay: Replay) -> bool:
+    caller = context.caller
+    if caller is None:
+        return False
+    may_use_group = "*" in caller.groups if replay.group is None else caller.may_use_group(replay.group)
+    return not (may_use_group and caller.may_use(replay.source) and caller.may_use(replay.into))
+
+
+@call("GET", "/v1/topics/{topic}/replays", scopes=_ROLES, query=("limit", "page_token"))
+def list_replays(context: Context) -> Response[Page[ReplayView]]:
+    """List replays of a topic's messages, the newest first, if the token may use their topics and group."""
+    topic = context.params["topic"]
+    purpose = f"replays:{topic}"
+    rows, next_start = lists.visible_page(
+        context,
+        purpose,
+        lambda before, most: context.deps.adapters.control.replays(topic, before, most),
+        lambda replay: not _forbidden(context, replay),
+        lambda replay: replay.id,
+    )
+    return Response(page(context, purpose, [replay_view(row) for row in rows], next_start))
+
+
+@call("GET", _REPLAY, scopes=_ROLES)
+def get_replay(context: Context) -> Response[ReplayView]:
+    """A replay: what it chooses, its state, and how many messages it found and sent."""
+    return Response(replay_view(_find(context)))
+
+
+@call("PATCH", _REPLAY, scopes=_ROLES, body=ProgressBody)
+def tell_progress(context: Context) -> Response[ReplayView]:
+    """Report a replay's progress. Only for its job."""
+    body = context.body
+    from ...services.manage.replays import Progress
+
+    progress = Progress(ReplayState(body.state), body.matched, body.sent, body.error)
+    return Response(replay_view(context.deps.replays.tell(_find(context), progress)))
+
+
+@call("POST", f"{_REPLAY}/messages", scopes=_ROLES, body=BatchBody)
+def send_archived(context: Context) -> Response[BatchView]:
+    """Send up to 1,000 archived messages under a replay, each once even if the call is repeated. Only for its job."""
+    replay = _find(context)
+    messages_and_errors = [_archived_or_error(item, i) for i, item in enumerate(context.body.messages)]
+    good = [each for each in messages_and_errors if not isinstance(each, HeadraceError)]
+    outcomes = iter(context.deps.replays.send(replay, good))
+    results = [
+        _result(context, replay, i, each if isinstance(each, HeadraceError) else next(outcomes))
+        for i, each in enumerate(messages_and_errors)
+    ]
+    return Response({"results": results})
+
+
+def _archived_or_error(item: Any, index: int) -> "Archived | HeadraceError":
+    try:
+        return archived(convert(item, ArchivedBody))
+    except Malformed as error:
+        return parse.item_error(error, f"messages[{index}]")
+
+
+def _result(
+    context: Context, replay: Replay, index: int, outcome: "ProduceResult | HeadraceError"
+) -> BatchItem:
+    result = outcome if isinstance(outcome, HeadraceError) else produced_view(replay.into, outcome)
+    return batch_item(index, result, context.request_id)
+
+
+def _find(context: Context) -> Replay:
+    """The replay, if the caller may use its topics and its group; else NotFound, as if it did not exist."""
+    replay = context.deps.replays.find(context.params["id"])
+    if _forbidden(context, replay):
+        from ...services.manage.replays import not_found
+
+        raise not_found()
+    return replay
+
+
+def replay_view(replay: Replay) -> ReplayView:
+    """A replay: what it chooses, where to, and how far it is."""
+    from ...domain import predicate  # late, for few calls need it
+
+    return {
+        "replay_id": replay.id,
+        "topic": replay.source,
+        "from": at(replay.from_ms),
+        "to": at(replay.to_ms),
+        "tag": replay.tag,
+        "key": replay.key,
+        "where": replay.where,
+        "predicate": predicate.parse(replay.where) if replay.where else None,
+        "into": replay.into,
+        "group": replay.group,
+        "rate": replay.rate,
+        "dry_run": replay.dry_run,
+        "state": replay.state,
+        "matched": replay.matched,
+        "sent": replay.sent,
+        "error": replay.error,
+        "created_at": at(replay.created_ms),
+        "changed_at": at(replay.changed_ms),
+    }
+
+
+def created_view(replay: Replay, is_started: bool) -> CreatedReplay:
+    """A replay that was just made, and whether its job has begun."""
+    body: CreatedReplay = {**replay_view(replay), "started": is_started}
+    if not is_started:
+        body["run_with"] = f"make replay ARGS='--replay {replay.id}'"
+    return body
+
+
+def where(text: str | None) -> str | None:
+    """The text of a predicate; Malformed for what is none."""
+    from ...domain import predicate  # late, for few calls need it
+
+    try:
+        if text is not None:
+            predicate.parse(text)
+    except predicate.NotAPredicate as error:
+        raise invalid("where", str(error)) from None
+    return text
+
+
+def archived(message: ArchivedBody) -> "Archived":
+    """A message from the archive. A body that is the compact text of a JSON value is JSON again, any other is
+    bytes."""
+    from ...services.manage.replays import Archived
+
+    body = parse.decoded_base64(message.body_base64)
+    draft = Draft(
+        body,
+        message.content_type == JSON and _is_compact_json(body),
+        message.content_type,
+        tuple(message.keys),
+        message.tag,
+        message.ordering_key,
+        headers=message.headers,
+    )
+    return Archived(message.id, message.shard, draft)
+
+
+def _is_compact_json(raw: bytes) -> bool:
+    try:
+        return strict.compact(raw, strict.parse(raw)) == raw
+    except Malformed:
+        return False

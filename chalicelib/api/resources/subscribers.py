@@ -1,0 +1,164 @@
+"""Push consumers: their latest attempts, and a test."""
+
+from typing import TYPE_CHECKING, Annotated, TypedDict
+
+from ...domain.call_result import Exchange, Verdict
+from ...domain.errors import ChangedMeanwhile, Conflict, Refused
+from ...domain.topic import Consumer, ConsumerState, Group, Scope, Topic
+from .. import lists
+from ..calls import ANY, Context, Response, call
+from ..fields import Count, NoBody, Time, at, one_of
+from .consumers import without_path
+from .message_views import Outcome
+
+if TYPE_CHECKING:
+    from ...services.inspect.attempts import History, PastAttempt
+
+
+class AttemptView(TypedDict):
+    """One attempt, with the place of its message."""
+
+    at: Time
+    shard: Count
+    offset: Count
+    attempt: Count
+    outcome: Outcome
+    duration_ms: Count
+    detail: str | None
+
+
+class AttemptsView(TypedDict):
+    """The latest attempts at a consumer, the newest first, and how long they took (null: none has ended).
+    `complete`: there are no others. Only the end of each shard's log is read, of 16 shards at most: for a retry of an
+    older message see that message's trace."""
+
+    items: list[AttemptView]
+    p50_ms: Count | None
+    p95_ms: Count | None
+    complete: bool
+
+
+class TestRequest(TypedDict):
+    """The request that was sent to a URL, or the event that was sent to the function of this name, without headers."""
+
+    method: Annotated[str, one_of("POST", "INVOKE")]
+    url: str
+    headers: dict[str, str]
+    body: str
+
+
+class TestAnswer(TypedDict):
+    """The answer to a test. A function's answer has no `status` and no headers. `body` is its first 1,024 bytes as
+    text, of `body_bytes` (at most 65,536 are read). Headers and body are null for a token without the scope `admin`."""
+
+    status: Count | None
+    headers: dict[str, str] | None
+    body: str | None
+    body_bytes: Count
+
+
+class TestView(TypedDict):
+    """A test event and its answer (null: there was none, and `detail` says why). `ok`: a message would have been
+    settled as SUCCESS."""
+
+    ok: bool
+    detail: str
+    duration_ms: Count
+    request: TestRequest
+    answer: TestAnswer | None
+
+
+_CONSUMER = "/v1/topics/{topic}/groups/{group}/consumers/{consumer}"
+_ID_CHARS = 20
+
+
+@call("GET", f"{_CONSUMER}/attempts", scopes=ANY, query=("limit",))
+def get_attempts(context: Context) -> Response[AttemptsView]:
+    """The latest attempts at a consumer, and how long they took."""
+    from ...services.inspect.attempts import latest
+    from ...services.inspect.lookup import MOST_LISTING_MS
+
+    topic, group, consumer = _find(context)
+    limit = lists.limit(context.query)
+    shards = context.deps.registry.membership(topic, group, consumer).shards
+    traces, clock = context.deps.adapters.traces, context.deps.adapters.clock
+    ends_ms = clock.now_ms() + MOST_LISTING_MS
+    history = latest(traces, topic, group, consumer, shards, limit, lambda: clock.now_ms() < ends_ms)
+    return Response(attempts_view(history))
+
+
+@call("POST", f"{_CONSUMER}/test", scopes=(Scope.CONSUME, Scope.ADMIN), body=NoBody)
+def test_consumer(context: Context) -> Response[TestView]:
+    """Send a test event: to a URL signed (`ce-type: headrace.test`), to a function a batch without messages.
+
+    The test does not count as a message or an attempt. The response has the request and the answer received within ten
+    seconds."""
+    topic, group, consumer = _find(context, consistent=True)
+    if not consumer.is_called:
+        raise Refused(
+            "TEST_NEEDS_URL", f"Consumer {consumer.name!r} pulls: only who is called can be tested."
+        )
+    if consumer.state == ConsumerState.PENDING:
+        raise Conflict(
+            "CONSUMER_PENDING", f"The owner of the URL has not agreed yet to be called: {consumer.why}."
+        )
+    id = f"test-{context.deps.adapters.random.id(_ID_CHARS)}"
+    exchange = context.deps.outbound.ping(topic, group, consumer, id)
+    if exchange is None:
+        raise ChangedMeanwhile(
+            "CHANGED_MEANWHILE", "The consumer was changed meanwhile; look before you try again."
+        )
+    is_admin = context.caller is not None and Scope.ADMIN in context.caller.scopes
+    return Response(test_view(exchange, whole=is_admin))
+
+
+def _find(context: Context, *, consistent: bool = False) -> tuple[Topic, Group, Consumer]:
+    topic, group = context.group(consistent=consistent)
+    return topic, group, context.deps.catalog.consumer(topic, group, context.params["consumer"])
+
+
+def attempts_view(history: "History") -> AttemptsView:
+    """The latest attempts."""
+    return {
+        "items": [_attempt(each) for each in history.attempts],
+        "p50_ms": history.percentile_ms(50),
+        "p95_ms": history.percentile_ms(95),
+        "complete": history.is_whole,
+    }
+
+
+def _attempt(each: "PastAttempt") -> AttemptView:
+    return {
+        "at": at(each.at_ms),
+        "shard": each.shard,
+        "offset": each.offset,
+        "attempt": each.attempt,
+        "outcome": each.outcome,
+        "duration_ms": each.duration_ms,
+        "detail": each.detail or None,
+    }
+
+
+def test_view(exchange: Exchange, *, whole: bool) -> TestView:
+    """A test and its answer; what may be secret only where it is shown `whole`."""
+    result = exchange.result
+    answer: TestAnswer | None = None
+    if result.is_own_answer or result.status is not None:
+        answer = {
+            "status": result.status,
+            "headers": dict(exchange.answer_headers) if whole else None,
+            "body": exchange.answer_body.decode(errors="replace") if whole else None,
+            "body_bytes": exchange.answer_bytes,
+        }
+    return {
+        "ok": result.verdict is Verdict.DONE,
+        "detail": result.detail,
+        "duration_ms": result.duration_ms,
+        "request": {
+            "method": "POST" if exchange.headers else "INVOKE",
+            "url": exchange.url if whole or not exchange.headers else without_path(exchange.url),
+            "headers": dict(exchange.headers),
+            "body": exchange.body.decode(),
+        },
+        "answer": answer,
+    }

@@ -1,0 +1,110 @@
+"""Health, statistics, ladders, the description of this interface."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal, TypedDict
+
+from ...domain import ladder
+from ...domain.errors import NotFound
+from ...domain.limits import MAX_ATTEMPTS, MAX_STEP_SECONDS
+from .. import lists
+from ..calls import ANY, Context, Response, call
+from ..fields import Count
+from ..http import invalid
+from ..lists import Page, page
+from .topics import NamedStats, topic_stats_view
+
+
+class HealthView(TypedDict):
+    """Every table can be read."""
+
+    status: Literal["ok"]
+    store: Literal["ok"]
+
+
+class LadderView(TypedDict):
+    """A ladder's steps, and the delays between the given number of attempts; each with their sum."""
+
+    ladder: str
+    steps_seconds: list[Count]
+    sum_seconds: Count
+    max_attempts: Count
+    waits_seconds: list[Count]
+    waits_sum_seconds: Count
+
+
+_NUMBERS = {"base_seconds": (1, MAX_STEP_SECONDS), "factor": (1, 10), "cap_seconds": (1, MAX_STEP_SECONDS)}
+_WHOLE = r"[0-9]{1,7}\Z"
+_DECIMAL = r"[0-9]{1,2}(\.[0-9]{1,9})?\Z"
+
+
+@call("GET", "/v1/health", scopes=())
+def health(context: Context) -> Response[HealthView]:
+    """Check that every table can be read; 503 if one cannot. The result may be five seconds old."""
+    context.deps.readiness.check()
+    return Response({"status": "ok", "store": "ok"})
+
+
+@call("GET", "/v1/ladders/{name}", scopes=ANY, query=(*_NUMBERS, "max_attempts"))
+def preview_ladder(context: Context) -> Response[LadderView]:
+    """A ladder's steps and their sum; and the delays between the given number of attempts, and their sum."""
+    name, names = context.params["name"], [*ladder.NAMED, ladder.EXPONENTIAL]
+    if name not in names:
+        raise NotFound("LADDER_NOT_FOUND", f"There is no such ladder. Ladders: {', '.join(names)}.")
+    attempts = ladder.default_attempts(name)
+    retry = replace(ladder.Retry(attempts, name), **_numbers(context.query))
+    return Response(ladder_view(name, retry))
+
+
+def _numbers(query: Mapping[str, str]) -> dict[str, Any]:
+    """The numbers among a query's parameters, checked."""
+    numbers: dict[str, Any] = {}
+    for name, (low, high) in {**_NUMBERS, "max_attempts": (1, MAX_ATTEMPTS)}.items():
+        if name not in query:
+            continue
+        text = query[name]
+        form = _DECIMAL if name == "factor" else _WHOLE
+        if not re.match(form, text) or not low <= float(text) <= high:
+            raise invalid(name, f"must be a number from {low} to {high}")
+        numbers[name] = float(text) if name == "factor" else int(text)
+    return numbers
+
+
+@call("GET", "/v1/stats", scopes=ANY, query=("limit", "page_token"))
+def stats(context: Context) -> Response[Page[NamedStats]]:
+    """Counts per topic and group."""
+    pairs, next_start = lists.counted_topics(context, "stats")
+    items: list[NamedStats] = [
+        {"topic": topic.name, **topic_stats_view(stats, context.may_use_group)} for topic, stats in pairs
+    ]
+    return Response(page(context, "stats", items, next_start))
+
+
+@call("GET", "/v1/openapi.json", scopes=())
+def openapi_document(context: Context) -> Response[dict[str, Any]]:
+    """This interface as OpenAPI 3.1, generated from the code."""
+    from .. import openapi  # late, for few calls need it
+
+    return Response(openapi.document(context.prefix))
+
+
+@call("GET", "/docs", scopes=(), media="text/html")
+def docs(context: Context) -> Response[bytes]:
+    """This interface as a page to read."""
+    from .. import docs_page, openapi
+
+    return Response(docs_page.of(openapi.document()), headers=docs_page.HEADERS)
+
+
+def ladder_view(name: str, retry: ladder.Retry) -> LadderView:
+    """A ladder's steps and waits."""
+    steps, waits = ladder.steps(retry), ladder.waits(retry)
+    return {
+        "ladder": name,
+        "steps_seconds": list(steps),
+        "sum_seconds": sum(steps),
+        "max_attempts": retry.max_attempts,
+        "waits_seconds": list(waits),
+        "waits_sum_seconds": sum(waits),
+    }

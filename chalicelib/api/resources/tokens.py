@@ -1,0 +1,107 @@
+"""Access tokens."""
+
+from typing import Annotated, Literal, TypedDict
+
+from msgspec import Meta, Struct, field
+
+from ...domain import limits as lim
+from ...domain.topic import Scope, Token
+from .. import lists
+from ..calls import Context, Reach, Response, call
+from ..fields import TEXT, RotateBody, Time, TopicPattern, at, one_of
+from ..lists import Page, page
+
+
+class TokenBody(Struct, forbid_unknown_fields=True):
+    """A token to create: its scopes, and the topics and groups that it may use (patterns with `*`)."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=128, pattern=TEXT)]
+    scopes: Annotated[list[Literal["produce", "consume", "admin"]], Meta(min_length=1, max_length=3)]
+    topics: Annotated[list[TopicPattern], Meta(min_length=1, max_length=lim.MAX_TOPIC_PATTERNS)] = field(
+        default_factory=lambda: ["*"]
+    )
+    groups: Annotated[list[TopicPattern], Meta(min_length=1, max_length=lim.MAX_TOPIC_PATTERNS)] = field(
+        default_factory=lambda: ["*"]
+    )
+    expires_in_days: Annotated[int, Meta(ge=1, le=lim.MAX_TOKEN_DAYS)] | None = None
+    rate_limit: Annotated[int, Meta(ge=1, le=lim.MAX_RATE_LIMIT)] | None = None
+
+
+class TokenView(TypedDict):
+    """A token without its text: its scopes, its topics and groups, its expiry (null: none), and its limit of calls a
+    second (null: the deployment's). Its last use is known to the hour."""
+
+    id: str
+    name: str
+    scopes: list[Annotated[str, one_of("produce", "consume", "admin")]]
+    topics: list[str]
+    groups: list[str]
+    created_at: Time
+    expires_at: Time | None
+    rate_limit: int | None
+    last_used_at: Time | None
+
+
+class CreatedToken(TokenView):
+    """A token that was just created or rotated; its text is shown only once."""
+
+    token: str
+
+
+_ADMIN = (Scope.ADMIN,)
+
+
+@call("POST", "/v1/tokens", scopes=_ADMIN, body=TokenBody, statuses=(201,))
+def create_token(context: Context) -> Response[CreatedToken]:
+    """Create a token, with no more rights than your own; its text is shown only once."""
+    body = context.body
+    scopes = tuple(dict.fromkeys(body.scopes))
+    token, text = context.deps.tokens.create(
+        body.name,
+        scopes,
+        tuple(body.topics),
+        body.expires_in_days,
+        groups=tuple(body.groups),
+        rate_limit=body.rate_limit,
+        maker=context.caller,
+    )
+    return Response({**token_view(token), "token": text}, 201)
+
+
+@call("GET", "/v1/tokens", scopes=_ADMIN, reach=Reach.SERVICE, query=("limit", "page_token"))
+def list_tokens(context: Context) -> Response[Page[TokenView]]:
+    """Tokens, without their secrets."""
+    limit = lists.limit(context.query)
+    rows = context.deps.tokens.with_last_use(lists.page_start(context, "tokens"), limit)
+    next_start = rows[-1][0].id if len(rows) == limit else None
+    return Response(page(context, "tokens", [token_view(*row) for row in rows], next_start))
+
+
+@call("POST", "/v1/tokens/{id}/rotate", scopes=_ADMIN, body=RotateBody)
+def rotate_token(context: Context) -> Response[CreatedToken]:
+    """Give a token a new text, shown only once; the old one stays valid for `overlap_seconds`."""
+    id = context.params["id"][:128]
+    token, text = context.deps.tokens.rotate(id, context.body.overlap_seconds, context.caller)
+    return Response({**token_view(token), "token": text})
+
+
+@call("DELETE", "/v1/tokens/{id}", scopes=_ADMIN, reach=Reach.SERVICE, statuses=(204,))
+def delete_token(context: Context) -> Response[None]:
+    """Revoke a token."""
+    context.deps.tokens.revoke(context.params["id"][:128])
+    return Response(None, 204)
+
+
+def token_view(token: Token, used_ms: int | None = None) -> TokenView:
+    """A token without its text."""
+    return {
+        "id": token.id,
+        "name": token.name,
+        "scopes": list(token.scopes),
+        "topics": list(token.topics),
+        "groups": list(token.groups),
+        "created_at": at(token.created_ms),
+        "expires_at": at(token.expires_ms) if token.expires_ms else None,
+        "rate_limit": token.rate_limit,
+        "last_used_at": at(used_ms) if used_ms else None,
+    }

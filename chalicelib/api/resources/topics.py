@@ -1,0 +1,270 @@
+"""Topics: create, change, read, delete."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
+
+from ...domain.errors import Malformed
+from ...domain.meter import Bucket, Window
+from ...domain.topic import Scope, Topic
+from .. import lists, parse, settings
+from ..calls import ANY, Context, Reach, Response, call
+from ..fields import Count, Time, at, at_or_none, one_of
+from ..lists import Page, page
+from ..settings import TopicBody, TopicView, topic_view
+from .groups import GroupCounts, GroupRates, Rate, group_counts, group_rates, rounded
+
+if TYPE_CHECKING:
+    from ...domain.topic import Caller
+    from ...services.inspect.as_of import PastCounts
+    from ...services.inspect.counts import TopicStats
+    from ...services.inspect.due_hours import DueHour
+
+
+class TopicStatsView(TypedDict):
+    """What is in a topic: messages accepted in its life, those that wait before its log, and each group's part.
+    `at_least` names the numbers that are only known to be no smaller."""
+
+    accepted: Count
+    delayed: Count
+    prepared: Count
+    at_least: NotRequired[list[Annotated[str, one_of("delayed", "prepared")]]]
+    groups: dict[str, GroupCounts]
+
+
+class TopicDetail(TopicView):
+    """A topic's settings, and what is in it."""
+
+    stats: TopicStatsView
+
+
+class NamedStats(TopicStatsView):
+    """What is in a topic, and which one it is."""
+
+    topic: str
+
+
+class PastGroup(TypedDict):
+    """A group's counts of messages: not tried yet; being tried; tried without success, to be tried again; dead."""
+
+    waiting: Count
+    in_flight: Count
+    retrying: Count
+    dead: Count
+
+
+class AsOfView(TypedDict):
+    """A topic at `counted_at`, the last full hour up to `at`; `exact` if they are the same. It counts messages
+    accepted from `accepted_since` on. If `complete` is false, the archive lacks something of that time."""
+
+    topic: str
+    at: Time
+    counted_at: Time
+    exact: bool
+    accepted_since: Time
+    complete: bool
+    groups: dict[str, PastGroup]
+
+
+class DueHourView(TypedDict):
+    """Delayed messages and retries that are due in the hour from `at` on. (Retries of SERIAL groups wait in their
+    shards, and are not counted here.)"""
+
+    at: Time
+    delayed: Count
+    retries: Count
+
+
+class DueView(TypedDict):
+    """The hours with due messages. `until`: the end of what was read (continue with it as `from`); null: all was
+    read."""
+
+    hours: list[DueHourView]
+    until: Time | None
+
+
+class RatePoint(TypedDict):
+    """Rates from `at` on, for a bucket's length; the last one ends now. Null: not known."""
+
+    at: Time
+    accepted_per_second: Rate | None
+    groups: dict[str, GroupRates]
+
+
+class RatesView(TypedDict):
+    """Rates in buckets of one length, the oldest first."""
+
+    topic: str
+    bucket_seconds: Count
+    points: list[RatePoint]
+
+
+_MOST_READING_MS = 8_000  # of a request: API Gateway ends one after 29 s
+
+
+@call(
+    "PUT",
+    "/v1/topics/{topic}",
+    scopes=(Scope.ADMIN,),
+    body=TopicBody,
+    statuses=(200, 201),
+    reach=Reach.GROUPS,
+)
+def put_topic(context: Context) -> Response[TopicView]:
+    """Create a topic, or change the settings that are given."""
+    name, fields = context.params["topic"], settings.given(context.body)
+    topic, is_new = context.deps.admin.put_topic(name, fields, settings.new_retry(fields))
+    if "shards" in fields and not is_new:
+        context.deps.waker.wake_after_redivision(topic)
+    return Response(topic_view(topic), 201 if is_new else 200)
+
+
+@call("GET", "/v1/topics/{topic}", scopes=ANY)
+def get_topic(context: Context) -> Response[TopicDetail]:
+    """A topic's settings and counts."""
+    topic = context.topic()
+    stats = context.deps.counts.topic_stats(topic)
+    return Response(topic_detail(topic, stats, context.may_use_group))
+
+
+@call("GET", "/v1/topics/{topic}/rates", scopes=ANY, query=("window",))
+def get_rates(context: Context) -> Response[RatesView]:
+    """Rates of produced and settled messages, and each group's backlog, over time.
+
+    `window` is 1h (each minute; the default), 24h (ten minutes) or 7d (hours)."""
+    window = lists.window(context.query)
+    topic, deps = context.topic(), context.deps
+    buckets = deps.rate_charts.of(topic, window, deps.surveyor.reading(topic))
+    return Response(rates_view(topic, window, buckets, context.caller))
+
+
+@call("GET", "/v1/topics/{topic}/due", scopes=ANY, query=("from",))
+def get_due(context: Context) -> Response[DueView]:
+    """Count delayed messages and retries by the hour in which they are due.
+
+    It reads the first thousand or so timers of all topics from `from` on (default: from the earliest)."""
+    from ...services.inspect.delayed_list import reader
+    from ...services.inspect.due_hours import due_hours, lanes_of
+
+    query = context.query
+    from_ms = parse.time_ms(query["from"], "from") if "from" in query else 0
+    topic, deps = context.topic(), context.deps
+    read, clock = reader(deps.adapters.timers, consistent=False), deps.adapters.clock
+    lanes = lanes_of(deps.catalog, topic, context.may_use_group)
+    ends_ms = clock.now_ms() + _MOST_READING_MS
+    return Response(due_view(*due_hours(read, topic, lanes, from_ms, lambda: clock.now_ms() < ends_ms)))
+
+
+@call("GET", "/v1/topics/{topic}/as-of", scopes=ANY, query=("at",))
+def get_as_of(context: Context) -> Response[AsOfView]:
+    """A topic's counts at the last full hour up to `at`.
+
+    For each group that had tried anything: what was waiting, in flight, retried and dead. From the archive: 404
+    `NOT_ARCHIVED` says who counts what is not counted yet."""
+    at_ms = parse.time_ms(context.query.get("at", ""), "at")
+    topic = context.topic()
+    return Response(as_of_view(topic, at_ms, context.deps.past.of(topic, at_ms), context.caller))
+
+
+@call("GET", "/v1/topics", scopes=ANY, query=("limit", "page_token"))
+def list_topics(context: Context) -> Response[Page[TopicDetail]]:
+    """List the topics that the token may use, by name."""
+    pairs, next_start = lists.counted_topics(context, "topics")
+    return Response(
+        page(context, "topics", [topic_detail(*pair, context.may_use_group) for pair in pairs], next_start)
+    )
+
+
+@call(
+    "DELETE",
+    "/v1/topics/{topic}",
+    scopes=(Scope.ADMIN,),
+    query=("confirm",),
+    statuses=(204,),
+    reach=Reach.GROUPS,
+)
+def delete_topic(context: Context) -> Response[None]:
+    """Delete a topic with its groups; `confirm` must repeat its name.
+
+    The answer takes some three seconds; after it, the topic is gone in all processes."""
+    name = context.params["topic"]
+    topic = context.deps.admin.topic_to_delete(name)
+    if context.query.get("confirm") != name:
+        raise Malformed("CONFIRM_MISSING", f"Deleting a topic needs ?confirm={name} in the URL.")
+    context.deps.admin.delete_topic(topic)
+    return Response(None, 204)
+
+
+def topic_detail(
+    topic: Topic, topic_stats: "TopicStats", may_use_group: Callable[[str], bool]
+) -> TopicDetail:
+    """A topic's settings, and what is in it."""
+    return {**topic_view(topic), "stats": topic_stats_view(topic_stats, may_use_group)}
+
+
+def topic_stats_view(topic_stats: "TopicStats", may_use_group: Callable[[str], bool]) -> TopicStatsView:
+    """What is in a topic, with the groups that the caller may use."""
+    before = {"delayed": topic_stats.delayed, "prepared": topic_stats.prepared}
+    body: TopicStatsView = {
+        "accepted": topic_stats.accepted,
+        "delayed": topic_stats.delayed.number,
+        "prepared": topic_stats.prepared.number,
+        "groups": {
+            name: group_counts(status) for name, status in topic_stats.groups.items() if may_use_group(name)
+        },
+    }
+    if at_least := [name for name, number in before.items() if not number.whole]:
+        body["at_least"] = at_least
+    return body
+
+
+def as_of_view(topic: "Topic", at_ms: int, past: "PastCounts", caller: "Caller | None") -> AsOfView:
+    """The counts, of the groups that the caller may use."""
+    return {
+        "topic": topic.name,
+        "at": at(at_ms),
+        "counted_at": at(past.counted_ms),
+        "exact": past.counted_ms == at_ms,
+        "accepted_since": at(past.since_ms),
+        "complete": past.is_complete,
+        "groups": {
+            name: {
+                "waiting": counts["waiting"],
+                "in_flight": counts["in_flight"],
+                "retrying": counts["retrying"],
+                "dead": counts["dead"],
+            }
+            for name, counts in past.groups.items()
+            if caller is None or caller.may_use_group(name)
+        },
+    }
+
+
+def due_view(hours: "Sequence[DueHour]", until_ms: int | None) -> DueView:
+    """The hours, and how far they are known."""
+    return {
+        "hours": [{"at": at(hour.at_ms), "delayed": hour.delayed, "retries": hour.retries} for hour in hours],
+        "until": at_or_none(until_ms),
+    }
+
+
+def rates_view(
+    topic: "Topic", window: Window, buckets: Sequence[Bucket], caller: "Caller | None"
+) -> RatesView:
+    """The buckets, with the groups that the caller may use."""
+    return {
+        "topic": topic.name,
+        "bucket_seconds": window.bucket_ms // 1_000,
+        "points": [_point(bucket, caller) for bucket in buckets],
+    }
+
+
+def _point(bucket: Bucket, caller: "Caller | None") -> RatePoint:
+    return {
+        "at": at(bucket.from_ms),
+        "accepted_per_second": rounded(bucket.accepted),
+        "groups": {
+            name: group_rates(rates)
+            for name, rates in bucket.groups.items()
+            if caller is None or caller.may_use_group(name)
+        },
+    }

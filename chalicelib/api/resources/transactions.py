@@ -1,0 +1,169 @@
+"""Transactions: prepare, commit, roll back, read."""
+
+import json
+from typing import Annotated, NotRequired, TypedDict
+
+import msgspec
+from msgspec import Meta, Struct
+
+from ...delivery.webhooks import format_secret
+from ...domain import limits as lim
+from ...domain import typed
+from ...domain.errors import Refused
+from ...domain.topic import Scope
+from ...domain.transaction import Transaction, TransactionState
+from ...services.produce.drafts import takes_all
+from .. import lists, parse
+from ..calls import Context, Reach, Response, call
+from ..fields import Count, NoBody, Time, at, at_or_none
+from ..http import invalid
+from ..lists import Page, page
+from ..parse import MessageBody
+
+
+class TransactionBody(Struct, forbid_unknown_fields=True):
+    """A message to prepare, and the URL that is asked for the decision if neither commit nor rollback arrives."""
+
+    message: MessageBody
+    check_url: Annotated[str, Meta(max_length=lim.MAX_URL_CHARS)] | None = None
+    check_after_seconds: Annotated[int, Meta(ge=1, le=lim.MAX_CHECK_AFTER_SECONDS)] = (
+        lim.DEFAULT_CHECK_AFTER_SECONDS
+    )
+
+
+class TransactionView(TypedDict):
+    """A transaction without its message. Once committed, the message is in `shard` at `offset`, or waits until
+    `deliver_at`. `checks` were made of whoever prepared it; `last_answer` is what came of the last."""
+
+    transaction_id: str
+    message_id: str
+    topic: str
+    state: TransactionState
+    shard: Count | None
+    offset: Count | None
+    deliver_at: NotRequired[Time]
+    prepared_at: Time
+    decided_at: Time | None
+    check_url: str | None
+    check_after_seconds: Count
+    checks: Count
+    last_answer: str | None
+    next_check_at: Time | None
+
+
+class PreparedTransaction(TransactionView):
+    """A transaction that was just prepared, or was before (`duplicate`). Checks are signed with `check_secret`."""
+
+    check_secret: str
+    duplicate: bool
+
+
+_TRANSACTION = "/v1/transactions/{id}"
+_ROLES = (Scope.PRODUCE, Scope.ADMIN)
+
+
+class _JsonText(msgspec.Struct):
+    """The `message` of a transaction as JSON text."""
+
+    message: msgspec.Raw
+
+
+@call(
+    "POST",
+    "/v1/topics/{topic}/transactions",
+    scopes=(Scope.PRODUCE,),
+    body=TransactionBody,
+    statuses=(200, 201),
+)
+def prepare(context: Context) -> Response[PreparedTransaction]:
+    """Prepare a message: no consumer gets it before the commit. 200 for a repeated dedup_id."""
+    body, deps = context.body, context.deps
+    text = bytes(typed.decoded(context.raw, _JsonText).message)
+    draft = parse.draft(context, body.message, text, path="message")
+    topic = context.topic_for(takes_all([draft]))
+    if body.check_url is not None and (refusal := deps.sender.refusal("url", body.check_url)):
+        raise Refused("TARGET_REFUSED", f"This check_url {refusal}.")
+    from ...services.produce.transactions import Checks
+
+    checks = Checks(body.check_url, body.check_after_seconds)
+    # A delay counts from the commit; `deliver_at` is a time by itself.
+    transaction, is_new = deps.transactor.prepare(
+        topic, draft, checks, delay_from_commit=body.message.deliver_at is None, by=context.by
+    )
+    secret = format_secret(deps.transactor.secret(topic))
+    answer: PreparedTransaction = {
+        **transaction_view(transaction),
+        "check_secret": secret,
+        "duplicate": not is_new,
+    }
+    return Response(answer, 201 if is_new else 200)
+
+
+@call("POST", f"{_TRANSACTION}/commit", scopes=_ROLES, body=NoBody, reach=Reach.GROUPS)
+def commit(context: Context) -> Response[TransactionView]:
+    """Commit: the message enters its topic, or waits until it is due. Repeating the call is harmless."""
+    return _decide(context, TransactionState.COMMITTED)
+
+
+@call("POST", f"{_TRANSACTION}/rollback", scopes=_ROLES, body=NoBody, reach=Reach.GROUPS)
+def roll_back(context: Context) -> Response[TransactionView]:
+    """Roll back: no consumer will ever get the message. Repeating the call is harmless."""
+    return _decide(context, TransactionState.ROLLED_BACK)
+
+
+def _decide(context: Context, decision: TransactionState) -> Response[TransactionView]:
+    transaction = context.deps.transactor.decide(_find(context), decision, by=context.by)
+    return Response(transaction_view(transaction))
+
+
+@call("GET", _TRANSACTION, scopes=_ROLES)
+def get_transaction(context: Context) -> Response[TransactionView]:
+    """A transaction: its state, its checks, and the place of its message."""
+    return Response(transaction_view(_find(context)))
+
+
+def _find(context: Context) -> Transaction:
+    """The transaction, if the caller may use its topic; else NotFound, as if it did not exist."""
+    transaction = context.deps.transactor.find(context.params["id"])
+    if context.caller and not context.caller.may_use(transaction.topic):
+        from ...services.produce.transactions import not_found
+
+        raise not_found()
+    return transaction
+
+
+@call("GET", "/v1/topics/{topic}/transactions", scopes=_ROLES, query=("state", "limit", "page_token"))
+def list_transactions(context: Context) -> Response[Page[TransactionView]]:
+    """List transactions in a state (default PREPARED), by time of preparation."""
+    topic = context.topic()
+    state = context.query.get("state", TransactionState.PREPARED)
+    if state not in set(TransactionState):
+        raise invalid("state", f"must be one of {', '.join(TransactionState)}")
+    purpose = "transactions:" + json.dumps([topic.name, state])
+    after, limit = lists.page_start(context, purpose), lists.limit(context.query)
+    rows = context.deps.transactor.of_state(topic, TransactionState(state), after, limit)
+    next_start = rows[-1].sort_key if len(rows) == limit else None
+    return Response(page(context, purpose, [transaction_view(row) for row in rows], next_start))
+
+
+def transaction_view(transaction: Transaction) -> TransactionView:
+    """A transaction without its message."""
+    is_checked = transaction.check_url and transaction.state is TransactionState.PREPARED
+    body: TransactionView = {
+        "transaction_id": transaction.id,
+        "message_id": transaction.message_id,
+        "topic": transaction.topic,
+        "state": transaction.state,
+        "shard": transaction.shard,
+        "offset": transaction.offset,
+        "prepared_at": at(transaction.prepared_ms),
+        "decided_at": at_or_none(transaction.decided_ms),
+        "check_url": transaction.check_url,
+        "check_after_seconds": transaction.check_after_ms // 1000,
+        "checks": transaction.checks,
+        "last_answer": transaction.last_answer,
+        "next_check_at": at(transaction.check_ms) if is_checked else None,
+    }
+    if transaction.due_ms is not None:
+        body["deliver_at"] = at(transaction.due_ms)
+    return body

@@ -1,0 +1,334 @@
+"""Every service, made from one set of adapters once per cold start, and imported when it is first needed."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection
+from functools import cache, partial
+from importlib import import_module
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+
+from . import observe
+from .adapters import from_environment
+from .domain.times import HOUR_MS
+from .services.core.counters import Counters
+
+if TYPE_CHECKING:
+    from .adapters import Adapters
+    from .domain.topic import CursorKey, Group, Topic
+    from .ports.world import Sender
+    from .scheduler.assigner import Assigner
+    from .scheduler.bodies import BodySweeper
+    from .scheduler.checkpoint import Checkpointer
+    from .scheduler.expirer import Expirer
+    from .scheduler.keeper import RetentionGuard
+    from .scheduler.meter_reader import MeterReader, State
+    from .scheduler.mover import Mover
+    from .scheduler.mover_run import Ways
+    from .scheduler.scout import Scout
+    from .scheduler.sweeper import Sweeper
+    from .scheduler.watch import Watch
+    from .services.consume.claim import Claimer
+    from .services.consume.lease_settlement import SettleContext
+    from .services.consume.receive import Receiver
+    from .services.consume.settle import Settler
+    from .services.core.assignments import Assignments
+    from .services.core.attempt_log import AttemptLog
+    from .services.core.catalog import Catalog
+    from .services.core.cursor_store import CursorStore
+    from .services.core.expiring_cache import TtlCache
+    from .services.core.log_reader import LogReader
+    from .services.core.marker import Marker
+    from .services.core.meter_notes import MeterNotes
+    from .services.core.positions import Positions
+    from .services.core.rate_limiter import RateLimits
+    from .services.core.readiness import Readiness
+    from .services.core.secret_cipher import SecretCipher
+    from .services.core.signing_keys import SigningKeys
+    from .services.core.tails import Tails
+    from .services.core.wake import Waker
+    from .services.inspect.archive_days import ArchiveDays
+    from .services.inspect.as_of import Past
+    from .services.inspect.counts import Counts
+    from .services.inspect.fate import FateReader
+    from .services.inspect.key_lookup import KeyLookup
+    from .services.inspect.letter_lookup import LetterLookup
+    from .services.inspect.lookup import Lookup
+    from .services.inspect.rates import RateCharts
+    from .services.inspect.statuses import Statuses
+    from .services.inspect.survey_board import Board
+    from .services.inspect.surveyor import Surveyor
+    from .services.inspect.trace import Tracer
+    from .services.journal import Journal
+    from .services.manage.admin import Admin
+    from .services.manage.amend import Amender
+    from .services.manage.dead_letters import DeadLetters
+    from .services.manage.handshake import Consent
+    from .services.manage.refusals import Refusals
+    from .services.manage.registry import Registry
+    from .services.manage.replays import Replays
+    from .services.manage.sign_in_links import SignInLinks
+    from .services.manage.tokens import Tokens
+    from .services.produce.check_back import Checker
+    from .services.produce.delayed import Delayed
+    from .services.produce.due import Due
+    from .services.produce.producer import Producer
+    from .services.produce.transactions import Transactor
+    from .services.push.dispatcher import Dispatcher
+    from .services.push.health import SubscriberHealth
+    from .services.push.outbound import Outbound
+    from .services.push.run import DispatchContext
+
+_DENIALS_MS = HOUR_MS
+_EMPTY_LANE_MS = 500  # how long a retry lane that gave nothing is not looked at
+_OWNER_CHARS = 8
+
+
+class _Service:
+    """A value that is made when it is first asked for, once also where threads ask at the same time."""
+
+    def __init__(self, make: Callable[[Deps], Any], given: Collection[str] | None = None) -> None:
+        """`given` names the parameters that are not found by their names; None: what is made is no such class."""
+        self.given = given
+        self._make = make
+        self._making = RLock()
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, deps: Deps | None, owner: type) -> Any:
+        if deps is None:
+            return self
+        with self._making:
+            made = vars(deps)  # from then on Python finds the value there, and does not come here
+            if self._name not in made:
+                made[self._name] = self._make(deps)
+            return made[self._name]
+
+
+def _made(make: Callable[[Deps], Any]) -> Any:
+    return _Service(make)
+
+
+def _service(place: str, **given: Callable[[Deps], Any]) -> Any:
+    """A service of the class at `place`. The parameters of its constructor are the services, or else the adapters, of
+    the same names; `given` has a function for each of the others. Those with a default keep it, unless given."""
+
+    def make(deps: Deps) -> Any:
+        module, _, name = place.rpartition(".")
+        service = getattr(import_module(f".{module}", __package__), name)
+        found = {
+            parameter.name: deps.find(parameter.name)
+            for parameter in inspect.signature(service).parameters.values()
+            if parameter.name not in given and parameter.default is parameter.empty
+        }
+        return service(**found, **{name: make_value(deps) for name, make_value in given.items()})
+
+    return _Service(make, given)
+
+
+class Deps:
+    """Every service, by name."""
+
+    counters: Counters
+
+    def __init__(self, adapters: Adapters) -> None:
+        self.adapters = adapters
+        self.counters = Counters()
+
+    def find(self, name: str) -> Any:
+        """The service, or else the adapter, of this name."""
+        return getattr(self if name in Deps.__annotations__ else self.adapters, name)
+
+    def setup(self) -> None:
+        """Create missing tables and wait until they can be used. For local runs and tests."""
+        self.adapters.create_tables()
+
+    @property
+    def signing_key(self) -> bytes:
+        """The key that signs at this moment."""
+        return self.signing_keys.present()
+
+    # What the others use
+    readiness: Readiness = _service("services.core.readiness.Readiness")
+    secret_cipher: SecretCipher = _service("services.core.secret_cipher.SecretCipher")
+    signing_keys: SigningKeys = _service("services.core.signing_keys.SigningKeys")
+    catalog: Catalog = _service("services.core.catalog.Catalog")
+    assignments: Assignments = _service("services.core.assignments.Assignments")
+    states: CursorStore = _service("services.core.cursor_store.CursorStore")
+    reader: LogReader = _service("services.core.log_reader.LogReader")
+    tails: Tails = _service("services.core.tails.Tails")
+    positions: Positions = _service("services.core.positions.Positions")
+    attempt_log: AttemptLog = _service(
+        "services.core.attempt_log.AttemptLog",
+        rank_of=lambda deps: deps.assignments.name_and_rank,
+        names=lambda deps: deps.catalog.consumer_names,
+    )
+    marker: Marker = _service(
+        "services.core.marker.Marker", store_timers=lambda deps: deps.adapters.timers.store
+    )
+    waker: Waker = _service(
+        "services.core.wake.Waker",
+        mark=lambda deps: deps.marker.mark,
+        store_timers=lambda deps: deps.adapters.timers.store,
+    )
+    meter_notes: MeterNotes = _service("services.core.meter_notes.MeterNotes")
+    rate_limits: RateLimits = _service("services.core.rate_limiter.RateLimits")
+    sender: Sender = _made(lambda deps: deps.adapters.sender())
+    registry: Registry = _service("services.manage.registry.Registry", mark=lambda deps: deps.marker.mark)
+
+    # What a message passes through
+    producer: Producer = _service(
+        "services.produce.producer.Producer",
+        on_timers_stored=lambda deps: deps.waker.wake_movers,
+        mark=lambda deps: deps.marker.mark,
+    )
+    due: Due = _service("services.produce.due.Due")
+    delayed: Delayed = _service("services.produce.delayed.Delayed")
+    transactor: Transactor = _service("services.produce.transactions.Transactor")
+    checker: Checker = _service("services.produce.check_back.Checker")
+    claimer: Claimer = _service(
+        "services.consume.claim.Claimer", is_registered=lambda deps: deps.catalog.is_registered
+    )
+    empty_lanes: TtlCache[CursorKey, bool] = _service(
+        "services.core.expiring_cache.TtlCache", max_age_ms=lambda deps: _EMPTY_LANE_MS
+    )
+    """Retry lanes that need no look for a moment: nothing was there, and nothing was put there by this process."""
+    settle_context: SettleContext = _service(
+        "services.consume.lease_settlement.SettleContext",
+        on_timers_stored=lambda deps: deps.waker.wake_movers,
+        filled=lambda deps: deps.empty_lanes.drop,
+        on_freed=lambda deps: deps.waker.wake_beside_puller,
+    )
+    settler: Settler = _service(
+        "services.consume.settle.Settler",
+        context=lambda deps: deps.settle_context,
+        alive=lambda deps: lambda *who: deps.registry.note_alive(*who),
+    )
+    receiver: Receiver = _service("services.consume.receive.Receiver")
+    subscriber_health: SubscriberHealth = _service(
+        "services.push.health.SubscriberHealth",
+        save=lambda deps: deps.registry.set_health,
+        disable=lambda deps: deps.registry.disable,
+    )
+    dispatch_context: DispatchContext = _service(
+        "services.push.run.DispatchContext", teams=lambda deps: deps.assignments.team
+    )
+    dispatcher: Dispatcher = _service(
+        "services.push.dispatcher.Dispatcher", context=lambda deps: deps.dispatch_context
+    )
+    outbound: Outbound = _service("services.push.outbound.Outbound", sender=lambda deps: lambda: deps.sender)
+
+    # What people see
+    statuses: Statuses = _service("services.inspect.statuses.Statuses")
+    lookup: Lookup = _service("services.inspect.lookup.Lookup")
+    counts: Counts = _service("services.inspect.counts.Counts")
+    key_lookup: KeyLookup = _service("services.inspect.key_lookup.KeyLookup")
+    letter_lookup: LetterLookup = _service("services.inspect.letter_lookup.LetterLookup")
+    tracer: Tracer = _service("services.inspect.trace.Tracer")
+    fates: FateReader = _service("services.inspect.fate.FateReader")
+    surveyor: Surveyor = _service("services.inspect.surveyor.Surveyor")
+    board: Board = _service("services.inspect.survey_board.Board")
+    rate_charts: RateCharts = _service("services.inspect.rates.RateCharts")
+    past: Past = _service("services.inspect.as_of.Past")
+    archive_days: ArchiveDays = _service("services.inspect.archive_days.ArchiveDays")
+
+    # What people change, and who may
+    admin: Admin = _service("services.manage.admin.Admin")
+    tokens: Tokens = _service("services.manage.tokens.Tokens", checked=lambda deps: bool(deps.adapters.stage))
+    refusals: Refusals = _service("services.manage.refusals.Refusals")
+    denials: TtlCache[tuple[str, str], bool] = _service(
+        "services.core.expiring_cache.TtlCache", max_age_ms=lambda deps: _DENIALS_MS
+    )
+    """Which tokens' refusals at the door are in the audit trail, by code: once an hour for each."""
+    sign_in_links: SignInLinks = _service("services.manage.sign_in_links.SignInLinks")
+    amender: Amender = _service("services.manage.amend.Amender")
+    dead_letters: DeadLetters = _service(
+        "services.manage.dead_letters.DeadLetters", on_filled=lambda deps: deps.empty_lanes.drop
+    )
+    replays: Replays = _service("services.manage.replays.Replays")
+    consent: Consent = _service("services.manage.handshake.Consent")
+
+    # What runs by schedule or from a stream
+    ways: Ways = _service(
+        "scheduler.mover_run.Ways",
+        append=lambda deps: deps.due.append,
+        wake=lambda deps: deps.waker.wake_due,
+        check=lambda deps: deps.waker.start_checks,
+        hand_over=lambda deps: deps.waker.start_mover,
+        tell=lambda deps: observe.stuck,
+    )
+    mover: Mover = _service(
+        "scheduler.mover.Mover", new_owner=lambda deps: partial(deps.adapters.random.id, _OWNER_CHARS)
+    )
+    scout: Scout = _service("scheduler.scout.Scout")
+    sweeper: Sweeper = _service(
+        "scheduler.sweeper.Sweeper", wake=lambda deps: lambda shard: deps.waker.route({shard: None})
+    )
+    watch: Watch = _service("scheduler.watch.Watch")
+    meter_reader: MeterReader = _service(
+        "scheduler.meter_reader.MeterReader",
+        read=lambda deps: deps.surveyor.reading,
+        see=lambda deps: deps._state_of,
+    )
+    checkpointer: Checkpointer = _service("scheduler.checkpoint.Checkpointer")
+    journal: Journal = _service(
+        "services.journal.Journal",
+        written=lambda deps: import_module("chalicelib.store.changes").written_rows,
+        batch_name=lambda deps: import_module("chalicelib.store.changes").batch_name,
+    )
+    archive_guard: RetentionGuard = _service("scheduler.keeper.RetentionGuard")
+    retention_guard: RetentionGuard | None = _made(
+        lambda deps: deps.archive_guard if deps.adapters.archive else None
+    )
+    expirer: Expirer = _service(
+        "scheduler.expirer.Expirer",
+        expire=lambda deps: deps._expire,
+        see=lambda deps: deps._see,
+        guard=lambda deps: deps.retention_guard,
+    )
+    body_sweeper: BodySweeper = _service(
+        "scheduler.bodies.BodySweeper", guard=lambda deps: deps.retention_guard
+    )
+    assigner: Assigner = _service(
+        "scheduler.assigner.Assigner",
+        look_after=lambda deps: deps.assignments.look_after,
+        ask=lambda deps: lambda *who: deps.consent.ask(*who),
+    )
+
+    def _state_of(self, topic: Topic) -> State:
+        from .scheduler.meter_reader import State
+        from .services.inspect.troubles import worst_of
+
+        survey = self.surveyor.survey(topic)
+        has_backlog = any(group.backlog for group in survey.groups)
+        return State(worst_of(survey, survey.at_ms), has_backlog)
+
+    def _see(self, topic: Topic, has_time: Callable[[], bool]) -> None:
+        """What each minute's jobs have to know of a topic, where they may have missed it."""
+        self.assigner.restore_mark(topic)
+        self.watch.restore_watch(topic)
+        self.sweeper.restore_mark(topic, has_time)
+
+    def _expire(
+        self,
+        topic: Topic,
+        group: Group,
+        shard: int | None,
+        consumer_uid: str,
+        has_time: Callable[[], bool],
+    ) -> int:
+        from .services.consume.claimant import Claimant
+
+        return self.claimer.expire(
+            Claimant(topic=topic, group=group, lease_seconds=0, owner="", consumer_uid=consumer_uid),
+            shard,
+            has_time,
+        )
+
+
+@cache
+def deps() -> Deps:
+    """The process's services, from its environment."""
+    return Deps(from_environment())
