@@ -11,7 +11,7 @@ from functools import lru_cache
 from http import HTTPStatus
 from io import BufferedIOBase
 
-from chalicelib.domain.headers import is_single
+from chalicelib.domain.message import is_single
 from local.gateway import BODY_LIMIT_BYTES
 from local.problems import Answer, Refusal, body_too_large
 

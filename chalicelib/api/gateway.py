@@ -9,7 +9,7 @@ from typing import Any
 from chalice.app import Chalice
 
 from ..domain.errors import Malformed
-from ..domain.headers import is_single
+from ..domain.message import is_single
 from . import problems, strict
 from .calls import ACCEPTED
 

@@ -22,8 +22,8 @@ from .limits import (
     RETENTION_GRACE,
 )
 from .message import Draft, Message
-from .secret import Secret
 from .segment import Segment, ShardKey
+from .signing import Secret
 from .times import DAY_MS
 
 _ID_CHARS = 128

@@ -18,7 +18,7 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from ..domain.rounds import Bookmark
+from ..domain.mark import Bookmark
 from ..domain.times import MINUTE_MS
 from ..domain.topic import Group, Topic
 from ..modes import POLICIES
@@ -26,7 +26,7 @@ from ..ports.world import Clock
 
 if TYPE_CHECKING:
     from ..store.control import Control
-    from ..store.rounds import Rounds
+    from ..store.marks import Rounds
 
 
 _TOPIC_MS = 120_000  # of a run for one topic: what is left of it waits until the others had their turn

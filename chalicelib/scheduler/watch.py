@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from ..store.control import Control
     from ..store.cursors import Cursors
     from ..store.log import Log
-    from ..store.marks import Marks
-    from ..store.rounds import Rounds
+    from ..store.marks import Marks, Rounds
 
 
 _JOB = "watch"

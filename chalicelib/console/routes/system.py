@@ -8,7 +8,7 @@ from ...domain.times import HOUR_MS, MINUTE_MS
 from ..http import Page, Shown, Visit, page
 
 if TYPE_CHECKING:
-    from ...domain.rounds import Bookmark
+    from ...domain.mark import Bookmark
     from ..deeds import Deed
 
 _SIX_HOURS_MS = 6 * HOUR_MS

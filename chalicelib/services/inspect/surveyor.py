@@ -15,8 +15,8 @@ from ...domain.record import Unfinished
 from ...domain.segment import Segment
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...ports.world import Clock
-from ..core.by_time import first_since
 from ..core.catalog import Catalog
+from ..core.positions import first_since
 from .survey import Extent, GroupSurvey, Progress, TopicSurvey, meters_of
 
 if TYPE_CHECKING:
