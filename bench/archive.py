@@ -2,8 +2,8 @@
 
     python -m bench.archive --rows 1000000 5000000 20000000
 
-The smallest is compacted, too. Needs requirements-spark.txt. Not one of `python -m bench`: it measures a job, not the
-service.
+The smallest is compacted, too. Needs PySpark, which `make archive` installs. Not one of `python -m bench`: it measures
+a job, not the service.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from chalicelib import functions
 from chalicelib.api import http
 from chalicelib.api.calls import Call, Context, Reach, Response
 from chalicelib.api.fields import at
-from chalicelib.console import deeds
+from chalicelib.console import actions
 from chalicelib.domain.limits import FRAGMENTS, MAX_DELAY_SECONDS
 from chalicelib.wiring import Deps
 from local.functions import FUNCTION_SECONDS, Invocations
@@ -121,7 +121,7 @@ class ClockController:
     def register(self, app: Chalice, authorizer: Any) -> None:
         """Give the app the call."""
         http.register(app, authorizer, [self.call])
-        deeds.add_call(self.call)  # the console's slider
+        actions.add_call(self.call)  # the console's slider
 
     def move_clock(self, context: Context) -> Response[dict[str, Any]]:
         """Move the time. The answer has the time reached, and `finished`: it is the time asked for, no delivery is

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spark.txt")
+pytest.importorskip("pyspark", reason="the archive's jobs need PySpark: make test")
 
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
 from py4j.protocol import Py4JError, Py4JNetworkError

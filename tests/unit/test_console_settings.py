@@ -15,8 +15,7 @@ from chalicelib import console
 from chalicelib.api.lists import LETTER_FILTERS, DeadFilter
 from chalicelib.api.resources.dead_letters import RedriveBody
 from chalicelib.api.settings import GroupBody, Retry, TopicBody
-from chalicelib.console import forms, undo
-from chalicelib.console.chinese import PHRASES
+from chalicelib.console import forms
 from chalicelib.domain.errors import Malformed
 from chalicelib.domain.topic import Group, Mode, Topic
 
@@ -48,27 +47,26 @@ def labels(template: str) -> dict[str, str]:
     return {name: label for label, name in _LABELLED.findall(text)} | dict(_LOOPED.findall(text))
 
 
-def offered_by(deed: str, body: type[msgspec.Struct]) -> set[str]:
+def offered_by(action: str, body: type[msgspec.Struct]) -> set[str]:
     """The fields of the form."""
-    return {name.removeprefix("retry.") for name in settings(body) - ELSEWHERE[deed]}
+    return {name.removeprefix("retry.") for name in settings(body) - ELSEWHERE[action]}
 
 
-def sent_by(deed: str, fields: Mapping[str, str]) -> dict[str, object]:
+def sent_by(action: str, fields: Mapping[str, str]) -> dict[str, object]:
     """The body of the call that a form with these fields makes."""
-    body: dict[str, object] = forms.of({"deed": deed, "topic": "t", "group": "g", **fields}).deed.body
+    body: dict[str, object] = forms.of({"call": action, "topic": "t", "group": "g", **fields}).action.body
     return body
 
 
-@pytest.mark.parametrize(("deed", "body", "template"), PAGES)
+@pytest.mark.parametrize(("action", "body", "template"), PAGES)
 def test_each_setting_has_a_labelled_field_that_reaches_the_call(
-    deed: str, body: type[msgspec.Struct], template: str
+    action: str, body: type[msgspec.Struct], template: str
 ) -> None:
     label_of = labels(template)
-    names = offered_by(deed, body)
+    names = offered_by(action, body)
     assert names <= label_of.keys(), f"{template} needs a field for these, or ELSEWHERE their names"
-    assert {label_of[name] for name in names} <= PHRASES.keys(), "console/chinese.py lacks a label"
     for name in names:
-        fields_sent = sent_by(deed, {name: "1"})
+        fields_sent = sent_by(action, {name: "1"})
         retry = fields_sent.get("retry")
         assert name in fields_sent or (isinstance(retry, dict) and name in retry), (
             f"console/forms.py does not read {name}"
@@ -103,42 +101,41 @@ def test_a_setting_that_is_zero_is_shown_so(body: type[msgspec.Struct], template
     }
 
 
-@pytest.mark.parametrize(("deed", "body"), [page[:2] for page in PAGES])
+@pytest.mark.parametrize(("action", "body"), [page[:2] for page in PAGES])
 def test_a_refused_form_is_shown_with_the_label_of_each_setting(
-    deed: str, body: type[msgspec.Struct]
+    action: str, body: type[msgspec.Struct]
 ) -> None:
     label_of = dict(_IN_A_MAP.findall((TEMPLATES / "correction.html").read_text()))
-    names = offered_by(deed, body)
+    names = offered_by(action, body)
     assert names <= label_of.keys(), "correction.html needs a label for these"
-    assert {label_of[name] for name in names} <= PHRASES.keys(), "console/chinese.py lacks a label"
 
 
-@pytest.mark.parametrize(("deed", "body"), [page[:2] for page in PAGES])
+@pytest.mark.parametrize(("action", "body"), [page[:2] for page in PAGES])
 def test_an_empty_field_takes_away_each_setting_that_can_be_null(
-    deed: str, body: type[msgspec.Struct]
+    action: str, body: type[msgspec.Struct]
 ) -> None:
     fields = {field.encode_name: field for field in msgspec.structs.fields(body)}
     nullable = {name for name, field in fields.items() if NoneType in get_args(field.type)}
     assert nullable
-    fields_sent = sent_by(deed, dict.fromkeys(offered_by(deed, body), ""))
+    fields_sent = sent_by(action, dict.fromkeys(offered_by(action, body), ""))
     assert fields_sent == dict.fromkeys(nullable), "of these console/forms.py has to send null (`_or_null`)"
 
 
 @pytest.mark.parametrize(
-    ("deed", "body", "fields"),
+    ("action", "body", "fields"),
     [
-        ("put_topic", TopicBody, undo.topic_fields(Topic("t", "u", 0))),
-        ("put_group", GroupBody, undo.group_fields(Group("t", "g", "u", 0, Mode.QUEUE))),
+        ("put_topic", TopicBody, forms.topic_fields(Topic("t", "u", 0))),
+        ("put_group", GroupBody, forms.group_fields(Group("t", "g", "u", 0, Mode.QUEUE))),
     ],
 )
 def test_undo_puts_back_each_setting(
-    deed: str, body: type[msgspec.Struct], fields: Mapping[str, str]
+    action: str, body: type[msgspec.Struct], fields: Mapping[str, str]
 ) -> None:
     cannot_be_put_back = {"shards"}
-    names = offered_by(deed, body) - cannot_be_put_back
-    assert names <= fields.keys(), "console/undo.py needs these"
+    names = offered_by(action, body) - cannot_be_put_back
+    assert names <= fields.keys(), "console/forms.py needs these"
     put_back = {"retry" if f"retry.{name}" in settings(body) else name for name in names}
-    assert put_back <= sent_by(deed, fields).keys()
+    assert put_back <= sent_by(action, fields).keys()
 
 
 @pytest.mark.parametrize(
