@@ -36,7 +36,7 @@ BURY = Nack(dead_letter=True)
 
 
 def stats(desk: Desk) -> TopicStats:
-    (topic_stats,) = desk.deps.counts.stats([desk.topic])
+    topic_stats = desk.deps.counts.topic_stats(desk.topic)
     return topic_stats
 
 
@@ -122,7 +122,7 @@ def test_what_waits_before_the_log_is_counted(empty_stage: Stage) -> None:
     desk.deps.transactor.decide(halves[1], TransactionState.ROLLED_BACK)
     counts = stats(desk)
     assert (counts.accepted, counts.delayed.number, counts.prepared.number) == (1, 2, 1)
-    assert [s.delayed.number for s in desk.deps.counts.stats([other.topic, desk.topic])] == [1, 2]
+    assert [s.delayed.number for s in desk.deps.counts.stats([other.topic, desk.topic]) if s] == [1, 2]
     empty_stage.clock.advance(61 * SECOND_MS)
     desk.deps.mover.tick(range(FRAGMENTS))
     assert (stats(desk).accepted, stats(desk).delayed.number) == (3, 0)
@@ -153,7 +153,7 @@ def test_too_many_transactions_of_either_state_are_at_least_so_many(state: Trans
     desk = Desk.at(stage)
     transactions = cast(Transactions, Crowd(state))
     counts = Deps(replace(stage.another(), transactions=transactions)).counts
-    assert counts.stats([desk.topic])[0].prepared == Counted(1_001, whole=False)
+    assert counts.topic_stats(desk.topic).prepared == Counted(1_001, whole=False)
 
 
 def test_each_way_out_of_a_group_is_counted_as_what_it_is(stage: Stage) -> None:
