@@ -22,7 +22,7 @@ from chalicelib.api.resources.tokens import TokenBody
 from chalicelib.api.settings import GroupBody, Retry, TopicBody
 from chalicelib.delivery import webhooks
 from chalicelib.domain import errors, limits
-from local.hello import HELLO
+from local.log import HELLO
 
 ROOT = Path(__file__).parents[3]
 ERRORS = {
