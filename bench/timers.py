@@ -310,7 +310,7 @@ def _put_subscribed_topic(deps: Deps, name: str) -> None:
     """A topic with a group that has a subscriber."""
     control, chance, now_ms = deps.adapters.control, deps.adapters.random, deps.adapters.clock.now_ms()
     topic = Topic(name, chance.id(8), now_ms)
-    group = Group(name, "g", chance.id(8), now_ms, Mode.QUEUE, begin="earliest")
+    group = Group(name, "g", chance.id(8), now_ms, mode=Mode.QUEUE, begin="earliest")
     control.put_topic(topic, None)
     control.put_group(topic, group, None)
     control.put_consumer(
