@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from . import observe
 from . import settings as environment
 from .domain.errors import unavailable
 from .domain.ids import ALPHABET
@@ -19,6 +21,7 @@ from .settings import Settings
 from .store.clients import Clients, OnClient
 
 if TYPE_CHECKING:
+    from .domain.errors import Unreadable
     from .ports.world import Blobs, Cipher, Clock, Invoker, Jobs, Random, ReadUnits, Sender
     from .store.audit import Audit
     from .store.control import Control
@@ -26,10 +29,9 @@ if TYPE_CHECKING:
     from .store.dynamo import Dynamo
     from .store.keys import Keys
     from .store.log import Log
-    from .store.marks import Marks
+    from .store.marks import Marks, Rounds
     from .store.readings import Readings
     from .store.records import Records
-    from .store.rounds import Rounds
     from .store.tickets import Tickets
     from .store.timers import Timers
     from .store.token_buckets import TokenBuckets
@@ -120,6 +122,8 @@ class Adapters:
     """May a caller be known by its signature, which API Gateway has verified?"""
     cipher: Cipher | None = None
     """Encrypts secrets; None where nothing is kept."""
+    on_skip: Callable[[Unreadable], object] = lambda error: None
+    """Logs and counts an unreadable row that a list or a job skips."""
     is_ending: Callable[[], bool] = lambda: False
     """Is this process about to end? Then no caller is kept waiting for messages."""
 
@@ -169,11 +173,14 @@ def dynamo_adapters(
 
     clock, random = clock or SystemClock(), random or SystemRandom()
     clients = Clients(settings.region, on_client, clock)
+    stage = settings.prefix if settings.deployed else ""
+    on_skip = partial(observe.unreadable, stage)
     dynamo = Dynamo(
         client or clients.get("dynamodb"),
         Tables(settings.prefix),
         lambda n: clock.sleep(0.005 * (1 + random.below(2**n))),
         lambda: random.id(_TOKEN_CHARS),
+        on_skip,
     )
     store = _store(dynamo)
     return Adapters(
@@ -185,7 +192,8 @@ def dynamo_adapters(
         invoker=invoker or Nobody(),
         jobs=jobs or NoJobs(),
         threads=_threads,
-        stage=settings.prefix if settings.deployed else "",
+        stage=stage,
+        on_skip=on_skip,
         archive=settings.archive,
         iam=settings.iam,
         cipher=cipher or _cipher(settings, clients),
@@ -200,10 +208,9 @@ def _store(dynamo: Dynamo) -> dict[str, Any]:
     from .store.dynamo import count_read_units
     from .store.keys import Keys
     from .store.log import Log
-    from .store.marks import Marks
+    from .store.marks import Marks, Rounds
     from .store.readings import Readings
     from .store.records import Records
-    from .store.rounds import Rounds
     from .store.tables import create_missing, unreadable
     from .store.tickets import Tickets
     from .store.timers import Timers

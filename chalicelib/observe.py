@@ -9,14 +9,15 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from .domain.errors import Unreadable
+
 NAMESPACE = "Headrace"
 UNITS = {
     "Accepted": "Count",  # messages stored, by any way in
     "Delivered": "Count",  # deliveries that ended in SUCCESS
     "Failed": "Count",  # attempts that did not, as whoever made them said
     "Dead": "Count",  # deliveries that became dead letters
-    "Undecodable": "Count",  # dead letters of what cannot be read, and records of a stream
-    "NewerFormat": "Count",  # reads of a shard that ended before what only a later release can read
+    "Undecodable": "Count",  # dead letters of what cannot be read, and unreadable rows that were skipped
     "Stale": "Count",  # settlements of pushes that came after their lease
     "Moved": "Count",  # delayed messages and retries that came to their shards
     "DelayLateness": "Milliseconds",  # the greatest of a run, behind the due time
@@ -68,6 +69,12 @@ def report(job: str, counts: Mapping[str, Any]) -> None:
 def event(name: str, **ids: Any) -> None:
     """Something that a person may want to find again, by its ids."""
     _logger().warning(name, **_ids(**ids))
+
+
+def unreadable(stage: str, error: Unreadable) -> None:
+    """An unreadable row that a list or a job has skipped."""
+    event("unreadable", table=error.table, key=error.key)
+    metrics(stage, {"Undecodable": 1})
 
 
 def _ids(**ids: Any) -> dict[str, Any]:

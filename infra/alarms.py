@@ -99,21 +99,12 @@ _OWN: tuple[tuple[str, str, str, float, str, int, int], ...] = (
     ("DeadLetters", "Messages became dead letters.", "Dead", 0, "Sum", _FIVE, 1),
     (
         "Undecodable",
-        "Rows are damaged: what they held became dead letters.",
+        "Stored rows cannot be read: messages became dead letters, or lists and jobs skip the rows.",
         "Undecodable",
         0,
         "Sum",
         _FIVE,
         1,
-    ),
-    (
-        "NewerFormat",
-        "For half an hour, messages wait for a later release, which can read them.",
-        "NewerFormat",
-        0,
-        "Sum",
-        _FIVE,
-        6,
     ),
     (
         "DelaysLate",

@@ -88,7 +88,6 @@ class _Stage:
             self._own_metric("OldestAge", "Maximum"),
             self._own_metric("Dead", "Sum"),
             self._own_metric("Undecodable", "Sum"),
-            self._own_metric("NewerFormat", "Sum"),
             self._own_metric("Unavailable", "Sum"),
             _aws("AWS/SQS", "ApproximateNumberOfMessagesVisible", queue, "Maximum", "given up"),
         ]

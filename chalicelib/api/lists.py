@@ -136,7 +136,8 @@ def visible_page(
 
 
 def counted_topics(context: Context, purpose: str) -> "tuple[list[tuple[Topic, TopicStats]], str | None]":
-    """A page of the topics that the token may use, by name, with what is in them; shorter where counting takes long."""
+    """A page of the topics that the token may use, by name, with what is in them, without those that have an unreadable
+    row; shorter where counting takes long."""
     caller = context.caller
     if caller is None:
         return [], None
@@ -151,7 +152,7 @@ def counted_topics(context: Context, purpose: str) -> "tuple[list[tuple[Topic, T
     counts = context.deps.counts.stats(topics)
     if len(counts) < len(topics):
         next_start = topics[len(counts) - 1].name
-    return list(zip(topics, counts, strict=False)), next_start
+    return [(topic, stats) for topic, stats in zip(topics, counts, strict=False) if stats], next_start
 
 
 def purpose(kind: str, names: Sequence[str], query: Mapping[str, str], filter_names: Sequence[str]) -> str:

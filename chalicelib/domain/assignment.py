@@ -56,13 +56,11 @@ class Team:
 
 @dataclass(frozen=True, slots=True)
 class Staffed:
-    """A group that has consumers, with these and its stored assignment. `is_whole`: the row of each consumer can be
-    read; otherwise these are the others, and nobody may conclude that one has left."""
+    """A group that has consumers, with these and its stored assignment."""
 
     group: Group
     consumers: tuple[Consumer, ...]
     assignment: Assignment | None
-    is_whole: bool = True
 
 
 def deal(strategy: str, members: Sequence[str], shards: int) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from . import ranges
 from .cursor import RETURNING, Cursor, Disposition, Lease, Result, Selection, raise_floor, start_at
-from .cursor_size import has_room_for_returns
 from .limits import MAX_AMENDED_RANGES
 from .spans import Span, coalesce, ranges_of, without
 
@@ -113,25 +112,6 @@ def extend(cursor: Cursor, token: str, deadline_ms: int) -> Cursor | None:
 def seek(cursor: Cursor, to: int) -> Cursor:
     """Start again at `to`: all leases and waiting offsets are dropped, every message from `to` on is delivered."""
     return replace(start_at(to, cursor.epoch + 1), amended=cursor.amended)
-
-
-def rebuilt(to: int, end: int, now_ms: int) -> Cursor:
-    """A cursor that replaces a damaged one, positioned at `to` on a log that ends before `end`.
-
-    Its epoch is one that no cursor reaches by claims. The amended offsets are lost, so all offsets count as amended."""
-    return replace(start_at(to, epoch=now_ms), amended=((0, end),) if end else ())
-
-
-def rebuilt_lane(entries: Sequence[Span], end: int, now_ms: int) -> Cursor:
-    """A cursor that replaces a retry lane's damaged one. `entries` are the spans not settled: they wait. If they do not
-    all fit, the first ones wait, and every entry behind them is delivered again, settled or not."""
-    fit = list(entries)
-    while True:
-        next_offset = entries[len(fit)].start if len(fit) < len(entries) else end
-        cursor = raise_floor(replace(start_at(next_offset, epoch=now_ms), begin=0, waiting=coalesce(fit)))
-        if has_room_for_returns(cursor):
-            return cursor
-        fit = fit[: len(fit) // 2]
 
 
 def amend(cursor: Cursor, offset: int) -> Cursor | None:

@@ -12,8 +12,7 @@
     ├── Refused               well-formed, but not allowed (422)
     ├── TooMany               slow down (429)
     └── Unavailable           unknown outcome, safe to repeat (503)
-        └── Unreadable        a row is damaged, and an operator has to decide what to do with it (503)
-            └── LaterRelease  the row is whole, but only a later release can read it (503)
+        └── Unreadable        a stored row cannot be read: an operator has to repair it (503)
 
 Expected outcomes (a lost race, a duplicate, a stale receipt among good ones) are values, not exceptions.
 """
@@ -102,11 +101,13 @@ class Unavailable(HeadraceError):
 
 
 class Unreadable(Unavailable):
-    """A row is damaged: repeating helps only after an operator has repaired or removed the row."""
+    """A stored row cannot be read: it is damaged, or a later release wrote it. Repeating helps after an operator has
+    repaired the row. `table` is the table's name without the stage, `key` the row's key attributes."""
 
-
-class LaterRelease(Unreadable):
-    """A row was written by a later release, which still runs beside this one: it is left to that one."""
+    def __init__(self, table: str, key: str) -> None:
+        super().__init__("UNREADABLE", f"The row {key!r} of the table {table!r} cannot be read: repair it.")
+        self.table = table
+        self.key = key
 
 
 def changed_meanwhile(thing: str) -> ChangedMeanwhile:
@@ -119,10 +120,3 @@ def changed_meanwhile(thing: str) -> ChangedMeanwhile:
 def unavailable(detail: str = "The store did not answer in time; try again.") -> Unavailable:
     """The error for an unknown outcome: a time-out, or a fault of a service below."""
     return Unavailable("UNAVAILABLE", detail, retry_after_seconds=1)
-
-
-def newer_format() -> Conflict:
-    """The error for a row stored by a later release, while this one still runs beside it."""
-    return Conflict(
-        "NEWER_FORMAT", "This was stored by a later release of Headrace, and this one cannot read it."
-    )

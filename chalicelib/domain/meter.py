@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from .times import DAY_MS, HOUR_MS, MINUTE_MS
 
@@ -38,12 +38,6 @@ class Reading:
     at_ms: int
     accepted: int
     groups: Mapping[str, GroupReading] = field(default_factory=dict)
-    is_whole: bool = field(default=True, compare=False)
-    """False: a group may be missing, because a row of it could not be read."""
-
-    def filled_from(self, other: Reading) -> Reading:
-        """The same; a group that may only be missing shows what it showed in another reading."""
-        return self if self.is_whole else replace(self, groups={**other.groups, **self.groups})
 
     def shows_more_than(self, earlier: Reading) -> bool:
         """Has any number changed since `earlier`?"""

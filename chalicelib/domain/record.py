@@ -8,15 +8,11 @@ from .message import Message
 from .status import Status
 from .topic import CursorKey
 
-ANY_VERSION = -1
-"""The version of a dead letter whose damaged row no longer has it."""
-
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A dead letter with its whole message. `at_ms`: when it became one (the API's `dead_at`), as in its record, or 0
-    where a damaged row does not tell it; `edited`: the body is not the one that was produced; `version` rises with each
-    edit."""
+    """A dead letter with its whole message. `at_ms`: when it became one (the API's `dead_at`), as in its record;
+    `edited`: the body is not the one that was produced; `version` rises with each edit."""
 
     key: CursorKey
     offset: int

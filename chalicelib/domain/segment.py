@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
+from typing import Any
 
 from . import ids
 from .limits import RETENTION_GRACE
-from .message import Draft, Message
+from .message import DeadReason, Draft, Message
 
 _GRACE_S = RETENTION_GRACE // timedelta(seconds=1)
 
@@ -38,8 +39,7 @@ class Segment:
     """`drafts` at offsets `first` … `first + count - 1`. A tombstone closes a hole: `count` 1, no drafts.
 
     `edition` rises whenever a message in it is changed. `by` is the id of the token that wrote it. `planned_s` is its
-    original expiry, if it is kept for longer. One that `is_of_later_release` has a format that this one cannot read:
-    it has messages, which must be left alone.
+    original expiry, if it is kept for longer.
     """
 
     first: int
@@ -52,7 +52,6 @@ class Segment:
     edition: int = 0
     by: str = ""
     planned_s: int = 0
-    is_of_later_release: bool = False
 
     @property
     def ends_ms(self) -> int:
@@ -61,12 +60,17 @@ class Segment:
         return ((self.planned_s or self.expires_s) - _GRACE_S + 1) * 1000
 
     @property
+    def is_undecodable(self) -> bool:
+        """Can its messages not be read?"""
+        return any(draft.dead_reason == DeadReason.UNDECODABLE for draft in self.drafts)
+
+    @property
     def end(self) -> int:
         """The offset after its last message."""
         return self.first + self.count
 
     def message(self, shard: int, offset: int) -> Message | None:
-        """The message at `offset`; None in a tombstone, and in a segment of a later release."""
+        """The message at `offset`; None in a tombstone."""
         if not self.drafts:
             return None
         draft = self.drafts[offset - self.first]
@@ -89,6 +93,13 @@ class Written:
 
     shard: ShardKey
     segment: Segment
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableRecord:
+    """A stream's record of a row that cannot be read."""
+
+    record: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,43 +2,29 @@
 
 from __future__ import annotations
 
-import re
 import zlib
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from . import ids
 from .limits import FRAGMENTS
-from .message import Draft, Origin
+from .message import Draft
 from .segment import ShardKey
 
 ANY = -1
 SOON_MS = 150_000
 """A timer that is due within this time needs no wake-up: the mover's schedule runs each minute, may be ten seconds late
 or miss once, and a mover needs time to start."""
-_RETRY_ID = re.compile(r"[^.]+\.[^.]*\.(\d{1,9})\.(\d{1,18})\.(\d{1,9})\Z")
 AWAKE_MS = 2_000
 """For so long, at least, a woken mover polls its fragment: during this time it need not be woken again."""
 
 
 class TimerKind(StrEnum):
-    """RETRY and DELIVER put `draft` into `shard`; WAKE starts a delivery of `shard`; CHECK asks a producer.
-
-    The other kinds are never stored, only read: NEWER is a timer that a later release wrote in another format, DAMAGED
-    one whose row does not even say where it belongs.
-    """
+    """RETRY and DELIVER put `draft` into `shard`; WAKE starts a delivery of `shard`; CHECK asks a producer."""
 
     DELIVER = "deliver"
     RETRY = "retry"
     CHECK = "check"
     WAKE = "wake"
-    NEWER = "newer"
-    DAMAGED = "damaged"
-
-
-UNREADABLE = (TimerKind.NEWER, TimerKind.DAMAGED)
-ANY_EDITION = -1
-"""The number of edits of a timer whose damaged row no longer has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +35,7 @@ class Timer:
     `keep_days` is how long the row that `draft` becomes is kept in the log. `group_uid` and `consumer_uid` say for whom
     a shard is woken. With shard number ANY the mover chooses a shard. `stored_ms` tells a WAKE from one that was stored
     in its place before. `edits` rises with each change of the timer. A CHECK is repeated every `every_ms` (see
-    `next_check`) until it is deleted. `found_in` is the fragment of a row that cannot be read: a later release may
-    divide timers otherwise.
+    `next_check`) until it is deleted.
     """
 
     due_ms: int
@@ -64,12 +49,11 @@ class Timer:
     stored_ms: int = 0
     edits: int = 0
     every_ms: int = 0
-    found_in: int | None = None
 
     @property
     def fragment(self) -> int:
         """The partition of the table `timers` that holds it."""
-        return fragment_of(self.id) if self.found_in is None else self.found_in
+        return fragment_of(self.id)
 
     @property
     def weight(self) -> int:
@@ -140,22 +124,6 @@ def fragment_of(timer_id: str) -> int:
 def fragment_of_unit(topic_uid: str, unit: str) -> int:
     """The fragment of all delayed messages of one unit of order: an ordering key, or a shard."""
     return zlib.crc32(f"{topic_uid}/{unit}".encode()) % FRAGMENTS
-
-
-def kind_by_id(timer_id: str, shard: int) -> TimerKind:
-    """The kind of a timer, computed from its id when its row is damaged."""
-    if retry_of(timer_id):
-        return TimerKind.RETRY
-    if ids.parse_timed_id(timer_id) or ids.parse_half_id(timer_id):
-        return TimerKind.DELIVER
-    return TimerKind.CHECK if shard == ANY and ids.TRANSACTION_ID.match(timer_id) else TimerKind.WAKE
-
-
-def retry_of(timer_id: str) -> Origin | None:
-    """The shard and offset of the message of a `retry_id`, and its number of attempts; the message id is not part of
-    it."""
-    match = _RETRY_ID.match(timer_id)
-    return Origin("", int(match[1]), int(match[2]), 0, int(match[3])) if match else None
 
 
 def retry_id(group_uid: str, consumer_uid: str, shard: int, offset: int, attempts: int) -> str:

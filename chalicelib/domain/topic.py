@@ -11,13 +11,13 @@ from typing import Self
 
 from .limits import FUNCTION_START, MAX_FUNCTION_SECONDS, RETENTION_GRACE
 from .message import Draft, Message
-from .secret import Secret
 from .segment import Segment, ShardKey
 from .settings import DEFAULT_RETRY as DEFAULT_RETRY
 from .settings import GroupSettings, TopicSettings
 from .settings import Mode as Mode
 from .settings import Offline as Offline
 from .settings import Payload as Payload
+from .signing import Secret
 from .times import DAY_MS
 
 _ID_CHARS = 128
@@ -80,8 +80,8 @@ class Topic(TopicSettings):
 
     def keeps_until_ms(self, of: Segment | Message) -> int:
         """When the retention of a row or message ends: by the retention under which it was written, or by today's if
-        that is shorter. After it the message cannot be read, even if TTL has not removed the row yet. Of damage that
-        lost its time, by the former alone."""
+        that is shorter. After it the message cannot be read, even if TTL has not removed the row yet. If its time is
+        not known, by the former alone."""
         if not of.accepted_ms:
             return of.ends_ms
         return min(of.ends_ms, of.accepted_ms + self.retention_ms)

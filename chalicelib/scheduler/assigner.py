@@ -17,14 +17,12 @@ from ..domain.assignment import Staffed
 from ..domain.mark import Mark, asked_again_ms, complete_until_ms
 from ..domain.times import MINUTE_MS
 from ..domain.topic import Consumer, ConsumerState, Group, Topic
-from ..domain.unreadable import leave_out
 from ..ports.world import Clock
-from .walk import HasTime, RoundRobin, Stretch, Trouble, unreadable
+from .walk import HasTime, RoundRobin, Stretch, Trouble
 
 if TYPE_CHECKING:
     from ..store.control import Control
-    from ..store.marks import Marks
-    from ..store.rounds import Rounds
+    from ..store.marks import Marks, Rounds
 
 
 _JOB = "assign"
@@ -93,16 +91,11 @@ class Assigner:
             topic = self._control.topic(name, consistent=False)
             of_topic: list[_Pending] = []
             pending_by_topic.append(of_topic)
-            rows: list[str] = []
-            for staffed in self._control.staffed_groups(topic, rows.append) if topic else ():
+            for staffed in self._control.staffed_groups(topic) if topic else ():
                 assert topic
-                if not staffed.is_whole:
-                    continue  # its rows are told, and its assignment stays: a later release may read them
                 report.groups += 1
                 report.assigned += self._look_after(topic, staffed)
                 of_topic += self._pending_consumers(topic, staffed)
-            if rows:
-                raise unreadable(rows)
 
         report.stretch = self._round_robin.run(names, bookmark, visit, has_time)
         self._round_robin.end(bookmark, report.stretch)
@@ -111,7 +104,7 @@ class Assigner:
 
     def restore_mark(self, topic: Topic) -> None:
         """Mark a topic that has a PENDING subscriber, if the mark was lost."""
-        for staffed in self._control.staffed_groups(topic, leave_out):
+        for staffed in self._control.staffed_groups(topic):
             if any(consumer.state == ConsumerState.PENDING for consumer in staffed.consumers):
                 self._marks.mark(Mark(topic.name, self._clock.now_ms()))
 

@@ -13,12 +13,12 @@ from ..domain.errors import Unavailable
 from ..domain.times import HOUR_SECONDS
 from ..domain.topic import Topic, lane_of
 from ..ports.world import Clock
-from .walk import HasTime, Stretch, Walk, as_many_as_time_allows, owners, unreadable
+from .walk import HasTime, Stretch, Walk, as_many_as_time_allows, owners
 
 if TYPE_CHECKING:
     from ..store.control import Control
     from ..store.log import Log
-    from ..store.rounds import Rounds
+    from ..store.marks import Rounds
 
 
 _JOB = "checkpoint"
@@ -54,18 +54,18 @@ class Checkpointer:
         report = CheckpointReport()
 
         def visit(topic: Topic, has_time: HasTime, turn: int) -> None:
-            passed_over: list[str] = []
+            refusals: list[Unavailable] = []
             # the retry lanes, too: their rows expire as well
-            lanes = [lane_of(topic, *owner) for owner in owners(self._control, topic, passed_over.append)]
+            lanes = [lane_of(topic, *owner) for owner in owners(self._control, topic)]
             shards = [(log, shard) for log in [topic, *lanes] for shard in range(log.shards)]
             for log, shard in as_many_as_time_allows(shards, turn, has_time):
                 report.shards += 1
                 try:
                     report.checkpoints += self._shard(log, shard)
                 except Unavailable as error:
-                    passed_over.append(error.detail)
-            if passed_over:
-                raise unreadable(passed_over)
+                    refusals.append(error)
+            for refusal in refusals:
+                raise refusal
 
         report.stretch = self._walk.run(visit, has_time)
         return report

@@ -36,12 +36,10 @@ _LOOKED_AGAIN = 8
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How bad the worst thing is that is wrong with a topic (0: nothing), and whether something lies in it.
-    `lacks_groups`: a group that was not looked at may be worse."""
+    """How bad the worst thing is that is wrong with a topic (0: nothing), and whether something lies in it."""
 
     trouble: int
     has_backlog: bool
-    lacks_groups: bool = False
 
 
 _NOTHING = State(0, has_backlog=False)
@@ -71,12 +69,11 @@ class Sums:
     retried: int = 0
 
     def add(self, before: Reading, now: Reading) -> None:
-        """A meter that was set back (a seek, another group of this name) did not rise; nor did one that could not be
-        read before."""
+        """A meter that was set back (a seek, another group of this name) did not rise."""
         self.at_ms = now.at_ms
         self.accepted += max(0, now.accepted - before.accepted)
         for name, group in now.groups.items():
-            old = before.groups.get(name, GroupReading(0, 0) if before.is_whole else group)
+            old = before.groups.get(name, GroupReading(0, 0))
             self.settled += max(0, group.settled - old.settled)
             self.retried += max(0, group.retried - old.retried)
 
@@ -182,9 +179,8 @@ class MeterReader:
 
     def _note(self, name: str, state: State) -> None:
         before = self._troubled.get(name, 0)
-        trouble = max(state.trouble, before) if state.lacks_groups else state.trouble
-        if trouble != before:
-            self._marks.note_trouble(name, trouble, before)
+        if state.trouble != before:
+            self._marks.note_trouble(name, state.trouble, before)
 
     def _visit(self, name: str) -> None:
         topic = self._control.topic(name, consistent=False)
@@ -199,9 +195,6 @@ class MeterReader:
         while len(self._known) > _MOST_TOPICS:
             del self._known[next(iter(self._known))]
         reading = self._read(topic)
-        if entry.reading is not None:
-            # otherwise its past would be added again when it is read again
-            reading = reading.filled_from(entry.reading)
         is_same = entry.reading is not None and not reading.shows_more_than(entry.reading)
         entry.moved_ms = entry.moved_ms if is_same else reading.at_ms
         level = meter.level_of(entry.last_ms, reading.at_ms)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
-from ..domain.errors import Unavailable
 from ..domain.limits import FRAGMENTS
 from ..domain.timer import AWAKE_MS
 from ..ports.world import Clock
@@ -19,9 +18,6 @@ from .mover_run import MoveReport, MoverRun, Ways
 
 if TYPE_CHECKING:
     from ..store.timers import Timers
-
-
-_ASIDE_MS = 600_000  # a process that starts looks for what was set aside, and then again after so long
 
 
 class Mover:
@@ -42,7 +38,6 @@ class Mover:
         self._clock = clock
         self._new_owner = new_owner
         self._threads = threads
-        self._looked_aside_ms: int | None = None  # when nothing was set aside, at this process's last look
 
     def run_once(
         self, has_time: Callable[[], bool] = lambda: True, fragments: Iterable[int] | None = None
@@ -60,21 +55,10 @@ class Mover:
                 threads=threads,
             )
             if fragments is None:
-                self._bring_back(run.report)
                 run.stay(range(FRAGMENTS), has_time)
             else:
                 run.stay(fragments, has_time, AWAKE_MS)
         return run.report
-
-    def _bring_back(self, report: MoveReport) -> None:
-        """Store again, as timers, what an earlier release could not read."""
-        now_ms = self._clock.now_ms()
-        if self._looked_aside_ms is not None and 0 <= now_ms - self._looked_aside_ms < _ASIDE_MS:
-            return
-        try:
-            self._looked_aside_ms = None if self._timers.bring_back() else now_ms
-        except Unavailable:
-            report.refused += 1
 
     def tick(self, fragments: Iterable[int]) -> MoveReport:
         """Move what is due now in these fragments, without a lease on them."""

@@ -14,9 +14,9 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from ..domain.errors import Unavailable
+from ..domain.errors import Unavailable, Unreadable
 from ..domain.segment import ShardKey
-from ..domain.timer import SOON_MS, UNREADABLE, FirstTimers, Timer, TimerKind, next_check
+from ..domain.timer import SOON_MS, FirstTimers, Timer, TimerKind, next_check
 from ..ports.world import Clock
 from .beside import Beside
 from .foreign_leases import LEASE_MS, RENEW_MS, ForeignLeases
@@ -33,7 +33,6 @@ _STILL_MS = 250  # beside work that goes on
 _PATIENCE_SECONDS = 1.0  # of real time: what takes longer is left to itself
 _PAGE = 250  # of one fragment
 _CHECKS_TOGETHER = 25
-_OUTLIVED_MS = 10_000  # a run so old may be of a release that is no more
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -45,8 +44,6 @@ Wake = Callable[[Sequence[Timer]], None]
 Check = Callable[[Sequence[Timer]], None]
 """Start the checks of transactions, whose timers have been stored with their next time. Raises Unavailable if that
 fails."""
-SetAside = Callable[[Sequence[Timer]], None]
-"""Move timers that cannot be read to another partition, and report them."""
 HandOver = Callable[[Sequence[int]], object]
 """Start another mover for these fragments."""
 Tell = Callable[[str, BaseException], None]
@@ -61,7 +58,6 @@ class MoveReport:
     moved: int = 0
     woken: int = 0
     checked: int = 0
-    set_aside: int = 0
     late_ms: int = 0
     refused: int = 0
     ticks: int = 0
@@ -72,7 +68,6 @@ class MoveReport:
         self.moved += other.moved
         self.woken += other.woken
         self.checked += other.checked
-        self.set_aside += other.set_aside
 
     def as_dict(self) -> dict[str, int | bool]:
         """The counts as JSON, for the function's log line."""
@@ -86,7 +81,6 @@ class Ways:
     append: Append
     wake: Wake
     check: Check
-    set_aside: SetAside
     hand_over: HandOver
     tell: Tell
 
@@ -134,8 +128,6 @@ class MoverRun:
         self._visits: Beside[int, _Visit | None] = Beside(threads, patience_seconds)
         self._moves: Beside[_Load, MoveReport] = Beside(threads, patience_seconds)
         self._told: set[object] = set()
-        self._began_ms = clock.now_ms()
-        self._outgrown: set[int] = set()  # fragments with what only a later release can read
         self._stuck: dict[_Load, set[int]] = {}  # what the last drain could not move, and in which fragments
         self._reached: dict[int, str] = {}  # how far it came in these, where it had no more time
 
@@ -192,9 +184,7 @@ class MoverRun:
         long_ms = self._clock.now_ms() + _LONG_TICK_MS
         self.report.ticks += 1
         self._drain(lambda: self._clock.now_ms() >= long_ms)
-        fragments = set(self._ours(self._held)[1::2]) if self._clock.now_ms() >= long_ms else set()
-        fragments |= self._outgrown & self._held.keys()
-        self._give(sorted(fragments))
+        self._give(sorted(self._ours(self._held)[1::2]) if self._clock.now_ms() >= long_ms else [])
 
     def _drain(self, is_enough: Callable[[], bool]) -> None:
         """Move what is due now, until `is_enough`. All fragments are moved together, so that timers of one shard
@@ -330,12 +320,6 @@ class MoverRun:
             loads[_load_of(timer)].append(timer)
         if due_timers:
             self.report.late_ms = max(self.report.late_ms, self._clock.now_ms() - due_timers[0].due_ms)
-        newer = [load for load in loads if load.kind is TimerKind.NEWER]
-        if newer and self._clock.now_ms() - self._began_ms > _OUTLIVED_MS:
-            # Whoever is started now is of the release that is deployed now, which may be able to read it.
-            self._outgrown.update(timer.fragment for load in newer for timer in loads[load])
-            for load in newer:
-                self._stuck.setdefault(load, set())
         tasks = {load: partial(self._carry, load, loads[load]) for load in loads if load not in self._stuck}
         before = set(self._moves.under_way)
         finished_loads, refused_loads = self._harvest(self._moves.do(tasks))
@@ -355,9 +339,6 @@ class MoverRun:
             return MoveReport(woken=len(timers))
         if load.kind is TimerKind.CHECK:
             return self._check(timers)
-        if load.kind in UNREADABLE:
-            self._ways.set_aside(timers)
-            return MoveReport(set_aside=len(timers))
         return MoveReport(moved=self._ways.append(load.shard, timers[0].keep_days, timers))
 
     def _check(self, timers: Sequence[Timer]) -> MoveReport:
@@ -390,7 +371,8 @@ class MoverRun:
             refused_keys.add(key)
             self.report.refused += 1
             self.report.finished = False
-            if not isinstance(error, Unavailable) and key not in self._told:
+            is_passing = isinstance(error, Unavailable) and not isinstance(error, Unreadable)
+            if not is_passing and key not in self._told:
                 self._told.add(key)
                 self._ways.tell(str(key), error)
         return results, refused_keys

@@ -18,17 +18,15 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from ..domain.errors import Unavailable, Unreadable
-from ..domain.rounds import Bookmark
+from ..domain.mark import Bookmark
 from ..domain.times import MINUTE_MS
 from ..domain.topic import Group, Topic
-from ..domain.unreadable import PassOver
 from ..modes import POLICIES
 from ..ports.world import Clock
 
 if TYPE_CHECKING:
     from ..store.control import Control
-    from ..store.rounds import Rounds
+    from ..store.marks import Rounds
 
 
 _TOPIC_MS = 120_000  # of a run for one topic: what is left of it waits until the others had their turn
@@ -83,12 +81,6 @@ class Stretch:
         if self.finished or self.last is None:
             self.last = topic
 
-    def pass_over(self, row: str) -> None:
-        """Tell of a topic that cannot be visited."""
-        trouble = Trouble("", row)
-        if trouble not in self.troubles:
-            self.troubles.append(trouble)
-
     def as_dict(self) -> dict[str, int | bool]:
         """The counts as JSON, for the function's log line."""
         return {
@@ -99,22 +91,12 @@ class Stretch:
         }
 
 
-def unreadable(rows: Sequence[str]) -> Unreadable:
-    """The error of a visit that did all its work except for these rows."""
-    return Unreadable("UNAVAILABLE", " ".join(rows))
-
-
-def owners(control: Control, topic: Topic, pass_over: PassOver) -> Iterator[tuple[Group, str]]:
-    """Whose cursors a topic has: each group and "", or in a broadcast each of its consumers' uids. Of a group whose
-    consumers cannot be read, or not reached now, only that is told: its neighbours' rows will not wait."""
-    for group in control.groups(topic, pass_over):
-        try:
-            uids = [""]
-            if POLICIES[group.mode].per_consumer:
-                uids = [c.uid for c in control.consumers(topic, group, pass_over)]
-        except Unavailable as error:
-            pass_over(error.detail)
-            continue
+def owners(control: Control, topic: Topic) -> Iterator[tuple[Group, str]]:
+    """Whose cursors a topic has: each group and "", or in a broadcast each of its consumers' uids."""
+    for group in control.groups(topic):
+        uids = [""]
+        if POLICIES[group.mode].per_consumer:
+            uids = [c.uid for c in control.consumers(topic, group)]
         yield from product([group], uids)
 
 
@@ -148,7 +130,7 @@ class Walk:
         stretch = Stretch()
         way = _Way(self._job, self._rounds, self._clock.now_ms())
         turn = way.bookmark.version
-        for topic in self._circle(way.bookmark.after, stretch.pass_over):
+        for topic in self._circle(way.bookmark.after):
             if topic is None:
                 way.passes_the_end()
                 continue
@@ -169,16 +151,16 @@ class Walk:
         until_ms = self._clock.now_ms() + _TOPIC_MS
         return lambda: self._clock.now_ms() < until_ms and has_time()
 
-    def _circle(self, start: str | None, pass_over: PassOver) -> Iterator[Topic | None]:
+    def _circle(self, start: str | None) -> Iterator[Topic | None]:
         """All topics once, from behind `start` on; None where the list ends."""
-        yield from self._behind(start, None, pass_over)
+        yield from self._behind(start, None)
         yield None
         if start is not None:
-            yield from self._behind(None, start, pass_over)
+            yield from self._behind(None, start)
 
-    def _behind(self, after: str | None, last: str | None, pass_over: PassOver) -> Iterator[Topic]:
+    def _behind(self, after: str | None, last: str | None) -> Iterator[Topic]:
         while True:
-            topics = self._control.topics(after, _PAGE, pass_over=pass_over)
+            topics = self._control.topics(after, _PAGE)
             for topic in topics:
                 if last is not None and topic.name > last:
                     return

@@ -14,17 +14,15 @@ from ..domain import ranges
 from ..domain.cursor import Cursor, raise_floor
 from ..domain.errors import Unavailable
 from ..domain.topic import Group, Topic
-from ..domain.unreadable import PassOver
 from ..modes import POLICIES
 from ..ports.world import Clock
-from .walk import HasTime, RoundRobin, Stretch, Trouble, unreadable
+from .walk import HasTime, RoundRobin, Stretch, Trouble
 
 if TYPE_CHECKING:
     from ..store.control import Control
     from ..store.cursors import Cursors
     from ..store.log import Log
-    from ..store.marks import Marks
-    from ..store.rounds import Rounds
+    from ..store.marks import Marks, Rounds
 
 
 _JOB = "watch"
@@ -118,12 +116,9 @@ class Watch:
             if watch is None:
                 return
             old_backlog = watch.backlog
-            unreadable_rows: list[str] = []
-            backlog = self._look(watch, unreadable_rows.append)
+            backlog = self._look(watch)
             if old_backlog or backlog.messages:
                 report.backlogs.append(backlog)
-            if unreadable_rows:
-                raise unreadable(unreadable_rows)
 
         report.stretch = self._round_robin.run(editions, bookmark, visit, has_time)
         self._round_robin.end(bookmark, report.stretch)
@@ -145,16 +140,14 @@ class Watch:
         entry.topic = topic
         return entry
 
-    def _look(self, watch: _Watched, pass_over: PassOver) -> Backlog:
+    def _look(self, watch: _Watched) -> Backlog:
         tails = [self._tail(watch.topic, shard) for shard in range(watch.topic.shards)]
         has_moved = tails != watch.tails
         watch.tails, watch.looks = tails, watch.looks + 1
         topic, alarm = watch.topic, watch.topic.alarm_backlog or 0
         if not has_moved and not watch.backlog and watch.looks % _WHOLE_EVERY:
             return Backlog(topic.name, "", 0, 0, alarm)
-        backlogs = [
-            self._of_group(topic, group, tails, pass_over) for group in self._control.groups(topic, pass_over)
-        ]
+        backlogs = [self._of_group(topic, group, tails) for group in self._control.groups(topic)]
         worst = max(
             backlogs, key=lambda backlog: backlog.messages, default=Backlog(topic.name, "", 0, 0, alarm)
         )
@@ -165,20 +158,14 @@ class Watch:
         rows = self._log.read_back(topic.shard_key(shard), _AFTER_ALL, 1)
         return rows[0].end - 1 if rows else -1
 
-    def _of_group(self, topic: Topic, group: Group, tails: list[int], pass_over: PassOver) -> Backlog:
-        """In a broadcast, of the consumer that is furthest behind. A shard whose cursor cannot be read is left out."""
+    def _of_group(self, topic: Topic, group: Group, tails: list[int]) -> Backlog:
+        """In a broadcast, of the consumer that is furthest behind."""
         most, oldest_ms = 0, self._clock.now_ms()
-        for uid in self._owners(topic, group, pass_over):
-            unreadable_cursors: dict[str, str] = {}
-            cursors = self._cursors.of_owner(group.uid, uid, note_unreadable=unreadable_cursors.__setitem__)
-            for row in unreadable_cursors.values():
-                pass_over(row)
+        for uid in self._owners(topic, group):
+            cursors = self._cursors.of_owner(group.uid, uid)
             messages = 0
             for shard, tail in enumerate(tails):
-                key = str(topic.shard_key(shard))
-                if key in unreadable_cursors:
-                    continue  # how much of the shard it has settled is not known
-                cursor = raise_floor(cursors.get(key) or Cursor())
+                cursor = raise_floor(cursors.get(str(topic.shard_key(shard))) or Cursor())
                 backlog = max(0, tail + 1 - cursor.floor - ranges.total(cursor.settled))
                 messages += backlog
                 if backlog:
@@ -188,16 +175,15 @@ class Watch:
         return Backlog(topic.name, group.name, most, age_ms, topic.alarm_backlog or 0)
 
     def _accepted_ms(self, topic: Topic, shard: int, offset: int) -> int:
-        """When the oldest unsettled message was accepted. If its row is gone, or has lost its time, the age of the next
-        row counts."""
+        """When the oldest unsettled message was accepted. If its row is gone, the age of the next row counts."""
         key = topic.shard_key(shard)
         rows = self._log.read_back(key, offset, 1)
-        if not rows or rows[0].end <= offset or not rows[0].accepted_ms:
-            rows = self._log.read(key, rows[0].end if rows and rows[0].end > offset else offset, 1)
-        return (rows[0].accepted_ms if rows else 0) or self._clock.now_ms()
+        if not rows or rows[0].end <= offset:
+            rows = self._log.read(key, offset, 1)
+        return rows[0].accepted_ms if rows else self._clock.now_ms()
 
-    def _owners(self, topic: Topic, group: Group, pass_over: PassOver) -> Iterator[str]:
+    def _owners(self, topic: Topic, group: Group) -> Iterator[str]:
         if POLICIES[group.mode].per_consumer:
-            yield from (c.uid for c in self._control.consumers(topic, group, pass_over))
+            yield from (c.uid for c in self._control.consumers(topic, group))
         else:
             yield ""

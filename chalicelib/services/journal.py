@@ -18,9 +18,8 @@ import msgspec
 from ..domain import blob_expiry
 from ..domain.blob_expiry import BlobExpiry
 from ..domain.message import DeadReason, Draft
-from ..domain.segment import Segment, ShardKey, Written
+from ..domain.segment import Segment, ShardKey, UnreadableRecord, Written
 from ..domain.trace import NOT_ARCHIVED, AttemptOutcome, TraceRow
-from ..domain.unreadable import UnreadableRecord
 from ..ports.world import Blobs
 
 VERSION = 1

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 Item = dict[str, dict[str, Any]]
-DAMAGE = (AttributeError, LookupError, TypeError, ValueError)
-"""What it may raise to read a row that is not as it was written. (msgspec's errors are ValueErrors.)"""
 
 
 def text(value: str) -> dict[str, str]:

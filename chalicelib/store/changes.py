@@ -6,39 +6,35 @@ import base64
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..domain.message import DeadReason
-from ..domain.segment import Written
+from ..domain.errors import Unreadable
+from ..domain.segment import UnreadableRecord, Written
 from ..domain.times import LAST_SECOND
 from ..domain.trace import TraceRow
-from ..domain.unreadable import UnreadableRecord
 from . import codec
-from .attributes import DAMAGE, Item, int_of
-from .layout import META_OFFSET, is_newer, shard_of
+from .attributes import Item, int_of
+from .layout import META_OFFSET, shard_of
 from .log import segment_of
 from .traces import row_of
 
-_DAMAGE = (codec.Undecodable, *DAMAGE)
 Records = Iterable[Mapping[str, Any]]
 """Stream records as Lambda gets them: JSON, with binary values in base64."""
 
 
 def written_rows(records: Records) -> list[Written | TraceRow | UnreadableRecord]:
     """The rows that a stream's records show as written, in order, without removals and without a shard's meta row. A
-    damaged row of the log comes twice: as the record, and with the messages that can still be read, unless its time is
-    none: that says where they are written."""
+    row that cannot be read is an UnreadableRecord; if only its messages cannot be read, it comes in both forms."""
     rows: list[Written | TraceRow | UnreadableRecord] = []
     for record in records:
         image = record["dynamodb"].get("NewImage")
         if record["eventName"] == "REMOVE" or not image:
             continue
+        item = _item(image)
         try:
-            row = _row(_item(image))
-        except _DAMAGE:
+            row = codec.decoded("traces" if "k" in item else "log", item, _row)
+        except Unreadable:
             rows.append(UnreadableRecord(record))
             continue
-        if isinstance(row, Written) and any(
-            draft.dead_reason == DeadReason.UNDECODABLE for draft in row.segment.drafts
-        ):
+        if isinstance(row, Written) and row.segment.is_undecodable:
             rows.append(UnreadableRecord(record))
         if row:
             rows.append(row)
@@ -46,24 +42,22 @@ def written_rows(records: Records) -> list[Written | TraceRow | UnreadableRecord
 
 
 def _row(item: Item) -> Written | TraceRow | None:
-    """A row of either table, decoded; None for a shard's memory. Raises Undecodable."""
+    """A row of either table; None for a shard's memory."""
     if "k" in item:
-        row = row_of(item)
-        _check_time(row.started_ms)
-        return row
+        trace = row_of(item)
+        _check_time(trace.started_ms)
+        return trace
     if int_of(item, "o") == META_OFFSET:
         return None
-    if is_newer(item):
-        raise codec.Undecodable("of a later release")
     segment = segment_of(item)
     _check_time(segment.accepted_ms)
     return Written(shard_of(item["s"]["S"]), segment)
 
 
 def _check_time(at_ms: int) -> None:
-    """Its day and hour say where a line is written. Raises Undecodable."""
+    """Its day and hour say where a line is written."""
     if not 0 <= at_ms <= LAST_SECOND * 1000:
-        raise codec.Undecodable(f"its time is {at_ms} ms")
+        raise ValueError(f"its time is {at_ms} ms")
 
 
 def batch_name(records: Records) -> str:

@@ -1,10 +1,11 @@
-"""How messages and attempts are written inside a row: a JSON array, compressed where that is smaller."""
+"""How messages and attempts are written inside a row: a JSON array, compressed where that is smaller. And the one
+decoder of rows (`decoded`), which says which row cannot be read."""
 
 from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, fields
 from itertools import groupby
 from operator import attrgetter
@@ -12,20 +13,36 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..domain import typed
+from ..domain import strict_json
 from ..domain.append import Pack
+from ..domain.errors import Unreadable
 from ..domain.limits import COMPRESS_ABOVE_BYTES, MAX_RECEIVE, MAX_SEGMENT_BYTES
 from ..domain.message import JSON, Act, DeadReason, Draft, Origin
 from ..domain.trace import TraceEntry
+from .attributes import Item
+from .layout import CONTROL_FORMAT, FORMAT, KEYS
 
 T = TypeVar("T")
 _COMPRESSION_LEVEL = 3
-_MOST_REMAINS_BYTES = 200_000  # base64 of them fits a dead letter
-_DAMAGE = (msgspec.MsgspecError, zlib.error, ValueError, TypeError)
+_MOST_RAW_BYTES = 200_000  # base64 of them fits a dead letter
+_DAMAGE = (AttributeError, LookupError, TypeError, ValueError, zlib.error)
+"""What it may raise to read a row that is not as it was written. (msgspec's errors are ValueErrors.)"""
 
 
-class Undecodable(Exception):
-    """The stored bytes are damaged: no release has written them so."""
+def decoded(table: str, item: Item, decode: Callable[[Item], T]) -> T:
+    """What `decode` makes of a row of this table (its name in layout.KEYS). Raises Unreadable if the row is damaged, or
+    has a newer format."""
+    newest = CONTROL_FORMAT if table == "control" else int(FORMAT)
+    try:
+        if "v" not in item or int(item["v"]["N"]) <= newest:
+            return decode(item)
+    except _DAMAGE as error:
+        raise Unreadable(table, _key(table, item)) from error
+    raise Unreadable(table, _key(table, item))
+
+
+def _key(table: str, item: Item) -> str:
+    return " ".join(str(item[name][kind]) for name, kind in KEYS[table].items())
 
 
 class Wire(msgspec.Struct, omit_defaults=True):
@@ -60,9 +77,6 @@ class Wire(msgspec.Struct, omit_defaults=True):
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(list[Wire])
-_wire_decoder = msgspec.json.Decoder(Wire)
-_texts = msgspec.json.Decoder(list[msgspec.Raw])
-_origins = msgspec.json.Decoder(list[tuple[int, int, int, int, bool]])
 _runs = msgspec.json.Decoder(list[tuple[int, int, int, str, int, str]])
 _result = attrgetter("attempt", "outcome", "duration_ms", "detail")  # of a TraceEntry, as a run stores it
 
@@ -167,89 +181,39 @@ def pack(drafts: Sequence[Draft], *, whole: bool = False) -> Pack:
 
 
 def unpack(payload: bytes | str) -> tuple[Draft, ...]:
-    """The drafts of a stored payload. Raises Undecodable."""
-    try:
-        return tuple(_draft(wire) for wire in _decoder.decode(_decompressed(payload)))
-    except _DAMAGE as error:
-        raise Undecodable(str(error)) from error
+    """The drafts of a stored payload; for `decoded` to call."""
+    return tuple(_draft(wire) for wire in _decoder.decode(_decompressed(payload)))
 
 
-def read(payload: bytes | str | None, count: int) -> tuple[Draft, ...]:
-    """The drafts of a payload that should have `count`. Unreadable messages are UNDECODABLE."""
+def messages(payload: bytes | str | None, count: int) -> tuple[Draft, ...]:
+    """The drafts of a payload that has `count`. If it cannot be read, all of them are UNDECODABLE: each becomes a dead
+    letter, and the first has the stored bytes as its body."""
     try:
         drafts = unpack(payload or "")
-    except Undecodable:
-        return salvage(payload, count)
-    return drafts if len(drafts) == count else salvage(payload, count)
-
-
-def salvage(payload: object, count: int) -> tuple[Draft, ...]:
-    """The drafts of a payload that is not as it was written, those that can be read among them; all UNDECODABLE where
-    it does not have `count`. There may be more or fewer then: as many as can be told."""
-    rest = payload if isinstance(payload, bytes) else str(payload or "").encode()
-    try:
-        texts = _texts.decode(_decompressed(payload if isinstance(payload, bytes) else rest.decode()))
     except _DAMAGE:
-        texts = []
-    if texts and len(texts) == count:
-        return tuple(_readable(bytes(text)) for text in texts)
-    if texts:
-        return tuple(remains(bytes(text)) for text in texts)
-    return (remains(rest), *(count - 1) * (remains(b""),))
+        drafts = ()
+    return drafts if len(drafts) == count else (_undecodable(payload), *(count - 1) * (_undecodable(None),))
 
 
-def remains(rest: bytes) -> Draft:
-    """The draft in the place of an unreadable message."""
+def _undecodable(payload: object) -> Draft:
+    raw = payload if isinstance(payload, bytes) else str(payload or "").encode()
     return Draft(
-        rest[:_MOST_REMAINS_BYTES],
+        raw[:_MOST_RAW_BYTES],
         is_json=False,
         content_type="application/octet-stream",
         dead_reason=DeadReason.UNDECODABLE,
     )
 
 
-def _readable(text: bytes) -> Draft:
-    try:
-        return _draft(_wire_decoder.decode(text))
-    except _DAMAGE:
-        return remains(text)
-
-
 def _from_tuple(kind: type[T], values: Sequence[Any]) -> T:
     """The inverse of `astuple`."""
     names = (each.name for each in fields(kind))  # type: ignore[arg-type]
-    return typed.converted(dict(zip(names, values, strict=False)), kind)
+    return strict_json.converted(dict(zip(names, values, strict=False)), kind)
 
 
 def as_stored(draft: Draft) -> Draft:
     """The draft as a row gives it back."""
     return unpack(pack([draft]).payload)[0]
-
-
-def pack_origins(drafts: Sequence[Draft]) -> bytes | str | None:
-    """The places of the messages that a retry lane's entries refer to, in few bytes; None for other messages."""
-    origins = [draft.origin for draft in drafts if draft.origin]
-    if not origins or len(origins) < len(drafts):
-        return None
-    return _smaller(
-        _encoder.encode(
-            [(o.shard, o.offset, o.attempts, o.attempts_before_redrive, o.whole) for o in origins]
-        )
-    )
-
-
-def unpack_origins(payload: object) -> tuple[Origin, ...]:
-    """The origins that `pack_origins` encoded, without the messages' ids; empty if they are damaged."""
-    if not isinstance(payload, bytes | str):
-        return ()
-    try:
-        origins = _origins.decode(_decompressed(payload))
-    except _DAMAGE:
-        return ()
-    return tuple(
-        Origin("", shard, offset, 0, attempts, attempts_before_redrive, whole)
-        for shard, offset, attempts, attempts_before_redrive, whole in origins
-    )
 
 
 def pack_entries(attempts: Sequence[TraceEntry]) -> bytes | str:
@@ -263,18 +227,15 @@ def pack_entries(attempts: Sequence[TraceEntry]) -> bytes | str:
 
 
 def unpack_entries(payload: bytes | str, first: int) -> tuple[TraceEntry, ...]:
-    """The attempts of a stored payload whose first offset is `first`. Raises Undecodable."""
-    try:
-        runs = _runs.decode(_decompressed(payload))
-        if sum(max(0, count) for _, count, *_ in runs) > 10 * MAX_RECEIVE:
-            raise ValueError("no row covers so many attempts")
-        return tuple(
-            TraceEntry(offset, attempt, outcome, duration_ms, detail)
-            for start, count, attempt, outcome, duration_ms, detail in runs
-            for offset in range(first + start, first + start + count)
-        )
-    except _DAMAGE as error:
-        raise Undecodable(str(error)) from error
+    """The attempts of a stored payload whose first offset is `first`; for `decoded` to call."""
+    runs = _runs.decode(_decompressed(payload))
+    if sum(max(0, count) for _, count, *_ in runs) > 10 * MAX_RECEIVE:
+        raise ValueError("no row covers so many attempts")
+    return tuple(
+        TraceEntry(offset, attempt, outcome, duration_ms, detail)
+        for start, count, attempt, outcome, duration_ms, detail in runs
+        for offset in range(first + start, first + start + count)
+    )
 
 
 def _smaller(plain: bytes) -> bytes | str:

@@ -11,11 +11,9 @@ from pynamodb.expressions.condition import Condition
 
 from ..domain import ids
 from ..domain.assignment import Assignment, Staffed
-from ..domain.errors import Unreadable
 from ..domain.replay import Replay
-from ..domain.secret import KeyRing
+from ..domain.signing import KeyRing
 from ..domain.topic import Consumer, Group, Token, Topic
-from ..domain.unreadable import PassOver, leave_out
 from .attributes import Item, text
 from .control_rows import (
     AssignmentRow,
@@ -30,8 +28,7 @@ from .control_rows import (
     Use,
     UseRow,
 )
-from .dynamo import Dynamo
-from .failures import ConditionFailed
+from .dynamo import ConditionFailed, Dynamo
 
 T = TypeVar("T")
 V = TypeVar("V", Topic, Group)
@@ -43,8 +40,8 @@ _KEY_RING = Key("stage", "signing-key")
 class Control:
     """Topics, groups, consumers, tokens and the like. Reads are consistent unless a method says otherwise: they are
     few, for the services cache them. Writes are seldom, and always conditional: after a deletion, what is created under
-    the same name has another uid and is another thing. A row that cannot be read raises Unreadable, unless there is a
-    `pass_over`; it can be deleted like the others."""
+    the same name has another uid and is another thing. A row that cannot be read raises Unreadable; only the lists with
+    a `limit` skip it."""
 
     def __init__(self, dynamo: Dynamo) -> None:
         self._dynamo = dynamo
@@ -55,12 +52,10 @@ class Control:
         old."""
         return self._get(TopicRow, Key("topics", name), consistent=consistent)
 
-    def topics(
-        self, after: str | None, limit: int, *, consistent: bool = True, pass_over: PassOver = leave_out
-    ) -> list[Topic]:
+    def topics(self, after: str | None, limit: int, *, consistent: bool = True) -> list[Topic]:
         """Topics by name. A read that is not consistent costs half and may miss the newest."""
         where = TopicRow.sk > after if after is not None else None
-        return self._page(TopicRow, "topics", where, limit, pass_over, consistent=consistent)
+        return self._page(TopicRow, "topics", where, limit, consistent=consistent)
 
     def put_topic(self, topic: Topic, old: Topic | None) -> bool:
         """Store if the topic still is `old` (None: absent). False: it is not."""
@@ -73,9 +68,8 @@ class Control:
         return self._retire(TopicRow, Key("topics", topic.name), mark, topic)
 
     def retired_topics(self, name: str) -> list[Topic]:
-        """Topics that had the name and are not quite deleted. A note that cannot be read is left out, here and below:
-        it must not prevent a new topic of that name."""
-        return self._below(TopicRow, "retired", f"{name}#", leave_out)
+        """Topics that had the name and are not quite deleted."""
+        return self._below(TopicRow, "retired", f"{name}#")
 
     def delete_topic(self, topic: Topic) -> None:
         """Remove all rows below this topic, then the topic itself and the note of its deletion."""
@@ -90,9 +84,9 @@ class Control:
         """The topic's group of this name; None if there is none."""
         return self._get(GroupRow, _group_key(topic, name))
 
-    def groups(self, topic: Topic, pass_over: PassOver | None = None) -> list[Group]:
+    def groups(self, topic: Topic) -> list[Group]:
         """All groups of a topic, by name."""
-        return self._below(GroupRow, _home(topic), "group#", pass_over)
+        return self._below(GroupRow, _home(topic), "group#")
 
     def put_group(self, topic: Topic, group: Group, old: Group | None) -> bool:
         """Store if the group still is `old` (None: absent). False: it is not."""
@@ -104,7 +98,7 @@ class Control:
 
     def retired_groups(self, topic: Topic, name: str | None = None) -> list[Group]:
         """Groups that had the name (None: any) and are not quite deleted."""
-        return self._below(GroupRow, _home(topic), f"retired#{name}#" if name else "retired#", leave_out)
+        return self._below(GroupRow, _home(topic), f"retired#{name}#" if name else "retired#")
 
     def delete_group(self, topic: Topic, group: Group) -> None:
         """Remove this group with its consumers, its assignment and the note of its deletion."""
@@ -118,13 +112,12 @@ class Control:
         self._delete(_retired_key(topic, group))
 
     def consumer(self, topic: Topic, group: Group, name: str) -> Consumer | None:
-        """The group's consumer of this name, if there is one. One row is read, so others that cannot be read do not
-        matter."""
+        """The group's consumer of this name, if there is one."""
         return self._get(ConsumerRow, _consumer_key(topic, group, name))
 
-    def consumers(self, topic: Topic, group: Group, pass_over: PassOver | None = None) -> list[Consumer]:
+    def consumers(self, topic: Topic, group: Group) -> list[Consumer]:
         """All consumers of a group, by name."""
-        return self._below(ConsumerRow, _home(topic), f"consumer#{group.uid}#", pass_over)
+        return self._below(ConsumerRow, _home(topic), f"consumer#{group.uid}#")
 
     def put_consumer(self, topic: Topic, group: Group, consumer: Consumer, old: Consumer | None) -> bool:
         """Store if the consumer still is `old` (None: absent). False: it is not."""
@@ -145,7 +138,7 @@ class Control:
         """Consumers that had the name (None: any) and are not quite removed; one whose row is still there may be
         among them."""
         prefix = f"left#{group.uid}#{f'{name}#' if name else ''}"
-        return self._below(ConsumerRow, _home(topic), prefix, leave_out)
+        return self._below(ConsumerRow, _home(topic), prefix)
 
     def forget_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None:
         """Remove the note of `retire_consumer`."""
@@ -159,12 +152,11 @@ class Control:
         """Store if what is stored has the epoch before (1: nothing is stored). False: it has not."""
         return self._save(AssignmentRow.of(_assignment_key(topic, group), new, new.epoch - 1 or None))
 
-    def staffed_groups(self, topic: Topic, pass_over: PassOver | None = None) -> list[Staffed]:
-        """The topic's groups that have consumers, by name; without those of which no consumer, or not the assignment,
-        can be read. One read, not consistent: it may miss the newest."""
+    def staffed_groups(self, topic: Topic) -> list[Staffed]:
+        """The topic's groups that have consumers, by name. One read, not consistent: it may miss the newest."""
         items = {item["sk"]["S"]: item for item in self._query(_home(topic), consistent=False)}
-        groups = (readable(GroupRow, item, pass_over) for item in _under(items, "group#"))
-        groups_with_staff = (_staffed_group(topic, group, items, pass_over) for group in groups if group)
+        groups = map(GroupRow.decoded, _under(items, "group#"))
+        groups_with_staff = (_staffed_group(topic, group, items) for group in groups)
         return [each for each in groups_with_staff if each]
 
     def token(self, token_id: str) -> Token | None:
@@ -182,9 +174,7 @@ class Control:
 
     def delete_token(self, token_id: str) -> bool:
         """Remove a token. False: there was none."""
-        there = (
-            self._item(Key("tokens", token_id)) is not None
-        )  # whatever is in it: who is let in by it is not known
+        there = self._item(Key("tokens", token_id)) is not None
         self._delete(Key("tokens", token_id))
         self._delete(Key("used", token_id))
         return there
@@ -196,8 +186,7 @@ class Control:
     def uses(self, first: str, last: str) -> Mapping[str, int]:
         """When tokens were used last, ms, as far as it was noted: of those with ids from `first` to `last`."""
         items = self._query("used", UseRow.sk.between(first, last), consistent=False)
-        uses = (UseRow.readable(item) for item in items)
-        return {use.id: use.at_ms for use in uses if use is not None}
+        return {use.id: use.at_ms for use in self._dynamo.readable(items, UseRow.decoded)}
 
     def replay(self, replay_id: str) -> Replay | None:
         """The replay with this id; None if there is none."""
@@ -231,11 +220,9 @@ class Control:
         )
         return answer.get("Item")
 
-    def _below(self, model: type[Row[T]], pk: str, prefix: str, pass_over: PassOver | None = None) -> list[T]:
+    def _below(self, model: type[Row[T]], pk: str, prefix: str) -> list[T]:
         """All under a prefix."""
-        items = self._query(pk, model.sk.startswith(prefix))
-        nouns = (readable(model, item, pass_over) for item in items)
-        return [noun for noun in nouns if noun is not None]
+        return [model.decoded(item) for item in self._query(pk, model.sk.startswith(prefix))]
 
     def _page(
         self,
@@ -243,15 +230,13 @@ class Control:
         pk: str,
         where: Condition | None,
         limit: int,
-        pass_over: PassOver = leave_out,
         *,
         consistent: bool = True,
         descending: bool = False,
     ) -> list[T]:
-        """Up to `limit` items of a list; unreadable rows are left out."""
+        """Up to `limit` items of a list; unreadable rows are skipped."""
         items = self._query(pk, where, consistent=consistent, Limit=limit, ScanIndexForward=not descending)
-        entities = (readable(model, item, pass_over) for item in items)
-        return list(islice((entity for entity in entities if entity is not None), limit))
+        return list(islice(self._dynamo.readable(items, model.decoded), limit))
 
     def _query(
         self, pk: str, where: Condition | None = None, *, consistent: bool = True, **how: Any
@@ -344,29 +329,11 @@ def _replays_of(home: str) -> str:
     return f"replays#{home}"
 
 
-def readable(model: type[Row[T]], item: Item, pass_over: PassOver | None) -> T | None:
-    """The noun of a row. If it cannot be read: None after a call of `pass_over`, or Unreadable if there is none."""
-    try:
-        return model.decoded(item)
-    except Unreadable as error:
-        if pass_over is None:
-            raise
-        pass_over(error.detail)
-        return None
-
-
-def _staffed_group(
-    topic: Topic, group: Group, items: Mapping[str, Item], pass_over: PassOver | None
-) -> Staffed | None:
-    """A group among the topic's rows; None where it has no consumers that can be read, or its assignment cannot."""
-    rows = _under(items, f"consumer#{group.uid}#")
-    consumers = [readable(ConsumerRow, row, pass_over) for row in rows]
-    assignment = items.get(_assignment_key(topic, group).sk)
-    current_assignment = readable(AssignmentRow, assignment, pass_over) if assignment and consumers else None
-    if assignment and current_assignment is None:
-        return None
-    whole = tuple(consumer for consumer in consumers if consumer)
-    return Staffed(group, whole, current_assignment, is_whole=len(whole) == len(rows)) if whole else None
+def _staffed_group(topic: Topic, group: Group, items: Mapping[str, Item]) -> Staffed | None:
+    """A group among the topic's rows; None if it has no consumers."""
+    consumers = tuple(map(ConsumerRow.decoded, _under(items, f"consumer#{group.uid}#")))
+    row = items.get(_assignment_key(topic, group).sk)
+    return Staffed(group, consumers, AssignmentRow.decoded(row) if row else None) if consumers else None
 
 
 def _under(items: Mapping[str, Item], prefix: str) -> list[Item]:

@@ -24,15 +24,15 @@ from pynamodb.attributes import (
 )
 from pynamodb.models import Model
 
-from ..domain import predicate, typed
+from ..domain import predicate, strict_json
 from ..domain.assignment import Assignment
-from ..domain.errors import Unreadable
 from ..domain.ladder import Retry
 from ..domain.replay import Replay
-from ..domain.secret import KeyRing
 from ..domain.settings import GroupSettings, TopicSettings, rows_of
+from ..domain.signing import KeyRing
 from ..domain.topic import Consumer, Group, Token, Topic
-from .attributes import DAMAGE, Item, int_of
+from . import codec
+from .attributes import Item
 from .layout import CONTROL_FORMAT
 
 T = TypeVar("T")
@@ -75,17 +75,12 @@ class Row(Model, Generic[T]):
         return cls(key.pk, key.sk, **{name: value for name, value in fields.items() if value is not None})
 
     @classmethod
-    def readable(cls, item: Item) -> T | None:
-        """The noun of a row; None if the row is damaged, or of a later release."""
-        try:
-            return cls._read(item)
-        except DAMAGE:
-            return None
+    def decoded(cls, item: Item) -> T:
+        """The noun of a row. Raises Unreadable."""
+        return codec.decoded("control", item, cls._read)
 
     @classmethod
-    def _read(cls, item: Item) -> T | None:
-        if int_of(item, "v", CONTROL_FORMAT) > CONTROL_FORMAT:
-            return None
+    def _read(cls, item: Item) -> T:
         values = {
             name: _plain_value(item[attribute.attr_name])
             for name, attribute in cls.get_attributes().items()
@@ -94,15 +89,7 @@ class Row(Model, Generic[T]):
         values |= {
             name: [SecretMap.read(each) for each in values[name]] for name in cls.secret if values.get(name)
         }
-        return typed.converted({**values, "epoch": values.get("version")}, cls.entity)
-
-    @classmethod
-    def decoded(cls, item: Item) -> T:
-        """The noun of a row. Raises Unreadable if the row is damaged, or of a later release."""
-        if (entity := cls.readable(item)) is not None:
-            return entity
-        place = [item[name]["S"] for name in ("sk", "pk")]
-        raise Unreadable("UNAVAILABLE", f"What is stored of {place[0]!r} in {place[1]!r} cannot be read.")
+        return strict_json.converted({**values, "epoch": values.get("version")}, cls.entity)
 
 
 class RetryMap(DynamicMapAttribute):
@@ -280,14 +267,11 @@ class ReplayRow(Row[Replay]):
     changed_ms = NumberAttribute()
 
     @classmethod
-    def _read(cls, item: Item) -> Replay | None:
-        """Also None where `where` is one that this release does not understand."""
+    def _read(cls, item: Item) -> Replay:
+        """Raises also if this release does not understand `where`."""
         replay = super()._read(item)
-        if replay and replay.where:
-            try:
-                predicate.parse(replay.where)
-            except predicate.NotAPredicate:
-                return None
+        if replay.where:
+            predicate.parse(replay.where)
         return replay
 
 

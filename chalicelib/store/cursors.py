@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ..domain.cursor import CLOSED, Cursor, Lease, unsettled
 from ..domain.cursor_transitions import amend
 from ..domain.cursor_write import Change, RefusalReason, WriteRefused, was_stored
-from ..domain.errors import LaterRelease, Unavailable, Unreadable, newer_format, unavailable
+from ..domain.errors import Unavailable, unavailable
 from ..domain.limits import MAX_IN_FLIGHT
 from ..domain.pull_share import Part, Round
 from ..domain.ranges import Ranges
@@ -19,11 +18,10 @@ from ..domain.record import Record
 from ..domain.spans import Span
 from ..domain.timer import Timer
 from ..domain.topic import CursorKey
-from ..domain.unreadable import NoteUnreadable, ignore_unreadable
-from .attributes import DAMAGE, Item, known_int, number, text, text_of
-from .dynamo import Dynamo
-from .failures import Cancelled, ConditionFailed
-from .layout import FORMAT, cursor_item_key, cursor_owner, is_newer
+from . import codec
+from .attributes import Item, number, text, text_of
+from .dynamo import Cancelled, ConditionFailed, Dynamo
+from .layout import FORMAT, cursor_item_key, cursor_owner
 from .records import record_writes
 from .timers import timer_put
 
@@ -49,30 +47,27 @@ class Cursors:
         return cursor_of(answer["Item"]) if "Item" in answer else None
 
     def of_owner(
-        self,
-        group_uid: str,
-        consumer_uid: str = "",
-        *,
-        consistent: bool = False,
-        note_unreadable: NoteUnreadable = ignore_unreadable,
+        self, group_uid: str, consumer_uid: str = "", *, consistent: bool = False
     ) -> dict[str, Cursor]:
         """All cursors of a group (in a broadcast: of a consumer), by the log's partition key. One query. Each cursor
         has all writes from before the query began, but they are not of one moment; unless `consistent`, they may be
-        a moment old. One that cannot be read has everything before it; `note_unreadable` is called for it."""
+        a moment old."""
         items = self._dynamo.query(
             TableName=self._table,
             ConsistentRead=consistent,
             KeyConditionExpression="c = :c",
             ExpressionAttributeValues={":c": text(cursor_owner(group_uid, consumer_uid))},
         )
-        return {item["s"]["S"]: _or_first(item, note_unreadable) for item in items}
+        return {item["s"]["S"]: cursor_of(item) for item in items}
 
     def create(self, key: CursorKey, cursor: Cursor) -> Cursor:
         """Store a first cursor unless there is one. Returns the stored one."""
         try:
             self._dynamo.call("put_item", **self._put(key, cursor, "attribute_not_exists(e)", {}))
         except ConditionFailed as error:
-            return cursor_of(error.item or {})
+            if not error.item:
+                raise unavailable() from error
+            return cursor_of(error.item)
         return cursor
 
     def write(
@@ -105,25 +100,6 @@ class Cursors:
         except Cancelled as error:
             return _outcome(change, error.items[0], error.retried)
         return cursor_of(answer["Attributes"]) if operation == "update_item" else change.after
-
-    def rebuild(self, key: CursorKey, cursor: Cursor) -> Cursor:
-        """Replace a damaged cursor, under an epoch that was never used: that of `cursor` or a higher one. Raises
-        Conflict if a later release wrote it, and Unavailable if it can be read after all."""
-        answer = self._dynamo.call(
-            "get_item", TableName=self._table, Key=cursor_item_key(key), ConsistentRead=True
-        )
-        item: Item = answer.get("Item", {})
-        if is_newer(item):
-            raise newer_format()
-        if not item or _readable(item):
-            raise unavailable("The cursor can be read by now; try again.")
-        after = replace(cursor, epoch=max(cursor.epoch, known_int(item, "e") + 1))
-        as_seen = ("e = :e", {":e": item["e"]}) if "e" in item else ("attribute_not_exists(e)", {})
-        try:
-            self._dynamo.call("put_item", **self._put(key, after, *as_seen))
-        except ConditionFailed as error:
-            raise unavailable() from error
-        return after
 
     def close(self, keys: Iterable[CursorKey], until_s: int) -> None:
         """Replace cursors, existing or not, by CLOSED: every write that is based on an earlier reading is refused,
@@ -299,28 +275,8 @@ def parse_lease(token: str, text: str) -> Lease:
 
 
 def cursor_of(item: Item) -> Cursor:
-    """The cursor an item holds. Raises Unreadable where it is damaged, LaterRelease where it is of a later release:
-    whoever took it for none would begin again at the log's start."""
-    shard_text = text_of(item, "s") or "a shard"
-    if is_newer(item):
-        raise LaterRelease(
-            "UNAVAILABLE",
-            f"The group's cursor on {shard_text} cannot be read: it is of a later release.",
-            retry_after_seconds=1,
-        )
-    if cursor := _readable(item):
-        return cursor
-    raise Unreadable(
-        "UNAVAILABLE",
-        f"The group's cursor on {shard_text} cannot be read: it is damaged. A seek of the group mends it.",
-    )
-
-
-def _readable(item: Item) -> Cursor | None:
-    """The cursor, unless the item is damaged."""
-    with contextlib.suppress(*DAMAGE):
-        return _cursor(item)
-    return None
+    """The cursor an item holds. Raises Unreadable: without it, a group would begin again at the log's start."""
+    return codec.decoded("cursors", item, _cursor)
 
 
 def _cursor(item: Item) -> Cursor:
@@ -338,15 +294,6 @@ def _cursor(item: Item) -> Cursor:
     if any(sum(span.count for span in lease.spans) > MAX_IN_FLIGHT for lease in cursor.leases.values()):
         raise ValueError("no claim grants so many")
     return cursor
-
-
-def _or_first(item: Item, note_unreadable: NoteUnreadable) -> Cursor:
-    """The cursor; one that cannot be read has everything before it, to whoever only looks."""
-    try:
-        return cursor_of(item)
-    except Unavailable as error:
-        note_unreadable(item["s"]["S"], error.detail)
-        return Cursor()
 
 
 def _ranges_text(ranges: Ranges) -> str:

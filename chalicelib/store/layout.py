@@ -1,8 +1,7 @@
 """The tables, told in prose before any code. Every row carries `v`, the version of its format (now 1).
 
 The format changes when a release begins to write what the one before would misread; to add an attribute does not
-change it. Keys, `v`, and of a log's row `n`, `r`, `a`, `x`, `w` and `e` mean the same in every format: so two releases
-can work side by side, and the older one leaves alone what only the newer one can read (docs/adr/0030).
+change it. A row in a newer format is unreadable, like a damaged one (docs/adr/0030).
 
 Attribute names are short because a row is billed by its size, names included.
 
@@ -18,8 +17,6 @@ Attribute names are short because a row is billed by its size, names included.
     w  S   "r" where the offset was reserved from the counter (or is the row that turned the shard so)
     p  S   id of the token the messages were produced with; left out where it would begin another KiB
     e  N   edition, where a message was changed: written in one transaction with the cursors of all groups
-    l S/B  in a retry lane, a copy of the references, used if `m` is damaged: a JSON array, compressed where
-           that is smaller, of `[shard, offset, attempts, attempts in earlier lives, holds the content itself]`
   Row o = -1 of a shard is its memory, and has no expiry: every other row may be gone one day.
     t  N   checkpoint of the tail: an empty log continues after it, never again at 0
     c  N   next offset to reserve, where offsets are reserved
@@ -75,8 +72,6 @@ Attribute names are short because a row is billed by its size, names included.
     a  N   stored at: a wake-up is dropped only as it was read, so one that was stored again meanwhile stays
     e  N   how often it was changed: moving and changing it are conditional on that
     y  N   ms after which it comes again (CHECK)
-  Partition `aside` has the rows that a mover could not read, unchanged, under `<format, 6 digits, or
-  "damaged">#<f>#<t>`. A release moves those of its own format and of earlier ones back.
   Row `~<timer id>`, at a timer's first time, says to which time it was changed (`u`; `e`: by which change), or that it
   was cancelled (`j`); `x` is its TTL. Row `~lease` of a fragment says which mover has it; it sorts behind all timers.
     o  S   owner      u  N  until, ms: at this time it is free
@@ -141,7 +136,6 @@ Attribute names are short because a row is billed by its size, names included.
     g  S   JSON: by group's name `[settled, backlog, retries handed out]`
     b  S   JSON: in the order of `g` the backlog's parts by shard, `[]` where nothing is behind, or the row would become
            longer than half a KB: those with the largest backlogs come first
-    p  BOOL  there if a group may be missing, because a row of it could not be read
   The sum of all topics (`meter#stage#h`) is written again in each minute in which any of them moved.
 
 **audit** · who changed what: a row for each call that did, or tried to.
@@ -180,6 +174,21 @@ FORMAT = _FIRST_FORMAT = "1"
 CONTROL_FORMAT = 2  # of the table `control`
 META_OFFSET = -1
 BY_STATE = "by-state"
+KEYS = {
+    "log": {"s": "S", "o": "N"},
+    "cursors": {"c": "S", "s": "S"},
+    "records": {"g": "S", "k": "S"},
+    "timers": {"f": "S", "t": "S"},
+    "transactions": {"t": "S"},
+    "traces": {"k": "S", "o": "S"},
+    "dedup": {"d": "S"},
+    "keys": {"k": "S", "o": "S"},
+    "rates": {"r": "S"},
+    "rounds": {"r": "S", "k": "S"},
+    "audit": {"d": "S", "k": "S"},
+    "control": {"pk": "S", "sk": "S"},
+}
+"""The key attributes of each table, with their types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,20 +248,8 @@ class Tables:
 
 def definitions(tables: Tables) -> list[dict[str, Any]]:
     """CreateTable requests; `infra/` declares the same for AWS."""
-    return [
-        _with_stream(_table(tables.log, {"s": "S", "o": "N"})),
-        _table(tables.cursors, {"c": "S", "s": "S"}),
-        _table(tables.records, {"g": "S", "k": "S"}),
-        _table(tables.timers, {"f": "S", "t": "S"}),
-        _with_index(_table(tables.transactions, {"t": "S"})),
-        _with_stream(_table(tables.traces, {"k": "S", "o": "S"})),
-        _table(tables.dedup, {"d": "S"}),
-        _table(tables.keys, {"k": "S", "o": "S"}),
-        _table(tables.rates, {"r": "S"}),
-        _table(tables.rounds, {"r": "S", "k": "S"}),
-        _table(tables.audit, {"d": "S", "k": "S"}),
-        _table(tables.control, {"pk": "S", "sk": "S"}),
-    ]
+    more = {"log": _with_stream, "traces": _with_stream, "transactions": _with_index}
+    return [more.get(name, dict)(_table(f"{tables.prefix}-{name}", keys)) for name, keys in KEYS.items()]
 
 
 def expiring_tables(tables: Tables) -> dict[str, str]:
@@ -299,12 +296,6 @@ def _table(name: str, keys: Mapping[str, str]) -> dict[str, Any]:
             {"AttributeName": key, "AttributeType": type_} for key, type_ in keys.items()
         ],
     }
-
-
-def is_newer(item: Item) -> bool:
-    """Was the row written in a format that only a later release knows?"""
-    version = item.get("v", {}).get("N", FORMAT)
-    return version.isdigit() and int(version) > int(FORMAT)
 
 
 def shard_of(key: str) -> ShardKey:

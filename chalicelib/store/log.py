@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from itertools import chain
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any
 
 from ..domain.append import (
@@ -18,38 +17,26 @@ from ..domain.append import (
     Stored,
 )
 from ..domain.cursor import Cursor
-from ..domain.errors import Unreadable, unavailable
+from ..domain.errors import unavailable
 from ..domain.limits import MAX_LOOK_BYTES
-from ..domain.message import DeadReason, Draft, Origin
+from ..domain.message import Draft
 from ..domain.segment import Allocation, Rows, Segment, ShardKey, Tail
 from ..domain.timer import Timer
-from ..domain.times import LAST_SECOND
 from ..domain.topic import CursorKey
 from ..domain.transaction import Transaction, committed
 from . import codec
-from .attributes import (
-    DAMAGE,
-    Item,
-    int_of,
-    known_int,
-    number,
-    packed,
-    payload_of,
-    started_kib,
-    text,
-    text_of,
-)
+from .attributes import Item, int_of, number, packed, payload_of, started_kib, text, text_of
 from .cursors import cursor_amend
 from .dedup import dedup_entry, dedup_put, used_entries
-from .dynamo import Dynamo
-from .failures import Cancelled, ConditionFailed
-from .layout import FORMAT, META_OFFSET, dedup_key, is_newer, segment_key
+from .dynamo import Cancelled, ConditionFailed, Dynamo
+from .layout import FORMAT, META_OFFSET, dedup_key, segment_key
 from .records import letter_move
 from .timers import timer_delete
 from .transactions import transaction_writes
 
 TOMBSTONE = "tombstone"
 _MOST_MESSAGES = 50_000  # more find no room in a row
+_UP_TO = "s = :s AND o BETWEEN :a AND :o"
 
 
 class Log:
@@ -77,7 +64,8 @@ class Log:
         answer = self._dynamo.call("get_item", TableName=self._table, Key=segment_key(shard, META_OFFSET))
         meta_row = answer.get("Item", {})
         allocation = Allocation.RESERVED if "c" in meta_row else tail.allocation
-        return Tail(max(tail.offset, _noted(meta_row, "t", -1)), allocation, tail.accepted_ms)
+        noted = codec.decoded("log", meta_row, lambda row: int_of(row, "t", -1))
+        return Tail(max(tail.offset, noted), allocation, tail.accepted_ms)
 
     def put(
         self,
@@ -206,7 +194,7 @@ class Log:
         values = {":o": number(max(first, 0))}
         answer = self._ask(shard, "s = :s AND o >= :o", values, rows, forward=True, consistent=consistent)
         items: list[Item] = answer["Items"]
-        segments = _first_segments(items)
+        segments = _that_fit(map(segment_of, items))
         is_whole = len(segments) == len(items)
         return Rows(segments, is_end=is_whole and "LastEvaluatedKey" not in answer)
 
@@ -216,10 +204,16 @@ class Log:
         if last < 0:
             return []
         bounds = {":a": number(0), ":o": number(last)}
-        items = self._query(
-            shard, "s = :s AND o BETWEEN :a AND :o", bounds, rows, forward=False, consistent=consistent
-        )
-        return _first_segments(items)
+        items = self._query(shard, _UP_TO, bounds, rows, forward=False, consistent=consistent)
+        return _that_fit(map(segment_of, items))
+
+    def list_back(self, shard: ShardKey, last: int, rows: int) -> list[Segment]:
+        """As `read_back`, for lists: rows that cannot be read are skipped."""
+        if last < 0:
+            return []
+        bounds = {":a": number(0), ":o": number(last)}
+        items = self._dynamo.query(**self._request(shard, _UP_TO, bounds, rows, forward=False))
+        return _that_fit(islice(self._dynamo.readable(items, segment_of), rows))
 
     def amend(
         self,
@@ -303,15 +297,19 @@ class Log:
     def _ask(
         self, shard: ShardKey, where: str, values: Item, rows: int, *, forward: bool, consistent: bool
     ) -> dict[str, Any]:
-        return self._dynamo.call(
-            "query",
-            TableName=self._table,
-            KeyConditionExpression=where,
-            ExpressionAttributeValues={":s": text(str(shard)), **values},
-            Limit=rows,
-            ScanIndexForward=forward,
-            ConsistentRead=consistent,
-        )
+        request = self._request(shard, where, values, rows, forward=forward)
+        return self._dynamo.call("query", ConsistentRead=consistent, **request)
+
+    def _request(
+        self, shard: ShardKey, where: str, values: Item, rows: int, *, forward: bool
+    ) -> dict[str, Any]:
+        return {
+            "TableName": self._table,
+            "KeyConditionExpression": where,
+            "ExpressionAttributeValues": {":s": text(str(shard)), **values},
+            "Limit": rows,
+            "ScanIndexForward": forward,
+        }
 
 
 def _item(shard: ShardKey, segment: Segment, pack: Pack | None) -> Item:
@@ -327,61 +325,38 @@ def _item(shard: ShardKey, segment: Segment, pack: Pack | None) -> Item:
         item["w"] = text(segment.allocation)
     if pack:
         item["m"] = packed(pack.payload)
-        if origins := codec.pack_origins(pack.drafts):
-            item["l"] = packed(origins)
     if segment.by and started_kib({**item, "p": text(segment.by)}) == started_kib(item):
         item["p"] = text(segment.by)
     return item
 
 
-def _first_segments(items: Sequence[Item]) -> list[Segment]:
-    """The segments of these rows, until their bodies fill a look: a page of rows may hold a hundred times its size once
-    it is decompressed."""
+def _that_fit(rows: Iterable[Segment]) -> list[Segment]:
+    """The first segments, until their bodies fill a look: a page of rows may hold a hundred times its size once it is
+    decompressed."""
     segments: list[Segment] = []
     body_bytes = 0
-    for item in items:
+    for row in rows:
+        segments.append(row)
+        body_bytes += sum(len(draft.body) for draft in row.drafts)
         if body_bytes > MAX_LOOK_BYTES:
             break
-        segments.append(segment_of(item))
-        body_bytes += sum(len(draft.body) for draft in segments[-1].drafts)
     return segments
 
 
 def segment_of(item: Item) -> Segment:
-    """The segment a row holds. In a damaged row a message that cannot be read is UNDECODABLE."""
-    payload = payload_of(item)
-    try:
-        head = _head(item)
-    except DAMAGE:
-        origins = _origins(item)
-        head, drafts = _head_of_damaged(item), _with_origins(codec.salvage(payload, len(origins)), origins)
-        return Segment(**{**head, "count": len(drafts)}, drafts=drafts)
-    if is_newer(item):
-        return Segment(**head, is_of_later_release=True)
+    """The segment a row holds; messages that cannot be read are UNDECODABLE. Raises Unreadable if the row itself cannot
+    be read, or the entries of a retry lane: only they name the messages."""
+    return codec.decoded("log", item, _segment)
+
+
+def _segment(item: Item) -> Segment:
+    head, payload = _head(item), payload_of(item)
     if payload is None and head["request_id"] == TOMBSTONE:
         return Segment(**head)
-    drafts = codec.read(payload, head["count"])
-    if any(draft.dead_reason == DeadReason.UNDECODABLE for draft in drafts):
-        drafts = _with_origins(drafts, _origins(item))
-    return Segment(**{**head, "count": len(drafts)}, drafts=drafts)
-
-
-def _origins(item: Item) -> tuple[Origin, ...]:
-    return codec.unpack_origins(next(iter(item.get("l", {}).values()), None))
-
-
-def _with_origins(drafts: tuple[Draft, ...], origins: tuple[Origin, ...]) -> tuple[Draft, ...]:
-    """Entries of a retry lane that cannot be read, with what they stood for."""
-    if not origins:
-        return drafts
-    if len(drafts) != len(origins):
-        drafts = codec.salvage(None, len(origins))
-    return tuple(
-        replace(draft, origin=draft.origin or origin)
-        if draft.dead_reason == DeadReason.UNDECODABLE
-        else draft
-        for draft, origin in zip(drafts, origins, strict=True)
-    )
+    segment = Segment(**head, drafts=codec.messages(payload, head["count"]))
+    if segment.is_undecodable and "~" in item["s"]["S"]:
+        raise ValueError("the entries of a retry lane")
+    return segment
 
 
 def _head(item: Item) -> dict[str, Any]:
@@ -404,39 +379,17 @@ def _head(item: Item) -> dict[str, Any]:
     }
 
 
-def _head_of_damaged(item: Item) -> dict[str, Any]:
-    """As much of it as can be told."""
-    return {
-        "first": int_of(item, "o"),
-        "request_id": str(item.get("r", {}).get("S") or "damaged"),
-        "accepted_ms": known_int(item, "a"),
-        "expires_s": known_int(item, "x", LAST_SECOND),
-        "edition": known_int(item, "e"),
-    }
-
-
 def tail_of(item: Item) -> Tail:
-    """A shard's tail, by its highest row. Raises Unreadable if that is a meta row that is damaged."""
+    """A shard's tail, by its highest row. Raises Unreadable."""
+    return codec.decoded("log", item, _tail)
+
+
+def _tail(item: Item) -> Tail:
     if int_of(item, "o") == META_OFFSET:
         allocation = Allocation.RESERVED if "c" in item else Allocation.OPTIMISTIC
-        return Tail(max(_noted(item, "t", -1), _noted(item, "c", 0) - 1), allocation)
-    try:
-        head = _head(item)
-        return Tail(head["first"] + head["count"] - 1, head["allocation"], head["accepted_ms"])
-    except DAMAGE:
-        segment = segment_of(item)
-        return Tail(segment.end - 1, segment.allocation, segment.accepted_ms)
-
-
-def _noted(meta_row: Item, name: str, default: int) -> int:
-    """A number of a meta row. Without it nobody may append: the offset could be another message's."""
-    try:
-        return int_of(meta_row, name, default)
-    except DAMAGE as error:
-        shard = text_of(meta_row, "s")
-        raise Unreadable(
-            "UNAVAILABLE", f"The end of {shard} cannot be read: {name!r} of its row {META_OFFSET} is damaged."
-        ) from error
+        return Tail(max(int_of(item, "t", -1), int_of(item, "c") - 1), allocation)
+    head = _head(item)
+    return Tail(head["first"] + head["count"] - 1, head["allocation"], head["accepted_ms"])
 
 
 def _stored_or_taken(segment: Segment, item: Item | None) -> PutResult:

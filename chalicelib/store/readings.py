@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from ..domain import typed
+from ..domain import strict_json
 from ..domain.meter import GroupReading, Level, Reading
-from .attributes import DAMAGE, Item, int_of, number, text
+from . import codec
+from .attributes import Item, int_of, number, text
 from .dynamo import Dynamo
 from .layout import FORMAT
 
@@ -29,7 +30,7 @@ class Readings:
         self._dynamo.put(self._table, [_item(topic_uid, level, reading)])
 
     def latest(self, topic_uid: str, level: Level, most: int) -> list[Reading]:
-        """The last readings of a level, in order of time."""
+        """The last readings of a level, in order of time, without those that cannot be read."""
         items = self._dynamo.page(
             TableName=self._table,
             KeyConditionExpression="r = :r",
@@ -37,7 +38,9 @@ class Readings:
             ScanIndexForward=False,
             Limit=most,
         )
-        return [reading for item in reversed(items) if (reading := _reading(item))]
+        return list(
+            self._dynamo.readable(reversed(items), lambda item: codec.decoded("rounds", item, _reading))
+        )
 
 
 def _home(topic_uid: str, level: Level) -> str:
@@ -56,29 +59,22 @@ def _item(topic_uid: str, level: Level, reading: Reading) -> Item:
         "x": number((reading.at_ms + level.keep_ms) // 1000),
         "v": {"N": FORMAT},
     }
-    if not reading.is_whole:
-        item["p"] = {"BOOL": True}
     if by_shard := _by_shard(reading.groups, _MOST_BYTES - _bytes(item)):
         item["b"] = text(by_shard)
     return item
 
 
-def _reading(item: Item) -> Reading | None:
-    """None, a gap in a curve, for a damaged row."""
-    try:
-        groups = typed.decoded(item["g"]["S"], dict[str, tuple[int, int, int]])
-        parts = typed.decoded(item["b"]["S"], list[tuple[int, ...]]) if "b" in item else [()] * len(groups)
-        return Reading(
-            int_of(item, "a"),
-            int_of(item, "n"),
-            {
-                name: GroupReading(*numbers, by_shard)
-                for (name, numbers), by_shard in zip(groups.items(), parts, strict=True)
-            },
-            is_whole="p" not in item,
-        )
-    except DAMAGE:
-        return None
+def _reading(item: Item) -> Reading:
+    groups = strict_json.decoded(item["g"]["S"], dict[str, tuple[int, int, int]])
+    parts = strict_json.decoded(item["b"]["S"], list[tuple[int, ...]]) if "b" in item else [()] * len(groups)
+    return Reading(
+        int_of(item, "a"),
+        int_of(item, "n"),
+        {
+            name: GroupReading(*numbers, by_shard)
+            for (name, numbers), by_shard in zip(groups.items(), parts, strict=True)
+        },
+    )
 
 
 def _by_shard(groups: Mapping[str, GroupReading], room: int) -> str | None:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
-from ..domain.errors import newer_format, unavailable
-from ..domain.ids import message_id
-from ..domain.message import DeadReason, Message
-from ..domain.record import ANY_VERSION, DeadLetter, Record, Unfinished
+from ..domain.errors import unavailable
+from ..domain.message import Message
+from ..domain.record import DeadLetter, Record, Unfinished
 from ..domain.segment import ShardKey
 from ..domain.status import Status
 from ..domain.topic import CursorKey, Group, Topic
 from . import codec
-from .attributes import DAMAGE, Item, int_of, known_int, number, packed, payload_of, text, text_of
-from .dynamo import Dynamo
-from .failures import ConditionFailed
-from .layout import FORMAT, is_newer, record_key, record_prefix
+from .attributes import Item, int_of, number, packed, payload_of, text, text_of
+from .dynamo import ConditionFailed, Dynamo
+from .layout import FORMAT, record_key, record_prefix
 
 _DELETED_AT_ONCE = 500
 
@@ -78,7 +77,8 @@ class Records:
         ).number
 
     def dead(self, topic: Topic, group: Group, after: str | None, limit: int) -> list[tuple[str, DeadLetter]]:
-        """Dead letters by offset, each with its position in the list. May be fewer than `limit` only at the end."""
+        """Dead letters by offset, each with its position in the list, without those that cannot be read. May be fewer
+        than `limit` only at the end."""
         items = self._dynamo.query(
             TableName=self._table,
             KeyConditionExpression="g = :g AND k BETWEEN :first AND :last",
@@ -92,8 +92,12 @@ class Records:
             Limit=limit,
             ConsistentRead=True,
         )
-        whole = (item for item in items if "m" in item and not is_newer(item))
-        return [(item["k"]["S"], _letter(_key(topic, group, item), item)) for item in islice(whole, limit)]
+
+        def placed(item: Item) -> tuple[str, DeadLetter]:
+            return item["k"]["S"], _letter(_key(topic, group, item), item)
+
+        whole = (item for item in items if "m" in item)
+        return list(islice(self._dynamo.readable(whole, placed), limit))
 
     def dead_letter(self, key: CursorKey, offset: int) -> DeadLetter | None:
         """One dead letter, read consistently."""
@@ -101,31 +105,25 @@ class Records:
             "get_item", TableName=self._table, Key=record_key(key, offset, dead=True), ConsistentRead=True
         )
         item: Item = answer.get("Item", {})
-        if is_newer(item):
-            raise newer_format()
         return _letter(key, item) if "m" in item else None
 
     def letters_between(self, key: CursorKey, first: int, last: int) -> dict[int, DeadLetter]:
-        """One cursor's dead letters from `first` to `last`, by offset, read consistently in one query. Those of a later
-        release are left out."""
+        """One cursor's dead letters from `first` to `last`, by offset, read consistently in one query."""
         items = self._range(f"{key.group_uid}#dead", key.shard, first, last)
         own = (item for item in items if _place(item)[2] == key.consumer_uid)
-        letters = (_letter(key, item) for item in own if "m" in item and not is_newer(item))
+        letters = (_letter(key, item) for item in own if "m" in item)
         return {letter.offset: letter for letter in letters}
 
     def letters_at(self, group_uid: str, shard: ShardKey, offset: int, most: int) -> Iterator[DeadLetter]:
         """The group's dead letters of one message, in a broadcast by consumer: those among the first `most`. Each is
-        read consistently, when it is asked for, with a query of its own. Those of a later release are left out."""
+        read consistently, when it is asked for, with a query of its own."""
         for item in islice(self._at(f"{group_uid}#dead", shard, offset, Limit=1), most):
-            if "m" in item and not is_newer(item):
+            if "m" in item:
                 yield _letter(CursorKey(shard, group_uid, _place(item)[2]), item)
 
     def all_letters_at(self, group_uid: str, shard: ShardKey, offset: int) -> list[DeadLetter]:
-        """All of them, by consumer, read consistently in one query (for each MB). Raises Conflict where one is of a
-        later release."""
-        items = list(self._at(f"{group_uid}#dead", shard, offset))
-        if any(map(is_newer, items)):
-            raise newer_format()
+        """All of them, by consumer, read consistently in one query (for each MB)."""
+        items = self._at(f"{group_uid}#dead", shard, offset)
         return [_letter(CursorKey(shard, group_uid, _place(item)[2]), item) for item in items if "m" in item]
 
     def _range(self, partition: str, shard: ShardKey, first: int, last: int) -> Iterator[Item]:
@@ -268,20 +266,10 @@ def letter_of(key: CursorKey, record: Record) -> DeadLetter | None:
 
 
 def _if_unchanged(letter: DeadLetter) -> dict[str, Any]:
-    """The condition that this letter, buried then, still has its version; of a damaged row, what it tells of both."""
-    known = {"e": letter.version, "a": letter.at_ms}
-    if letter.version == ANY_VERSION:
-        del known["e"]
-    if not letter.at_ms:
-        del known["a"]
-    if not known:  # whoever edits it gives it a version
-        return {
-            "ConditionExpression": "NOT attribute_type(e, :type)",
-            "ExpressionAttributeValues": {":type": text("N")},
-        }
+    """The condition that this letter, buried then, still has its version."""
     return {
-        "ConditionExpression": " AND ".join(f"{name} = :{name}" for name in known),
-        "ExpressionAttributeValues": {f":{name}": number(value) for name, value in known.items()},
+        "ConditionExpression": "e = :e AND a = :a",
+        "ExpressionAttributeValues": {":e": number(letter.version), ":a": number(letter.at_ms)},
     }
 
 
@@ -313,86 +301,55 @@ def _letter_item(letter: DeadLetter) -> Item:
 
 
 def _record(item: Item) -> Record:
+    return codec.decoded("records", item, _whole_record)
+
+
+def _whole_record(item: Item) -> Record:
     shard, offset, consumer_uid = _place(item)
-    try:
-        return Record(
-            shard=shard,
-            offset=offset,
-            status=Status(item["j"]["S"]),
-            attempts=int(item["n"]["N"]),
-            at_ms=int(item["a"]["N"]),
-            consumer_uid=consumer_uid,
-            reason=text_of(item, "q"),
-            last_error=text_of(item, "h"),
-            next_ms=int_of(item, "d") if "d" in item else None,
-            attempts_before_redrive=int_of(item, "p"),
-            expires_s=int_of(item, "x") if "x" in item else None,
-        )
-    except DAMAGE:  # it was no success, and what it was nobody knows
-        return Record(
-            shard=shard,
-            offset=offset,
-            status=Status.DEAD,
-            attempts=0,
-            at_ms=0,
-            consumer_uid=consumer_uid,
-            reason=DeadReason.UNDECODABLE,
-        )
+    return Record(
+        shard=shard,
+        offset=offset,
+        status=Status(item["j"]["S"]),
+        attempts=int(item["n"]["N"]),
+        at_ms=int(item["a"]["N"]),
+        consumer_uid=consumer_uid,
+        reason=text_of(item, "q"),
+        last_error=text_of(item, "h"),
+        next_ms=int_of(item, "d") if "d" in item else None,
+        attempts_before_redrive=int_of(item, "p"),
+        expires_s=int_of(item, "x") if "x" in item else None,
+    )
 
 
 def _unfinished(item: Item) -> Unfinished:
     shard, offset, consumer_uid = _place(item)
-    try:
-        status = Status(item["j"]["S"])
-    except DAMAGE:
-        status = Status.DEAD
     return Unfinished(
         shard=shard,
         offset=offset,
-        status=status,
+        status=Status(item["j"]["S"]),  # one of those that the query filters by
         consumer_uid=consumer_uid,
         timed="d" in item,
     )
 
 
 def _letter(key: CursorKey, item: Item) -> DeadLetter:
-    shard, offset, _ = _place(item)
-    (draft,) = codec.read(payload_of(item), 1)[:1]
-    try:
-        return DeadLetter(
-            key=key,
-            offset=offset,
-            message=Message(str(item["i"]["S"]), shard, offset, int(item["c"]["N"]), draft),
-            reason=text_of(item, "q") or "",
-            attempts=int(item["n"]["N"]),
-            at_ms=int(item["a"]["N"]),
-            last_error=text_of(item, "h"),
-            edited="w" in item,
-            version=int(item["e"]["N"]),
-        )
-    except DAMAGE:
-        rest = codec.salvage(payload_of(item), 0)[0]
-        message = Message(_id(item), shard, offset, known_int(item, "c"), rest)
-        attempts, at_ms, version = (
-            known_int(item, "n"),
-            known_int(item, "a"),
-            known_int(item, "e", ANY_VERSION),
-        )
-        return DeadLetter(
-            key=key,
-            offset=offset,
-            message=message,
-            reason=DeadReason.UNDECODABLE,
-            attempts=attempts,
-            at_ms=at_ms,
-            version=version,
-        )
+    return codec.decoded("records", item, partial(_whole_letter, key))
 
 
-def _id(item: Item) -> str:
-    """The message's id; where that is lost, one that leads to the letter all the same."""
+def _whole_letter(key: CursorKey, item: Item) -> DeadLetter:
     shard, offset, _ = _place(item)
-    return str(item.get("i", {}).get("S") or message_id("damaged", shard, offset))
+    (draft,) = codec.unpack(payload_of(item) or "")
+    return DeadLetter(
+        key=key,
+        offset=offset,
+        message=Message(str(item["i"]["S"]), shard, offset, int(item["c"]["N"]), draft),
+        reason=text_of(item, "q") or "",
+        attempts=int(item["n"]["N"]),
+        at_ms=int(item["a"]["N"]),
+        last_error=text_of(item, "h"),
+        edited="w" in item,
+        version=int(item["e"]["N"]),
+    )
 
 
 def _key(topic: Topic, group: Group, item: Item) -> CursorKey:

@@ -10,36 +10,18 @@ from itertools import islice
 from typing import Any
 
 from ..domain.append import DedupEntry
-from ..domain.errors import newer_format
 from ..domain.limits import MAX_LOOK_BYTES
-from ..domain.message import DeadReason, Draft
-from ..domain.segment import ShardKey
-from ..domain.timer import (
-    ANY,
-    ANY_EDITION,
-    UNREADABLE,
-    FirstTimers,
-    Moved,
-    Timer,
-    TimerKind,
-    kind_by_id,
-    retry_of,
-)
+from ..domain.timer import FirstTimers, Moved, Timer, TimerKind, due_ms_of
 from ..domain.times import CLOCKS_DIFFER_MS
 from . import codec
-from .attributes import DAMAGE, Item, int_of, known_int, number, packed, payload_of, text
+from .attributes import Item, int_of, known_int, number, packed, payload_of, text, text_of
 from .clients import sent_once
 from .dedup import dedup_put, used_entries
-from .dynamo import Dynamo
-from .failures import Cancelled, ConditionFailed
-from .layout import FORMAT, forward_key, is_newer, lease_key, shard_of, timer_key
+from .dynamo import Cancelled, ConditionFailed, Dynamo
+from .layout import FORMAT, forward_key, lease_key, shard_of, timer_key
 
 _BEHIND_ALL = "~"  # and before the lease
-_ASIDE = "aside"  # the partition of what movers cannot read
-_BROUGHT_BACK = 25  # rows, by one run
 _RESEND_MS = 60_000  # for how long the SDK may send a request again, and how far clocks may differ
-_KEEP_DAYS = 30  # where a damaged row does not tell it
-_EVERY_MS = 60_000  # likewise
 _NEXT = "!"  # sorts before all that ids hold
 
 
@@ -91,12 +73,7 @@ class Timers:
         not."""
         key = forward_key(timer_id)
         answer = self._dynamo.call("get_item", TableName=self._table, Key=key, ConsistentRead=True)
-        item = answer.get("Item")
-        if not item:
-            return None
-        due_ms = int_of(item, "u")
-        cancelled_timer = _timer_of(item, due_ms, timer_id) if "j" in item else None
-        return Moved(due_ms, cancelled_timer, int_of(item, "e"))
+        return codec.decoded("timers", answer["Item"], _moved) if "Item" in answer else None
 
     def _transact(self, *actions: dict[str, Any]) -> bool:
         try:
@@ -107,15 +84,14 @@ class Timers:
 
     def first_due(self, fragment: int, until_ms: int, limit: int, behind: str = "") -> FirstTimers:
         """The first timers of a fragment that are due by `until_ms`, after the sort key `behind`, in order of time;
-        at most `limit`, and not many more than MAX_LOOK_BYTES. Read consistently."""
+        at most `limit`, and not many more than MAX_LOOK_BYTES. Read consistently; here and below, timers that cannot
+        be read are skipped."""
         first = f"{behind}{_NEXT}" if behind else "0"
-        rows = self._between(fragment, first, f"{until_ms + 1:015d}", limit + 1)
-        return first_of(map(_timer, rows), limit)
+        return first_of(self._between(fragment, first, f"{until_ms + 1:015d}", limit + 1), limit)
 
     def behind(self, fragment: int, sort_key: str, limit: int, *, consistent: bool = True) -> list[Timer]:
         """The first timers of a fragment that come after a sort key, in order of time."""
-        items = self._between(fragment, f"{sort_key}{_NEXT}", _BEHIND_ALL, limit, consistent=consistent)
-        return [_timer(item) for item in items]
+        return list(self._between(fragment, f"{sort_key}{_NEXT}", _BEHIND_ALL, limit, consistent=consistent))
 
     def count_delayed(self, fragment: int, most: int) -> tuple[dict[str, int], bool]:
         """Count the delayed messages by topic (its uid) among the first `most` timers of a fragment, or as many as
@@ -124,26 +100,24 @@ class Timers:
             "query",
             TableName=self._table,
             KeyConditionExpression="f = :f AND t < :end",
-            ProjectionExpression="k, s",
+            ProjectionExpression="f, t, k, s",
             ExpressionAttributeValues={":f": text(str(fragment)), ":end": text(_BEHIND_ALL)},
             Limit=most,
         )
-        homes = (_home(item) for item in answer["Items"] if item.get("k") == text(TimerKind.DELIVER))
-        return Counter(home.topic_uid for home in homes if home), "LastEvaluatedKey" not in answer
+        items = (item for item in answer["Items"] if item.get("k") == text(TimerKind.DELIVER))
+        uids = self._dynamo.readable(items, lambda item: codec.decoded("timers", item, _topic_uid))
+        return Counter(uids), "LastEvaluatedKey" not in answer
 
     def next_ms(self, fragment: int, *, consistent: bool = False) -> int | None:
         """When the fragment's next timer is due. A read that is not consistent may miss the newest."""
         first = self._between(fragment, "0", _BEHIND_ALL, 1, consistent=consistent)
-        return next((due_ms_of(item) for item in first), None)
+        return next((timer.due_ms for timer in first), None)
 
     def find(self, due_ms: int, timer_id: str) -> Timer | None:
         """One timer, read consistently."""
         key = timer_key(due_ms, timer_id)
         answer = self._dynamo.call("get_item", TableName=self._table, Key=key, ConsistentRead=True)
-        timer = _timer(answer["Item"]) if "Item" in answer else None
-        if timer and timer.kind is TimerKind.NEWER:
-            raise newer_format()
-        return timer
+        return timer_of(answer["Item"]) if "Item" in answer else None
 
     def drop(self, timers: Sequence[Timer]) -> None:
         """Remove timers. Harmless where they are gone. A WAKE that was stored again since it was read stays: the
@@ -161,43 +135,6 @@ class Timers:
         others = [timer for timer in timers if timer not in wakes]
         different = {(timer.due_ms, timer.id): timer_key(timer.due_ms, timer.id) for timer in others}
         self._dynamo.delete(self._table, list(different.values()))
-
-    def set_aside(self, timer: Timer) -> None:
-        """Move an UNREADABLE row, unchanged, to a partition that no mover reads. Harmless if it is gone."""
-        key = {"f": text(str(timer.fragment)), "t": text(timer.sort_key)}
-        answer = self._dynamo.call("get_item", TableName=self._table, Key=key, ConsistentRead=True)
-        if "Item" in answer:
-            self._take(answer["Item"], _aside_key(answer["Item"]))
-
-    def bring_back(self) -> int:
-        """Make timers again of some rows that were set aside and can be read now. Returns how many. Costs half a
-        read unit if there are none."""
-        items = self._dynamo.query(
-            TableName=self._table,
-            KeyConditionExpression="f = :f AND t BETWEEN :first AND :end",
-            ExpressionAttributeValues={
-                ":f": text(_ASIDE),
-                ":first": text("0"),
-                ":end": text(f"{_version(FORMAT)}{_BEHIND_ALL}"),
-            },
-            Limit=_BROUGHT_BACK,
-        )
-        rows = list(islice(items, _BROUGHT_BACK))
-        for row in rows:
-            _, fragment, mark = row["t"]["S"].split("#", 2)
-            self._take(row, {"f": text(fragment), "t": text(mark)})
-        return len(rows)
-
-    def _take(self, item: Item, key: Item) -> None:
-        """Move a row to another key, if it is unchanged."""
-        names = {name: item[name] for name in ("f", "t")}
-        condition = {"ConditionExpression": "attribute_exists(f) AND attribute_not_exists(e)"}
-        if "e" in item:
-            condition = {"ConditionExpression": "e = :e", "ExpressionAttributeValues": {":e": item["e"]}}  # type: ignore[dict-item]
-        self._transact(
-            {"Put": {"TableName": self._table, "Item": {**item, **key}}},
-            {"Delete": {"TableName": self._table, "Key": names, **condition}},
-        )
 
     def acquire_lease(self, fragment: int, owner: str, now_ms: int, until_ms: int) -> int | None:
         """Take or renew the lease of a fragment, until `until_ms`. Returns None if it is this owner's now, or else the
@@ -237,8 +174,8 @@ class Timers:
 
     def _between(
         self, fragment: int, first: str, end: str, limit: int, *, consistent: bool = True
-    ) -> Iterator[Item]:
-        """The first rows with sort keys from `first` to `end`, without the lease's row."""
+    ) -> Iterator[Timer]:
+        """The first timers with sort keys from `first` to `end`, without the lease's row."""
         if first > end:  # DynamoDB refuses to look there
             return iter(())
         items = self._dynamo.query(
@@ -248,7 +185,7 @@ class Timers:
             Limit=limit,
             ConsistentRead=consistent,
         )
-        return islice(items, limit)
+        return islice(self._dynamo.readable(items, timer_of), limit)
 
 
 def _is_near(timer: Timer) -> bool:
@@ -279,8 +216,6 @@ def timer_delete(table: str, timer: Timer) -> dict[str, Any]:
 
 
 def _if_unchanged(timer: Timer) -> dict[str, Any]:
-    if timer.edits == ANY_EDITION:
-        return {"ConditionExpression": "attribute_exists(f)"}
     if not timer.edits:
         return {"ConditionExpression": "attribute_exists(f) AND attribute_not_exists(e)"}
     return {"ConditionExpression": "e = :e", "ExpressionAttributeValues": {":e": number(timer.edits)}}
@@ -311,75 +246,42 @@ def _content(timer: Timer) -> Item:
     return item
 
 
-def _aside_key(item: Item) -> Item:
-    """What a later release reads lies under its format, for that release to find; the rest behind all formats."""
-    version = _version(item["v"]["N"]) if is_newer(item) else "damaged"
-    return {"f": text(_ASIDE), "t": text(f"{version}#{item['f']['S']}#{item['t']['S']}")}
-
-
-def _version(number: str) -> str:
-    return number.zfill(6)
-
-
-def due_ms_of(item: Item) -> int:
-    """When the timer in this row is due: its key says so."""
-    return int(item["t"]["S"].partition("#")[0])
+def timer_of(item: Item) -> Timer:
+    """The timer of a row. Raises Unreadable."""
+    return codec.decoded("timers", item, _timer)
 
 
 def _timer(item: Item) -> Timer:
-    due_ms, _, timer_id = item["t"]["S"].partition("#")
-    timer = _timer_of(item, int(due_ms), timer_id)
-    return replace(timer, found_in=int(item["f"]["S"])) if timer.kind in UNREADABLE else timer
+    sort_key = item["t"]["S"]
+    return _content_of(item, due_ms_of(sort_key), sort_key.partition("#")[2])
 
 
-def _timer_of(item: Item, due_ms: int, timer_id: str) -> Timer:
-    """The timer in a row. A damaged row gives a timer with as much as can be read, so that a dead letter shows it to
-    the group."""
-    nowhere = ShardKey("", "", ANY)
-    if is_newer(item):
-        return Timer(due_ms=due_ms, id=timer_id, kind=TimerKind.NEWER, shard=nowhere)
-    shard = _home(item)
-    if shard is None:
-        return Timer(due_ms=due_ms, id=timer_id, kind=TimerKind.DAMAGED, shard=nowhere)
-    kind = _kind(item, timer_id, shard)
+def _moved(item: Item) -> Moved:
+    due_ms, timer_id = int_of(item, "u"), item["t"]["S"].removeprefix(_BEHIND_ALL)
+    cancelled_timer = _content_of(item, due_ms, timer_id) if "j" in item else None
+    return Moved(due_ms, cancelled_timer, int_of(item, "e"))
+
+
+def _content_of(item: Item, due_ms: int, timer_id: str) -> Timer:
+    payload = payload_of(item)
+    kind = TimerKind(item["k"]["S"])
+    draft = codec.unpack(payload)[0] if payload else None
+    if draft is None and kind in (TimerKind.DELIVER, TimerKind.RETRY):
+        raise ValueError("it has lost its message")
     return Timer(
         due_ms=due_ms,
         id=timer_id,
         kind=kind,
-        shard=shard,
-        draft=_draft(item, kind, timer_id),
-        keep_days=known_int(item, "d", _KEEP_DAYS if kind is TimerKind.RETRY else 0),
-        group_uid=str(item.get("g", {}).get("S", "")),
-        consumer_uid=str(item.get("c", {}).get("S", "")),
-        stored_ms=known_int(item, "a"),
-        edits=known_int(item, "e", ANY_EDITION if "e" in item else 0),
-        every_ms=known_int(item, "y", _EVERY_MS if kind is TimerKind.CHECK else 0),
+        shard=shard_of(item["s"]["S"]),
+        draft=draft,
+        keep_days=int_of(item, "d"),
+        group_uid=text_of(item, "g") or "",
+        consumer_uid=text_of(item, "c") or "",
+        stored_ms=int_of(item, "a"),
+        edits=int_of(item, "e"),
+        every_ms=int_of(item, "y"),
     )
 
 
-def _home(item: Item) -> ShardKey | None:
-    """The shard that a row names; None where it does not."""
-    try:
-        return shard_of(item["s"]["S"])
-    except DAMAGE:
-        return None
-
-
-def _kind(item: Item, timer_id: str, shard: ShardKey) -> TimerKind:
-    try:
-        return TimerKind(item["k"]["S"])
-    except DAMAGE:
-        return kind_by_id(timer_id, shard.shard)
-
-
-def _draft(item: Item, kind: TimerKind, timer_id: str) -> Draft | None:
-    if kind not in (TimerKind.DELIVER, TimerKind.RETRY):
-        return None
-    payload = payload_of(item)
-    draft = codec.read(payload, 1)[0]
-    if draft.dead_reason != DeadReason.UNDECODABLE:
-        return draft
-    if kind is TimerKind.DELIVER:
-        return replace(draft, id=timer_id)
-    origin = retry_of(timer_id)
-    return replace(draft, origin=replace(origin, whole=True)) if origin else draft
+def _topic_uid(item: Item) -> str:
+    return shard_of(item["s"]["S"]).topic_uid

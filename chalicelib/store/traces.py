@@ -10,9 +10,9 @@ from ..domain.segment import ShardKey
 from ..domain.topic import CursorKey
 from ..domain.trace import TraceEntry, TraceRow
 from . import codec
-from .attributes import DAMAGE, Item, int_of, number, packed, payload_of, text, text_of
+from .attributes import Item, int_of, number, packed, payload_of, text, text_of
 from .dynamo import Dynamo
-from .layout import FORMAT, is_newer, trace_home
+from .layout import FORMAT, trace_home
 
 
 class Traces:
@@ -28,7 +28,7 @@ class Traces:
 
     def rows_covering(self, key: CursorKey, offset: int, *, consistent: bool = False) -> list[TraceRow]:
         """The rows of a group (all its consumers) that hold an attempt at this offset, in order of time. A read that
-        is not consistent may miss the newest."""
+        is not consistent may miss the newest. Here and below, rows that cannot be read are skipped."""
         items = self._dynamo.query(
             TableName=self._table,
             ConsistentRead=consistent,
@@ -39,11 +39,11 @@ class Traces:
                 ":last": text(f"{_place(offset)}~"),
             },
         )
-        return in_order((row for item in items if (row := _readable(key, item))), offset)
+        return in_order(self._dynamo.readable(items, row_of), offset)
 
-    def newest(self, key: CursorKey, rows_per_read: int) -> Iterator[TraceRow | None]:
+    def newest(self, key: CursorKey, rows_per_read: int) -> Iterator[TraceRow]:
         """The rows of a group (all its consumers) on one shard, those of the highest offsets first, read as they are
-        needed; None for one that cannot be read. Not consistent: it may miss the newest."""
+        needed. Not consistent: it may miss the newest."""
         items = self._dynamo.query(
             TableName=self._table,
             KeyConditionExpression="k = :k",
@@ -51,7 +51,7 @@ class Traces:
             ScanIndexForward=False,
             Limit=rows_per_read,
         )
-        return (_readable(key, item) for item in items)
+        return self._dynamo.readable(items, row_of)
 
 
 def parts(row: TraceRow) -> Iterator[TraceRow]:
@@ -97,37 +97,21 @@ def _item(row: TraceRow) -> Item:
 
 
 def row_of(item: Item) -> TraceRow:
-    """The row of an item. Raises Undecodable, also if only a later release can read it."""
+    """The row of an item. Raises Unreadable."""
+    return codec.decoded("traces", item, _row)
+
+
+def _row(item: Item) -> TraceRow:
     group_uid, topic_uid, shard = item["k"]["S"].rsplit("/", 2)
-    try:
-        key = CursorKey(ShardKey(item["t"]["S"], topic_uid, int(shard)), group_uid)
-    except DAMAGE as error:
-        raise codec.Undecodable(str(error)) from error
-    return _row(key, item)
-
-
-def _readable(key: CursorKey, item: Item) -> TraceRow | None:
-    try:
-        return _row(key, item)
-    except codec.Undecodable:  # traces are best effort: nothing depends on them
-        return None
-
-
-def _row(key: CursorKey, item: Item) -> TraceRow:
-    if is_newer(item):
-        raise codec.Undecodable("of a later release")
     first, _, row_id = item["o"]["S"].partition("#")
-    try:
-        return TraceRow(
-            key=replace(key, consumer_uid=text_of(item, "u") or ""),
-            id=row_id,
-            consumer=item["w"]["S"],
-            rank=int_of(item, "r") if "r" in item else None,
-            total=int_of(item, "n"),
-            started_ms=int(item["a"]["N"]),
-            entries=codec.unpack_entries(payload_of(item) or "", int(first)),
-            expires_s=int_of(item, "x"),
-            group=text_of(item, "g") or "",
-        )
-    except DAMAGE as error:
-        raise codec.Undecodable(str(error)) from error
+    return TraceRow(
+        key=CursorKey(ShardKey(item["t"]["S"], topic_uid, int(shard)), group_uid, text_of(item, "u") or ""),
+        id=row_id,
+        consumer=item["w"]["S"],
+        rank=int_of(item, "r") if "r" in item else None,
+        total=int_of(item, "n"),
+        started_ms=int(item["a"]["N"]),
+        entries=codec.unpack_entries(payload_of(item) or "", int(first)),
+        expires_s=int_of(item, "x"),
+        group=text_of(item, "g") or "",
+    )

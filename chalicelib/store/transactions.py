@@ -6,21 +6,19 @@ own write succeeded, or another process wrote the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
 from ..domain.append import DedupEntry
-from ..domain.errors import Unreadable
 from ..domain.timer import Timer
 from ..domain.topic import Topic
 from ..domain.transaction import Counted, Transaction, TransactionState, check_timer
 from . import codec
-from .attributes import DAMAGE, Item, int_of, number, packed, payload_of, started_kib, text, text_of
+from .attributes import Item, int_of, number, packed, payload_of, started_kib, text, text_of
 from .dedup import dedup_put, used_entries
-from .dynamo import Dynamo
-from .failures import Cancelled
-from .layout import BY_STATE, FORMAT, Tables, is_newer, state_home, timer_key
+from .dynamo import Cancelled, Dynamo
+from .layout import BY_STATE, FORMAT, Tables, state_home, timer_key
 from .timers import timer_put
 
 
@@ -68,7 +66,7 @@ class Transactions:
         self, topic: Topic, state: TransactionState, after: str | None, limit: int
     ) -> list[Transaction]:
         """The topic's transactions of a state by time of preparation, behind a position, without their drafts,
-        `keys_until_s` and `answer_by_ms`. It may be a moment old."""
+        `keys_until_s` and `answer_by_ms`. It may be a moment old. Rows that cannot be read are skipped."""
         items = self._dynamo.query(
             TableName=self._table,
             IndexName=BY_STATE,
@@ -79,8 +77,13 @@ class Transactions:
             },
             Limit=limit,
         )
-        readable = (transaction for item in items if (transaction := _readable(item)))
-        return list(islice(readable, limit))
+        return list(islice(self._dynamo.readable(items, _transaction), limit))
+
+    def whole(self, listed: Iterable[Transaction]) -> Iterator[Transaction]:
+        """These transactions as their rows have them, read one after the other as they are needed, without those that
+        are gone or cannot be read."""
+        rows = self._dynamo.readable(listed, lambda transaction: self.get(transaction.id))
+        return (transaction for transaction in rows if transaction)
 
     def count(self, topic: Topic, state: TransactionState, most: int) -> Counted:
         """How many transactions of a topic are in a state. At most about `most` of them are counted. It may be a
@@ -156,19 +159,8 @@ def _item(of: Transaction) -> Item:
 
 
 def _transaction(item: Item) -> Transaction:
-    """The transaction a row holds. Raises Unreadable where it is damaged, or of a later release."""
-    if transaction := _readable(item):
-        return transaction
-    raise Unreadable("UNAVAILABLE", "This transaction cannot be read: it is damaged, or of a later release.")
-
-
-def _readable(item: Item) -> Transaction | None:
-    if is_newer(item):
-        return None
-    try:
-        return _transaction_of(item)
-    except (codec.Undecodable, *DAMAGE):
-        return None
+    """The transaction a row holds. Raises Unreadable."""
+    return codec.decoded("transactions", item, _transaction_of)
 
 
 def _transaction_of(item: Item) -> Transaction:

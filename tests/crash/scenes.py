@@ -18,7 +18,6 @@ from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import HOUR_MS
 from chalicelib.domain.topic import Consumer, Topic
-from chalicelib.domain.unreadable import PassOver, leave_out
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.store.control import Control
 from chalicelib.store.log import Log
@@ -50,10 +49,8 @@ class Home:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._control, name)
 
-    def topics(
-        self, after: str | None, limit: int, *, consistent: bool = True, pass_over: PassOver = leave_out
-    ) -> list[Topic]:
-        page = self._control.topics(after or self._prefix, limit, consistent=consistent, pass_over=pass_over)
+    def topics(self, after: str | None, limit: int, *, consistent: bool = True) -> list[Topic]:
+        page = self._control.topics(after or self._prefix, limit, consistent=consistent)
         return [topic for topic in page if topic.name.startswith(self._prefix)]
 
 

@@ -131,7 +131,6 @@ TROUBLE: dict[str, tuple[Points, Points]] = {
     "OldestAge": (series(3_601, 3), series(3_600, 3)),
     "DeadLetters": (series(1), series(0)),
     "Undecodable": (series(1), series(0)),
-    "NewerFormat": (series(1, 6, 300), series(1, 5, 300)),
     "DelaysLate": (series(30_001), [*series(30_000, 60), *series(11_000, 60, 20)]),
     "RoundLate": (series(18 * HOUR_MS + 1), series(17 * HOUR_MS, 9, 6 * 3600)),
     "TopicPassedOver": (series(1), series(0)),

@@ -42,7 +42,7 @@ def uncounted(world: World, client: SimClient, end: Final) -> Iterator[str]:
     """What is wrong with the numbers at rest."""
     deps, topic = client.deps, client.topic
     yield from _waiting(world, deps, topic)
-    (stats,) = deps.counts.stats([topic])
+    stats = deps.counts.topic_stats(topic)
     if stats.delayed.number:
         yield f"{stats.delayed.number} are delayed, and all is over"
     for group in deps.catalog.groups(topic):
@@ -80,7 +80,7 @@ def _at_rest(
 
 def _waiting(world: World, deps: Deps, topic: Topic) -> Iterator[str]:
     """What waits before the log."""
-    (stats,) = deps.counts.stats([topic])
+    stats = deps.counts.topic_stats(topic)
     promises = world.promises
     delays = [d for d in promises.delays.values() if d.message_id and not d.cancels]
     least = sum(delay.message_id not in promises.entered for delay in delays)
@@ -97,7 +97,7 @@ def _waiting(world: World, deps: Deps, topic: Topic) -> Iterator[str]:
 
 def _uneven(world: World, deps: Deps, topic: Topic) -> Iterator[str]:
     """Counts, lists and fates that are not of one mind."""
-    (stats,) = deps.counts.stats([topic])
+    stats = deps.counts.topic_stats(topic)
     messages = list(_messages(deps, topic))
     for group in deps.catalog.groups(topic):
         figures, words = stats.groups[group.name], Counter[str]()
@@ -161,7 +161,7 @@ def _ask(world: World, topic: Topic) -> None:
 
 
 def _stats(client: SimClient) -> TopicStats:
-    return client.deps.counts.stats([client.topic])[0]
+    return client.deps.counts.topic_stats(client.topic)
 
 
 def _tails(world: World, topic: Topic) -> int:

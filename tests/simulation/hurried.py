@@ -2,8 +2,8 @@
 
 Nobody but the sweep wakes anybody, and nobody but the expirer keeps rows that the archive lacks. A run of either has
 time for any one topic, and mostly for some more; all runs have the same time, and a topic costs the same each time, so
-that runs may end at the same places again and again. Some topics cannot be looked at; some have a row that cannot be
-read; and in some stages no run has time enough for one topic. Judged is by the number of runs: nothing may wait for
+that runs may end at the same places again and again. Some topics cannot be looked at; and in some stages no run has
+time enough for one topic. Judged is by the number of runs: nothing may wait for
 more of them than there are topics, and one.
 """
 
@@ -20,17 +20,13 @@ from chalicelib.domain.errors import unavailable
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import DAY_MS, HOUR_MS, MINUTE_MS
 from chalicelib.domain.topic import ConsumerKind, Topic
-from chalicelib.domain.unreadable import PassOver
 from chalicelib.services.core.wake import task_of
 from chalicelib.services.manage.registry import Contact
 from chalicelib.services.produce.appender import ProduceResult
-from chalicelib.store.attributes import text
 from chalicelib.store.control import Control
 from chalicelib.wiring import Deps
-from tests.simulation.unreadable import CONTROL_DAMAGES
 from tests.simulation.virtual import Scheduler
 from tests.support.clock import Inline
-from tests.support.damage import Damage
 from tests.support.flows import draft, label_of
 from tests.support.push import Inbox, Subscribers
 from tests.support.stages import Stage, embedded_stage
@@ -49,10 +45,10 @@ class _Ill:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._control, name)
 
-    def staffed_groups(self, topic: Topic, pass_over: PassOver | None = None) -> list[Staffed]:
+    def staffed_groups(self, topic: Topic) -> list[Staffed]:
         if topic.name in self._names:
             raise unavailable("throttled")
-        return self._control.staffed_groups(topic, pass_over)
+        return self._control.staffed_groups(topic)
 
 
 @dataclass
@@ -84,7 +80,6 @@ class Hurry:
         Scheduler()  # locks are those of its tasks, here as well
         self.random = random.Random(f"hurried {self.seed}")
         self.subscribers = Subscribers(self.stage.clock)
-        self.damage = Damage(self.stage)
 
     def process(self) -> Deps:
         a = self.stage.another()
@@ -161,14 +156,9 @@ def _founds_huge(hurry: Hurry) -> None:
 
 
 def _sickens(hurry: Hurry) -> None:
-    """Some topics cannot be looked at; of others one group cannot be read."""
+    """Some topics cannot be looked at."""
     rng = hurry.random
     hurry.ill |= set(rng.sample([topic.name for topic in hurry.topics], rng.choice((0, 1, 1, 2))))
-    for topic in rng.sample(hurry.topics, rng.choice((0, 1, 1, 2))):
-        key = {"pk": text(f"topic#{topic.uid}"), "sk": text(f"group#{_PULLED}")}
-        hurry.damage.change("control", hurry.damage.row("control", key), rng.choice(CONTROL_DAMAGES))
-        hurry.injected["a row that cannot be read"] += 1
-        hurry.note("a group of", topic.name, "cannot be read")
     hurry.injected["a topic that cannot be looked at"] += len(hurry.ill)
     hurry.note("cannot be looked at:", sorted(hurry.ill))
 
@@ -235,7 +225,6 @@ def _waits(hurry: Hurry) -> None:
 def _expires(hurry: Hurry) -> None:
     """The messages' retention ends, and then their rows' time: what no archive has is kept."""
     rng, topics, clock = hurry.random, hurry.topics, hurry.stage.clock
-    hurry.damage.heal()
     pages = 2 * max(
         topic.shards for topic in topics
     )  # that the keeper reads of one topic: rows, and none behind

@@ -11,5 +11,5 @@ def mistakes(report: object) -> Iterator[Trouble]:
     """A job passes over a topic that it cannot read, or whose visit fails: in a simulation only the store may be the
     reason. Of jobs that visit no topics there is nothing to say."""
     for trouble in report.stretch.troubles if hasattr(report, "stretch") else ():
-        if trouble.topic and not trouble.detail.startswith(("Unavailable", "Unreadable", "LaterRelease")):
+        if trouble.topic and not trouble.detail.startswith(("Unavailable", "Unreadable")):
             yield trouble

@@ -294,13 +294,13 @@ class Subscribers:
     @contextmanager
     def flying(self, push_batch: PushBatch, consumer: Consumer) -> Iterator[None]:
         """Attempts under way: over all processes no more of a group than its `max_in_flight`. Clocks that differ end
-        leases early, and seeks and lost cursors all of them, while attempts go on: then nobody can tell."""
+        leases early, and seeks all of them, while attempts go on: then nobody can tell."""
         world = self._world
         per_consumer = world.groups[push_batch.group].mode == "broadcast"
         reader = (push_batch.topic, push_batch.group, consumer.uid if per_consumer else "")
         self._flying[reader] += len(push_batch.attempts)
         most = world.bounds[push_batch.group].most
-        certain = not world.plan.skew_ms and not world.plan.seeks and push_batch.group not in world.leaseless
+        certain = not world.plan.skew_ms and not world.plan.seeks
         if self._flying[reader] > most and certain:
             world.accuse(f"{self._flying[reader]} of {push_batch.group} are in flight, {most} may be")
         try:

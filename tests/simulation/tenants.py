@@ -300,10 +300,10 @@ def _has_many_topics(world: World) -> None:
         world.pause(20)
 
 
-def _beside_floods(damages: Callable[[World, float], None], world: World) -> None:
-    """What it has stored cannot be read."""
+def _damages_control(world: World) -> None:
+    """Its control data cannot be read."""
     world.scheduler.spawn(partial(_floods, world), world)
-    damages(world, _UNTIL_S)
+    unreadable.damages_control(world, _UNTIL_S)
 
 
 _MOODS: dict[str, dict[str, float]] = {
@@ -311,7 +311,6 @@ _MOODS: dict[str, dict[str, float]] = {
     "a storm of retries": {"failing": 1.0},
     "subscribers that ask for time": {"busy": 1.0},
     "a consumer that gives everything back": {"held": 1.0},
-    "unreadable records": {"failing": 1.0},
 }
 TROUBLES: dict[str, Callable[[World], object]] = {
     "hanging subscribers": _floods,
@@ -324,9 +323,7 @@ TROUBLES: dict[str, Callable[[World], object]] = {
     "thousands of timers at once": _has_many_timers,
     "transactions that nobody decides": _leaves_undecided,
     "hundreds of topics": _has_many_topics,
-    "unreadable control data": partial(_beside_floods, unreadable.damages_control),
-    "unreadable cursors": partial(_beside_floods, unreadable.damages_cursors),
-    "unreadable records": partial(_beside_floods, unreadable.damages_records),
+    "unreadable control data": _damages_control,
     "a damaged stream": _floods,
 }
 """What the other tenant is up to."""

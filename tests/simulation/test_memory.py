@@ -29,7 +29,7 @@ from chalicelib.services.consume.claim_plan import ClaimPlanner
 from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.wake import DispatchTask
-from chalicelib.services.push.capacity import Capacity
+from chalicelib.services.push.sources import Capacity
 from chalicelib.wiring import Deps
 from tests.simulation.processes import Clock
 from tests.simulation.virtual import Pool, Scheduler
@@ -260,7 +260,10 @@ BUGS: dict[str, tuple[Bug, Callable[[], None]]] = {
     ),
     "a claim that reads all that waits": (
         Bug(
-            ClaimPlanner, "_resolve_all", "if size > MAX_ANSWER_BYTES or count == most:", "if count == most:"
+            ClaimPlanner,
+            "_resolve_all",
+            "if size > MAX_ANSWER_BYTES or len(resolved_slots) == most:",
+            "if len(resolved_slots) == most:",
         ),
         test_a_claim_of_many_that_wait_holds_what_one_answer_may_have,
     ),

@@ -8,7 +8,7 @@ from chalicelib.services.consume.receive import Receiver
 from chalicelib.services.core.catalog import Catalog
 from chalicelib.services.core.cursor_store import CursorStore
 from chalicelib.services.core.expiring_cache import TtlCache
-from chalicelib.services.core.signing_keys import SigningKeys
+from chalicelib.services.core.secrets import SigningKeys
 from chalicelib.services.core.wake import Waker
 from chalicelib.services.manage.tokens import Tokens
 from tests.simulation.overtaking import SCENES, wrong
@@ -20,9 +20,9 @@ BUGS: dict[str, tuple[str, tuple[Bug, ...]]] = {
         (
             Bug(
                 Catalog,
-                "_read_consumers",
-                "call.keep((consumers, unreadable_rows))",
-                "self._consumers.put(group.uid, (consumers, unreadable_rows))",
+                "consumers",
+                "call.keep(self.control.consumers(topic, group))",
+                "self._consumers.put(group.uid, self.control.consumers(topic, group))",
             ),
             Bug(  # otherwise a second wake-up makes up for it after seconds
                 Waker,

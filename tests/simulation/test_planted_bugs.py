@@ -8,7 +8,7 @@ from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import ids
 from chalicelib.modes.serial import Serial
 from chalicelib.scheduler import mover_run
-from chalicelib.scheduler.scout import _Tails
+from chalicelib.scheduler.sweeper import _Tails
 from chalicelib.services.consume import claim_plan
 from chalicelib.services.consume.claim_plan import ClaimPlanner
 from chalicelib.services.consume.lease_settlement import LeaseSettlement
@@ -94,7 +94,10 @@ BUGS: dict[str, Bug] = {
         Timers, "first_due", "{until_ms + 1:015d}", "{until_ms - 4_999:015d}"
     ),
     "a mover that writes what was edited meanwhile": Bug(
-        timers, "_if_unchanged", "if timer.edits == ANY_EDITION:", "if True:"
+        timers,
+        "_if_unchanged",
+        "if not timer.edits:",
+        "if True:\n        return {'ConditionExpression': 'attribute_exists(f)'}\n    if not timer.edits:",
     ),
     "a postponed message that stays at its first time, too": Bug(
         Timers, "amend", "timer_delete(self._table, old),", ""

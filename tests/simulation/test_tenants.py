@@ -6,8 +6,6 @@ import pytest
 
 from chalicelib.scheduler import mover_run
 from chalicelib.scheduler.walk import RoundRobin
-from chalicelib.services.core.wake import Waker
-from chalicelib.store import changes
 from tests.simulation.figures import count
 from tests.simulation.seeds import each
 from tests.simulation.telling import story
@@ -25,21 +23,6 @@ BUGS: dict[str, tuple[str, int, Bug]] = {
             "self._moves: Beside[_Load, MoveReport] = Beside(threads, patience_seconds)",
             "self._moves: Beside[_Load, MoveReport] = Beside(threads, None)",
         ),
-    ),
-    "a row that cannot be read, in everybody's way": (
-        "unreadable control data",
-        2,
-        Bug(
-            Waker,
-            "_pass_over",
-            "if not self._told.get(row):",
-            "raise Unreadable('UNAVAILABLE', row)\n    if row:",
-        ),
-    ),
-    "a record that stops its stream": (
-        "a damaged stream",
-        0,
-        Bug(changes, "written_rows", "except _DAMAGE:", "except codec.Undecodable:"),
     ),
     "a sweep that looks at one topic a minute": (
         "a storm of retries",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from chalicelib.domain.times import DAY_MS, HOUR_MS
 from chalicelib.domain.topic import Group, Mode, Topic
-from tests.simulation.days import bad_data, changes, readers, settings
+from tests.simulation.days import changes, limits, readers, settings
 from tests.simulation.days.healing import calms, heals
 from tests.simulation.days.judge import judge
-from tests.simulation.days.plan import ABSENCES, BAD_DATA, RATES, SETTINGS, WORK, plan_of
+from tests.simulation.days.plan import ABSENCES, LIMITS, RATES, SETTINGS, WORK, plan_of
 from tests.simulation.days.settings import (
     changes_group,
     changes_rate,
@@ -68,7 +68,7 @@ THEMES: dict[str, tuple[tuple[int, Deed], ...]] = {
     RATES: ((4, changes_rate), (6, sends_much)),
     ABSENCES: ((8, readers.comes_or_goes), (4, readers.changes_offline), (8, receives)),
     WORK: ((12, readers.comes_or_goes), (20, works_quietly)),
-    BAD_DATA: ((6, bad_data.sends_extremes), (4, bad_data.damages)),
+    LIMITS: ((6, limits.sends_extremes),),
 }
 
 

@@ -68,7 +68,6 @@ class World:
         self.injected: Counter[str] = Counter()  # faults, by kind
         self.largest_cursor_bytes = 0
         self.calm = Faults()
-        self.leaseless: set[str] = set()  # groups whose leases nobody can be sure of
         self.over = False
         self.streams = True
         self.readers: dict[tuple[str, str], str] = {}  # by uids of the group and of a broadcast's consumer

@@ -24,7 +24,7 @@ from tests.crash.all_flows import FLOWS
 from tests.crash.scenes import complaints as complaints_of
 from tests.crash.scenes import play as play_flow
 from tests.simulation import hurried, judge, sharing, slow_answers, tenants, unswept, weeks
-from tests.simulation.days.plan import BAD_DATA
+from tests.simulation.days.plan import LIMITS
 from tests.simulation.threads import make_virtual
 from tests.simulation.world import World
 from tests.support.clock import ManualClock
@@ -65,7 +65,7 @@ def _shares(seed: int) -> Played:
 
 
 def _weeks(seed: int) -> Played:
-    days = weeks.play(seed, *[BAD_DATA] * (seed % 4 == 0))
+    days = weeks.play(seed, *[LIMITS] * (seed % 4 == 0))
     command = f"HEADRACE_SEED={seed} {_PYTEST} tests/simulation/test_days.py -k from"
     return Played(len(days.path), days.injected.total(), days.complaints, command)
 

@@ -49,8 +49,6 @@ CLAUSES: dict[str, str] = {
         "what_was_made_again_under_its_name_is_another"
     ),
     "cursors.create: put in cursors if attribute_not_exists(e)": "a_cursor_is_created_once",
-    "cursors.rebuild: put in cursors if attribute_not_exists(e)": "a_damaged_cursor_is_mended_once",
-    "cursors.rebuild: put in cursors if e = :e": "a_damaged_cursor_is_mended_once",
     "cursors.write: put in cursors if attribute_not_exists(e)": "a_cursor_is_created_once",
     "cursors.write: put in cursors if e = :e": "a_cursor_is_replaced_in_the_epoch_that_was_read",
     "cursors.write: put in cursors if l = :l": "a_large_change_loses_nothing_of_others",
@@ -68,7 +66,6 @@ CLAUSES: dict[str, str] = {
     "log.checkpoint: update in log if attribute_not_exists(t) OR t < :t": "a_checkpoint_rises",
     "log.keep: update in log if x < :x": "a_row_is_kept_longer_and_never_shorter",
     "log.put: delete in records if a = :a": "a_letter_is_redriven_as_it_was_read",
-    "log.put: delete in records if NOT attribute_type(e, :type)": "a_letter_is_redriven_as_it_was_read",
     "log.put: delete in records if e = :e": "a_letter_is_redriven_as_it_was_read",
     "log.put: delete in timers if attribute_exists(f)": "a_timer_is_moved_as_it_was_read",
     "log.put: delete in timers if attribute_not_exists(e)": "a_timer_is_moved_as_it_was_read",
@@ -82,10 +79,8 @@ CLAUSES: dict[str, str] = {
     "log.reserve: update in log if attribute_exists(c)": "only_a_counter_that_is_there_reserves",
     "tokenbuckets.take: put in rates if NOT attribute_type(t, :n) OR t = :t": "no_permit_is_given_again",
     "records.discard: delete in records if a = :a": "a_letter_is_discarded_as_it_was_read",
-    "records.discard: delete in records if NOT attribute_type(e, :type)": "a_letter_is_discarded_as_it_was_read",
     "records.discard: delete in records if e = :e": "a_letter_is_discarded_as_it_was_read",
     "records.edit: put in records if a = :a": "a_letter_is_edited_as_it_was_read",
-    "records.edit: put in records if NOT attribute_type(e, :type)": "a_letter_is_edited_as_it_was_read",
     "records.edit: put in records if e = :e": "a_letter_is_edited_as_it_was_read",
     "rounds.keep: put in rounds if NOT attribute_type(e, :e)": "a_job_goes_on_from_the_place_that_was_read",
     "rounds.keep: put in rounds if e = :e": "a_job_goes_on_from_the_place_that_was_read",
@@ -96,9 +91,6 @@ CLAUSES: dict[str, str] = {
     "timers.amend: put in timers if attribute_exists(f)": "a_timer_is_edited_as_it_was_read",
     "timers.amend: put in timers if attribute_not_exists(e)": "a_timer_is_edited_as_it_was_read",
     "timers.amend: put in timers if e = :e": "a_timer_is_edited_as_it_was_read",
-    "timers.bring_back: delete in timers if attribute_exists(f)": "a_timer_is_brought_back_once",
-    "timers.bring_back: delete in timers if attribute_not_exists(e)": "a_timer_is_brought_back_once",
-    "timers.bring_back: delete in timers if e = :e": "a_timer_is_brought_back_once",
     "timers.cancel: delete in timers if attribute_exists(f)": "a_timer_is_cancelled_as_it_was_read",
     "timers.cancel: delete in timers if attribute_not_exists(e)": "a_timer_is_cancelled_as_it_was_read",
     "timers.cancel: delete in timers if e = :e": "a_timer_is_cancelled_as_it_was_read",
@@ -110,9 +102,6 @@ CLAUSES: dict[str, str] = {
         "one_owns_a_fragment"
     ),
     "timers.release_lease: delete in timers if o = :o": "one_owns_a_fragment",
-    "timers.set_aside: delete in timers if attribute_exists(f)": "a_timer_is_set_aside_as_it_was_read",
-    "timers.set_aside: delete in timers if attribute_not_exists(e)": "a_timer_is_set_aside_as_it_was_read",
-    "timers.set_aside: delete in timers if e = :e": "a_timer_is_set_aside_as_it_was_read",
     "transactions.change: put in transactions if e = :e": "a_transaction_is_decided_as_it_was_read",
     "transactions.prepare: put in dedup if attribute_not_exists(d) OR e <= :ms": (
         "a_transaction_has_its_dedup_id_once"

@@ -15,11 +15,10 @@ from chalicelib.domain.transaction import CheckAnswer, Transaction
 from chalicelib.services.core.wake import DispatchTask, task_of
 from chalicelib.services.manage.registry import Contact
 from chalicelib.services.produce.check_back import Check
-from chalicelib.services.push.capacity import Capacity
 from chalicelib.services.push.claims import Claims
 from chalicelib.services.push.run_time import RunTime
 from chalicelib.services.push.settlements import Settlements
-from chalicelib.services.push.sources import Sources
+from chalicelib.services.push.sources import Capacity, Sources
 from chalicelib.wiring import Deps
 
 from .clock import ManualClock

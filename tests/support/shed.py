@@ -27,8 +27,6 @@ class Shed:
     loads: list[tuple[int, list[str]]] = field(default_factory=list)
     """What went together, and for how many days."""
     told: list[tuple[str, str]] = field(default_factory=list)
-    brings: list[int] = field(default_factory=list)
-    """How many timers each look for what was set aside brings back."""
     seconds: float = 0
     """What each append takes."""
 
@@ -39,11 +37,9 @@ class Shed:
             append=self.append,
             wake=self.wake,
             check=nothing,
-            set_aside=nothing,
             hand_over=self.given.append,
             tell=self.tell,
         )
-        self.timers.bring_back = lambda: self.brings.pop(0) if self.brings else 0  # type: ignore[method-assign]
         self.mover = Mover(
             timers=cast(Any, self.timers),
             ways=self.ways,

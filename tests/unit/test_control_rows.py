@@ -9,10 +9,10 @@ import pytest
 
 from chalicelib.domain.assignment import Assignment, Staffed
 from chalicelib.domain.errors import Unreadable
-from chalicelib.domain.secret import Secret
+from chalicelib.domain.signing import Secret
 from chalicelib.store import control_rows as rows
 from chalicelib.store.attributes import Item, number, text
-from chalicelib.store.control import Control, readable
+from chalicelib.store.control import Control
 from tests.support import factories as make
 from tests.support.scripted import Scripted
 
@@ -31,39 +31,27 @@ def row(model: type[rows.Row[Any]], sk: str, noun: Any) -> Item:
     return item
 
 
-def staffed(**changes: Item) -> tuple[list[Staffed], list[str]]:
-    """The groups that are found where these rows are otherwise, and what is told of rows that cannot be read."""
+def staffed(**changes: Item) -> list[Staffed]:
+    """The groups that are found where these rows are otherwise."""
     items = {
         "assignment": row(rows.AssignmentRow, f"assignment#{GROUP.uid}", DEALT),
         "w1": row(rows.ConsumerRow, f"consumer#{GROUP.uid}#w1", WORKERS[0]),
         "w2": row(rows.ConsumerRow, f"consumer#{GROUP.uid}#w2", WORKERS[1]),
         "group": row(rows.GroupRow, f"group#{GROUP.name}", GROUP),
     }
-    unreadable_rows: list[str] = []
     changed_items = [item | changes.get(name, {}) for name, item in items.items()]
-    client = Scripted({"Items": changed_items})
-    return Control(client.dynamo).staffed_groups(TOPIC, unreadable_rows.append), unreadable_rows
+    return Control(Scripted({"Items": changed_items}).dynamo).staffed_groups(TOPIC)
 
 
-def test_a_group_is_whole_where_all_of_it_can_be_read() -> None:
-    assert staffed() == ([Staffed(GROUP, WORKERS, DEALT)], [])
+def test_a_group_has_its_consumers_and_its_assignment() -> None:
+    assert staffed() == [Staffed(GROUP, WORKERS, DEALT)]
 
 
+@pytest.mark.parametrize("row", ["group", "assignment", "w1"])
 @pytest.mark.parametrize("damage", [DAMAGED, NEWER], ids=["damaged", "newer"])
-def test_a_group_beside_a_consumer_that_cannot_be_read_is_not_whole(damage: Item) -> None:
-    groups, unreadable_rows = staffed(w1=damage)
-    assert groups == [Staffed(GROUP, WORKERS[1:], DEALT, is_whole=False)]
-    assert len(unreadable_rows) == 1
-    assert f"consumer#{GROUP.uid}#w1" in unreadable_rows[0]
-
-
-@pytest.mark.parametrize(
-    "damage", [{"group": DAMAGED}, {"assignment": DAMAGED}, {"w1": DAMAGED, "w2": NEWER}]
-)
-def test_a_group_of_which_too_little_can_be_read_is_left_alone(damage: dict[str, Item]) -> None:
-    groups, unreadable_rows = staffed(**damage)
-    assert groups == []
-    assert len(unreadable_rows) == len(damage)
+def test_a_topic_with_an_unreadable_row_is_refused(row: str, damage: Item) -> None:
+    with pytest.raises(Unreadable, match=f"topic#{TOPIC.uid} "):
+        staffed(**{row: damage})
 
 
 def test_of_a_group_without_consumers_nothing_is_asked() -> None:
@@ -75,25 +63,7 @@ def test_of_a_group_without_consumers_nothing_is_asked() -> None:
             ]
         }
     )
-    unreadable_rows: list[str] = []
-    assert Control(client.dynamo).staffed_groups(TOPIC, unreadable_rows.append) == []
-    assert unreadable_rows == []
-
-
-def test_a_list_of_topics_goes_on_behind_one_that_cannot_be_read() -> None:
-    items = [row(rows.TopicRow, "orders", TOPIC) | DAMAGED, row(rows.TopicRow, "orders", TOPIC)]
-    unreadable_rows: list[str] = []
-    client = Scripted({"Items": items})
-    assert Control(client.dynamo).topics(None, 9, pass_over=unreadable_rows.append) == [
-        replace(TOPIC, version=1)
-    ]
-    assert len(unreadable_rows) == 1
-
-
-def test_where_nobody_can_be_told_a_row_that_cannot_be_read_is_an_error() -> None:
-    item = row(rows.GroupRow, "group#g", GROUP) | DAMAGED
-    with pytest.raises(Unreadable, match="group#g"):
-        readable(rows.GroupRow, item, None)
+    assert Control(client.dynamo).staffed_groups(TOPIC) == []
 
 
 @pytest.mark.parametrize(
@@ -102,8 +72,9 @@ def test_where_nobody_can_be_told_a_row_that_cannot_be_read_is_an_error() -> Non
 )
 def test_what_is_damaged_or_of_a_later_release_is_not_read(damage: Item) -> None:
     item = row(rows.AssignmentRow, "assignment#u", DEALT)
-    assert rows.AssignmentRow.readable(item) == DEALT
-    assert rows.AssignmentRow.readable(item | damage) is None
+    assert rows.AssignmentRow.decoded(item) == DEALT
+    with pytest.raises(Unreadable, match=r"assignment#u' of the table 'control'"):
+        rows.AssignmentRow.decoded(item | damage)
 
 
 @pytest.mark.parametrize("until_ms", [None, 0, 77])
@@ -112,5 +83,5 @@ def test_an_encrypted_secret_comes_back_with_its_end(until_ms: int | None) -> No
     plain = Secret("00ff", until_ms)
     worker = replace(WORKERS[0], secrets=(encrypted_secret, plain))
     item = row(rows.ConsumerRow, "consumer#g#w1", worker)
-    assert rows.ConsumerRow.readable(item) == worker
+    assert rows.ConsumerRow.decoded(item) == worker
     assert all(("until_ms" in each["M"]) == (until_ms is not None) for each in item["secrets"]["L"])

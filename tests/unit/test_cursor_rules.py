@@ -137,24 +137,6 @@ def test_a_seek_begins_anew() -> None:
     )
 
 
-def test_of_a_damaged_cursor_nothing_is_believed() -> None:
-    now_ms = 10**12
-    new = transitions.rebuilt(7, 9, now_ms)
-    assert new == Cursor(7, 7, epoch=now_ms, begin=7, segment_at=7, amended=((0, 9),))
-    assert transitions.rebuilt(0, 0, now_ms).amended == ()
-
-
-def test_of_a_damaged_lane_what_is_not_settled_waits() -> None:
-    entries, now_ms = (Span(3, 1, attempt=2), Span(5, 2)), 10**12
-    lane = transitions.rebuilt_lane(entries, 9, now_ms)
-    assert lane == Cursor(3, 9, waiting=entries, epoch=now_ms, segment_at=9)
-    many = [Span(10**9 * n, due_ms=10**12) for n in range(1, 400)]
-    cut = transitions.rebuilt_lane(many, 10**12, now_ms)
-    assert cut.waiting == tuple(many[: len(cut.waiting)])
-    assert 0 < len(cut.waiting) < len(many)
-    assert (cut.next, cut.begin) == (many[len(cut.waiting)].start, 0), "what did not fit is delivered again"
-
-
 def test_a_settlement_depends_on_its_lease_and_a_claim_on_the_epoch() -> None:
     settlement, _ = transitions.settle(CURSOR, "t", [Result(4, Disposition.SUCCESS)])
     change = cursor_write.change(CURSOR, settlement)

@@ -12,7 +12,7 @@ from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write
 from chalicelib.domain.cursor import CLOSED, Cursor, Disposition, Result, Selection, raise_floor
 from chalicelib.domain.cursor_write import Change, RefusalReason, WriteRefused, was_stored
-from chalicelib.domain.errors import Unavailable, Unreadable
+from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.record import Record
 from chalicelib.domain.spans import Span
 from chalicelib.domain.timer import Timer
@@ -202,22 +202,6 @@ def test_cursors_that_are_wanted_together_are_read_in_one_query_if_most_are_not_
     assert dict(asked.calls) == calls
     assert [snapshot.exists for snapshot in snapshots] == [False, False, False, True]
     assert snapshots[3].cursor.next == 2
-
-
-def test_a_cursor_that_cannot_be_read_is_not_taken_for_a_new_one_by_who_reads_several() -> None:
-    class Damaged(Counted):
-        def of_owner(self, *_: Any, note_unreadable: Any, **__: Any) -> dict[str, Cursor]:
-            note_unreadable(str(KEYS[1].shard), "damaged")
-            return {str(key.shard): Cursor() for key in KEYS}
-
-        def get(self, key: CursorKey, **_: Any) -> Cursor:
-            raise Unreadable("UNAVAILABLE", str(key))
-
-    store = Desk().process(Damaged(None))
-    store.preload(KEYS, len(KEYS))
-    assert store.last(KEYS[0]).exists
-    with pytest.raises(Unreadable):
-        store.last(KEYS[1])
 
 
 def test_where_several_cannot_be_read_together_each_is_read_alone() -> None:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import hypothesis.strategies as st
 import pytest
-from hypothesis import given
 
-from chalicelib.domain import ids
-from chalicelib.domain.message import Draft, Origin
+from chalicelib.domain.message import Draft
 from chalicelib.domain.segment import Segment, ShardKey
 from chalicelib.domain.timer import (
     ANY,
@@ -18,14 +15,10 @@ from chalicelib.domain.timer import (
     draft_for_log,
     fragment_of,
     fragment_of_unit,
-    kind_by_id,
     next_check,
-    retry_id,
-    retry_of,
 )
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import lane_of
-from chalicelib.services.core.counters import NEWER_FORMAT, UNDECODABLE
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.desk import Desk
@@ -57,31 +50,6 @@ class Lane:
         return row
 
 
-def remains(offset: int, id: str = "") -> Draft:
-    """What is left of a damaged retry of this message."""
-    origin = Origin(id, 1, offset, START_MS if id else 0, 2)
-    return Draft(b"", is_json=False, dead_reason="UNDECODABLE", origin=origin)
-
-
-def test_the_remains_of_a_retry_get_the_name_of_their_message_or_else_their_own() -> None:
-    lane = Lane()
-    timers = [lane.retry(remains(offset)) for offset in range(4)]
-    named_timer = lane.retry(remains(4, "its own id"))
-    row = lane.put(*timers, named_timer)
-    origins = {
-        draft.origin.offset: (draft.origin.id, draft.origin.accepted_ms)
-        for draft in row.drafts
-        if draft.origin
-    }
-    assert origins == {
-        0: (lane.ids[0], START_MS),
-        1: (lane.ids[1], START_MS + 1_000),
-        2: (lane.ids[2], START_MS + 1_000),
-        3: (timers[3].id, 0),
-        4: ("its own id", START_MS),
-    }
-
-
 def test_a_retry_is_kept_as_long_as_its_timer_says_and_one_that_holds_nothing_is_left_out() -> None:
     lane = Lane()
     row = lane.put(lane.retry(make.draft(origin=make.origin())), make.timer(kind=TimerKind.WAKE))
@@ -101,45 +69,7 @@ def test_a_topic_that_wakes_its_runs_itself_does_so_for_what_was_due(shard: int)
     assert [function for function, _ in desk.inbox.asked] == ["deliver"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "counter"), [(TimerKind.NEWER, NEWER_FORMAT), (TimerKind.DAMAGED, UNDECODABLE)]
-)
-def test_what_is_set_aside_is_counted_as_what_it_is(kind: TimerKind, counter: str) -> None:
-    desk = Desk.at(embedded_stage())
-    timer = make.timer(kind=kind)
-    desk.stage.adapters.timers.store([timer])
-    desk.deps.due.set_aside([timer])
-    assert desk.deps.counters.take() == {counter: 1}
-    assert desk.stage.adapters.timers.find(timer.due_ms, timer.id) is None
-
-
-uids = st.from_regex(r"[0-9a-z]{12}", fullmatch=True)
 HALF = "0123456789ab0123456789ab"
-
-
-@given(uids, uids | st.just(""), st.integers(0, 63), st.integers(0, 10**17), st.integers(1, 1000))
-def test_a_retrys_id_tells_where_its_message_stands(
-    group_uid: str, consumer_uid: str, shard: int, offset: int, attempts: int
-) -> None:
-    timer_id = retry_id(group_uid, consumer_uid, shard, offset, attempts)
-    assert retry_of(timer_id) == Origin("", shard, offset, 0, attempts)
-    assert kind_by_id(timer_id, 0) is TimerKind.RETRY
-
-
-@pytest.mark.parametrize(
-    ("timer_id", "shard", "kind"),
-    [
-        pytest.param(ids.timed_id("0123456789ab", None, 1), ANY, TimerKind.DELIVER, id="delayed"),
-        pytest.param(ids.timed_id("0123456789ab", 3, 1), 3, TimerKind.DELIVER, id="delayed in a shard"),
-        pytest.param(ids.half_id(HALF), ANY, TimerKind.DELIVER, id="committed for later"),
-        pytest.param(HALF, ANY, TimerKind.CHECK, id="a transaction's"),
-        pytest.param(HALF, 0, TimerKind.WAKE, id="a transaction's name on a shard"),
-        pytest.param("anything", ANY, TimerKind.WAKE, id="any other"),
-    ],
-)
-def test_an_id_tells_what_its_timer_is_for(timer_id: str, shard: int, kind: TimerKind) -> None:
-    assert kind_by_id(timer_id, shard) is kind
-    assert retry_of(timer_id) is None
 
 
 def test_a_delayed_message_says_in_the_log_when_it_was_accepted_and_due() -> None:

@@ -15,7 +15,7 @@ from chalicelib.store.clients import Clients
 
 _ROOT = Path(__file__).parents[2]
 _PLACES = {
-    "chalicelib.domain.typed": _ROOT / "chalicelib",
+    "chalicelib.domain.strict_json": _ROOT / "chalicelib",
     "headrace.typed": _ROOT / "clients/python/src/headrace",
 }
 _SCRIPT = """

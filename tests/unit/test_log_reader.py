@@ -12,13 +12,10 @@ from chalicelib.domain.limits import HOLE_AGE, LATE_WRITER, MAX_ANSWER_BYTES, MA
 from chalicelib.domain.message import Draft
 from chalicelib.domain.segment import Allocation, Rows, Segment, ShardKey
 from chalicelib.domain.times import CLOCKS_DIFFER_MS, HOUR_MS
-from chalicelib.services.core.counters import NEWER_FORMAT, Counters
 from chalicelib.services.core.log_reader import Freshness, LogReader
-from chalicelib.store.layout import segment_key
 from chalicelib.store.log import Log
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock
-from tests.support.damage import NEWER, _change
 from tests.support.embedded import embedded_dynamo
 
 TOPIC = make.topic(created_ms=START_MS)
@@ -53,10 +50,9 @@ class Scene:
 
     log: StaleLog = field(default_factory=StaleLog)
     clock: ManualClock = field(default_factory=ManualClock)
-    counters: Counters = field(default_factory=Counters)
 
     def __post_init__(self) -> None:
-        self.reader = LogReader(cast(Any, self.log), self.clock, self.counters)
+        self.reader = LogReader(cast(Any, self.log), self.clock)
 
     def put(self, first: int, messages: Sequence[Draft] | int = 1, **settings: Any) -> Segment:
         segment = make.segment(first, messages, **settings)
@@ -185,12 +181,3 @@ def test_an_answer_ends_with_the_message_that_fills_it(scene: Scene) -> None:
     for first in range(4):
         scene.put(first, [half])
     assert scene.offsets() == [0, 1]
-
-
-def test_a_row_of_a_later_release_ends_a_read_and_is_counted(scene: Scene) -> None:
-    scene.put(0)
-    scene.put(1)
-    _change(scene.log._dynamo, scene.log._table, segment_key(SHARD, 1), NEWER)
-    scene.put(2)
-    assert scene.offsets() == [0]
-    assert scene.counters.take() == {NEWER_FORMAT: 1}

@@ -207,46 +207,6 @@ def test_a_backlog_that_stays_the_same_is_at_rest_after_five_minutes() -> None:
     assert rests == [False] * 5 + [True] * 2
 
 
-def test_a_group_whose_row_could_not_be_read_for_a_while_is_not_added_again() -> None:
-    world = World()
-    world.topic("a")
-    world.shows("a", 10, 8)
-    world.run()
-    world.meters["a"] = Reading(0, 12, is_whole=False)
-    world.run()
-    world.reader = world.process()
-    world.shows("a", 12, 9)
-    world.run()
-    assert world.sums() == (12, 9, 0)
-
-
-def test_trouble_stays_noted_while_its_group_cannot_be_read() -> None:
-    world = World()
-    world.topic("a")
-    world.shows("a", 1)
-    ranks = []
-    for state in (State(2, False), State(1, False, lacks_groups=True), State(3, False, lacks_groups=True)):
-        world.states["a"] = state
-        world.run()
-        ranks.append(world.marks.each_minute().troubled)
-    assert ranks == [{"a": 2}, {"a": 2}, {"a": 3}]
-    world.states["a"] = State(0, False)
-    world.run()
-    assert world.marks.each_minute().troubled == {}
-
-
-def test_of_a_group_that_could_not_be_read_at_first_only_what_it_does_from_then_on_is_added() -> None:
-    """What an old topic was before its first reading is nobody's rate."""
-    world = World()
-    world.topic("a", created_ms=START_MS - 2 * DAY_MS)
-    world.meters["a"] = Reading(0, 1_000, is_whole=False)
-    world.run()
-    for settled in (900, 903):
-        world.shows("a", 1_003, settled)
-        world.run()
-    assert world.sums() == (3, 3, 0)
-
-
 def test_a_group_that_was_deleted_and_made_again_is_added_from_its_beginning() -> None:
     world = World()
     world.topic("a")

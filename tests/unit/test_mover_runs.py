@@ -72,19 +72,6 @@ def test_a_bug_is_told_once_and_the_run_has_not_finished() -> None:
     assert not report.finished
 
 
-def test_what_was_set_aside_is_looked_for_at_the_start_and_every_ten_minutes() -> None:
-    shed = Shed()
-    shed.brings = [2, 0, 0, 0]
-    looks = []
-    for wait_ms in (0, 1, 1, 600_000, -3_600_000):
-        shed.clock.advance(wait_ms)
-        shed.mover.run_once()
-        looks.append(len(shed.brings))
-    assert looks == [3, 2, 2, 1, 0], (
-        "again at once while there was something, and where the clock was set back"
-    )
-
-
 def test_what_others_were_woken_for_is_woken_once() -> None:
     shed = Shed()
     shed.timers.store([make.timer(START_MS - 1, kind=TimerKind.WAKE, shard=HOME)])
@@ -209,9 +196,9 @@ def test_what_a_run_was_refused_besides_is_counted() -> None:
     shed = Shed()
     timer = make.timer(START_MS + 30_000)
     shed.timers.store([timer])
-    timers: Any = Troubled(shed.timers, lambda name, *_: name in ("bring_back", "release_lease"))
+    timers: Any = Troubled(shed.timers, lambda name, *_: name == "release_lease")
     mover = Mover(timers=timers, ways=shed.ways, clock=shed.clock, new_owner=lambda: "me", threads=Inline)
-    assert mover.run_once(has_time=lambda: False).refused == 2
+    assert mover.run_once(has_time=lambda: False).refused == 1
     assert shed.given == [[timer.fragment]], "whom it cannot let go of is given away all the same"
 
 

@@ -9,6 +9,8 @@ from chalicelib.domain.errors import Malformed
 from chalicelib.domain.spans import Span
 from chalicelib.domain.topic import Topic
 from chalicelib.scheduler import walk
+from chalicelib.scheduler.assigner import Assigner
+from chalicelib.scheduler.expirer import Expirer
 from chalicelib.services.consume.claim import Claimer
 from chalicelib.services.consume.claim_plan import ClaimPlanner
 from chalicelib.services.consume.claimant import Claimant
@@ -16,7 +18,6 @@ from chalicelib.services.consume.lease_settlement import LeaseSettlement
 from chalicelib.services.consume.settle import Settler
 from chalicelib.services.consume.settle_steps import StepMaker
 from chalicelib.services.core.assignments import Assignments
-from chalicelib.services.core.cursor_store import CursorStore
 from chalicelib.services.core.log_reader import LogReader
 from chalicelib.services.core.marker import Marker
 from chalicelib.services.core.readiness import Readiness
@@ -27,6 +28,7 @@ from chalicelib.services.manage.registry import Registry
 from chalicelib.services.produce import due
 from chalicelib.services.produce.delayed import Delayed
 from chalicelib.services.push.run import DispatchRun
+from chalicelib.store.control import Control
 from chalicelib.store.timers import Timers
 from tests.contract.schedules import test_expiring as expiring
 from tests.contract.schedules import test_retention as retention
@@ -45,14 +47,13 @@ from tests.contract.services import test_registering as registering
 from tests.contract.services import test_sharing as sharing
 from tests.contract.services import test_statuses as message_statuses
 from tests.contract.services import test_troubled as troubled
+from tests.contract.services import test_unreadable_rows as unreadable_rows
 from tests.contract.services import test_waiting as meanwhile
 from tests.contract.services import test_waking as waking
-from tests.contract.services.damaged import test_damaged_rows as damaged_rows
 from tests.support.clock import ManualClock
 from tests.support.desk import Desk
 from tests.support.planting import Bug, Planted, assert_seen, names_of
 from tests.support.stages import embedded_stage
-from tests.unit import test_cursor_store as cursor_store
 from tests.unit import test_decisions as waits
 from tests.unit import test_log_reader as log_reader
 from tests.unit import test_times as row_ends
@@ -359,19 +360,39 @@ BUGS: Planted = {
             embedded_stage(), is_leased=False
         ),
     ),
-    "a message of a later release that takes the place of others": (
-        Bug(
-            ClaimPlanner, "_resolve_all", "count += not resolved_slots[-1].is_of_later_release", "count += 1"
+    "a stranger who is asked only while others produce": (
+        Bug(Assigner, "restore_mark", "consumer.state == ConsumerState.PENDING", "False"),
+        lambda: expiring.test_who_has_not_agreed_and_whose_mark_was_lost_is_asked_again(embedded_stage()),
+    ),
+    "a removal that leaves no mark": (
+        Bug(Registry, "unregister", "self._control.retire_consumer(topic, group, consumer)", "pass"),
+        lambda: registering.test_a_removal_that_was_broken_off_is_ended_by_whoever_comes_next(
+            Desk.at(embedded_stage(), shards=2), "group deleted"
         ),
-        lambda: damaged_rows.test_what_is_left_to_a_later_release_takes_no_place_of_others(embedded_stage()),
+    ),
+    "a removal that takes another of the name": (
+        Bug(
+            Control,
+            "delete_consumer",
+            'self._call_if_unchanged("delete_item", _of_life({"Key": _item_key(key)}, consumer))',
+            "self._delete(key)",
+        ),
+        lambda: registering.test_a_removal_that_was_broken_off_is_ended_by_whoever_comes_next(
+            Desk.at(embedded_stage(), shards=2), "registered again"
+        ),
+    ),
+    "a burial that stops at the first cursor that cannot be read": (
+        Bug(
+            Expirer,
+            "run_once",
+            "has_time)\n            except Unavailable as error:",
+            "has_time)\n            except ZeroDivisionError as error:",
+        ),
+        lambda: unreadable_rows.test_a_job_goes_on_with_the_other_shards(embedded_stage()),
     ),
     "an ack that is refused after it was stored": (
         Bug(Registry, "note_alive", "(Unavailable, NotFound)", "Unavailable"),
         _an_ack_of_who_was_removed_is_answered,
-    ),
-    "a cursor that cannot be read, taken for a new one by who reads several": (
-        Bug(CursorStore, "preload", "not in unreadable", "not in ()"),
-        cursor_store.test_a_cursor_that_cannot_be_read_is_not_taken_for_a_new_one_by_who_reads_several,
     ),
 }
 

@@ -15,7 +15,6 @@ from chalicelib.services.core.log_reader import ANY_COPY
 from chalicelib.store.log import Log
 from tests.support import factories as make
 from tests.support.clock import START_MS
-from tests.support.damage import NEWER, change_row
 from tests.support.stages import embedded_stage
 
 TOPIC = make.topic(shards=4)
@@ -47,27 +46,20 @@ class Scene:
             self.message = replace(self.message, id=message_id("abcdefghjkmn", SHARD, OFFSET), offset=OFFSET)
         self._expires_s = row.expires_s + days * DAY_MS // 1000
 
-    def resolved(self, draft: Draft) -> Message | None:
+    def resolved(self, draft: Draft) -> Message:
         row = make.segment(ENTRY, [draft], expires_s=self._expires_s)
         self.entry = put(self.stage.adapters.log, LANE, row)
         return retry_lane.resolve(self.stage.process().reader, TOPIC, self.entry, ANY_COPY)
 
 
-def nameless(draft: Draft) -> Draft:
-    """What is left of a damaged entry: its message's place."""
-    assert draft.origin
-    return replace(draft, origin=replace(draft.origin, id="", accepted_ms=0))
-
-
 @pytest.mark.parametrize("days", [-1, 0, 1])
-@pytest.mark.parametrize("is_damaged", [False, True])
-def test_a_reference_leads_to_its_message_until_one_of_both_ends(days: int, is_damaged: bool) -> None:
+def test_a_reference_leads_to_its_message_until_one_of_both_ends(days: int) -> None:
     scene = Scene(days=days)
     draft = retry_lane.entry_of(scene.message, 3, 2)
     assert draft == Draft(
         b"", is_json=False, origin=Origin(scene.message.id, SHARD, OFFSET, ACCEPTED_MS, 3, 2)
     )
-    message = scene.resolved(nameless(draft) if is_damaged else draft)
+    message = scene.resolved(draft)
     assert message == replace(scene.message, draft=replace(LOG_DRAFT, origin=draft.origin))
     assert message.ends_ms - scene.message.ends_ms == min(0, days * DAY_MS)
     assert retry_lane.content(message) == scene.message
@@ -87,45 +79,16 @@ def test_an_entry_with_the_content_is_the_message_also_when_the_logs_has_gone(is
     assert retry_lane.content(message).draft == EDITED
 
 
-@pytest.mark.parametrize("is_there", [False, True])
-def test_remains_of_an_entry_with_the_content_keep_it_and_get_their_messages_name(is_there: bool) -> None:
-    scene = Scene(is_there=is_there)
-    remains = nameless(retry_lane.entry_of(replace(scene.message, draft=EDITED), 3, 2))
-    message = scene.resolved(remains)
-    assert message
-    assert retry_lane.content(message).draft == EDITED
-    named = (scene.message.id, ACCEPTED_MS) if is_there else (message_id("damaged", SHARD, OFFSET), 0)
-    assert (message.id, message.accepted_ms, message.shard, message.offset) == (*named, SHARD, OFFSET)
-    assert message.draft.origin == replace(remains.origin or make.origin(), id=named[0], accepted_ms=named[1])
-
-
-@pytest.mark.parametrize("is_damaged", [False, True])
-def test_a_message_that_has_gone_from_the_log_is_there_empty_and_over(is_damaged: bool) -> None:
+def test_a_message_that_has_gone_from_the_log_is_there_empty_and_over() -> None:
     scene = Scene(is_there=False)
     draft = retry_lane.entry_of(scene.message, 3, 2)
-    message = scene.resolved(nameless(draft) if is_damaged else draft)
-    assert message
-    id, accepted_ms = (
-        (message_id("damaged", SHARD, OFFSET), 0) if is_damaged else (scene.message.id, ACCEPTED_MS)
-    )
-    assert (message.id, message.shard, message.offset, message.accepted_ms) == (
-        id,
-        SHARD,
-        OFFSET,
-        accepted_ms,
-    )
+    message = scene.resolved(draft)
+    place = (message.id, message.shard, message.offset, message.accepted_ms)
+    assert place == (scene.message.id, SHARD, OFFSET, ACCEPTED_MS)
     assert message.draft.origin
     assert message.draft.origin.attempts == 3
     assert message.draft.expires_ms
     assert message.draft.expires_ms < START_MS
-
-
-@pytest.mark.parametrize("is_damaged", [False, True])
-def test_of_a_message_that_only_a_later_release_reads_there_is_nothing_yet(is_damaged: bool) -> None:
-    scene = Scene()
-    draft = retry_lane.entry_of(scene.message, 3, 2)
-    change_row(scene.stage, TOPIC.shard_key(SHARD), OFFSET, NEWER)
-    assert scene.resolved(nameless(draft) if is_damaged else draft) is None
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.cursor import Disposition, Result
-from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.message import Draft
 from chalicelib.domain.segment import ShardKey
@@ -17,7 +16,6 @@ from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle_steps import Step, StepMaker, that_fit
 from tests.support import factories as make
 from tests.support.clock import START_MS
-from tests.support.damage import NEWER, change_row
 from tests.support.stages import embedded_stage
 
 
@@ -100,24 +98,6 @@ def test_what_has_gone_from_the_log_keeps_its_attempts_while_it_waits() -> None:
     assert timer
     assert timer.draft
     assert timer.draft.origin == replace(make.origin(3, attempts=7, attempts_before_redrive=4), accepted_ms=0)
-
-
-@pytest.mark.parametrize(
-    "decision",
-    [SettleDecision(Disposition.DEAD, reason="REJECTED"), SettleDecision(Disposition.RETRY_LATER, START_MS)],
-    ids=["dead", "later"],
-)
-@pytest.mark.parametrize("in_lane", [False, True])
-def test_a_message_that_only_a_later_release_reads_is_left_to_it(
-    in_lane: bool, decision: SettleDecision
-) -> None:
-    scene = Scene(in_lane=in_lane)
-    shard = scene.topic.shard_key(0)
-    scene.put(shard, make.draft())
-    scene.put(scene.key.shard, Draft(b"", is_json=False, origin=make.origin()))
-    change_row(scene.stage, shard, 0, NEWER)
-    with pytest.raises(Unavailable, match="later release"):
-        scene.step(decision, entry=0 if in_lane else None)
 
 
 def test_a_messages_own_jitter_goes_before_its_groups() -> None:

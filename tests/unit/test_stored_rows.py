@@ -10,17 +10,17 @@ import pytest
 from chalicelib.domain.append import AlreadyMoved, DedupEntry, DedupHit, OffsetTaken, Stored
 from chalicelib.domain.cursor import Cursor, Lease
 from chalicelib.domain.errors import Unavailable, Unreadable
-from chalicelib.domain.message import DeadReason, Draft, Origin
+from chalicelib.domain.message import Draft
 from chalicelib.domain.pull_share import Part, Round
 from chalicelib.domain.record import Record
 from chalicelib.domain.segment import Allocation, Segment, Tail
 from chalicelib.domain.spans import Span
 from chalicelib.domain.status import Status
-from chalicelib.domain.timer import ANY_EDITION, Timer, TimerKind
+from chalicelib.domain.timer import Moved, Timer, TimerKind
 from chalicelib.domain.trace import TraceRow
 from chalicelib.domain.transaction import Transaction, TransactionState
 from chalicelib.store import codec, cursors, log, records, timers, traces, transactions
-from chalicelib.store.attributes import Item, number, started_kib, text
+from chalicelib.store.attributes import number, started_kib, text
 from chalicelib.store.dedup import dedup_entry, dedup_put
 from chalicelib.store.layout import META_OFFSET, record_key, segment_key
 from tests.support import factories as make
@@ -78,16 +78,6 @@ def test_a_cursor_comes_back_with_all_that_it_holds() -> None:
     )
     item = cursors._item(cursor)
     assert cursors.cursor_of(item) == cursor
-    for damage in ({"l": text("?")}, {"e": text("x")}):
-        with pytest.raises(Unavailable, match="damaged"):
-            cursors.cursor_of({**item, **damage})
-    with pytest.raises(Unavailable, match="later release"):
-        cursors.cursor_of({**item, **LATER})
-    for change in (LATER, {"e": text("x")}):
-        unreadable_cursors: dict[str, str] = {}
-        row = {**item, **change, "s": text("topic/0")}
-        assert cursors._or_first(row, unreadable_cursors.__setitem__) == Cursor()
-        assert unreadable_cursors.keys() == {"topic/0"}
 
 
 # Timers.
@@ -116,22 +106,9 @@ def test_a_timer_comes_back(timer: Timer) -> None:
 
 def test_a_cancelled_timer_leaves_what_it_was_and_for_how_long() -> None:
     timer = TIMERS[0]
-    row = {**timers._content(timer), **timers._forward(timer, START_MS // 1000)}
+    row = {**timers._content(timer), **timers._forward(timer, START_MS // 1000), "j": text("CANCELLED")}
     assert row["x"] == number(START_MS // 1000)
-    assert timers._timer_of(row, timer.due_ms, timer.id) == timer
-
-
-def test_of_a_damaged_timer_comes_what_can_be_told() -> None:
-    message, retry, check, _ = map(timers._item, TIMERS)
-    damage = {"m": text("broken")}
-    draft = timers._timer({**message, **damage}).draft
-    assert draft is not None
-    assert (draft.id, draft.dead_reason) == ("d1", DeadReason.UNDECODABLE)
-    for field, value in (("d", 30), ("e", ANY_EDITION), ("y", 60_000)):
-        row = timers._timer({**(check if field == "y" else retry), field: text("?")})
-        assert {"d": row.keep_days, "e": row.edits, "y": row.every_ms}[field] == value
-    assert timers._timer({**message, "s": text("nowhere")}).kind is TimerKind.DAMAGED
-    assert timers._timer({**message, **LATER}).kind is TimerKind.NEWER
+    assert timers._moved(row) == Moved(timer.due_ms, timer, timer.edits)
 
 
 def test_a_look_ends_where_it_is_full_and_says_where_to_go_on() -> None:
@@ -143,13 +120,6 @@ def test_a_look_ends_where_it_is_full_and_says_where_to_go_on() -> None:
     look = timers.first_of(iter(large), 99)
     assert 1 < len(look.timers) < 99
     assert look.go_on_after == look.timers[-1].sort_key
-
-
-def test_what_is_set_aside_lies_under_its_format_or_behind_all() -> None:
-    row = timers._item(TIMERS[0])
-    assert timers._aside_key({**row, **LATER})["t"]["S"].startswith("000002#")
-    assert timers._aside_key(row)["t"]["S"].startswith("damaged#")
-    assert timers._version("9") < timers._version("10") < "damaged"
 
 
 # Records and letters.
@@ -167,19 +137,11 @@ def test_what_is_set_aside_lies_under_its_format_or_behind_all() -> None:
 def test_a_record_comes_back(record: Any) -> None:
     item = {**record_key(KEY, 5), **records._item(record)}
     assert records._record(item) == replace(record, shard=SHARD.shard)
-    damaged_record = records._record({**item, "a": text("?")})
-    assert (damaged_record.status, damaged_record.reason) == (Status.DEAD, DeadReason.UNDECODABLE)
 
 
 def test_a_letter_comes_back() -> None:
     letter = make.letter(KEY, make.dead_record(5, last_error="HTTP 500", shard=2), edited=True, version=3)
     assert records._letter(KEY, records._letter_item(letter)) == letter
-    damaged_letter = records._letter(KEY, {**records._letter_item(letter), "n": text("?")})
-    assert (damaged_letter.reason, damaged_letter.version, damaged_letter.at_ms) == (
-        DeadReason.UNDECODABLE,
-        letter.version,
-        letter.at_ms,
-    )
 
 
 def test_what_is_unfinished_is_told_by_its_time_and_state() -> None:
@@ -187,8 +149,6 @@ def test_what_is_unfinished_is_told_by_its_time_and_state() -> None:
     untimed_item = records._item(make.record(5, Status.RETRYING))
     rows = [records._unfinished({**record_key(KEY, 5), **item}) for item in (timed_item, untimed_item)]
     assert [(row.timed, row.status) for row in rows] == [(True, "RETRYING"), (False, "RETRYING")]
-    del timed_item["j"]
-    assert records._unfinished({**record_key(KEY, 5), **timed_item}).status == Status.DEAD
 
 
 def test_a_record_of_a_lane_is_filed_where_its_message_is() -> None:
@@ -282,26 +242,6 @@ def test_a_row_of_the_log_comes_back() -> None:
     edited_item = {**stored(make.segment(8)), "e": number(2), "y": number(5), "p": text("tok")}
     row = log.segment_of(edited_item)
     assert (row.edition, row.planned_s, row.by) == (2, 5, "tok")
-    assert log.segment_of({**edited_item, **LATER}).is_of_later_release
-
-
-@pytest.mark.parametrize("damage", [{"n": number(0)}, {"n": number(50_001)}, {"a": text("?")}])
-def test_a_damaged_row_is_there_for_ever_with_its_edition(damage: dict[str, Any]) -> None:
-    row = {**stored(make.segment(8, 2)), "e": number(4), **damage}
-    segment = log.segment_of(row)
-    assert (segment.first, segment.edition) == (8, 4)
-    assert all(draft.dead_reason for draft in segment.drafts)
-    del row["x"]
-    assert log.segment_of({**row, **damage}).expires_s > START_MS // 1000 * 2
-
-
-def test_entries_that_cannot_be_read_keep_their_places() -> None:
-    origins = [make.origin(3), make.origin(9)]
-    row = stored(make.segment(8, [make.draft(n, origin=each) for n, each in enumerate(origins)]))
-    origin_list: list[Origin | None] = [
-        draft.origin for draft in log.segment_of({**row, "m": text("?")}).drafts
-    ]
-    assert [place and (place.shard, place.offset) for place in origin_list] == [(0, 3), (0, 9)]
 
 
 def test_a_tail_is_what_the_highest_row_tells() -> None:
@@ -310,10 +250,6 @@ def test_a_tail_is_what_the_highest_row_tells() -> None:
     assert log.tail_of(meta) == Tail(7)
     assert log.tail_of({**meta, "c": number(20), "w": text(Allocation.RESERVED)}).offset == 19
     assert log.tail_of({**meta, "c": number(3)}).offset == 7
-    no_numbers: list[Item] = [{"t": text("?")}, {"c": {}}]
-    for damaged in no_numbers:
-        with pytest.raises(Unreadable, match=str(SHARD)):
-            log.tail_of({**meta, **damaged})
 
 
 @pytest.mark.parametrize("damage", [{"a": text("?")}, {"a": {}}, {"e": text("?")}, {"e": {}}], ids=str)
@@ -348,24 +284,16 @@ def test_who_stands_in_the_way_says_what_became_of_an_append() -> None:
 def test_a_trace_comes_back(rank: int | None) -> None:
     of = make.cursor_key(SHARD, consumer_uid="c9")
     row: TraceRow = replace(make.trace(of, make.entries([5, 7]), rank=rank), group="mail")
-    assert traces._row(of, traces._item(row)) == row
     assert traces.row_of(traces._item(row)) == row
 
 
 @pytest.mark.parametrize(
     "damage", [LATER, {"a": text("?")}, {"a": {"N": "x"}}, {"m": text("broken")}, {"o": text("?")}, {"w": {}}]
 )
-def test_a_trace_that_cannot_be_read_is_nobodys_trouble(damage: dict[str, Any]) -> None:
+def test_a_trace_that_cannot_be_read_is_named(damage: dict[str, Any]) -> None:
     item = {**traces._item(make.trace(KEY, make.entries([5]))), **damage}
-    assert traces._readable(KEY, item) is None
-    with pytest.raises(codec.Undecodable):
+    with pytest.raises(Unreadable, match="traces"):
         traces.row_of(item)
-
-
-@pytest.mark.parametrize("damage", [{"k": text("g/t/x")}, {"t": {}}])
-def test_a_trace_of_nobody_knows_what_cannot_be_read(damage: dict[str, Any]) -> None:
-    with pytest.raises(codec.Undecodable):
-        traces.row_of({**traces._item(make.trace(KEY, make.entries([5]))), **damage})
 
 
 def test_a_trace_of_far_places_is_several() -> None:

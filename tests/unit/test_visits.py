@@ -8,12 +8,11 @@ from dataclasses import replace
 import pytest
 
 from chalicelib.domain.limits import RETENTION_GRACE
-from chalicelib.domain.mark import Mark
-from chalicelib.domain.rounds import Bookmark
+from chalicelib.domain.mark import Bookmark, Mark
 from chalicelib.domain.times import MINUTE_MS
 from chalicelib.domain.topic import ConsumerState, Mode, Topic, lane_of
 from chalicelib.scheduler.checkpoint import Checkpointer
-from chalicelib.scheduler.scout import Findings, Scout
+from chalicelib.scheduler.sweeper import Findings, Scout
 from chalicelib.scheduler.walk import HasTime, RoundRobin, Stretch, VisitInTurn, Walk
 from chalicelib.scheduler.watch import Watch
 from tests.support import factories as make
@@ -66,13 +65,6 @@ def test_a_visit_has_two_minutes(stage: Stage) -> None:
 
     assert not walk(stage, visit).finished, "what is left of the topic waits for the next run"
     assert answers == [True, False]
-
-
-def test_a_row_that_cannot_be_visited_is_told_once() -> None:
-    stretch = Stretch()
-    for row in ("a", "b", "a"):
-        stretch.pass_over(row)
-    assert [trouble.detail for trouble in stretch.troubles] == ["a", "b"]
 
 
 def test_topics_are_looked_at_one_first_and_then_more_together(stage: Stage) -> None:

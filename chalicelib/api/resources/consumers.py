@@ -184,7 +184,7 @@ def list_consumers(context: Context) -> Response[Page[MemberView]]:
     purpose = f"consumers:{topic.name}:{group.name}"
     limit = lists.limit(context.query)
     after = lists.page_start(context, purpose) or ""
-    rest = [c for c in context.deps.catalog.readable_consumers(topic, group) if c.name > after]
+    rest = [c for c in context.deps.catalog.consumers(topic, group) if c.name > after]
     items = [_view(context, context.deps.registry.membership(topic, group, c)) for c in rest[:limit]]
     return Response(page(context, purpose, items, rest[limit - 1].name if len(rest) > limit else None))
 

@@ -10,7 +10,6 @@ from ...domain.errors import NotFound, Refused
 from ...domain.meter import Bucket, GroupBucket, Window
 from ...domain.ranges import total
 from ...domain.topic import EARLIEST, LATEST, Group, Scope, Topic, Where, cursor_keys
-from ...domain.unreadable import leave_out
 from .. import lists, parse, settings
 from ..calls import ANY, Context, Response, call
 from ..fields import Count, NoBody, Time, at
@@ -80,16 +79,8 @@ class ShardView(TypedDict):
     leases: list[LeaseView]
 
 
-class GroupSummary(GroupView):
-    """A group's settings and its counts. The counts are missing if a row of the group cannot be read."""
-
-    backlog: NotRequired[Count]
-    in_flight: NotRequired[Count]
-    retrying: NotRequired[Count]
-    dead: NotRequired[Count]
-    consumed: NotRequired[Count]
-    oldest_age_seconds: NotRequired[Count | None]
-    states: NotRequired[GroupStates]
+class GroupSummary(GroupView, GroupCounts):
+    """A group's settings and its counts."""
 
 
 class GroupDetail(GroupView, GroupCounts):
@@ -171,19 +162,16 @@ def get_group_rates(context: Context) -> Response[GroupRatesView]:
 
 @call("GET", "/v1/topics/{topic}/groups", scopes=ANY, query=("limit", "page_token"))
 def list_groups(context: Context) -> Response[Page[GroupSummary]]:
-    """List the topic's groups, by name.
-
-    A group of which a row cannot be read comes without its counts; one whose settings cannot be read is left out (the
-    topic's `uncounted_groups` counts it)."""
+    """List the topic's groups, by name."""
     topic, counts = context.topic(), context.deps.counts
     purpose, limit = f"groups:{topic.name}", lists.limit(context.query)
     after = lists.page_start(context, purpose) or ""
     rest = [
         group
-        for group in context.deps.catalog.groups(topic, leave_out)
+        for group in context.deps.catalog.groups(topic)
         if group.name > after and context.may_use_group(group.name)
     ]
-    statuses = counts.readable_statuses(topic, rest[:limit])
+    statuses = counts.group_statuses(topic, rest[:limit])
     items = [group_summary(*pair) for pair in zip(rest, statuses, strict=False)]
     next_start = items[-1]["group"] if len(items) < len(rest) else None
     return Response(page(context, purpose, items, next_start))
@@ -228,8 +216,6 @@ def seek_group(context: Context) -> Response[GroupDetail]:
             for key in cursor_keys(topic, group, uid):
                 if shard in (None, key.shard.shard):
                     context.deps.positions.seek(topic, key, where, places)
-            if shard is None:
-                context.deps.positions.mend_lane(topic, group, uid)
         except NotFound:  # a broadcast goes on without the consumer that has just left
             if not uid or context.group(consistent=True)[1].uid != group.uid:
                 raise
@@ -248,7 +234,7 @@ def get_assignment(context: Context) -> Response[AssignmentView]:
     """Which consumer owns which shard, and why."""
     topic, group = context.group()
     assignment = context.deps.assignments.current(topic, group)
-    consumers = context.deps.catalog.readable_consumers(topic, group)
+    consumers = context.deps.catalog.consumers(topic, group)
     return Response(assignment_view(topic, assignment, consumers))
 
 
@@ -259,9 +245,9 @@ def _detail(context: Context, topic: Topic, group: Group) -> GroupDetail:
     return group_detail(group, status, names, shard_owners(topic, assignment, names))
 
 
-def group_summary(group: Group, status: "GroupStatus | None") -> GroupSummary:
-    """A group's settings and its counts, if it has any."""
-    return {**group_view(group), **group_counts(status)} if status else {**group_view(group)}
+def group_summary(group: Group, status: "GroupStatus") -> GroupSummary:
+    """A group's settings and its counts."""
+    return {**group_view(group), **group_counts(status)}
 
 
 def group_detail(

@@ -22,15 +22,13 @@ if TYPE_CHECKING:
 
 class TopicStatsView(TypedDict):
     """What is in a topic: messages accepted in its life, those that wait before its log, and each group's part.
-    `at_least` names the numbers that are only known to be no smaller; `uncounted_groups` is how many groups are missing
-    because a row of theirs cannot be read."""
+    `at_least` names the numbers that are only known to be no smaller."""
 
     accepted: Count
     delayed: Count
     prepared: Count
     at_least: NotRequired[list[Annotated[str, one_of("delayed", "prepared")]]]
     groups: dict[str, GroupCounts]
-    uncounted_groups: NotRequired[Count]
 
 
 class TopicDetail(TopicView):
@@ -124,7 +122,7 @@ def put_topic(context: Context) -> Response[TopicView]:
 def get_topic(context: Context) -> Response[TopicDetail]:
     """A topic's settings and counts."""
     topic = context.topic()
-    (stats,) = context.deps.counts.stats([topic])
+    stats = context.deps.counts.topic_stats(topic)
     return Response(topic_detail(topic, stats, context.may_use_group))
 
 
@@ -216,8 +214,6 @@ def topic_stats_view(topic_stats: "TopicStats", may_use_group: Callable[[str], b
     }
     if at_least := [name for name, number in before.items() if not number.whole]:
         body["at_least"] = at_least
-    if topic_stats.uncounted_groups:
-        body["uncounted_groups"] = topic_stats.uncounted_groups
     return body
 
 

@@ -15,7 +15,6 @@ from ...domain.errors import HeadraceError
 from ...domain.message import Message
 from ...domain.meter import WINDOWS
 from ...domain.topic import EARLIEST, LATEST, Consumer, ConsumerKind, Group, Token, Topic
-from ...domain.unreadable import leave_out
 from ...modes import POLICIES
 from ...services.inspect.survey import GroupSurvey, TopicSurvey
 from ...services.inspect.troubles import of_group
@@ -34,7 +33,7 @@ def group_page(visit: Visit) -> Shown:
     topic, group = visit.group()
     first = first_shard(visit, topic)
     survey = deps.surveyor.survey(topic, only=group, whole=True, first_shard=first)
-    consumers = deps.catalog.readable_consumers(topic, group)
+    consumers = deps.catalog.consumers(topic, group)
     assignment = deps.adapters.control.assignment(topic, group)
     names = {consumer.uid: consumer.name for consumer in consumers}
     model: dict[str, Any] = {
@@ -64,7 +63,7 @@ def _lag(visit: Visit, topic: Topic, group: Group, survey: TopicSurvey) -> dict[
     """The group's backlog over time in each of the shards that are shown, as far as the page may read."""
     name = visit.query.get("window", "")
     name = name if name in WINDOWS else "1h"
-    groups = visit.deps.catalog.groups(topic, leave_out)
+    groups = visit.deps.catalog.groups(topic)
     rows = rows_for(visit, topic, len(groups))
     now = survey.reading if survey.is_whole else None
     buckets = visit.deps.rate_charts.of(topic, WINDOWS[name], now, only=group, most_rows=rows)
@@ -103,7 +102,7 @@ def group_settings(visit: Visit) -> Shown:
         "problem": problem,
         "survey": survey,
         "of": survey.groups[0],
-        "consumers": len(visit.deps.catalog.readable_consumers(topic, group)),
+        "consumers": len(visit.deps.catalog.consumers(topic, group)),
     }
     return Page("group_settings.html", model)
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from ...domain.meter import WINDOWS, Bucket, GroupBucket, Window
 from ...domain.topic import Topic
-from ...domain.unreadable import leave_out
 from ..visit import MOST_READ_UNITS, Page, Shown, Visit
 
 _UNIT_BYTES = 8_000  # of readings, for a read unit
@@ -29,7 +28,7 @@ def rates(visit: Visit) -> Shown:
     topic = visit.topic()
     name = visit.query.get("window", "")
     name = name if name in WINDOWS else "1h"
-    groups = visit.deps.catalog.groups(topic, leave_out)
+    groups = visit.deps.catalog.groups(topic)
     # What is read now costs half a unit for each shard and group: in a large topic the curve ends with the last minute.
     cost_now = (topic.shards + len(groups)) / 2
     now = visit.deps.surveyor.reading(topic) if cost_now < MOST_READ_UNITS / 2 else None

@@ -18,10 +18,8 @@ from ...ports.world import Clock, Random
 from ..core.attempt_log import AttemptLog
 from ..core.cursor_store import CursorSnapshot, CursorStore
 from ..core.log_reader import LogReader
-from .claim_choice import DEAD_PER_WRITE
 from .claim_plan import ClaimPlan, ClaimPlanner
 from .claimant import Claim, Claimant
-from .lost_entries import LostEntries
 
 _UNWANTED_WRITES = 100  # per shard and call: writes that only settle messages without a delivery
 Registered = Callable[[Topic, Group, str], bool]
@@ -38,13 +36,11 @@ class Claimer:
         reader: LogReader,
         attempt_log: AttemptLog,
         is_registered: Registered,
-        lost_entries: LostEntries,
         clock: Clock,
         random: Random,
     ) -> None:
         self._states = states
         self._is_registered = is_registered
-        self._lost_entries = lost_entries
         self._reader = reader
         self._attempt_log = attempt_log
         self._clock = clock
@@ -123,8 +119,7 @@ class Claimer:
                 return Claim()
             if not state.exists and not self._may_begin(claimant):
                 return Claim()
-            dead_records = self._dead(claimant, shard, plan, now_ms)
-            if not self._write(key, state, _change(state, after), dead_records, token):
+            if not self._write(key, state, _change(state, after), plan.dead, token):
                 return None
             self._note_lapsed(claimant, shard, state.cursor, plan, now_ms)
             if plan.selection.granted:
@@ -135,12 +130,6 @@ class Claimer:
                 ]
                 return Claim(messages=messages, in_flight=claimant.in_flight(after))
         return Claim(has_left_off=True)
-
-    def _dead(self, claimant: Claimant, shard: int | None, plan: ClaimPlan, now_ms: int) -> Sequence[Record]:
-        """The dead letters that a claim makes."""
-        if shard is not None:
-            return plan.dead
-        return self._lost_entries.records_instead(claimant, plan.cursor, plan.dead, DEAD_PER_WRITE, now_ms)
 
     def _write(
         self,
@@ -178,9 +167,8 @@ class Claimer:
                 plan.cursor, after, message_count=0
             ):
                 return count  # the cursor is full: the next run continues
-            dead_records = self._dead(claimant, shard, plan, now_ms)
-            if self._states.write(key, state, _change(state, after), dead_records) is not None:
-                count += len(dead_records)
+            if self._states.write(key, state, _change(state, after), plan.dead) is not None:
+                count += len(plan.dead)
                 self._note_lapsed(claimant, shard, state.cursor, plan, now_ms, is_ranked=False)
             if not has_time():
                 return count

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile, tee, zip_longest
+from itertools import tee, zip_longest
 from operator import itemgetter
 
 from ...domain import cursor_size, pull_share, ranges
@@ -91,11 +91,7 @@ class ClaimPlanner:
             trust,
             _LOOKAHEAD if self._policy.reads_units else most,
         )
-        back = [
-            self._candidate(slot, span)
-            for slot, (_, span) in zip(slots, dues, strict=False)
-            if not slot.is_of_later_release
-        ]
+        back = [self._candidate(slot, span) for slot, (_, span) in zip(slots, dues, strict=False)]
         wanted_count = min(most, MAX_RECEIVE)
         if not self._policy.reads_units:
             wanted_count = max(0, wanted_count - len(back))
@@ -170,7 +166,7 @@ class ClaimPlanner:
                 break
             (slot,) = self._resolve_all(self._slots_at([offset], trust), trust)
             candidate = self._candidate(slot, span)
-            if slot.is_of_later_release or not is_settled(candidate):
+            if not is_settled(candidate):
                 continue
             candidates.append(candidate)
             slots.append(slot)
@@ -212,7 +208,7 @@ class ClaimPlanner:
         slots = self._reader.slots_from(
             self._key.shard, current.next, current.segment_at, wanted_count, trust
         )
-        return list(takewhile(lambda slot: not slot.is_of_later_release, self._resolve_all(slots, trust)))
+        return self._resolve_all(slots, trust)
 
     def _to_bury(
         self, cursor: Cursor, trust: Freshness, has_time: Callable[[], bool]
@@ -238,16 +234,15 @@ class ClaimPlanner:
 
     def _resolve_all(self, slots: Iterable[Slot], trust: Freshness, most: int | None = None) -> list[Slot]:
         """The messages that a lane's entries refer to, cached as long as the entries are; a topic's messages as they
-        are. Up to `most` that this release can read; only the first ones, if an answer cannot hold more bodies: a
-        function's memory could not either."""
+        are. Up to `most`; only the first ones, if an answer cannot hold more bodies: a function's memory could not
+        either."""
         resolved_slots: list[Slot] = []
-        size = count = 0
+        size = 0
         for slot in slots:
             resolved_slots.append(slot if self._shard is not None else self._resolve(slot, trust))
             message = resolved_slots[-1].message
             size += message.draft.size if message else 0
-            count += not resolved_slots[-1].is_of_later_release
-            if size > MAX_ANSWER_BYTES or count == most:
+            if size > MAX_ANSWER_BYTES or len(resolved_slots) == most:
                 break
         return resolved_slots
 
@@ -255,7 +250,7 @@ class ClaimPlanner:
         if slot.message is None:
             return slot
         message = retry_lane.resolve(self._reader, self._claimant.topic, slot.message, trust)
-        return replace(slot, message=message, is_of_later_release=message is None)
+        return replace(slot, message=message)
 
     def _with_hint(self, ahead: list[Slot], cursor: Cursor, selection: Selection) -> Selection:
         if selection.next <= cursor.next:

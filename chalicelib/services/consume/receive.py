@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ...domain.call_result import CallResult
-from ...domain.errors import Unavailable, Unreadable
+from ...domain.errors import Unavailable
 from ...domain.limits import MAX_ANSWER_BYTES
 from ...domain.message import Message
 from ...domain.topic import Consumer, CursorKey, Group, Topic
@@ -26,7 +26,7 @@ from .settle import Settler
 LANE_SHARE = 4  # new messages come first: the lane gets one slot in so many while there are any
 _FEW_SHARDS = 11  # their cursors and the lane's mostly cost one read unit together
 _LOST_RACES = 10  # per shard and call; the rest is left to the next receive
-_FAULTS = 2  # of different shards, in one pass, besides damaged rows: then the store itself has a fault
+_FAULTS = 2  # of different shards, in one pass: then the store itself has a fault
 _LAST_SOURCE_MS = 60_000  # how long a consumer begins with the shard that had messages last
 _STAY = 4  # one receive in so many starts at a random shard
 _FIRST_PAUSE_SECONDS = 0.02
@@ -73,19 +73,17 @@ class Receiver:
         lease_seconds: int,
     ) -> list[ClaimedMessage]:
         """Up to `most` messages, waiting up to `wait_seconds` for the first. Raises NotFound if the topic or
-        the group is deleted meanwhile, and Unreadable if nothing came beside a cursor that cannot be read."""
+        the group is deleted meanwhile, and Unavailable if nothing came and a shard could not be read."""
         if POLICIES[group.mode].per_consumer and consumer is None:
             raise broadcast_needs_consumer()
         until_ms = self._clock.monotonic_ms() + int(wait_seconds * 1000)
         pause = _FIRST_PAUSE_SECONDS
         while True:
             claimant = self._claimant(topic, group, consumer, most, lease_seconds)
-            messages, damage = self._from_shards(claimant, self.shards_for(topic, group, consumer), most)
+            messages = self._from_shards(claimant, self.shards_for(topic, group, consumer), most)
             claimed_messages = self._load_bodies(topic, group, messages)
             seconds_left = (until_ms - self._clock.monotonic_ms()) / 1000
             if claimed_messages or seconds_left <= 0 or self._is_ending():
-                if damage and not messages:
-                    raise damage
                 return claimed_messages
             self._clock.sleep(min(pause, seconds_left))
             pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
@@ -141,20 +139,17 @@ class Receiver:
             return tuple(range(topic.shards))
         return self._assignments.shards_for(topic, group, consumer)
 
-    def _from_shards(
-        self, claimant: Claimant, shards: Sequence[int], most: int
-    ) -> tuple[list[ClaimedMessage], Unreadable | None]:
-        """Claim from the shards and the lane in turn; also the damage of a cursor, which stops only its own shard. A
-        shard that another thread is claiming from, or where a race was lost, is tried again at the end. Threads of one
-        process take turns on a cursor, so that they do not race each other."""
+    def _from_shards(self, claimant: Claimant, shards: Sequence[int], most: int) -> list[ClaimedMessage]:
+        """Claim from the shards and the lane in turn. A shard that another thread is claiming from, or where a race was
+        lost, is tried again at the end. Threads of one process take turns on a cursor, so that they do not race each
+        other."""
         if claimant.group.paused or not (shards or self._foreign_shards(claimant, shards)):
-            return [], None
+            return []
         queue = deque((*source, 0, False) for source in self._sources_of(claimant, shards, most))
         shards_tried = 0
         is_preloaded = False
         claimed_messages: list[ClaimedMessage] = []
         faults: list[Unavailable] = []
-        damage: Unreadable | None = None
         size = 0
         while queue and len(claimed_messages) < most and size < MAX_ANSWER_BYTES:
             # Of many shards, the first mostly has enough.
@@ -171,9 +166,6 @@ class Receiver:
             try:
                 count = min(limit, most - len(claimed_messages))
                 claim = self._claim(claimant, shard, count, MAX_ANSWER_BYTES - size)
-            except Unreadable as error:
-                damage = error
-                continue
             except Unavailable as error:
                 faults.append(error)  # what the other shards granted belongs to the caller now
                 if len(faults) < _FAULTS:
@@ -191,7 +183,7 @@ class Receiver:
             size += sum(each.message.draft.weight for each in claim.messages)
         if faults and not claimed_messages:
             raise faults[0]
-        return claimed_messages, damage
+        return claimed_messages
 
     def _sources_of(
         self, claimant: Claimant, shards: Sequence[int], most: int

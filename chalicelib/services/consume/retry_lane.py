@@ -1,15 +1,13 @@
 """Retry lanes: finds the message that an entry refers to.
 
 A group's lane (in a broadcast: a consumer's) is a log of one shard beside the topic's. Its entries refer to messages
-that are to be tried again; only the entry of an edited message holds the content itself. So a damaged entry is still
-tried if its row has the message's shard and offset, and becomes a dead letter only if it held the content.
+that are to be tried again; only the entry of an edited message holds the content itself.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from ...domain.ids import message_id
 from ...domain.message import Draft, Message, Origin
 from ...domain.topic import Topic
 from ..core.log_reader import Freshness, LogReader
@@ -17,36 +15,24 @@ from ..core.log_reader import Freshness, LogReader
 _LONG_AGO_MS = 1
 
 
-def resolve(reader: LogReader, topic: Topic, entry: Message, trust: Freshness) -> Message | None:
+def resolve(reader: LogReader, topic: Topic, entry: Message, trust: Freshness) -> Message:
     """The message that an entry refers to, with its origin; its retention ends with that of its row or of the entry,
-    whichever is earlier. A message without an origin is returned as it is. None if only a later release can read it.
+    whichever is earlier. A message without an origin is returned as it is.
 
     A message that has expired from the log meanwhile is returned empty and expired, so that it becomes a dead letter.
     """
     origin = entry.draft.origin
     if origin is None:
         return entry
-    if origin.whole and origin.id:
-        return _whole(entry, origin)
-    slot = reader.fetch(topic.shard_key(origin.shard), [origin.offset], trust)[origin.offset]
-    if slot.is_of_later_release:
-        return None
-    message = slot.message
-    if not origin.id:  # of a damaged entry only shard and offset are known
-        id = message.id if message else message_id("damaged", origin.shard, origin.offset)
-        origin = replace(origin, id=id, accepted_ms=message.accepted_ms if message else 0)
     if origin.whole:
-        return _whole(entry, origin)
+        fields = (origin.id, origin.shard, origin.offset, origin.accepted_ms)
+        return Message(*fields, replace(entry.draft, origin=origin), ends_ms=entry.ends_ms)
+    message = reader.fetch(topic.shard_key(origin.shard), [origin.offset], trust)[origin.offset].message
     if message is None:
         expired_draft = Draft(b"", is_json=False, expires_ms=_LONG_AGO_MS, origin=origin)
         return Message(origin.id, origin.shard, origin.offset, origin.accepted_ms, expired_draft)
     ends_ms = min(message.ends_ms, entry.ends_ms)
     return replace(message, draft=replace(message.draft, origin=origin), ends_ms=ends_ms)
-
-
-def _whole(entry: Message, origin: Origin) -> Message:
-    fields = (origin.id, origin.shard, origin.offset, origin.accepted_ms)
-    return Message(*fields, replace(entry.draft, origin=origin), ends_ms=entry.ends_ms)
 
 
 def content(message: Message) -> Message:

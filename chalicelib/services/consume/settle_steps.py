@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from ...domain.cursor import RETURNING, Disposition, Result
-from ...domain.errors import unavailable
 from ...domain.limits import RETENTION_GRACE
 from ...domain.message import DeadReason, Draft, Message, Origin
 from ...domain.ranges import Ranges
@@ -149,15 +148,11 @@ class StepMaker:
         return cursor_key(self._topic, self._group, shard, self._key.consumer_uid)
 
     def _message(self, receipt: Receipt) -> Message | None:
-        """The delivered message; None if it has expired from the log meanwhile. Raises Unavailable if only a later
-        release can read it."""
+        """The delivered message; None if it has expired from the log meanwhile."""
         reader = self._reader
         trust = reader.trust(self._group, self._key.consumer_uid, self.amended)
         slot = reader.fetch(self._key.shard, [receipt.leased_offset], trust)[receipt.leased_offset]
-        message = retry_lane.resolve(reader, self._topic, slot.message, trust) if slot.message else None
-        if slot.is_of_later_release or (slot.message and message is None):
-            raise unavailable("Only a later release can read this message; try again.")
-        return message
+        return retry_lane.resolve(reader, self._topic, slot.message, trust) if slot.message else None
 
     def _content(self, receipt: Receipt) -> Message | None:
         message = self._message(receipt)

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...domain.assignment import EVERYONE, Assignment, Staffed, Team, deal, is_online
-from ...domain.errors import Unreadable
 from ...domain.pull_share import Seat
 from ...domain.topic import Consumer, ConsumerState, Group, Topic
 from ...modes import POLICIES
@@ -38,18 +37,11 @@ class Assignments:
         self._stored: TtlCache[str, Assignment] = TtlCache(clock, CACHE_MS)
 
     def current(self, topic: Topic, group: Group) -> Assignment:
-        """The group's assignment for the consumers that this process knows to be online (at most 3 s old).
-        While the row of one cannot be read, the others have its shards, and nothing is stored: it may be of a later
-        release, whose processes can read it."""
+        """The group's assignment for the consumers that this process knows to be online (at most 3 s old)."""
         assignment = self._stored.get(group.uid) or self._read(topic, group)
-        try:
-            if assignment.fits(*self._target(topic, group, self._catalog.consumers(topic, group))):
-                return assignment
-            return self._reassign(topic, group)
-        except Unreadable:
-            readable = self._catalog.readable_consumers(topic, group)
-            strategy, members, shards = self._target(topic, group, readable)
-            return replace(assignment, members=members, owners=deal(strategy, members, shards))
+        if assignment.fits(*self._target(topic, group, self._catalog.consumers(topic, group))):
+            return assignment
+        return self._reassign(topic, group)
 
     def look_after(self, topic: Topic, staffed: Staffed) -> bool:
         """Renew the assignment of a group, just read, if it does not fit. True: it did not."""
@@ -65,7 +57,7 @@ class Assignments:
         assignment = self.current(topic, group)
         if consumer.uid in assignment.members:
             return assignment.shards(consumer.uid)
-        uids = (c.uid for c in self._catalog.readable_consumers(topic, group))
+        uids = (c.uid for c in self._catalog.consumers(topic, group))
         members = tuple(uid for uid in uids if uid in assignment.members or uid == consumer.uid)
         return replace(assignment, owners=deal(assignment.strategy, members, topic.shards)).shards(
             consumer.uid
@@ -77,7 +69,7 @@ class Assignments:
         If no consumer is online because of open circuits, the team has the consumers that will have the shards, so that
         the run knows when to try again.
         """
-        assignment, consumers = self.current(topic, group), self._catalog.readable_consumers(topic, group)
+        assignment, consumers = self.current(topic, group), self._catalog.consumers(topic, group)
         active = [c for c in consumers if c.state == ConsumerState.ACTIVE]
         pushed_to = [c for c in active if c.is_called]
         if assignment.strategy == EVERYONE:
@@ -91,16 +83,12 @@ class Assignments:
 
     def seat(self, topic: Topic, group: Group, uid: str, asked_count: int) -> Seat | None:
         """A consumer's seat among the pull consumers online, in a mode that shares messages; None if it is the only
-        one, or while a consumer's row cannot be read: ranks would differ between processes that can read it and others.
-        `asked_count`: how many messages it can take in this call."""
+        one. `asked_count`: how many messages it can take in this call."""
         policy = POLICIES[group.mode]
         if not uid or policy.per_consumer or policy.holds_back:
             return None
         assignment = self.current(topic, group)
-        try:
-            called_uids = {c.uid for c in self._catalog.consumers(topic, group) if c.is_called}
-        except Unreadable:
-            return None
+        called_uids = {c.uid for c in self._catalog.consumers(topic, group) if c.is_called}
         pull_uids = [member for member in assignment.members if member not in called_uids]
         if uid not in pull_uids or len(pull_uids) < 2:
             return None
@@ -110,7 +98,7 @@ class Assignments:
         """A consumer's name, rank and total, for traces; an empty name for a caller that is not registered."""
         if not uid:
             return "", None, 0
-        consumers = self._catalog.readable_consumers(topic, group)
+        consumers = self._catalog.consumers(topic, group)
         name = next((c.name for c in consumers if c.uid == uid), "")
         assignment = self.current(topic, group)
         return name, assignment.rank(uid), len(assignment.members)

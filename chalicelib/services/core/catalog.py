@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ...domain.errors import NotFound, Refused, Unreadable
+from ...domain.errors import NotFound, Refused
 from ...domain.topic import Consumer, Group, Topic
-from ...domain.unreadable import PassOver, leave_out
 from ...modes import POLICIES
 from ...ports.world import Clock
 from .expiring_cache import TtlCache
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
 CACHE_MS = 3_000  # DMQ's servers refresh topics and clients every 3 s
 _LOOK_AGAIN_MS = 1_000  # how often calls that a topic refuses read it at most
 
-_Consumers = tuple[list[Consumer], list[str]]
-"""The consumers whose rows can be read, and what is wrong with the other rows."""
-
 
 class Catalog:
     """Reads of control data. Absence is not cached, so a new topic is found at once. A deleted one may be found for
@@ -32,7 +28,7 @@ class Catalog:
         self._topics: TtlCache[str, Topic] = TtlCache(clock, CACHE_MS)
         self._looked_again: TtlCache[str, bool] = TtlCache(clock, _LOOK_AGAIN_MS)
         self._groups: TtlCache[tuple[str, str], Group] = TtlCache(clock, CACHE_MS)
-        self._consumers: TtlCache[str, _Consumers] = TtlCache(clock, CACHE_MS)
+        self._consumers: TtlCache[str, list[Consumer]] = TtlCache(clock, CACHE_MS)
 
     def topic(self, name: str, *, consistent: bool = False) -> Topic:
         """The topic, or NotFound. `consistent`: read consistently, for a change."""
@@ -75,39 +71,21 @@ class Catalog:
                 )
             return call.keep(group)
 
-    def groups(self, topic: Topic, pass_over: PassOver | None = None) -> list[Group]:
-        """All groups of the topic, by name. Raises Unreadable where one cannot be read, unless it is passed over."""
-        return self.control.groups(topic, pass_over)
+    def groups(self, topic: Topic) -> list[Group]:
+        """All groups of the topic, by name."""
+        return self.control.groups(topic)
 
     def consumers(self, topic: Topic, group: Group) -> list[Consumer]:
-        """All registered consumers of the group, by name. Raises Unreadable where a row cannot be read."""
-        consumers, unreadable_rows = self._read_consumers(topic, group)
-        if unreadable_rows:
-            raise Unreadable("UNAVAILABLE", unreadable_rows[0])
-        return consumers
-
-    def readable_consumers(
-        self, topic: Topic, group: Group, pass_over: PassOver = leave_out
-    ) -> Sequence[Consumer]:
-        """The consumers whose rows can be read. To decide that a consumer has left, use `consumers` instead: an
-        unreadable row may be of a later release."""
-        consumers, unreadable_rows = self._read_consumers(topic, group)
-        for row in unreadable_rows:
-            pass_over(row)
-        return consumers
-
-    def consumer_names(self, topic: Topic, group: Group) -> Mapping[str, str]:
-        """The names of the consumers by uid; one whose row cannot be read has none."""
-        return {consumer.uid: consumer.name for consumer in self.readable_consumers(topic, group)}
-
-    def _read_consumers(self, topic: Topic, group: Group) -> _Consumers:
+        """All registered consumers of the group, by name."""
         entry = self._consumers.get(group.uid)
         if entry is None:
-            unreadable_rows: list[str] = []
             with self._consumers.calling(group.uid) as call:
-                consumers = self.control.consumers(topic, group, unreadable_rows.append)
-                entry = call.keep((consumers, unreadable_rows))
+                entry = call.keep(self.control.consumers(topic, group))
         return entry
+
+    def consumer_names(self, topic: Topic, group: Group) -> Mapping[str, str]:
+        """The names of the consumers by uid."""
+        return {consumer.uid: consumer.name for consumer in self.consumers(topic, group)}
 
     def cursor_owners(self, topic: Topic, group: Group) -> list[str]:
         """The owners of the group's cursors: "" for the group or, in a broadcast, each consumer's uid."""
@@ -115,23 +93,14 @@ class Catalog:
             return [""]
         return [c.uid for c in self.consumers(topic, group)]
 
-    def has_hidden_cursors(self, topic: Topic, group: Group) -> bool:
-        """Is a row of a broadcast's consumer unreadable, so that not all cursors are known? Then `cursor_owners` raises
-        Unreadable, and counts of all groups leave this group out."""
-        return POLICIES[group.mode].per_consumer and bool(self._read_consumers(topic, group)[1])
-
     def consumer(self, topic: Topic, group: Group, name: str) -> Consumer:
         """The group's consumer, or NotFound."""
         for consistent in (False, True):
             if consistent:
                 self._consumers.drop(group.uid)
-            for consumer in self.readable_consumers(topic, group):
+            for consumer in self.consumers(topic, group):
                 if consumer.name == name:
                     return consumer
-        if self._read_consumers(topic, group)[1]:  # is it not there, or can its row not be read?
-            newcomer = self.control.consumer(topic, group, name)
-            if newcomer is not None:
-                return newcomer
         raise NotFound(
             "CONSUMER_NOT_FOUND",
             f"Group {group.name!r} has no consumer {name!r}. Register it with "
@@ -139,10 +108,8 @@ class Catalog:
         )
 
     def is_registered(self, topic: Topic, group: Group, uid: str) -> bool:
-        """Is the consumer registered at this moment? Raises Unreadable if its row may be an unreadable one."""
+        """Is the consumer registered at this moment?"""
         self._consumers.drop(group.uid)
-        if any(consumer.uid == uid for consumer in self.readable_consumers(topic, group)):
-            return True
         return any(consumer.uid == uid for consumer in self.consumers(topic, group))
 
     def forget(self, topic: Topic, group: Group | None = None) -> None:

@@ -11,7 +11,6 @@ DELIVERED = "Delivered"
 FAILED = "Failed"
 DEAD = "Dead"
 UNDECODABLE = "Undecodable"
-NEWER_FORMAT = "NewerFormat"
 CHECKS = "Checks"
 _MOST_EVENTS = 100
 

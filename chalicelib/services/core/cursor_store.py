@@ -17,8 +17,7 @@ from ...domain.timer import Timer
 from ...domain.times import DAY_SECONDS
 from ...domain.topic import CursorKey
 from ...ports.world import Clock
-from .counters import DEAD, Counters
-from .counters import UNDECODABLE as UNREADABLE
+from .counters import DEAD, UNDECODABLE, Counters
 from .expiring_cache import TtlCache
 
 if TYPE_CHECKING:
@@ -62,15 +61,11 @@ class CursorStore:
         if len(missing_keys) < 2 or 2 * len(missing_keys) <= count:
             return
         owner = missing_keys[0]
-        unreadable: dict[str, str] = {}
         with ExitStack() as stack, suppress(Unavailable):
             calls = [stack.enter_context(self._seen.calling(key)) for key in missing_keys]
-            cursors = self.cursors.of_owner(
-                owner.group_uid, owner.consumer_uid, note_unreadable=unreadable.__setitem__
-            )
+            cursors = self.cursors.of_owner(owner.group_uid, owner.consumer_uid)
             for call in calls:
-                if str(call.key.shard) not in unreadable:
-                    call.keep(_snapshot(cursors.get(str(call.key.shard))))
+                call.keep(_snapshot(cursors.get(str(call.key.shard))))
 
     def read(self, key: CursorKey) -> CursorSnapshot:
         """The state as stored."""
@@ -104,11 +99,11 @@ class CursorStore:
                 raise unavailable("The answer of the store was lost; the change may have been made.")
             return None
         self._counters.add(DEAD, sum(record.status == Status.DEAD for record in records))
-        self._tell_unreadable(key, [record for record in records if record.reason == DeadReason.UNDECODABLE])
+        self._note_undecodable(key, [record for record in records if record.reason == DeadReason.UNDECODABLE])
         return snapshot
 
-    def _tell_unreadable(self, key: CursorKey, records: Sequence[Record]) -> None:
-        self._counters.add(UNREADABLE, len(records))
+    def _note_undecodable(self, key: CursorKey, records: Sequence[Record]) -> None:
+        self._counters.add(UNDECODABLE, len(records))
         for record in records:
             location = {"topic": key.shard.topic, "shard": record.shard, "offset": record.offset}
             self._counters.note("undecodable", **location, group_uid=key.group_uid)
@@ -124,13 +119,6 @@ class CursorStore:
                 return snapshot
             state = self.last(key)
         return None
-
-    def rebuild(self, key: CursorKey, cursor: Cursor) -> CursorSnapshot:
-        """Replace a damaged cursor, and log it. Raises Conflict, Unavailable."""
-        with self._seen.calling(key) as call:
-            state = call.replace(_snapshot(self.cursors.rebuild(key, cursor)))
-        self._counters.note("cursor rebuilt", cursor=str(key.shard), at=cursor.next, group_uid=key.group_uid)
-        return state
 
     def close(self, keys: Sequence[CursorKey]) -> None:
         """Delete cursors; for a day they cannot be created again."""

@@ -15,7 +15,6 @@ from ...domain.segment import Allocation, Segment, ShardKey
 from ...domain.times import CLOCKS_DIFFER_MS, HOUR_MS
 from ...domain.topic import Group
 from ...ports.world import Clock
-from .counters import NEWER_FORMAT, Counters
 from .expiring_cache import BoundedCache, TtlCache
 from .segment_cache import SegmentCache
 
@@ -34,14 +33,12 @@ _SKEW_MS = HOUR_MS  # how much the clocks of two processes may differ, generousl
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One offset and its message; None if there is none (any more), for `count` offsets. One that `is_of_later_release`
-    cannot be read by this one, and must be left alone."""
+    """One offset and its message; None if there is none (any more), for `count` offsets."""
 
     offset: int
     message: Message | None
     segment_first: int
     count: int = 1
-    is_of_later_release: bool = False
 
     @property
     def end(self) -> int:
@@ -65,9 +62,7 @@ ANY_COPY = Freshness()
 class LogReader:
     """Reads segments, caches them, and returns the messages of offsets."""
 
-    def __init__(self, log: Log, clock: Clock, counters: Counters) -> None:
-        """`counters` counts the reads that ended before a row of a later release."""
-        self._counters = counters
+    def __init__(self, log: Log, clock: Clock) -> None:
         self._log = log
         self._clock = clock
         self._segments = SegmentCache()
@@ -117,8 +112,8 @@ class LogReader:
     def slots_from(
         self, shard: ShardKey, first: int, segment_at: int, most: int, trust: Freshness = ANY_COPY
     ) -> list[Slot]:
-        """Up to `most` slots from `first` on, without a gap; fewer at the end of the log, before a young hole or a row
-        of a later release, or if an answer cannot hold more bodies.
+        """Up to `most` slots from `first` on, without a gap; fewer at the end of the log, before a young hole, or if an
+        answer cannot hold more bodies.
 
         `segment_at` is where the segment that holds `first` begins, as far as the caller knows.
         """
@@ -137,9 +132,6 @@ class LogReader:
                 segment, end = self._load(shard, at, hint, rows, is_consistent)
             if segment is None:
                 end = at
-                break
-            if segment.is_of_later_release:
-                self._counters.add(NEWER_FORMAT, 1)
                 break
             chunk = list(_slots(shard, segment, at, most - len(slots)))
             slots += chunk
@@ -278,7 +270,7 @@ class LogReader:
 
 def _slots(shard: ShardKey, segment: Segment, at: int, most: int) -> Iterator[Slot]:
     if not segment.drafts:
-        yield Slot(at, None, segment.first, segment.end - at, segment.is_of_later_release)
+        yield Slot(at, None, segment.first, segment.end - at)
         return
     for offset in range(at, min(segment.end, at + most)):
         yield Slot(offset, segment.message(shard.shard, offset), segment.first)

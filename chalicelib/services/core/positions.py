@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...domain import cursor_transitions as transitions
 from ...domain import cursor_write
 from ...domain.cursor import Cursor, start_at
-from ...domain.errors import LaterRelease, NotFound, Unreadable
-from ...domain.message import Origin
-from ...domain.record import Record
+from ...domain.errors import NotFound
 from ...domain.segment import ShardKey
-from ...domain.spans import Span
-from ...domain.status import Status
-from ...domain.timer import retry_id
 from ...domain.times import CLOCKS_DIFFER_MS, DAY_MS
 from ...domain.topic import EARLIEST, LATEST, CursorKey, Group, Topic, Where, cursor_key, cursor_keys
 from ...ports.world import Clock
-from .by_time import first_since
 from .cursor_store import CursorSnapshot, CursorStore
 from .tails import Tails
 
 if TYPE_CHECKING:
     from ...store.log import Log
-    from ...store.records import Records
-    from ...store.timers import Timers
+from collections.abc import Callable
 
+from ...domain.segment import Segment
 
 _ROWS = 64
 _PAGES = 2
@@ -42,19 +35,8 @@ Places = dict[ShardKey, Place]
 class Positions:
     """Finds offsets and moves cursors to them. All reads are consistent: a stale one would skip messages."""
 
-    def __init__(
-        self,
-        *,
-        log: Log,
-        tails: Tails,
-        states: CursorStore,
-        records: Records,
-        timers: Timers,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, *, log: Log, tails: Tails, states: CursorStore, clock: Clock) -> None:
         self._log = log
-        self._records = records
-        self._timers = timers
         self._tails = tails
         self._states = states
         self._clock = clock
@@ -78,16 +60,12 @@ class Positions:
     def are_leased(self, keys: Sequence[CursorKey]) -> bool:
         """Is a message of one of these cursors under a lease that is not over?"""
         now_ms = self._clock.now_ms()
-        for key in keys:
-            with suppress(Unreadable):
-                leases = self._states.read(key).cursor.leases.values()
-                if any(lease.deadline_ms > now_ms for lease in leases):
-                    return True
-        return False
+        leases = (lease for key in keys for lease in self._states.read(key).cursor.leases.values())
+        return any(lease.deadline_ms > now_ms for lease in leases)
 
     def _end(self, topic: Topic, key: CursorKey) -> int:
         """The end of the log on which the cursor is given a position."""
-        return self._tails.read(key.shard, topic.created_ms, beside_damage=True).offset + 1
+        return self._tails.read(key.shard, topic.created_ms).offset + 1
 
     def _first_offset(self, topic: Topic, shard: ShardKey, end: int) -> int:
         """The first offset of the log: rows whose retention has ended do not count."""
@@ -106,7 +84,7 @@ class Positions:
     def at_time(self, shard: ShardKey, at_ms: int) -> int:
         """The first segment accepted at or after a time, among all rows that are left."""
         rows = self._log.read(shard, 0, 1, consistent=True)
-        end = self._tails.read(shard, beside_damage=True).offset + 1
+        end = self._tails.read(shard).offset + 1
         return self._at_time(shard, at_ms, rows[0].first, end) if rows else end
 
     def _since(self, shard: ShardKey, at_ms: int, low: int, high: int) -> int:
@@ -114,20 +92,15 @@ class Positions:
         were slow, so it is looked for from somewhat earlier on. In a busy shard that would be much to look through:
         there the clocks are trusted."""
         at = self._at_time(shard, at_ms - CLOCKS_DIFFER_MS, low, high)
-        untimed_at: int | None = None  # as in `first_since`
         for _ in range(_PAGES):
             rows = self._log.read(shard, at, _ROWS, consistent=True)
             if not rows:
-                return high if untimed_at is None else untimed_at
+                return high
             for row in rows:
                 if row.accepted_ms >= at_ms:
-                    return row.first if untimed_at is None else untimed_at
-                if row.accepted_ms:
-                    untimed_at = None
-                elif untimed_at is None:
-                    untimed_at = row.first
+                    return row.first
             at = rows[-1].end
-        return self._at_time(shard, at_ms, at if untimed_at is None else untimed_at, high)
+        return self._at_time(shard, at_ms, at, high)
 
     def _at_time(self, shard: ShardKey, at_ms: int, low: int, high: int) -> int:
         return first_since(
@@ -147,9 +120,8 @@ class Positions:
                 self._states.cursors.create(key, first)
 
     def seek(self, topic: Topic, key: CursorKey, where: Where, places: Places | None = None) -> Cursor:
-        """Move a cursor, and repair it if it is damaged; every lease on it is dropped. `places` keeps what was found in
-        each shard for the next consumers of a broadcast; but LATEST is another place by then. Raises NotFound if its
-        group was deleted."""
+        """Move a cursor; every lease on it is dropped. `places` keeps what was found in each shard for the next
+        consumers of a broadcast; but LATEST is another place by then. Raises NotFound if its group was deleted."""
         place = None if places is None or where == LATEST else places.get(key.shard)
         offset, segment_at = place = place or self.find(topic, key, where)
         if places is not None:
@@ -161,77 +133,37 @@ class Positions:
             after = replace(transitions.seek(state.cursor, offset), segment_at=segment_at)
             return cursor_write.replacement(state.cursor, after)
 
-        try:
-            snapshot = self._states.update(key, attempt)
-        except LaterRelease:
-            raise
-        except Unreadable:
-            anew = transitions.rebuilt(offset, self._end(topic, key), self._clock.now_ms())
-            snapshot = self._states.rebuild(key, replace(anew, segment_at=segment_at))
+        snapshot = self._states.update(key, attempt)
         if snapshot is None:
             raise NotFound("GROUP_NOT_FOUND", "The group, or the consumer, was deleted just now.")
         return snapshot.cursor
-
-    def mend_lane(self, topic: Topic, group: Group, consumer_uid: str = "") -> None:
-        """Rebuild the cursor of a retry lane if it is damaged: entries whose records are RETRYING wait in it. Up to two
-        reads for each entry of the lane."""
-        lane = cursor_key(topic, group, None, consumer_uid)
-        try:
-            self._states.read(lane)
-        except LaterRelease:
-            raise
-        except Unreadable:
-            end = self._tails.read(lane.shard, beside_damage=True).offset + 1
-            entries = [
-                span
-                for entry in self._entries(lane.shard)
-                if entry[0] < end  # what has come since then is yet to be claimed
-                and (span := self._waiting_span(topic, group, lane, entry))
-            ]
-            # A timer that fired meanwhile has put a newer entry into the lane.
-            newest = {offset for offset, _ in self._entries(lane.shard)}
-            entries = [span for span in entries if span.start in newest]
-            self._states.rebuild(lane, transitions.rebuilt_lane(entries, end, self._clock.now_ms()))
-
-    def _entries(self, lane: ShardKey) -> list[tuple[int, Origin]]:
-        """The entries of a retry lane; of several for one message the last."""
-        newest: dict[tuple[int, int], tuple[int, Origin]] = {}
-        rows = self._log.read(lane, 0, _ROWS, consistent=True)
-        while rows:
-            for row in rows:
-                for offset, draft in enumerate(row.drafts, row.first):
-                    if origin := draft.origin:
-                        newest[origin.shard, origin.offset] = offset, origin
-            rows = self._log.read(lane, rows[-1].end, _ROWS, consistent=True)
-        return sorted(newest.values(), key=lambda entry: entry[0])
-
-    def _waiting_span(
-        self, topic: Topic, group: Group, lane: CursorKey, entry: tuple[int, Origin]
-    ) -> Span | None:
-        """The entry as a waiting span; None if its delivery is finished, or waits for a timer again."""
-        offset, origin = entry
-        delivery_key = cursor_key(topic, group, origin.shard, lane.consumer_uid)
-        record = self._records.get(delivery_key, origin.offset)
-        if record is None or record.status != Status.RETRYING:
-            return None
-        if self._waits_for_timer(delivery_key, record):
-            return None
-        return Span(offset, attempt=record.attempts - origin.attempts + 1)
-
-    def _waits_for_timer(self, delivery_key: CursorKey, record: Record) -> bool:
-        """Has the delivery left its entry for a timer? That of the entry itself went when the entry came."""
-        if record.next_ms is None:
-            return False
-        id = retry_id(
-            delivery_key.group_uid,
-            delivery_key.consumer_uid,
-            record.shard,
-            record.offset,
-            record.attempts,
-        )
-        return self._timers.find(record.next_ms, id) is not None
 
 
 def all_keys(topic: Topic, group: Group, consumer_uid: str = "") -> list[CursorKey]:
     """The cursor keys of a group (or of a broadcast's consumer), with that of its retry lane."""
     return [*cursor_keys(topic, group, consumer_uid), cursor_key(topic, group, None, consumer_uid)]
+
+
+ReadBack = Callable[[int], Sequence[Segment]]
+"""The row that holds an offset, or the last one before it; nothing where there is none."""
+
+
+def first_since(
+    read_back: ReadBack,
+    at_ms: int,
+    low: int,
+    high: int,
+    may_go_on: Callable[[], bool] = lambda: True,
+) -> int:
+    """The first segment from `low` on, before `high`, accepted at or after a time; `high` if there is none. By binary
+    search: about log2(n) reads. If `may_go_on()` ends the search, the last offset known to be earlier."""
+    while low < high and may_go_on():
+        middle = (low + high) // 2
+        rows = read_back(middle)
+        if not rows or rows[0].end <= low:
+            low = middle + 1
+        elif rows[0].accepted_ms < at_ms:
+            low = rows[0].end
+        else:
+            high = rows[0].first
+    return low

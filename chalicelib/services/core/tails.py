@@ -12,7 +12,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from ...domain.errors import Unreadable
 from ...domain.limits import TAIL_SURE
 from ...domain.segment import ShardKey, Tail
 from ...domain.topic import CursorKey, cursor_key
@@ -37,33 +36,25 @@ class Tails:
         self._cursors = cursors
         self._clock = clock
 
-    def read(self, shard: ShardKey, created_ms: int = 0, *, beside_damage: bool = False) -> Tail:
+    def read(self, shard: ShardKey, created_ms: int = 0) -> Tail:
         """The tail, never below a cursor that stands on the shard. `created_ms` is its topic's: a log younger than the
         shortest retention has lost no row.
 
         Two reads; for an old log without new rows for a day, also the groups and a cursor of each. Raises Unreadable
-        where one of these is damaged: what is appended below it would be lost if its row is repaired. With
-        `beside_damage` damaged cursors do not count: for whoever appends nothing."""
+        if one of these cannot be read: what is appended below it would be lost when its row is repaired."""
         tail = self._log.tail(shard)
         if max(tail.accepted_ms, created_ms) > self._clock.now_ms() - _SURE_MS:
             return tail
-        given_out = max(
-            (self._end_of_claims(key, beside_damage) for key in self._cursor_keys(shard)), default=0
-        )
+        given_out = max(map(self._end_of_claims, self._cursor_keys(shard)), default=0)
         if given_out - 1 <= tail.offset:
             return tail
         tail = replace(tail, offset=given_out - 1)
         self._log.checkpoint(shard, tail)
         return tail
 
-    def _end_of_claims(self, key: CursorKey, beside_damage: bool) -> int:
+    def _end_of_claims(self, key: CursorKey) -> int:
         """The offset before which the cursor has claimed all."""
-        try:
-            cursor = self._cursors.get(key, consistent=True)
-        except Unreadable:
-            if beside_damage:
-                return 0
-            raise
+        cursor = self._cursors.get(key, consistent=True)
         return cursor.next if cursor and not cursor.is_closed else 0
 
     def _cursor_keys(self, shard: ShardKey) -> Iterator[CursorKey]:

@@ -21,11 +21,9 @@ from ...domain.topic import Consumer, ConsumerState, CursorKey, Group, Topic, la
 from ...modes import POLICIES
 from ...ports.world import Clock, Invoker
 from .catalog import CACHE_MS, Catalog
-from .counters import UNDECODABLE, Counters
 from .expiring_cache import TtlCache
 
 _SLACK_MS = 500  # how much clocks may differ
-_TOLD_MS = 60_000  # how long a process does not log the same row again
 _AGAIN_MS = 100  # a producer wakes for the same shard at most this often: the stream wakes for it as well
 
 
@@ -109,11 +107,11 @@ class Waker:
         mark: Callable[[Topic], None],
         store_timers: Callable[[Sequence[Timer]], object],
         clock: Clock,
-        counters: Counters,
+        on_skip: Callable[[Unreadable], object],
     ) -> None:
-        """`mark` notes that a topic has messages to deliver; `store_timers` stores timers."""
-        self._counters = counters
-        self._told: TtlCache[str, bool] = TtlCache(clock, _TOLD_MS)
+        """`mark` notes that a topic has messages to deliver; `store_timers` stores timers; `on_skip` is called for each
+        unreadable row that a batch of wake-ups skips."""
+        self._on_skip = on_skip
         self._catalog = catalog
         self._mark = mark
         self._store_timers = store_timers
@@ -124,9 +122,9 @@ class Waker:
 
     def route(self, shards: Mapping[str, int | None], due_ms: int | None = None) -> int:
         """Start `deliver` for shards that have new rows (by the log's partition key; the value is the last offset, if
-        it is known), or for a timer that was due at `due_ms`. Returns how many runs were started. A group that cannot
-        be read keeps no other waiting: the sweep looks at its topic until it can. Raises Unavailable if some could not
-        be read or started, after the others were woken."""
+        it is known), or for a timer that was due at `due_ms`. Returns how many runs were started. A topic that has an
+        unreadable row is skipped. Raises Unavailable if some could not be read or started, after the others were
+        woken."""
         tasks: dict[DispatchTask, dict[str, int]] = {}
         refusals: list[Unavailable] = []
         groups_of = cache(self._groups_of)
@@ -134,6 +132,8 @@ class Waker:
             try:
                 for task in self._tasks(text, groups_of):
                     tasks.setdefault(task, {}).update({} if last is None else {text: last})
+            except Unreadable as error:
+                self._on_skip(error)
             except Unavailable as error:
                 refusals.append(error)
         for task, rows in tasks.items():
@@ -203,7 +203,7 @@ class Waker:
             topic = self._catalog.topic(topic.name)
             if not topic.is_called:
                 return
-            consumers = self._catalog.readable_consumers(topic, group)
+            consumers = self._catalog.consumers(topic, group)
             called_uids = {consumer.uid for consumer in consumers if consumer.is_called}
             if owner not in called_uids and key.consumer_uid in self._uids_to_run_for(topic, group):
                 worker = key.shard.shard % workers_of(topic, group)
@@ -235,8 +235,8 @@ class Waker:
                 yield DispatchTask(topic.name, group.name, worker, uid)
 
     def _groups_of(self, topic: Topic, name: str) -> Sequence[Group]:
-        """The group of this name, or ("") all of the topic that can be read."""
-        return [self._catalog.group(topic, name)] if name else self._catalog.groups(topic, self._pass_over)
+        """The group of this name, or ("") all of the topic."""
+        return [self._catalog.group(topic, name)] if name else self._catalog.groups(topic)
 
     def _tasks(
         self, partition: str, groups_of: Callable[[Topic, str], Sequence[Group]]
@@ -251,9 +251,6 @@ class Waker:
             groups = groups_of(topic, group_name)
         except NotFound:
             return
-        except Unreadable as error:
-            self._pass_over(error.detail)
-            return
         for group in groups:
             for consumer_uid in self._uids_to_run_for(topic, group):
                 if uid == (consumer_uid or group.uid if group_name else topic.uid):
@@ -261,20 +258,13 @@ class Waker:
                     for worker in range(workers) if int(number) == ANY else [int(number) % workers]:
                         yield DispatchTask(topic.name, group.name, worker, consumer_uid)
 
-    def _pass_over(self, row: str) -> None:
-        """Log a row that cannot be read."""
-        if not self._told.get(row):
-            self._told.put(row, True)
-            self._counters.add(UNDECODABLE, 1)
-            self._counters.note("undecodable", row=row)
-
     def _uids_to_run_for(self, topic: Topic, group: Group) -> Sequence[str]:
         """The consumer uids to run for: "" for the group, or each push consumer of a broadcast."""
         if group.paused:
             return ()
         consumers = [
             c
-            for c in self._catalog.readable_consumers(topic, group, self._pass_over)
+            for c in self._catalog.consumers(topic, group)
             if c.is_called and c.state == ConsumerState.ACTIVE
         ]
         if POLICIES[group.mode].per_consumer:

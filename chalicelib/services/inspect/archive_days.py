@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import msgspec
 
-from ...domain import typed
+from ...domain import strict_json
 from ...domain.archive import WHOLE_DAY, ArchivedDay, TopicDay
 from ...domain.ranges import Range, subtract, total
 from ...domain.times import HOUR_MS
@@ -75,14 +75,14 @@ class ArchiveDays:
         if not raw:
             return None
         try:
-            return typed.decoded(raw, _Manifest)
+            return strict_json.decoded(raw, _Manifest)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return _Manifest(day, 0, {}, damaged=[name])
 
     def _archived_by_now(self) -> Mapping[str, _Ends]:
         """By shard the offsets that are in the archive by now; none where that cannot be read."""
         try:
-            return typed.decoded(self._blobs.get(_PROOF) or b"{}", _Proof).ranges
+            return strict_json.decoded(self._blobs.get(_PROOF) or b"{}", _Proof).ranges
         except (msgspec.DecodeError, UnicodeDecodeError):
             return {}
 

@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, time
 
 import msgspec
 
-from ...domain import typed
+from ...domain import strict_json
 from ...domain.errors import NotFound
 from ...domain.times import HOUR_MS
 from ...domain.topic import Topic
@@ -58,7 +58,7 @@ class Past:
         """The counts of a day; None if there are none that can be read: the next report writes them again."""
         raw = self._blobs.get(f"reports/hours/day={at.date()}/{topic.name}.json")
         try:
-            return typed.decoded(raw, _Hours) if raw else None
+            return strict_json.decoded(raw, _Hours) if raw else None
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
 

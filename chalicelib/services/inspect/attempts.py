@@ -94,7 +94,7 @@ def _own_rows(
     reads = _READS if per_consumer or is_own else 1
     rows: list[TraceRow] = []
     for count, row in enumerate(traces.newest(key, per_read), 1):
-        rows += [row] if row and _is_of(row, group, consumer) else []
+        rows += [row] if _is_of(row, group, consumer) else []
         is_read = count % per_read == 0
         if len(rows) == most or count == reads * per_read or (is_read and not may_go_on()):
             return rows, False

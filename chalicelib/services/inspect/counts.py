@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -65,7 +64,6 @@ class TopicStats:
     delayed: Counted
     prepared: Counted
     groups: Mapping[str, GroupStatus]
-    uncounted_groups: int = 0  # a row of each cannot be read
 
 
 class Counts:
@@ -82,7 +80,10 @@ class Counts:
         timers: Timers,
         transactions: Transactions,
         clock: Clock,
+        on_skip: Callable[[Unreadable], object],
     ) -> None:
+        """`on_skip` is called for the unreadable row of each topic that `stats` skips."""
+        self._on_skip = on_skip
         self._catalog = catalog
         self._log = log
         self._records = records
@@ -92,23 +93,30 @@ class Counts:
         self._transactions = transactions
         self._clock = clock
 
-    def stats(self, topics: Sequence[Topic]) -> list[TopicStats]:
-        """Counts for each topic; if that takes too long, for the first topics only. Timers are counted once for all
-        of them."""
+    def stats(self, topics: Sequence[Topic]) -> list[TopicStats | None]:
+        """Counts for each topic; None if a row of it is unreadable. If that takes too long, for the first topics only.
+        Timers are counted once for all of them."""
         until_ms = self._clock.now_ms() + _MOST_COUNTING_MS
         delayed_counts, whole = self._delayed_by_topic() if topics else ({}, True)
-        result: list[TopicStats] = []
+        result: list[TopicStats | None] = []
         for topic in topics:
             if result and self._clock.now_ms() > until_ms:
                 break
-            result.append(self._stats(topic, Counted(delayed_counts.get(topic.uid, 0), whole)))
+            try:
+                result.append(self._stats(topic, Counted(delayed_counts.get(topic.uid, 0), whole)))
+            except Unreadable as error:
+                self._on_skip(error)
+                result.append(None)
         return result
 
+    def topic_stats(self, topic: Topic) -> TopicStats:
+        """The same for one topic. Raises Unreadable."""
+        delayed_counts, whole = self._delayed_by_topic()
+        return self._stats(topic, Counted(delayed_counts.get(topic.uid, 0), whole))
+
     def _stats(self, topic: Topic, delayed_counts: Counted) -> TopicStats:
-        tails, unreadable_rows = self._tails(topic), list[str]()
-        groups = self._catalog.groups(topic, unreadable_rows.append)
-        statuses = ((group.name, self._readable_status(topic, group, tails)) for group in groups)
-        status_by_group = {name: status for name, status in statuses if status}
+        tails = self._tails(topic)
+        groups = self._catalog.groups(topic)
         transaction_counts = [self._transactions.count(topic, state, _MOST_COUNTED) for state in UNDECIDED]
         return TopicStats(
             accepted=sum(tail + 1 for tail in tails),
@@ -116,8 +124,7 @@ class Counts:
             prepared=Counted(
                 sum(c.number for c in transaction_counts), all(c.whole for c in transaction_counts)
             ),
-            groups=status_by_group,
-            uncounted_groups=len(groups) + len(unreadable_rows) - len(status_by_group),
+            groups={group.name: self.group_status(topic, group, tails) for group in groups},
         )
 
     def _delayed_by_topic(self) -> tuple[Mapping[str, int], bool]:
@@ -131,27 +138,20 @@ class Counts:
     def _tails(self, topic: Topic) -> list[int]:
         return [self._log.tail(topic.shard_key(shard)).offset for shard in range(topic.shards)]
 
-    def readable_statuses(self, topic: Topic, groups: Sequence[Group]) -> list[GroupStatus | None]:
-        """The counts of each group, as `group_status` has them; None where a row of it cannot be read. If it takes too
-        long, of the first groups only."""
+    def group_statuses(self, topic: Topic, groups: Sequence[Group]) -> list[GroupStatus]:
+        """The counts of each group, as `group_status` has them. If it takes too long, of the first groups only."""
         until_ms = self._clock.now_ms() + _MOST_COUNTING_MS
         tails = self._tails(topic) if groups else ()
-        statuses: list[GroupStatus | None] = []
+        statuses: list[GroupStatus] = []
         for group in groups:
             if statuses and self._clock.now_ms() > until_ms:
                 break
-            statuses.append(self._readable_status(topic, group, tails))
+            statuses.append(self.group_status(topic, group, tails))
         return statuses
-
-    def _readable_status(self, topic: Topic, group: Group, tails: Sequence[int]) -> GroupStatus | None:
-        if not self._catalog.has_hidden_cursors(topic, group):
-            with suppress(Unreadable):
-                return self.group_status(topic, group, tails)
-        return None
 
     def group_status(self, topic: Topic, group: Group, tails: Sequence[int] | None = None) -> GroupStatus:
         """The group's backlog and other counts, exact because offsets have no gaps. Pass `tails` if they are
-        known. Raises Unreadable if a row of the group cannot be read."""
+        known."""
         shards = [
             self._shard_status(key, tail)
             for shard, tail in enumerate(tails or self._tails(topic))

@@ -15,7 +15,6 @@ from ...domain.segment import ShardKey
 from ...domain.timer import Timer, TimerKind, due_ms_of, sort_key_of
 from ...domain.times import HOUR_MS
 from ...domain.topic import Topic, lane_of
-from ...domain.unreadable import leave_out
 from ...modes import POLICIES
 from ..core.catalog import Catalog
 from .delayed_list import ReadTimers
@@ -36,10 +35,10 @@ class DueHour:
 def lanes_of(catalog: Catalog, topic: Topic, may_use_group: Callable[[str], bool]) -> Set[ShardKey]:
     """The retry lanes of the topic's groups that the caller may use: no retries of others, nor of deleted groups."""
     lanes: set[ShardKey] = set()
-    for group in catalog.groups(topic, leave_out):
+    for group in catalog.groups(topic):
         if may_use_group(group.name):
             is_per_consumer = POLICIES[group.mode].per_consumer
-            consumers = catalog.readable_consumers(topic, group) if is_per_consumer else ()
+            consumers = catalog.consumers(topic, group) if is_per_consumer else ()
             uids = [consumer.uid for consumer in consumers] if is_per_consumer else [""]
             lanes |= {lane_of(topic, group, uid).shard_key(0) for uid in uids}
     return lanes

@@ -26,7 +26,11 @@ _ENTRIES_PER_PAGE = 512  # what one page looks at, at most; a sparse filter goes
 class KeyLookup:
     """Finds messages by key. The cost does not grow with the topic."""
 
-    def __init__(self, keys: Keys, lookup: Lookup, clock: Clock) -> None:
+    def __init__(
+        self, keys: Keys, lookup: Lookup, clock: Clock, on_skip: Callable[[Unreadable], object]
+    ) -> None:
+        """`on_skip` is called for each unreadable row that the list skips."""
+        self._on_skip = on_skip
         self._keys = keys
         self._lookup = lookup
         self._clock = clock
@@ -68,11 +72,14 @@ class KeyLookup:
         return messages, before
 
     def _message(self, topic_statuses: TopicStatuses, entry: KeyEntry, filters: Filters) -> AnyMessage | None:
-        """The entry's message if it is wanted. None also for one that never was stored, has expired, cannot be read,
-        or is for a later release to read."""
+        """The entry's message if it is wanted. None also for one that never was stored, has expired, or cannot be
+        read."""
         try:
             message = self._lookup.find(topic_statuses.topic, entry.message_id)
-        except (NotFound, Conflict, Unreadable):
+        except (NotFound, Conflict):
+            return None
+        except Unreadable as error:
+            self._on_skip(error)
             return None
         if isinstance(message, Message):
             if not message.draft.id and message.accepted_ms != entry.accepted_ms:

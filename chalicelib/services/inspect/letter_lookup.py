@@ -9,7 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from ...domain import ids, ranges
-from ...domain.errors import Conflict, NotFound, Unreadable, unavailable
+from ...domain.errors import Conflict, NotFound, unavailable
 from ...domain.limits import MAX_CONSUMERS, MAX_SHARDS
 from ...domain.record import DeadLetter, Record
 from ...domain.status import Status
@@ -228,7 +228,7 @@ class LetterLookup:
             return parts[1], parts[2]
         try:
             message = self._lookup.message(topic, message_id)
-        except (NotFound, Conflict, Unreadable):  # the group's letters tell it, too
+        except (NotFound, Conflict):  # the group's letters tell it, too
             return None
         return message.shard, message.offset
 

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...domain import ids
-from ...domain.errors import Conflict, NotFound, newer_format
+from ...domain.errors import Conflict, NotFound
 from ...domain.limits import MAX_ANSWER_BYTES, MAX_SHARDS, RETENTION_GRACE, TAIL_SURE
 from ...domain.message import DeadReason, Message
 from ...domain.record import DeadLetter
@@ -20,7 +20,6 @@ from ...domain.status import OPEN, Status
 from ...domain.times import CLOCKS_DIFFER_MS
 from ...domain.topic import Topic
 from ...domain.transaction import Transaction, TransactionState
-from ...domain.unreadable import leave_out
 from ...ports.world import Clock
 from ..core.catalog import Catalog
 from ..core.log_reader import LogReader
@@ -150,7 +149,7 @@ class Lookup:
         may_go_on: Callable[[], bool],
     ) -> Iterator[DeadLetter]:
         """The dead letters of this place in the groups that the caller may use, as `in_dead_letters` reads them."""
-        groups = (group for group in self._catalog.groups(topic, leave_out) if may_use_group(group.name))
+        groups = (group for group in self._catalog.groups(topic) if may_use_group(group.name))
         for group in islice(groups, _GROUPS):
             if not may_go_on():
                 return
@@ -201,14 +200,12 @@ class Lookup:
         return any(delivery.status in _UNDONE for delivery in deliveries)
 
     def _find_by_place(self, topic: Topic, message_id: str) -> Message | None:
-        """The message at the shard and offset in its id. Raises Conflict if only a later release can read it."""
+        """The message at the shard and offset in its id."""
         location = ids.parse_message_id(message_id)
         if location is None or location[1] >= MAX_SHARDS:  # `topic` may be of before it grew
             return None
         _, shard, offset = location
         slot = self._reader.fetch(topic.shard_key(shard), [offset], self._reader.recent())[offset]
-        if slot.is_of_later_release:
-            raise newer_format()
         return slot.message if slot.message and slot.message.id == message_id else None
 
     def state_by_id(self, topic: Topic) -> Callable[[str], MessageState]:
@@ -252,10 +249,8 @@ class Lookup:
         ]
         messages: list[Message] = []
         weight = 0
-        # what lost its time comes at once, after its newer neighbour: last of all, it would hold up its shard
-        for message in heapq.merge(*walks, key=lambda m: (-(m.accepted_ms or ends_ms), -m.offset)):
-            in_time = not message.accepted_ms or filters.covers(message.accepted_ms)
-            passes = in_time and filters.passes(
+        for message in heapq.merge(*walks, key=lambda m: (-m.accepted_ms, -m.offset)):
+            passes = filters.covers(message.accepted_ms) and filters.passes(
                 message.shard, message.draft, partial(topic_statuses.status, message)
             )
             weight += message.draft.weight if passes else 0
@@ -286,11 +281,11 @@ class Lookup:
         at = start
         count = 1  # the walks of all shards must have begun before the budget is spent
         while at >= 0 and not budget.spent:
-            rows = self._log.read_back(key, at, count)
+            rows = self._log.list_back(key, at, count)
             budget.take(len(rows))
             count = min(_ROWS, count * 4)
             for row in rows:
-                if 0 < row.accepted_ms < from_ms:  # a damaged row may not know its time
+                if row.accepted_ms < from_ms:
                     rows = []
                     break
                 if now_ms < topic.keeps_until_ms(row):
@@ -333,11 +328,10 @@ def passes_before_log(message: BeforeLog, filters: Filters) -> bool:
 
 
 def _worth(letter: DeadLetter) -> int:
-    """How well a dead letter shows its message: as it was produced, edited, or damaged (0)."""
+    """How well a dead letter shows its message: as it was produced, edited, or unreadable (0)."""
     if letter.edited:
         return 1
-    is_damaged = DeadReason.UNDECODABLE in (letter.reason, letter.message.draft.dead_reason)
-    return 0 if is_damaged else _AS_PRODUCED
+    return 0 if letter.message.draft.dead_reason == DeadReason.UNDECODABLE else _AS_PRODUCED
 
 
 def _messages_backward(row: Segment, shard: int, at: int) -> Iterable[Message]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ...domain.errors import Unreadable
 from ...domain.limits import MAX_ANSWER_BYTES
 from ...domain.topic import Topic
 from ...domain.transaction import UNDECIDED, Transaction, TransactionState
@@ -30,25 +28,17 @@ def in_order(
     messages: list[Transaction] = []
     weight = 0
     rows = transactions.of_state(topic, state, after, limit)
-    for row in rows:
-        transaction = _readable(transactions, row.id)
-        if transaction and _passes(transaction, filters):
+    for transaction in transactions.whole(rows):
+        if _passes(transaction, filters):
             weight += transaction.message.draft.weight
             if messages and weight > MAX_ANSWER_BYTES:
                 return messages, (state, after)
             messages.append(transaction)
-        after = row.sort_key
+        after = transaction.sort_key
     if len(rows) == limit:
-        return messages, (state, after)
+        return messages, (state, rows[-1].sort_key)
     following = UNDECIDED[UNDECIDED.index(state) + 1 :]
     return messages, (following[0], None) if following else None
-
-
-def _readable(transactions: Transactions, id: str) -> Transaction | None:
-    """The transaction; None also for one whose row cannot be read: the list goes on without it."""
-    with suppress(Unreadable):
-        return transactions.get(id)
-    return None
 
 
 def _passes(transaction: Transaction, filters: Filters) -> bool:

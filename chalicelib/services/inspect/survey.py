@@ -69,8 +69,6 @@ class GroupSurvey:
     more_retrying: bool = False
     failures: Mapping[tuple[int, int, str], str] = field(default_factory=dict)
     """RETRYING or DEAD by shard, offset and consumer's uid."""
-    is_whole: bool = True
-    """False: a cursor cannot be read; its backlog is not counted."""
 
     def status_of(self, shard: int, offset: int) -> str | None:
         """The status of the delivery at this offset; None if the group does not get it. SETTLED: it is over, but
@@ -135,7 +133,7 @@ class GroupSurvey:
 @dataclass(frozen=True, slots=True)
 class TopicSurvey:
     """A topic as it was at `at_ms`: of its shards those that were asked for, and its groups as far as they went.
-    `groups_left`: how many groups it lacks, for which there was no time or a row of which cannot be read."""
+    `groups_left`: how many groups it lacks, for which there was no time."""
 
     topic: Topic
     at_ms: int
@@ -151,7 +149,7 @@ class TopicSurvey:
     @property
     def is_whole(self) -> bool:
         """Were all shards and all cursors of all groups looked at?"""
-        return self.has_all_shards and not self.groups_left and all(each.is_whole for each in self.groups)
+        return self.has_all_shards and not self.groups_left
 
     @property
     def has_all_shards(self) -> bool:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from ...domain.meter import MINUTES, Reading
+from ...domain.errors import Unreadable
+from ...domain.meter import MINUTES
 from ...domain.times import HOUR_MS
 from ...domain.topic import Topic
 from ...ports.world import Clock
@@ -37,19 +38,25 @@ class Point:
 
 @dataclass(slots=True)
 class _Memory:
-    """What is remembered of a topic's counts. `lacks_groups`: one that could not be read may be in no point; it would
-    come with all that it ever settled."""
+    """What is remembered of a topic's counts."""
 
     remembered_ms: int = 0
     points: deque[Point] = field(default_factory=lambda: deque(maxlen=_MOST_POINTS))
-    lacks_groups: bool = False
 
 
 class Board:
     """The last surveys of each topic, kept in this process. Each look renews the oldest ones up to a limit of read
     units, so a page of many topics costs as much as one of a few."""
 
-    def __init__(self, surveyor: Surveyor, readings: Readings, clock: Clock) -> None:
+    def __init__(
+        self,
+        surveyor: Surveyor,
+        readings: Readings,
+        clock: Clock,
+        on_skip: Callable[[Unreadable], object],
+    ) -> None:
+        """`on_skip` is called for the unreadable row of each topic that a look skips."""
+        self._on_skip = on_skip
         self._surveyor = surveyor
         self._readings = readings
         self._clock = clock
@@ -65,22 +72,20 @@ class Board:
             if not may_go_on():
                 break
             if self._surveyed_ms(topic.uid) < self._clock.now_ms() - _FRESH_MS:
-                self.keep(self._surveyor.survey(topic, may_go_on=may_go_on))
+                try:
+                    self.keep(self._surveyor.survey(topic, may_go_on=may_go_on))
+                except Unreadable as error:
+                    self._on_skip(error)
         return {topic.uid: self._surveys[topic.uid] for topic in topics if topic.uid in self._surveys}
 
     def _remember(self, survey: TopicSurvey) -> _Memory:
-        """What the meter reader read in the last hour. A group that may only be missing from a reading shows there what
-        it showed in the next one, or shows in the survey."""
+        """What the meter reader read in the last hour."""
         now_ms = self._clock.now_ms()
-        readings = self._readings.latest(survey.topic.uid, MINUTES, _MOST_SEED)
-        recent = [each for each in readings if each.at_ms >= now_ms - HOUR_MS]
-        has_gaps = not all(each.is_whole for each in recent)
-        later = survey.reading if survey.is_whole else Reading(now_ms, 0)
-        memory = _Memory(now_ms, lacks_groups=has_gaps and not survey.is_whole)
-        for reading in reversed(recent):
-            later = reading.filled_from(later)
-            settled_count = sum(each.settled for each in later.groups.values())
-            memory.points.appendleft(Point(later.at_ms, later.accepted, settled_count))
+        memory = _Memory(now_ms)
+        for reading in self._readings.latest(survey.topic.uid, MINUTES, _MOST_SEED):
+            if reading.at_ms >= now_ms - HOUR_MS:
+                settled_count = sum(each.settled for each in reading.groups.values())
+                memory.points.append(Point(reading.at_ms, reading.accepted, settled_count))
         return memory
 
     def walk(self, behind: Callable[[str | None], Sequence[Topic]], may_go_on: Callable[[], bool]) -> None:
@@ -123,10 +128,8 @@ class Board:
         are then those of the meter reader, read again once a minute."""
         uid = survey.topic.uid
         memory = self._memories.get(uid)
-        if memory is None or (
-            memory.lacks_groups
-            if survey.is_whole
-            else not 0 <= survey.at_ms - memory.remembered_ms < MINUTES.every_ms
+        if memory is None or not (
+            survey.is_whole or 0 <= survey.at_ms - memory.remembered_ms < MINUTES.every_ms
         ):
             memory = self._remember(survey)
         with self._lock:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...domain import cursor_transitions as transitions
@@ -15,10 +14,9 @@ from ...domain.meter import GroupReading, Reading
 from ...domain.record import Unfinished
 from ...domain.segment import Segment
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
-from ...domain.unreadable import PassOver
 from ...ports.world import Clock
-from ..core.by_time import first_since
 from ..core.catalog import Catalog
+from ..core.positions import first_since
 from .survey import Extent, GroupSurvey, Progress, TopicSurvey, meters_of
 
 if TYPE_CHECKING:
@@ -59,16 +57,14 @@ class Surveyor:
         message, one read more for each shard with a backlog."""
         shards = range(first_shard, min(topic.shards, first_shard + MOST_SHARDS))
         extents = tuple(self._extent(topic, shard, whole=whole) for shard in shards)
-        unreadable_rows: list[str] = []
-        groups = [only] if only else self._catalog.groups(topic, unreadable_rows.append)
+        groups = [only] if only else self._catalog.groups(topic)
         oldest: dict[tuple[int, int], int | None] | None = {} if ages else None
         surveys: list[GroupSurvey] = []
         for group in groups:
             if surveys and not may_go_on():
                 break
-            if only or not self._catalog.has_hidden_cursors(topic, group):
-                surveys.append(self._group(topic, group, extents, oldest))
-        groups_left = len(groups) + len(unreadable_rows) - len(surveys)
+            surveys.append(self._group(topic, group, extents, oldest))
+        groups_left = len(groups) - len(surveys)
         return TopicSurvey(topic, self._clock.now_ms(), extents, tuple(surveys), groups_left)
 
     def offset_at(self, topic: Topic, extent: Extent, at_ms: int, may_go_on: Callable[[], bool]) -> int:
@@ -94,24 +90,14 @@ class Surveyor:
         return Extent(shard, segments[0].first, last[0].end - 1, accepted_ranges)
 
     def reading(self, topic: Topic, only: Group | None = None) -> Reading:
-        """The topic's meters now, of all shards, and of one group or all that can be counted: half a read unit for each
-        shard, and half for each group's cursors."""
+        """The topic's meters now, of all shards, and of one group or all: half a read unit for each shard, and half for
+        each group's cursors."""
         extents = [self._extent(topic, shard) for shard in range(topic.shards)]
-        unreadable_rows: list[str] = []
-        groups = [only] if only else self._catalog.groups(topic, unreadable_rows.append)
         readings: dict[str, GroupReading] = {}
-        for group in groups:
-            if only or not self._catalog.has_hidden_cursors(topic, group):
-                unreadable_cursors: list[str] = []
-                shards, lanes = self._cursors_of(topic, group, extents, None, unreadable_cursors.append)
-                if not unreadable_cursors:
-                    readings[group.name] = meters_of(shards, lanes, extents)
-        return Reading(
-            self._clock.now_ms(),
-            sum(each.tail + 1 for each in extents),
-            readings,
-            is_whole=len(readings) == len(groups) and not unreadable_rows,
-        )
+        for group in [only] if only else self._catalog.groups(topic):
+            shards, lanes = self._cursors_of(topic, group, extents, None)
+            readings[group.name] = meters_of(shards, lanes, extents)
+        return Reading(self._clock.now_ms(), sum(each.tail + 1 for each in extents), readings)
 
     def _cursors_of(
         self,
@@ -119,23 +105,15 @@ class Surveyor:
         group: Group,
         extents: Sequence[Extent],
         oldest: dict[tuple[int, int], int | None] | None,
-        pass_over: PassOver,
     ) -> tuple[list[Progress], list[Progress]]:
-        """A group's cursors on these shards, and on its retry lanes. One that cannot be read is behind by nothing, as
-        far as is known."""
+        """A group's cursors on these shards, and on its retry lanes."""
         shards: list[Progress] = []
         lanes: list[Progress] = []
         for uid in self._catalog.cursor_owners(topic, group):
-            unreadable_cursors: dict[str, str] = {}
-            cursors = self._cursors.of_owner(group.uid, uid, note_unreadable=unreadable_cursors.__setitem__)
-            for row in unreadable_cursors.values():
-                pass_over(row)
+            cursors = self._cursors.of_owner(group.uid, uid)
             for extent in extents:
                 key = cursor_key(topic, group, extent.shard, uid)
-                progress = self._progress(topic, key, cursors, extent, oldest)
-                if str(key.shard) in unreadable_cursors:
-                    progress = replace(progress, backlog=0, oldest_ms=None)
-                shards.append(progress)
+                shards.append(self._progress(topic, key, cursors, extent, oldest))
             lane = cursor_key(topic, group, None, uid)
             lanes.append(
                 Progress(key=lane, shard=None, cursor=self._now(cursors.get(str(lane.shard))), backlog=0)
@@ -149,8 +127,7 @@ class Surveyor:
         extents: Sequence[Extent],
         oldest: dict[tuple[int, int], int | None] | None,
     ) -> GroupSurvey:
-        unreadable_cursors: list[str] = []
-        shards, lanes = self._cursors_of(topic, group, extents, oldest, unreadable_cursors.append)
+        shards, lanes = self._cursors_of(topic, group, extents, oldest)
         failures, are_all = self._records.first_unfinished(topic.uid, group.uid, MOST_FAILURES)
         dead_count = self._records.count_dead(topic.uid, group.uid, _MOST_LETTERS)
         return GroupSurvey(
@@ -162,7 +139,6 @@ class Surveyor:
             dead_count >= _MOST_LETTERS,
             not are_all,
             {(each.shard, each.offset, each.consumer_uid): each.status for each in failures},
-            not unreadable_cursors,
         )
 
     def _progress(
@@ -189,7 +165,7 @@ class Surveyor:
 
     def _accepted_ms(self, topic: Topic, shard: int, offset: int) -> int | None:
         rows = self._log.read_back(topic.shard_key(shard), offset, 1)
-        return (rows[0].accepted_ms or None) if rows and _holds(rows[0], offset) else None
+        return rows[0].accepted_ms if rows and _holds(rows[0], offset) else None
 
 
 def _retrying_count(shards: Sequence[Progress], failures: Sequence[Unfinished]) -> int:

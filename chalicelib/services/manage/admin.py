@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from ...domain.errors import Conflict, NotFound, Refused, Unavailable, unavailable
 from ...domain.ladder import Retry
 from ...domain.topic import DEFAULT_RETRY, Group, Mode, Topic
-from ...domain.unreadable import leave_out
 from ...modes import POLICIES
 from ...ports.world import Clock, Random
 from ..core.catalog import CACHE_MS, Catalog
@@ -112,12 +111,11 @@ class Admin:
         self._finish([topic])
 
     def _finish(self, topics: Sequence[Topic]) -> None:
-        """End the deletion of topics that are in no list any more. Cursors of what cannot be read stay: nobody finds
-        them without its row."""
+        """End the deletion of topics that are in no list any more."""
         if topics:
             self._outwait_caches()
         for topic in topics:
-            for group in (*self._control.groups(topic, leave_out), *self._control.retired_groups(topic)):
+            for group in (*self._control.groups(topic), *self._control.retired_groups(topic)):
                 self._close(topic, group)
                 self._control.delete_group(topic, group)
             self._control.delete_topic(topic)
@@ -131,7 +129,7 @@ class Admin:
         time ends, the next try goes on with the others."""
         self._states.close(all_keys(topic, group))
         if POLICIES[group.mode].per_consumer:
-            for consumer in self._control.consumers(topic, group, leave_out):
+            for consumer in self._control.consumers(topic, group):
                 self._states.close(all_keys(topic, group, consumer.uid))
                 self._control.delete_consumer(topic, group, consumer)
             for consumer in self._control.retired_consumers(topic, group):

@@ -22,7 +22,7 @@ from ...domain.topic import CursorKey, Topic, cursor_key
 from ...modes import POLICIES
 from ...ports.world import Clock
 from ..core.log_reader import LogReader
-from ..produce.delayed import already_due, damaged
+from ..produce.delayed import already_due
 from ..produce.drafts import check_size
 from ..produce.producer import Producer
 
@@ -93,7 +93,7 @@ class Amender:
             if draft.cancelled:
                 raise Conflict("MESSAGE_CANCELLED", "The message was cancelled; publish a new one.")
             if draft.dead_reason == DeadReason.UNDECODABLE:
-                raise damaged()
+                raise Conflict("UNDECODABLE", "The stored message cannot be read; publish a new one.")
             return replace(with_acts(draft, Act("EDITED", now_ms, by)), **changes, changed_ms=now_ms)
 
         return self._rewrite(topic, message, rewrite, is_told_of)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ...domain import cursor_transitions as transitions
 from ...domain import cursor_write
 from ...domain.cursor import OffsetState, offset_state
-from ...domain.errors import Conflict, HeadraceError, Unavailable, Unreadable, unavailable
+from ...domain.errors import Conflict, HeadraceError, Unavailable, unavailable
 from ...domain.message import JSON, DeadReason, Draft
 from ...domain.record import DeadLetter, Record
 from ...domain.status import Status
@@ -275,7 +275,7 @@ def _one_by_one(places: Iterable[_T], act: Callable[[_T], _R]) -> tuple[list[_R]
             if result := act(place):
                 results.append(result)
         except HeadraceError as error:
-            if isinstance(error, Unavailable) and not isinstance(error, Unreadable):
+            if isinstance(error, Unavailable):
                 return results, error
             errors.append(error)
     return results, None if results or not errors else errors[0]

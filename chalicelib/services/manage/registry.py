@@ -10,7 +10,7 @@ from ...domain.assignment import is_online, seen
 from ...domain.breaker import Health
 from ...domain.errors import NotFound, Refused, Unavailable, unavailable
 from ...domain.limits import MAX_CONSUMERS
-from ...domain.secret import Secret
+from ...domain.signing import Secret
 from ...domain.topic import LATEST, Consumer, ConsumerKind, ConsumerState, Group, Offline, Topic, cursor_keys
 from ...modes import POLICIES
 from ...ports.world import Clock, Random
@@ -19,7 +19,7 @@ from ..core.catalog import Catalog
 from ..core.cursor_store import CursorStore
 from ..core.expiring_cache import TtlCache
 from ..core.positions import Positions, all_keys
-from ..core.secret_cipher import SecretCipher, encryption_context_of
+from ..core.secrets import SecretCipher, encryption_context_of
 from .new_secret import OVERLAP_MS, NewSecret
 
 if TYPE_CHECKING:
@@ -109,12 +109,9 @@ class Registry:
         if contact.kind != ConsumerKind.PULL:
             self._will_be_called(topic)
         for _ in range(_TRIES):
-            unreadable_rows: list[str] = []
-            consumers = self._control.consumers(topic, group, unreadable_rows.append)
+            consumers = self._control.consumers(topic, group)
             old = next((consumer for consumer in consumers if consumer.name == name), None)
-            if old is None and unreadable_rows:
-                old = self._control.consumer(topic, group, name)  # is this row among them?
-            if old is None and len(consumers) + len(unreadable_rows) >= MAX_CONSUMERS:
+            if old is None and len(consumers) >= MAX_CONSUMERS:
                 raise Refused("TOO_MANY_CONSUMERS", f"A group has {MAX_CONSUMERS} consumers at most.")
             if old_secrets is None:
                 old_secrets = old.secrets if old else ()
@@ -196,7 +193,7 @@ class Registry:
             return
         self._signs.put(uid, True)
         try:
-            for consumer in self._catalog.readable_consumers(topic, group):
+            for consumer in self._catalog.consumers(topic, group):
                 if consumer.uid == uid:
                     self.sign_of_life(topic, group, consumer, was_at_work=True)
         except (Unavailable, NotFound):

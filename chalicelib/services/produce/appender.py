@@ -20,7 +20,7 @@ from ...domain.append import (
     Promotable,
     Stored,
 )
-from ...domain.errors import Unavailable, Unreadable
+from ...domain.errors import Unavailable
 from ...domain.limits import LOSSES_BEFORE_RESERVING, TAIL_TRUST
 from ...domain.message import Draft
 from ...domain.segment import Allocation, Segment, ShardKey, Tail
@@ -87,22 +87,14 @@ class Appender:
         by: str = "",
         resend_lookup: ResendLookup | None = None,
     ) -> list[ProduceResult] | DedupHit | AlreadyMoved | RowsFound:
-        """Win an offset for one pack. Without a shard given, a lost race hops to another shard, and a shard whose end
-        is not known because of a damaged cursor is passed over. `by` is the id of the producer's token;
-        `resend_lookup` finds what a named request wrote before."""
-        losses = passed_over = 0
+        """Win an offset for one pack. Without a shard given, a lost race hops to another shard. `by` is the id of the
+        producer's token; `resend_lookup` finds what a named request wrote before."""
+        losses = 0
         self._mark(topic)
         while True:
             key = topic.shard_key(shard if shard is not None else self._favourite_of(topic))
             with self._lock_shard(topic, key, free=shard is None) as key:
-                try:
-                    segment = self._next(topic, key, pack, by, losses >= LOSSES_BEFORE_RESERVING)
-                except Unreadable:
-                    passed_over += 1
-                    if shard is not None or passed_over >= topic.shards:
-                        raise
-                    self._favourite[topic.uid] = (key.shard + 1) % topic.shards
-                    continue
+                segment = self._next(topic, key, pack, by, losses >= LOSSES_BEFORE_RESERVING)
                 if resend_lookup:
                     if answer := resend_lookup.before(segment):
                         return answer

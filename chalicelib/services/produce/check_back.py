@@ -15,7 +15,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ...domain.errors import Conflict, NotFound, Unavailable, Unreadable
+from ...domain.errors import Conflict, NotFound, Unavailable
 from ...domain.limits import CHECK_TIMEOUT, MAX_CHECKS
 from ...domain.segment import ShardKey
 from ...domain.timer import ANY, Timer, TimerKind
@@ -63,14 +63,11 @@ class Checker:
 
     def check(self, checks: Sequence[Check], seconds_left: Callable[[], float]) -> Counter[str]:
         """Make these checks beside one another; how many ended in which way. What is "unavailable", because the store
-        has no answer for it, or "postponed", because it could not end within `seconds_left()`, may be made again; what
-        cannot be read is left to the next timers."""
+        has no answer for it, or "postponed", because it could not end within `seconds_left()`, may be made again."""
 
         def check(one: Check) -> str:
             try:
                 return self._check(one, seconds_left)
-            except Unreadable:
-                return "unreadable"
             except Unavailable:
                 return "unavailable"
 
@@ -118,8 +115,6 @@ class Checker:
         for tries, pause in enumerate(_PAUSES_SECONDS):
             try:
                 return self._conclude(version, answer, is_first=tries == 0)
-            except Unreadable:
-                raise
             except Unavailable:
                 if pause > min(seconds_left() - _MARGIN_SECONDS, (until_ms - self.clock.now_ms()) / 1000):
                     raise

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...domain import ids
 from ...domain.errors import Conflict, changed_meanwhile
 from ...domain.limits import MAX_SHARDS
-from ...domain.message import Act, DeadReason, Message, with_acts
+from ...domain.message import Act, Message, with_acts
 from ...domain.segment import ShardKey
 from ...domain.timer import Timer
 from ...domain.times import CLOCKS_DIFFER_MS, DAY_SECONDS
@@ -181,8 +181,8 @@ class Delayed:
         since_ms: int = 0,
     ) -> DelayedMessage:
         """Change fields of the draft; `due_ms` hurries or postpones it, and its expiry, which counts from then. `by` is
-        the token's id; the change is not noted as earlier than `since_ms`. Raises Conflict (it is too late, others keep
-        changing it, or it is damaged) and TooLarge."""
+        the token's id; the change is not noted as earlier than `since_ms`. Raises Conflict (it is too late, or others
+        keep changing it) and TooLarge."""
         for _ in range(_TRIES):
             if waiting.cancelled:
                 raise Conflict("MESSAGE_CANCELLED", "The message was cancelled.")
@@ -203,8 +203,6 @@ class Delayed:
     ) -> DelayedMessage | None:
         """None where the timer is gone or another."""
         assert old.draft is not None
-        if old.draft.dead_reason == DeadReason.UNDECODABLE and changes.keys() - {"due_ms"}:
-            raise damaged()
         draft = replace(old.draft, **changes)
         if "body" in changes:
             check_size(topic, draft.body)
@@ -254,11 +252,6 @@ def _keys_noted_ms(timer: Timer) -> int:
     if parts:
         return parts.due_ms
     return timer.draft.accepted_ms or timer.stored_ms if timer.draft else timer.stored_ms
-
-
-def damaged() -> Conflict:
-    """The error of an edit of what nobody can read: it is a dead letter, whatever were put into it."""
-    return Conflict("UNDECODABLE", "The message was damaged where it was stored; publish a new one.")
 
 
 def already_due() -> Conflict:

@@ -7,41 +7,26 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...domain.errors import NotFound
-from ...domain.message import DeadReason, Draft
 from ...domain.segment import ShardKey
-from ...domain.timer import ANY, Timer, TimerKind, draft_for_log
+from ...domain.timer import ANY, Timer, draft_for_log
 from ...domain.topic import Group, Topic, lane_of
 from ...modes import POLICIES
 from ..core.catalog import Catalog
-from ..core.counters import NEWER_FORMAT, Counters
-from ..core.counters import UNDECODABLE as UNDECODABLE_ROWS
 from ..core.wake import Waker
 from .producer import Producer
 
 if TYPE_CHECKING:
-    from ...store.log import Log
     from ...store.timers import Timers
 
 
 class Due:
     """Puts delayed messages and retries into their logs."""
 
-    def __init__(
-        self,
-        *,
-        catalog: Catalog,
-        producer: Producer,
-        timers: Timers,
-        log: Log,
-        waker: Waker,
-        counters: Counters,
-    ) -> None:
+    def __init__(self, *, catalog: Catalog, producer: Producer, timers: Timers, waker: Waker) -> None:
         self._catalog = catalog
         self._producer = producer
         self._timers = timers
-        self._log = log
         self._waker = waker
-        self._counters = counters
 
     def append(self, shard: ShardKey, keep_days: int, timers: Sequence[Timer]) -> int:
         """Move the drafts of timers into a shard's log (ANY: whichever shard is free). Returns how many were moved;
@@ -51,37 +36,10 @@ class Due:
             self._timers.drop(timers)
             return 0
         number = None if shard.shard == ANY else shard.shard
-        members = [
-            (t, replace(self._with_origin_id(draft_for_log(t), t), shard=number)) for t in timers if t.draft
-        ]
+        members = [(t, replace(draft_for_log(t), shard=number)) for t in timers if t.draft]
         messages = [message for message in self._producer.move(home, members) if message]
         self._waker.wake_after_append(home, messages)
         return len(messages)
-
-    def _with_origin_id(self, draft: Draft, timer: Timer) -> Draft:
-        """The draft; what is left of a damaged retry's knows its message's place, and from now on its id."""
-        origin = draft.origin
-        if draft.dead_reason != DeadReason.UNDECODABLE or origin is None or origin.id:
-            return draft
-        topic = timer.shard.topic.partition("~")[0]
-        home = self._catalog.topic(topic).shard_key(origin.shard)
-        rows = self._log.read_back(home, origin.offset, 1, consistent=True)
-        message = (
-            rows[0].message(origin.shard, origin.offset) if rows and rows[0].end > origin.offset else None
-        )
-        accepted_ms = message.accepted_ms if message else 0
-        return replace(
-            draft, origin=replace(origin, id=message.id if message else timer.id, accepted_ms=accepted_ms)
-        )
-
-    def set_aside(self, timers: Sequence[Timer]) -> None:
-        """Set unreadable timers aside, so that movers do not meet them again, and log them."""
-        for timer in timers:
-            self._timers.set_aside(timer)
-            self._counters.add(NEWER_FORMAT if timer.kind is TimerKind.NEWER else UNDECODABLE_ROWS, 1)
-            self._counters.note(
-                "timer set aside", why=timer.kind, fragment=timer.fragment, timer=timer.sort_key
-            )
 
     def _home(self, shard: ShardKey, keep_days: int) -> Topic | None:
         """The topic of a shard, or the lane it is; None where that is no more. What another uid calls so may only be

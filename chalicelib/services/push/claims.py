@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from ...domain.errors import Unavailable, Unreadable
+from ...domain.errors import Unavailable
 from ...domain.topic import Consumer
 from ..consume.claim import Claimer
 from ..consume.claimant import Claim, Claimant, ClaimedMessage
-from .capacity import Capacity
 from .run_time import RunTime
 from .settlements import Settlements, batch_of
-from .sources import Sources
+from .sources import Capacity, Sources
 
 _LOST_RACES = 10
-_FAULTS = 2  # of different sources, besides damaged cursors: then the store itself has a fault
+_FAULTS = 2  # of different sources: then the store itself has a fault
 _REST_LOOKS = 10  # so many looks leave a refused source out: the store's client tries long before it gives up
 
 Grant = tuple[Consumer, Sequence[ClaimedMessage]]
@@ -53,7 +52,6 @@ class Claims:
         self.fault: Unavailable | None = None  # the run ends when the messages in flight are settled
         # Sources whose last claim the store refused, and at which look.
         self._refused: dict[int | None, tuple[int, Unavailable]] = {}
-        self.damage: Unreadable | None = None  # of a cursor: it stops its own source
 
     @property
     def faults(self) -> Sequence[Unavailable]:
@@ -62,8 +60,8 @@ class Claims:
 
     def grants(self, sources: Sources) -> Iterator[Grant]:
         """Claim from all sources. Each grant must be sent before the next one is asked for, since it takes slots. If
-        the store is not available, the grants end and `fault` says why. What the store refuses of one source, or a
-        cursor that is damaged, stops only its own source; `faults` and `damage` say so."""
+        the store is not available, the grants end and `fault` says why. What the store refuses of one source stops only
+        that source; `faults` says so."""
         try:
             yield from self._from_all(sources)
         except Unavailable as error:
@@ -86,8 +84,6 @@ class Claims:
                     return
                 try:
                     yield from self._from_source(sources, shard)
-                except Unreadable as error:
-                    self.damage = error
                 except Unavailable as error:
                     self._refused[shard] = self.looks, error
                     if len(self._refused) >= _FAULTS:
@@ -117,12 +113,9 @@ class Claims:
     def _others_have_moved_at(self, sources: Sources, shard: int | None) -> bool:
         if consumers := sources.consumers_of(shard):
             claimant = self._claimant(sources, shard, consumers[0])
-            try:
-                return self._claimer.in_flight(claimant, shard) > 0 and self._claimer.has_changed(
-                    claimant.key(shard)
-                )
-            except Unreadable as error:
-                self.damage = error
+            return self._claimer.in_flight(claimant, shard) > 0 and self._claimer.has_changed(
+                claimant.key(shard)
+            )
         return False
 
     def _from_source(self, sources: Sources, shard: int | None) -> Iterator[Grant]:

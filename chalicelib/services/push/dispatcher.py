@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ...domain.assignment import Team
-from ...domain.errors import NotFound, Unreadable
+from ...domain.errors import NotFound
 from ...domain.topic import cursor_key
 from ..core.wake import NO_NEWS, DispatchTask, News
 from .run import DispatchContext, DispatchReport, DispatchRun
@@ -32,8 +31,7 @@ class Dispatcher:
         """Deliver until there is nothing left to claim. If time ends first, the task is started again.
 
         No attempt begins that could not end, with its settlement, within `seconds_left()`. If time did not end first,
-        raises Unavailable if the store is not available; Unreadable, after all that can be delivered, if a cursor is
-        damaged.
+        raises Unavailable if the store is not available.
         """
         self._hear(task, news)
         run = DispatchRun(self.context, task, seconds_left, news)
@@ -64,8 +62,7 @@ class Dispatcher:
             return
         sources = Sources(topic, group, task, Team((), ()))
         for shard in sources.in_turn(0, sources.most):
-            with suppress(Unreadable):
-                claimer.reread(cursor_key(topic, group, shard, task.consumer_uid))
+            claimer.reread(cursor_key(topic, group, shard, task.consumer_uid))
 
     def _may_end(self, run: DispatchRun) -> bool:
         """End the run unless it was woken since its last look; False: it was. After the end, a wake-up starts a new

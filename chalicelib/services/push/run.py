@@ -13,24 +13,23 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...domain.assignment import Team
-from ...domain.errors import NotFound, Unavailable, Unreadable, unavailable
+from ...domain.errors import NotFound, Unavailable, unavailable
 from ...domain.timer import Timer, wake_up
-from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
+from ...domain.topic import Group, Topic, cursor_key, lane_of
 from ...ports.world import Blobs, Clock, Sender
 from ..consume.claim import Claimer
 from ..consume.claimant import ClaimedMessage
 from ..consume.decision import SettleDecision, decision_after
 from ..consume.settle import Settler
 from ..core.catalog import Catalog
-from ..core.secret_cipher import SecretCipher
+from ..core.secrets import SecretCipher
 from ..core.wake import NO_NEWS, DispatchTask, News, Waker, workers_of
 from .calls import LOOK_SECONDS, Calls, EndedCall
-from .capacity import Capacity
 from .claims import Claims
 from .health import SubscriberHealth
 from .run_time import RunTime
 from .settlements import Settlements, is_to_be_split
-from .sources import Sources
+from .sources import Capacity, Sources
 
 if TYPE_CHECKING:
     from ...store.timers import Timers
@@ -135,8 +134,8 @@ class DispatchRun:
     def leave(self) -> None:
         """Make sure that another run follows: at once if time ran out, else when the next message is due.
 
-        After that, raises Unavailable if the store is not available, or was not for one source; Unreadable if a cursor
-        is damaged. Not where time ran out: a run that fails is repeated, beside the one that was started."""
+        After that, raises Unavailable if the store is not available, or was not for one source. Not where time ran out:
+        a run that fails is repeated, beside the one that was started."""
         if not self.report.finished:
             self._context.waker.start(self.task)
             return
@@ -152,8 +151,6 @@ class DispatchRun:
             raise unavailable("Outcomes could not be settled.")
         if faults := self._claims.faults:
             raise faults[0]
-        if self._claims.damage:
-            raise self._claims.damage
 
     def _wake(self, topic: Topic, group: Group, shard: int, due_ms: int) -> Timer:
         """A wake-up for what is due. If a mover took one too early, and the run found nothing, it is as much later:
@@ -172,16 +169,10 @@ class DispatchRun:
         dues = [(due_ms, self.task.worker) for due_ms in self._capacity.circuits_ms]
         for shard in shards:
             key = cursor_key(topic, group, shard, self.task.consumer_uid)
-            dues += ((due_ms, shard or 0) for due_ms in self._dues_ms(key, seconds))
+            dues += ((due_ms, shard or 0) for due_ms in self._context.claimer.dues_ms(key, seconds))
         workers = workers_of(topic, group)
         latest_first = sorted((due for due in dues if due[0] > self._looked_ms), reverse=True)
         return {shard % workers: (due_ms, shard) for due_ms, shard in latest_first}.values()
-
-    def _dues_ms(self, key: CursorKey, lease_seconds: int) -> Sequence[int]:
-        try:
-            return self._context.claimer.dues_ms(key, lease_seconds)
-        except Unreadable:
-            return ()
 
     def _find(self, *, even_paused: bool = False) -> tuple[Topic, Group] | None:
         try:

@@ -351,10 +351,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /**
-         * List the topic's groups, by name.
-         * @description A group of which a row cannot be read comes without its counts; one whose settings cannot be read is left out (the topic's `uncounted_groups` counts it).
-         */
+        /** List the topic's groups, by name. */
         get: operations["list_groups"];
         put?: never;
         post?: never;
@@ -1412,33 +1409,33 @@ export interface components {
             SUCCESS: number;
             skipped: number;
         };
-        /** @description A group's settings and its counts. The counts are missing if a row of the group cannot be read. */
+        /** @description A group's settings and its counts. */
         GroupSummary: {
             /** @enum {string} */
             assignment: "mod" | "average" | "rendezvous";
-            backlog?: number;
+            backlog: number;
             batch_size: number;
-            consumed?: number;
+            consumed: number;
             /** Format: date-time */
             created_at: string;
-            dead?: number;
+            dead: number;
             filter: string;
             from: string;
             group: string;
-            in_flight?: number;
+            in_flight: number;
             lease_seconds: number | null;
             max_in_flight: number;
             /** @enum {string} */
             mode: "queue" | "serial" | "broadcast";
             /** @enum {string} */
             offline: "keep" | "skip";
-            oldest_age_seconds?: number | null;
+            oldest_age_seconds: number | null;
             paused: boolean;
             /** @enum {string} */
             payload: "binary" | "structured" | "batch";
             retry: components["schemas"]["RetryView"] | null;
-            retrying?: number;
-            states?: components["schemas"]["GroupStates"];
+            retrying: number;
+            states: components["schemas"]["GroupStates"];
             topic: string;
         };
         /** @description One page of a list; the last one has no `next_page_token`. */
@@ -1675,7 +1672,6 @@ export interface components {
             };
             prepared: number;
             topic: string;
-            uncounted_groups?: number;
         };
         /** @description One page of a list; the last one has no `next_page_token`. */
         NamedStatsPage: {
@@ -2183,8 +2179,7 @@ export interface components {
         };
         /**
          * @description What is in a topic: messages accepted in its life, those that wait before its log, and each group's part.
-         *         `at_least` names the numbers that are only known to be no smaller; `uncounted_groups` is how many groups are missing
-         *         because a row of theirs cannot be read.
+         *         `at_least` names the numbers that are only known to be no smaller.
          */
         TopicStatsView: {
             accepted: number;
@@ -2194,7 +2189,6 @@ export interface components {
                 [key: string]: components["schemas"]["GroupCounts"];
             };
             prepared: number;
-            uncounted_groups?: number;
         };
         /** @description A topic's settings. `key_shards` stands where it differs from `shards`. */
         TopicView: {

@@ -26,7 +26,6 @@ from chalicelib.store.records import Records
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
-from tests.support.damage import change_letter, having, without
 from tests.support.desk import Desk
 from tests.support.stages import Stage
 from tests.support.troubled import Counted
@@ -255,27 +254,6 @@ def test_records_and_timers_are_written_with_the_cursor_or_not_at_all(stage: Sta
     assert there() == timers
     assert a.records.get(key, 1) == make.record(1, "RETRYING")
     a.timers.drop(timers)
-
-
-@pytest.mark.parametrize("lost", ["e", "a", "ea"])
-@pytest.mark.parametrize("is_gone", [True, False])
-def test_a_letter_whose_row_does_not_tell_its_version_or_time_can_be_edited_and_discarded(
-    stage: Stage, lost: str, is_gone: bool
-) -> None:
-    key, record = make.cursor_key(), make.dead_record(1)
-    records = stage.adapters.records
-    change = cursor_write.replacement(Cursor(), start_at(2))
-    stage.adapters.cursors.write(key, change, [record], exists=False)
-    for name in lost:
-        change_letter(stage, key, 1, without(name) if is_gone else having(name, {"S": "?"}))
-    letter = records.dead_letter(key, 1)
-    assert letter
-    assert records.edit(letter)
-    edited_letter = records.dead_letter(key, 1)
-    assert edited_letter
-    assert lost == "e" or not records.discard(letter), "it was edited meanwhile"
-    assert records.discard(edited_letter)
-    assert not records.discard(edited_letter)
 
 
 @pytest.mark.parametrize("most", [2, 4, 5])

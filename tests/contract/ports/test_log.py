@@ -128,7 +128,7 @@ def test_reservations_never_overlap_and_the_counter_is_set_once(log: Log, shard:
 def test_a_tombstone_keeps_a_late_writer_out(log: Log, shard: ShardKey) -> None:
     tombstone = log.put_tombstone(shard, 4, 100, 200)
     assert (tombstone.first, tombstone.count, tombstone.drafts) == (4, 1, ())
-    assert (tombstone.is_of_later_release, tombstone.allocation) == (False, Allocation.RESERVED)
+    assert tombstone.allocation == Allocation.RESERVED
     late_segment = make.segment(4, 2, allocation=Allocation.RESERVED)
     assert log.put(shard, late_segment, make.packed(late_segment)) == OffsetTaken(tombstone)
     assert log.put_tombstone(shard, 4, 999, 999) == tombstone, "closing it again changes nothing"

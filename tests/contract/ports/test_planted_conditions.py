@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,20 +13,12 @@ from typing import Any
 import pytest
 
 from chalicelib import store
-from chalicelib.domain.cursor import Cursor
-from chalicelib.domain.errors import Unavailable
-from chalicelib.domain.timer import Timer
 from chalicelib.domain.topic import Consumer, Group, Topic
-from chalicelib.store.attributes import text
-from chalicelib.store.layout import FORMAT, timer_key
-from tests.contract.ports.conditions.common import filed, there
-from tests.contract.ports.conditions.timers import edits, moves
 from tests.contract.ports.test_conditions import SCENES
 from tests.support import conditions
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.conditions import CLAUSES, Weakness
-from tests.support.damage import change_cursor, without
 from tests.support.stages import Stage
 
 Scene = Callable[[Stage], None]
@@ -41,67 +33,6 @@ def before(stage: Stage, table: str, act: Callable[[], object]) -> AbstractConte
 
 
 # Calls that read before they write.
-
-
-def a_timer_is_set_aside_as_it_was_read(stage: Stage) -> None:
-    timers = stage.adapters.timers
-    for changes in (0, 1):
-        timer = filed(stage, changes)
-        with before(stage, "timers", partial(edits, stage, timer)):
-            timers.set_aside(timer)
-        assert there(stage, timer) == changes + 1, "it was changed meanwhile"
-        dropped_timer = filed(stage, changes)
-        with before(stage, "timers", partial(timers.drop, [dropped_timer])):
-            timers.set_aside(dropped_timer)
-        assert _aside(stage, dropped_timer) is None, "it went meanwhile"
-
-
-def a_timer_is_brought_back_once(stage: Stage) -> None:
-    timers = stage.adapters.timers
-    for changes in (0, 1):
-        timer = filed(stage, changes)
-        _put_aside(stage, timer)
-
-        def move(timer: Timer = timer) -> None:
-            timers.bring_back()
-            assert moves(stage, timer)
-
-        with before(stage, "timers", move):
-            timers.bring_back()
-        assert there(stage, timer) is None
-
-
-def _row(stage: Stage, key: dict[str, Any]) -> dict[str, Any] | None:
-    dynamo = _dynamo(stage)
-    answer = dynamo.call("get_item", TableName=dynamo.tables.timers, Key=key, ConsistentRead=True)
-    row: dict[str, Any] | None = answer.get("Item")
-    return row
-
-
-def _aside(stage: Stage, timer: Timer) -> dict[str, Any] | None:
-    return _row(stage, {"f": text("aside"), "t": text(f"damaged#{timer.fragment}#{timer.sort_key}")})
-
-
-def _put_aside(stage: Stage, timer: Timer) -> None:
-    """As a release before this one did, which could not read it."""
-    row = _row(stage, timer_key(timer.due_ms, timer.id))
-    assert row
-    aside = {"f": text("aside"), "t": text(f"{FORMAT.zfill(6)}#{timer.fragment}#{timer.sort_key}")}
-    dynamo = _dynamo(stage)
-    dynamo.put(dynamo.tables.timers, [{**row, **aside}])
-    stage.adapters.timers.drop([timer])
-
-
-def a_damaged_cursor_is_mended_once(stage: Stage) -> None:
-    cursors = stage.adapters.cursors
-    for damage in (without("w"), without("e")):
-        key = make.cursor_key()
-        cursors.create(key, Cursor(epoch=7))
-        change_cursor(stage, key, damage)
-        first = partial(cursors.rebuild, key, Cursor(next=1, epoch=9))
-        with before(stage, "cursors", first), suppress(Unavailable):
-            cursors.rebuild(key, Cursor(next=2))
-        assert cursors.get(key, consistent=True) == Cursor(next=1, epoch=9)
 
 
 def no_permit_is_given_again(stage: Stage) -> None:
@@ -147,9 +78,6 @@ def _is_deleted(stage: Stage, topic: Topic, group: Group, consumer: Consumer) ->
 RACES: dict[str, Scene] = {
     scene.__name__: scene
     for scene in (
-        a_timer_is_set_aside_as_it_was_read,
-        a_timer_is_brought_back_once,
-        a_damaged_cursor_is_mended_once,
         no_permit_is_given_again,
         what_was_made_again_under_its_name_is_another,
     )
@@ -159,8 +87,6 @@ RACES: dict[str, Scene] = {
 HARMLESS = {
     # who writes the tail that stands there changes nothing
     Weakness("log.checkpoint: update in log if attribute_not_exists(t) OR t < :t", " < "),
-    # nobody changes what lies aside
-    Weakness("timers.bring_back: delete in timers if attribute_not_exists(e)"),
 }
 
 

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from chalicelib.domain.append import KeyEntry
-from chalicelib.domain.errors import Unreadable
-from chalicelib.domain.rounds import Bookmark
-from chalicelib.domain.segment import Tail
-from chalicelib.domain.times import DAY_MS
+from chalicelib.domain.mark import Bookmark
 from chalicelib.domain.token_bucket import Grant
-from chalicelib.store.layout import META_OFFSET
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.damage import (
@@ -22,11 +17,9 @@ from tests.support.damage import (
     change_control,
     change_key_entry,
     change_round,
-    change_row,
     having,
     without,
 )
-from tests.support.desk import Desk
 from tests.support.stages import Stage
 
 NO_TEXT = {"S": "?"}
@@ -84,35 +77,6 @@ def test_messages_with_a_key_are_found_beside_one_whose_expiry_cannot_be_read(st
     assert [entry.message_id for entry in keys.newest(uid, "k", None, None, None, 10)] == ["m1", "m0"]
 
 
-@pytest.mark.parametrize("kind", ["topic", "group", "consumer"])
-def test_a_note_of_a_deletion_that_cannot_be_read_is_passed_over_and_deleted(stage: Stage, kind: str) -> None:
-    control = stage.adapters.control
-    topic = make.topic(make.uid("t-"), uid=make.uid())
-    group = make.group(topic, uid=make.uid())
-    consumer = make.consumer(group)
-    assert control.put_topic(topic, None)
-    assert control.put_group(topic, group, None)
-    assert control.put_consumer(topic, group, consumer, None)
-    if kind == "topic":
-        control.retire_topic(topic)
-        change_control(stage, "retired", f"{topic.name}#{topic.uid}", having("version", NO_TEXT))
-    elif kind == "group":
-        control.retire_group(topic, group)
-        change_control(stage, f"topic#{topic.uid}", f"retired#{group.name}#{group.uid}", without("uid"))
-    else:
-        control.retire_consumer(topic, group, consumer)
-        place = f"left#{group.uid}#{consumer.name}#{consumer.uid}"
-        change_control(stage, f"topic#{topic.uid}", place, without("uid"))
-    assert control.retired_topics(topic.name) == []
-    assert control.retired_groups(topic, group.name) == control.retired_groups(topic) == []
-    assert control.retired_consumers(topic, group) == []
-    control.delete_group(topic, group)
-    control.delete_topic(topic)
-    assert not control.topic(topic.name)
-    assert not control.group(topic, group.name)
-    assert not control.consumers(topic, group)
-
-
 def test_a_token_that_cannot_be_read_can_be_revoked(stage: Stage) -> None:
     """Whom it lets in, nobody can say; and a later release may be able to read it."""
     control, token = stage.adapters.control, make.token(make.uid())
@@ -121,22 +85,3 @@ def test_a_token_that_cannot_be_read_can_be_revoked(stage: Stage) -> None:
     assert control.delete_token(token.id)
     assert not control.delete_token(token.id)
     assert control.token(token.id) is None
-
-
-@pytest.mark.parametrize("is_empty", [True, False])
-def test_a_shard_whose_end_cannot_be_read_is_passed_over(stage: Stage, is_empty: bool) -> None:
-    desk = Desk.at(stage, shards=2)
-    bad, good = (desk.topic.shard_key(shard) for shard in range(2))
-    log: Any = stage.adapters.log
-    if not is_empty:
-        desk.produce(make.draft("old", shard=bad.shard))
-    log.checkpoint(bad, Tail(0))
-    change_row(stage, bad, META_OFFSET, having("t", NO_TEXT))
-    desk = Desk(stage, stage.process(), desk.topic)
-    stage.clock.advance(DAY_MS)
-    [refused] = desk.deps.producer.produce(desk.topic, [make.draft("to the bad one", shard=bad.shard)])
-    assert isinstance(refused, Unreadable)
-    assert str(bad) in refused.detail
-    for n in range(4):
-        desk.produce(make.draft(n))
-    assert log.tail(good).offset == 3

@@ -9,8 +9,9 @@ from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
-from chalicelib.domain.topic import Group
+from chalicelib.domain.topic import ConsumerKind, ConsumerState, Group
 from chalicelib.services.consume.settle import Nack
+from chalicelib.services.manage.registry import Contact
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
@@ -237,3 +238,14 @@ def test_a_retry_that_outlives_its_row_takes_the_content_along_whatever_the_sett
     empty_stage.drop_expired()
     empty_stage.clock.advance(2 * DAY_MS + SECOND_MS)
     assert [d.message.draft.body for d in desk.receive(group)] == [b'{"n":1}']
+
+
+def test_who_has_not_agreed_and_whose_mark_was_lost_is_asked_again(empty_stage: Stage) -> None:
+    desk = PushDesk.at(empty_stage)
+    group = desk.group()
+    contact = Contact(ConsumerKind.URL, "https://stranger.example/", ConsumerState.PENDING)
+    desk.deps.registry.register(desk.topic, group, "stranger", contact)
+    empty_stage.clock.advance(DAY_MS)  # nothing was produced, and no mark is looked at any more
+    assert desk.deps.assigner.run_once().agreed == 0
+    desk.deps.expirer.run_once()
+    assert desk.deps.assigner.run_once().agreed == 1

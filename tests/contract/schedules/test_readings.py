@@ -33,13 +33,6 @@ def test_readings_of_a_level_come_back_in_order_of_time(stage: Stage) -> None:
     assert readings.latest(uid, HOURS, 9) == []
 
 
-def test_a_reading_that_lacks_a_group_says_so_when_it_comes_back(stage: Stage) -> None:
-    readings, uid = stage.adapters.readings, make.uid("t")
-    readings.keep(uid, MINUTES, Reading(START_MS, 9, is_whole=False))
-    readings.keep(uid, MINUTES, Reading(START_MS + MINUTE_MS, 9))
-    assert [each.is_whole for each in readings.latest(uid, MINUTES, 2)] == [False, True]
-
-
 def test_backlogs_by_shard_come_back(stage: Stage) -> None:
     readings, uid = stage.adapters.readings, make.uid("t")
     groups = {"a": GroupReading(3, 0, 0, (0, 0)), "b": GroupReading(1, 7, 0, (5, 2)), "c": GroupReading(0, 9)}

@@ -19,7 +19,6 @@ from chalicelib.domain.mark import Mark
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import HOUR_MS, MINUTE_MS
 from chalicelib.domain.topic import Topic
-from chalicelib.domain.unreadable import PassOver
 from chalicelib.scheduler.sweeper import SweepReport
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.core.wake import task_of
@@ -46,10 +45,10 @@ class Ill:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._control, name)
 
-    def staffed_groups(self, topic: Topic, pass_over: PassOver | None = None) -> list[Staffed]:
+    def staffed_groups(self, topic: Topic) -> list[Staffed]:
         if topic.name in self._ills:
             raise self._ills[topic.name]
-        return self._control.staffed_groups(topic, pass_over)
+        return self._control.staffed_groups(topic)
 
 
 class World:

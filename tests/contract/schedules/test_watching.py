@@ -8,16 +8,12 @@ from typing import Any, cast
 
 import pytest
 
-from chalicelib.domain.cursor import Cursor
+from chalicelib.domain.mark import EachMinute
 from chalicelib.domain.message import Draft
-from chalicelib.domain.rounds import EachMinute
 from chalicelib.domain.times import HOUR_MS
-from chalicelib.domain.topic import cursor_key
 from chalicelib.scheduler.watch import Backlog, Watch
 from chalicelib.store.marks import Marks
-from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.damage import change_control, change_cursor, having, without
 from tests.support.desk import Desk
 from tests.support.stages import Stage
 
@@ -193,16 +189,6 @@ def test_a_topic_that_got_its_alarm_while_the_watch_let_it_go_is_watched(desk: D
     assert seen(watch_of(desk)) == [("billing", 3)]
 
 
-def test_what_was_lost_is_restored_beside_a_row_that_cannot_be_read(desk: Desk) -> None:
-    group = desk.group()
-    desk.consumer(group, "one")
-    desk.stage.adapters.marks.unwatch(desk.topic.name)
-    home, place = f"topic#{desk.topic.uid}", f"consumer#{group.uid}#one"
-    change_control(desk.stage, home, place, having("v", {"N": "3"}))
-    Deps(desk.stage.another()).expirer.run_once()
-    assert desk.topic.name in desk.stage.adapters.marks.each_minute().watched
-
-
 def test_a_topic_without_an_alarm_or_that_is_gone_is_not_watched(desk: Desk) -> None:
     group = desk.group()
     desk.produce(*both_shards(4))
@@ -231,46 +217,6 @@ def test_shards_and_alarms_that_change_are_seen_at_the_next_look(desk: Desk) -> 
     topic = desk.deps.catalog.topic(desk.topic.name)
     desk.deps.producer.produce(topic, [make.draft(shard=2)])
     assert watch.run_once().backlogs == [Backlog(topic.name, group.name, 1, 0, 5)]
-
-
-@pytest.mark.parametrize("row", ["group", "consumer"])
-def test_what_lies_beside_a_row_that_cannot_be_read_is_measured_which_is_told(desk: Desk, row: str) -> None:
-    bad, good = desk.group("bad", mode="broadcast"), desk.group("good")
-    desk.consumer(bad, "c")
-    place = f"consumer#{bad.uid}#c" if row == "consumer" else "group#bad"
-    change_control(desk.stage, f"topic#{desk.topic.uid}", place, having("v", {"N": "3"}))
-    desk.produce(*both_shards(3))
-    report = watch_of(desk).run_once()
-    assert [(backlog.group, backlog.messages) for backlog in report.over] == [(good.name, 3)]
-    [trouble] = report.stretch.troubles
-    assert (trouble.topic, place in trouble.detail) == (desk.topic.name, True)
-
-
-def test_a_shard_whose_cursor_cannot_be_read_is_no_backlog_which_is_told(desk: Desk) -> None:
-    group = desk.group()
-    desk.produce(*both_shards(9))
-    desk.drain(group)
-    desk.produce(make.draft(shard=1), make.draft(shard=1), make.draft(shard=1))
-    change_cursor(desk.stage, cursor_key(desk.topic, group, 0), without("x"))
-    report = watch_of(desk).run_once()
-    assert [(backlog.group, backlog.messages) for backlog in report.backlogs] == [(group.name, 3)]
-    [trouble] = report.stretch.troubles
-    assert trouble.topic == desk.topic.name
-    survey = desk.stage.process().surveyor.survey(desk.topic)
-    assert ([each.backlog for each in survey.groups], survey.is_whole) == ([3], False)
-
-
-def test_a_shard_that_is_not_begun_beside_a_cursor_that_cannot_be_read_is_backlog(desk: Desk) -> None:
-    group = desk.group()
-    desk.produce(make.draft(shard=0))
-    desk.drain(group)
-    desk.produce(*both_shards(7))
-    desk.stage.adapters.cursors.create(cursor_key(desk.topic, group, 1), Cursor())
-    change_cursor(desk.stage, cursor_key(desk.topic, group, 0), without("x"))
-    report = watch_of(desk).run_once()
-    assert [(backlog.group, backlog.messages) for backlog in report.backlogs] == [(group.name, 3)]
-    survey = desk.stage.process().surveyor.survey(desk.topic)
-    assert [each.backlog for each in survey.groups] == [3]
 
 
 def test_runs_that_time_ends_come_by_every_watched_topic(empty_stage: Stage) -> None:

@@ -21,7 +21,6 @@ from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from chalicelib.store.control import Control
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.damage import NEWER, change_row
 from tests.support.desk import Desk, attempts, offsets, records
 from tests.support.push import PushDesk, fails
 from tests.support.stages import Stage, embedded_stage
@@ -167,19 +166,6 @@ def test_the_kept_need_no_more_room_than_a_cursor_has(stage: Stage) -> None:
     assert bury(desk, group) < 600
     assert cursor_size.most_bytes(desk.cursor(group)) <= MAX_CURSOR_BYTES
     assert sorted(desk.drain(group)) == [*range(0, 1200, 2)]
-
-
-def test_what_a_later_release_gave_back_is_not_buried(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(short(stage))
-    desk.produce(short(stage))
-    desk.receive(group, lease=1)
-    change_row(stage, desk.topic.shard_key(0), 0, NEWER)
-    old = Desk(stage, stage.process(), desk.topic)
-    assert bury(old, group) == 1
-    assert {offset: record.attempts for offset, record in records(desk, group).items()} == {1: 1}
-    assert [(span.start, span.count) for span in desk.cursor(group).waiting] == [(0, 1)]
 
 
 NEVER = 1_000_000

@@ -14,8 +14,7 @@ from chalicelib.domain.topic import Consumer, Group
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
-from chalicelib.services.push.capacity import Capacity
-from chalicelib.services.push.sources import Sources, lane_share
+from chalicelib.services.push.sources import Capacity, Sources, lane_share
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.push import PushDesk, capacity_of, claims_of, sources_of

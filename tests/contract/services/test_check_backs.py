@@ -20,7 +20,6 @@ from chalicelib.services.produce.check_back import Check
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.store.transactions import Transactions
 from chalicelib.wiring import Deps
-from tests.support.damage import change_control, without
 from tests.support.push import PushDesk
 from tests.support.stages import Stage
 from tests.support.transacting import COMMIT, ROLLBACK, URL, decide, prepare, reread, timers_of
@@ -309,17 +308,6 @@ def test_a_producer_that_is_asked_is_one_check_of_the_metric(stage: Stage) -> No
     assert deps.counters.take() == {"Checks": 2}
     assert deps.checker.check(checks, lambda: 60.0) == {"unknown": 1, "repeated": 2}
     assert deps.counters.take() == {"Checks": 1}
-
-
-def test_a_check_whose_topic_cannot_be_read_is_told_and_not_repeated(stage: Stage) -> None:
-    """Until it is repaired each attempt would fail alike."""
-    desk = PushDesk.at(stage)
-    transaction = prepare(desk)
-    change_control(stage, "topics", desk.topic.name, without("uid"))
-    desk.restart()
-    event = {"checks": [[transaction.id, transaction.prepared_ms + 120_000]]}
-    assert functions.check(event, MINUTE, desk.deps) == {"unreadable": 1}
-    assert reread(desk, transaction) == transaction
 
 
 def test_i13_movers_that_come_late_make_up_for_nothing(stage: Stage) -> None:

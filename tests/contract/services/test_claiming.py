@@ -12,7 +12,7 @@ import pytest
 from chalicelib.domain import cursor_size
 from chalicelib.domain.cursor import Cursor, Disposition, Lease
 from chalicelib.domain.errors import Unavailable
-from chalicelib.domain.limits import FRAGMENTS, HOLE_AGE, MAX_ANSWER_BYTES, MAX_CURSOR_BYTES, MAX_PASSED_OVER
+from chalicelib.domain.limits import HOLE_AGE, MAX_ANSWER_BYTES, MAX_CURSOR_BYTES, MAX_PASSED_OVER
 from chalicelib.domain.segment import Allocation
 from chalicelib.domain.spans import Span
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
@@ -22,11 +22,9 @@ from chalicelib.services.consume.claim_plan import ClaimPlan, ClaimPlanner
 from chalicelib.services.consume.claimant import Claimant, ClaimedMessage
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.core.counters import Counters
 from chalicelib.services.core.log_reader import LogReader, Slot
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.damage import NEWER, change_row, having
 from tests.support.desk import Desk, attempts, offsets
 from tests.support.stages import Stage, embedded_stage
 from tests.support.troubled import Troubled
@@ -233,20 +231,6 @@ def test_a_cursor_too_large_for_more_gives_one_message_when_no_lease_is_open(sta
         assert ("new" in after.leases) == bool(granted)
 
 
-def test_i15_an_entry_whose_message_a_later_release_wrote_is_left_to_it(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(make.draft())
-    desk.nack(group, desk.receive(group), Nack(delay_ms=SECOND_MS))
-    stage.clock.advance(SECOND_MS)
-    desk.deps.mover.tick(range(FRAGMENTS))
-    row = desk.topic.shard_key(0)
-    change_row(stage, row, 0, NEWER)
-    assert Desk(stage, stage.process(), desk.topic).receive(group) == []
-    change_row(stage, row, 0, having("v", {"N": "1"}))
-    assert attempts(Desk(stage, stage.process(), desk.topic).receive(group)) == {0: 2}
-
-
 def test_one_write_buries_no_more_than_a_transaction_holds(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
@@ -315,7 +299,7 @@ def test_a_claim_stops_to_read_where_it_may_pass_over_no_more(stage: Stage) -> N
     group = desk.group()
     produce_large(desk, 2 * MAX_PASSED_OVER, "busy")
     desk.produce(make.draft(ordering_key="free"))
-    reader = CountedSlots(stage.adapters.log, stage.clock, Counters())
+    reader = CountedSlots(stage.adapters.log, stage.clock)
     selection = planner(desk, group, reader).plan(Cursor(), 2, MAX_ANSWER_BYTES).selection
     assert [span.start for span in selection.granted] == [0]
     assert MAX_PASSED_OVER < reader.slot_count < MAX_PASSED_OVER + 25

@@ -20,7 +20,6 @@ from chalicelib.store.log import Log
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
-from tests.support.damage import change_row, without
 from tests.support.desk import Desk, overtaken, require_stored
 from tests.support.stages import Stage
 from tests.support.troubled import with_short_answers
@@ -56,15 +55,6 @@ def lose(desk: Desk, drafts: list[Draft], request: Request = FIRST) -> None:
     log = Lossy(desk.stage.another().log)
     outcomes = desk.producer(log).produce(desk.topic, drafts, "", request)  # type: ignore[arg-type]
     assert {type(outcome) for outcome in outcomes} == {Unavailable}
-
-
-def test_a_row_that_lost_its_time_hides_no_earlier_try(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    lose(desk, make.drafts(2))
-    desk.produce(make.draft("other"))
-    change_row(stage, desk.topic.shard_key(0), 2, without("a"))
-    assert [each.duplicate for each in send(desk.producer(), desk, make.drafts(2), AGAIN)] == [True, True]
-    assert len(stored(desk)) == 3
 
 
 def stored(desk: Desk, shards: int = 1) -> list[bytes]:

@@ -374,12 +374,12 @@ def test_i10_whoever_registers_while_the_consumers_are_being_read_is_called(
         return consumers
 
     monkeypatch.setattr(catalog.control, "consumers", read_slowly)
-    assert catalog.readable_consumers(desk.topic, group) == []
+    assert catalog.consumers(desk.topic, group) == []
     desk.deps.waker.wake_for(desk.topic, group, *newcomers)
     desk.produce(make.draft())
     desk.pass_time(_SHORTER_THAN_A_SWEEP_S)
     assert len(desk.subscribers.calls) == 1
-    assert [consumer.name for consumer in catalog.readable_consumers(desk.topic, group)] == ["one"]
+    assert [consumer.name for consumer in catalog.consumers(desk.topic, group)] == ["one"]
 
 
 @pytest.mark.parametrize(("shards", "reading"), [(1, "of_owner"), (4, "get")])

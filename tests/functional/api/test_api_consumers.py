@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.background import Background
-from tests.support.damage import change_control, having
 from tests.support.http import Client, Group, ShiftingClock
 
 
@@ -128,24 +126,3 @@ def test_consumers_are_listed_page_by_page(api: Client) -> None:
         group.register(name)
     pages = api.pages(f"{group.path}/consumers", 2)
     assert [[c["consumer"] for c in page] for page in pages] == [["a", "b"], ["c"]]
-
-
-def test_a_consumer_that_cannot_be_read_is_missing_in_lists_and_refused_by_itself(
-    api: Client, background: Background
-) -> None:
-    group = api.topic(shards=2).group()
-    for name in ("bad", "good"):
-        group.register(name)
-    deps = background.deps
-    topic = deps.catalog.topic(group.topic.name)
-    row = f"consumer#{deps.catalog.group(topic, group.name).uid}#bad"
-    change_control(deps, f"topic#{topic.uid}", row, having("v", {"N": "3"}))
-    background.clock.advance(60)
-    group.register("new")
-    items = api.get(f"{group.path}/consumers").expect(200)["items"]
-    assert [each["consumer"] for each in items] == ["good", "new"]
-    for path in ("", "/assignment", "/dead-letters", "/consumers/new"):
-        api.get(f"{group.path}{path}").expect(200)
-    api.get(f"{group.path}/consumers/bad").refused(503, "UNAVAILABLE")
-    api.put(f"{group.path}/consumers/bad").refused(503, "UNAVAILABLE")
-    api.get(f"{group.path}/consumers/nobody").refused(404, "CONSUMER_NOT_FOUND")

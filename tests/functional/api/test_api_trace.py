@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from chalicelib import wiring
 from tests.functional.delivery.receivers import Receiver
 from tests.support.background import Background
-from tests.support.damage import change_control, having
 from tests.support.http import Client, Group, ShiftingClock, Topic
 
 FIELDS = {
@@ -144,20 +142,6 @@ def test_a_transaction_s_message_is_accepted_with_the_commit_by_whoever_committe
     assert [event for event, *_ in shown()] == ["prepared", "accepted", "delayed", "postponed", "due"]
     assert shown()[:3] == [prepared, accepted, delayed]
     assert path(topic, half["message_id"])[2]["deliver_at"] == decision["deliver_at"], "before it was hurried"
-
-
-def test_a_token_that_cannot_be_read_has_no_name_in_the_traces_of_its_messages(api: Client) -> None:
-    topic = api.topic()
-    token = api.post("/v1/tokens", {"name": "shop", "scopes": ["produce"]}).expect(201)
-    holder = api.with_token(token["token"])
-    message = holder.post(f"{topic.path}/messages", {"body": 1}).expect(201)
-    for damage, name in (
-        (having("created_ms", {"S": "?"}), None),
-        (having("created_ms", {"N": "1"}), "shop"),
-    ):
-        change_control(wiring.deps(), "tokens", token["id"], damage)
-        [event] = path(topic, message["id"])
-        assert event["by"] == {"id": token["id"], "name": name}
 
 
 def test_a_pulled_message_shows_who_had_it_and_how_long(api: Client, clock: ShiftingClock) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def logs(capsys: pytest.CaptureFixture[str]) -> Told:
 @pytest.fixture
 def world(engine: str, tmp_path: Path) -> Iterator[World]:
     with a_world(Guard(), tmp_path) as world:
-        world.adapters = replace(world.adapters, stage=STAGE)
+        world.adapters = replace(world.adapters, stage=STAGE, on_skip=partial(observe.unreadable, STAGE))
         yield world
 
 
@@ -99,7 +100,7 @@ def test_what_the_stream_meets_and_cannot_read_is_told(world: World, logs: Told,
     keys = {"s": {"S": str(ShardKey(topic.name, uid, 0))}, "o": {"N": "0"}}
     world.call("route", {"Records": [{"eventName": "INSERT", "dynamodb": {"Keys": keys}}]})
     assert logs.read().stage("Undecodable") == [1]
-    assert len(logs.events("undecodable")) == 1
+    assert len(logs.events("unreadable")) == 1
 
 
 def test_dead_letters_that_nobody_settled_are_counted(world: World, logs: Told) -> None:

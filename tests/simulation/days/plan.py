@@ -34,7 +34,7 @@ SETTINGS = "settings"  # of one seed in four, and with it one of the next two
 RATES = "rates"
 ABSENCES = "absences"
 WORK = "work"
-BAD_DATA = "bad data"  # of stages of its own
+LIMITS = "values at limits"  # of stages of its own
 THEMES = ("changes", "decisions", "seeks", "broadcasts", "calls", "throttled", "clocks")
 
 _OWN_THEMES = {1: (WORK,), 3: (SETTINGS, RATES), 7: (SETTINGS, ABSENCES)}  # by the seed, modulo 8

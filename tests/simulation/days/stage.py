@@ -31,7 +31,6 @@ from tests.simulation.days.processes import Seat, SeatClock, Sky
 from tests.simulation.mistakes import mistakes
 from tests.simulation.virtual import Scheduler
 from tests.support.clock import ManualClock, SeededRandom
-from tests.support.damage import Damage
 from tests.support.embedded import embedded_adapters, engine_of
 from tests.support.faults import Death
 from tests.support.push import Inbox
@@ -61,7 +60,6 @@ class Days:
         self.random = random.Random(plan.seed)
         self.clock = ManualClock()
         self.adapters = embedded_adapters(self.clock, SeededRandom(f"days {plan.seed}"))
-        self.damage = Damage(self)
         self.inbox = Inbox()
         self.sky = Sky(self.clock, self.random)
         if "throttled" in plan.themes:

@@ -15,7 +15,6 @@ from chalicelib.domain.times import HOUR_MS, HOUR_SECONDS
 from chalicelib.domain.topic import CursorKey, cursor_key
 from chalicelib.wiring import Deps
 from tests.support.clock import Hasty, ManualClock
-from tests.support.damage import NEWER, change_cursor, change_letter
 from tests.support.dead_letters import bury, retry_now
 from tests.support.http import Client, Group, Topic
 from tests.support.push import Inbox
@@ -187,28 +186,6 @@ def test_each_filter_keeps_letters_out_of_the_list_of_a_change_and_of_a_redrive(
     redrive = {"filter": {name: OTHERS[name]}}
     assert topic.api.post(f"{path}/redrive", redrive).expect(200) == {"redriven": 0}
     assert len(topic.api.get(path).expect(200)["items"]) == 1
-
-
-@pytest.mark.parametrize("order", ["ab", "ba"])
-@pytest.mark.parametrize("lost", ["cursor", "letter"])
-def test_i20_a_retry_of_a_broadcast_goes_on_with_those_whose_rows_can_be_read(
-    api: Client, deps: Deps, inbox: Inbox, monkeypatch: pytest.MonkeyPatch, lost: str, order: str
-) -> None:
-    process = Deps(deps.adapters)
-    monkeypatch.setattr(wiring, "deps", lambda: process)
-    group = broadcast(api, order, buries="ab" if lost == "letter" else "a")
-    (id,) = ids_of(group, "a")
-    if lost == "letter":
-        change_letter(process, key_of(process, group, "b"), 0, NEWER)
-    else:
-        group.receive(consumer="b")
-        change_cursor(process, key_of(process, group, "b"), NEWER)
-    inbox.asked.clear()
-    answer = retry_now(group, id).expect(200)
-    assert (answer["id"], answer["group"]) == (id, "g")
-    assert [event["group"] for function, event in inbox.asked if function == "deliver"] == ["g"]
-    assert [each["attempt"] for each in group.receive(consumer="a")] == [2]
-    assert retry_now(group, id).status == (409 if lost == "letter" else 503), "there is no other any more"
 
 
 def test_i20_a_retry_of_a_broadcast_ends_where_an_outcome_is_unknown_and_who_has_it_is_woken(

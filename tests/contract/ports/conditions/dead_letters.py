@@ -9,7 +9,7 @@ from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write
 from chalicelib.domain.append import AlreadyMoved, Stored
 from chalicelib.domain.cursor import Cursor, start_at
-from chalicelib.domain.record import ANY_VERSION, DeadLetter
+from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.topic import CursorKey
 from tests.contract.ports.conditions.common import put
 from tests.support import factories as make
@@ -26,15 +26,13 @@ def _letter(stage: Stage, of: CursorKey | None = None, at_ms: int = START_MS) ->
 
 
 def _outdated(stage: Stage) -> Iterator[DeadLetter]:
-    """Letters that are there no more as they are known: one was edited, one redriven and buried anew, one edited whose
-    row told neither its version nor its time."""
+    """Letters that are there no more as they are known: one was edited, one redriven and buried anew."""
     letter = _letter(stage)
     assert stage.adapters.records.edit(letter)
     yield letter
     buried_anew = _letter(stage)
     _letter(stage, buried_anew.key, START_MS + 1)
     yield buried_anew
-    yield replace(_letter(stage), version=ANY_VERSION, at_ms=0)
 
 
 def a_letter_is_edited_as_it_was_read(stage: Stage) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from uuid import uuid4
 
 from chalicelib.domain.append import AlreadyMoved, DedupEntry, Stored
-from chalicelib.domain.timer import ANY_EDITION, Moved, Timer, TimerKind
+from chalicelib.domain.timer import Moved, Timer, TimerKind
 from chalicelib.domain.times import CLOCKS_DIFFER_MS
 from tests.contract.ports.conditions.common import (
     KEEP_SECONDS,
@@ -76,12 +76,6 @@ def a_timer_is_cancelled_as_it_was_read(stage: Stage) -> None:
     _is_taken_as_it_was_read(stage, _cancels)
 
 
-def a_timer_without_an_edition_is_taken_once(stage: Stage) -> None:
-    """The row of a damaged one tells its edition no more."""
-    for take in (moves, _postpones, _cancels):
-        assert not take(stage, make.timer(edits=ANY_EDITION))
-
-
 def a_wake_up_is_dropped_as_it_was_read(stage: Stage) -> None:
     """Whoever stored it again may not have seen what the first one woke (I10)."""
     timers, delayed = stage.adapters.timers, make.timer(stored_ms=START_MS)
@@ -96,17 +90,8 @@ def a_wake_up_is_dropped_as_it_was_read(stage: Stage) -> None:
         timers.drop([again])
         assert timers.find(wake.due_ms, wake.id) is None
     timers.store([again])
-    timers.drop([replace(again, stored_ms=0)])  # a damaged row does not tell it
+    timers.drop([replace(again, stored_ms=0)])
     assert timers.find(wake.due_ms, wake.id) is None
-
-
-def a_timer_is_set_aside_once(stage: Stage) -> None:
-    timers, timer = stage.adapters.timers, filed(stage)
-    timers.set_aside(timer)
-    assert there(stage, timer) is None
-    timers.set_aside(timer)
-    timers.bring_back()
-    assert not moves(stage, make.timer(id=timer.id + "x"))
 
 
 def one_owns_a_fragment(stage: Stage) -> None:
@@ -144,8 +129,6 @@ SCENES = (
     a_timer_is_edited_as_it_was_read,
     a_timer_is_postponed_as_it_was_read,
     a_timer_is_cancelled_as_it_was_read,
-    a_timer_without_an_edition_is_taken_once,
-    a_timer_is_set_aside_once,
     one_owns_a_fragment,
     a_delayed_message_has_its_dedup_id_once,
 )

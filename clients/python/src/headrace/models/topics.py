@@ -31,15 +31,13 @@ class GroupCounts(Model, frozen=True, kw_only=True):
 
 
 class TopicStats(Model, frozen=True, kw_only=True):
-    """What is in a topic; `at_least` names numbers that are only known to be no smaller; `uncounted_groups` is how many
-    groups cannot be counted now."""
+    """What is in a topic; `at_least` names numbers that are only known to be no smaller."""
 
     accepted: int
     delayed: int = 0
     prepared: int = 0
     at_least: list[str] = []
     groups: dict[str, GroupCounts] = {}
-    uncounted_groups: int = 0
     topic: str | None = None
 
 

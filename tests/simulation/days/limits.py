@@ -1,4 +1,4 @@
-"""Values at their limits, which must come out as they went in; and rows that cannot be read for a while."""
+"""Values at their limits, which must come out as they went in."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ from chalicelib.domain.times import DAY_MS
 from chalicelib.services.produce.appender import ProduceResult
 from tests.simulation.days.ledger import Accepted
 from tests.simulation.days.stage import Days
-from tests.simulation.days.traffic import receives, sends
-from tests.simulation.unreadable import CONTROL_DAMAGES, CURSOR_DAMAGES, control_rows
 
 _WIDE = "\U0001f980"  # four bytes in UTF-8, two units in UTF-16
 _LONG_HEADER = ("x" * MAX_HEADER_NAME_CHARS, "v" * MAX_HEADER_VALUE_CHARS)
@@ -68,27 +66,3 @@ def sends_extremes(days: Days) -> None:
             pass  # the topic was set to take less
         elif outcome.code != "UNAVAILABLE":  # its partition is throttled: it may be stored, or not
             days.accuse(f"{label} of {name}, which stands at limits, was refused: {outcome}")
-
-
-def damages(days: Days) -> None:
-    """Rows of one topic cannot be read; work goes on, and somebody puts them right."""
-    rng, home = days.random, days.homes.get(days.random.choice(days.topics))
-    if home is None:
-        return
-    is_quiet = rng.random() < 0.3
-    if is_quiet:  # until rows have expired, and only cursors know where their logs end
-        days.passes((home.topic.retention_days + rng.choice((1, 2))) * DAY_MS)
-    uid, damage = home.topic.uid, days.damage
-    rows = [row for row in control_rows(damage) if row["pk"]["S"].endswith(uid)]
-    for row in rng.sample(rows, min(len(rows), rng.choice((0, 1, 2)))):
-        damage.change("control", row, rng.choice(CONTROL_DAMAGES))
-    groups = {member.group.uid for member in home.members.values()}
-    cursors = [row for row in damage.rows("cursors") if row["c"]["S"].partition(":")[0] in groups]
-    for row in rng.sample(cursors, len(cursors) if is_quiet else min(len(cursors), rng.choice((0, 1, 3)))):
-        damage.change("cursors", row, rng.choice(CURSOR_DAMAGES))
-    days.note(f"rows of {home.topic.name} cannot be read", [row["sk"]["S"] for row in rows], len(cursors))
-    days.injected["rows damaged"] += 1
-    for _ in range(rng.choice((1, 4))):
-        rng.choice((sends, receives))(days)
-        days.passes(rng.choice((1_000, 60_000, 600_000)))
-    damage.heal()

@@ -1,0 +1,204 @@
+"""A row that cannot be read is an error that names the row. Lists skip it, and jobs go on with the other topics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from chalicelib.domain.errors import Unreadable
+from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.times import DAY_MS, MINUTE_MS, SECOND_MS
+from chalicelib.domain.topic import cursor_key, lane_of
+from chalicelib.functions import route
+from chalicelib.services.consume.settle import Nack
+from chalicelib.services.core.wake import task_of
+from chalicelib.services.inspect.filters import Filters
+from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
+from chalicelib.services.inspect.prepared_list import in_order
+from chalicelib.services.produce.transactions import Checks
+from chalicelib.store.attributes import Item
+from tests.support import factories as make
+from tests.support.damage import Change, Damage, change_control, change_cursor, change_row, having, without
+from tests.support.desk import Desk
+from tests.support.push import PushDesk
+from tests.support.stages import Stage
+
+NEWER = having("v", {"N": "9"})
+BROKEN: dict[str, Change] = {"newer": NEWER, "damaged": lambda item: {}}
+
+
+@pytest.fixture
+def stage(empty_stage: Stage) -> Stage:
+    return empty_stage
+
+
+def fresh(desk: Desk) -> Desk:
+    """Another process, which has read nothing yet."""
+    return Desk(desk.stage, desk.stage.process(), desk.topic)
+
+
+@pytest.mark.parametrize("damage", [NEWER, without("n"), having("n", {"N": "0"}), without("r"), without("a")])
+def test_a_row_of_the_log_is_named_and_waits(stage: Stage, damage: Change) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(make.draft("one"))
+    desk.produce(make.draft("two"))
+    rows = Damage(stage)
+    shard = str(desk.topic.shard_key(0))
+    rows.change("log", next(row for row in rows.rows("log") if row["o"] == {"N": "0"}), damage)
+    with pytest.raises(Unreadable) as caught:
+        fresh(desk).receive(group)
+    assert (caught.value.table, caught.value.key) == ("log", f"{shard} 0")
+    messages = fresh(desk).deps.lookup.newest_first(desk.topic, Filters(), 9, None)[0]
+    assert [message.offset for message in messages] == [1], "a list skips it"
+    rows.heal()
+    assert fresh(desk).drain(group) == [0, 1]
+
+
+@pytest.mark.parametrize("damage", BROKEN)
+def test_a_cursor_is_named_and_stops_its_own_shard(stage: Stage, damage: str) -> None:
+    desk = Desk.at(stage, shards=3)
+    group = desk.group()
+    for shard in range(3):
+        desk.produce(make.draft(shard=shard), make.draft(shard=shard))
+    first = [delivery for shard in range(3) for delivery in desk.receive(group, 1)]
+    assert desk.ack(group, first) == [None] * 3
+    key = cursor_key(desk.topic, group, first[0].message.shard)
+    change_cursor(stage, key, BROKEN[damage])
+    others = fresh(desk)
+    assert {d.message.shard for d in others.receive(group)} == {*range(3)} - {key.shard.shard}
+    for call in (
+        lambda: others.receive(group),
+        lambda: others.deps.positions.seek(desk.topic, key, "earliest"),
+        lambda: others.deps.counts.group_status(desk.topic, group),
+    ):
+        with pytest.raises(Unreadable, match=f"{group.uid} {key.shard}"):
+            call()
+
+
+def test_an_entry_of_a_retry_lane_is_named(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(make.draft())
+    desk.nack(group, desk.receive(group), Nack(delay_ms=DAY_MS))
+    stage.clock.advance(DAY_MS)
+    desk.deps.mover.tick(range(FRAGMENTS))
+    lane = lane_of(desk.topic, group).shard_key(0)
+    change_row(stage, lane, 0, having("m", {"S": "?"}))
+    with pytest.raises(Unreadable, match=str(lane)):
+        fresh(desk).receive(group)
+
+
+def test_lists_skip_what_cannot_be_read(stage: Stage) -> None:
+    desk, other = Desk.at(stage), Desk.at(stage)
+    group = desk.group()
+    desk.produce(make.draft("one", keys=("k",)), make.draft("two", keys=("k",)))
+    desk.nack(group, desk.receive(group), Nack(dead_letter=True))
+    due_ms = stage.clock.now_ms() + DAY_MS
+    delayed_ids = [each.id for each in desk.produce(*(make.draft(n, due_ms=due_ms) for n in range(2)))]
+    checks = Checks()
+    halves = [desk.deps.transactor.prepare(desk.topic, make.draft(n), checks) for n in range(2)]
+    rows = Damage(stage)
+
+    def one_of(table: str, holds: Callable[[Item], bool]) -> None:
+        rows.change(table, next(row for row in rows.rows(table) if holds(row)), NEWER)
+
+    one_of("records", lambda row: str(row["g"]).count("#dead") == 1)
+    one_of("timers", lambda row: delayed_ids[0] in str(row["t"]))
+    one_of("transactions", lambda row: halves[0][0].id in str(row))
+    one_of("control", lambda row: row["sk"] == {"S": other.topic.name})
+    deps = fresh(desk).deps
+    adapters = deps.adapters
+    assert len(deps.letter_lookup.page(desk.topic, group, DeadLetterFilter(), None, 9)[0]) == 1
+    waiting = [
+        t.id for f in range(FRAGMENTS) for t in adapters.timers.behind(f, "0", 9) if t.id in delayed_ids
+    ]
+    assert waiting == delayed_ids[1:]
+    assert [topic.name for topic in adapters.control.topics(None, 9)] == [desk.topic.name]
+    prepared, _ = in_order(adapters.transactions, desk.topic, Filters(), 9, None)
+    assert [each.id for each in prepared] == [halves[1][0].id]
+    with pytest.raises(Unreadable, match=other.topic.name):
+        deps.catalog.topic(other.topic.name)
+
+
+def two_topics(stage: Stage, **settings: object) -> tuple[PushDesk, PushDesk]:
+    """Two topics, each with a message and a group that is called; a group's row of the first cannot be read."""
+    desks = PushDesk.at(stage, **settings), PushDesk.at(stage, **settings)
+    for desk in desks:
+        desk.subscriber(desk.group(), "worker")
+        desk.produce(make.draft("one"))
+        desk.restart()
+    bad, _ = desks
+    change_control(stage, f"topic#{bad.topic.uid}", "group#billing", NEWER)
+    return desks
+
+
+def woken(desk: PushDesk) -> set[str]:
+    return {task_of(event).topic for function, event in desk.inbox.asked if function == "deliver"}
+
+
+def test_a_batch_of_the_stream_goes_on(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    bad, good = two_topics(stage)
+    records = [
+        {
+            "eventName": "INSERT",
+            "dynamodb": {"SequenceNumber": "1", "Keys": {"s": {"S": str(t.shard_key(0))}, "o": {"N": "0"}}},
+        }
+        for t in (bad.topic, good.topic)
+    ]
+    assert route({"Records": records}, good.deps)["batchItemFailures"] == []
+    assert woken(good) == {good.topic.name}
+    [line] = [vars(record) for record in caplog.records if record.message == "unreadable"]
+    assert (line["table"], line["key"]) == ("control", f"topic#{bad.topic.uid} group#billing")
+
+
+def test_the_mover_goes_on(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    due_ms = stage.clock.now_ms() + SECOND_MS
+    ids = [each.id for each in desk.produce(*(make.draft(n, due_ms=due_ms) for n in range(5)))]
+    rows = Damage(stage)
+    rows.change("timers", next(row for row in rows.rows("timers") if ids[2] in row["t"]["S"]), without("m"))
+    stage.clock.advance(SECOND_MS)
+    assert [d.message.id for d in desk.receive(group)] == [*ids[:2], *ids[3:]]
+    assert ids[2] in next(vars(r)["key"] for r in caplog.records if r.message == "unreadable")
+    assert desk.deps.mover.run_once().ticks == 0, "it does not keep a mover awake"
+    rows.heal()
+    assert [d.message.id for d in desk.receive(group)] == [ids[2]]
+
+
+@pytest.mark.parametrize("job", ["sweeper", "assigner", "watch", "expirer", "checkpointer"])
+def test_a_scheduled_job_goes_on(stage: Stage, job: str) -> None:
+    bad, good = two_topics(stage, alarm_backlog=5, retention_days=1)
+    if job in ("expirer", "checkpointer"):
+        stage.clock.advance(DAY_MS + MINUTE_MS)
+    report = getattr(good.deps, job).run_once()
+    [trouble] = report.stretch.troubles
+    assert trouble.topic == bad.topic.name
+    assert f"topic#{bad.topic.uid} group#billing" in trouble.detail
+    assert report.stretch.topics == 2
+    if job == "sweeper":
+        assert woken(good) == {good.topic.name}
+    if job == "watch":
+        assert [backlog.topic for backlog in report.backlogs] == [good.topic.name]
+    if job == "expirer":
+        assert report.buried == 1
+
+
+def test_a_job_goes_on_with_the_other_shards(stage: Stage) -> None:
+    desk = Desk.at(stage, shards=2, retention_days=1)
+    group = desk.group()
+    desk.produce(make.draft(shard=0), make.draft(shard=1))
+    assert len(desk.receive(group)) == 2
+    change_cursor(stage, cursor_key(desk.topic, group, 0), without("x"))
+    stage.clock.advance(DAY_MS + MINUTE_MS)
+    report = fresh(desk).deps.expirer.run_once()
+    assert (report.buried, [trouble.topic for trouble in report.stretch.troubles]) == (1, [desk.topic.name])
+
+
+def test_an_overview_of_topics_goes_on(stage: Stage) -> None:
+    bad, good = two_topics(stage)
+    topics = [bad.topic, good.topic]
+    assert [stats is not None for stats in good.deps.counts.stats(topics)] == [False, True]
+    assert [*good.deps.board.renew(topics, lambda: True)] == [good.topic.uid]
