@@ -258,22 +258,6 @@ def test_the_dead_letter_of_a_consumer_that_has_left_a_broadcast_stays(api: Clie
     assert bodies(group, consumer="stays") == ["x"]
 
 
-def test_the_dead_letter_of_a_consumer_that_has_left_is_found_by_its_id_and_can_be_deleted(
-    api: Client,
-) -> None:
-    topic = api.topic(mode="broadcast", shards=1)
-    group = topic.group()
-    api.put(f"{group.path}/consumers/leaves", {}).expect(201)
-    message = topic.produce("x")
-    bury(group, consumer="leaves")
-    api.call("DELETE", f"{group.path}/consumers/leaves").expect(204)
-    path = f"{group.path}/dead-letters/{message['id']}"
-    assert [api.get(path).expect(200)] == letters(group)
-    api.call("DELETE", path).expect(204)
-    api.get(path).refused(404, "DEAD_LETTER_NOT_FOUND")
-    assert letters(group) == []
-
-
 def test_a_deleted_dead_letter_is_gone_for_good(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
