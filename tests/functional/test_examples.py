@@ -237,10 +237,10 @@ def test_a_port_that_is_taken_is_named_and_what_to_do(whole: tuple[str, Path], t
         settings = {"HEADRACE_PORT": port, "PYTHONPATH": str(_EXAMPLES.parent)}
         run = _run([sys.executable, "-m", "local"], tmp_path, **settings)
         bank = _run([*_bank(whole, tmp_path), "--port", port], tmp_path)
-    for process, remedy in ((run, "HEADRACE_PORT="), (bank, "--port")):
+    for process, remedy in ((run, "HEADRACE_PORT"), (bank, "--port")):
         assert process.returncode in (1, 2)
-        assert f"Port {port} cannot be used (Address already in use)" in process.stderr
-        assert remedy in process.stderr
+        for text in (port, "Address already in use", remedy):
+            assert text in process.stderr
 
 
 def test_the_first_message_is_sent_received_and_acknowledged(server: tuple[str, str], tmp_path: Path) -> None:
