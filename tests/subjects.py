@@ -38,6 +38,7 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
         "api/test_api_groups*",
         "api/test_api_in_another_process*",
         "front_door/test_api_request_fields*",
+        "unit/test_settings*",
         "unit/test_console*",
         "unit/test_control_rows*",
         "ports/test_control*",
