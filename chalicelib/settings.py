@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a deployed stage, or a local run, is told from outside."""
+    """The settings of a deployed stage, or of a local run."""
 
     prefix: str
     """HEADRACE_PREFIX (headrace): table names begin with it; several stages may share an account."""

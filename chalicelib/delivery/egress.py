@@ -45,7 +45,7 @@ _STALE_MS = 1000  # who was silent for longer before a reset may have been at wo
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer, whatever its status. `body` is cut at 64 KB; header names are lower case."""
+    """An answer with any status. `body` is cut at 64 KB; header names are lower case."""
 
     status: int
     headers: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""The function `sweep`: finds messages that nobody works on. So a lost wake-up only delays delivery.
+"""The function `sweep`: finds messages that no run works on, so a lost wake-up only delays delivery.
 
 It visits marked topics only (domain/mark), so idle topics cost nothing. When a mark's window is over and the topic
 has nothing to deliver, the mark is dropped; otherwise the topic gets a new one.

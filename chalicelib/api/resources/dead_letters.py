@@ -202,7 +202,7 @@ def _merge_letter(
             check_size(topic, after)
             if not context.body.dry_run:
                 context.deps.dead_letters.edit(topic, group, letter, after, context.by)
-    except HeadraceError as error:  # too large now, or somebody else was faster
+    except HeadraceError as error:  # too large now, or another call was faster
         return {"id": id, "error": problem(error, context.request_id)}
     return {"id": id, "changed": is_changed, "body": msgspec.Raw(after)}
 
@@ -227,7 +227,7 @@ def retry_now(context: Context) -> Response[Retried]:
 
 
 def _status(context: Context, topic: Topic, group: Group, message: "AnyMessage") -> "DeliveryStatus | None":
-    """Where it stands after the retry; None where a row cannot be read that tells it."""
+    """The delivery's status after the retry; None if its row is unreadable."""
     if not isinstance(message, Message):
         return None
     try:
@@ -246,7 +246,7 @@ def _views(
 
 
 def dead_letter_view(letter: "DeadLetter", message: Message, names: Mapping[str, str]) -> DeadLetterView:
-    """A dead letter; `message` is its own with the body, `names` tells consumers by uid."""
+    """The view of a dead letter. `message` has the full body; `names` maps consumer uids to names."""
     body: DeadLetterView = {
         **content(message),
         "shard": message.shard,

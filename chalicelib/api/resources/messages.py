@@ -347,7 +347,7 @@ def prepared_view(topic: Topic, transaction: Transaction, message: Message) -> M
 
 
 def _retries(topic: Topic, message: Message) -> int:
-    """How many retries a message has that nobody has tried yet, where no group says otherwise."""
+    """How many retries an untried message has, unless a group overrides it."""
     return (message.draft.max_attempts or topic.retry.max_attempts) - 1
 
 

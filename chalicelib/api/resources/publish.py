@@ -1,4 +1,4 @@
-"""Publishing the raw body, whatever its type; CloudEvents 1.0 in binary and structured mode are recognised."""
+"""Publishing a raw body of any content type. CloudEvents 1.0 in binary and structured mode are recognised."""
 
 import hashlib
 import re

@@ -146,7 +146,7 @@ class ClaimPlanner:
         return self._plan(ahead, current, selection, messages, dead_candidates)
 
     def _lapsed_entries(self, cursor: Cursor, trust: Freshness) -> Iterable[Slot]:
-        """The entries of a lane whose leases have run out, as they are: each tells of which message the attempt was."""
+        """A lane's entries whose leases have lapsed. Each names the message of the attempt."""
         if self._shard is not None:
             return ()
         overdue_leases = [lease for lease in cursor.leases.values() if lease.deadline_ms <= self._now_ms]

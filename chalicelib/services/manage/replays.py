@@ -44,7 +44,7 @@ class Archived:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a replay's job tells of itself."""
+    """The progress that a replay's job reports."""
 
     state: ReplayState
     matched: int | None = None
@@ -118,8 +118,8 @@ class Replays:
         return result
 
     def _put(self, new: Replay, old: Replay | None) -> None:
-        """Store it; where an answer was lost, the refusal that follows is of our own success. Raises Unavailable where
-        somebody else changed it."""
+        """Store it. If an answer was lost, the refusal that follows is of our own success. Raises Unavailable if
+        another call changed it."""
         if not self._control.put_replay(new, old):
             replay = self._control.replay(new.id)
             if replay is None or replace(replay, version=new.version) != new:

@@ -1632,7 +1632,7 @@ export interface components {
         };
         /**
          * @description Deliveries to try again, or to turn into dead letters. Without `delay_seconds` the ladder gives the delay; 0: at
-         *         once. `untried`: nobody began with them, so no attempt is counted; without a delay they come again at once.
+         *         once. `untried`: processing did not begin, so no attempt is counted; without a delay they come again at once.
          */
         NackBody: {
             /** @default false */
@@ -1935,7 +1935,7 @@ export interface components {
         };
         /**
          * @description The state of a delivery after the request to retry it now: the fields of DeliveryView, all missing where the
-         *         group is not owed the message, or a row cannot be read that tells them.
+         *         group is not owed the message, or its row is unreadable.
          */
         Retried: {
             attempts?: number;
@@ -2199,7 +2199,7 @@ export interface components {
         TransactionState: "COMMITTED" | "PREPARED" | "ROLLED_BACK" | "UNDECIDED";
         /**
          * @description A transaction without its message. Once committed, the message is in `shard` at `offset`, or waits until
-         *         `deliver_at`. `checks` were made of whoever prepared it; `last_answer` is what came of the last.
+         *         `deliver_at`. `checks` counts the checks made so far; `last_answer` is the result of the last one.
          */
         TransactionView: {
             check_after_seconds: number;
