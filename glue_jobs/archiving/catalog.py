@@ -1,8 +1,8 @@
-"""What readers are shown: for each table and day, a list of the files that the manifest names.
+"""The catalog for readers: for each table and day, a list of the files that the manifest names.
 
 `archive/catalog/<table>/day=2026-11-21/files.txt`, a URI in each line. Athena's tables point to these lists
-(SymlinkTextInputFormat), other readers read them as text. A list is put in one step, so whoever looks sees a day as it
-was or as it is, never between (docs/adr/0043).
+(SymlinkTextInputFormat), other readers read them as text. A list is replaced in one step, so readers see the old day or
+the new one, never a mixture (docs/adr/0043).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class Busy(JobError):
 
 @contextmanager
 def exclusive(folder: Path | None) -> Iterator[None]:
-    """Hold the folder that stands for the bucket. Raises Busy: somebody else does."""
+    """Lock the folder that holds the local bucket. Raises Busy if another process has it."""
     if folder is None:
         yield
         return
