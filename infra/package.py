@@ -47,8 +47,8 @@ def package(stack: Stack, build: Path = BUILD) -> Path:
 
 
 def describe(stack: Stack, build: Path) -> Path:
-    """Write `template.json` as it is deployed, beside zips as Chalice makes them, which are not fit for it: `package`
-    does the rest. Its path. What else is in the folder stays: it may be anybody's."""
+    """Write `template.json` as it is deployed, and return its path. Beside it are zips as Chalice makes them, which are
+    not deployable: `package` does the rest. Other files in the folder stay, since they may be the user's."""
     build.mkdir(parents=True, exist_ok=True)
     for name in _OWN_FILES:
         (build / name).unlink(missing_ok=True)
