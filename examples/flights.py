@@ -40,7 +40,7 @@ HERE = Path(__file__).resolve().parent
 
 @dataclass(frozen=True)
 class Run:
-    """One run on one topic. `id` tells its messages and groups from those of earlier runs."""
+    """One run on one topic. Its messages and groups have its `id`."""
 
     headrace: Headrace
     topic: str

@@ -78,7 +78,7 @@ def run(options: Options) -> None:
         if store.clear:
             assert token is not None, "a new store has no tokens"
             ResetController(services, clock, token, store.clear).register(front.app, front.authorize)
-        logger = log.logger(options.log)  # before anything runs that tells something
+        logger = log.logger(options.log)  # before anything runs that logs
         stack.callback(triggers.stop)  # after the server, before the engine: the stack ends in reverse
         triggers.start()
         gateway = Gateway(front.app, now_ms=clock.now_ms, throttle=Throttle(options.anonymous))

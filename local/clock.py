@@ -1,4 +1,4 @@
-"""A clock that the user moves: `POST /v1/clock` moves the service's time forward, and whatever is due until then runs.
+"""A clock that the user moves: `POST /v1/clock` moves the service's time forward and runs all that is due until then.
 
 It exists in the local service only: this folder is never shipped, so no deployed stage can have it.
 """

@@ -25,7 +25,7 @@ from local.token_file import TokenFile
 from local.unusable import Unusable
 
 ROUTE, JOURNAL = "route", "journal"
-# nobody waits for it: few large objects rather than many small ones
+# no caller waits for it: few large objects rather than many small ones
 _JOURNAL_SECONDS, _JOURNAL_BATCH = 1.0, 1000
 _STREAMS_ENDPOINT = "AWS_ENDPOINT_URL_DYNAMODB_STREAMS"
 _LOCAL = {"AWS_DEFAULT_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
@@ -44,7 +44,7 @@ def open_store(options: Options) -> Iterator[Store]:
         endpoint = options.endpoint or stack.enter_context(amazons_engine(options.data)).endpoint
         os.environ[ENDPOINT] = endpoint
         os.environ["AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"] = (
-            "false"  # or tables would be made in somebody's account
+            "false"  # or tables would be made in the user's account
         )
         if not options.endpoint and not os.environ.get("HEADRACE_BUCKET"):
             os.environ.pop("AWS_PROFILE", None)  # nothing here asks AWS, so it need not exist
@@ -75,7 +75,7 @@ def amazons_engine(folder: Path) -> DynamoDBLocal:
 
 
 def variables_of(endpoint: str) -> dict[str, str]:
-    """What tells boto3 where an engine is that this process doesn't serve itself."""
+    """Environment variables with which boto3 finds an engine of another process."""
     get = os.environ.get
     return {
         ENDPOINT: endpoint,

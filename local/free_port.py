@@ -13,8 +13,8 @@ _TRIES = 100
 
 
 def port_range(path: Path = _LENT) -> range:
-    """Ports that this machine does not lend to connections: between choice and start nobody is given the same one.
-    `path` is the file in which Linux says which it lends."""
+    """Ports that this machine does not lend to connections, so that a port stays free between choice and start. `path`
+    is the file in which Linux says which it lends."""
     try:
         first, last = map(int, path.read_text().split())
     except (OSError, ValueError):
@@ -25,7 +25,7 @@ def port_range(path: Path = _LENT) -> range:
 
 
 def free_port() -> int:
-    """A TCP port of this machine that nobody uses. Raises OSError."""
+    """A free TCP port of this machine. Raises OSError."""
     ports = port_range()
     for port in random.SystemRandom().sample(ports, _TRIES):
         with socket.socket() as probe:

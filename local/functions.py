@@ -40,7 +40,7 @@ def functions_of(app: Chalice) -> dict[str, Function]:
 
 
 class Context:
-    """What a Lambda function is told about its invocation."""
+    """The context of a Lambda invocation."""
 
     function_version = "$LATEST"
     memory_limit_in_mb = 512
@@ -93,10 +93,10 @@ class _Call:
 
 
 class Invocations:
-    """ports.Invoker: a queue, and threads that come when there is work and go when there is none.
+    """ports.Invoker: a queue, and threads that start when there is work and end when there is none.
 
-    At any time some thread attends to the queue while calls wait in it, unless `most` are busy: whoever takes a
-    call, or leaves, sees to that.
+    While calls wait, some thread attends to the queue, unless `most` are busy: each thread that takes a call, or ends,
+    sees to that.
     """
 
     def __init__(

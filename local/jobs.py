@@ -31,8 +31,8 @@ class LocalJobs:
         self._is_stopped = False
 
     def start(self, job: str, arguments: Mapping[str, str]) -> bool:
-        """False where PySpark or Java is missing, or the jobs are (`headrace-local` comes without them); where the
-        folder cannot be used, which standard error tells; and once the service ends."""
+        """Start a job. False if PySpark, Java or the jobs are missing (`headrace-local` comes without them), if the
+        folder is unusable (a message goes to standard error), and once the service ends."""
         tools = importlib.util.find_spec("pyspark") and shutil.which("java")
         if not tools or not (_ROOT / "glue_jobs").is_dir():
             return False

@@ -1,7 +1,7 @@
-"""What the local service tells while it runs, on standard error: lines for people on a terminal, JSON elsewhere.
+"""The local service's log on standard error: lines for people on a terminal, JSON elsewhere.
 
-A line for each request, and what the functions of Lambda say: failed pushes with their reasons, troubles. Reports of
-runs that went well are for programs only.
+It has a line for each request, and the messages of the Lambda functions: failed pushes with their reasons, troubles.
+Reports of successful runs are in the JSON form only.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "serv
 
 
 def see_to_streams() -> None:
-    """What cannot be told to anybody stops nothing: for the start of the process."""
+    """Make output errors harmless; called at the start of the process."""
     sys.stderr = Unheard(sys.stderr)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal of few characters

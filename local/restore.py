@@ -69,7 +69,7 @@ def restore(file: Path, data: Path) -> list[Subscriber] | None:
                 _check_empty(data)
                 try:
                     _unpack(tar, members, data)
-                    consumers = _subscribers(folder)  # also where nobody asks: so the file can be read
+                    consumers = _subscribers(folder)  # always, so that an unreadable file is found
                 except BaseException:
                     _empty(data)
                     raise
@@ -116,7 +116,8 @@ def _check(tar: tarfile.TarFile, members: Sequence[tarfile.TarInfo], file: Path)
 
 
 def _unpack(tar: tarfile.TarFile, members: Sequence[tarfile.TarInfo], data: Path) -> None:
-    """The engine's file gets its name last: a folder in which that is missing is told from a restored one."""
+    """Unpack the members. The engine's file is renamed last, so that an incomplete folder is recognised by its
+    absence."""
     progress = Progress("Restoring", sum(member.size for member in members))
     for member in members[:-1]:
         path = data / (RESTORING if member.name == FILE else member.name)

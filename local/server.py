@@ -33,7 +33,7 @@ class Handler(Protocol):
 
 class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
     """Answers while `serve_forever` (or `start`) runs. Listens from its creation on or, if its gateway is not made yet,
-    from then on: a request that waited for it would be older than anybody knows."""
+    from then on: a request must not wait for the gateway, since its age would be unknown."""
 
     gateway: Handler
     allow_reuse_address = True
@@ -217,7 +217,7 @@ class _Connection(socketserver.StreamRequestHandler):
         try:
             while self._one():
                 self._wire.begin()
-        except (Hangup, OSError):  # gone, or silent for too long: nobody to answer
+        except (Hangup, OSError):  # the client is gone, or silent for too long
             return
 
     def _one(self) -> bool:

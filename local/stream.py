@@ -1,4 +1,4 @@
-"""The event source mapping's part: calls a function with what happens in a table, as its stream tells it."""
+"""The event source mapping's part: calls a function with the records of a table's stream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from local.engine.core import Engine
 from local.functions import Context, Function, attempt
 
-BATCH = 100  # records that a function gets at once, unless told otherwise
+BATCH = 100  # records that a function gets at once, by default
 QUICK_SECONDS, IDLE_SECONDS = 0.03, 0.25  # Lambda polls four times a second
 _IDLE_AFTER = 40  # pauses grow to a fortieth of the silence: 30 ms for a second, 250 ms after ten
 _RETRY_PAUSES = (0.1, 0.3, 1.0, 3.0, 5.0)
@@ -63,9 +63,9 @@ class StreamPoller:
         images: bool = False,
         engine: Engine | None = None,
     ) -> None:
-        """`dynamodb` and `streams` are boto3 clients, or those of the embedded `engine`, which tells when there is
-        something to read. The pause between polls is `quick_seconds` after traffic and grows to `idle_seconds`. With
-        `images`, a stream that carries keys only is replaced by one with new rows."""
+        """`dynamodb` and `streams` are boto3 clients, or those of the embedded `engine`, which signals new records. The
+        pause between polls is `quick_seconds` after traffic and grows to `idle_seconds`. With `images`, a stream that
+        carries keys only is replaced by one with new rows."""
         self._table, self._name, self._function = table, name, function
         self._dynamodb, self._streams = dynamodb, streams
         self._quick, self._idle = quick_seconds, idle_seconds

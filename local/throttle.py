@@ -8,7 +8,7 @@ from chalicelib.domain import token_bucket
 
 
 class Throttle:
-    """An account of permits for each call, by whatever names it. Safe for threads."""
+    """An account of permits for each call, by method and route. Safe for threads."""
 
     def __init__(self, per_second: int) -> None:
         self._per_second = per_second

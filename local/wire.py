@@ -29,7 +29,7 @@ _BARE = (204, 304)
 
 
 class Hangup(Exception):
-    """The client left in the middle of a request: there is nobody to answer."""
+    """The client left in the middle of a request, so an answer cannot be sent."""
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ def encode(answer: Answer, method: str, keep_alive: bool) -> bytes:
     lines += [f"{k}: {v}" for k, v in headers.items() if k.lower() not in ("content-length", "connection")]
     if status not in _BARE:
         lines.append(f"Content-Length: {len(body)}")
-    # A client of HTTP/1.0 that asked to keep the connection waits for its end unless it is told of this.
+    # A client of HTTP/1.0 that asked to keep the connection waits for its end without this header.
     lines.append(f"Connection: {'keep-alive' if keep_alive else 'close'}")
     if any("\r" in line or "\n" in line for line in lines):
         raise ValueError("The app's answer has a header with a line break")

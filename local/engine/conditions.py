@@ -191,7 +191,7 @@ class KeyRange:
     is_one_key: bool = False
 
     def ends_with(self, sort_key: bytes, *, forward: bool) -> bool:
-        """Is this the last key that there may be? DynamoDB tells that of a range that includes its end, and not where
+        """Is this the last key that there may be? DynamoDB reports that for a range that includes its end, but not if
         the condition was for one key."""
         end, is_in = (self.high, self.high_is_in) if forward else (self.low, self.low_is_in)
         return is_in and end == sort_key and not self.is_one_key

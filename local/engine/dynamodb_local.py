@@ -172,7 +172,7 @@ def _answers(port: int) -> bool:
 
 
 def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """Send a signal to a process that was started in a session of its own, and to whatever it has started."""
+    """Send a signal to a process that was started in a session of its own, and to its child processes."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)
 

@@ -170,7 +170,7 @@ class Table:
             connection.execute(f"DELETE FROM {name}")
 
     def begin_expiry(self, connection: Connection) -> None:
-        """Note when each row expires, which nobody asked before."""
+        """Store the expiry of each row that was written before expiry was enabled."""
         connection.execute(f"CREATE INDEX IF NOT EXISTS t{self.id}_x ON t{self.id} (x) WHERE x IS NOT NULL")
         for row_id, data in connection.execute(f"SELECT rowid, item FROM t{self.id}").fetchall():
             expiry = (self._expiry(_decode(data)), row_id)
