@@ -42,8 +42,8 @@ def _seek_since(world: World, group: GroupPlan) -> None:
 
 
 def _grow(world: World, group: GroupPlan) -> None:
-    """Only where nobody joins: a process may believe for seconds that there are fewer shards, and who joins there gets
-    the new ones whole."""
+    """Add shards, only where no consumer joins: for seconds a process may know fewer shards, and a consumer that joins
+    there gets the new ones whole."""
     if "join" not in world.plan.deeds:
         world.ask(SimClient.grow)
 
@@ -118,7 +118,7 @@ def _rotate(world: World, group: GroupPlan) -> None:
 
 
 def _join(world: World, group: GroupPlan) -> None:
-    """Somebody comes, and leaves after a while. A name is not used again."""
+    """A consumer joins, and leaves after a while. A name is not used again."""
     name = (
         f"{world.random.choice(('call', 'pull'))}-{world.stamp()}"
         if group.called

@@ -95,7 +95,7 @@ def process(stage: Stage, scheduler: Scheduler, **ports: Any) -> Deps:
 
 @pytest.fixture(scope="module")
 def waiting() -> PushDesk:
-    """Large messages that nobody has claimed."""
+    """Large unclaimed messages."""
     desk = PushDesk.at(embedded_stage())
     desk.subscriber(desk.group(), "one")
     for _ in range(300):

@@ -53,7 +53,7 @@ def heals(days: Days) -> None:
 
 
 def _has_strangers(days: Days) -> bool:
-    """Is there anybody who is asked whether it may be called?"""
+    """Is there a subscriber whose handshake is still open?"""
     members = [member for _, member in days.members()]
     return any(days.moods[uid] == "strange" for uid, (_, m) in days.served.items() if m in members)
 

@@ -46,7 +46,7 @@ def _leaves(days: Days, home: Home, member: Member) -> None:
 
 
 def is_called(days: Days) -> None:
-    """Somebody has a group call it, by URL or as a function."""
+    """An operator registers a push consumer, by URL or as a function."""
     home = _some_home(days)
     if home and CALLED not in home.members:
         _registers(days, home, CALLED, "server", "queue", is_called=True)
