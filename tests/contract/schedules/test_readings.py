@@ -72,7 +72,7 @@ def test_a_level_holds_one_reading_of_its_time(stage: Stage) -> None:
 
 @pytest.mark.parametrize("text", ["[", '{"mailer": 7}', '{"mailer": [1, 2]}'])
 def test_a_reading_that_cannot_be_read_is_a_gap_and_stops_no_run(empty_stage: Stage, text: str) -> None:
-    """The meter reader is the last of the sweep's works, before it tells what it saw."""
+    """The meter reader is the last of the sweep's works, before it reports its counts."""
     readings: Any = empty_stage.adapters.readings
     desk = Desk.at(empty_stage)
     desk.produce(make.draft())

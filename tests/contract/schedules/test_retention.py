@@ -1,4 +1,4 @@
-"""Retention ends when it ends, whether TTL comes in time, late or never: what is past it reaches nobody, and what a
+"""Retention ends when it ends, whether TTL comes in time, late or never: no consumer gets a message past it, and what a
 group still owes becomes a dead letter."""
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ def test_rows_that_wait_for_the_archive_are_out_of_reach_all_the_same(empty_stag
 def test_i1_what_waits_in_a_retry_lane_is_buried_before_its_row_goes(
     empty_stage: Stage, ttl: Pass, mode: str
 ) -> None:
-    """Of a group that is paused, say, so that nobody claims."""
+    """The group is paused, for example, so that there are no claims."""
     desk = Desk.at(empty_stage, mode=mode, retention_days=1, retry=Retry(9, (1,), jitter=0.0))
     group = desk.group()
     consumer = desk.consumer(group, "one")

@@ -1,4 +1,4 @@
-"""A log never begins again below what its cursors have seen, whatever TTL took and whatever was written down."""
+"""A log never begins again below what its cursors have seen, whichever rows TTL removed or jobs stored."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def consumed(stage: Stage, count: int = 5, **settings: Any) -> tuple[Desk, Group
 
 
 def wither(desk: Desk, days: int = 9) -> None:
-    """All rows go, and nobody has come by to write anything down."""
+    """All rows expire before a job has stored a checkpoint."""
     desk.stage.clock.advance(days * DAY_MS)
     desk.stage.drop_expired()
 

@@ -1,4 +1,4 @@
-"""A waiting message that several change at once: each sees it in some order, nobody is told that it is not there."""
+"""A waiting message that several clients change at once: each sees it in some order, and none gets NotFound."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.desk import Desk
 from tests.support.interrupted import Interrupted
 from tests.support.stages import Stage
 
-_MOST_CALLS = 8  # on the timers, of one operation that nobody disturbs, and more
+_MOST_CALLS = 8  # on the timers, of one operation without competitors, and more
 Act = Callable[[Deps], object]
 
 
@@ -77,7 +77,7 @@ def test_who_looks_or_cancels_while_two_others_change_its_time_finds_it(
     for before in places(3):
         result = waiting(desk)
         first, second = patch(desk, result, 700), patch(desk, result, 800)
-        back = patch(desk, result, 600)  # to the time at which it was first, which its id tells
+        back = patch(desk, result, 600)  # to its first time, which its id contains
         others = [lambda act=act: act(other) for act in (first, second, back)]
         what(desk, result)(interrupted(empty_stage, before, others))
         message = desk.deps.lookup.find(desk.topic, result.id)

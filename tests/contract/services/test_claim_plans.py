@@ -57,7 +57,7 @@ def planner(desk: Desk, group: Group, reader: LogReader | None = None) -> ClaimP
 
 
 def plan(desk: Desk, group: Group, most: int = 1, most_bytes: int = MAX_ANSWER_BYTES) -> ClaimPlan:
-    """Of a cursor that nobody has claimed from."""
+    """The plan of a cursor without claims."""
     return planner(desk, group).plan(Cursor(), most, most_bytes)
 
 

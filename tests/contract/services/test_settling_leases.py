@@ -1,4 +1,4 @@
-"""One lease that takes several writes to settle: what is written, counted and told, whatever others write meanwhile."""
+"""One lease that takes several writes to settle: its rows, counts and answers, while others write."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from tests.support.troubled import Troubled
 
 @pytest.fixture
 def stage() -> Stage:
-    """The rules are the service's, whatever stores."""
+    """A stage on one store only, since the rules are the service's."""
     return embedded_stage()
 
 
