@@ -102,7 +102,7 @@ def _forgive_late_answers(reader: Reader, attempts: list[PushAttempt]) -> None:
 def _check_expected(
     by_delivery: Collection[tuple[str, str]], deliveries: Iterable[tuple[Reader, Sent]]
 ) -> Iterator[Violation]:
-    """I2: nothing is delivered that was not produced, and to nobody who is not owed it."""
+    """I2: only produced messages are delivered, and only to readers that are owed them."""
     for reader, message_id in set(by_delivery) - {
         (reader.name, message.id) for reader, message in deliveries
     }:

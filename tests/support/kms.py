@@ -1,5 +1,5 @@
-"""KMS as far as Headrace needs it, in the place of AWS's: what it "encrypts" can be read by anybody who looks, and is
-decrypted for nobody who names another context."""
+"""A KMS with what Headrace needs: the ciphertext is readable text, and decrypting it needs the same encryption
+context."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Kms:
         self.asked: list[tuple[str, str]] = []
 
     def attach(self, client: Any) -> None:
-        """To be told of every client that is made."""
+        """Answer a client's requests; called for every client that is made."""
         client.meta.events.register("before-send.kms", self._answer)
 
     def _answer(self, request: Any, **_: Any) -> AWSResponse:

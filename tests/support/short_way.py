@@ -37,8 +37,7 @@ _OF_ITEMS = {
 
 @contextmanager
 def short_way(endpoint: str, engine: Engine) -> Iterator[None]:
-    """All clients of this process take the short way to the engine that is served at this URL. Whatever runs in a
-    process of its own goes botocore's."""
+    """All clients of this process call the engine that is served at this URL directly. Other processes use botocore."""
     protocol = Protocol(engine)
     send, create_request = URLLib3Session.send, Endpoint.create_request
     resolve, parse_body = BaseClient._resolve_endpoint_ruleset, JSONParser._handle_json_body
