@@ -1,4 +1,4 @@
-"""Waits between attempts: never early, spread out, and the same whoever asks."""
+"""Waits between attempts: never early, spread out, and the same in every process."""
 
 from __future__ import annotations
 

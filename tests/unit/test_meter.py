@@ -1,4 +1,4 @@
-"""Rates from readings of meters: whatever was read when, nothing is counted twice and nothing is lost."""
+"""Rates from readings of meters: nothing is counted twice or lost, at any times of reading."""
 
 from __future__ import annotations
 

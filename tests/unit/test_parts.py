@@ -1,4 +1,4 @@
-"""How those that pull share a shard: equal parts, whatever they ask for; and nothing waits for who doesn't come."""
+"""How pull consumers share a shard: equal parts, at any batch size; and nothing waits for an absent consumer."""
 
 from __future__ import annotations
 

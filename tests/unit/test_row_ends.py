@@ -1,4 +1,5 @@
-"""In a log no row ends before an older one, whatever happens to its topic's retention: what ends first is first met."""
+"""In a log no row expires before an older one, also if its topic's retention changes: the first row is the first to
+expire."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ STATES: Mapping[str, Callable[[], Cursor]] = {
     "RUNNING": _running,
     "RETRYING": _retrying,
     "SUCCESS": _done,
-    "DEAD": _done,  # to the cursor both are settled; the delivery record tells them apart
+    "DEAD": _done,  # to the cursor both are settled; the delivery record distinguishes them
 }
 
 

@@ -1,4 +1,4 @@
-"""Rows of DynamoDB without one: what is stored comes back whole, and what is damaged as far as it can be told."""
+"""Rows of DynamoDB without a database: they are read back whole, and damaged ones as far as readable."""
 
 from __future__ import annotations
 
