@@ -1,4 +1,4 @@
-"""What `make run` tells while it serves."""
+"""The log of `make run` while it serves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many delayed messages at once: hurried, postponed, taken back; told first."""
+"""Many delayed messages at once: delivered now, postponed, cancelled; with a preview."""
 
 from __future__ import annotations
 

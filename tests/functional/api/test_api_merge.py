@@ -1,4 +1,4 @@
-"""Many dead letters mended at once by a JSON merge patch: told first, then done, page by page."""
+"""A JSON merge patch fixes many dead letters at once: previewed, then applied page by page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is refused at the door: headers that are not a message's, characters nobody sees, ids that are no text."""
+"""Refused requests: reserved headers, invisible characters, ids that are not text."""
 
 from __future__ import annotations
 

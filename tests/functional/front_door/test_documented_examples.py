@@ -89,7 +89,7 @@ def is_receipt(value: Any) -> bool:
 
 @pytest.fixture
 def visitor() -> Iterator[Recorder]:
-    """A client of a service in memory, which nobody else uses."""
+    """A client of an in-memory service of its own."""
     clock = ShiftingClock()
     with sending(clock, "headrace.local", FUNCTIONS) as sender:
         deps = wiring.Deps(embedded_adapters(clock, SeededRandom(3), lambda: sender, Inbox()))
@@ -100,7 +100,7 @@ def visitor() -> Iterator[Recorder]:
 
 
 def tour(visitor: Recorder) -> None:
-    """Every call, as somebody would make it who tries them all."""
+    """Call every endpoint once, as a user who tries them all."""
     _set_up(visitor)
     message = _produce(visitor)
     _see_and_change(visitor, message)
@@ -315,7 +315,7 @@ def test_examples_change_only_where_an_answer_changed() -> None:
 
 
 def _fields(value: Any, place: str = "") -> set[str]:
-    """The places of all fields in a value, whatever they hold."""
+    """The places of all fields in a value."""
     if isinstance(value, list):
         return {field for each in value for field in _fields(each, f"{place}[]")}
     if not isinstance(value, dict):
