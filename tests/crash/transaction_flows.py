@@ -85,7 +85,7 @@ def decide(state: TransactionState) -> Step:
 
 
 def decide_late(state: TransactionState, other: TransactionState) -> Step:
-    """Decide upon what was read before somebody else decided otherwise."""
+    """Decide on a state read before another client decided otherwise."""
 
     def act(world: World, deps: Deps) -> None:
         (transaction,) = world.all(world.process())
@@ -161,8 +161,8 @@ def nearly_undecided(world: World, deps: Deps) -> None:
 
 @dataclass(frozen=True)
 class Flow:
-    """One step under faults. `after` is what whoever heard nothing does next; `end` is how it must end, `says` what
-    the producer says when it is asked."""
+    """One step under faults. `after` is what a client without an answer does next; `end` is how it must end, `says` the
+    producer's answer to a check."""
 
     act: Step
     end: tuple[TransactionState, ...]
