@@ -1,4 +1,4 @@
-"""Whatever a job is told, it begins, or ends in a sentence, a summary and exit code 2."""
+"""With any arguments, a job begins, or ends in a sentence, a summary and exit code 2."""
 
 from __future__ import annotations
 

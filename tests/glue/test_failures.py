@@ -1,4 +1,4 @@
-"""Whatever happens to a job, it ends in a sentence, a summary and an exit code."""
+"""Every failure of a job ends in a sentence, a summary and an exit code."""
 
 from __future__ import annotations
 

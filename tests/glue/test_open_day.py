@@ -1,4 +1,4 @@
-"""A day that is not over: how much of it the archive has, and how it is told."""
+"""A day that is not over: how much of it the archive has, and how it is reported."""
 
 from __future__ import annotations
 
