@@ -59,7 +59,7 @@ class Stage:
             self.timeline.at(now + _WAKE_SECONDS, lambda later: self._deliver(later, seconds))
 
     def call(self) -> None:
-        """Producers call at random times; who is throttled comes again, as it is told to."""
+        """Producers call at random times; a throttled one comes again after the stated wait."""
         lot, at = random.Random(8), 1.0
         while at < _SECONDS:
             at += lot.expovariate(_CALLS_PER_SECOND)

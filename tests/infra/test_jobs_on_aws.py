@@ -1,4 +1,4 @@
-"""Jobs of the archive that somebody starts on AWS."""
+"""Jobs of the archive that are started by hand on AWS."""
 
 from __future__ import annotations
 
