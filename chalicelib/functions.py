@@ -76,7 +76,7 @@ def _of_stream(function: str, event: Event, work: Callable[[], Mapping[str, int]
 
 
 def deliver(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
-    """Deliver one job until it is drained; or send a test event, and answer what came of it."""
+    """Deliver one job until it is drained; or send a test event, and return its result."""
     from .services.core.wake import news_of, task_of
 
     if "ping" in event:

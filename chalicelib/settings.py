@@ -74,7 +74,7 @@ class Settings:
 
     @property
     def folder(self) -> Path:
-        """The folder that stands for the bucket locally."""
+        """The folder that is the bucket of a local run."""
         return self.data / "bucket"
 
 

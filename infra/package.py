@@ -77,7 +77,7 @@ def _pack_jobs(folder: Path) -> None:
 
 def slim(file: Path) -> None:
     """Take out of a zip what never runs, and compile the rest: Lambda's disk is read-only, so that each cold start
-    would compile it anew. The same files give the same bytes: what did not change is not sent again."""
+    would compile it again. The same files give the same bytes: what did not change is not sent again."""
     with tempfile.TemporaryDirectory() as folder:
         with zipfile.ZipFile(file) as old:
             old.extractall(folder, [name for name in old.namelist() if _is_wanted(name)])

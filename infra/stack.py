@@ -262,7 +262,7 @@ class Deployment:
             ) from None
 
     def _failures(self, deed: str) -> str:
-        """What failed since the deed began, with the reasons. The way back has many events, which come after them."""
+        """The failures since the operation began, with reasons. The rollback's many events come after them."""
         answer = self._aws.ask(
             "cloudformation", "describe-stack-events", "--stack-name", self._name, check=False
         )
@@ -278,7 +278,7 @@ class Deployment:
         )
 
     def _drop_logs(self) -> None:
-        """Functions and jobs that were still at work while their stack went have opened their logs anew."""
+        """Delete logs that functions and jobs have opened again while their stack was being deleted."""
         for each in json.loads((self._build / TEMPLATE).read_text())["Resources"].values():
             if each.get("Type") == "AWS::Logs::LogGroup":
                 log = each["Properties"]["LogGroupName"]

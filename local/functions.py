@@ -129,7 +129,7 @@ class Invocations:
     def invoke(self, function: str, event: Mapping[str, Any]) -> None:
         """Call it soon, in another thread. After `stop` this does nothing, as if the process had died just then.
 
-        Raises LookupError: there is no such function; TypeError: the event is not JSON."""
+        Raises LookupError for an unknown function, TypeError for an event that is not JSON."""
         if function not in self._functions:
             raise LookupError(f"app.py has no function named {function}")
         text = json.dumps(event)

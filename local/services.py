@@ -1,4 +1,4 @@
-"""The services of a local run, which may be made anew: `POST /v1/reset` begins with an empty store."""
+"""The services of a local run, which can be created again: `POST /v1/reset` begins with an empty store."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ResetController:
         http.register(app, authorizer, [reset])
 
     def reset(self, context: Context) -> Response[None]:
-        """Begin anew, at the machine's time."""
+        """Start again, at the machine's time."""
         with self._clock.steps:  # a move that is under way would go on with the new services
             self._clock.reset()
             self._clear()

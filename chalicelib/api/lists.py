@@ -184,7 +184,7 @@ def letter_filter(fields: Mapping[str, str], at: str = "") -> "DeadLetterFilter"
         raise invalid(f"{at}reason", f"must be one of {', '.join(_REASONS)}")
     if "since" in values:
         values["since_ms"] = parse.time_ms(values.pop("since"), f"{at}since")
-    # Raises for a filter that it does not have: left out, a redrive would take all letters.
+    # Raises for a filter that it does not have: left out, a redrive would take all dead letters.
     return DeadLetterFilter(**values)
 
 

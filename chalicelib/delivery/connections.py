@@ -1,6 +1,6 @@
 """HTTP/1.1 over sockets that obey a deadline.
 
-The standard library reads the answers; its own time-outs, though, start anew with every byte. Here each socket
+The standard library reads the answers; its own timeouts, though, start again with every byte. Here each socket
 operation gets just the time that is left of the whole, so a trickle ends with the deadline and needs no watchdog.
 """
 
@@ -196,7 +196,7 @@ class _Reader(io.BufferedReader):
 
 
 def _final(reader: _Reader, method: str) -> HTTPResponse:
-    """The final answer, its head read. Informational ones before it are passed over; all heads together have the
+    """The final answer, its head read. Informational ones before it are skipped; all heads together have the
     limit of one, so there are not many."""
     while True:
         response = HTTPResponse(cast(socket.socket, reader), method=method)

@@ -1,6 +1,6 @@
 """The one way out: deliveries, handshakes and checks all leave through `Egress.call`.
 
-Each call judges the URL, resolves its name and judges every address anew, and connects to an address it has judged.
+Each call judges the URL, resolves its name and judges every address again, and connects to an address it has judged.
 It follows no redirect and knows no proxy, netrc or cookie. What comes back is hostile until proved otherwise.
 """
 

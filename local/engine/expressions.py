@@ -1,6 +1,6 @@
 """Reads DynamoDB's expressions: conditions, filters, key conditions, projections and updates.
 
-Each text is parsed once. What comes of it is made of tuples, which `conditions` and `updates` evaluate:
+Each text is parsed once. The result consists of tuples, which `conditions` and `updates` evaluate:
 
     path      (name | placeholder | index, …)                  a.#b[2]  ->  ("a", "#b", 2)
     operand   ("path", path) ("value", ":v") ("size", path) ("+" | "-", operand, operand)

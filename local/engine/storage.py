@@ -23,7 +23,7 @@ _FREE_PAGES = 2000  # given back to the disk at a time
 
 
 class _Job:
-    """One write: what it does, and what came of it."""
+    """One write: its work, and its result."""
 
     def __init__(self, work: Callable[[Connection], Any], then: Callable[[Any], object]) -> None:
         self.work = work

@@ -1,4 +1,4 @@
-"""The steps of a transaction, played under a fault and judged at rest."""
+"""The steps of a transaction, played under a fault and judged in the end."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def come_to_rest(world: World) -> None:
 
 
 def judge(world: World, flow: Flow) -> list[str]:
-    """What is wrong at rest."""
+    """The violations in the end."""
     deps, wrong = world.process(), []
     transactions = world.all(deps)
     if len(transactions) > 1 or (world.answered and not transactions):

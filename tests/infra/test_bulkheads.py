@@ -48,7 +48,7 @@ class Stage:
 
     def hang(self, subscribers: int, held_seconds: float) -> None:
         """Each has a group of its own on a topic of four shards; each of its deliveries is held for as long as
-        `deliver` may run, and begun anew by the sweep."""
+        `deliver` may run, and begun again by the sweep."""
         topic = make.topic(shards=4)
         jobs = subscribers * workers_of(topic, make.group(topic))
         for job in range(jobs):

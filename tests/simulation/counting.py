@@ -39,7 +39,7 @@ def onlooker(world: World) -> None:
 
 
 def uncounted(world: World, client: SimClient, end: Final) -> Iterator[str]:
-    """What is wrong with the numbers at rest."""
+    """The errors in the numbers of an idle world."""
     deps, topic = client.deps, client.topic
     yield from _waiting(world, deps, topic)
     stats = deps.counts.topic_stats(topic)

@@ -60,7 +60,7 @@ class Fleet:
         return (process for processes in list(self._of.values()) for process in list(processes))
 
     def died(self, process: Process) -> None:
-        """One is no more. On one machine another takes its place at once."""
+        """A process ends. On one machine another takes its place at once."""
         role = process.name.partition("-")[0]
         if process in self._of.get(role, ()):
             self._of[role].remove(process)

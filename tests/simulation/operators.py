@@ -1,4 +1,4 @@
-"""People at work: they seek, pause, redrive, mend, try again, register and take leave."""
+"""Operators: they seek, pause, redrive, edit, retry, register and remove."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _pause(world: World, group: GroupPlan) -> None:
 
 
 def _change_topic(world: World, group: GroupPlan) -> None:
-    """One of its settings; those that decide what is owed, or where keys stand, have deeds of their own."""
+    """Change one of its settings; those that decide what is owed, or the place of keys, have actions of their own."""
     rng, retry = world.random, world.plan.topic["retry"]
     settings: dict[str, Any] = {
         "lease_seconds": rng.choice((5, 10, 30)),

@@ -1,4 +1,4 @@
-"""What an ordering key promises, judged by where its messages stand in the log at rest (ADR 21): one shard for all,
+"""What an ordering key promises, judged by where its messages stand in the log in the end (ADR 21): one shard for all,
 however the topic grew; in it those that wait by their due times, then by acceptance; all others by acceptance.
 
 How consumers keep to the order of the log is the history's to judge (I7).

@@ -103,7 +103,7 @@ class Notes:
                 self.add(_unheard(grant[0]))
 
     def ended(self) -> None:
-        """The process is no more."""
+        """The process has ended."""
         for event, _ in self._granted:
             self.add(_unheard(event))
         self._granted.clear()

@@ -94,7 +94,7 @@ class Scheduler:
         self.park(task)
 
     def park(self, task: Task) -> None:
-        """Wait until another task wakes this one. Raises Death if its home is no more."""
+        """Wait until another task wakes this one. Raises Death if its home has ended."""
         self.hub.switch()
         if task.home is not None and not task.home.alive:
             raise Death("with its process")

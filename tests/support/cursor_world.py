@@ -137,7 +137,7 @@ class World:
                 return False
         return True
 
-    # The invariants of a cursor at rest.
+    # The invariants of a stored cursor.
 
     def check(self) -> None:
         cursor = self.stored

@@ -113,13 +113,13 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Final:
-    """What the store holds at rest: where each label stands, and how each reader that is left is with it."""
+    """What the store holds in the end: where each label stands, and how each reader that is left is with it."""
 
     places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     statuses: Mapping[tuple[str, str], str | None] = field(default_factory=dict)  # (reader, message id)
     letters: frozenset[tuple[str, str]] = frozenset()  # the dead letters: (reader, message id)
     spots: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # shard and offset by message id
-    left: tuple[str, ...] = ()  # what should not be there at rest: timers, entries of lanes, a backlog
+    left: tuple[str, ...] = ()  # what should not be there in the end: timers, entries of lanes, a backlog
 
     @property
     def readers(self) -> set[str]:
@@ -199,7 +199,7 @@ class Case:
         return [e for e in self.starts[reader] if e.op is Op.SEEK]
 
     def era(self, reader: str, event: Event) -> int:
-        """How many seeks came before: each begins the reader's life anew."""
+        """How many seeks came before: each begins a new life of the reader."""
         return sum(seek.ended <= event.began for seek in self.seeks(reader))
 
     @cached_property

@@ -198,7 +198,7 @@ class Runner(Client):
         self.run()
 
     def edit(self, group: str, letter: DeadLetter, label: str) -> DeadLetter:
-        """Change a letter's body to this label's, with a mark."""
+        """Change a dead letter's body to this label's, with a mark."""
         body = f'"{label}|edited"'.encode()
         return self.deps.dead_letters.edit(self.topic, self.group(group), letter, body)
 

@@ -1,4 +1,4 @@
-"""The judge of histories: compares what clients saw with what the store holds at rest.
+"""The judge of histories: compares what clients saw with what the store holds in the end.
 
 It accuses only where no order of events explains what was seen: an UNKNOWN may have happened or not, at any moment
 from its beginning on. So duplicates and gaps are allowed exactly where a fault or a lost answer explains them.
@@ -237,7 +237,7 @@ def _check_letters(case: Case) -> Iterator[Violation]:
 
 
 def _check_rest(case: Case) -> Iterator[Violation]:
-    """I10, I15: at rest nothing waits any more."""
+    """I10, I15: in the end nothing waits any more."""
     for what in case.final.left:
         yield Violation(Kind.LEFT, what)
 

@@ -1,4 +1,4 @@
-"""The judge of histories of delivery: compares what subscribers saw with what the API says at rest.
+"""The judge of histories of delivery: compares what subscribers saw with what the API says in the end.
 
 Nothing of ours was killed, and all clocks are one, so little is to be explained away: a subscriber's answer that went
 out whole was accepted, each other attempt has failed. Only a request on a kept connection that ended without a byte of
@@ -57,7 +57,7 @@ class PushAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """What the API says at rest. `dead` are the dead letters by reader; `statuses` may be of a part of the messages:
+    """What the API says in the end. `dead` are the dead letters by reader; `statuses` may be of a part of the messages:
     (reader, message id) → status."""
 
     dead: Mapping[str, Sequence[str]] = field(default_factory=dict)

@@ -18,7 +18,7 @@ MANY = 230
 
 
 class Table:
-    """A group, and letters of its topic."""
+    """A group, and its dead letters."""
 
     def __init__(self, stage: Stage, *drafts: Draft, **settings: Any) -> None:
         self.desk = Desk.at(stage, max_body_bytes=1 << 20, **settings)

@@ -1,5 +1,5 @@
 """A short way to the embedded engine: what botocore does for each call, its events and its repetitions too, but neither
-sockets, nor what it finds out anew for each (where to send it, how to sign it, what each part of an answer is)."""
+sockets, nor what it works out for each call (where to send it, how to sign it, what each part of an answer is)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The meter reader with meters of a test's own: what is summed, whose turn it is, and who is at rest."""
+"""The meter reader with meters of a test's own: what is summed, which topic has its turn, and which is idle."""
 
 from __future__ import annotations
 

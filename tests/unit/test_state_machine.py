@@ -116,7 +116,7 @@ _SAME_MECHANISM = {("NEW", "exhaust"), ("RETRYING", "filter"), ("RETRYING", "lim
 
 
 # To the cursor it is settled: the delivery record says that it goes on elsewhere. And what the log calls cancelled is
-# new until a claim passes over it.
+# new until a claim skips it.
 _TO_THE_CURSOR = {"later": "SUCCESS", "cancel": "NEW"}
 # A dead letter is in no cursor: tests/contract/ports/test_dead_letters.py.
 _OUTSIDE = {"redrive", "discard"}

@@ -105,7 +105,7 @@ def list_dead_letters(context: Context) -> Response[Page[DeadLetterView]]:
 def _page(
     context: Context, topic: Topic, group: Group, added_bytes: int = 0
 ) -> "tuple[str, list[DeadLetter], str | None]":
-    """The purpose of its page tokens, a page of the letters that the query means, and where the next one begins."""
+    """The purpose of its page tokens, a page of dead letters that match the query, and where the next one begins."""
     query, deps, limit = context.query, context.deps, lists.limit(context.query)
     letter_filter = lists.letter_filter(query)
     purpose = lists.purpose("dead", [topic.name, group.name], query, LETTER_FILTERS)
@@ -117,7 +117,7 @@ def _page(
 
 
 def _count_that_fits(letters: "Sequence[DeadLetter]", added_bytes: int) -> int:
-    """How many of the first letters one answer can hold, if each grows by so many bytes; at least one."""
+    """How many of the dead letters fit into one answer, if each grows by so many bytes; at least one."""
     sizes = accumulate(letter.message.draft.weight + added_bytes for letter in letters)
     return max(1, sum(size <= MAX_ANSWER_BYTES for size in sizes))
 

@@ -233,7 +233,7 @@ def list_messages(context: Context) -> Response[Page[MessageView]]:
 
     A message that was delayed is sorted by the time when it was due, also for `from` and `to`.
     A page may be short or empty while `next_page_token` says there is more. `dedup_id`, without other filters, finds
-    the one message that it stands for."""
+    the one message that has it."""
     topic, query = context.topic(), context.query
     if "dedup_id" in query:
         return Response({"items": _with_dedup_id(context, topic)})

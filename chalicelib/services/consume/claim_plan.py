@@ -120,7 +120,7 @@ class ClaimPlanner:
 
     def plan_expiry(self, cursor: Cursor, has_time: Callable[[], bool]) -> ClaimPlan:
         """Plan dead letters for waiting and unclaimed messages that are expired, exhausted or past their retention;
-        grant nothing. Messages that are kept for longer are passed over: in a retry lane, whose entries come in any
+        grant nothing. Messages that are kept for longer are skipped: in a retry lane, whose entries come in any
         order, as many as there is time to read."""
         current = transitions.lapse(cursor, self._now_ms)
         trust = self._trust(cursor)

@@ -179,7 +179,7 @@ class DeadLetters:
         after: str | None = None,
     ) -> tuple[int, str | None]:
         """Send up to `limit` matching dead letters behind a position again, page by page. Returns how many were sent,
-        and where to go on if time ended before the limit or the last letter: of very many perhaps few match."""
+        and where to go on if time ended before the limit or the last dead letter: of very many few may match."""
         count, until_ms = 0, self._clock.now_ms() + _REDRIVE_MS
         while count < limit:
             letters, after = self._letter_lookup.page(

@@ -77,7 +77,7 @@ class Replays:
     def create(self, replay: Replay, *, start: bool) -> tuple[Replay, bool]:
         """Store a replay with a new id, and start its job. Returns it, and whether the job was started.
 
-        Raises NotFound if there is no such topic or group.
+        Raises NotFound if the topic or group does not exist.
         """
         topic = self._catalog.topic(replay.into)
         uid = self._catalog.group(topic, replay.group).uid if replay.group else None

@@ -241,7 +241,7 @@ def _require_same_decision(transaction: Transaction, decision: TransactionState)
 
 
 def _dedup(topic: Topic, draft: Draft, new: Transaction) -> DedupEntry:
-    """The entry of a dedup id that stands for a transaction: to produce with the same id is another thing."""
+    """The entry of a dedup id that a transaction uses; a message with the same id is a conflict."""
     return DedupEntry(
         topic.uid,
         draft.dedup_id or "",

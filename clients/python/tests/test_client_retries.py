@@ -81,7 +81,7 @@ def servers() -> Iterator[list[ThreadingHTTPServer]]:
 def tries_of(
     servers: list[ThreadingHTTPServer], service: Service, call: Call
 ) -> tuple[list[int], list[bool], HeadraceError | None]:
-    """At which address each try arrived, whether it said that it comes again, and what came of it all."""
+    """At which address each try arrived, whether it said that it comes again, and the result."""
     for server in servers:
         server.service = service  # type: ignore[attr-defined]
     ports = [server.server_address[1] for server in servers]

@@ -712,7 +712,7 @@ export interface paths {
         };
         /**
          * List messages, newest first; with status DELAYED soonest first, with PREPARED in the order of preparation.
-         * @description A message that was delayed is sorted by the time when it was due, also for `from` and `to`. A page may be short or empty while `next_page_token` says there is more. `dedup_id`, without other filters, finds the one message that it stands for.
+         * @description A message that was delayed is sorted by the time when it was due, also for `from` and `to`. A page may be short or empty while `next_page_token` says there is more. `dedup_id`, without other filters, finds the one message that has it.
          */
         get: operations["list_messages"];
         put?: never;

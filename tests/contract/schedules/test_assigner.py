@@ -24,7 +24,7 @@ from tests.support.stages import Stage
 
 
 class Visits:
-    """Notes whom it is to look after."""
+    """Notes which groups it is to look after."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []

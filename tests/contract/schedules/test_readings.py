@@ -322,7 +322,7 @@ def test_the_stages_own_meters_are_the_sum_of_all_topics(stage: Stage) -> None:
 
 
 def test_what_cannot_be_kept_now_is_kept_by_the_next_run(stage: Stage) -> None:
-    """A run goes on all the same: what else the sweep has to tell does not depend on charts."""
+    """A run goes on: the rest of the sweep's report does not depend on charts."""
     desk = Desk.at(stage)
     is_away = [True]
     readings: Any = Troubled(stage.adapters.readings, lambda name, *_: name == "keep" and is_away[0])

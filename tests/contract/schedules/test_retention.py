@@ -175,7 +175,7 @@ def test_a_retention_that_is_lengthened_does_not_keep_what_was_written_before(
 def test_i1_no_row_goes_before_older_ones_when_the_retention_is_lowered_and_raised(
     empty_stage: Stage, mode: str
 ) -> None:
-    """More older messages than a burial passes over."""
+    """More older messages than a burial skips."""
     desk = Desk.at(empty_stage, mode=mode, retention_days=3)
     group = desk.group()
     desk.produce(*make.drafts(MAX_PASSED_OVER + 1))
@@ -368,7 +368,7 @@ def test_an_id_of_nothing_costs_little(empty_stage: Stage, ttl: Pass) -> None:
     (there,) = desk.produce(make.draft("there"))
 
     def reads(id: str, may_use: Callable[[str], bool] = anyone, most: int = 99) -> tuple[bool, int]:
-        """Is it found, and how often was a group asked for letters?"""
+        """Is it found, and how often were a group's dead letters read?"""
         records = Counted(empty_stage.adapters.records)
         deps = Deps(replace(empty_stage.adapters, **cast(Any, {"records": records})))
         answers = iter(range(most))

@@ -1,4 +1,4 @@
-"""A wake-up that was lost is found within two minutes, in a stage with any number of topics; a stage at rest is not
+"""A wake-up that was lost is found within two minutes, in a stage with any number of topics; an idle stage is not
 written to."""
 
 from __future__ import annotations

@@ -228,7 +228,7 @@ def test_who_begins_or_is_sent_to_the_end_of_an_empty_log_misses_nothing_and_dra
 
 
 def test_i1_a_log_that_begins_again_gives_nobody_what_it_held_before(stage: Stage) -> None:
-    """No group is left that would know its end: what a process has kept of it must not stand for what is there now."""
+    """No group is left that would know its end: a process must not use what it has cached of the former log."""
     desk, group = consumed(stage)
     desk.deps.admin.delete_group(desk.topic, group)
     wither(desk)

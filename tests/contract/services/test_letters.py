@@ -31,7 +31,7 @@ from tests.support.stages import Stage, embedded_stage
 
 @pytest.fixture
 def stage() -> Stage:
-    """The rules are the service's; that both stores keep letters alike is judged in tests/contract/ports."""
+    """A stage on one store only: the rules are the service's; tests/contract/ports compares the stores."""
     return embedded_stage()
 
 

@@ -1,4 +1,4 @@
-"""The calls of a run: to whom, with which secrets, and what becomes of those that could not be made."""
+"""The calls of a run: their subscribers, their secrets, and the handling of those that could not be made."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ def loses_who_pulls(desk: PushDesk, group: Group) -> Callable[[], None]:
 
 
 def gets_who_pulls(desk: PushDesk, group: Group) -> Callable[[], None]:
-    """The shards are dealt anew: that of the one becomes the subscriber's."""
+    """The shards are assigned again: the pull consumer's becomes the subscriber's."""
     desk.consumer(group, "desk")
     return lambda: desk.deps.waker.wake_for(desk.topic, group, desk.consumer(group, "another"))
 

@@ -1,6 +1,6 @@
 """The examples of openapi.json: there is one for each call, of its schema, and taken from a service that runs.
 
-`HEADRACE_WRITE_EXAMPLES=1 pytest tests/functional/front_door/test_documented_examples.py` takes them anew. Ids and
+`HEADRACE_WRITE_EXAMPLES=1 pytest tests/functional/front_door/test_documented_examples.py` updates them. Ids and
 times stay as they are in the file where nothing else changed, so that the difference shows the change.
 """
 

@@ -1,4 +1,4 @@
-"""What must be true: of each message that is given, and of all when a stage is at rest."""
+"""What must be true: of each message that is given, and of all when a stage is idle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is owed to whom: lives of topics, groups and consumers, what each accepted, and what was given."""
+"""Which reader is owed what: lives of topics, groups and consumers, what each accepted, and what was given."""
 
 from __future__ import annotations
 

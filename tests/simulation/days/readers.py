@@ -134,7 +134,7 @@ def changes_mood(days: Days) -> None:
 
 
 def mend(days: Days) -> None:
-    """Everybody is good again, and registers anew who was switched off."""
+    """All consumers are healthy again, and disabled ones register again."""
     deps = days.another().deps
     for uid, mood in days.moods.items():
         days.moods[uid] = mood if mood == "strange" else "good"

@@ -1,4 +1,4 @@
-"""Deeds of those who own topics and groups: they make, change, delete and make again."""
+"""Actions of the owners of topics and groups: they create, change, delete and create again."""
 
 from __future__ import annotations
 

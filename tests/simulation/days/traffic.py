@@ -1,4 +1,4 @@
-"""Deeds of producers and consumers: they send, receive, acknowledge, refuse, forget and redrive."""
+"""Actions of producers and consumers: they send, receive, acknowledge, refuse, forget and redrive."""
 
 from __future__ import annotations
 
