@@ -24,7 +24,7 @@ ON_AWS  = $(if $(STAGE),exec $(BIN)/python -m infra.jobs $@ $(WHICH) -- $(ARGS);
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: stage java help setup run console test typescript lint format types check bench soak alone archive compact replay report asof compare mutants pictures package deploy destroy token verify-stage rehearse dist lock audit sbom checkov clean
+.PHONY: stage java help setup run console test settings typescript lint format types check bench soak alone archive compact replay report asof compare mutants pictures package deploy destroy token verify-stage rehearse dist lock audit sbom checkov clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-9s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ console: $(RUNS) ## Print a link that signs a browser in to the console, once (H
 # What Python compiles is kept, whatever the environment says: tests start many processes.
 test: $(READY) $(SPARK) $(BROWSER) $(TYPESCRIPT) ## Run the tests, three at a time, each within ten minutes (ARGS="-k name" for some, ARGS="-n 0" for one by one)
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --timeout 600 $(ARGS)
+
+settings: $(READY) ## Make the tables of docs/settings.md and the Python client's types, after a change of the settings
+	@$(BIN)/python clients/python/tools/make_settings.py
 
 typescript: $(READY) $(TYPESCRIPT) ## Make the TypeScript client's types anew, after a change of the interface
 	@$(BIN)/python clients/typescript/generate.py

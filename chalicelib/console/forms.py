@@ -6,19 +6,20 @@ What is left empty is not sent; but where a setting can be null, an empty field 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
 import msgspec
 
-from ..api import strict
 from ..api.http import invalid
 from ..api.lists import LETTER_FILTERS
 from ..api.parse import whole_number
+from ..domain import strict_json
 from ..domain.errors import Malformed
 from ..domain.ladder import Retry
+from ..domain.settings import GroupSettings, Setting, TopicSettings, rows_of
 from ..domain.topic import Group, Topic
 from . import actions
 from .actions import Action
@@ -27,16 +28,10 @@ from .visit import query_text
 Fields = Mapping[str, str]
 UNDONE_BY = {"pause_group": "resume_group", "resume_group": "pause_group"}
 """Actions that another one undoes."""
-_TOPIC_TEXTS = ("mode", "on_rate_limit", "wake")
-_TOPIC_NUMBERS = ("shards", "lease_seconds", "retention_days", "max_body_bytes", "dedup_window_seconds")
-_TOPIC_NUMBERS_OR_NULL = ("alarm_backlog", "rate_limit")
-TOPIC_SETTINGS = (*_TOPIC_TEXTS, *_TOPIC_NUMBERS, *_TOPIC_NUMBERS_OR_NULL)
-"""The settings of a topic's form that are one field each."""
-_GROUP_TEXTS = ("offline", "assignment", "payload")
-_GROUP_NUMBERS = ("batch_size", "max_in_flight")
-_GROUP_NUMBERS_OR_NULL = ("lease_seconds",)
-GROUP_SETTINGS = (*_GROUP_TEXTS, *_GROUP_NUMBERS, *_GROUP_NUMBERS_OR_NULL)
-"""The settings of a group's form that are one field each, and not for life."""
+TOPIC_ROWS = tuple(row for row in rows_of(TopicSettings) if row.label)
+GROUP_ROWS = tuple(row for row in rows_of(GroupSettings) if row.label)
+"""The settings that the console shows as one field each."""
+LABELS = {row.name: row.label for row in (*TOPIC_ROWS, *GROUP_ROWS) if row.name != "mode"}
 _MOST_DIGITS = 32
 _ZONE = r"(?:Z|[+-]\d\d:\d\d)\Z"
 _NUMBER = re.compile(r"-?([0-9]{1,32}|[0-9]{0,32}\.[0-9]{1,32})(e[+-]?[0-9]{1,3})?\Z")
@@ -145,7 +140,7 @@ def _json(fields: Fields, name: str) -> Any:
     """The field's JSON text, its numbers to the digit."""
     text = fields.get(name, "").strip().encode()
     try:
-        strict.parse(text)
+        strict_json.parse(text)
     except Malformed as error:
         raise invalid(name, f'must be JSON, such as {{"order": 188}}. {error.detail}') from None
     return msgspec.Raw(text)
@@ -170,10 +165,20 @@ def _plain(*names: str, body: Any = None) -> Callable[[str, Fields], Action]:
     return lambda name, fields: Action(name, _required(fields, *names), body=body)
 
 
+def _settings(fields: Fields, rows: Iterable[Setting], *, is_new: bool = False) -> dict[str, Any]:
+    """The settings that a form gives. `is_new`: for a new group; where its name is that of an existing one, that keeps
+    what is empty here."""
+    body: dict[str, Any] = {}
+    for row in rows:
+        value_of, given = (_number, _numbers) if row.given is int else (_text, _given_texts)
+        body |= (
+            _or_null(fields, value_of, row.name) if row.nullable and not is_new else given(fields, row.name)
+        )
+    return body
+
+
 def _put_topic(name: str, fields: Fields) -> Action:
-    body = _given_texts(fields, *_TOPIC_TEXTS) | _numbers(fields, *_TOPIC_NUMBERS)
-    body |= _or_null(fields, _number, *_TOPIC_NUMBERS_OR_NULL)
-    return Action(name, _required(fields, "topic"), body=body | _retry(fields))
+    return Action(name, _required(fields, "topic"), body=_settings(fields, TOPIC_ROWS) | _retry(fields))
 
 
 def _delete_topic(name: str, fields: Fields) -> Action:
@@ -182,12 +187,8 @@ def _delete_topic(name: str, fields: Fields) -> Action:
 
 
 def _put_group(name: str, fields: Fields) -> Action:
-    body = _given_texts(fields, "mode", "from", *_GROUP_TEXTS)
-    is_new = "from" in fields  # then the name may be that of an existing group, which is to keep its filter
-    body |= _given_texts(fields, "filter") if is_new else _or_null(fields, _text, "filter")
-    body |= _numbers(fields, *_GROUP_NUMBERS) | _or_null(fields, _number, *_GROUP_NUMBERS_OR_NULL)
-    body |= _retry_or_null(fields)
-    return Action(name, _required(fields, "topic", "group"), body=body)
+    body = _given_texts(fields, "mode", "from") | _settings(fields, GROUP_ROWS, is_new="from" in fields)
+    return Action(name, _required(fields, "topic", "group"), body=body | _retry_or_null(fields))
 
 
 def _delete_group(name: str, fields: Fields) -> Action:
@@ -328,7 +329,7 @@ _FORMS: Mapping[str, Callable[[str, Fields], Action]] = {
 
 def topic_fields(topic: Topic) -> dict[str, str]:
     """A topic's settings as the form sends them; without `shards`, which only grow."""
-    names = [name for name in TOPIC_SETTINGS if name != "shards"]
+    names = [row.field for row in TOPIC_ROWS if row.name != "shards"]
     return _as_fields(topic, *names) | _retry_fields(topic.retry)
 
 
@@ -336,7 +337,8 @@ def group_fields(group: Group) -> dict[str, str]:
     """A group's settings as the form sends them; without those that are for life."""
     tags = " || ".join(group.tags) if group.tags is not None else "*"
     retry = _retry_fields(group.retry) if group.retry else {"max_attempts": "", "ladder": ""}
-    return _as_fields(group, *GROUP_SETTINGS) | {"filter": tags} | retry
+    names = [row.field for row in GROUP_ROWS if row.name != "filter"]
+    return _as_fields(group, *names) | {"filter": tags} | retry
 
 
 def _as_fields(settings: Any, *names: str) -> dict[str, str]:

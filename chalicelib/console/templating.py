@@ -13,7 +13,7 @@ from jinja2.runtime import Context
 from ..domain.errors import HeadraceError, Issue
 from . import assets, figures, session, translations
 from .actions import Action, has, why_not_allowed
-from .forms import UNDONE_BY
+from .forms import LABELS, UNDONE_BY
 from .visit import MOST_READ_UNITS, Page, Visit, query_text
 
 _NEWS = ("did", "n", "of", "ticket")
@@ -51,6 +51,7 @@ def environment() -> Environment:
         "query_text": query_text,
         "has_action": has,
         "undone_by": UNDONE_BY,
+        "setting_labels": LABELS,
     }
     return made
 

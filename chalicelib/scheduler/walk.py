@@ -18,6 +18,7 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from ..domain.errors import Unavailable
 from ..domain.mark import Bookmark
 from ..domain.times import MINUTE_MS
 from ..domain.topic import Group, Topic
@@ -91,12 +92,17 @@ class Stretch:
         }
 
 
-def owners(control: Control, topic: Topic) -> Iterator[tuple[Group, str]]:
-    """Whose cursors a topic has: each group and "", or in a broadcast each of its consumers' uids."""
+def owners(control: Control, topic: Topic, refusals: list[Unavailable]) -> Iterator[tuple[Group, str]]:
+    """Whose cursors a topic has: each group and "", or in a broadcast each of its consumers' uids. A group whose
+    consumers the store refuses to read is skipped, with the error in `refusals`."""
     for group in control.groups(topic):
-        uids = [""]
-        if POLICIES[group.mode].per_consumer:
-            uids = [c.uid for c in control.consumers(topic, group)]
+        try:
+            uids = [""]
+            if POLICIES[group.mode].per_consumer:
+                uids = [c.uid for c in control.consumers(topic, group)]
+        except Unavailable as error:
+            refusals.append(error)
+            continue
         yield from product([group], uids)
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from glue_jobs.archiving import catalog, completeness, publish
+from glue_jobs.archiving import completeness, publish
 from glue_jobs.archiving.backfill import PIECE
 from glue_jobs.archiving.rows import WindowRows
 from glue_jobs.archiving.scan import ENDLESS, AttemptCount, Scan, Settings
 from glue_jobs.archiving.window import Window
 from glue_jobs.common import manifest
+from glue_jobs.common.arguments import progress
 from glue_jobs.common.bucket import Bucket
 from glue_jobs.common.failures import JobError, Unreadable
 from glue_jobs.common.manifest import Manifest, Part, Shard
-from glue_jobs.common.output import progress
 from glue_jobs.common.ranges import Ranges, merged, pieces, size, without
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES
 
@@ -48,7 +48,7 @@ def note_unchanged(bucket: Bucket, window: Window, day: Manifest, settings: Sett
 
 def tidy(bucket: Bucket, day: Manifest, settings: Settings) -> None:
     """What follows the manifest, for a run that was stopped before: the proof, and what may go."""
-    catalog.show(bucket, day)
+    publish.show(bucket, day)
     proof = completeness.load(bucket)
     if (new := proof.with_day(day, bool(settings.prefix))) != proof:
         completeness.save(bucket, new)

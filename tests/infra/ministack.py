@@ -18,8 +18,8 @@ from typing import Any
 
 import boto3
 
-from local import problems
-from local.free_port import free_port
+from local import gateway
+from local.engine.dynamodb_local import free_port
 
 ROOT = Path(__file__).parents[2]
 _COMMANDS = Path(sys.prefix, "ministack", "bin")  # as the Makefile installs it: `make rehearse`
@@ -27,7 +27,7 @@ _START_SECONDS = 60.0
 _ANSWER_SECONDS = 300.0  # a busy machine takes minutes for a cold function
 REGION = "eu-central-1"
 # What the template makes API Gateway answer by itself (infra/api.py), and MiniStack does not.
-_REFUSALS = {401: problems.unauthorized, 403: problems.forbidden}
+_REFUSALS = {401: gateway.unauthorized, 403: gateway.forbidden}
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Calls:
             answer = connection.getresponse()
             data = _decoded(answer.read())
             if answer.status >= 400 and not data.endswith(b"\n"):  # its own, which has no shape of ours
-                return _REFUSALS.get(answer.status, problems.unavailable)().answer()
+                return _REFUSALS.get(answer.status, gateway.unavailable)().answer()
             return answer.status, dict(answer.headers), data
 
 

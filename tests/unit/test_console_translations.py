@@ -11,6 +11,7 @@ from chalicelib.api.http import convert, invalid
 from chalicelib.api.problems import PATTERNS
 from chalicelib.api.settings import TopicBody
 from chalicelib.console import templating, translations
+from chalicelib.console.forms import GROUP_ROWS, TOPIC_ROWS
 from chalicelib.console.translations import error_text, issue_text
 from chalicelib.domain.errors import Forbidden, Issue, Malformed
 
@@ -20,13 +21,15 @@ PO = Path(translations.__file__).parent / "locale" / "zh" / "LC_MESSAGES" / "con
 
 
 def texts_of_templates() -> set[str]:
-    """Every text that a template has translated."""
+    """Every text that a template has translated, and the labels of settings."""
     environment = templating.environment()
     names = environment.list_templates()
     assert environment.loader
     sources = [environment.loader.get_source(environment, name)[0] for name in names]
     calls = [call for source in sources for call in environment.extract_translations(source)]  # type: ignore[attr-defined]
-    return {texts if isinstance(texts, str) else texts[0] for _, _, texts in calls}
+    found = {texts if isinstance(texts, str) or not texts else texts[0] for _, _, texts in calls}
+    labels = {row.label for row in (*TOPIC_ROWS, *GROUP_ROWS)}
+    return found - {None} | labels  # None: a text that is no constant, such as a setting's label
 
 
 def texts_of(context: str) -> dict[str, str]:

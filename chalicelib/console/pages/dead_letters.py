@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import takewhile
 
-from ...api import lists, strict
+from ...api import lists
+from ...domain import strict_json
 from ...domain.errors import Malformed
 from ...domain.message import Message
 from ...domain.record import DeadLetter
@@ -97,7 +98,7 @@ def _letter(visit: Visit, draft: str | None) -> Shown:
     problem, edit = None, None
     if draft is not None:
         try:
-            strict.parse(draft.strip().encode())
+            strict_json.parse(draft.strip().encode())
             edit = forms.of({**visit.params, "call": "edit_dead_letter", "body": draft}).action
         except Malformed as error:
             problem = error.detail

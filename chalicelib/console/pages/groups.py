@@ -94,7 +94,9 @@ def group_settings(visit: Visit) -> Shown:
     model = {
         "topic": topic,
         "group": group,
+        "rows": forms.GROUP_ROWS,
         "fields": forms.group_fields(group),
+        "usual": {"filter": "*", **forms.topic_fields(topic)},
         "to": to,
         "preview": preview,
         "problem": problem,

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from ...api import strict
 from ...api.parse import whole_number
-from ...api.strict import merged
+from ...domain import strict_json
 from ...domain.errors import Malformed
 from ...domain.message import holds_json
 from ...domain.record import DeadLetter
+from ...domain.strict_json import merged
 from ...domain.topic import Group, Topic
 from ...services.core.bodies import with_body
 from ...services.inspect.letter_lookup import RedriveOutcome
@@ -182,8 +182,8 @@ class PatchPreview:
 
 
 def patch_preview(letters: Sequence[DeadLetter], patch: bytes, most_shown: int) -> PatchPreview:
-    """The changes of a JSON merge patch to these dead letters. Raises Malformed unless it is a JSON object."""
-    if not isinstance(strict.parse(patch), dict):
+    """What a JSON merge patch would change in these letters. Malformed for what is no JSON object."""
+    if not isinstance(strict_json.parse(patch), dict):
         raise Malformed("VALIDATION", 'A patch is an object, such as {"customer": null}.')
     diffs: dict[str, Sequence[DiffLine]] = {}
     changed_ids: list[str] = []

@@ -81,7 +81,9 @@ def topic_settings(visit: Visit) -> Shown:
             topic, ages=False, may_go_on=lambda: visit.has_read_units(_RESERVE)
         )
         survey = survey.seen_by(visit.caller)
-    return Page("topic_settings.html", {"topic": topic, "fields": fields, "survey": survey})
+    return Page(
+        "topic_settings.html", {"topic": topic, "rows": forms.TOPIC_ROWS, "fields": fields, "survey": survey}
+    )
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)

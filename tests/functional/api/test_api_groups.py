@@ -7,21 +7,14 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.topic import cursor_key
+from tests.support import settings
 from tests.support.background import Background
 from tests.support.damage import change_control, change_cursor, having, without
 from tests.support.http import Client, ShiftingClock
 
-DEFAULTS = {
+DEFAULTS = {row.name: row.default for row in settings.GROUP} | {
     "mode": "queue",
-    "from": "latest",
     "filter": "*",
-    "retry": None,
-    "lease_seconds": None,
-    "batch_size": 1,
-    "max_in_flight": 64,
-    "offline": "keep",
-    "assignment": "mod",
-    "payload": "binary",
     "paused": False,
 }
 
@@ -37,16 +30,10 @@ def test_a_new_group_has_the_documented_defaults(api: Client) -> None:
 @pytest.mark.parametrize(
     ("setting", "value"),
     [
-        ("mode", "serial"),
+        *((row.name, value) for row in settings.GROUP for value in settings.values(row)),
         ("from", "earliest"),
         ("from", "2026-01-01T00:00:00.123Z"),
         ("filter", "paid || refunded"),
-        ("lease_seconds", 5),
-        ("batch_size", 1000),
-        ("max_in_flight", 10000),
-        ("offline", "skip"),
-        ("assignment", "rendezvous"),
-        ("payload", "structured"),
     ],
 )
 def test_a_setting_that_is_given_is_kept_and_shown(api: Client, setting: str, value: Any) -> None:
