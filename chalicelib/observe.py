@@ -29,7 +29,7 @@ UNITS = {
     "Backlog": "Count",  # unsettled messages for the group furthest behind
     "OldestAge": "Seconds",  # of the oldest that any group owes
     "BacklogOverAlarm": "Count",  # topics with a larger backlog than their alarm allows
-    "Troubles": "Count",  # topics that a job passed over, because its visit failed
+    "Troubles": "Count",  # topics that a job skipped, because its visit failed
     "RoundAge": "Milliseconds",  # since a job that goes round all topics was at the end of its list
     "Unfinished": "Count",  # runs that time ended
     "Unavailable": "Count",  # requests answered with 503

@@ -61,8 +61,7 @@ class DataFolder:
 
     @contextlib.contextmanager
     def served(self, engine: Engine) -> Iterator[dict[str, str]]:
-        """Serve the engine to other processes of this user. What tells boto3 where it is: variables of the
-        environment."""
+        """Serve the engine to other processes of this user. Yields environment variables with which boto3 finds it."""
         with server.serving(engine) as variables, announced(self.path, variables):
             yield variables
 

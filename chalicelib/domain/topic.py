@@ -47,7 +47,7 @@ class ConsumerState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Topic(TopicSettings):
-    """A topic with its settings. `uid` tells it from an earlier topic of the same name. `rows_until_ms`: no new row's
+    """A topic with its settings. `uid` distinguishes it from an earlier one of that name. `rows_until_ms`: no new row's
     retention ends before it."""
 
     name: str

@@ -51,7 +51,7 @@ class Serial:
             unclaimed, busy, grants, settled_ranges, most, MAX_PASSED_OVER - _waiting_count(cursor)
         )
         next_offset = max([cursor.next, *(s.end for s in grants), *(end for _, end in settled_ranges)])
-        # Offsets skipped behind the last grant stay unclaimed: a claim that grants nothing writes nothing.
+        # Offsets passed over behind the last grant stay unclaimed: a claim that grants nothing writes nothing.
         return Selection(
             tuple(grants),
             tuple(s for s in passed_over if s.end <= next_offset),
@@ -72,7 +72,7 @@ def _take_unclaimed(
     most: int,
     room: int,
 ) -> list[Span]:
-    """Add grants from `unclaimed` to the list; returns the skipped spans."""
+    """Add grants from `unclaimed` to the list; returns the spans passed over."""
     passed_over: list[Span] = []
     for candidate in unclaimed:
         if len(grants) >= most:

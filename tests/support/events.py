@@ -65,7 +65,7 @@ class Event:
     lease_ms: int = 0  # CLAIM, EXTEND: how long the lease was asked for
     fate: str = ""  # SETTLE: SUCCESS, RETRY, RELEASED (nothing was attempted) or DEAD
     delay_ms: int = 0  # SETTLE as RETRY or BACK
-    expires: bool = False  # PRODUCE: with a time after which nobody wants it
+    expires: bool = False  # PRODUCE: with a time after which it is dropped
     later: bool = False  # PRODUCE: it comes into the log some time after the answer
     unit: str = ""  # PRODUCE: what it is ordered by
     tag: str = ""
