@@ -1,4 +1,4 @@
-"""Pure rules of deliveries: batches, their time, what may be under way, and what is told of them."""
+"""Pure rules of deliveries: batches, their time, the limit in flight, and the report."""
 
 from __future__ import annotations
 

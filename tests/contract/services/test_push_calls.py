@@ -1,4 +1,4 @@
-"""The calls of a run: to whom, how many messages together, for how long, and what becomes of those that fail."""
+"""The calls of a run: their subscribers, how many messages together, for how long, and the handling of failures."""
 
 from __future__ import annotations
 
