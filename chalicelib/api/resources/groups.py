@@ -253,7 +253,7 @@ def group_summary(group: Group, status: "GroupStatus") -> GroupSummary:
 def group_detail(
     group: Group, status: "GroupStatus", names: Mapping[str, str], owners: Sequence[str | None]
 ) -> GroupDetail:
-    """A group's settings, counts and shards; `names` tells consumers by uid, `owners` has one for each shard."""
+    """A group's settings, counts and shards. `names` maps consumer uids to names, `owners` has one for each shard."""
     return {
         **group_view(group),
         **group_counts(status),
