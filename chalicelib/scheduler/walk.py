@@ -15,13 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import product
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from ..domain.rounds import Bookmark
 from ..domain.times import MINUTE_MS
 from ..domain.topic import Group, Topic
-from ..modes import POLICIES
 from ..ports.world import Clock
 
 if TYPE_CHECKING:
@@ -94,10 +92,8 @@ class Stretch:
 def owners(control: Control, topic: Topic) -> Iterator[tuple[Group, str]]:
     """Whose cursors a topic has: each group and "", or in a broadcast each of its consumers' uids."""
     for group in control.groups(topic):
-        uids = [""]
-        if POLICIES[group.mode].per_consumer:
-            uids = [c.uid for c in control.consumers(topic, group)]
-        yield from product([group], uids)
+        for uid in control.cursor_owners(topic, group):
+            yield group, uid
 
 
 def from_another(parts: Sequence[T], turn: int) -> Sequence[T]:

@@ -88,7 +88,7 @@ class Catalog:
         return {consumer.uid: consumer.name for consumer in self.consumers(topic, group)}
 
     def cursor_owners(self, topic: Topic, group: Group) -> list[str]:
-        """The owners of the group's cursors: "" for the group or, in a broadcast, each consumer's uid."""
+        """As `Control.cursor_owners`, from the cache."""
         if not POLICIES[group.mode].per_consumer:
             return [""]
         return [c.uid for c in self.consumers(topic, group)]
