@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from .services.core.wake import Waker
     from .services.inspect.archive_days import ArchiveDays
     from .services.inspect.as_of import Past
-    from .services.inspect.counts import Counts
     from .services.inspect.fate import FateReader
     from .services.inspect.key_lookup import KeyLookup
     from .services.inspect.letter_lookup import LetterLookup
@@ -223,7 +222,6 @@ class Deps:
     # What people see
     statuses: Statuses = _service("services.inspect.statuses.Statuses")
     lookup: Lookup = _service("services.inspect.lookup.Lookup")
-    counts: Counts = _service("services.inspect.counts.Counts")
     key_lookup: KeyLookup = _service("services.inspect.key_lookup.KeyLookup")
     letter_lookup: LetterLookup = _service("services.inspect.letter_lookup.LetterLookup")
     tracer: Tracer = _service("services.inspect.trace.Tracer")
@@ -266,7 +264,9 @@ class Deps:
     sweeper: Sweeper = _service(
         "scheduler.sweeper.Sweeper", wake=lambda deps: lambda shard: deps.waker.route({shard: None})
     )
-    watch: Watch = _service("scheduler.watch.Watch")
+    watch: Watch = _service(
+        "scheduler.watch.Watch", furthest_behind=lambda deps: deps.surveyor.furthest_behind
+    )
     meter_reader: MeterReader = _service(
         "scheduler.meter_reader.MeterReader",
         read=lambda deps: deps.surveyor.reading,

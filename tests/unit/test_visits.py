@@ -16,6 +16,7 @@ from chalicelib.scheduler.checkpoint import Checkpointer
 from chalicelib.scheduler.scout import Findings, Scout
 from chalicelib.scheduler.walk import HasTime, RoundRobin, Stretch, VisitInTurn, Walk
 from chalicelib.scheduler.watch import Watch
+from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk
 from tests.support.inline import Inline
@@ -120,10 +121,7 @@ def test_a_run_without_time_leaves_the_place_and_one_that_is_through_none(stage:
 
 
 def watch(desk: Desk) -> Watch:
-    a = desk.deps.adapters
-    return Watch(
-        control=a.control, log=a.log, cursors=a.cursors, marks=a.marks, rounds=a.rounds, clock=a.clock
-    )
+    return Deps(desk.deps.adapters).watch
 
 
 def watched(stage: Stage, **settings: object) -> Desk:

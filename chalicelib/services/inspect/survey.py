@@ -1,8 +1,4 @@
-"""A summary of a topic at a bounded cost, for pages that are refreshed every few seconds.
-
-`Counts.stats` counts exactly, at any cost. A survey reads the ends of each shard, each group's cursors in one query,
-and the first few failures ("at least" so many). Reads are not consistent.
-"""
+"""The values of a survey: how far a topic and its groups are. `Surveyor` reads them, exactly or at a bounded cost."""
 
 from __future__ import annotations
 
@@ -12,12 +8,15 @@ from heapq import merge
 from itertools import groupby
 
 from ...domain import status as words
+from ...domain.account import Account
 from ...domain.cursor import Cursor, OffsetState, offset_state
 from ...domain.meter import GroupReading, Reading
 from ...domain.spans import Span, ranges_of
 from ...domain.topic import Caller, CursorKey, Group, Topic
+from ...domain.transaction import Counted
 
 SETTLED = "SETTLED"
+_NOT_COUNTED = Counted(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +41,36 @@ class Extent:
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Progress:
-    """One cursor on one shard (None: on the retry lane), without leases that have ended."""
+    """One cursor on one shard (None: on the retry lane), without leases that have ended. `tail`: the last offset of the
+    shard. `oldest_ms`: when its oldest message that is not settled came into the log, if that was read."""
 
     key: CursorKey
     shard: int | None
     cursor: Cursor
-    backlog: int
+    tail: int = -1
     oldest_ms: int | None = None
+
+    @property
+    def backlog(self) -> int:
+        """How many messages up to the tail are not settled."""
+        return self.cursor.backlog(self.tail)
 
     @property
     def settled(self) -> int:
         """How many offsets are behind the cursor, whatever became of them."""
-        return self.cursor.next - self.cursor.begin - _unsettled_count(self.cursor)
+        cursor = self.cursor
+        return cursor.next - cursor.begin - cursor.backlog(cursor.next - 1)
+
+    @property
+    def retrying(self) -> int:
+        """How many messages wait in the cursor for another attempt."""
+        return sum(span.count for span in self.cursor.waiting if span.attempt > 1)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSurvey:
-    """How far a group is. `dead` and `retrying` are "at least" where there may be more of them."""
+    """How far a group is. `dead` and `retrying` are "at least" where there may be more of them. Only an exact survey
+    has the `account`. `failures`: RETRYING or DEAD by shard, offset and consumer's uid."""
 
     group: Group
     shards: tuple[Progress, ...]
@@ -68,7 +80,8 @@ class GroupSurvey:
     more_dead: bool = False
     more_retrying: bool = False
     failures: Mapping[tuple[int, int, str], str] = field(default_factory=dict)
-    """RETRYING or DEAD by shard, offset and consumer's uid."""
+    account: Account = field(default_factory=Account)
+    at_ms: int = 0
 
     def status_of(self, shard: int, offset: int) -> str | None:
         """The status of the delivery at this offset; None if the group does not get it. SETTLED: it is over, but
@@ -129,17 +142,25 @@ class GroupSurvey:
         """When the oldest message that is not settled came into the log."""
         return min((each.oldest_ms for each in self.shards if each.oldest_ms), default=None)
 
+    @property
+    def oldest_age_seconds(self) -> int | None:
+        """How old that message was when this was read."""
+        return max(0, self.at_ms - self.oldest_ms) // 1000 if self.oldest_ms else None
+
 
 @dataclass(frozen=True, slots=True)
 class TopicSurvey:
     """A topic as it was at `at_ms`: of its shards those that were asked for, and its groups as far as they went.
-    `groups_left`: how many groups it lacks, for which there was no time."""
+    `groups_left`: how many groups it lacks, for which there was no time. Only an exact survey has the numbers of
+    `delayed` and `prepared` messages."""
 
     topic: Topic
     at_ms: int
     shards: tuple[Extent, ...]
     groups: tuple[GroupSurvey, ...]
     groups_left: int = 0
+    delayed: Counted = _NOT_COUNTED
+    prepared: Counted = _NOT_COUNTED
 
     def seen_by(self, caller: Caller) -> TopicSurvey:
         """The same with the groups that the caller's token may use."""
@@ -196,7 +217,3 @@ def _from_the_last(shard: int, spans: Iterable[Span]) -> Iterator[tuple[int, int
 def _highest_first(location: tuple[int, int]) -> tuple[int, int]:
     shard, offset = location
     return -offset, shard
-
-
-def _unsettled_count(cursor: Cursor) -> int:
-    return cursor.in_flight + sum(span.count for span in cursor.waiting)

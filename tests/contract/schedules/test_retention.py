@@ -186,7 +186,7 @@ def test_i1_no_row_goes_before_older_ones_when_the_retention_is_lowered_and_rais
         empty_stage.clock.advance(6 * HOUR_MS)
         empty_stage.process().expirer.run_once()
         empty_stage.drop_expired()
-    assert desk.deps.counts.group_status(desk.topic, group).dead == MAX_PASSED_OVER + 3
+    assert desk.deps.surveyor.exact_group(desk.topic, group).dead == MAX_PASSED_OVER + 3
 
 
 def test_a_retention_that_is_lowered_counts_for_new_messages_at_once(empty_stage: Stage) -> None:

@@ -13,6 +13,7 @@ from chalicelib.domain.rounds import EachMinute
 from chalicelib.domain.times import HOUR_MS
 from chalicelib.scheduler.watch import Backlog, Watch
 from chalicelib.store.marks import Marks
+from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk
 from tests.support.stages import Stage
@@ -38,9 +39,9 @@ def desk(stage: Stage) -> Desk:
 
 
 def watch_of(desk: Desk, calls: list[str] | None = None) -> Watch:
-    a, notes = desk.deps.adapters, [] if calls is None else calls
+    a, notes = desk.stage.another(), [] if calls is None else calls
     control, log, cursors = (cast(Any, Counting(port, notes)) for port in (a.control, a.log, a.cursors))
-    return Watch(control=control, log=log, cursors=cursors, marks=a.marks, rounds=a.rounds, clock=a.clock)
+    return Deps(replace(a, control=control, log=log, cursors=cursors)).watch
 
 
 def seen(watch: Watch) -> list[tuple[str, int]]:
@@ -179,10 +180,7 @@ def test_a_topic_that_got_its_alarm_while_the_watch_let_it_go_is_watched(desk: D
             admin.put_topic(topic, {"alarm_backlog": 2})
             a.marks.unwatch(topic)
 
-    marks = cast(Marks, Meanwhile())
-    Watch(
-        control=a.control, log=a.log, cursors=a.cursors, marks=marks, rounds=a.rounds, clock=a.clock
-    ).run_once()
+    Deps(replace(a, marks=cast(Marks, Meanwhile()))).watch.run_once()
     desk.group()
     desk.produce(*both_shards(3))
     assert seen(watch_of(desk)) == [("billing", 3)]

@@ -41,7 +41,7 @@ def test_i1_what_nobody_owes_hides_nothing_that_is_owed(stage: Stage) -> None:
     assert bury(desk, group) == 60
     assert desk.cursor(group).skipped == 250
     assert desk.receive(group) == []
-    assert desk.deps.counts.group_status(desk.topic, group).dead == 60
+    assert desk.deps.surveyor.exact_group(desk.topic, group).dead == 60
 
 
 @pytest.mark.parametrize("count", [1, 127, 128, 129, 130, 150, 199, 200])

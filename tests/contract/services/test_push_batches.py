@@ -30,7 +30,7 @@ def test_a_batch_with_one_bad_message_is_cut_at_once(stage: Stage, size: int, ca
     )
     desk.push()
     assert len(desk.subscribers.calls) == calls
-    assert desk.deps.counts.group_status(desk.topic, group).backlog == 0
+    assert desk.deps.surveyor.exact_group(desk.topic, group).backlog == 0
     for message_id, numbers in desk.subscribers.numbers().items():
         assert numbers == list(range(1, len(numbers) + 1))
         assert len(numbers) <= 3
@@ -67,7 +67,7 @@ def test_one_bad_message_of_a_batch_ends_up_alone_and_the_others_get_through(sta
     desk.pass_time(120)
     assert len(desk.subscribers.calls[0].offsets) == 8
     assert desk.subscribers.numbers()[poison] == [1, 2, 3, 4, 5]
-    assert desk.deps.counts.group_status(desk.topic, group).dead == 1
+    assert desk.deps.surveyor.exact_group(desk.topic, group).dead == 1
     others = {p.id for p in results if p.id != poison}
     for message_id in others:
         message = desk.deps.lookup.message(desk.topic, message_id)

@@ -70,7 +70,7 @@ def test_a_cursor_is_named_and_stops_its_own_shard(stage: Stage, damage: str) ->
     for call in (
         lambda: others.receive(group),
         lambda: others.deps.positions.seek(desk.topic, key, "earliest"),
-        lambda: others.deps.counts.group_status(desk.topic, group),
+        lambda: others.deps.surveyor.exact_group(desk.topic, group),
     ):
         with pytest.raises(Unreadable, match=f"{group.uid} {key.shard}"):
             call()
@@ -199,5 +199,5 @@ def test_a_job_goes_on_with_the_other_shards(stage: Stage) -> None:
 def test_an_overview_of_topics_goes_on(stage: Stage) -> None:
     bad, good = two_topics(stage)
     topics = [bad.topic, good.topic]
-    assert [stats is not None for stats in good.deps.counts.stats(topics)] == [False, True]
+    assert [stats is not None for stats in good.deps.surveyor.exact_topics(topics)] == [False, True]
     assert [*good.deps.board.renew(topics, lambda: True)] == [good.topic.uid]
