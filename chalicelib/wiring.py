@@ -48,8 +48,7 @@ if TYPE_CHECKING:
     from .services.core.signing_keys import SigningKeys
     from .services.core.tails import Tails
     from .services.core.wake import Waker
-    from .services.inspect.archive_days import ArchiveDays
-    from .services.inspect.as_of import Past
+    from .services.inspect.archive import ArchiveDays, Past
     from .services.inspect.fate import FateReader
     from .services.inspect.key_lookup import KeyLookup
     from .services.inspect.letter_lookup import LetterLookup
@@ -229,8 +228,8 @@ class Deps:
     surveyor: Surveyor = _service("services.inspect.surveyor.Surveyor")
     board: Board = _service("services.inspect.survey_board.Board")
     rate_charts: RateCharts = _service("services.inspect.rates.RateCharts")
-    past: Past = _service("services.inspect.as_of.Past")
-    archive_days: ArchiveDays = _service("services.inspect.archive_days.ArchiveDays")
+    past: Past = _service("services.inspect.archive.Past")
+    archive_days: ArchiveDays = _service("services.inspect.archive.ArchiveDays")
 
     # What people change, and who may
     admin: Admin = _service("services.manage.admin.Admin")
@@ -299,11 +298,10 @@ class Deps:
 
     def _state_of(self, topic: Topic) -> State:
         from .scheduler.meter_reader import State
-        from .services.inspect.troubles import worst_of
 
         survey = self.surveyor.survey(topic)
         has_backlog = any(group.backlog for group in survey.groups)
-        return State(worst_of(survey, survey.at_ms), has_backlog)
+        return State(survey.worst_trouble(survey.at_ms) or 0, has_backlog)
 
     def _see(self, topic: Topic, has_time: Callable[[], bool]) -> None:
         """What each minute's jobs have to know of a topic, where they may have missed it."""

@@ -17,8 +17,8 @@ from .http import invalid
 
 if TYPE_CHECKING:
     from ..domain.meter import Window
-    from ..services.inspect.filters import Filters
     from ..services.inspect.letter_lookup import DeadLetterFilter
+    from ..services.inspect.lookup import Filters
     from ..services.inspect.survey import TopicSurvey
 
 
@@ -164,7 +164,7 @@ def purpose(kind: str, names: Sequence[str], query: Mapping[str, str], filter_na
 def of_query(query: Mapping[str, str]) -> "Filters":
     """The filters that any list of messages takes. Raises Malformed. Whether the topic has the shard is said by
     `topic_and_shard`."""
-    from ..services.inspect.filters import Filters
+    from ..services.inspect.lookup import Filters
 
     times = {name: parse.time_ms(query[name], name) for name in ("from", "to") if name in query}
     return Filters(

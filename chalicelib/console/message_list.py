@@ -12,8 +12,7 @@ from ..api.http import check_group, check_name, invalid
 from ..domain.errors import Refused
 from ..domain.limits import MAX_OFFSET
 from ..domain.message import Message
-from ..services.inspect.filters import Filters
-from ..services.inspect.lookup import status_before_log
+from ..services.inspect.lookup import Filters, status_before_log
 from .routes.messages import whole_time
 from .views import messages as view
 

@@ -14,7 +14,7 @@ from typing import Any
 from chalicelib.domain.message import Message
 from chalicelib.domain.topic import Topic
 from chalicelib.domain.transaction import UNDECIDED
-from chalicelib.services.inspect.filters import Filters
+from chalicelib.services.inspect.lookup import Filters
 from chalicelib.services.inspect.survey import GroupSurvey, TopicSurvey
 from chalicelib.wiring import Deps
 from tests.simulation.clients import TOPIC, SimClient

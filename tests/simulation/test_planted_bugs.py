@@ -14,7 +14,7 @@ from chalicelib.services.consume.claim_plan import ClaimPlanner
 from chalicelib.services.consume.lease_settlement import LeaseSettlement
 from chalicelib.services.core import bodies
 from chalicelib.services.inspect import surveyor
-from chalicelib.services.inspect.filters import Filters
+from chalicelib.services.inspect.lookup import Filters
 from chalicelib.services.inspect.surveyor import Surveyor
 from chalicelib.services.manage import admin
 from chalicelib.services.produce.check_back import Checker

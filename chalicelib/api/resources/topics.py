@@ -15,9 +15,9 @@ from .groups import GroupCounts, GroupRates, Rate, group_counts, group_rates, ro
 
 if TYPE_CHECKING:
     from ...domain.topic import Caller
-    from ...services.inspect.as_of import PastCounts
-    from ...services.inspect.due_hours import DueHour
+    from ...services.inspect.archive import PastCounts
     from ...services.inspect.survey import TopicSurvey
+    from ...services.inspect.waiting import DueHour
 
 
 class TopicStatsView(TypedDict):
@@ -142,8 +142,7 @@ def get_due(context: Context) -> Response[DueView]:
     """Count delayed messages and retries by the hour in which they are due.
 
     It reads the first thousand or so timers of all topics from `from` on (default: from the earliest)."""
-    from ...services.inspect.delayed_list import reader
-    from ...services.inspect.due_hours import due_hours, lanes_of
+    from ...services.inspect.waiting import due_hours, lanes_of, reader
 
     query = context.query
     from_ms = parse.time_ms(query["from"], "from") if "from" in query else 0

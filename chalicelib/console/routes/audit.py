@@ -16,8 +16,7 @@ _PURPOSE = "console-audit"
 @page("GET", "/console/audit")
 def audit(visit: Visit) -> Shown:
     """Entries, the newest first; filters stand in the URL."""
-    from ...api.resources.audit import filter_of
-    from ...services.inspect.audit_list import newest_first
+    from ...api.resources.audit import filter_of, newest_first
     from .. import deeds
 
     refusal = deeds.why_not_allowed(deeds.Deed("list_audit"), visit.caller)

@@ -75,7 +75,7 @@ def _topics_with_prefix(visit: Visit, text: str) -> list[Topic]:
 
 def _hits(visit: Visit, topic: Topic, text: str) -> list[Message]:
     from ...domain.message import Message as InLog
-    from ...services.inspect.filters import Filters
+    from ...services.inspect.lookup import Filters
 
     if ids.parse_message_id(text) or ids.parse_timed_id(text) or ids.parse_half_id(text):
         try:

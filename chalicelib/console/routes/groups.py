@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 def group_page(visit: Visit) -> Shown:
     """The strip of this group alone, its leases, and its consumers."""
     from ...domain import ladder
-    from ...services.inspect.troubles import of_group
     from ..views import group as view
     from ..views import strip
     from ..views.blocked import blocked_units
@@ -35,7 +34,7 @@ def group_page(visit: Visit) -> Shown:
         "group": group,
         "survey": survey,
         "of": survey.groups[0],
-        "troubles": of_group(topic, survey.groups[0], visit.now_ms),
+        "troubles": survey.troubles(visit.now_ms),
         "strips": strip.strips(survey, names),
         "leases": view.leases(survey.groups[0], names),
         "blocked": [

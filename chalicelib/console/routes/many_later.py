@@ -14,7 +14,7 @@ _PICK = "id."
 @page("GET", "/console/topics/{topic}/later/many")
 def many_later(visit: Visit) -> Shown:
     """How many they are, and what can be done with them: with exactly those that were counted."""
-    from ...services.inspect.delayed_list import reader
+    from ...services.inspect.waiting import reader
 
     check_may_read(visit)
     topic = visit.topic()

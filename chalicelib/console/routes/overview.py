@@ -21,7 +21,7 @@ _ENOUGH = 11  # what one topic may cost at most, about: so much is left when ano
 @page("GET", "/console")
 def overview(visit: Visit) -> Shown:
     """All is well, or the worst thing first; topics by trouble."""
-    from ...services.inspect.troubles import Kind
+    from ...services.inspect.survey import Kind
     from ..views.overview import overview as view
 
     topics, next_start = _topics(visit, visit.name_before)
@@ -56,11 +56,9 @@ def _noted_ranks(visit: Visit) -> dict[str, int]:
 def _look_at_others(visit: Visit, ranks: dict[str, int]) -> None:
     """Where not all topics are on the page: look at the worst of the others, and at some in turn. Those that are in
     trouble no more are taken from `ranks`."""
-    from ...services.inspect.troubles import worst_of
-
     deps, now_ms = visit.deps, visit.now_ms
     surveys = {survey.topic.name: survey for survey in deps.board.known_surveys()}
-    in_trouble = {name for name, survey in surveys.items() if worst_of(survey, now_ms)}
+    in_trouble = {name for name, survey in surveys.items() if survey.worst_trouble(now_ms)}
     last_ms = {name: surveys[name].at_ms if name in surveys else 0 for name in {*ranks, *in_trouble}}
     for name in sorted(last_ms, key=lambda name: (last_ms[name], -ranks.get(name, 0), name)):
         if not visit.has_read_units(_FOR_THE_PAGE):
@@ -77,8 +75,6 @@ def _look_at_others(visit: Visit, ranks: dict[str, int]) -> None:
 
 def _rank_now(visit: Visit, name: str, before: TopicSurvey | None) -> int:
     """How bad it is with a topic now; 0 where it is gone."""
-    from ...services.inspect.troubles import worst_of
-
     board = visit.deps.board
     topic = visit.deps.adapters.control.topic(name, consistent=False)
     if before and (topic is None or topic.uid != before.topic.uid):
@@ -86,7 +82,7 @@ def _rank_now(visit: Visit, name: str, before: TopicSurvey | None) -> int:
     if topic is None:
         return 0
     survey = board.renew([topic], lambda: visit.has_read_units(_ENOUGH)).get(topic.uid)
-    return worst_of(survey, visit.now_ms) if survey else 1
+    return (survey.worst_trouble(visit.now_ms) or 0) if survey else 1
 
 
 def _topics(visit: Visit, after: str) -> tuple[list[Topic], str | None]:

@@ -19,7 +19,6 @@ _RESERVE = 3  # what one group may cost, about
 @page("GET", "/console/topics/{topic}")
 def topic_page(visit: Visit) -> Shown:
     """The strip, and the groups."""
-    from ...services.inspect.troubles import of_group
     from ..views import strip
     from ..views.overview import rate_of, spark
 
@@ -37,7 +36,7 @@ def topic_page(visit: Visit) -> Shown:
         "topic": topic,
         "survey": survey,
         "strips": strip.strips(survey, _names(visit, topic, survey)),
-        "troubles": [each for group in survey.groups for each in of_group(topic, group, visit.now_ms)],
+        "troubles": survey.troubles(visit.now_ms),
         "accepted_rate": rate_of([(point.at_ms, point.accepted) for point in points]),
         "settled_rate": rate_of([(point.at_ms, point.settled) for point in points if may_sum]),
         "spark": spark([(point.at_ms, point.accepted) for point in points]),

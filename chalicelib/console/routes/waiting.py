@@ -13,7 +13,7 @@ from .messages import check_may_read
 if TYPE_CHECKING:
     from ...domain.topic import Topic
     from ...domain.transaction import Transaction
-    from ...services.inspect.delayed_list import ReadTimers
+    from ...services.inspect.waiting import ReadTimers
     from ..views.delayed import Delayed
 
 _LINES = 30
@@ -25,8 +25,7 @@ _PER_SHARD = 10
 @page("GET", "/console/topics/{topic}/later")
 def later(visit: Visit) -> Shown:
     """Delayed messages, soonest first."""
-    from ...services.inspect.delayed_list import reader
-    from ...services.inspect.due_hours import due_hours, lanes_of
+    from ...services.inspect.waiting import due_hours, lanes_of, reader
     from ..views.heat import heat_map
 
     check_may_read(visit)
@@ -49,8 +48,8 @@ def later(visit: Visit) -> Shown:
 def delayed_of(visit: Visit, topic: Topic, read: ReadTimers, most: int) -> Delayed:
     """The delayed messages of the hour that the URL names, or all, soonest first."""
     from ...domain.timer import due_ms_of
-    from ...services.inspect.delayed_list import soonest_first
-    from ...services.inspect.filters import Filters
+    from ...services.inspect.lookup import Filters
+    from ...services.inspect.waiting import soonest_first
     from ..views.delayed import Delayed
 
     hour_ms, after = hour_of(visit), _after(visit, topic)

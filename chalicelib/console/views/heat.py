@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...domain.times import DAY_MS, HOUR_MS
-from ...services.inspect.due_hours import DueHour
+from ...services.inspect.waiting import DueHour
 
 _MOST_DAYS = 14
 _SHADES = 4

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ...domain.topic import Topic
-from ...services.inspect.survey import TopicSurvey
+from ...services.inspect.survey import Kind, TopicSurvey, Trouble
 from ...services.inspect.survey_board import Point
-from ...services.inspect.troubles import Kind, Trouble, of_group, worst_of
 
 _MOST_OTHERS = 16
 _RATE_MS = 15_000
@@ -96,8 +95,8 @@ def overview(
     """The overview of these topics; surveys and history by the topics' uids. Of `others` those with which something is
     wrong are shown with them. `may_sum`: what was settled, which is known of all groups together, may be told."""
     worst = sorted(
-        (survey for survey in others if worst_of(survey, now_ms)),
-        key=lambda survey: -worst_of(survey, now_ms),
+        (survey for survey in others if survey.worst_trouble(now_ms)),
+        key=lambda survey: -(survey.worst_trouble(now_ms) or 0),
     )[:_MOST_OTHERS]
     surveys = {**surveys, **{survey.topic.uid: survey for survey in worst}}
     topics = [*topics, *(survey.topic for survey in worst)]
@@ -106,12 +105,7 @@ def overview(
         for topic in topics
     ]
     lines.sort(key=lambda line: (-(line.worst or 0), -(line.backlog or 0), line.topic.name))
-    troubles = [
-        trouble
-        for survey in surveys.values()
-        for group in survey.groups
-        for trouble in of_group(survey.topic, group, now_ms)
-    ]
+    troubles = [trouble for survey in surveys.values() for trouble in survey.troubles(now_ms)]
     troubles.sort(key=lambda trouble: (-trouble.kind, -trouble.number, trouble.topic, trouble.group))
     return Overview(troubles, lines, sum(line.survey is None for line in lines))
 
@@ -122,11 +116,10 @@ def _line(
     if survey is None:
         return Line(topic=topic)
     groups = survey.groups
-    kinds = [trouble.kind for group in groups for trouble in of_group(topic, group, now_ms)]
     return Line(
         topic=topic,
         survey=survey,
-        worst=max(kinds, default=None),
+        worst=survey.worst_trouble(now_ms),
         backlog=sum(group.backlog for group in groups),
         in_flight=sum(group.in_flight for group in groups),
         retrying=sum(group.retrying for group in groups),

@@ -13,24 +13,22 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...domain import ids
 from ...domain.errors import Conflict, NotFound
 from ...domain.limits import MAX_ANSWER_BYTES, MAX_SHARDS, RETENTION_GRACE, TAIL_SURE
-from ...domain.message import DeadReason, Message
+from ...domain.message import DeadReason, Draft, Message
 from ...domain.record import DeadLetter
 from ...domain.segment import Segment, ShardKey
 from ...domain.status import OPEN, Status
 from ...domain.times import CLOCKS_DIFFER_MS
-from ...domain.topic import Topic
+from ...domain.topic import Group, Topic
 from ...domain.transaction import Transaction, TransactionState
 from ...ports.world import Clock
 from ..core.catalog import Catalog
 from ..core.log_reader import LogReader
 from ..produce.delayed import Delayed, DelayedMessage
-from .filters import Filters
 from .statuses import Statuses, TopicStatuses
 
 if TYPE_CHECKING:
     from ...store.log import Log
     from ...store.records import Records
-
 
 MOST_LISTING_MS = 8_000  # API Gateway ends a request after 29 s, and a row may hold a thousand messages
 
@@ -339,3 +337,37 @@ def _messages_backward(row: Segment, shard: int, at: int) -> Iterable[Message]:
         message = row.message(shard, offset)
         if message:
             yield message
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What a list of messages is limited to. `status` is that of the named group, or without a group that over all
+    groups.
+
+    `from_ms` and `to_ms` bound the time that a list is sorted by: of a message in its log, when it came there; of a
+    delayed one, when it is due; of a prepared one, when it was prepared. Each list applies these two where it reads:
+    `Lookup` while it walks the log, `KeyLookup` in the index, `delayed_list` by the order of timers, `prepared_list`
+    by `covers`. All others are applied by `passes`."""
+
+    group: Group | None = None
+    status: str | None = None
+    tag: str | None = None
+    shard: int | None = None
+    from_ms: int | None = None
+    to_ms: int | None = None
+
+    def passes(
+        self, shard: int | None, draft: Draft, status_for: Callable[[Group | None], str | None]
+    ) -> bool:
+        """Is the message of this shard in the list, its time aside? `status_for` gives its status for a group, or over
+        all groups (None); it returns None where the group is not owed it, and is called only if it matters."""
+        if self.shard not in (None, shard) or self.tag not in (None, draft.tag):
+            return False
+        if self.group is None and self.status is None:
+            return True
+        status = status_for(self.group)
+        return status is not None and self.status in (None, status)
+
+    def covers(self, time_ms: int) -> bool:
+        """Is this time within the bounds?"""
+        return (self.from_ms or 0) <= time_ms and (self.to_ms is None or time_ms <= self.to_ms)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from heapq import merge
 from itertools import groupby
 
@@ -17,6 +18,29 @@ from ...domain.transaction import Counted
 
 SETTLED = "SETTLED"
 _NOT_COUNTED = Counted(0)
+_STUCK_MS = 60_000
+
+
+class Kind(IntEnum):
+    """What is wrong with a group; the worst has the highest number."""
+
+    RETRYING = 1
+    PAUSED = 2
+    STUCK = 3  # the oldest waits for long, and no message is leased
+    ALARM = 4  # more waits than the topic's alarm_backlog
+    DEAD = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One thing that is wrong, and how much of it."""
+
+    kind: Kind
+    topic: str
+    group: str
+    number: int
+    at_least: bool = False
+    since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +211,14 @@ class TopicSurvey:
         groups = {each.group.name: meters_of(each.shards, each.lanes, self.shards) for each in self.groups}
         return Reading(self.at_ms, self.accepted, groups)
 
+    def troubles(self, now_ms: int) -> list[Trouble]:
+        """What is wrong with the groups."""
+        return [trouble for each in self.groups for trouble in _troubles(self.topic, each, now_ms)]
+
+    def worst_trouble(self, now_ms: int) -> Kind | None:
+        """What the worst trouble is; None if there is none."""
+        return max((trouble.kind for trouble in self.troubles(now_ms)), default=None)
+
     @property
     def tail_ms(self) -> int | None:
         """When the last message came."""
@@ -217,3 +249,19 @@ def _from_the_last(shard: int, spans: Iterable[Span]) -> Iterator[tuple[int, int
 def _highest_first(location: tuple[int, int]) -> tuple[int, int]:
     shard, offset = location
     return -offset, shard
+
+
+def _troubles(topic: Topic, survey: GroupSurvey, now_ms: int) -> list[Trouble]:
+    name, backlog, oldest_ms = survey.group.name, survey.backlog, survey.oldest_ms
+    troubles = []
+    if survey.dead:
+        troubles.append(Trouble(Kind.DEAD, topic.name, name, survey.dead, survey.more_dead))
+    if topic.alarm_backlog is not None and backlog > topic.alarm_backlog:
+        troubles.append(Trouble(Kind.ALARM, topic.name, name, backlog, since_ms=oldest_ms))
+    if survey.group.paused and backlog:
+        troubles.append(Trouble(Kind.PAUSED, topic.name, name, backlog, since_ms=oldest_ms))
+    elif oldest_ms and now_ms - oldest_ms > _STUCK_MS and not survey.in_flight:
+        troubles.append(Trouble(Kind.STUCK, topic.name, name, backlog, since_ms=oldest_ms))
+    if survey.retrying:
+        troubles.append(Trouble(Kind.RETRYING, topic.name, name, survey.retrying, survey.more_retrying))
+    return troubles

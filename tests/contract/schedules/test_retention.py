@@ -19,7 +19,7 @@ from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Group
 from chalicelib.scheduler.keeper import PROOF
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.inspect.filters import Filters
+from chalicelib.services.inspect.lookup import Filters
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.counted import Counted

@@ -121,7 +121,10 @@ def test_what_waits_before_the_log_is_counted(empty_stage: Stage) -> None:
     desk.deps.transactor.decide(halves[1], TransactionState.ROLLED_BACK)
     counts = stats(desk)
     assert (counts.accepted, counts.delayed.number, counts.prepared.number) == (1, 2, 1)
-    assert [s and s.delayed.number for s in desk.deps.surveyor.exact_topics([other.topic, desk.topic])] == [1, 2]
+    assert [s and s.delayed.number for s in desk.deps.surveyor.exact_topics([other.topic, desk.topic])] == [
+        1,
+        2,
+    ]
     empty_stage.clock.advance(61 * SECOND_MS)
     desk.deps.mover.tick(range(FRAGMENTS))
     assert (stats(desk).accepted, stats(desk).delayed.number) == (3, 0)

@@ -6,8 +6,7 @@ from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Message
 from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.transaction import TransactionState
-from chalicelib.services.inspect.filters import Filters
-from chalicelib.services.inspect.lookup import status_before_log
+from chalicelib.services.inspect.lookup import Filters, status_before_log
 from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks
 from tests.support import factories as make

@@ -17,7 +17,7 @@ from chalicelib.domain.message import Message
 from chalicelib.domain.request import Request
 from chalicelib.domain.times import DAY_MS
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.inspect.filters import Filters
+from chalicelib.services.inspect.lookup import Filters
 from chalicelib.store.keys import Keys
 from chalicelib.store.log import Log
 from chalicelib.wiring import Deps

@@ -17,7 +17,7 @@ from chalicelib.domain.topic import Mode
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.fate import Place
-from chalicelib.services.inspect.filters import Filters
+from chalicelib.services.inspect.lookup import Filters
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks

@@ -13,9 +13,8 @@ from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Message
 from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.transaction import Transaction, TransactionState
-from chalicelib.services.inspect import prepared_list
-from chalicelib.services.inspect.filters import Filters
-from chalicelib.services.inspect.lookup import AnyMessage
+from chalicelib.services.inspect import waiting
+from chalicelib.services.inspect.lookup import AnyMessage, Filters
 from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.store.layout import state_home
 from tests.support import factories as make
@@ -108,7 +107,7 @@ def test_what_is_decided_while_the_list_is_read_is_not_in_it(
         return rows
 
     monkeypatch.setattr(transactions, "of_state", decide_behind)
-    messages, position = prepared_list.in_order(transactions, desk.topic, Filters(), 9, None)
+    messages, position = waiting.prepared_in_order(transactions, desk.topic, Filters(), 9, None)
     assert [each.id for each in messages] == [other.id]
     assert position == (TransactionState.UNDECIDED, None)
 

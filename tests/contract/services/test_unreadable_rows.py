@@ -13,9 +13,9 @@ from chalicelib.domain.topic import cursor_key, lane_of
 from chalicelib.functions import route
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.wake import task_of
-from chalicelib.services.inspect.filters import Filters
 from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
-from chalicelib.services.inspect.prepared_list import in_order
+from chalicelib.services.inspect.lookup import Filters
+from chalicelib.services.inspect.waiting import prepared_in_order
 from chalicelib.services.produce.transactions import Checks
 from tests.support import factories as make
 from tests.support.damage import Change, Damage, change_control, change_cursor, change_row, having, without
@@ -115,7 +115,7 @@ def test_lists_skip_what_cannot_be_read(stage: Stage) -> None:
     ]
     assert waiting == delayed_ids[1:]
     assert [topic.name for topic in adapters.control.topics(None, 9)] == [desk.topic.name]
-    prepared, _ = in_order(adapters.transactions, desk.topic, Filters(), 9, None)
+    prepared, _ = prepared_in_order(adapters.transactions, desk.topic, Filters(), 9, None)
     assert [each.id for each in prepared] == [halves[1][0].id]
     with pytest.raises(Unreadable, match=other.topic.name):
         deps.catalog.topic(other.topic.name)
