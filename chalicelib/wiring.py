@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from .services.core.signing_keys import SigningKeys
     from .services.core.tails import Tails
     from .services.core.wake import Waker
-    from .services.inspect.archive import ArchiveDays, Past
+    from .services.inspect.archive import ArchiveDays
     from .services.inspect.fate import FateReader
     from .services.inspect.key_lookup import KeyLookup
     from .services.inspect.letter_lookup import LetterLookup
@@ -228,7 +228,6 @@ class Deps:
     surveyor: Surveyor = _service("services.inspect.surveyor.Surveyor")
     board: Board = _service("services.inspect.survey_board.Board")
     rate_charts: RateCharts = _service("services.inspect.rates.RateCharts")
-    past: Past = _service("services.inspect.archive.Past")
     archive_days: ArchiveDays = _service("services.inspect.archive.ArchiveDays")
 
     # What people change, and who may

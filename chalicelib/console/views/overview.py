@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from ...domain.meter import Reading
 from ...domain.topic import Topic
 from ...services.inspect.survey import Kind, TopicSurvey, Trouble
-from ...services.inspect.survey_board import Point
 
 _MOST_OTHERS = 16
 _RATE_MS = 15_000
@@ -86,7 +86,7 @@ class Overview:
 def overview(
     topics: Sequence[Topic],
     surveys: Mapping[str, TopicSurvey],
-    history: Mapping[str, Sequence[Point]],
+    history: Mapping[str, Sequence[Reading]],
     now_ms: int,
     others: Sequence[TopicSurvey] = (),
     *,
@@ -111,7 +111,7 @@ def overview(
 
 
 def _line(
-    topic: Topic, survey: TopicSurvey | None, points: Sequence[Point], now_ms: int, *, may_sum: bool
+    topic: Topic, survey: TopicSurvey | None, points: Sequence[Reading], now_ms: int, *, may_sum: bool
 ) -> Line:
     if survey is None:
         return Line(topic=topic)

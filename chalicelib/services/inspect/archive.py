@@ -1,4 +1,5 @@
-"""The archive's days, as its manifests tell them: one object a day, read from the bucket (a folder locally)."""
+"""What the archive's days hold: one manifest a day and, of its report, one object for each topic and day, read from the
+bucket (a folder locally)."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from typing import TypeVar
 
 import msgspec
 
@@ -17,6 +19,7 @@ from ...domain.times import HOUR_MS
 from ...domain.topic import Topic
 from ...ports.world import Blobs
 
+T = TypeVar("T")
 MOST_DAYS = 31
 _MANIFEST = "archive/manifests/{day}.json"
 _PROOF = "archive/proved.json"
@@ -55,8 +58,27 @@ class _Proof(msgspec.Struct):
     ranges: dict[str, _Ends] = {}
 
 
+class _Hours(msgspec.Struct):
+    """What is asked of a day's counts: by group and state the numbers at its full hours."""
+
+    since: date
+    complete: bool
+    groups: dict[str, dict[str, list[int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class PastCounts:
+    """A topic at a full hour. Messages accepted before `since_ms` are not counted. `is_complete` is False if the
+    archive lacks something of the days until then. `groups`: by group, the number of messages in each state."""
+
+    counted_ms: int
+    since_ms: int
+    is_complete: bool
+    groups: Mapping[str, Mapping[str, int]]
+
+
 class ArchiveDays:
-    """Reads manifests; nothing here changes anything, and nothing is read of the messages."""
+    """Reads only, and nothing of the messages."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
@@ -67,27 +89,39 @@ class ArchiveDays:
         Unavailable."""
         days = [(last - timedelta(days=n)).isoformat() for n in range(count)]
         manifests = {day: self._manifest(day) for day in days}
-        ends: Mapping[str, _Ends] = {}
+        proof = None  # the offsets that are in the archive by now; none where that cannot be read
         if any(shard.missing for each in manifests.values() if each for shard in each.shards):
-            ends = self._archived_by_now()
+            proof = self._read(_PROOF, _Proof)
+        ends = proof.ranges if proof else {}
         return [(day, _day(day, each, ends) if each else None) for day, each in manifests.items()]
+
+    def counts_at(self, topic: Topic, at_ms: int) -> PastCounts:
+        """A topic's counts at the last full hour before that time, UTC, as the report has stored them
+        (docs/report.md): one small object. Raises NotFound if there are none that can be read: the next report writes
+        them again."""
+        at = datetime.fromtimestamp(at_ms / 1000, UTC)
+        counts = self._read(f"reports/hours/day={at.date()}/{topic.name}.json", _Hours)
+        groups = {
+            name: {state: numbers[at.hour] for state, numbers in states.items()}
+            for name, states in (counts.groups if counts else {}).items()
+            if all(at.hour < len(numbers) for numbers in states.values())
+        }
+        if not counts or not groups:
+            raise _not_counted(topic, at)
+        since = datetime.combine(counts.since, time(), UTC)
+        return PastCounts(at_ms // HOUR_MS * HOUR_MS, int(since.timestamp()) * 1000, counts.complete, groups)
 
     def _manifest(self, day: str) -> _Manifest | None:
         name = _MANIFEST.format(day=day)
-        raw = self._blobs.get(name)
-        if not raw:
-            return None
-        try:
-            return typed.decoded(raw, _Manifest)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return _Manifest(day, 0, {}, damaged=[name])
+        return self._read(name, _Manifest, _Manifest(day, 0, {}, damaged=[name]))
 
-    def _archived_by_now(self) -> Mapping[str, _Ends]:
-        """By shard the offsets that are in the archive by now; none where that cannot be read."""
+    def _read(self, name: str, kind: type[T], unreadable: T | None = None) -> T | None:
+        """An object of the bucket; None if it is not there."""
+        raw = self._blobs.get(name)
         try:
-            return typed.decoded(self._blobs.get(_PROOF) or b"{}", _Proof).ranges
+            return typed.decoded(raw, kind) if raw else None
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return {}
+            return unreadable
 
 
 def _day(day: str, manifest: _Manifest, ends: Mapping[str, _Ends]) -> ArchivedDay:
@@ -119,54 +153,6 @@ def _day(day: str, manifest: _Manifest, ends: Mapping[str, _Ends]) -> ArchivedDa
 
 def _half_open(ranges: Sequence[tuple[int, int]]) -> list[Range]:
     return [(first, last + 1) for first, last in ranges]
-
-
-class _Hours(msgspec.Struct):
-    """What is asked of a day's counts: by group and state the numbers at its full hours."""
-
-    since: date
-    complete: bool
-    groups: dict[str, dict[str, list[int]]]
-
-
-@dataclass(frozen=True, slots=True)
-class PastCounts:
-    """A topic at a full hour. Messages accepted before `since_ms` are not counted. `is_complete` is False if the
-    archive lacks something of the days until then. `groups`: by group, the number of messages in each state."""
-
-    counted_ms: int
-    since_ms: int
-    is_complete: bool
-    groups: Mapping[str, Mapping[str, int]]
-
-
-class Past:
-    """Reads one small object."""
-
-    def __init__(self, blobs: Blobs) -> None:
-        self._blobs = blobs
-
-    def of(self, topic: Topic, at_ms: int) -> PastCounts:
-        """The counts of the last full hour before that time, UTC. Raises NotFound if there are none."""
-        at = datetime.fromtimestamp(at_ms / 1000, UTC)
-        counts = self._hours(topic, at)
-        groups = {
-            name: {state: numbers[at.hour] for state, numbers in states.items()}
-            for name, states in (counts.groups if counts else {}).items()
-            if all(at.hour < len(numbers) for numbers in states.values())
-        }
-        if not counts or not groups:
-            raise _not_counted(topic, at)
-        since = datetime.combine(counts.since, time(), UTC)
-        return PastCounts(at_ms // HOUR_MS * HOUR_MS, int(since.timestamp()) * 1000, counts.complete, groups)
-
-    def _hours(self, topic: Topic, at: datetime) -> _Hours | None:
-        """The counts of a day; None if there are none that can be read: the next report writes them again."""
-        raw = self._blobs.get(f"reports/hours/day={at.date()}/{topic.name}.json")
-        try:
-            return typed.decoded(raw, _Hours) if raw else None
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return None
 
 
 def _not_counted(topic: Topic, at: datetime) -> NotFound:

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from ...store.timers import Timers
 
 
+_NEAR = 4  # offsets that are no further from one another are of one page
+_AHEAD = 64
+
+
 @dataclass(frozen=True, slots=True)
 class DeliveryStatus:
     """The status of one message for one group. In a broadcast it combines those of its `consumers`, by name.
@@ -44,28 +48,64 @@ class DeliveryStatus:
 
 @dataclass(frozen=True, slots=True)
 class OpenLease:
-    """A lease of a message in a cursor: its owner, and in a broadcast the consumer whose cursor it is in. `has_lapsed`:
-    it has ended, and no claim has taken it back yet."""
+    """A lease of a message in a cursor, and in a broadcast the consumer whose cursor it is in. `has_lapsed`: it has
+    ended, and no claim has taken it back yet."""
 
-    token: str
-    owner_uid: str
+    lease: Lease
     consumer_uid: str
     attempt: int
-    deadline_ms: int
     has_lapsed: bool
 
 
 @dataclass(frozen=True, slots=True)
 class LaneEntry:
-    """The entry of a retry lane at which a message is tried: its offset, the last attempt that was begun there, its
-    lease while that holds, and the one that has ended, until a claim takes it back. `due_ms`: when it was given back
-    there to wait until this time; else 0."""
+    """The entry of a retry lane at which a message is tried: its offset, the last attempt that was begun there, and its
+    lease until a claim takes it back; `has_lapsed`: that has ended. `due_ms`: when it was given back there to wait
+    until this time; else 0."""
 
     offset: int
     attempt: int
     lease: Lease | None = None
-    lapsed_lease: Lease | None = None
+    has_lapsed: bool = False
     due_ms: int = 0
+
+    @property
+    def is_running(self) -> bool:
+        """Is it being tried?"""
+        return self.lease is not None and not self.has_lapsed
+
+
+class RecordsAhead:
+    """Records, asked for message after message. If two neighbours of a shard are asked for, the next ones are read
+    together, in a broadcast for all consumers: most messages have no record, and looking for one that does not exist
+    costs a read as well. What was read last of a shard is not read again."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        self._last: dict[CursorKey, tuple[int, Record | None]] = {}
+        """The offset that was asked for last, and its record."""
+        self._ahead: dict[CursorKey, tuple[range, Mapping[tuple[str, int], Record]]] = {}
+        """By shard: the offsets that were read together, and the records among them by consumer and offset."""
+
+    def get(self, key: CursorKey, offset: int) -> Record | None:
+        """The record of one delivery, read consistently after its cursor."""
+        before, record = self._last.get(key, (None, None))
+        if before != offset:
+            record = self._read(key, offset, is_page=before is not None and 0 < before - offset <= _NEAR)
+            self._last[key] = offset, record
+        return record
+
+    def _read(self, key: CursorKey, offset: int, *, is_page: bool) -> Record | None:
+        shard = replace(key, consumer_uid="")
+        offsets, records = self._ahead.get(shard, (range(0), {}))
+        if offset not in offsets:
+            if not is_page:
+                return self._records.get(key, offset)
+            offsets = range(max(0, offset - _AHEAD + 1), offset + 1)
+            read_records = self._records.between(key.group_uid, key.shard, offsets[0], offset)
+            records = {(each.consumer_uid, each.offset): each for each in read_records}
+            self._ahead[shard] = offsets, records
+        return records.get((key.consumer_uid, offset))
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +247,7 @@ class Statuses:
         if early and self.retry_timer(group, key, record):
             return status
         if entry := self.lane_entry(topic, group, key, record.offset):
-            if entry.lease:
+            if entry.is_running:
                 return DeliveryStatus(Status.RUNNING, entry.attempt, None, status.last_error)
             next_ms = entry.due_ms or (None if early else status.next_attempt_ms)
             return replace(status, attempts=max(status.attempts, entry.attempt), next_attempt_ms=next_ms)
@@ -241,34 +281,24 @@ class Statuses:
             cursor = self._add(snapshot, key)
             state, span = offset_state(cursor, message.offset)
             if state is OffsetState.SETTLED:
-                if entry := self.lane_entry(topic, group, key, message.offset):
-                    yield from _open_leases(key, entry)
+                entry = self.lane_entry(topic, group, key, message.offset)
+                if entry and entry.lease:
+                    yield OpenLease(entry.lease, key.consumer_uid, entry.attempt, entry.has_lapsed)
                 continue
             if state is OffsetState.RETRYING and span and span.due_ms <= self._clock.now_ms():
                 cursor = self._cursors.get(key, consistent=True) or Cursor()
             for lease in cursor.leases.values():
                 if attempt := lease.attempts().get(message.offset):
-                    yield _open_lease(key, lease, attempt, lease.deadline_ms <= self._clock.now_ms())
+                    has_lapsed = lease.deadline_ms <= self._clock.now_ms()
+                    yield OpenLease(lease, key.consumer_uid, attempt, has_lapsed)
 
 
 def _lane_entries(lane: Cursor, now_ms: int) -> Iterator[LaneEntry]:
     for lease in lane.leases.values():
-        here = (None, lease) if lease.deadline_ms <= now_ms else (lease, None)
         for offset, attempt in lease.attempts().items():
-            yield LaneEntry(offset, attempt, *here)
+            yield LaneEntry(offset, attempt, lease, lease.deadline_ms <= now_ms)
     for offset, span in in_order(lane.waiting):
         yield LaneEntry(offset, span.attempt - 1, due_ms=span.due_ms)
-
-
-def _open_leases(key: CursorKey, entry: LaneEntry) -> Iterator[OpenLease]:
-    if entry.lease:
-        yield _open_lease(key, entry.lease, entry.attempt, has_lapsed=False)
-    if entry.lapsed_lease:
-        yield _open_lease(key, entry.lapsed_lease, entry.attempt, has_lapsed=True)
-
-
-def _open_lease(key: CursorKey, lease: Lease, attempt: int, has_lapsed: bool) -> OpenLease:
-    return OpenLease(lease.token, lease.owner, key.consumer_uid, attempt, lease.deadline_ms, has_lapsed)
 
 
 def _status_of(state: OffsetState, span: Span | None, record: Record | None) -> DeliveryStatus:
@@ -306,40 +336,3 @@ def _broadcast_status(consumers: Mapping[str, DeliveryStatus]) -> DeliveryStatus
         max(each.retries_left for each in statuses),
         consumers,
     )
-
-
-_NEAR = 4  # offsets that are no further from one another are of one page
-_AHEAD = 64
-
-
-class RecordsAhead:
-    """Records, asked for message after message. If two neighbours of a shard are asked for, the next ones are read
-    together, in a broadcast for all consumers: most messages have no record, and looking for one that does not exist
-    costs a read as well. What was read last of a shard is not read again."""
-
-    def __init__(self, records: Records) -> None:
-        self._records = records
-        self._last: dict[CursorKey, tuple[int, Record | None]] = {}
-        """The offset that was asked for last, and its record."""
-        self._ahead: dict[CursorKey, tuple[range, Mapping[tuple[str, int], Record]]] = {}
-        """By shard: the offsets that were read together, and the records among them by consumer and offset."""
-
-    def get(self, key: CursorKey, offset: int) -> Record | None:
-        """The record of one delivery, read consistently after its cursor."""
-        before, record = self._last.get(key, (None, None))
-        if before != offset:
-            record = self._read(key, offset, is_page=before is not None and 0 < before - offset <= _NEAR)
-            self._last[key] = offset, record
-        return record
-
-    def _read(self, key: CursorKey, offset: int, *, is_page: bool) -> Record | None:
-        shard = replace(key, consumer_uid="")
-        offsets, records = self._ahead.get(shard, (range(0), {}))
-        if offset not in offsets:
-            if not is_page:
-                return self._records.get(key, offset)
-            offsets = range(max(0, offset - _AHEAD + 1), offset + 1)
-            read_records = self._records.between(key.group_uid, key.shard, offsets[0], offset)
-            records = {(each.consumer_uid, each.offset): each for each in read_records}
-            self._ahead[shard] = offsets, records
-        return records.get((key.consumer_uid, offset))

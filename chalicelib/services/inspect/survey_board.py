@@ -9,7 +9,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from ...domain.errors import Unreadable
-from ...domain.meter import MINUTES
+from ...domain.meter import MINUTES, Reading
 from ...domain.times import HOUR_MS
 from ...domain.topic import Topic
 from ...ports.world import Clock
@@ -27,21 +27,12 @@ _FRESH_MS = 1_000
 _KNOWN_MS = 1_800_000
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A topic's counts at one moment: messages accepted in its life, and messages that its groups have settled."""
-
-    at_ms: int
-    accepted: int
-    settled: int
-
-
 @dataclass(slots=True)
 class _Memory:
     """What is remembered of a topic's counts."""
 
     remembered_ms: int = 0
-    points: deque[Point] = field(default_factory=lambda: deque(maxlen=_MOST_POINTS))
+    points: deque[Reading] = field(default_factory=lambda: deque(maxlen=_MOST_POINTS))
 
 
 class Board:
@@ -82,10 +73,8 @@ class Board:
         """What the meter reader read in the last hour."""
         now_ms = self._clock.now_ms()
         memory = _Memory(now_ms)
-        for reading in self._readings.latest(survey.topic.uid, MINUTES, _MOST_SEED):
-            if reading.at_ms >= now_ms - HOUR_MS:
-                settled_count = sum(each.settled for each in reading.groups.values())
-                memory.points.append(Point(reading.at_ms, reading.accepted, settled_count))
+        readings = self._readings.latest(survey.topic.uid, MINUTES, _MOST_SEED)
+        memory.points.extend(each for each in readings if each.at_ms >= now_ms - HOUR_MS)
         return memory
 
     def walk(self, behind: Callable[[str | None], Sequence[Topic]], may_go_on: Callable[[], bool]) -> None:
@@ -118,7 +107,7 @@ class Board:
             self._surveys.pop(uid, None)
             self._memories.pop(uid, None)
 
-    def points(self, topic: Topic) -> Sequence[Point]:
+    def points(self, topic: Topic) -> Sequence[Reading]:
         """What was counted of the topic lately, the oldest first."""
         memory = self._memories.get(topic.uid)
         return tuple(memory.points) if memory else ()
@@ -139,8 +128,7 @@ class Board:
             while memory.points and memory.points[-1].at_ms > survey.at_ms:  # by a clock that was ahead
                 memory.points.pop()
             if survey.is_whole:
-                settled_count = sum(group.settled for group in survey.groups)
-                memory.points.append(Point(survey.at_ms, survey.accepted, settled_count))
+                memory.points.append(survey.reading)
             while len(self._surveys) > _MOST_TOPICS:
                 oldest = next(iter(self._surveys))
                 del self._surveys[oldest]

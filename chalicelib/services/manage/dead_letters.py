@@ -242,7 +242,7 @@ class DeadLetters:
             self._producer.move(lane_of(topic, group, key.consumer_uid), [(timer, timer.draft)])
         else:
             entry = self._statuses.lane_entry(topic, group, key, record.offset)
-            if entry and entry.lease:
+            if entry and entry.is_running:
                 return False
             if entry:
                 self._make_due(lane, entry.offset)
