@@ -22,7 +22,7 @@ _LEFT = 6  # so much is left, when another page of dead letters is read
 @page("GET", _SUBSCRIBER)
 def subscriber(visit: Visit) -> Shown:
     """Its state and why, its circuit, its latest attempts; and what can be done."""
-    from ...services.inspect.attempts import latest
+    from ...services.inspect.trace import latest_attempts
     from ..snippets import verification_snippets
     from ..views import group as group_view
     from ..views import subscriber as view
@@ -32,7 +32,7 @@ def subscriber(visit: Visit) -> Shown:
     assignment = deps.adapters.control.assignment(topic, group)
     (member,) = group_view.members([who], assignment, visit.now_ms)
     failures, problem = _failed_since(visit, topic, group)
-    history = latest(
+    history = latest_attempts(
         deps.adapters.traces,
         topic,
         group,

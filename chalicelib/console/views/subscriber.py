@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...services.inspect.attempts import PastAttempt
+from ...services.inspect.trace import PastAttempt
 
 WIDTH, HEIGHT = 1_000, 40
 MOST_TICKS = 50

@@ -137,7 +137,7 @@ class FateReader:
         self, topic: Topic, group: Group, key: CursorKey, snapshot: Snapshot, offset: int, most_rows: int
     ) -> Whereabouts:
         state, span = offset_state(snapshot.cursors[key], offset)
-        record = snapshot.records.get(key, offset)
+        record = snapshot.record(key, offset)
         if state is OffsetState.SETTLED:
             return Whereabouts(self._place_after_cursor(topic, group, key, record, most_rows))
         older = self._older_status(key, record) if record else None

@@ -14,7 +14,6 @@ from ...domain.limits import MAX_CONSUMERS, MAX_SHARDS
 from ...domain.record import DeadLetter, Record
 from ...domain.status import Status
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
-from ...modes import POLICIES
 from ...ports.world import Clock
 from ..core.catalog import Catalog
 from .lookup import MOST_LISTING_MS, Lookup
@@ -98,8 +97,7 @@ class LetterLookup:
     def find(self, topic: Topic, group: Group, message_id: str) -> list[DeadLetter]:
         """The dead letter of a message (in a broadcast there may be one for each consumer, those that have left come
         last). Raises NotFound."""
-        per_consumer = POLICIES[group.mode].per_consumer
-        letters = (self.of_all_consumers if per_consumer else self.letters)(topic, group, message_id)
+        letters = self.letters(topic, group, message_id)
         if not letters:
             raise NotFound(
                 "DEAD_LETTER_NOT_FOUND", f"Group {group.name!r} has no dead letter with this message id."
@@ -107,20 +105,9 @@ class LetterLookup:
         return letters
 
     def letters(self, topic: Topic, group: Group, message_id: str) -> list[DeadLetter]:
-        """The same of those consumers that are there, or nothing."""
-        locations = list(self.locations(topic, group, message_id))
-        if not locations:
-            return self._without_location(topic, group, message_id)
-        return [
-            letter
-            for key, offset in locations
-            if (letter := self._records.dead_letter(key, offset)) and letter.message.id == message_id
-        ]
-
-    def of_all_consumers(self, topic: Topic, group: Group, message_id: str) -> list[DeadLetter]:
-        """A broadcast's, also of consumers that have left, in one read; or nothing."""
+        """The same, or nothing. One read, if the id says where the message is."""
         location = self._location_of(topic, message_id)
-        if location is None or location[0] >= MAX_SHARDS:
+        if location is None or location[0] >= MAX_SHARDS:  # `topic` may be of before it grew
             return self._without_location(topic, group, message_id)
         shard, offset = location
         letters = self._records.all_letters_at(group.uid, topic.shard_key(shard), offset)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...domain import ids
@@ -119,12 +119,17 @@ class Lookup:
         _, shard, offset = location
         if not self._may_have_expired(topic.shard_key(shard), offset, message_id):
             return None
+        groups = (group for group in self._catalog.groups(topic) if may_use_group(group.name))
+        letters = (
+            letter
+            for group in takewhile(lambda _: may_go_on(), islice(groups, _GROUPS))
+            for letter in self._records.letters_at(group.uid, topic.shard_key(shard), offset, _LETTERS)
+        )
         matches: list[DeadLetter] = []
-        for letter in self._letters(topic, shard, offset, may_use_group, may_go_on):
-            if letter.message.id == message_id:
-                matches.append(letter)
-                if _worth(letter) == _AS_PRODUCED:
-                    break
+        for letter in letters:
+            matches += [letter] if letter.message.id == message_id else []
+            if (matches and _worth(matches[-1]) == _AS_PRODUCED) or not may_go_on():
+                break
         return max(matches, key=_worth).message if matches else None
 
     def _may_have_expired(self, shard: ShardKey, offset: int, message_id: str) -> bool:
@@ -137,24 +142,6 @@ class Lookup:
             return row.accepted_ms <= self._clock.now_ms() - _TAIL_SURE_MS
         there = row.message(shard.shard, offset)
         return there is None or there.id == message_id or there.draft.dead_reason == DeadReason.UNDECODABLE
-
-    def _letters(
-        self,
-        topic: Topic,
-        shard: int,
-        offset: int,
-        may_use_group: Callable[[str], bool],
-        may_go_on: Callable[[], bool],
-    ) -> Iterator[DeadLetter]:
-        """The dead letters of this place in the groups that the caller may use, as `in_dead_letters` reads them."""
-        groups = (group for group in self._catalog.groups(topic) if may_use_group(group.name))
-        for group in islice(groups, _GROUPS):
-            if not may_go_on():
-                return
-            for letter in self._records.letters_at(group.uid, topic.shard_key(shard), offset, _LETTERS):
-                yield letter
-                if not may_go_on():
-                    return
 
     def find_by_dedup_id(self, topic: Topic, dedup_id: str) -> AnyMessage | None:
         """The message stored under this dedup id, while the id is remembered. One read more than `find`."""

@@ -75,19 +75,22 @@ class LaneEntry:
         return self.lease is not None and not self.has_lapsed
 
 
-class RecordsAhead:
-    """Records, asked for message after message. If two neighbours of a shard are asked for, the next ones are read
-    together, in a broadcast for all consumers: most messages have no record, and looking for one that does not exist
-    costs a read as well. What was read last of a shard is not read again."""
+class Snapshot:
+    """What was read of a topic's cursors and records at one moment, to answer several questions about that moment.
 
-    def __init__(self, records: Records) -> None:
+    If the records of two neighbours of a shard are asked for, the next ones are read together, in a broadcast for all
+    consumers: most messages have no record, and looking for one that does not exist costs a read as well. What was read
+    last of a shard is not read again."""
+
+    def __init__(self, records: Records, cursors: dict[CursorKey, Cursor]) -> None:
+        self.cursors = cursors
         self._records = records
         self._last: dict[CursorKey, tuple[int, Record | None]] = {}
         """The offset that was asked for last, and its record."""
         self._ahead: dict[CursorKey, tuple[range, Mapping[tuple[str, int], Record]]] = {}
         """By shard: the offsets that were read together, and the records among them by consumer and offset."""
 
-    def get(self, key: CursorKey, offset: int) -> Record | None:
+    def record(self, key: CursorKey, offset: int) -> Record | None:
         """The record of one delivery, read consistently after its cursor."""
         before, record = self._last.get(key, (None, None))
         if before != offset:
@@ -106,14 +109,6 @@ class RecordsAhead:
             records = {(each.consumer_uid, each.offset): each for each in read_records}
             self._ahead[shard] = offsets, records
         return records.get((key.consumer_uid, offset))
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """What was read of a topic's cursors and records at one moment, to answer several questions about that moment."""
-
-    records: RecordsAhead
-    cursors: dict[CursorKey, Cursor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +171,7 @@ class Statuses:
 
     def with_cursors(self, cursors: dict[CursorKey, Cursor]) -> Snapshot:
         """These cursors, and no records yet."""
-        return Snapshot(RecordsAhead(self._records), cursors)
+        return Snapshot(self._records, cursors)
 
     def deliveries(self, topic: Topic, message: Message) -> Mapping[str, DeliveryStatus]:
         """The status of the message for every group that is owed it."""
@@ -224,7 +219,7 @@ class Statuses:
         state, span = offset_state(snapshot.cursors[key], message.offset)
         if state is OffsetState.NOT_OWED:
             return None
-        record = None if state is OffsetState.NEW else snapshot.records.get(key, message.offset)
+        record = None if state is OffsetState.NEW else snapshot.record(key, message.offset)
         status = _status_of(state, span, record)
         if state is OffsetState.SETTLED and not record and not group.wants(message.draft):
             return replace(status, attempts=0)  # the claim that met it settled it
