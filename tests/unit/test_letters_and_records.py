@@ -15,7 +15,7 @@ from chalicelib.domain.ids import REQUEST_ID_CHARS, timed_id
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.topic import Group, Topic
 from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
-from chalicelib.services.inspect.statuses import Snapshot
+from chalicelib.services.inspect.statuses import RecordsAhead
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
@@ -63,25 +63,25 @@ def test_whatever_is_asked_for_a_record_read_ahead_is_the_one_that_is_there(
     a, key = embedded_stage().adapters, make.cursor_key()
     change = cursor_write.replacement(Cursor(), start_at(1))
     a.cursors.write(key, change, [make.record(n) for n in failed_offsets], exists=False)
-    ahead = Snapshot(a.records, {})
+    ahead = RecordsAhead(a.records)
     for offset in offsets:
-        assert ahead.record(key, offset) == a.records.get(key, offset)
+        assert ahead.get(key, offset) == a.records.get(key, offset)
 
 
 def test_what_stands_far_apart_is_read_one_by_one_and_a_page_together() -> None:
     a, key = embedded_stage().adapters, make.cursor_key()
     records = Counted(a.records)
-    ahead = Snapshot(cast(Any, records), {})
+    ahead = RecordsAhead(cast(Any, records))
     for offset in range(1_000, 900, -5):
-        ahead.record(key, offset)
+        ahead.get(key, offset)
     assert records.calls == {"get": 20}
     records.calls.clear()
     for offset in range(900, 700, -4):
-        ahead.record(key, offset)
+        ahead.get(key, offset)
     assert records.calls == {"get": 1, "between": 4}, "sixty-four offsets at a time"
     records.calls.clear()
     for _ in range(3):
-        ahead.record(key, 100)
+        ahead.get(key, 100)
     assert records.calls == {"get": 1}, "the same place is no page, and is read once"
 
 
@@ -93,10 +93,10 @@ def test_a_page_of_a_broadcast_is_read_once_for_all_its_consumers() -> None:
         failed = [replace(make.record(offset), consumer_uid=key.consumer_uid) for offset in (40 + n, 50)]
         a.cursors.write(key, change, failed, exists=False)
     records = Counted(a.records)
-    ahead = Snapshot(cast(Any, records), {})
+    ahead = RecordsAhead(cast(Any, records))
     for offset in range(60, 30, -1):
         for key in keys:
-            assert ahead.record(key, offset) == a.records.get(key, offset)
+            assert ahead.get(key, offset) == a.records.get(key, offset)
     assert records.calls == {"get": len(keys), "between": 1}
 
 

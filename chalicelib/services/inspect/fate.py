@@ -13,7 +13,7 @@ from ...domain.record import Record
 from ...domain.status import OVER, Status
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ..core.catalog import Catalog
-from .statuses import DeliveryStatus, Snapshot, Statuses
+from .statuses import DeliveryStatus, Statuses, TopicStatuses
 
 if TYPE_CHECKING:
     from ...store.log import Log
@@ -114,17 +114,14 @@ class FateReader:
 
     def _look(self, topic: Topic, group: Group, message: Message, most_rows: int) -> MessageFate | None:
         """The group's part as it is seen at once; what moves meanwhile may be seen nowhere."""
-        cursors = {
-            key: self._statuses.cursor(key) for key in self._statuses.keys(topic, group, message.shard)
-        }
-        snapshot = self._statuses.with_cursors(cursors)
-        status = self._statuses.delivery(topic, group, message, snapshot)
+        seen = self._statuses.of_topic(topic)
+        status = seen.delivery(group, message)
         if status is None:
             return None
         where = [
-            self._whereabouts(topic, group, key, snapshot, message.offset, most_rows)
-            for key, cursor in cursors.items()
-            if offset_state(cursor, message.offset)[0] is not OffsetState.NOT_OWED
+            self._whereabouts(seen, group, key, message.offset, most_rows)
+            for key in self._statuses.keys(topic, group, message.shard)
+            if offset_state(seen.cursor(key), message.offset)[0] is not OffsetState.NOT_OWED
         ]
         return MessageFate(
             status=status,
@@ -134,12 +131,12 @@ class FateReader:
         )
 
     def _whereabouts(
-        self, topic: Topic, group: Group, key: CursorKey, snapshot: Snapshot, offset: int, most_rows: int
+        self, seen: TopicStatuses, group: Group, key: CursorKey, offset: int, most_rows: int
     ) -> Whereabouts:
-        state, span = offset_state(snapshot.cursors[key], offset)
-        record = snapshot.record(key, offset)
+        state, span = offset_state(seen.cursor(key), offset)
+        record = seen.records.get(key, offset)
         if state is OffsetState.SETTLED:
-            return Whereabouts(self._place_after_cursor(topic, group, key, record, most_rows))
+            return Whereabouts(self._place_after_cursor(seen.topic, group, key, record, most_rows))
         older = self._older_status(key, record) if record else None
         if state is OffsetState.RUNNING:
             return Whereabouts(Place.LEASE, older)
@@ -167,22 +164,23 @@ class FateReader:
     def _in_lane(
         self, topic: Topic, group: Group, key: CursorKey, offset: int, most_rows: int
     ) -> Place | None:
-        """Is an entry for this place in the retry lane, and not settled there?"""
+        """Is an entry for this place in the retry lane, and not settled there? The lane's cursor has those that were
+        claimed, its log the others."""
         lane = cursor_key(topic, group, None, key.consumer_uid)
-        cursor = self._statuses.cursor(lane)
-        behind = self._log.read_back(lane.shard, cursor.floor, 1, consistent=True)
-        at = behind[0].first if behind else 0  # a row may begin before the floor, and end after it
+        first = self._statuses.cursor(lane).next
+        if entry := self._statuses.lane_entry(topic, group, key, offset):
+            return Place.LEASE if entry.is_running else Place.LANE
+        behind = self._log.read_back(lane.shard, first, 1, consistent=True)
+        at = behind[0].first if behind else 0  # a row may begin before `first`, and end after it
         page = min(_ROWS, most_rows)
         for _ in range(most_rows // page):
             rows = self._log.read(lane.shard, at, page, consistent=True)
             for row in rows:
-                for number in range(max(row.first, cursor.floor), row.end):
-                    entry = row.message(0, number)
-                    origin = entry.draft.origin if entry else None
+                for number in range(max(row.first, first), row.end):
+                    message = row.message(0, number)
+                    origin = message.draft.origin if message else None
                     if origin and (origin.shard, origin.offset) == (key.shard.shard, offset):
-                        state, _ = offset_state(cursor, number)
-                        if state is not OffsetState.SETTLED:
-                            return Place.LEASE if state is OffsetState.RUNNING else Place.LANE
+                        return Place.LANE
             if rows.is_end:
                 return None
             at = rows[-1].end

@@ -19,7 +19,7 @@ from ...modes import POLICIES
 from ...ports.world import Clock
 from ..core.catalog import Catalog
 from ..produce.delayed import DelayedMessage
-from .statuses import OpenLease, Snapshot, Statuses
+from .statuses import OpenLease, Statuses, TopicStatuses
 
 if TYPE_CHECKING:
     from ...store.traces import Traces
@@ -128,14 +128,14 @@ class Tracer:
         topic: Topic,
         message: Message,
         only: Sequence[Group] | None = None,
-        snapshot: Snapshot | None = None,
+        seen: TopicStatuses | None = None,
     ) -> list[Event]:
         """All events of the message, in order of time. Servers' clocks differ, so no event is shown before the
-        message's entry into the log. What was read of it just now can be passed as `snapshot`."""
-        snapshot = snapshot or self._statuses.with_cursors({})
+        message's entry into the log. Pass the statuses that were `seen` just now."""
+        seen = seen or self._statuses.of_topic(topic)
         events = [replace(e, shard=message.shard) for e in _entry(message, self._transaction(message))]
         for group in self._catalog.groups(topic) if only is None else only:
-            for e in self._of_group(topic, group, message, snapshot):
+            for e in self._of_group(seen, group, message):
                 at_ms = max(e.at_ms, message.accepted_ms)
                 events.append(replace(e, at_ms=at_ms, shard=message.shard, group=group.name))
         return sorted(events, key=lambda e: e.at_ms)
@@ -160,15 +160,16 @@ class Tracer:
         except Unavailable:
             return None
 
-    def _of_group(self, topic: Topic, group: Group, message: Message, snapshot: Snapshot) -> Iterator[Event]:
+    def _of_group(self, seen: TopicStatuses, group: Group, message: Message) -> Iterator[Event]:
         """The group's events, without its name and the shard."""
+        topic = seen.topic
         key = cursor_key(topic, group, message.shard)
         names = self._catalog.consumer_names(topic, group)
         # The leases first: an attempt that is settled or noted between the two reads is in both, and not in neither.
-        leases = list(self._statuses.open_leases(topic, group, message, snapshot))
+        leases = list(seen.open_leases(group, message))
         rows = self._traces.rows_covering(key, message.offset)
         entries = [(row, entry) for row in rows for entry in row.entries if entry.offset == message.offset]
-        burials = list(self._burials_recorded(topic, group, message, snapshot))
+        burials = list(self._burials_recorded(seen, group, message))
         for row, entry in entries:
             uid = row.key.consumer_uid
             yield from _events(row, entry, names.get(uid))
@@ -211,15 +212,13 @@ class Tracer:
             deadline_ms=lease.deadline_ms,
         )
 
-    def _burials_recorded(
-        self, topic: Topic, group: Group, message: Message, snapshot: Snapshot
-    ) -> Iterator[_Burial]:
+    def _burials_recorded(self, seen: TopicStatuses, group: Group, message: Message) -> Iterator[_Burial]:
         """The burials that no redrive has ended. What was buried without an attempt (it expired, or its leases ran out)
         shows in its record only."""
-        for uid in self._catalog.cursor_owners(topic, group):
-            record = snapshot.record(cursor_key(topic, group, message.shard, uid), message.offset)
+        for key in self._statuses.keys(seen.topic, group, message.shard):
+            record = seen.records.get(key, message.offset)
             if record and record.status == Status.DEAD:
-                yield _Burial(uid, record.at_ms, record.attempts, record.reason or "")
+                yield _Burial(key.consumer_uid, record.at_ms, record.attempts, record.reason or "")
 
 
 def _entry(message: Message, transaction: Transaction | None) -> list[Event]:
