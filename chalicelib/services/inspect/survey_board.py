@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -28,11 +28,12 @@ _KNOWN_MS = 1_800_000
 
 
 @dataclass(slots=True)
-class _Memory:
-    """What is remembered of a topic's counts."""
+class _Known:
+    """A topic's last survey, and what was counted of it lately; `remembered_ms`: when that was read."""
 
-    remembered_ms: int = 0
-    points: deque[Reading] = field(default_factory=lambda: deque(maxlen=_MOST_POINTS))
+    survey: TopicSurvey
+    remembered_ms: int
+    points: deque[Reading]
 
 
 class Board:
@@ -51,8 +52,7 @@ class Board:
         self._surveyor = surveyor
         self._readings = readings
         self._clock = clock
-        self._surveys: dict[str, TopicSurvey] = {}
-        self._memories: dict[str, _Memory] = {}
+        self._known: dict[str, _Known] = {}  # by the topic's uid
         self._walked_to: str | None = None
         self._walked_ms = 0
         self._lock = Lock()
@@ -67,15 +67,14 @@ class Board:
                     self.keep(self._surveyor.survey(topic, may_go_on=may_go_on))
                 except Unreadable as error:
                     self._on_skip(error)
-        return {topic.uid: self._surveys[topic.uid] for topic in topics if topic.uid in self._surveys}
+        return {topic.uid: self._known[topic.uid].survey for topic in topics if topic.uid in self._known}
 
-    def _remember(self, survey: TopicSurvey) -> _Memory:
-        """What the meter reader read in the last hour."""
+    def _remember(self, survey: TopicSurvey) -> _Known:
+        """The survey, with what the meter reader read in the last hour."""
         now_ms = self._clock.now_ms()
-        memory = _Memory(now_ms)
         readings = self._readings.latest(survey.topic.uid, MINUTES, _MOST_SEED)
-        memory.points.extend(each for each in readings if each.at_ms >= now_ms - HOUR_MS)
-        return memory
+        points = (each for each in readings if each.at_ms >= now_ms - HOUR_MS)
+        return _Known(survey, now_ms, deque(points, _MOST_POINTS))
 
     def walk(self, behind: Callable[[str | None], Sequence[Topic]], may_go_on: Callable[[], bool]) -> None:
         """Look at some topics more, going on where the last walk ended: sooner or later each one's turn comes.
@@ -99,42 +98,40 @@ class Board:
         """The surveys of the last minutes, of all topics."""
         now_ms = self._clock.now_ms()
         with self._lock:
-            return [each for each in self._surveys.values() if now_ms - _KNOWN_MS <= each.at_ms <= now_ms]
+            surveys = [known.survey for known in self._known.values()]
+        return [each for each in surveys if now_ms - _KNOWN_MS <= each.at_ms <= now_ms]
 
     def forget(self, uid: str) -> None:
         """Drop what is known of a topic: it is gone."""
         with self._lock:
-            self._surveys.pop(uid, None)
-            self._memories.pop(uid, None)
+            self._known.pop(uid, None)
 
     def points(self, topic: Topic) -> Sequence[Reading]:
         """What was counted of the topic lately, the oldest first."""
-        memory = self._memories.get(topic.uid)
-        return tuple(memory.points) if memory else ()
+        known = self._known.get(topic.uid)
+        return tuple(known.points) if known else ()
 
     def keep(self, survey: TopicSurvey) -> None:
         """Remember a survey. One that is not whole counts less than the one before it, so it is no point: the points
         are then those of the meter reader, read again once a minute."""
         uid = survey.topic.uid
-        memory = self._memories.get(uid)
-        if memory is None or not (
-            survey.is_whole or 0 <= survey.at_ms - memory.remembered_ms < MINUTES.every_ms
+        known = self._known.get(uid)
+        if known is None or not (
+            survey.is_whole or 0 <= survey.at_ms - known.remembered_ms < MINUTES.every_ms
         ):
-            memory = self._remember(survey)
+            known = self._remember(survey)
         with self._lock:
-            self._surveys.pop(uid, None)
-            self._surveys[uid] = survey
-            self._memories[uid] = memory
-            while memory.points and memory.points[-1].at_ms > survey.at_ms:  # by a clock that was ahead
-                memory.points.pop()
+            self._known.pop(uid, None)
+            self._known[uid] = known
+            known.survey = survey
+            while known.points and known.points[-1].at_ms > survey.at_ms:  # by a clock that was ahead
+                known.points.pop()
             if survey.is_whole:
-                memory.points.append(survey.reading)
-            while len(self._surveys) > _MOST_TOPICS:
-                oldest = next(iter(self._surveys))
-                del self._surveys[oldest]
-                self._memories.pop(oldest, None)
+                known.points.append(survey.reading)
+            while len(self._known) > _MOST_TOPICS:
+                del self._known[next(iter(self._known))]
 
     def _surveyed_ms(self, uid: str) -> int:
         """When it was looked at last; 0: not yet, or by a clock that was ahead, and set right since."""
-        survey = self._surveys.get(uid)
-        return survey.at_ms if survey and survey.at_ms <= self._clock.now_ms() else 0
+        known = self._known.get(uid)
+        return known.survey.at_ms if known and known.survey.at_ms <= self._clock.now_ms() else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
@@ -308,29 +308,23 @@ class Surveyor:
         dead_places = {
             (each.shard, each.consumer_uid, each.offset) for each in apart if each.status == Status.DEAD
         }
-        if not dead_places and all(
-            _has_left(cursors, each.shard, each.consumer_uid, each.offset) for each in apart
-        ):
+
+        def is_counted_elsewhere(shard: int, consumer_uid: str, offset: int) -> bool:
+            """Is the newest delivery dead, or in its shard's cursor? There it was begun by a seek."""
+            cursor = cursors.get((shard, consumer_uid))
+            is_here = cursor is not None and offset_state(cursor, offset)[0] is not OffsetState.SETTLED
+            return is_here or (shard, consumer_uid, offset) in dead_places
+
+        if not any(is_counted_elsewhere(each.shard, each.consumer_uid, each.offset) for each in apart):
             return 0
         count = 0
         for lane in lanes:
             leased_offsets = [offset for lease in lane.cursor.leases.values() for offset in lease.attempts()]
             for slot in self._reader.fetch(lane.key.shard, leased_offsets).values():
                 origin = slot.message.draft.origin if slot.message else None
-                if origin is None:
-                    continue
-                place = origin.shard, lane.key.consumer_uid, origin.offset
-                if place in dead_places or not _has_left(cursors, *place):
+                if origin and is_counted_elsewhere(origin.shard, lane.key.consumer_uid, origin.offset):
                     count += 1
         return count
-
-
-def _has_left(
-    cursors: Mapping[tuple[int | None, str], Cursor], shard: int, consumer_uid: str, offset: int
-) -> bool:
-    """Did the latest delivery leave its shard's cursor? One that did not was begun by a seek, beside an older one."""
-    cursor = cursors.get((shard, consumer_uid))
-    return cursor is None or offset_state(cursor, offset)[0] is OffsetState.SETTLED
 
 
 def _account(shards: Sequence[Progress], apart: Iterable[Unfinished], in_lanes: int) -> Account:

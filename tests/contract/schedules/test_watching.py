@@ -8,9 +8,10 @@ from typing import Any, cast
 
 import pytest
 
+from chalicelib.domain.limits import RETENTION_GRACE
 from chalicelib.domain.message import Draft
 from chalicelib.domain.rounds import EachMinute
-from chalicelib.domain.times import HOUR_MS
+from chalicelib.domain.times import DAY_MS, HOUR_MS, MINUTE_MS
 from chalicelib.scheduler.watch import Backlog, Watch
 from chalicelib.store.marks import Marks
 from chalicelib.wiring import Deps
@@ -144,9 +145,39 @@ def test_what_is_settled_out_of_order_is_no_backlog(desk: Desk) -> None:
 def test_in_a_broadcast_the_consumer_that_is_furthest_behind_counts(desk: Desk) -> None:
     group = desk.group("all", mode="broadcast")
     one, _ = desk.consumer(group, "one"), desk.consumer(group, "other")
-    desk.produce(*both_shards(3))
-    desk.drain(group, consumer=one)
-    assert seen(watch_of(desk)) == [("all", 3)]
+    desk.produce(*both_shards(4))
+    desk.ack(group, desk.receive(group, 1, one))
+    assert seen(watch_of(desk)) == [("all", 4)], "not the sum of both"
+
+
+def test_a_backlog_is_over_its_alarm_when_it_is_more(desk: Desk) -> None:
+    desk.group()
+    desk.produce(*both_shards(2))
+    assert not watch_of(desk).run_once().over
+    desk.produce(make.draft(shard=0))
+    assert [each.messages for each in watch_of(desk).run_once().over] == [3]
+
+
+def test_a_backlog_is_as_old_as_its_oldest_message(desk: Desk) -> None:
+    group = desk.group()
+    for _ in range(3):
+        desk.produce(make.draft(shard=0))
+        desk.stage.clock.advance(MINUTE_MS)
+    assert [each.age_ms for each in watch_of(desk).run_once().backlogs] == [3 * MINUTE_MS]
+    desk.ack(group, desk.receive(group, 1))
+    assert [each.age_ms for each in watch_of(desk).run_once().backlogs] == [2 * MINUTE_MS]
+
+
+def test_where_the_oldest_row_is_gone_the_next_one_tells_the_age(empty_stage: Stage) -> None:
+    desk = Desk.at(empty_stage, alarm_backlog=2, retention_days=1)
+    desk.group()
+    desk.produce(make.draft())
+    empty_stage.clock.advance(int(RETENTION_GRACE.total_seconds() * 1000) + MINUTE_MS)
+    desk.produce(make.draft())
+    empty_stage.clock.advance(DAY_MS)
+    empty_stage.drop_expired()
+    assert [row.first for row in desk.rows()] == [1]
+    assert [each.age_ms for each in watch_of(desk).run_once().backlogs] == [DAY_MS]
 
 
 def test_a_topic_at_rest_is_looked_at_by_its_tails_alone_and_now_and_then_wholly(desk: Desk) -> None:
