@@ -3,9 +3,11 @@
 # In memory: the same without -v, and --ephemeral at the end.
 FROM python:3.11-slim AS build
 WORKDIR /source
-COPY requirements-run.txt ./
-RUN pip wheel --no-cache-dir --require-hashes --wheel-dir /wheels -r requirements-run.txt
-COPY pyproject.toml LICENSE app.py ./
+COPY requirements-uv.txt uv.lock pyproject.toml ./
+RUN pip install --no-cache-dir --require-hashes -r requirements-uv.txt \
+    && uv export --quiet --frozen --output-file requirements.txt \
+    && pip wheel --no-cache-dir --require-hashes --wheel-dir /wheels -r requirements.txt
+COPY LICENSE app.py ./
 COPY headrace_local headrace_local
 COPY chalicelib chalicelib
 COPY local local

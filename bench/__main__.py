@@ -76,9 +76,9 @@ def _engine(endpoint: str | None) -> Iterator[str]:
     if endpoint:
         yield endpoint
         return
-    from local.engine.dynamodb_local import DynamoDBLocal
+    from local.engine.dynamodb_local import dynamodb_local
 
-    with DynamoDBLocal(is_busy=True) as engine:
+    with dynamodb_local() as engine:
         yield engine.endpoint
 
 

@@ -350,9 +350,9 @@ def main() -> None:
     with ExitStack() as stack:
         if not (endpoint := os.environ.get("AWS_ENDPOINT_URL_DYNAMODB")):
             sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-            from local.engine.dynamodb_local import DynamoDBLocal
+            from local.engine.dynamodb_local import dynamodb_local
 
-            endpoint = stack.enter_context(DynamoDBLocal(is_busy=True)).endpoint
+            endpoint = stack.enter_context(dynamodb_local()).endpoint
         results = measure(endpoint, args)
     print(
         "| in flight | shards | consumers | form | write units | read units | round trips | failed | messages/s "

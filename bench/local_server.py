@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from local.free_port import free_port
+from local.engine.dynamodb_local import free_port
 
 from .process import usage_of
 from .stage import Stage

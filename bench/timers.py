@@ -310,7 +310,7 @@ def _put_subscribed_topic(deps: Deps, name: str) -> None:
     """A topic with a group that has a subscriber."""
     control, chance, now_ms = deps.adapters.control, deps.adapters.random, deps.adapters.clock.now_ms()
     topic = Topic(name, chance.id(8), now_ms)
-    group = Group(name, "g", chance.id(8), now_ms, Mode.QUEUE, begin="earliest")
+    group = Group(name, "g", chance.id(8), now_ms, mode=Mode.QUEUE, begin="earliest")
     control.put_topic(topic, None)
     control.put_group(topic, group, None)
     control.put_consumer(
@@ -350,9 +350,9 @@ def main() -> None:
     )
     parser.add_argument("--waiting", type=int, default=1_000_000, help="timers that wait (1,000,000)")
     most = parser.parse_args().waiting
-    from local.engine.dynamodb_local import DynamoDBLocal
+    from local.engine.dynamodb_local import dynamodb_local
 
-    with DynamoDBLocal(is_busy=True) as engine, stage(engine.endpoint) as target:
+    with dynamodb_local() as engine, stage(engine.endpoint) as target:
         print(plain(list(_measure_lateness(target, (most // 1_000, most // 10, most)))))
 
 

@@ -311,7 +311,7 @@ def main() -> int:
         "--path", action="store_true", help="the files of each walk, in the order of its moves"
     )
     options = parser.parse_args()
-    from local.engine.dynamodb_local import DynamoDBLocal
+    from local.engine.dynamodb_local import dynamodb_local
 
     tracer = Tracer()
     threading.setprofile(tracer)
@@ -324,7 +324,7 @@ def main() -> int:
     with ExitStack() as stack:
         data = stack.enter_context(tempfile.TemporaryDirectory())
         if _ENDPOINT not in os.environ:
-            os.environ[_ENDPOINT] = stack.enter_context(DynamoDBLocal()).endpoint
+            os.environ[_ENDPOINT] = stack.enter_context(dynamodb_local()).endpoint
         os.environ["HEADRACE_DATA"] = data
         stage = Stage()
         sys.setprofile(tracer)

@@ -28,7 +28,7 @@ UNITS = {
     "Kept": "Count",  # messages that only stay in the log because the archive lacks them
     "Backlog": "Count",  # unsettled messages for the group furthest behind
     "OldestAge": "Seconds",  # of the oldest that any group owes
-    "BacklogOverAlarm": "Count",  # topics with more than their alarm_backlog
+    "BacklogOverAlarm": "Count",  # topics with a larger backlog than their alarm allows
     "Troubles": "Count",  # topics that a job passed over, because its visit failed
     "RoundAge": "Milliseconds",  # since a job that goes round all topics was at the end of its list
     "Unfinished": "Count",  # runs that time ended

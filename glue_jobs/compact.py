@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from glue_jobs.archiving import compaction, options
 from glue_jobs.common import job
-from glue_jobs.common.lock import exclusive
+from glue_jobs.common.job import exclusive
 
 
 def main(argv: Sequence[str] | None = None) -> int:

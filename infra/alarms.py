@@ -80,7 +80,7 @@ def all_alarms(
 _OWN: tuple[tuple[str, str, str, float, str, int, int], ...] = (
     (
         "BacklogOver",
-        "A topic holds more than its alarm_backlog.",
+        "A topic's backlog is larger than its alarm allows.",
         "BacklogOverAlarm",
         0,
         "Maximum",

@@ -15,7 +15,6 @@ import zipfile
 from pathlib import Path
 from py_compile import PycInvalidationMode
 
-from . import sbom
 from .__main__ import add_options, given_options
 from .api import bound_anonymous
 from .glue import JOBS_FOLDER, LAUNCHER, job_names
@@ -26,10 +25,9 @@ from .template import Stack, StackError, template
 BUILD = Path("build")
 TEMPLATE = "template.json"
 APP, LAYER, GLUE = "deployment.zip", "layer-deployment.zip", "glue"
-SBOM = "sbom.json"
 _SERVICES = ("dynamodb", "lambda", "s3", "glue", "kms", "sts")
 """The services whose descriptions botocore needs here; those of the others are nine tenths of the layer."""
-_OWN_FILES = (TEMPLATE, APP, LAYER, SBOM, "merge.json", "sam.json", "packaged.json")
+_OWN_FILES = (TEMPLATE, APP, LAYER, "merge.json", "sam.json", "packaged.json")
 _DEPLOYMENTS = Path(".chalice/deployments")
 _DESCRIPTION = re.compile(r"(?:.*/)?botocore/data/([^/]+)/.*")
 _SOME_DAY = (1980, 1, 1, 0, 0, 0)
@@ -37,13 +35,12 @@ _NOT_RUN = re.compile(r".*\.(?:pyi|pyc)|.*/tests?/.*")
 
 
 def package(stack: Stack, build: Path = BUILD) -> Path:
-    """Write `template.json`, with both zips and their bill of materials beside it; its path.
+    """Write `template.json`, with both zips beside it; its path.
 
     Raises StackError where Chalice fails, with what it said."""
     description = describe(stack, build)
     for file in (APP, LAYER):
         slim(build / file)
-    sbom.write(build / SBOM, build / APP, build / LAYER)
     if stack.glue:
         _pack_jobs(build / GLUE)
     return description

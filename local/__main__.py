@@ -6,34 +6,28 @@ import contextlib
 import importlib
 import os
 import signal
-import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from errno import EADDRNOTAVAIL
 from pathlib import Path
 from typing import Any
 
-from chalicelib import settings
+from chalicelib import settings, wiring
 from chalicelib.domain.errors import HeadraceError
 from chalicelib.wiring import Deps
-from local import log
+from local import Unusable, log
 from local import options as command_line
-from local.clock import ClockController, HandClock
-from local.engine.fetch import EngineError
+from local.clock import ClockController, HandClock, ResetController, Services
+from local.engine.core import Engine
 from local.functions import Invocations, functions_of
-from local.gateway import Gateway
-from local.hello import hello
-from local.log import LoggedGateway
-from local.options import DYNAMODB_LOCAL, ENDPOINT, MOVABLE, Options
+from local.gateway import Gateway, Throttle
+from local.log import LoggedGateway, hello
+from local.options import ENDPOINT, MOVABLE, Options
 from local.server import serve
-from local.services import ResetController, Services
-from local.store import Store
-from local.throttle import Throttle
+from local.store import Store, expiry, open_store
 from local.triggers import Triggers
-from local.unusable import Unusable
 
 _LOOK_SECONDS = 1.0
 _ROTATE = (
@@ -41,10 +35,13 @@ _ROTATE = (
     '{url}/v1/signing-key/rotate {{"overlap_seconds": 0}}, then rotate-secret of each subscriber.'
 )
 _TERMINAL_GONE = getattr(signal, "SIGHUP", signal.SIGTERM)  # Windows has none
-_COMMANDS = {"env": "local.env", "backup": "local.backup", "restore": "local.restore"}
-_SWITCH_SECONDS = (
-    0.001  # a thread whose commit is on the disk waits so long for one that computes: a fifth of Python's
-)
+_COMMANDS = {
+    "env": ("local.env", "main"),
+    "backup": ("local.backup", "backup_main"),
+    "restore": ("local.backup", "restore_main"),
+}
+# a thread whose commit is on the disk waits so long for one that computes: a fifth of Python's
+_SWITCH_SECONDS = 0.001
 _ENDS = (signal.SIGTERM, signal.SIGINT, _TERMINAL_GONE)
 
 
@@ -61,7 +58,7 @@ def run(options: Options) -> None:
         options = replace(options, port=server.port)
         _set_environment(options)
         clock = HandClock(None if options.ephemeral else options.data / "clock")
-        store = stack.enter_context(_open_store(options, clock))
+        store = stack.enter_context(open_store(options, clock))
         front: Any = importlib.import_module("app")
         functions = functions_of(front.app)
         invocations = Invocations(functions)
@@ -69,15 +66,12 @@ def run(options: Options) -> None:
         services = _services(store, clock, invocations, end_event.is_set)
         if options.functions:
             _load_functions(options.functions, services())
-        triggers = Triggers(front.app, invocations, store.pollers(functions))
+        engine = store.engine
+        drop = expiry(engine, functions) if engine else None
+        triggers = Triggers(front.app, invocations, store.pollers(functions), drop)
         token = _admin_token(options, store, services())
-        if options.clock == MOVABLE:
-            ClockController(
-                clock=clock, deps=services, invocations=invocations, forget=store.forget
-            ).register(front.app, front.authorize)
-        if store.clear:
-            assert token is not None, "a new store has no tokens"
-            ResetController(services, clock, token, store.clear).register(front.app, front.authorize)
+        for controller in _controllers(options, clock, services, invocations, engine, token):
+            controller.register(front.app, front.authorize)
         logger = log.logger(options.log)  # before anything runs that tells something
         stack.callback(triggers.stop)  # after the server, before the engine: the stack ends in reverse
         triggers.start()
@@ -104,52 +98,50 @@ def _port_of(options: Options) -> Iterator[None]:
     try:
         yield
     except (OSError, UnicodeError) as error:
-        if (
-            not isinstance(error, OSError)
-            or isinstance(error, socket.gaierror)
-            or error.errno == EADDRNOTAVAIL
-        ):
-            raise Unusable(
-                f"{options.host!r} (--host, HEADRACE_HOST) is no address of this machine."
-            ) from None
-        other = options.port % 65535 + 1
         raise Unusable(
-            f"Port {options.port} cannot be used ({error.strerror}). Stop what uses it (perhaps a Headrace that runs "
-            f"already), or choose another: --port {other}, or HEADRACE_PORT={other}"
+            f"{options.host!r} (--host, HEADRACE_HOST) and port {options.port} (--port, HEADRACE_PORT) cannot be had: "
+            f"{error}. Is the host one of this machine, and is the port used, perhaps by a Headrace that runs already?"
         ) from None
 
 
 def _set_environment(options: Options) -> None:
     """For the app, which is imported after this and reads its settings as it does on AWS, and for what is started."""
-    os.environ["HEADRACE_DATA"] = str(options.data)
+    functions = str(options.functions or "")
+    os.environ |= {"HEADRACE_DATA": str(options.data), "HEADRACE_FUNCTIONS": functions}
     os.environ["HEADRACE_PORT"] = str(options.port)
-    os.environ["HEADRACE_FUNCTIONS"] = str(options.functions or "")
     os.environ.setdefault("HEADRACE_ALLOW_LOOPBACK", "1")
     if options.token:
         os.environ["HEADRACE_TOKEN"] = options.token  # the archive's jobs call with it
 
 
-def _open_store(options: Options, clock: HandClock) -> contextlib.AbstractContextManager[Store]:
-    """The engine; what only the other one needs isn't imported."""
-    if options.engine == DYNAMODB_LOCAL:
-        from local import dynamodb
-
-        return dynamodb.open_store(options)
-    from local import embedded
-
-    return embedded.open_store(options, clock)
-
-
 def _services(
     store: Store, clock: HandClock, invocations: Invocations, is_ending: Callable[[], bool]
 ) -> Services:
-    """What the functions and the HTTP interface find in the place of those that the environment would make."""
-    wiring: Any = importlib.import_module("chalicelib.wiring")
-    services = Services(
-        lambda: wiring.Deps(replace(store.adapters(settings.read(), clock, invocations), is_ending=is_ending))
-    )
-    wiring.deps = services
+    """In the place of those that the environment would make."""
+
+    def make() -> Deps:
+        adapters = store.adapters(settings.read(), clock, invoker=invocations)
+        return Deps(replace(adapters, is_ending=is_ending))
+
+    world: Any = wiring
+    services = world.deps = Services(make)
     return services
+
+
+def _controllers(
+    options: Options,
+    clock: HandClock,
+    services: Services,
+    invocations: Invocations,
+    engine: Engine | None,
+    token: str | None,
+) -> Iterator[ClockController | ResetController]:
+    """The calls that only a local service has."""
+    if options.clock == MOVABLE:
+        forget = engine.drop_expired if engine else lambda: 0
+        yield ClockController(clock=clock, deps=services, invocations=invocations, forget=forget)
+    if options.ephemeral and engine and token:
+        yield ResetController(services, clock, token, engine.clear)
 
 
 def _load_functions(file: Path, deps: Deps) -> None:
@@ -189,16 +181,11 @@ def _create_tables(options: Options, deps: Deps) -> None:
 
     try:
         deps.setup()
-    except BotoCoreError as error:
-        raise Unusable(f"{error} {ENDPOINT} says where the engine is.") from None
-    except ClientError as error:
-        why = error.response["Error"]["Message"]
-        if error.response["ResponseMetadata"]["HTTPStatusCode"] >= 500:
-            place = options.endpoint or options.data
-            raise Unusable(
-                f"The engine cannot work with {place}: is the disk full or read-only, or a file damaged? ({why})"
-            ) from None
-        raise Unusable(f"The engine refuses tables (HEADRACE_PREFIX begins their names): {why}") from None
+    except (BotoCoreError, ClientError) as error:
+        raise Unusable(
+            f"The engine cannot work with {options.endpoint or options.data}: {error} {ENDPOINT} says where it is, "
+            "HEADRACE_PREFIX begins the names of its tables. Is the disk full or read-only, or a file damaged?"
+        ) from None
 
 
 def _tell_at_end_of_stdin(end: threading.Event) -> None:
@@ -228,32 +215,25 @@ def _break_off(number: int, frame: object) -> None:
 def main(program: str = "python -m local") -> int:
     """The command line."""
     log.see_to_streams()
+    name, *rest = sys.argv[1:] or [""]
     for number in _ENDS:
         if number != _TERMINAL_GONE or signal.getsignal(number) != signal.SIG_IGN:  # as nohup wants it
-            signal.signal(number, _end)
+            signal.signal(number, _break_off if name in _COMMANDS else _end)
     try:
-        return _main(program, sys.argv[1:])
-    except (Unusable, EngineError) as error:
+        if name in _COMMANDS:
+            module, function = _COMMANDS[name]
+            return int(getattr(importlib.import_module(module), function)(f"{program} {name}", rest))
+        run(command_line.read(program, sys.argv[1:]))
+        return 0
+    except Unusable as error:
         why = str(error)
     except HeadraceError as error:  # of what is stored, or the key to it
         why = error.detail
     except OSError as error:
-        why = f"{error.filename} cannot be used ({error.strerror}). HEADRACE_DATA chooses another folder."
-        if error.filename is None:
-            why = f"This machine lacks something ({error.strerror or error}): is the disk of HEADRACE_DATA full?"
+        place = error.filename or "Something that this machine lacks"
+        why = f"{place} cannot be used ({error.strerror or error}). HEADRACE_DATA chooses another folder."
     print(why, file=sys.stderr)
     return 1
-
-
-def _main(program: str, arguments: Sequence[str]) -> int:
-    name, *rest = arguments or ("",)
-    if name in _COMMANDS:
-        for number in _ENDS:
-            signal.signal(number, _break_off)
-        command: Any = importlib.import_module(_COMMANDS[name])
-        return int(command.main(f"{program} {name}", rest))
-    run(command_line.read(program, arguments))
-    return 0
 
 
 if __name__ == "__main__":

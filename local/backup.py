@@ -1,4 +1,4 @@
-"""`headrace-local backup`: everything in a data folder as one file, while a service runs on it or not.
+"""`headrace-local backup` and `restore`: everything in a data folder as one file, and back.
 
 A tar file: `engine.db` (a snapshot), `clock`, `bucket/…` and, where asked for, `key` and `token`; last of all
 `backup.json`, without which a file was not written to its end. The snapshot comes first: a row that it has names a body
@@ -13,73 +13,80 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import sqlite3
 import tarfile
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from io import BytesIO
-from pathlib import Path
-from typing import IO, NamedTuple
+from pathlib import Path, PurePosixPath
+from typing import IO
 
 from chalicelib import __version__
-from local.data_folder import FILE, DataFolder, new_private
+from local import Unusable
+from local.data_folder import FILE, HOLDER, LOCK, RESTORING, data_folder, make_private, new_private
 from local.options import add_data
-from local.progress import Progress
-from local.unusable import Unusable
 
-LAST = "backup.json"
-BUCKET = "bucket"
-CLOCK = "clock"
-SECRETS = ("key", "token")
-FORMAT = 1
-_OF_ROWS = ("bodies/", "expiring/")  # what rows of the log name; one that no restored row names is swept
-_PAGES = 2000  # of the snapshot at a time: 8 MB
+_LAST = "backup.json"
+_BUCKET = "bucket"
+_CLOCK = "clock"
+_SECRETS = ("key", "token")
+_FORMAT = 1
+_OF_ROWS = (
+    "bucket/bodies/",
+    "bucket/expiring/",
+)  # what rows of the log name; one that no restored row names is swept
 _LOCK_SECONDS = 30.0
 _TICK_SECONDS = 0.1  # by as much a file's time may lie before the machine's
 _DRAFT = re.compile(r"tmp[a-z0-9_]{8}")  # of a file that is being written
+_DONE = "Restored {}. Tokens that were revoked since the backup are valid again: look through GET /v1/tokens."
+_NO_KEY = """\
+The backup has no key, so the secrets that are stored cannot be read. Start the service, and call as an admin:
+  POST /v1/signing-key/rotate {"overlap_seconds": 0}
+and for each subscriber, which then gets its new secret (docs/security.md says more):
+  POST /v1/topics/{topic}/groups/{group}/consumers/{consumer}/rotate-secret {"overlap_seconds": 0}"""
 
 
-class _File(NamedTuple):
-    """A file to save."""
-
-    name: str
-    path: Path
-    size: int
-
-
-def main(program: str, arguments: Sequence[str]) -> int:
-    """The command line."""
+def backup_main(program: str, arguments: Sequence[str]) -> int:
+    """The command line of `backup`."""
     parser = argparse.ArgumentParser(
         prog=program, description="Save everything in a data folder in one file, which only you can read."
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="a tar file that is not there yet")
     add_data(parser)
-    parser.add_argument(
-        "--with-key",
-        action="store_true",
-        help="also the key that opens stored secrets, and the first admin token: keep that file as safe as the service",
+    key_help = (
+        "also the key of stored secrets, and the first admin token: keep that file as safe as the service"
     )
+    parser.add_argument("--with-key", action="store_true", help=key_help)
     options = parser.parse_args(arguments)
-    data = Path(options.data or ".data")
-    save(data, options.file, with_key=options.with_key)
+    save(options.data, options.file, with_key=options.with_key)
     what = "with the key and the admin token: its reader has all secrets of the service"
     if not options.with_key:
         what = "without the key of its secrets and the admin token (--with-key saves them, too)"
-    print(f"Saved {data} in {options.file}, {what}.")
+    print(f"Saved {options.data} in {options.file}, {what}.")
+    return 0
+
+
+def restore_main(program: str, arguments: Sequence[str]) -> int:
+    """The command line of `restore`."""
+    parser = argparse.ArgumentParser(
+        prog=program, description="Unpack what `headrace-local backup` has saved into an empty folder."
+    )
+    parser.add_argument("file", metavar="FILE", type=Path, help="the backup")
+    add_data(parser)
+    options = parser.parse_args(arguments)
+    has_key = restore(options.file, options.data)
+    print(_DONE.format(options.data), *([] if has_key else [_NO_KEY]), sep="\n")
     return 0
 
 
 def save(data: Path, file: Path, *, with_key: bool = False) -> None:
     """Save a data folder in a new file. Raises Unusable."""
-    if DataFolder(data).is_amazons:
-        raise Unusable(
-            f"{data} holds what DynamoDB Local stored, which no command saves: stop it and copy the folder."
-        )
     if not (data / FILE).exists():
-        raise Unusable(f"There is nothing to save: {data} has no {FILE}. --data chooses another folder.")
-    if file.resolve().is_relative_to(data.resolve()):
-        raise Unusable(f"{file} is in the folder that it would save: choose another place.")
+        raise Unusable(
+            f"There is nothing to save: {data} has no {FILE}. --data chooses another folder. What DynamoDB Local "
+            "stored is saved by a copy of the folder while it is stopped."
+        )
     try:
         with new_private(file) as out:
             try:
@@ -90,90 +97,108 @@ def save(data: Path, file: Path, *, with_key: bool = False) -> None:
     except FileExistsError:
         raise Unusable(f"{file} is there already: name a new file.") from None
     except (OSError, sqlite3.Error) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise Unusable(f"{data} was not saved in {file}: {why}.") from None
+        raise Unusable(f"{data} was not saved in {file}: {error}.") from None
 
 
 def _write(data: Path, file: Path, out: IO[bytes], *, with_key: bool) -> None:
     began_s = time.time() - _TICK_SECONDS
+    about = {"format": _FORMAT, "headrace": __version__, "made_at": int(began_s), "with_key": with_key}
     with (
         tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}.") as folder,
         tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
-        snapshot = Path(folder) / FILE
-        _take_snapshot(data / FILE, snapshot)
-        names = (CLOCK, *SECRETS) if with_key else (CLOCK,)
-        files = [
-            *_there(snapshot, FILE),
-            *(each for name in names for each in _there(data / name, name)),
-            *_bucket(data / BUCKET, began_s),
-        ]
-        progress = Progress("Saving", sum(each.size for each in files))
-        for each in files:
-            _add(tar, each, progress)
-        about = {"format": FORMAT, "headrace": __version__, "made_at": int(began_s), "with_key": with_key}
-        _put(tar, LAST, json.dumps(about).encode())
+        made = Path(folder)
+        new_private(made / FILE).close()
+        place = f"{(data / FILE).resolve().as_uri()}?mode=rw"
+        with contextlib.closing(sqlite3.connect(place, uri=True, timeout=_LOCK_SECONDS)) as connection:
+            connection.execute(
+                "VACUUM INTO ?", (str(made / FILE),)
+            )  # as it is at one moment, while others write
+        (made / _LAST).write_text(json.dumps(about))
+        _add(tar, made / FILE, FILE)
+        for name in (_CLOCK, *(_SECRETS if with_key else ())):
+            _add(tar, data / name, name)
+        for path in _bucket(data / _BUCKET, began_s):
+            _add(tar, path, path.relative_to(data).as_posix())
+        _add(tar, made / _LAST, _LAST)
 
 
-def _take_snapshot(source: Path, target: Path) -> None:
-    """Copy the engine's file as it is at one moment, while others write into it. Raises sqlite3.Error."""
-    new_private(target).close()
-    with (
-        contextlib.closing(_opened(source)) as old,
-        contextlib.closing(_opened(target)) as new,
-    ):
-        old.execute("BEGIN")
-        old.execute(
-            "SELECT count(*) FROM sqlite_master"
-        ).fetchone()  # what is read from here on is of this moment
-        (page_bytes,) = old.execute("PRAGMA page_size").fetchone()
-        (pages,) = old.execute("PRAGMA page_count").fetchone()
-        progress = Progress("Copying the engine's file", pages * page_bytes)
-        left = pages
-
-        def tell(status: int, remaining: int, total: int) -> None:
-            nonlocal left
-            progress.add((left - remaining) * page_bytes)
-            left = remaining
-
-        old.backup(new, pages=_PAGES, progress=tell, sleep=0)
-
-
-def _opened(file: Path) -> sqlite3.Connection:
-    """A database that is there already."""
-    return sqlite3.connect(
-        f"{file.resolve().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=_LOCK_SECONDS
-    )
-
-
-def _bucket(folder: Path, until_s: float) -> Iterator[_File]:
+def _bucket(folder: Path, until_s: float) -> Iterator[Path]:
     for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if path.is_symlink() or _DRAFT.fullmatch(path.name):
-            continue
-        for file in _there(path, f"{BUCKET}/{name}"):
-            if name.startswith(_OF_ROWS) or path.stat().st_mtime < until_s:
-                yield file
+        with contextlib.suppress(FileNotFoundError):  # a body that was deleted meanwhile, as no row names it
+            is_kept = path.is_file() and not path.is_symlink() and not _DRAFT.fullmatch(path.name)
+            is_of_rows = path.relative_to(folder.parent).as_posix().startswith(_OF_ROWS)
+            if is_kept and (is_of_rows or path.stat().st_mtime < until_s):
+                yield path
 
 
-def _there(path: Path, name: str) -> list[_File]:
-    """The file, if there is one."""
-    return [_File(name, path, path.stat().st_size)] if path.is_file() else []
-
-
-def _add(tar: tarfile.TarFile, file: _File, progress: Progress) -> None:
-    try:
-        content = file.path.open("rb")
-    except FileNotFoundError:  # a body that was deleted meanwhile, as nothing names it
-        return
-    with content:
-        member = tarfile.TarInfo(file.name)
+def _add(tar: tarfile.TarFile, path: Path, name: str) -> None:
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as content:
+        member = tarfile.TarInfo(name)
         member.size, member.mode = os.fstat(content.fileno()).st_size, 0o600
         tar.addfile(member, content)
-        progress.add(member.size)
 
 
-def _put(tar: tarfile.TarFile, name: str, content: bytes) -> None:
-    member = tarfile.TarInfo(name)
-    member.size, member.mode = len(content), 0o600
-    tar.addfile(member, BytesIO(content))
+def restore(file: Path, data: Path) -> bool:
+    """Unpack a backup into a folder that is missing or empty. Does it have the key of its secrets? Raises Unusable."""
+    make_private(data)
+    try:
+        with data_folder(data, f"restores {file}") as folder, tarfile.open(file, "r:") as tar:
+            if {path.name for path in data.iterdir()} - {LOCK, HOLDER}:
+                raise Unusable(
+                    f"{data} is not empty: a backup is restored into a new folder (--data, HEADRACE_DATA)."
+                )
+            members = tar.getmembers()
+            _check(tar, members, file)
+            try:
+                _unpack(tar, members[:-1], data)
+                folder.engine(lambda: 0).close()  # it can be read
+            except BaseException:
+                _empty(data)
+                raise
+            return (data / _SECRETS[0]).exists()
+    except (tarfile.TarError, EOFError, ValueError, KeyError, TypeError) as error:
+        raise Unusable(f"{file} is no backup of headrace-local, or damaged ({error}).") from None
+    except OSError as error:
+        place = error.filename or data
+        raise Unusable(f"{file} was not restored: {place} cannot be used ({error.strerror}).") from None
+
+
+def _empty(data: Path) -> None:
+    for path in data.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name not in (LOCK, HOLDER):
+            path.unlink()
+
+
+def _check(tar: tarfile.TarFile, members: Sequence[tarfile.TarInfo], file: Path) -> None:
+    """Raises Unusable for anything that no backup has."""
+    for member in members:
+        parts = PurePosixPath(member.name).parts
+        is_in_bucket = parts[0] == _BUCKET and not {"..", "\\", ":"} & {*parts, *member.name}
+        if not member.isreg() or not (is_in_bucket or member.name in (FILE, _CLOCK, *_SECRETS, _LAST)):
+            raise Unusable(f"{file} is refused: no backup has {member.name!r} as it is in there.")
+    if len(members) < 2 or (members[0].name, members[-1].name) != (FILE, _LAST):
+        raise Unusable(f"{file} was not written to its end, or is no backup of headrace-local.")
+    about = json.load(_content(tar, members[-1]))
+    if about["format"] > _FORMAT:
+        raise Unusable(f"{file} was made by a newer Headrace ({about['headrace']}): update this one.")
+
+
+def _unpack(tar: tarfile.TarFile, members: Sequence[tarfile.TarInfo], data: Path) -> None:
+    """The engine's file gets its name last: a folder in which that is missing is told from a restored one."""
+    for member in members:
+        path = data / (RESTORING if member.name == FILE else member.name)
+        path.parent.mkdir(0o700, parents=True, exist_ok=True)
+        with new_private(path) as out:
+            shutil.copyfileobj(_content(tar, member), out)
+            out.flush()
+            os.fsync(out.fileno())
+    (data / RESTORING).rename(data / FILE)
+
+
+def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
+    content = tar.extractfile(member)
+    assert content is not None, "a file"
+    return content

@@ -1,13 +1,12 @@
-"""A clock that the user moves: `POST /v1/clock` moves the service's time forward, and whatever is due until then runs.
-
-It exists in the local service only: this folder is never shipped, so no deployed stage can have it.
-"""
+"""What the local service alone has: `POST /v1/clock` moves its time forward, and what is due until then runs;
+`POST /v1/reset` begins with an empty store. This folder is never shipped, so no deployed stage has them."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,12 +18,13 @@ from chalicelib import functions
 from chalicelib.api import http
 from chalicelib.api.calls import Call, Context, Reach, Response
 from chalicelib.api.fields import at
-from chalicelib.console import deeds
+from chalicelib.console import actions
 from chalicelib.domain.limits import FRAGMENTS, MAX_DELAY_SECONDS
 from chalicelib.wiring import Deps
+from local import Unusable
+from local.data_folder import write_private
 from local.functions import FUNCTION_SECONDS, Invocations
 from local.functions import Context as FunctionContext
-from local.unusable import Unusable
 
 _ENOUGH_SECONDS = 15.0  # of real time; the gateway gives a call 29, the last step may take long
 _PAGE = 100
@@ -74,9 +74,7 @@ class HandClock:
             step_ms = max(0, at_ms - self.now_ms())
             ahead_ms = self._ahead_ms + step_ms
             if self._file:  # first: what is stored at this time must not lie in the future after a restart
-                draft = self._file.with_suffix(".new")
-                draft.write_text(str(ahead_ms))
-                draft.replace(self._file)
+                write_private(self._file, str(ahead_ms))
             self._ahead_ms = ahead_ms
             self._moved_ms += step_ms
 
@@ -91,75 +89,63 @@ def _read(file: Path) -> int:
         ) from None
 
 
+@dataclass(kw_only=True, eq=False)
 class ClockController:
     """Moves the clock step by step, to each time at which a timer is due, so that each timer runs at its own time."""
 
-    def __init__(
-        self,
-        *,
-        clock: HandClock,
-        deps: Callable[[], Deps],
-        invocations: Invocations,
-        forget: Callable[[], object] = lambda: None,
-        job_seconds: float = FUNCTION_SECONDS,
-    ) -> None:
-        """`forget` removes expired rows, for a store that does not do so itself. The schedules' functions have
-        `job_seconds` of real time, all together."""
-        self._clock = clock
-        self._deps = deps
-        self._invocations = invocations
-        self._forget = forget
-        self._job_seconds = job_seconds
+    clock: HandClock
+    deps: Callable[[], Deps]
+    invocations: Invocations
+    forget: Callable[[], object] = lambda: None
+    """Removes expired rows, for a store that does not do so itself."""
+    job_seconds: float = FUNCTION_SECONDS
+    """The real time that the schedules' functions have, all together."""
 
     @property
     def call(self) -> Call:
         """The call that moves the clock."""
-        return Call(
-            "POST", "/v1/clock", self.move_clock, ("admin",), ClockBody, (), False, reach=Reach.SERVICE
-        )
+        do = self.move_clock
+        return Call("POST", "/v1/clock", do, ("admin",), ClockBody, (), False, reach=Reach.SERVICE)
 
     def register(self, app: Chalice, authorizer: Any) -> None:
         """Give the app the call."""
         http.register(app, authorizer, [self.call])
-        deeds.add_call(self.call)  # the console's slider
+        actions.add_call(self.call)  # the console's slider
 
     def move_clock(self, context: Context) -> Response[dict[str, Any]]:
         """Move the time. The answer has the time reached, and `finished`: it is the time asked for, no delivery is
         under way, and what ended until then is buried."""
         is_finished = self.advance(context.body.advance_seconds)
-        return Response({"now": at(self._clock.now_ms()), "finished": is_finished})
+        return Response({"now": at(self.clock.now_ms()), "finished": is_finished})
 
     def advance(self, seconds: int, within: float = _ENOUGH_SECONDS) -> bool:
         """Move the time by `seconds`, in at most `within` seconds of real time. Returns False if it was not reached, if
         another call was moving the clock until then, if deliveries are still under way, or if the schedules' functions
         are not through: then expired rows stay."""
         until = time.monotonic() + within
-        if not self._clock.steps.acquire(timeout=within):
+        if not self.clock.steps.acquire(timeout=within):
             return False
         try:
-            return self._advance(seconds, until)
+            target_ms = self.clock.now_ms() + seconds * 1000
+            while time.monotonic() < until:
+                self._run_due(until)
+                next_ms = self._next_ms()
+                if next_ms is None or next_ms > target_ms:
+                    self.clock.move_to(target_ms)
+                    return self._run_schedules(until)
+                self.clock.move_to(next_ms)
+            return False
         finally:
-            self._clock.steps.release()
-
-    def _advance(self, seconds: int, until: float) -> bool:
-        target_ms = self._clock.now_ms() + seconds * 1000
-        while time.monotonic() < until:
-            self._run_due(until)
-            next_ms = self._next_ms()
-            if next_ms is None or next_ms > target_ms:
-                self._clock.move_to(target_ms)
-                return self._run_schedules(until)
-            self._clock.move_to(next_ms)
-        return False
+            self.clock.steps.release()
 
     def _next_ms(self) -> int | None:
-        timers = self._deps().adapters.timers
+        timers = self.deps().adapters.timers
         nearest = (timers.next_ms(fragment, consistent=True) for fragment in range(FRAGMENTS))
         return min((each for each in nearest if each is not None), default=None)
 
     def _run_due(self, until: float) -> bool:
         """Move what is due into its log or lane, then deliver. Returns False if deliveries are still under way."""
-        deps = self._deps()
+        deps = self.deps()
         deps.mover.tick(range(FRAGMENTS))
         after: str | None = None
         while topics := deps.adapters.control.topics(after, _PAGE):
@@ -168,20 +154,60 @@ class ClockController:
                     deps.waker.wake_group(topic, group)
             after = topics[-1].name
         return all(
-            self._invocations.wait_until_idle(function, max(0.0, until - time.monotonic()))
+            self.invocations.wait_until_idle(function, max(0.0, until - time.monotonic()))
             for function in _AWAITED
         )
 
     def _run_schedules(self, until: float) -> bool:
         self._run_due(until)
         context = FunctionContext(
-            function_name="clock", request_id="clock", stop=threading.Event(), seconds=self._job_seconds
+            function_name="clock", request_id="clock", stop=threading.Event(), seconds=self.job_seconds
         )
         for frequent in (functions.assign, functions.sweep):
-            frequent(context, self._deps())
-        reports = [rare({}, context, self._deps()) for rare in (functions.expire, functions.checkpoint)]
+            frequent(context, self.deps())
+        reports = [rare({}, context, self.deps()) for rare in (functions.expire, functions.checkpoint)]
         is_all = self._run_due(until)
         is_through = all(report["finished"] for report in reports)
         if is_through:  # else rows would go before what is owed of them is buried
-            self._forget()
+            self.forget()
         return is_all and is_through
+
+
+class Services:
+    """In the place of `wiring.deps`: the same services at each call, until `renew`."""
+
+    def __init__(self, make: Callable[[], Deps]) -> None:
+        self._make = make
+        self._deps = make()
+
+    def __call__(self) -> Deps:
+        return self._deps
+
+    def renew(self, token: str) -> None:
+        """Others, on a store with nothing in it but this admin token."""
+        deps = self._make()
+        deps.tokens.ensure_admin(token)
+        self._deps = deps
+
+
+@dataclass(eq=False)
+class ResetController:
+    """Forgets everything. What is under way goes on with what it has read, and finds nothing of it any more."""
+
+    services: Services
+    clock: HandClock
+    token: str
+    clear: Callable[[], None]
+
+    def register(self, app: Chalice, authorizer: Any) -> None:
+        """Give the app the call."""
+        reset = Call("POST", "/v1/reset", self.reset, ("admin",), None, (), False, reach=Reach.SERVICE)
+        http.register(app, authorizer, [reset])
+
+    def reset(self, context: Context) -> Response[None]:
+        """Begin anew, at the machine's time."""
+        with self.clock.steps:  # a move that is under way would go on with the new services
+            self.clock.reset()
+            self.clear()
+            self.services.renew(self.token)
+        return Response(None, 204)

@@ -7,62 +7,35 @@ import http.client
 import json
 import os
 import sys
-import urllib.error
-import urllib.request
+from contextlib import closing
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
-from local.token_file import TokenFile
-from local.unusable import Unusable
+from local import Unusable
+from local.data_folder import TokenFile
 
 _SECONDS = 10
 
 
-class _FollowsNothing(urllib.request.HTTPRedirectHandler):
-    """Followed, a redirection would take the token to another host, and make a GET of the POST."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
-
-
 def link(url: str, token: str) -> str:
     """A link of the service at a URL, for a token's holder. Raises Unusable."""
-    _check(url)
     if not (token.isascii() and token.isprintable()):
         raise Unusable("HEADRACE_TOKEN has characters that no token has: copy all of it, as it was printed.")
-    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    base = url.rstrip("/").removesuffix("/v1")
-    request = urllib.request.Request(f"{base}/v1/sign-in-links", b"{}", headers)
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", "Connection": "close"}
     try:
-        with urllib.request.build_opener(_FollowsNothing).open(request, timeout=_SECONDS) as answer:
-            body = json.load(answer)
-    except urllib.error.HTTPError as error:
-        if error.code // 100 == 3:
-            raise Unusable(
-                f"{url} redirects to {error.headers.get('Location')}, and no redirection is followed: set HEADRACE_URL "
-                "to the service itself."
-            ) from None
-        raise Unusable(f"{url} refuses ({error.code}): is HEADRACE_TOKEN a token of this service?") from None
-    except (OSError, http.client.HTTPException, ValueError) as error:
+        parts = urlsplit(url.rstrip("/").removesuffix("/v1") + "/v1/sign-in-links")
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        with closing(kind(parts.netloc, timeout=_SECONDS)) as connection:
+            connection.request("POST", parts.path, b"{}", headers)
+            with connection.getresponse() as answer:  # a redirection is not followed: it would get the token
+                body = answer.read()
+        if answer.status == 201:
+            return str(json.loads(body)["url"])
+    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
         raise Unusable(
-            f"{url} does not answer ({str(error).strip()}): start it (make run), or set HEADRACE_URL."
+            f"{url} does not answer as Headrace ({str(error).strip()}): start it (make run), or set HEADRACE_URL."
         ) from None
-    if not (isinstance(body, dict) and isinstance(body.get("url"), str)):
-        raise Unusable(f"{url} answers without a link: is HEADRACE_URL that of Headrace?")
-    return str(body["url"])
-
-
-def _check(url: str) -> None:
-    """Raises Unusable for what is no URL of a service."""
-    try:
-        parts = urlsplit(url)
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
-            return
-        why = "one is like http://127.0.0.1:8700"
-    except ValueError as error:
-        why = str(error)
-    raise Unusable(f"{url!r} (HEADRACE_URL) is no URL of a service: {why}.")
+    raise Unusable(f"{url} refuses ({answer.status}): is HEADRACE_TOKEN a token of this service?")
 
 
 def main() -> int:

@@ -1,6 +1,6 @@
 """The data folder of a local service: one process has it at a time, and says so in it.
 
-lock         held by the process that has the folder; says which, and what it does
+lock.db, lock    held by the process that has the folder; says which, and what it does
 engine.db    the engine's file; while it is open, also engine.db-wal and engine.db-shm
 engine.db.part    what a restore has not unpacked to its end
 engine       where the engine is served, and with which keys, while it is: what `headrace-local env` prints
@@ -14,23 +14,22 @@ import contextlib
 import json
 import os
 import sqlite3
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from local import Unusable
 from local.engine import server
 from local.engine.core import Engine
-from local.file_lock import try_lock
-from local.unusable import Unusable
 
 FILE = "engine.db"
 RESTORING = "engine.db.part"
-LOCK = "lock"
+LOCK = "lock.db"
+HOLDER = "lock"
 _WHERE = "engine"
 _AMAZONS = Path("dynamodb") / "shared-local-instance.db"
-_TRIES, _TRY_SECONDS = 10, 0.03  # who only asks for the holder has the lock for a moment
+_LOCK_SECONDS = 0.3  # who only asks for the holder has the lock for a moment
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class DataFolder:
     def served(self, engine: Engine) -> Iterator[dict[str, str]]:
         """Serve the engine to other processes of this user. What tells boto3 where it is: variables of the
         environment."""
-        with server.serving(engine) as variables, told(self.path, variables):
+        with server.serving(engine) as variables, announced(self.path, variables):
             yield variables
 
 
@@ -73,30 +72,33 @@ def data_folder(path: Path, purpose: str) -> Iterator[DataFolder]:
     """Take the folder, and make it where it is missing. Who wants it meanwhile learns the `purpose`, as "serves on
     http://127.0.0.1:8700". Raises Unusable."""
     make_private(path)
-    lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        if not _lock(lock):
+    with contextlib.closing(_lock(path)) as lock:
+        if not _take(lock):
             raise Unusable(
                 f"{path} is in use by {holder(path)}. Stop that, or choose another folder with --data or HEADRACE_DATA."
             )
-        os.ftruncate(lock, 0)
-        os.write(lock, f"process {os.getpid()}, which {purpose}".encode())
+        write_private(path / HOLDER, f"process {os.getpid()}, which {purpose}")
         (path / _WHERE).unlink(missing_ok=True)  # of a process that was killed
         yield DataFolder(path)
-    finally:
-        os.close(lock)
 
 
-def _lock(file: int) -> bool:
-    for _ in range(_TRIES):
-        if try_lock(file):
-            return True
-        time.sleep(_TRY_SECONDS)
-    return False
+def _lock(path: Path) -> sqlite3.Connection:
+    """What takes the lock, on each platform: the kernel takes it back when its process ends, however that dies."""
+    os.close(os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o600))
+    return sqlite3.connect(path / LOCK, timeout=_LOCK_SECONDS, isolation_level=None)
+
+
+def _take(lock: sqlite3.Connection) -> bool:
+    try:
+        lock.execute("PRAGMA journal_mode = OFF")  # nothing is written
+        lock.execute("BEGIN EXCLUSIVE")
+    except sqlite3.OperationalError:
+        return False
+    return True
 
 
 @contextlib.contextmanager
-def told(path: Path, variables: Mapping[str, str]) -> Iterator[None]:
+def announced(path: Path, variables: Mapping[str, str]) -> Iterator[None]:
     """Say in the folder where its engine is, while it is there."""
     write_private(path / _WHERE, json.dumps(variables))
     try:
@@ -122,10 +124,10 @@ def engine_variables(path: Path) -> dict[str, str] | None:
 
 def holder(path: Path) -> str | None:
     """Which process has the folder, and what for; None: no process has it."""
-    with contextlib.suppress(FileNotFoundError), (path / LOCK).open("rb+") as lock:
-        if not try_lock(lock.fileno()):
-            return lock.read().decode() or "another process"
-    return None
+    if not (path / LOCK).exists():
+        return None
+    with contextlib.closing(_lock(path)) as lock:
+        return None if _take(lock) else (path / HOLDER).read_text()
 
 
 def make_private(path: Path) -> None:
@@ -142,9 +144,32 @@ def new_private(file: Path) -> BinaryIO:
     return open(os.open(file, flags, 0o600), "wb")
 
 
-def write_private(file: Path, text: str) -> None:
-    """Write a file that only its owner reads, in one step."""
+def write_private(file: Path, content: str | bytes) -> None:
+    """Write a file that only its owner reads, in one step, so that a crash leaves all of it or none."""
     draft = file.with_suffix(".new")
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
-        out.write(text)
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+        out.write(content.encode() if isinstance(content, str) else content)
+        out.flush()
+        os.fsync(out.fileno())
     draft.replace(file)
+
+
+class TokenFile:
+    """The admin token made at the first start, kept for the following ones in a file that only its owner reads."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> str | None:
+        """The token; None if there is none. Raises Unusable."""
+        try:
+            return self.path.read_text().strip() or None
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is no text"
+            raise Unusable(f"{self.path} cannot be used ({why}): it keeps the admin token.") from None
+
+    def write(self, token: str) -> None:
+        """Keep it, in one step, so that a crash leaves all of it or none."""
+        write_private(self.path, token + "\n")

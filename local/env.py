@@ -11,16 +11,15 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from local.data_folder import DataFolder, data_folder, engine_variables, told
+from local import Unusable
+from local.data_folder import DataFolder, announced, data_folder, engine_variables
 from local.options import ENDPOINT, add_data
-from local.unusable import Unusable
 
 _DESCRIPTION = """\
 Print the variables that lead an SDK of AWS, as boto3, to the engine of the service that runs on a data folder:
   eval "$(%(prog)s)"
 Or run a command with them. If no service runs on the folder, its engine is served for as long as the command runs. If
 the environment has {endpoint} already, the command is run as it is."""
-_HEEDED = {"AWS_IGNORE_CONFIGURED_ENDPOINT_URLS": "false"}
 
 
 def main(program: str, arguments: Sequence[str]) -> int:
@@ -34,7 +33,7 @@ def main(program: str, arguments: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_data(parser)
-    data = Path(parser.parse_args(arguments[:at]).data or ".data")
+    data: Path = parser.parse_args(arguments[:at]).data
     if at < len(arguments) and not command:
         parser.error("name a command after --")
     if command:
@@ -46,7 +45,7 @@ def main(program: str, arguments: Sequence[str]) -> int:
             f"No service runs on {data}. Start one, choose its folder with --data or HEADRACE_DATA, or run a command "
             f"on the stopped one: {program} -- COMMAND"
         )
-    for name, value in (running | _HEEDED).items():
+    for name, value in running.items():
         print(f"export {name}={shlex.quote(value)}")
     return 0
 
@@ -54,26 +53,26 @@ def main(program: str, arguments: Sequence[str]) -> int:
 @contextlib.contextmanager
 def _engine(data: Path) -> Iterator[Mapping[str, str]]:
     """What leads to the engine: the one that the environment names, the folder's that is served already, or the
-    folder's, served from now on. Raises Unusable, EngineError."""
+    folder's, served from now on. Raises Unusable."""
     if endpoint := os.environ.get(ENDPOINT):
-        from local.dynamodb import variables_of
+        from local.store import variables_of
 
         yield variables_of(endpoint)
     elif (running := engine_variables(data)) is not None:
-        yield running | _HEEDED
+        yield running
     else:
         with data_folder(data, "runs a command on its engine") as folder, _served(folder) as variables:
-            yield {**variables, **_HEEDED}
+            yield variables
 
 
 @contextlib.contextmanager
 def _served(folder: DataFolder) -> Iterator[Mapping[str, str]]:
     if folder.is_amazons:
-        from local.dynamodb import amazons_engine, variables_of
+        from local.store import amazons_engine, variables_of
 
         with amazons_engine(folder.path) as amazons:
             variables = variables_of(amazons.endpoint)
-            with told(folder.path, variables):
+            with announced(folder.path, variables):
                 yield variables
         return
     from local.clock import HandClock  # late: it knows the service

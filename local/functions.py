@@ -25,7 +25,6 @@ from chalicelib.domain.errors import unavailable
 
 FUNCTION_SECONDS = 60.0
 RETRY_PAUSES = (60.0, 120.0)  # Lambda's, for asynchronous invocations
-_IDLE_SECONDS = 10.0
 _MOST_AT_ONCE = 200
 _ARN = "arn:aws:lambda:us-east-1:000000000000:function:"
 
@@ -42,7 +41,6 @@ def functions_of(app: Chalice) -> dict[str, Function]:
 class Context:
     """What a Lambda function is told about its invocation."""
 
-    function_version = "$LATEST"
     memory_limit_in_mb = 512
 
     def __init__(
@@ -93,38 +91,26 @@ class _Call:
 
 
 class Invocations:
-    """ports.Invoker: a queue, and threads that come when there is work and go when there is none.
-
-    At any time some thread attends to the queue while calls wait in it, unless `most` are busy: whoever takes a
-    call, or leaves, sees to that.
-    """
+    """ports.Invoker: a queue, and threads that come when there is work, `most` of them."""
 
     def __init__(
         self,
         functions: Mapping[str, Function],
         *,
-        seconds: Mapping[str, float] | None = None,
         pauses: Sequence[float] = RETRY_PAUSES,
         most: int = _MOST_AT_ONCE,
-        idle_seconds: float = _IDLE_SECONDS,
     ) -> None:
-        """`seconds`: time-outs by function (60). `pauses`: before each further attempt at one that raised."""
+        """`pauses`: before each further attempt at a call that raised."""
         self._functions = functions
-        self._seconds = seconds or {}
         self._pauses = tuple(pauses)
         self._most = most
-        self._idle_seconds = idle_seconds
         self._calls: list[_Call] = []
         self._numbers = itertools.count()
         self._threads = self._free = 0
         self._running: Counter[str] = Counter()
-        self._changed = threading.Condition()
+        lock = threading.Lock()
+        self._has_work, self._has_ended = threading.Condition(lock), threading.Condition(lock)
         self._stopping = threading.Event()
-
-    @property
-    def threads(self) -> int:
-        """How many threads there are at this moment."""
-        return self._threads
 
     def invoke(self, function: str, event: Mapping[str, Any]) -> None:
         """Call it soon, in another thread. After `stop` this does nothing, as if the process had died just then.
@@ -153,8 +139,8 @@ class Invocations:
 
     def wait_until_idle(self, function: str, seconds: float) -> bool:
         """Wait until a function neither runs nor is called but for another attempt. False: it took longer."""
-        with self._changed:
-            return self._changed.wait_for(lambda: not self._is_wanted(function), seconds)
+        with self._has_ended:
+            return self._has_ended.wait_for(lambda: not self._is_wanted(function), seconds)
 
     def _is_wanted(self, function: str) -> bool:
         now = time.monotonic()
@@ -164,65 +150,49 @@ class Invocations:
 
     def stop(self, seconds: float) -> bool:
         """Start nothing more, tell running functions that their time is up and wait for them. False: some still run."""
-        with self._changed:
+        with self._has_work:
             self._stopping.set()
             self._calls.clear()
-            self._changed.notify_all()
-            return self._changed.wait_for(lambda: self._threads == self._free, seconds)
+            self._has_work.notify_all()
+            return self._has_ended.wait_for(lambda: not self._running.total(), seconds)
 
     def _push(self, call: _Call) -> None:
-        with self._changed:
-            if not self._stopping.is_set():
-                heapq.heappush(self._calls, call)
-                self._wake_thread()
-
-    def _wake_thread(self) -> None:
-        """See that a free thread looks at the queue afresh. If the machine has no more threads, the call waits for one
-        of those that are there, or for the next call."""
-        if self._calls and not self._free and self._threads < self._most:
-            with suppress(RuntimeError):
-                threading.Thread(target=self._work, name="function", daemon=True).start()
-                self._threads += 1  # it waits for our lock
-                self._free += 1
-        else:
-            self._changed.notify()
+        """If the machine has no more threads, the call waits for one of those that are there, or for the next call."""
+        with self._has_work:
+            if self._stopping.is_set():
+                return
+            heapq.heappush(self._calls, call)
+            if len(self._calls) > self._free and self._threads < self._most:
+                with suppress(RuntimeError):
+                    threading.Thread(target=self._work, name="function", daemon=True).start()
+                    self._threads += 1  # it waits for our lock
+                    self._free += 1
+            self._has_work.notify()
 
     def _work(self) -> None:
         while call := self._next():
             self._run(call)
+            with self._has_ended:
+                self._free += 1
+                self._running[call.function] -= 1
+                self._has_ended.notify_all()
 
     def _next(self) -> _Call | None:
-        """Wait for a call that is due; None when there was none for long."""
-        with self._changed:
-            idle_at = time.monotonic() + self._idle_seconds
-            while not (call := self._take()) and not self._stopping.is_set() and time.monotonic() < idle_at:
-                until = self._calls[0].due if self._calls else idle_at
-                self._changed.wait(max(0.0, until - time.monotonic()))
-            self._free -= 1
-            if call:
-                self._running[call.function] += 1
-            else:
-                self._threads -= 1
-            self._wake_thread()
-            return call
-
-    def _take(self) -> _Call | None:
-        due = self._calls and self._calls[0].due <= time.monotonic()
-        return heapq.heappop(self._calls) if due else None
+        """Wait for a call that is due; None: no more."""
+        with self._has_work:
+            while not self._stopping.is_set():
+                seconds = self._calls[0].due - time.monotonic() if self._calls else None
+                if seconds is not None and seconds <= 0:
+                    call = heapq.heappop(self._calls)
+                    self._free -= 1
+                    self._running[call.function] += 1
+                    return call
+                self._has_work.wait(seconds)
+        return None
 
     def _run(self, call: _Call) -> None:
-        context = Context(
-            function_name=call.function,
-            request_id=call.id,
-            stop=self._stopping,
-            seconds=self._seconds.get(call.function, FUNCTION_SECONDS),
-        )
+        context = Context(function_name=call.function, request_id=call.id, stop=self._stopping)
         success = attempt(self._functions[call.function], json.loads(call.event), context)
         if not success and call.pauses:
             pause, *later_pauses = call.pauses
             self._push(replace(call, due=time.monotonic() + pause, pauses=tuple(later_pauses)))
-        with self._changed:
-            self._free += 1
-            self._running[call.function] -= 1
-            if self._stopping.is_set() or not self._running[call.function]:
-                self._changed.notify_all()

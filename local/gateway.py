@@ -1,4 +1,4 @@
-"""What API Gateway does around the app, without sockets: routes, authorizer, limits, its own answers.
+"""What API Gateway does around the app, without sockets: routes, authorizer, limits, its own answers (RFC 9457).
 
 Not imitated: caching of what the authorizer said, throttling of calls that have a token.
 """
@@ -6,13 +6,19 @@ Not imitated: caching of what the authorizer said, throttling of calls that have
 from __future__ import annotations
 
 import base64
+import json
 import logging
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
+from urllib.parse import parse_qs
 
 from chalice.app import Chalice
 from chalice.config import Config
@@ -27,16 +33,129 @@ from chalice.local import (
     LocalGatewayException,
     MatchResult,
     NotAuthorizedError,
+    RouteMatcher,
 )
 
-from local import problems
-from local.problems import Answer, Refusal
-from local.routing import Routes
-from local.throttle import Throttle
+from chalicelib.domain import token_bucket
 
 BODY_LIMIT_BYTES = 10 * 1024 * 1024
 INTEGRATION_SECONDS = 29.0
 _MEMORY_MB = 512
+_HEADERS = {
+    "Content-Type": "application/problem+json",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
+_LATER = {"Retry-After": "1"}
+
+Answer = tuple[int, dict[str, str], bytes]
+"""Status, headers, body."""
+
+
+@dataclass
+class Refusal(Exception):
+    """A request that does not reach the app, and why."""
+
+    status: int
+    code: str
+    detail: str
+    retryable: bool = False
+    headers: dict[str, str] = field(default_factory=dict)
+    method: str = "-"  # for the log, with the target: of a request that could be read so far
+    target: str = "-"
+
+    def answer(self, request_id: str | None = None) -> Answer:
+        """The problem document with its status and headers."""
+        request_id = request_id or str(uuid.uuid4())
+        document = {
+            "type": f"/errors/{self.code}",
+            "title": HTTPStatus(self.status).phrase.capitalize(),
+            "status": self.status,
+            "detail": self.detail,
+            "code": self.code,
+            "retryable": self.retryable,
+            "request_id": request_id,
+        }
+        headers = {**_HEADERS, "X-Request-Id": request_id, **self.headers}
+        body = json.dumps(document, separators=(",", ":"), ensure_ascii=False) + "\n"
+        return self.status, headers, body.encode()
+
+
+def body_too_large() -> Refusal:
+    """413: over API Gateway's payload limit."""
+    return Refusal(413, "BODY_TOO_LARGE", f"A request body may have at most {BODY_LIMIT_BYTES} bytes.")
+
+
+def unavailable() -> Refusal:
+    """503: the app failed; whether the call took effect is unknown."""
+    detail = "Something went wrong on our side; try again."
+    return Refusal(503, "UNAVAILABLE", detail, retryable=True, headers=_LATER)
+
+
+def unauthorized() -> Refusal:
+    """401: no token, or none that is good."""
+    detail = "A valid token is needed: Authorization: Bearer hr_…"
+    return Refusal(401, "UNAUTHORIZED", detail, headers={"WWW-Authenticate": "Bearer"})
+
+
+def forbidden() -> Refusal:
+    """403: the authorizer knows the caller, and says no."""
+    return Refusal(403, "FORBIDDEN", "The token does not allow this call.")
+
+
+def _not_found() -> Refusal:
+    return Refusal(404, "ROUTE_NOT_FOUND", "There is nothing at this path.")
+
+
+class Throttle:
+    """An account of permits for each call, by whatever names it. Safe for threads."""
+
+    def __init__(self, per_second: int) -> None:
+        self._per_second = per_second
+        self._lock = threading.Lock()
+        self._given_until_ns: dict[tuple[str, str], int] = {}
+
+    def lets_through(self, method: str, route: str, now_seconds: float) -> bool:
+        """May this call be made now? Half a second's worth may come at once."""
+        with self._lock:
+            before = self._given_until_ns.get((method, route), 0)
+            grant, after = token_bucket.take(before, self._per_second, 1, round(now_seconds * 1000))
+            self._given_until_ns[method, route] = after
+        return bool(grant.count)
+
+
+class Routes(RouteMatcher):
+    """Chalice's matcher without its surprises: it reads a path beginning with // as a host name, drops what
+    follows a semicolon, lets a parameter be empty, and tries every route each time."""
+
+    def __init__(self, route_urls: Iterable[str]) -> None:
+        super().__init__(list(route_urls))
+        self._by_length: dict[int, list[tuple[str, list[str]]]] = defaultdict(list)
+        for url in self.route_urls:  # sorted: a fixed segment before a parameter
+            parts = url.split("/")
+            self._by_length[len(parts)].append((url, parts))
+
+    def match_route(self, url: str) -> MatchResult:
+        """The route, the parameters in its path as they were sent, and the query. ValueError: no such route."""
+        path, _, query = url.partition("?")
+        if path.endswith("/") and path.strip("/"):
+            path = path[:-1]
+        parts = path.split("/")
+        for route, pattern in self._by_length.get(len(parts), ()):
+            params = _capture(pattern, parts)
+            if params is not None:
+                return MatchResult(route, params, parse_qs(query, keep_blank_values=True) if query else {})
+        raise ValueError("No matching route found")
+
+
+def _capture(pattern: list[str], parts: list[str]) -> dict[str, str] | None:
+    params = {}
+    for segment, part in zip(pattern, parts, strict=True):
+        if segment[:1] == "{" and part:
+            params[segment[1:-1]] = part
+        elif segment != part:
+            return None
+    return params
 
 
 class Gateway:
@@ -81,36 +200,42 @@ class Gateway:
         try:
             answer = self._answer(method, path, {k.lower(): v for k, v in headers.items()}, body, context)
             if self._clock() - began_s > self._seconds:
-                raise problems.timed_out(self._seconds)
+                detail = f"No answer within {self._seconds:g} seconds; the call may have taken effect."
+                raise Refusal(504, "TIMED_OUT", detail, retryable=True)
             return answer
         except Refusal as refusal:
             return refusal.answer(request_id)
         except Exception:
             traceback.print_exc(file=sys.stderr)
-            return problems.unavailable().answer(request_id)
+            return unavailable().answer(request_id)
 
     def _answer(
         self, method: str, path: str, headers: dict[str, str], body: bytes | None, context: LambdaContext
     ) -> Answer:
         if body is not None and len(body) > BODY_LIMIT_BYTES:
-            raise problems.body_too_large(BODY_LIMIT_BYTES)
+            raise body_too_large()
         if not path.startswith(f"{self._prefix}/"):
-            raise problems.not_found()
+            raise _not_found()
         path = path.removeprefix(self._prefix)
         received_ms = self._now_ms() if self._now_ms else None
-        match = self._match(path)
+        try:
+            match = self._routes.match_route(path)
+        except ValueError:
+            raise _not_found() from None
         entries = self._app.routes[match.route]
         if method not in entries:
             if method == "OPTIONS" and any(entry.cors for entry in entries.values()):
                 return _unpack(self._preflight.handle_request(method, match.route, headers, None))
-            raise problems.method_not_allowed(list(entries))
+            detail, allowed = "This path does not have this method.", ", ".join(sorted(entries))
+            raise Refusal(405, "METHOD_NOT_ALLOWED", detail, headers={"Allow": allowed})
         is_anonymous = not entries[method].authorizer
         if (
             self._throttle
             and is_anonymous
             and not self._throttle.lets_through(method, match.route, self._clock())
         ):
-            raise problems.throttled()
+            detail = "Too many calls at this moment; nothing happened."
+            raise Refusal(429, "THROTTLED", detail, retryable=True, headers=_LATER)
         event = self._events.create_lambda_event(method, path, headers, body or None)
         event["requestContext"]["requestId"] = context.aws_request_id
         event["requestContext"]["requestTimeEpoch"] = received_ms
@@ -119,30 +244,24 @@ class Gateway:
             event = self._authorize(path, event, context)
         response = self._app(event, context)
         if response["statusCode"] == 500:  # Chalice caught an exception and has logged it
-            raise problems.unavailable()
+            raise unavailable()
         return _unpack(response)
-
-    def _match(self, path: str) -> MatchResult:
-        try:
-            return self._routes.match_route(path)
-        except ValueError:
-            raise problems.not_found() from None
 
     def _authorize(self, path: str, event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         token = event["headers"].get("authorization", "")
         if not token.strip() or not token.isascii():
-            raise problems.unauthorized()
+            raise unauthorized()
         try:
             result, _ = self._authorizer.authorize(path, event, context)
         except NotAuthorizedError:
-            raise problems.unauthorized() from None
+            raise unauthorized() from None
         except ForbiddenError:
-            raise problems.forbidden() from None
+            raise forbidden() from None
         except LocalGatewayException as error:
             raise RuntimeError("The authorizer returned no policy") from error
         except Exception as error:
             if str(error) == "Unauthorized":  # the one word by which API Gateway tells a no from a failure
-                raise problems.unauthorized() from None
+                raise unauthorized() from None
             raise
         return result
 

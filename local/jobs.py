@@ -5,62 +5,61 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from local.engine.dynamodb_local import signal_group
+from local.engine.dynamodb_local import end_group
 
 _ROOT = Path(__file__).resolve().parents[1]
 
 
+@dataclass(eq=False)
 class LocalJobs:
     """ports.Jobs. What a job prints goes to `<folder>/<job>-<its first argument>.log`."""
 
-    def __init__(self, folder: Path, url: str, variables: Mapping[str, str]) -> None:
-        """`url` is where Headrace serves; `variables` say where its engine is."""
-        self._folder = folder
-        self._variables = variables
-        self._url = url
+    folder: Path
+    url: str
+    """Where Headrace serves."""
+    variables: Mapping[str, str]
+    """They say where its engine is."""
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._running: list[subprocess.Popen[bytes]] = []
         self._is_stopped = False
 
     def start(self, job: str, arguments: Mapping[str, str]) -> bool:
         """False where PySpark or Java is missing, or the jobs are (`headrace-local` comes without them); where the
-        folder cannot be used, which standard error tells; and once the service ends."""
+        folder cannot be used, which standard error says; and once the service ends."""
         tools = importlib.util.find_spec("pyspark") and shutil.which("java")
         if not tools or not (_ROOT / "glue_jobs").is_dir():
             return False
+        argv = [part for name, value in arguments.items() for part in (f"--{name}", value)]
+        file = self.folder / f"{'-'.join((job, *arguments.values()))}.log"
         try:
-            return self._begin(job, arguments)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with self._lock, file.open("ab") as log:
+                if self._is_stopped:
+                    return False
+                process = subprocess.Popen(
+                    [sys.executable, "-m", f"glue_jobs.{job}", *argv],
+                    env=os.environ | self.variables | {"HEADRACE_URL": self.url, "PYTHONPATH": str(_ROOT)},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,  # with the Java machine that it starts: see `stop`
+                )
+                self._running = [*(each for each in self._running if each.poll() is None), process]
         except OSError as error:
-            place = error.filename or self._folder
+            place = error.filename or self.folder
             print(f"A job was not started: {place} cannot be used ({error.strerror}).", file=sys.stderr)
             return False
-
-    def _begin(self, job: str, arguments: Mapping[str, str]) -> bool:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        argv = [part for name, value in arguments.items() for part in (f"--{name}", value)]
-        file = self._folder / f"{'-'.join((job, *arguments.values()))}.log"
-        with self._lock, file.open("ab") as log:
-            if self._is_stopped:
-                return False
-            process = subprocess.Popen(
-                [sys.executable, "-m", f"glue_jobs.{job}", *argv],
-                env=os.environ | self._variables | {"HEADRACE_URL": self._url, "PYTHONPATH": str(_ROOT)},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # with the Java machine that it starts: see `stop`
-            )
-            self._running = [*self._still_running(), process]
         threading.Thread(
-            target=self._tell_failure, args=(process, file), name=f"job {file.stem}", daemon=True
+            target=self._watch, args=(process, file), name=f"job {file.stem}", daemon=True
         ).start()
         return True
 
@@ -69,25 +68,13 @@ class LocalJobs:
         was ended can be run again."""
         with self._lock:
             self._is_stopped = True
-            running = self._still_running()
-        for each in running:
-            signal_group(each, signal.SIGTERM)
-        for each in running:
-            with suppress(subprocess.TimeoutExpired):
-                each.wait(seconds)
-            signal_group(each, signal.SIGKILL)
-            each.wait()
+        for each in self._running:
+            if each.poll() is None:
+                end_group(each, seconds)
 
-    def _still_running(self) -> list[subprocess.Popen[bytes]]:
-        return [each for each in self._running if each.poll() is None]
-
-    def _tell_failure(self, process: subprocess.Popen[bytes], log: Path) -> None:
-        """One that cannot even begin does not tell the service, either."""
+    def _watch(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        """Say that a job failed: one that cannot even begin does not tell the service, either."""
         code = process.wait()
-        if self._is_stopped:
-            return
-        if code > 0:
-            print(f"A job failed: {log} says why.", file=sys.stderr)
-        elif code < 0:
-            how = f"signal {-code}; out of memory?"
-            print(f"A job was killed ({how}): {log} says how far it came.", file=sys.stderr)
+        if code and not self._is_stopped:
+            how = "failed" if code > 0 else f"was killed (signal {-code}; out of memory?)"
+            print(f"A job {how}: {log} says how far it came.", file=sys.stderr)

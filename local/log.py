@@ -1,4 +1,5 @@
-"""What the local service tells while it runs, on standard error: lines for people on a terminal, JSON elsewhere.
+"""What the local service says: where it serves, on standard output; and what it does, on standard error, as lines for
+people on a terminal, JSON elsewhere.
 
 A line for each request, and what the functions of Lambda say: failed pushes with their reasons, troubles. Reports of
 runs that went well are for programs only.
@@ -7,18 +8,52 @@ runs that went well are for programs only.
 from __future__ import annotations
 
 import io
+import json
 import logging
 import os
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, TextIO
 
-from local.problems import Answer, Refusal
+from local.gateway import Answer, Refusal
+from local.options import DYNAMODB_LOCAL, HUMAN, JSON, MOVABLE, Options
 from local.server import Handler
 
-HUMAN, JSON = FORMS = ("human", "json")
+HELLO = """\
+Headrace serves on {url}
+Admin token: {token}
+
+    export HEADRACE_TOKEN={token}
+    export HEADRACE_URL={url}
+    H="Authorization: Bearer $HEADRACE_TOKEN"; U=$HEADRACE_URL/v1
+
+    curl -X PUT  -H "$H" $U/topics/orders
+    curl -X PUT  -H "$H" $U/topics/orders/groups/mailer -H 'Content-Type: application/json' -d '{{"from": "earliest"}}'
+    curl -X POST -H "$H" $U/topics/orders/messages -H 'Content-Type: application/json' \\
+         -d '{{"body": {{"order": 188}}, "keys": ["order-188"], "tag": "paid"}}'
+    curl -X POST -H "$H" $U/topics/orders/groups/mailer/receive -H 'Content-Type: application/json' \\
+         -d '{{"wait_seconds": 5}}'
+    curl -X POST -H "$H" $U/topics/orders/groups/mailer/ack -H 'Content-Type: application/json' \\
+         -d '{{"receipts": ["…"]}}'
+
+Every call: {url}/docs. Pages: {url}/console. More in examples/."""
+_UNKNOWN_TOKEN = "<made at an earlier start and not kept in {file}; set HEADRACE_TOKEN to choose one>"
+_LINK = """\
+Signed in, once and within a minute: {link}
+    (another one: make console)"""
+_CLOCK = """\
+Three days pass, and what is due on the way happens:
+    curl -X POST -H "$H" $U/clock -H 'Content-Type: application/json' -d '{"advance_seconds": 259200}'"""
+
+
+_OPEN = (
+    "DynamoDB Local is open to the whole network: it listens on every interface of this machine, and asks for no "
+    "password. Store nothing that is not public."
+)
 REQUEST = "request"
 _FAILED_PUSH = "attempt failed"
 _SERVICE = "Headrace"  # whose logger chalicelib.observe uses
@@ -43,6 +78,33 @@ def say(text: str, out: TextIO | None) -> bool:
         os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
         return False
     return True
+
+
+def hello(
+    options: Options, token: str | None, ending: str, ahead: timedelta, ticket: str | None = None
+) -> str:
+    """The text. `token`: the admin token, None if nobody knows it; `ending`: what becomes of the messages when it ends;
+    `ahead`: by how much its time was moved; `ticket` signs a browser in."""
+    if options.as_json:
+        return json.dumps({"url": options.url, "token": token})
+    text = token or _UNKNOWN_TOKEN.format(file=options.data / "token")
+    lines = [HELLO.format(url=options.url, token=text)]
+    if ticket:
+        lines.append(_LINK.format(link=f"{options.url}/console/sign-in?ticket={ticket}"))
+    if options.clock == MOVABLE:
+        lines.append(_CLOCK)
+    lines.append(f"Ctrl-C stops it; {ending}.")
+    if options.engine == DYNAMODB_LOCAL and not options.endpoint:
+        lines.append(_OPEN)
+    if ahead:
+        lines.append(
+            f"Its time is {ahead} ahead, as POST /v1/clock left it ({options.data}/clock keeps that)."
+        )
+    if os.environ["HEADRACE_ALLOW_LOOPBACK"] == "1":
+        lines.append(
+            "Subscriber URLs may be http on this machine; HEADRACE_ALLOW_LOOPBACK=0 forbids it, as AWS does."
+        )
+    return "\n".join(lines)
 
 
 class Unheard(io.TextIOBase):
@@ -81,21 +143,19 @@ def logger(form: str | None = None) -> logging.Logger:
     return log
 
 
+@dataclass(eq=False)
 class LoggedGateway:
     """A gateway, with a line in the log for each request: method, path, status, milliseconds."""
 
-    def __init__(
-        self, gateway: Handler, log: logging.Logger, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._gateway = gateway
-        self._log = log
-        self._clock = clock
+    gateway: Handler
+    log: logging.Logger
+    clock: Callable[[], float] = time.monotonic
 
     def handle(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Answer:
         """Answer one request, and write its line."""
-        start = self._clock()
-        answer = self._gateway.handle(method, path, headers, body)
-        self._write(method, path, answer[0], round((self._clock() - start) * 1000))
+        start = self.clock()
+        answer = self.gateway.handle(method, path, headers, body)
+        self._write(method, path, answer[0], round((self.clock() - start) * 1000))
         return answer
 
     def tell(self, refusal: Refusal) -> None:
@@ -104,7 +164,7 @@ class LoggedGateway:
 
     def _write(self, method: str, target: str, status: int, ms: int) -> None:
         path = _printable(target.partition("?")[0])  # a query may hold a key, or what signs in
-        self._log.info(REQUEST, extra={"method": method, "path": path, "status": status, "ms": ms})
+        self.log.info(REQUEST, extra={"method": method, "path": path, "status": status, "ms": ms})
 
 
 class Lines(logging.Formatter):

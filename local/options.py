@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from local.log import FORMS
-from local.unusable import Unusable
+from local import Unusable
 
 ENDPOINT = "AWS_ENDPOINT_URL_DYNAMODB"
 EMBEDDED, DYNAMODB_LOCAL = ENGINES = ("embedded", "dynamodb-local")
+HUMAN, JSON = FORMS = ("human", "json")
 MOVABLE, SYSTEM = CLOCKS = ("movable", "system")
 _HERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Of what means every address, one to call."""
@@ -67,45 +67,27 @@ class Options:
 
 def read(program: str, arguments: Sequence[str]) -> Options:
     """The options of the command line. Raises Unusable."""
-    options = _parser(program).parse_args(arguments)
-    port = options.port or "8700"
-    if not port.isascii() or not port.isdigit() or not int(port) < 65536:
-        raise Unusable(
-            f"--port (HEADRACE_PORT) must be a number from 1 to 65535, or 0 for a free one; not {port!r}."
-        )
-    if options.anonymous_per_second < 1:
-        raise Unusable("--anonymous-per-second must be a whole number from 1.")
-    if options.functions and not Path(options.functions).is_file():
-        raise Unusable(f"HEADRACE_FUNCTIONS={options.functions} is no file.")
-    if options.ephemeral and options.engine != EMBEDDED:
+    asked = vars(_parser(program).parse_args(arguments))
+    if asked["functions"] and not asked["functions"].is_file():
+        raise Unusable(f"HEADRACE_FUNCTIONS={asked['functions']} is no file.")
+    if asked["ephemeral"] and asked["engine"] != EMBEDDED:
         raise Unusable("--ephemeral is for the embedded engine: leave out --engine.")
-    endpoint = None if options.ephemeral else os.environ.get(ENDPOINT) or None
-    if options.engine == EMBEDDED and not endpoint and os.environ.get("HEADRACE_BUCKET"):
+    endpoint = None if asked["ephemeral"] else os.environ.get(ENDPOINT) or None
+    if asked["engine"] == EMBEDDED and not endpoint and os.environ.get("HEADRACE_BUCKET"):
         raise Unusable(
             "HEADRACE_BUCKET needs --engine dynamodb-local: the embedded engine keeps all in its folder."
         )
-    return Options(
-        engine=DYNAMODB_LOCAL if endpoint else options.engine,
-        ephemeral=options.ephemeral,
-        host=options.host or "127.0.0.1",
-        port=int(port),
-        data=Path(options.data or ".data"),
-        token=options.token or None,
-        functions=Path(options.functions) if options.functions else None,
-        clock=options.clock,
-        as_json=options.json,
-        log=options.log,
-        anonymous=options.anonymous_per_second,
-        lifeline=options.until_stdin_ends,
-        endpoint=endpoint,
-        stream=os.environ.get("HEADRACE_STREAM") != "0",
-    )
+    if endpoint:
+        asked["engine"] = DYNAMODB_LOCAL
+    return Options(**asked, endpoint=endpoint, stream=os.environ.get("HEADRACE_STREAM") != "0")
 
 
 def add_data(parser: argparse.ArgumentParser) -> None:
     """The option --data, which every command has."""
-    default = os.environ.get("HEADRACE_DATA")
-    parser.add_argument("--data", metavar="FOLDER", default=default, help="where everything is kept (.data)")
+    default = Path(os.environ.get("HEADRACE_DATA") or ".data")
+    parser.add_argument(
+        "--data", metavar="FOLDER", type=Path, default=default, help="where everything is kept (.data)"
+    )
 
 
 def _parser(program: str) -> argparse.ArgumentParser:
@@ -119,20 +101,49 @@ def _parser(program: str) -> argparse.ArgumentParser:
     store_help = "embedded: SQLite, in this process; dynamodb-local: Amazon's (needs Java 17, and npm once)"
     add("--engine", choices=ENGINES, default=EMBEDDED, help=f"{store_help} (embedded)")
     add("--ephemeral", action="store_true", help="keep nothing: all is in memory, and gone when it ends")
-    add("--host", default=get("HEADRACE_HOST"), help="the address to listen on (127.0.0.1)")
-    add("--port", default=get("HEADRACE_PORT"), help="the port; 0: any free one (8700)")
-    add_data(parser)
+    host = get("HEADRACE_HOST") or "127.0.0.1"
+    add("--host", default=host, help="the address to listen on (127.0.0.1)")
+    port = get("HEADRACE_PORT") or "8700"
     add(
-        "--token", default=get("HEADRACE_TOKEN"), help="the admin token, hr_<id>_<secret> (made at the start)"
+        "--port",
+        type=_number(0, 65535),
+        default=port,
+        help="the port (HEADRACE_PORT); 0: any free one (8700)",
     )
+    add_data(parser)
+    token = get("HEADRACE_TOKEN") or None
+    add("--token", default=token, help="the admin token, hr_<id>_<secret> (made at the start)")
     functions = "a Python file whose functions may be consumers, by name"
-    add("--functions", metavar="FILE", default=get("HEADRACE_FUNCTIONS"), help=functions)
+    file = get("HEADRACE_FUNCTIONS") or None
+    add("--functions", metavar="FILE", type=Path, default=file, help=functions)
     clock = "movable: POST /v1/clock moves its time; system: there is no such call (movable)"
     add("--clock", choices=CLOCKS, default=MOVABLE, help=clock)
-    add("--json", action="store_true", help="say where it serves in one line of JSON: url, token")
+    add(
+        "--json",
+        dest="as_json",
+        action="store_true",
+        help="say where it serves in one line of JSON: url, token",
+    )
     log = "lines for people, or JSON (human on a terminal): each request, each failed push; on standard error"
     add("--log", choices=FORMS, help=log)
     bound = "how often each call that needs no token may be made in a second (50, as on AWS)"
-    add("--anonymous-per-second", metavar="N", type=int, default=50, help=bound)
-    add("--until-stdin-ends", action="store_true", help="end when standard input does, as with its starter")
+    add(
+        "--anonymous-per-second",
+        dest="anonymous",
+        metavar="N",
+        type=_number(1, 10**6),
+        default=50,
+        help=bound,
+    )
+    lifeline = "end when standard input does, as with its starter"
+    add("--until-stdin-ends", dest="lifeline", action="store_true", help=lifeline)
     return parser
+
+
+def _number(least: int, most: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
+            raise argparse.ArgumentTypeError(f"a number from {least} to {most}, not {text!r}")
+        return int(text)
+
+    return number

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import socket
 import socketserver
 import sys
@@ -10,14 +9,13 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
-from local.problems import Answer, Refusal, unavailable
+from local.gateway import Answer, Refusal, unavailable
 from local.wire import Hangup, Request, encode, read_request
 
 SOCKET_SECONDS = 30.0
-REQUEST_SECONDS = 60.0
-MOST_CONNECTIONS = 1024
+_FILES = 4096
 _BACKLOG = 1024
 _LINGER_SECONDS = 2.0
 _DRAIN_SECONDS = 10.0
@@ -32,10 +30,9 @@ class Handler(Protocol):
 
 
 class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    """Answers while `serve_forever` (or `start`) runs. Listens from its creation on or, if its gateway is not made yet,
-    from then on: a request that waited for it would be older than anybody knows."""
+    """Has its port from its creation on, and listens from `start` on: a request that waited for its gateway would be
+    older than the service knows."""
 
-    gateway: Handler
     allow_reuse_address = True
     daemon_threads = True
     block_on_close = False
@@ -47,158 +44,70 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         host: str,
         port: int,
         socket_seconds: float = SOCKET_SECONDS,
-        request_seconds: float = REQUEST_SECONDS,
-        most_connections: int = MOST_CONNECTIONS,
     ) -> None:
         """Raises OSError if the port is taken. `port` 0: any free one. A gateway that isn't made yet is set before
-        `start`, which raises OSError if another server listens there meanwhile; so is `tell`, which hears of what is
-        refused before any gateway. A connection may be silent for `socket_seconds`; a request has to be there
-        `request_seconds` after its first byte. There are `most_connections` at once; more are closed."""
+        `start`; so is `tell`, which hears of what is refused before any gateway. A connection may be silent for
+        `socket_seconds`."""
         if gateway:
             self.gateway = gateway
         self.socket_seconds = socket_seconds
-        self.request_seconds = request_seconds
-        self._places = threading.BoundedSemaphore(most_connections)
         self.tell: Callable[[Refusal], object] = lambda refusal: None
         self.closing = False
-        self.pending_requests = PendingRequests()
-        self._looping = False
+        self._pending = 0
+        self._changed = threading.Condition()
+        self._is_started = False
         if ":" in host:
             self.address_family = socket.AF_INET6
         super().__init__((host, port), _Connection, bind_and_activate=False)
         try:
             self.server_bind()
-            if gateway:
-                self.server_activate()
         except OSError:
             self.server_close()
             raise
-        self._is_listening = gateway is not None
 
     @property
     def port(self) -> int:
         """The port it listens on."""
         return int(self.server_address[1])
 
-    def serve_forever(self, poll_interval: float = 0.1) -> None:
-        """Answer until `shutdown` is called in another thread."""
-        self._looping = True
-        super().serve_forever(poll_interval)
-
     def start(self) -> None:
-        """Answer in a thread of its own."""
-        if not self._is_listening:
-            self.server_activate()
-        self._looping = True
-        threading.Thread(target=self.serve_forever, name="server", daemon=True).start()
+        """Answer in a thread of its own. Raises OSError if another server listens on the port meanwhile."""
+        self.server_activate()
+        self._is_started = True
+        threading.Thread(target=self.serve_forever, args=(0.1,), name="server", daemon=True).start()
 
     def shutdown(self) -> None:
         """Accept nothing more, let requests under way finish (10 s at most), close the port."""
         self.closing = True
-        if self._looping:
+        if self._is_started:
             super().shutdown()
         self.server_close()
-        self.pending_requests.wait_for_none(_DRAIN_SECONDS)
+        with self._changed:
+            self._changed.wait_for(lambda: self._pending == 0, _DRAIN_SECONDS)
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Give a connection its thread, as far as there are places."""
-        if not self._places.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        try:
-            super().process_request(request, client_address)
-        except RuntimeError:  # the machine has no more threads
-            self._places.release()
-            raise
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._places.release()
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """What escaped a connection's thread goes to standard error, never to the client."""
-        traceback.print_exc(file=sys.stderr)
+    def count(self, requests: int) -> None:
+        """So many more requests are being answered."""
+        with self._changed:
+            self._pending += requests
+            self._changed.notify_all()
 
 
 def serve(gateway: Handler | None, host: str = "127.0.0.1", port: int = 0) -> Server:
-    """A server that has its port; call its `serve_forever` or `start`. Raises OSError if the port is taken."""
-    return Server(gateway, host, port, most_connections=_open_files() // 2)
+    """A server that has its port; call its `start`. Raises OSError if the port is taken."""
+    _allow_files()
+    return Server(gateway, host, port)
 
 
-def _open_files() -> int:
-    """How many files, which connections are, too, this process may open: more than its shell lends, if it may."""
-    enough = 2 * MOST_CONNECTIONS
+def _allow_files() -> None:
+    """Let this process open as many files, which connections are, too, as it may: shells lend 256 on macOS."""
     try:
         import resource
     except ImportError:  # Windows
-        return enough
+        return
     lent, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if lent == resource.RLIM_INFINITY or lent >= enough:
-        return enough
-    allowed = enough if most == resource.RLIM_INFINITY else min(enough, most)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
-    return allowed
-
-
-class PendingRequests:
-    """Counts the requests that are being answered."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._changed = threading.Condition()
-
-    def __enter__(self) -> None:
-        with self._changed:
-            self._count += 1
-
-    def __exit__(self, *error: object) -> None:
-        with self._changed:
-            self._count -= 1
-            self._changed.notify_all()
-
-    def wait_for_none(self, timeout_seconds: float) -> None:
-        """Return when there is none left, or after the time-out."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._count == 0, timeout_seconds)
-
-
-class Wire(io.RawIOBase):
-    """What a connection is read through: silence has a limit, and so has a request that drips."""
-
-    def __init__(
-        self,
-        connection: socket.socket,
-        silent_seconds: float,
-        request_seconds: float,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._connection = connection
-        self._monotonic = monotonic
-        self._silent_seconds = silent_seconds
-        self._request_seconds = request_seconds
-        self._deadline: float | None = None
-
-    def begin(self) -> None:
-        """The next request's time begins with its first byte."""
-        self._deadline = None
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        seconds_left = self._silent_seconds
-        if self._deadline is not None:
-            seconds_left = min(seconds_left, self._deadline - self._monotonic())
-            if seconds_left <= 0:
-                raise TimeoutError
-        self._connection.settimeout(seconds_left)
-        count = self._connection.recv_into(buffer)
-        self._connection.settimeout(self._silent_seconds)  # for what is sent
-        if self._deadline is None:
-            self._deadline = self._monotonic() + self._request_seconds
-        return count
+    if lent != resource.RLIM_INFINITY and lent < _FILES:
+        wanted = _FILES if most == resource.RLIM_INFINITY else min(_FILES, most)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 class _Connection(socketserver.StreamRequestHandler):
@@ -210,14 +119,12 @@ class _Connection(socketserver.StreamRequestHandler):
     def setup(self) -> None:
         super().setup()
         self.connection.settimeout(self.server.socket_seconds)
-        self._wire = Wire(self.connection, self.server.socket_seconds, self.server.request_seconds)
-        self.rfile = io.BufferedReader(self._wire)
 
     def handle(self) -> None:
         try:
             while self._one():
-                self._wire.begin()
-        except (Hangup, OSError):  # gone, or silent for too long: nobody to answer
+                pass
+        except (Hangup, OSError):  # gone, or silent for too long: there is no client to answer
             return
 
     def _one(self) -> bool:
@@ -231,9 +138,12 @@ class _Connection(socketserver.StreamRequestHandler):
             return False
         if request is None:
             return False
-        with self.server.pending_requests:
+        self.server.count(1)
+        try:
             data, keep_alive = self._answer(request)
             self.connection.sendall(data)
+        finally:
+            self.server.count(-1)
         if not keep_alive:
             self._linger()
         return keep_alive

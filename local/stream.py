@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +18,8 @@ from local.engine.core import Engine
 from local.functions import Context, Function, attempt
 
 BATCH = 100  # records that a function gets at once, unless told otherwise
-QUICK_SECONDS, IDLE_SECONDS = 0.03, 0.25  # Lambda polls four times a second
+_QUICK_SECONDS, _IDLE_SECONDS = 0.03, 0.25  # Lambda polls four times a second
 _IDLE_AFTER = 40  # pauses grow to a fortieth of the silence: 30 ms for a second, 250 ms after ten
-_RETRY_PAUSES = (0.1, 0.3, 1.0, 3.0, 5.0)
 _LONGEST_TROUBLE_SECONDS = 5.0
 _LONGEST_WAIT_SECONDS = 60.0
 _TRIMMED = "TrimmedDataAccessException"
@@ -41,38 +40,27 @@ class _Shard:
     ended: bool = False
 
 
+@dataclass(kw_only=True, eq=False)
 class StreamPoller:
     """Reads the stream of a table from now on, and calls the function at least once with each record.
 
     Records of a shard come in order, a shard's after its parent's. A batch whose function raises, or puts it off, is
-    tried again with growing pauses, then given up with a line on standard error. A table without a stream gets one.
+    tried again with growing pauses, then given up with a line on standard error. `dynamodb` and `streams` are boto3
+    clients, or those of the embedded `engine`, which says when there is something to read.
     """
 
-    def __init__(
-        self,
-        *,
-        table: str,
-        name: str,
-        function: Function,
-        dynamodb: Any,
-        streams: Any,
-        quick_seconds: float = QUICK_SECONDS,
-        idle_seconds: float = IDLE_SECONDS,
-        retry_pauses: Sequence[float] = _RETRY_PAUSES,
-        batch: int = BATCH,
-        images: bool = False,
-        engine: Engine | None = None,
-    ) -> None:
-        """`dynamodb` and `streams` are boto3 clients, or those of the embedded `engine`, which tells when there is
-        something to read. The pause between polls is `quick_seconds` after traffic and grows to `idle_seconds`. With
-        `images`, a stream that carries keys only is replaced by one with new rows."""
-        self._table, self._name, self._function = table, name, function
-        self._dynamodb, self._streams = dynamodb, streams
-        self._quick, self._idle = quick_seconds, idle_seconds
-        self._retry_pauses = retry_pauses
-        self._batch = batch
-        self._images = images
-        self._engine = engine
+    table: str
+    name: str
+    function: Function
+    dynamodb: Any
+    streams: Any
+    seconds: float | None = None
+    """Between polls; None: few after traffic, more after silence."""
+    retry_pauses: Sequence[float] = (0.1, 0.3, 1.0, 3.0, 5.0)
+    batch: int = BATCH
+    engine: Engine | None = None
+
+    def __post_init__(self) -> None:
         self._arn = ""
         self._shards: dict[str, _Shard] = {}
         self._looked, self._look_again = False, True
@@ -84,7 +72,7 @@ class StreamPoller:
         last_traffic = time.monotonic()
         trouble = 0
         while not self._stopping.is_set():
-            seen = self._engine.news if self._engine else 0
+            seen = self.engine.news if self.engine else 0
             try:
                 if self._poll():
                     last_traffic = time.monotonic()
@@ -92,16 +80,18 @@ class StreamPoller:
                 self._ready.set()
             except (ClientError, BotoCoreError) as error:
                 if not trouble:
-                    print(f"The stream of {self._table} cannot be read, trying on: {error}", file=sys.stderr)
+                    print(f"The stream of {self.table} cannot be read, trying on: {error}", file=sys.stderr)
                 trouble += 1
                 self._look_again = True
-            if self._engine and not trouble:
-                if not self._stopping.wait(self._quick):
-                    self._engine.wait_for_news(seen, _LONGEST_WAIT_SECONDS)
-                continue
             silence = time.monotonic() - last_traffic
-            pause = min(self._idle, max(self._quick, silence / _IDLE_AFTER))
-            self._stopping.wait(min(_LONGEST_TROUBLE_SECONDS, pause * 2**trouble) if trouble else pause)
+            pause = self.seconds or min(_IDLE_SECONDS, max(_QUICK_SECONDS, silence / _IDLE_AFTER))
+            if trouble:
+                self._stopping.wait(min(pause * 2**trouble, _LONGEST_TROUBLE_SECONDS))
+            elif (
+                not self._stopping.wait(pause if not self.engine else self.seconds or _QUICK_SECONDS)
+                and self.engine
+            ):
+                self.engine.wait_for_news(seen, _LONGEST_WAIT_SECONDS)
         with suppress(ClientError, BotoCoreError):
             self._poll()  # what came since: the next start reads only what comes after it
 
@@ -112,74 +102,51 @@ class StreamPoller:
     def stop(self) -> None:
         """End `run`, after the call under way and a last look."""
         self._stopping.set()
-        if self._engine:
-            self._engine.wake()
+        if self.engine:
+            self.engine.wake()
 
     def _poll(self) -> bool:
         """Read every shard until it gives no full batch, and the children of those that end; whether there was
         anything."""
-        busy, may_have_children = False, True
+        is_busy, may_have_children = False, True
         while may_have_children:
             may_have_children = False
             if self._look_again:
                 self._discover()
             for shard in self._shards.values():
                 parent = self._shards.get(shard.parent or "")
-                if not shard.ended and (parent is None or parent.ended):
-                    busy |= self._read_on(shard)
+                count = self.batch if parent is None or parent.ended else 0
+                while count == self.batch and not shard.ended:
+                    count = self._read(shard)
+                    is_busy |= count > 0
                     may_have_children |= shard.ended
-        return busy
-
-    def _read_on(self, shard: _Shard) -> bool:
-        """Read it until it gives no full batch; whether there was anything."""
-        first_count = count = self._read(shard)
-        while count == self._batch and not shard.ended:
-            count = self._read(shard)
-        return first_count > 0
+        return is_busy
 
     def _discover(self) -> None:
         """Find the stream's shards. Those open at the very first look are read from then on, later ones whole."""
-        self._arn = self._stream()
+        self._arn = self.dynamodb.describe_table(TableName=self.table)["Table"]["LatestStreamArn"]
         shards, self._shards = self._shards, {}
-        for shard in self._list_shards():
-            new = _Shard(
-                shard["ShardId"],
-                shard.get("ParentShardId"),
-                _FROM_THE_FIRST if self._looked else {"ShardIteratorType": "LATEST"},
-                ended=not self._looked and "EndingSequenceNumber" in shard["SequenceNumberRange"],
-            )
-            self._shards[new.id] = shards.get(new.id, new)
+        start = _FROM_THE_FIRST if self._looked else {"ShardIteratorType": "LATEST"}
+        page: dict[str, str] | None = {}
+        while page is not None:
+            stream = self.streams.describe_stream(StreamArn=self._arn, **page)["StreamDescription"]
+            for each in stream["Shards"]:
+                is_over = not self._looked and "EndingSequenceNumber" in each["SequenceNumberRange"]
+                new = _Shard(each["ShardId"], each.get("ParentShardId"), start, ended=is_over)
+                self._shards[new.id] = shards.get(new.id, new)
+            last = stream.get("LastEvaluatedShardId")
+            page = {"ExclusiveStartShardId": last} if last else None
         self._looked = True
         parents = {shard.parent for shard in self._shards.values()}
         self._look_again = any(shard.ended and shard.id not in parents for shard in self._shards.values())
 
-    def _stream(self) -> str:
-        """The ARN of the table's stream, which is enabled if it is not."""
-        table = self._dynamodb.describe_table(TableName=self._table)["Table"]
-        if self._images and table.get("StreamSpecification", {}).get("StreamViewType") == "KEYS_ONLY":
-            table = self._switch(StreamEnabled=False)  # a data folder from before the journal
-        if not table.get("StreamSpecification", {}).get("StreamEnabled"):
-            table = self._switch(StreamEnabled=True, StreamViewType="NEW_IMAGE")
-        return str(table["LatestStreamArn"])
-
-    def _switch(self, **stream: Any) -> dict[str, Any]:
-        answer = self._dynamodb.update_table(TableName=self._table, StreamSpecification=stream)
-        return dict(answer["TableDescription"])
-
-    def _list_shards(self) -> Iterator[dict[str, Any]]:
-        page: dict[str, str] = {}
-        while True:
-            stream = self._streams.describe_stream(StreamArn=self._arn, **page)["StreamDescription"]
-            yield from stream["Shards"]
-            if "LastEvaluatedShardId" not in stream:
-                return
-            page = {"ExclusiveStartShardId": stream["LastEvaluatedShardId"]}
-
     def _read(self, shard: _Shard) -> int:
         """Deliver the shard's next records; how many there were."""
         try:
-            shard.iterator = shard.iterator or self._iterator(shard)
-            answer = self._streams.get_records(ShardIterator=shard.iterator, Limit=self._batch)
+            if shard.iterator is None:
+                where = {"StreamArn": self._arn, "ShardId": shard.id, **shard.start}
+                shard.iterator = self.streams.get_shard_iterator(**where)["ShardIterator"]
+            answer = self.streams.get_records(ShardIterator=shard.iterator, Limit=self.batch)
         except ClientError as error:
             code = error.response["Error"]["Code"]
             if code in _STALE:
@@ -198,36 +165,29 @@ class StreamPoller:
         self._look_again |= shard.ended
         return len(records)
 
-    def _iterator(self, shard: _Shard) -> str:
-        answer = self._streams.get_shard_iterator(StreamArn=self._arn, ShardId=shard.id, **shard.start)
-        return str(answer["ShardIterator"])
-
     def _deliver(self, event: dict[str, Any]) -> None:
-        for pause in (*self._retry_pauses, None):
+        for pause in (*self.retry_pauses, None):
+            id_ = str(uuid.uuid4())
             if attempt(
-                self._function,
-                event,
-                Context(function_name=self._name, request_id=str(uuid.uuid4()), stop=self._stopping),
+                self.function, event, Context(function_name=self.name, request_id=id_, stop=self._stopping)
             ):
                 return
             if pause is not None and self._stopping.wait(pause):
                 return
         print(
-            f"{self._name} failed too often with {len(event['Records'])} records: going on.", file=sys.stderr
+            f"{self.name} failed too often with {len(event['Records'])} records: going on.", file=sys.stderr
         )
 
 
 def stream_event(records: list[dict[str, Any]], arn: str) -> dict[str, Any]:
     """Stream records as Lambda gets them: plain JSON, with the source's ARN."""
-    changes = [
-        {**record, "eventName": _NAMES.get(record["eventName"], record["eventName"]), "eventSourceARN": arn}
-        for record in records
-    ]
-    for record in changes:
-        change = record["dynamodb"]
-        record["dynamodb"] = (
-            {**change, _CREATED: change[_CREATED].timestamp()} if _CREATED in change else change
-        )
+    changes = []
+    for record in records:
+        change = dict(record["dynamodb"])
+        if _CREATED in change:
+            change[_CREATED] = change[_CREATED].timestamp()
+        name = _NAMES.get(record["eventName"], record["eventName"])
+        changes.append({**record, "eventName": name, "eventSourceARN": arn, "dynamodb": change})
     # by way of JSON, so that bytes become base64
     event: dict[str, Any] = msgspec.json.decode(msgspec.json.encode({"Records": changes}))
     return event

@@ -10,7 +10,7 @@ import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
 from chalicelib.domain.errors import HeadraceError
-from local.unusable import Unusable
+from local import Unusable
 
 
 def first_token(prefix: str, another: bool) -> str:

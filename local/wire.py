@@ -8,28 +8,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import formatdate
 from functools import lru_cache
-from http import HTTPStatus
+from http.client import responses
 from io import BufferedIOBase
 
 from chalicelib.domain.headers import is_single
-from local.gateway import BODY_LIMIT_BYTES
-from local.problems import Answer, Refusal, body_too_large
+from local.gateway import BODY_LIMIT_BYTES, Answer, Refusal, body_too_large
 
 LINE_LIMIT_BYTES = 8192
 HEADERS_LIMIT_BYTES = 10240  # API Gateway's, names and values of all headers together
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-_REQUEST_LINE = re.compile(rb"(%s) ([\x21-\x7e]+) HTTP/1\.([0-9])\r?\n" % _TOKEN)
-_UNENCODED = re.compile(rb"%s [\x21-\x7e\x80-\xff]+ HTTP/1\.[0-9]\r?\n" % _TOKEN)
-_OTHER_VERSION = re.compile(rb"%s [\x21-\x7e]+ HTTP/[0-9](\.[0-9])?\r?\n" % _TOKEN)
+_REQUEST_LINE = re.compile(rb"(%s) ([^\x00-\x20\x7f]+) HTTP/([0-9])(?:\.([0-9]))?\r?\n" % _TOKEN)
 _HEADER = re.compile(rb"(%s):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)\r?\n" % _TOKEN)
-_ABSOLUTE = re.compile(r"https?://[^/?]*", re.IGNORECASE)
+_ABSOLUTE = re.compile(r"\Ahttps?://[^/?]*(?=/)", re.IGNORECASE)
 _DIGITS = re.compile(r"[0-9]{1,18}\Z")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?\r?\n")
 _BARE = (204, 304)
 
 
 class Hangup(Exception):
-    """The client left in the middle of a request: there is nobody to answer."""
+    """The client left in the middle of a request: there is no client to answer."""
 
 
 @dataclass(slots=True)
@@ -48,41 +45,47 @@ def read_request(stream: BufferedIOBase, send: Callable[[bytes], object]) -> Req
 
     Raises Refusal for a bad request (the connection is then of no more use), Hangup, and what the stream raises.
     """
-    line = _line(stream, LINE_LIMIT_BYTES, Refusal(414, "URI_TOO_LONG", "The request line is too long."))
+    too_long = Refusal(414, "URI_TOO_LONG", "The request line is too long.")
+    line = _line(stream, LINE_LIMIT_BYTES, too_long)
     if line in (b"\r\n", b"\n"):  # RFC 9112, 2.2: an empty line before a request is to be ignored
-        line = _line(stream, LINE_LIMIT_BYTES, Refusal(414, "URI_TOO_LONG", "The request line is too long."))
+        line = _line(stream, LINE_LIMIT_BYTES, too_long)
     if not line:
         return None
     match = _REQUEST_LINE.fullmatch(line)
     if not match:
-        if _OTHER_VERSION.fullmatch(line):
-            raise Refusal(505, "HTTP_VERSION_NOT_SUPPORTED", "Use HTTP/1.1.")
-        if _UNENCODED.fullmatch(line):
-            raise _bad("Write what is not ASCII in the path and query as %XX: é is %C3%A9.")
         raise _bad("The request line cannot be read.")
-    method, minor = match[1].decode(), match[3]
-    target = _path(match[2].decode())
+    if match[3] != b"1":
+        raise Refusal(505, "HTTP_VERSION_NOT_SUPPORTED", "Use HTTP/1.1.")
+    if not match[2].isascii():
+        raise _bad("Write what is not ASCII in the path and query as %XX: é is %C3%A9.")
+    method, target, is_old = match[1].decode(), match[2].decode(), match[4] == b"0"
+    target = _ABSOLUTE.sub("", target)  # a proxy's form (RFC 9112, 3.2)
+    if target[:1] != "/":
+        raise _bad("The request target must begin with a slash.")
     try:
         headers = _headers(stream)
-        if minor == b"0":
-            _check_old(headers)
-        elif "host" not in headers:  # RFC 9112, 3.2
+        if is_old and "transfer-encoding" in headers:  # RFC 9112, 6.1
+            raise _bad("HTTP/1.0 has no transfer codings.")
+        if not is_old and "host" not in headers:  # RFC 9112, 3.2
             raise _bad("The Host header is missing.")
-        body = _body(stream, headers, send)
+        body = _body(stream, headers, (lambda _: None) if is_old else send)
     except Refusal as refusal:
         refusal.method, refusal.target = method, target
         raise
-    return Request(method, target, headers, body, _keep_alive(headers, minor))
+    wishes = [wish.strip() for wish in headers.get("connection", "").lower().split(",")]
+    keep_alive = "close" not in wishes and (not is_old or "keep-alive" in wishes)
+    return Request(method, target, headers, body, keep_alive)
 
 
 def encode(answer: Answer, method: str, keep_alive: bool) -> bytes:
     """An answer as it goes over the wire, in one piece. ValueError: a header that would break the frame."""
     status, headers, body = answer
-    lines = [_status_line(status), f"Date: {_date(int(time.time()))}"]
+    phrase = responses.get(status, "Unknown")
+    lines = [f"HTTP/1.1 {status} {phrase}", f"Date: {_date(int(time.time()))}"]
     lines += [f"{k}: {v}" for k, v in headers.items() if k.lower() not in ("content-length", "connection")]
     if status not in _BARE:
         lines.append(f"Content-Length: {len(body)}")
-    # A client of HTTP/1.0 that asked to keep the connection waits for its end unless it is told of this.
+    # A client of HTTP/1.0 that asked to keep the connection waits for its end unless it hears of this.
     lines.append(f"Connection: {'keep-alive' if keep_alive else 'close'}")
     if any("\r" in line or "\n" in line for line in lines):
         raise ValueError("The app's answer has a header with a line break")
@@ -101,17 +104,6 @@ def _line(stream: BufferedIOBase, limit: int, too_long: Refusal) -> bytes:
     if line and not line.endswith(b"\n"):
         raise Hangup
     return line
-
-
-def _path(target: str) -> str:
-    """Origin form; a proxy's absolute form is cut down to it (RFC 9112, 3.2)."""
-    absolute = _ABSOLUTE.match(target)
-    if absolute:
-        target = target[absolute.end() :]
-        return target if target.startswith("/") else "/" + target
-    if not target.startswith("/") and target != "*":
-        raise _bad("The request target must begin with a slash.")
-    return target
 
 
 def _headers(stream: BufferedIOBase) -> dict[str, str]:
@@ -134,13 +126,6 @@ def _headers(stream: BufferedIOBase) -> dict[str, str]:
     return headers
 
 
-def _check_old(headers: dict[str, str]) -> None:
-    """What HTTP/1.0 does not have: transfer codings (RFC 9112, 6.1) and 100 Continue (RFC 9110, 10.1.1)."""
-    if "transfer-encoding" in headers:
-        raise _bad("HTTP/1.0 has no transfer codings.")
-    headers.pop("expect", None)
-
-
 def _body(stream: BufferedIOBase, headers: dict[str, str], send: Callable[[bytes], object]) -> bytes | None:
     coding, length = headers.get("transfer-encoding"), headers.get("content-length")
     if coding is None and length is None:
@@ -153,7 +138,7 @@ def _body(stream: BufferedIOBase, headers: dict[str, str], send: Callable[[bytes
         raise Refusal(501, "NOT_IMPLEMENTED", "The only transfer coding is chunked.")
     size = int(length or 0)
     if size > BODY_LIMIT_BYTES:
-        raise body_too_large(BODY_LIMIT_BYTES)
+        raise body_too_large()
     if headers.get("expect", "").lower() == "100-continue":
         send(b"HTTP/1.1 100 Continue\r\n\r\n")
     return _read_chunked(stream) if coding is not None else _read_exactly(stream, size)
@@ -169,36 +154,20 @@ def _read_exactly(stream: BufferedIOBase, size: int) -> bytes:
 def _read_chunked(stream: BufferedIOBase) -> bytes:
     chunks: list[bytes] = []
     total = 0
-    while size := _chunk_size(stream):
+    while True:
+        match = _CHUNK_SIZE.fullmatch(_line(stream, 256, _bad("A chunk's size cannot be read.")))
+        if not match:
+            raise _bad("A chunk's size cannot be read.")
+        size = int(match[1], 16)
+        if not size:
+            _headers(stream)  # trailers: read, and not used
+            return b"".join(chunks)
         total += size
         if total > BODY_LIMIT_BYTES:
-            raise body_too_large(BODY_LIMIT_BYTES)
+            raise body_too_large()
         chunks.append(_read_exactly(stream, size))
         if _line(stream, 2, _bad("A chunk is longer than it says.")) not in (b"\r\n", b"\n"):
             raise _bad("A chunk is longer than it says.")
-    _headers(stream)  # trailers: read, and not used
-    return b"".join(chunks)
-
-
-def _chunk_size(stream: BufferedIOBase) -> int:
-    match = _CHUNK_SIZE.fullmatch(_line(stream, 256, _bad("A chunk's size cannot be read.")))
-    if not match:
-        raise _bad("A chunk's size cannot be read.")
-    return int(match[1], 16)
-
-
-def _keep_alive(headers: dict[str, str], minor: bytes) -> bool:
-    wishes = [wish.strip() for wish in headers.get("connection", "").lower().split(",")]
-    return "close" not in wishes and (minor != b"0" or "keep-alive" in wishes)
-
-
-@lru_cache(maxsize=64)
-def _status_line(status: int) -> str:
-    try:
-        phrase = HTTPStatus(status).phrase
-    except ValueError:
-        phrase = "Unknown"
-    return f"HTTP/1.1 {status} {phrase}"
 
 
 @lru_cache(maxsize=2)

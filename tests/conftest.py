@@ -14,7 +14,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from local.engine.core import Engine
-from local.engine.dynamodb_local import DynamoDBLocal
+from local.engine.dynamodb_local import dynamodb_local
 from local.engine.server import serving
 from tests.support import environment, examples
 from tests.support.short_way import short_way
@@ -139,5 +139,5 @@ def engine() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def oracle() -> Iterator[str]:
     """The URL of DynamoDB Local, in memory: of one process only, whichever runs the tests that use it."""
-    with DynamoDBLocal(is_busy=True) as oracle:
+    with dynamodb_local() as oracle:
         yield oracle.endpoint

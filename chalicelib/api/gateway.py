@@ -8,9 +8,10 @@ from typing import Any
 
 from chalice.app import Chalice
 
+from ..domain import strict_json
 from ..domain.errors import Malformed
 from ..domain.headers import is_single
-from . import problems, strict
+from . import problems
 from .calls import ACCEPTED
 
 _LARGE_BYTES = 6_000_000  # Lambda answers with at most 6 MB
@@ -47,7 +48,7 @@ def _given_twice(event: Any) -> str | None:
 
 def _refusal(name: str, request_id: str) -> dict[str, Any]:
     error = Malformed("BAD_REQUEST", f"{name.title()} is given twice.")
-    body = strict.dump(problems.problem(error, request_id)).decode() + "\n"
+    body = strict_json.dump(problems.problem(error, request_id)).decode() + "\n"
     headers = {"X-Request-Id": request_id, **problems.EVERYWHERE, **problems.headers(error)}
     return {"statusCode": 400, "headers": headers, "multiValueHeaders": {}, "body": body}
 
@@ -77,5 +78,5 @@ def _as_problem(answer: dict[str, Any], request_id: str) -> dict[str, Any]:
     }
     own = {"Content-Type": problems.MEDIA_TYPE, "X-Request-Id": request_id, **problems.EVERYWHERE}
     headers = {**answer["headers"], **own}
-    body = strict.dump(document).decode() + "\n"
+    body = strict_json.dump(document).decode() + "\n"
     return {**answer, "statusCode": status, "headers": headers, "body": body, "isBase64Encoded": False}

@@ -12,7 +12,7 @@ from chalice.app import AuthRequest, AuthResponse, Chalice, Request
 from chalice.app import Response as ChaliceResponse
 
 from .. import observe, wiring
-from ..domain import ids, typed
+from ..domain import ids, strict_json, typed
 from ..domain.errors import (
     Forbidden,
     HeadraceError,
@@ -29,7 +29,7 @@ from ..domain.message import TRACEPARENT
 from ..domain.topic import Caller, Scope
 from ..ports.world import Clock
 from ..wiring import Deps
-from . import audit, problems, strict
+from . import audit, problems
 from .calls import CALLS, JSON, Call, Context, Reach, Response
 
 T = TypeVar("T")
@@ -119,7 +119,7 @@ def refusal(error: HeadraceError, request_id: str) -> ChaliceResponse:
     status, _ = problems.status_of(error)
     headers = {"X-Request-Id": request_id, **problems.EVERYWHERE, **problems.headers(error)}
     header_lines: dict[str, str | list[str]] = {**headers}
-    body = strict.dump(problems.problem(error, request_id)) + b"\n"
+    body = strict_json.dump(problems.problem(error, request_id)) + b"\n"
     return ChaliceResponse(body, headers=header_lines, status_code=status)
 
 
@@ -338,7 +338,7 @@ def _body(kind: type[T], headers: Mapping[str, str], raw: bytes) -> T:
     media = headers.get("content-type", "application/json").split(";")[0].strip().lower()
     if media != JSON:
         raise UnsupportedMedia("UNSUPPORTED_MEDIA_TYPE", "Send the body as application/json.")
-    return convert(strict.parse(raw or b"{}"), kind)
+    return convert(strict_json.parse(raw or b"{}"), kind)
 
 
 def convert(value: Any, kind: type[T], at: str = "") -> T:

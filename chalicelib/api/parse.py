@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from ..domain import ladder, typed
+from ..domain import ladder, strict_json, typed
 from ..domain.errors import HeadraceError, Refused, TooLarge
 from ..domain.headers import is_reserved
 from ..domain.limits import (
@@ -25,7 +25,7 @@ from ..domain.limits import (
 from ..domain.message import JSON, TRACEPARENT, Draft, traceparent
 from ..domain.request import NAME, Request
 from ..domain.times import DAY_SECONDS
-from . import settings, strict
+from . import settings
 from .calls import Context
 from .fields import TEXT, HeaderName, HeaderValue, Key, MediaType, MessageDelay, Tag, Time
 from .http import invalid, trace_of
@@ -190,7 +190,7 @@ def patch_text(raw: bytes) -> bytes:
 def json_body(raw: bytes, body: Any) -> bytes:
     """The parsed `body` as compact JSON text, with its numbers exactly as in the raw request."""
     text = bytes(typed.decoded(raw, _JsonText).body) if raw else b""
-    return strict.compact(text, body)
+    return strict_json.compact(text, body)
 
 
 def body_of(message: MessageBody, raw: bytes = b"") -> tuple[bytes, bool, str]:

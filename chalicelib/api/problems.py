@@ -118,7 +118,10 @@ def _choices(kind: type, path: str) -> list[Any]:
 
     def flat(kinds: list[inspect.Type]) -> Iterator[inspect.Type]:
         for one in kinds:
-            yield from flat(list(one.types)) if isinstance(one, inspect.UnionType) else [one]
+            if isinstance(one, inspect.Metadata):
+                yield from flat([one.type])
+            else:
+                yield from flat(list(one.types)) if isinstance(one, inspect.UnionType) else [one]
 
     def inner(of: inspect.Type, step: str) -> list[inspect.Type]:
         if isinstance(of, inspect.StructType):

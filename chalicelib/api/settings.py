@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict, cast
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -12,12 +12,10 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from ..domain import ladder
 from ..domain import limits as lim
 from ..domain.limits import MAX_FILTER_TAGS, MAX_TAG_CHARS
-from ..domain.topic import DEFAULT_RETRY, Group, Topic
-from .fields import TAG, Count, LeaseSeconds, Step, Time, at, one_of
+from ..domain.settings import DEFAULT_RETRY, GroupSettings, Setting, TopicSettings, rows_of
+from ..domain.topic import Group, Topic
+from .fields import TAG, Count, Step, Time, at, one_of
 from .http import invalid
-
-Mode = Literal["queue", "serial", "broadcast"]
-ModeName = Annotated[str, one_of("queue", "serial", "broadcast")]
 
 
 class Retry(Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -35,38 +33,6 @@ class Retry(Struct, forbid_unknown_fields=True, omit_defaults=True):
     cap_seconds: Step | UnsetType = UNSET
 
 
-class TopicBody(Struct, forbid_unknown_fields=True):
-    """Settings of a topic; missing settings keep their value (in a new topic, the default)."""
-
-    mode: Mode | UnsetType = UNSET
-    shards: Annotated[int, Meta(ge=1, le=lim.MAX_SHARDS)] | UnsetType = UNSET
-    key_shards: Annotated[int, Meta(ge=1, le=lim.MAX_SHARDS)] | UnsetType = UNSET
-    retry: Retry | UnsetType = UNSET
-    lease_seconds: LeaseSeconds | UnsetType = UNSET
-    retention_days: Annotated[int, Meta(ge=1, le=lim.MAX_RETENTION_DAYS)] | UnsetType = UNSET
-    alarm_backlog: Annotated[int, Meta(ge=1, le=lim.MAX_OFFSET)] | UnsetType | None = UNSET
-    rate_limit: Annotated[int, Meta(ge=1, le=lim.MAX_RATE_LIMIT)] | UnsetType | None = UNSET
-    on_rate_limit: Literal["reject", "dead_letter"] | UnsetType = UNSET
-    max_body_bytes: Annotated[int, Meta(ge=1, le=lim.MAX_BODY_BYTES)] | UnsetType = UNSET
-    dedup_window_seconds: Annotated[int, Meta(ge=1, le=lim.MAX_DEDUP_WINDOW_SECONDS)] | UnsetType = UNSET
-    wake: Literal["stream", "direct"] | UnsetType = UNSET
-
-
-class GroupBody(Struct, forbid_unknown_fields=True, rename={"begin": "from"}):
-    """Settings of a consumer group; missing settings keep their value. `from` and `mode` are used at creation only."""
-
-    mode: Mode | UnsetType = UNSET
-    begin: str | UnsetType = UNSET
-    filter: Annotated[str, Meta(max_length=4096)] | UnsetType | None = UNSET
-    retry: Retry | UnsetType | None = UNSET
-    lease_seconds: LeaseSeconds | UnsetType | None = UNSET
-    batch_size: Annotated[int, Meta(ge=1, le=lim.MAX_BATCH)] | UnsetType = UNSET
-    max_in_flight: Annotated[int, Meta(ge=1, le=lim.MAX_IN_FLIGHT)] | UnsetType = UNSET
-    offline: Literal["keep", "skip"] | UnsetType = UNSET
-    assignment: Literal["mod", "average", "rendezvous"] | UnsetType = UNSET
-    payload: Literal["binary", "structured", "batch"] | UnsetType = UNSET
-
-
 class RetryView(TypedDict):
     """A retry policy. `ladder` is a name or a list of seconds; the last three fields are for `exponential`."""
 
@@ -78,43 +44,83 @@ class RetryView(TypedDict):
     cap_seconds: NotRequired[Count]
 
 
-class TopicView(TypedDict):
+def _body(name: str, doc: str, settings: type) -> type[Struct]:
+    """The type of a request that gives some of these settings."""
+    rows = rows_of(settings)
+    return msgspec.defstruct(
+        name,
+        [
+            (row.field, Annotated[_given_type(row) | UnsetType, Meta(description=row.plain_help)], UNSET)
+            for row in rows
+        ],
+        rename={row.field: row.name for row in rows},
+        namespace={"__doc__": doc},
+        module=__name__,
+        forbid_unknown_fields=True,
+    )
+
+
+def _given_type(row: Setting) -> Any:
+    of: Any = Retry
+    if row.choices:
+        of = Literal[row.choices]
+    elif row.given is not ladder.Retry:
+        of = Annotated[
+            row.given, Meta(ge=row.least, le=row.most) if row.given is int else Meta(max_length=row.most)
+        ]
+    return of | None if row.nullable else of
+
+
+def _answer(name: str, settings: type) -> Any:
+    """The type of an answer that shows these settings."""
+    return TypedDict(name, {row.name: _shown_type(row) for row in rows_of(settings)})  # type: ignore[operator]
+
+
+def _shown_type(row: Setting) -> Any:
+    of: Any = RetryView if row.given is ladder.Retry else Count if row.given is int else str
+    if row.choices:
+        of = Annotated[str, one_of(*row.choices)]
+    if row.field == "key_shards":
+        return NotRequired[of]
+    return of | None if row.nullable and row.field != "tags" else of
+
+
+TopicBody = _body(
+    "TopicBody",
+    "Settings of a topic; missing settings keep their value (in a new topic, the default).",
+    TopicSettings,
+)
+GroupBody = _body(
+    "GroupBody",
+    "Settings of a consumer group; missing settings keep their value. `from` and `mode` are used at creation only.",
+    GroupSettings,
+)
+
+
+if TYPE_CHECKING:  # what an answer shows of settings is known to their table, not to mypy
+
+    class _TopicSettings(TypedDict): ...
+
+    class _GroupSettings(TypedDict): ...
+
+else:
+    _TopicSettings = _answer("_TopicSettings", TopicSettings)
+    _GroupSettings = _answer("_GroupSettings", GroupSettings)
+
+
+class TopicView(_TopicSettings):
     """A topic's settings. `key_shards` stands where it differs from `shards`."""
 
     topic: str
-    mode: ModeName
-    shards: Count
-    key_shards: NotRequired[Count]
-    retry: RetryView
-    lease_seconds: Count
-    retention_days: Count
-    alarm_backlog: Count | None
-    rate_limit: Count | None
-    on_rate_limit: Annotated[str, one_of("reject", "dead_letter")]
-    max_body_bytes: Count
-    dedup_window_seconds: Count
-    wake: Annotated[str, one_of("stream", "direct")]
     created_at: Time
 
 
-_Begin = TypedDict("_Begin", {"from": str})
-
-
-class GroupView(_Begin):
+class GroupView(_GroupSettings):
     """A group's settings. Where `retry` or `lease_seconds` is null, the topic's applies; `filter` is "*" for all
     messages. `from` is where the group began: "earliest", "latest" or a time."""
 
     group: str
     topic: str
-    mode: ModeName
-    filter: str
-    retry: RetryView | None
-    lease_seconds: Count | None
-    batch_size: Count
-    max_in_flight: Count
-    offline: Annotated[str, one_of("keep", "skip")]
-    assignment: Annotated[str, one_of("mod", "average", "rendezvous")]
-    payload: Annotated[str, one_of("binary", "structured", "batch")]
     paused: bool
     created_at: Time
 
@@ -164,44 +170,24 @@ def _is_tag(text: str) -> bool:
 
 def topic_view(topic: Topic) -> TopicView:
     """A topic's settings."""
-    body: TopicView = {
-        "topic": topic.name,
-        "mode": topic.mode,
-        "shards": topic.shards,
-        "retry": retry_view(topic.retry),
-        "lease_seconds": topic.lease_seconds,
-        "retention_days": topic.retention_days,
-        "alarm_backlog": topic.alarm_backlog,
-        "rate_limit": topic.rate_limit,
-        "on_rate_limit": topic.on_rate_limit,
-        "max_body_bytes": topic.max_body_bytes,
-        "dedup_window_seconds": topic.dedup_window_seconds,
-        "wake": topic.wake,
-        "created_at": at(topic.created_ms),
-    }
-    if topic.shards_of_keys != topic.shards:
-        body["key_shards"] = topic.shards_of_keys
-    return body
+    shown = _shown(TopicSettings, topic)
+    if topic.shards_of_keys == topic.shards:
+        del shown["key_shards"]
+    return cast(TopicView, {"topic": topic.name, **shown, "created_at": at(topic.created_ms)})
 
 
 def group_view(group: Group) -> GroupView:
     """A group's settings."""
-    return {
-        "group": group.name,
-        "topic": group.topic,
-        "mode": group.mode,
-        "from": at(int(group.begin[1:])) if group.begin.startswith("@") else group.begin,
-        "filter": " || ".join(group.tags) if group.tags is not None else "*",
-        "retry": retry_view(group.retry) if group.retry else None,
-        "lease_seconds": group.lease_seconds,
-        "batch_size": group.batch_size,
-        "max_in_flight": group.max_in_flight,
-        "offline": group.offline,
-        "assignment": group.assignment,
-        "payload": group.payload,
-        "paused": group.paused,
-        "created_at": at(group.created_ms),
-    }
+    rest = {"paused": group.paused, "created_at": at(group.created_ms)}
+    return cast(
+        GroupView, {"group": group.name, "topic": group.topic, **_shown(GroupSettings, group), **rest}
+    )
+
+
+def _shown(settings: type, of: Topic | Group) -> dict[str, Any]:
+    """Settings as answers show them."""
+    values = ((row, getattr(of, row.field)) for row in rows_of(settings))
+    return {row.name: _SHOWN[row.field](value) if row.field in _SHOWN else value for row, value in values}
 
 
 def retry_view(retry: ladder.Retry) -> RetryView:
@@ -216,3 +202,11 @@ def retry_view(retry: ladder.Retry) -> RetryView:
         body["factor"] = retry.factor
         body["cap_seconds"] = retry.cap_seconds
     return body
+
+
+_SHOWN: Mapping[str, Callable[[Any], Any]] = {
+    "retry": lambda retry: retry_view(retry) if retry else None,
+    "begin": lambda begin: at(int(begin[1:])) if begin.startswith("@") else begin,
+    "tags": lambda tags: " || ".join(tags) if tags is not None else "*",
+}
+"""How settings are shown that answers show otherwise than the code has them."""

@@ -1,4 +1,4 @@
-"""The fields of a form as the deed (a call of the HTTP interface) that they ask for.
+"""The fields of a form as the action (a call of the HTTP interface) that they ask for, and settings as such fields.
 
 What is left empty is not sent; but where a setting can be null, an empty field sends null.
 """
@@ -6,36 +6,34 @@ What is left empty is not sent; but where a setting can be null, an empty field 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
 import msgspec
 
-from ..api import strict
 from ..api.http import invalid
 from ..api.lists import LETTER_FILTERS
 from ..api.parse import whole_number
+from ..domain import strict_json
 from ..domain.errors import Malformed
-from . import deeds
-from .deeds import Deed
-from .links import query_text
+from ..domain.ladder import Retry
+from ..domain.settings import GroupSettings, Setting, TopicSettings, rows_of
+from ..domain.topic import Group, Topic
+from . import actions
+from .actions import Action
+from .visit import query_text
 
 Fields = Mapping[str, str]
 UNDONE_BY = {"pause_group": "resume_group", "resume_group": "pause_group"}
-"""Deeds that another one undoes."""
-_TOPIC_TEXTS = ("mode", "on_rate_limit", "wake")
-_TOPIC_NUMBERS = ("shards", "lease_seconds", "retention_days", "max_body_bytes", "dedup_window_seconds")
-_TOPIC_NUMBERS_OR_NULL = ("alarm_backlog", "rate_limit")
-TOPIC_SETTINGS = (*_TOPIC_TEXTS, *_TOPIC_NUMBERS, *_TOPIC_NUMBERS_OR_NULL)
-"""The settings of a topic's form that are one field each."""
-_GROUP_TEXTS = ("offline", "assignment", "payload")
-_GROUP_NUMBERS = ("batch_size", "max_in_flight")
-_GROUP_NUMBERS_OR_NULL = ("lease_seconds",)
-GROUP_SETTINGS = (*_GROUP_TEXTS, *_GROUP_NUMBERS, *_GROUP_NUMBERS_OR_NULL)
-"""The settings of a group's form that are one field each, and not for life."""
+"""Actions that another one undoes."""
+TOPIC_ROWS = tuple(row for row in rows_of(TopicSettings) if row.label)
+GROUP_ROWS = tuple(row for row in rows_of(GroupSettings) if row.label)
+"""The settings that the console shows as one field each."""
+LABELS = {row.name: row.label for row in (*TOPIC_ROWS, *GROUP_ROWS) if row.name != "mode"}
 _MOST_DIGITS = 32
+_ZONE = r"(?:Z|[+-]\d\d:\d\d)\Z"
 _NUMBER = re.compile(r"-?([0-9]{1,32}|[0-9]{0,32}\.[0-9]{1,32})(e[+-]?[0-9]{1,3})?\Z")
 _RETRY_NUMBERS = ("max_attempts", "jitter", "base_seconds", "factor", "cap_seconds")
 RETRY = frozenset({"ladder", *_RETRY_NUMBERS})
@@ -46,9 +44,9 @@ WAS = "was."
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A deed, and the page to show when it is done."""
+    """A action, and the page to show when it is done."""
 
-    deed: Deed
+    action: Action
     back: str
 
     def after(self, answer: Any) -> str:
@@ -57,14 +55,14 @@ class Form:
         back = self.back
         if back.endswith("=") and isinstance(answer, dict):  # the page of what was made
             back = back.removesuffix("=") + str(answer.get("id", ""))
-        of = self.deed.params.get("group") if self.deed.name in UNDONE_BY else None
+        of = self.action.params.get("group") if self.action.name in UNDONE_BY else None
         joint = "&" if "?" in back else "?"
-        did = (_outcome(answer) if isinstance(answer, dict) else None) or self.deed.name
+        did = (_outcome(answer) if isinstance(answer, dict) else None) or self.action.name
         return f"{back}{query_text({'did': did, 'n': number, 'of': of}).replace('?', joint)}"
 
 
 def _outcome(answer: dict[str, Any]) -> str | None:
-    """What to say of a deed that did less than its name says; None: it did all."""
+    """What to say of an action that did less than its name says; None: it did all."""
     if answer.get("duplicate"):
         return "duplicate"
     return "unfinished" if answer.get("finished") is False else None
@@ -78,7 +76,7 @@ def _number_of(answer: dict[str, Any]) -> int | None:
 
 def of(fields: Fields) -> Form:
     """The form that was sent. Raises Malformed for what no page of ours sends."""
-    name = fields.get("deed", "")
+    name = fields.get("call", "")
     make = _FORMS.get(name)
     if make is None:
         raise Malformed("FORM_UNREADABLE", "This form is none of the console's.")
@@ -86,7 +84,7 @@ def of(fields: Fields) -> Form:
 
 
 def touched(fields: Fields) -> dict[str, str]:
-    """The fields without those that are as the page showed them: what somebody else has changed since then stays."""
+    """The fields without those that are as the page showed them: changes that others made since then stay."""
     as_shown = {name for name, value in fields.items() if fields.get(WAS + name) == value}
     if not as_shown >= RETRY & fields.keys():
         as_shown -= RETRY
@@ -142,7 +140,7 @@ def _json(fields: Fields, name: str) -> Any:
     """The field's JSON text, its numbers to the digit."""
     text = fields.get(name, "").strip().encode()
     try:
-        strict.parse(text)
+        strict_json.parse(text)
     except Malformed as error:
         raise invalid(name, f'must be JSON, such as {{"order": 188}}. {error.detail}') from None
     return msgspec.Raw(text)
@@ -162,43 +160,49 @@ def _retry_or_null(fields: Fields) -> dict[str, Any]:
     return _retry(fields) or ({"retry": None} if is_shown else {})
 
 
-def _plain(*names: str, body: Any = None) -> Callable[[str, Fields], Deed]:
-    """A deed of path parameters only."""
-    return lambda name, fields: Deed(name, _required(fields, *names), body=body)
+def _plain(*names: str, body: Any = None) -> Callable[[str, Fields], Action]:
+    """An action of path parameters only."""
+    return lambda name, fields: Action(name, _required(fields, *names), body=body)
 
 
-def _put_topic(name: str, fields: Fields) -> Deed:
-    body = _given_texts(fields, *_TOPIC_TEXTS) | _numbers(fields, *_TOPIC_NUMBERS)
-    body |= _or_null(fields, _number, *_TOPIC_NUMBERS_OR_NULL)
-    return Deed(name, _required(fields, "topic"), body=body | _retry(fields))
+def _settings(fields: Fields, rows: Iterable[Setting], *, is_new: bool = False) -> dict[str, Any]:
+    """The settings that a form gives. `is_new`: for a new group; where its name is that of an existing one, that keeps
+    what is empty here."""
+    body: dict[str, Any] = {}
+    for row in rows:
+        value_of, given = (_number, _numbers) if row.given is int else (_text, _given_texts)
+        body |= (
+            _or_null(fields, value_of, row.name) if row.nullable and not is_new else given(fields, row.name)
+        )
+    return body
 
 
-def _delete_topic(name: str, fields: Fields) -> Deed:
+def _put_topic(name: str, fields: Fields) -> Action:
+    return Action(name, _required(fields, "topic"), body=_settings(fields, TOPIC_ROWS) | _retry(fields))
+
+
+def _delete_topic(name: str, fields: Fields) -> Action:
     _check_name_typed(fields, "topic")
-    return Deed(name, _required(fields, "topic"), {"confirm": fields["confirm"]})
+    return Action(name, _required(fields, "topic"), {"confirm": fields["confirm"]})
 
 
-def _put_group(name: str, fields: Fields) -> Deed:
-    body = _given_texts(fields, "mode", "from", *_GROUP_TEXTS)
-    is_new = "from" in fields  # then the name may be that of an existing group, which is to keep its filter
-    body |= _given_texts(fields, "filter") if is_new else _or_null(fields, _text, "filter")
-    body |= _numbers(fields, *_GROUP_NUMBERS) | _or_null(fields, _number, *_GROUP_NUMBERS_OR_NULL)
-    body |= _retry_or_null(fields)
-    return Deed(name, _required(fields, "topic", "group"), body=body)
+def _put_group(name: str, fields: Fields) -> Action:
+    body = _given_texts(fields, "mode", "from") | _settings(fields, GROUP_ROWS, is_new="from" in fields)
+    return Action(name, _required(fields, "topic", "group"), body=body | _retry_or_null(fields))
 
 
-def _delete_group(name: str, fields: Fields) -> Deed:
+def _delete_group(name: str, fields: Fields) -> Action:
     _check_name_typed(fields, "group")
-    return Deed(name, _required(fields, "topic", "group"))
+    return Action(name, _required(fields, "topic", "group"))
 
 
-def _seek(name: str, fields: Fields) -> Deed:
+def _seek(name: str, fields: Fields) -> Action:
     to = fields.get("to", "").strip()
     body: dict[str, Any] = {"to": int(to) if is_whole_number(to) else to}
-    return Deed(name, _required(fields, "topic", "group"), body=body | _numbers(fields, "shard"))
+    return Action(name, _required(fields, "topic", "group"), body=body | _numbers(fields, "shard"))
 
 
-def _produce(name: str, fields: Fields) -> Deed:
+def _produce(name: str, fields: Fields) -> Action:
     body: dict[str, Any] = {"body": _json(fields, "body")}
     body |= _given_texts(fields, "tag", "ordering_key", "dedup_id", "deliver_at")
     body |= _numbers(fields, "delay_seconds", "expires_in_seconds", "shard")
@@ -206,7 +210,7 @@ def _produce(name: str, fields: Fields) -> Deed:
         body["keys"] = keys
     if headers := fields.get("headers", "").strip():
         body["headers"] = _headers(headers)
-    return Deed(name, _required(fields, "topic"), body=body)
+    return Action(name, _required(fields, "topic"), body=body)
 
 
 def _headers(text: str) -> dict[str, str]:
@@ -216,84 +220,84 @@ def _headers(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in lines}
 
 
-def _amend(name: str, fields: Fields) -> Deed:
+def _amend(name: str, fields: Fields) -> Action:
     body: dict[str, Any] = {"body": _json(fields, "body")} if "body" in fields else {}
     body |= _given_texts(fields, "deliver_at") | _retry(fields)
-    return Deed(name, _required(fields, "topic", "id"), body=body)
+    return Action(name, _required(fields, "topic", "id"), body=body)
 
 
-def _change_delayed(name: str, fields: Fields) -> Deed:
+def _change_delayed(name: str, fields: Fields) -> Action:
     body: dict[str, Any] = {"ids": _required(fields, "ids")["ids"].split()}
     body |= _given_texts(fields, "deliver_at") | _numbers(fields, "postpone_seconds")
-    return Deed(
+    return Action(
         name, _required(fields, "topic"), body=body | ({"cancel": True} if fields.get("cancel") else {})
     )
 
 
-def _edit_letter(name: str, fields: Fields) -> Deed:
-    return Deed(name, _required(fields, "topic", "group", "id"), body={"body": _json(fields, "body")})
+def _edit_letter(name: str, fields: Fields) -> Action:
+    return Action(name, _required(fields, "topic", "group", "id"), body={"body": _json(fields, "body")})
 
 
-def _merge_letters(name: str, fields: Fields) -> Deed:
+def _merge_letters(name: str, fields: Fields) -> Action:
     body = {"patch": _json(fields, "patch"), "ids": fields.get("ids", "").split()}
-    return Deed(name, _required(fields, "topic", "group"), body=body)
+    return Action(name, _required(fields, "topic", "group"), body=body)
 
 
-def _redrive(name: str, fields: Fields) -> Deed:
+def _redrive(name: str, fields: Fields) -> Action:
     body: dict[str, Any] = _numbers(fields, "limit")
     if ids := fields.get("ids", "").split():
         body["ids"] = ids
     elif filters := _given_texts(fields, *LETTER_FILTERS):
         body["filter"] = filters
-    return Deed(name, _required(fields, "topic", "group"), body=body)
+    return Action(name, _required(fields, "topic", "group"), body=body)
 
 
-def _retry_now(name: str, fields: Fields) -> Deed:
+def _retry_now(name: str, fields: Fields) -> Action:
     params = _required(fields, "topic", "id")
-    return Deed(name, params, body=_required(fields, "group"))
+    return Action(name, params, body=_required(fields, "group"))
 
 
-def _put_consumer(name: str, fields: Fields) -> Deed:
+def _put_consumer(name: str, fields: Fields) -> Action:
     body = _given_texts(fields, "url", "function", "secret") | _numbers(fields, "timeout_seconds")
-    return Deed(name, _required(fields, "topic", "group", "consumer"), body=body)
+    return Action(name, _required(fields, "topic", "group", "consumer"), body=body)
 
 
-def _rotate_secret(name: str, fields: Fields) -> Deed:
-    return Deed(
+def _rotate_secret(name: str, fields: Fields) -> Action:
+    return Action(
         name, _required(fields, "topic", "group", "consumer"), body=_numbers(fields, "overlap_seconds")
     )
 
 
-def _create_replay(name: str, fields: Fields) -> Deed:
+def _create_replay(name: str, fields: Fields) -> Action:
     body = _required(fields, "from", "to") | _given_texts(fields, "tag", "key", "where", "into", "group")
     more: dict[str, Any] = {"dry_run": True} if fields.get("dry_run") else {}
-    return Deed(name, _required(fields, "topic"), body=body | _numbers(fields, "rate") | more)
+    return Action(name, _required(fields, "topic"), body=body | _numbers(fields, "rate") | more)
 
 
-def _rotate_token(name: str, fields: Fields) -> Deed:
-    return Deed(name, _required(fields, "id"), body=_numbers(fields, "overlap_seconds"))
+def _rotate_token(name: str, fields: Fields) -> Action:
+    return Action(name, _required(fields, "id"), body=_numbers(fields, "overlap_seconds"))
 
 
-def _move_clock(name: str, fields: Fields) -> Deed:
+def _move_clock(name: str, fields: Fields) -> Action:
     body = _numbers(fields, "advance_seconds")
     if hours := _numbers(fields, "advance_hours").get("advance_hours"):
         if not isfinite(hours * 3600):
             raise invalid("advance_hours", "must be a number")
         body["advance_seconds"] = round(hours * 3600)
-    if not deeds.has(name):
+    if not actions.has(name):
         raise Malformed("FORM_UNREADABLE", "This service's clock cannot be moved.")
-    return Deed(name, body=body)
+    return Action(name, body=body)
 
 
-def _create_token(name: str, fields: Fields) -> Deed:
+def _create_token(name: str, fields: Fields) -> Action:
     scopes = [scope for scope in ("produce", "consume", "admin") if fields.get(f"scope_{scope}")]
     numbers = _numbers(fields, "expires_in_days", "rate_limit")
     patterns = {kind: fields.get(kind, "").replace(",", " ").split() for kind in ("topics", "groups")}
     limits = {kind: names for kind, names in patterns.items() if names}
-    return Deed(name, body={"name": fields.get("name", ""), "scopes": scopes} | limits | numbers)
+    return Action(name, body={"name": fields.get("name", ""), "scopes": scopes} | limits | numbers)
 
 
-_FORMS: Mapping[str, Callable[[str, Fields], Deed]] = {
+_FORMS: Mapping[str, Callable[[str, Fields], Action]] = {
     "put_topic": _put_topic,
     "delete_topic": _delete_topic,
     "put_group": _put_group,
@@ -321,3 +325,37 @@ _FORMS: Mapping[str, Callable[[str, Fields], Deed]] = {
     "rotate_token": _rotate_token,
     "delete_token": _plain("id"),
 }
+
+
+def topic_fields(topic: Topic) -> dict[str, str]:
+    """A topic's settings as the form sends them; without `shards`, which only grow."""
+    names = [row.field for row in TOPIC_ROWS if row.name != "shards"]
+    return _as_fields(topic, *names) | _retry_fields(topic.retry)
+
+
+def group_fields(group: Group) -> dict[str, str]:
+    """A group's settings as the form sends them; without those that are for life."""
+    tags = " || ".join(group.tags) if group.tags is not None else "*"
+    retry = _retry_fields(group.retry) if group.retry else {"max_attempts": "", "ladder": ""}
+    names = [row.field for row in GROUP_ROWS if row.name != "filter"]
+    return _as_fields(group, *names) | {"filter": tags} | retry
+
+
+def _as_fields(settings: Any, *names: str) -> dict[str, str]:
+    """Settings as fields; None is an empty one."""
+    values = {name: getattr(settings, name) for name in names}
+    return {name: "" if value is None else str(value) for name, value in values.items()}
+
+
+def _retry_fields(retry: Retry) -> dict[str, str]:
+    ladder = retry.ladder if isinstance(retry.ladder, str) else ", ".join(map(str, retry.ladder))
+    steps = ("base_seconds", "factor", "cap_seconds") if ladder == "exponential" else ()
+    return {"ladder": ladder, **_as_fields(retry, "max_attempts", "jitter", *steps)}
+
+
+def whole_time(text: str) -> str:
+    """A time as a form's field gives it, in UTC, as RFC 3339."""
+    text = text.strip()
+    if len(text) == 16:
+        text += ":00"
+    return text if re.search(_ZONE, text) else f"{text}Z"

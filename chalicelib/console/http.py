@@ -1,33 +1,30 @@
-"""One road for every page: who is signed in, the page's handler, whole HTML or a fragment, or the problem as a page."""
+"""From a request to an answer: who is signed in, the page's handler, whole HTML or a fragment, or a problem."""
 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import replace
 from urllib.parse import parse_qsl
 
-from chalice.app import Chalice, Request
+from chalice.app import Request
 from chalice.app import Response as ChaliceResponse
 
 from .. import observe, wiring
-from ..api import problems
+from ..api import audit, problems
+from ..api.calls import Context
 from ..api.http import check_group, check_name, check_rate, report_counters
 from ..domain.errors import Forbidden, HeadraceError, Malformed, Unauthorized, Unavailable, unavailable
-from ..domain.topic import Caller, Group, Topic
+from ..domain.topic import Caller
+from ..ports.world import ReadUnits
 from ..wiring import Deps
-from .links import ROOT, Links
+from . import corrections, session
+from .pages import Entry
+from .templating import render
+from .visit import ROOT, File, Links, Page, SeeOther, Shown, Visit
 
-if TYPE_CHECKING:
-    from ..ports.world import ReadUnits
-    from .session import Session
-
-MOST_READ_UNITS = 20
-"""What a page may cost: those that read on and on stop before it."""
 _MOST_FIELDS = 64
 _ZIPPED_BYTES = 1_000
-_TOPICS = "console-topics"
 HEADERS: Mapping[str, str] = {
     "Content-Type": "text/html; charset=utf-8",
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -37,140 +34,6 @@ HEADERS: Mapping[str, str] = {
     "Vary": "HX-Request, Cookie, Accept-Language, Accept-Encoding",
     **problems.EVERYWHERE,
 }
-
-
-@dataclass(kw_only=True, frozen=True, slots=True)
-class Visit:
-    """One request as a page's handler sees it."""
-
-    deps: Deps
-    method: str
-    links: Links
-    base: str
-    """Where the service is, as curl needs it."""
-    headers: Mapping[str, str]
-    params: Mapping[str, str]
-    """What stands in the path."""
-    query: Mapping[str, str]
-    form: Mapping[str, str]
-    units: ReadUnits
-    request_id: str
-    secure: bool
-    source: str
-    """The visitor's address."""
-    signed_in: Session | None = None
-
-    @property
-    def session(self) -> Session:
-        assert self.signed_in, "only pages that say so are shown to everybody"
-        return self.signed_in
-
-    @property
-    def caller(self) -> Caller:
-        return self.session.caller
-
-    @property
-    def now_ms(self) -> int:
-        return self.deps.adapters.clock.now_ms()
-
-    def topic(self, *, consistent: bool = False) -> Topic:
-        """The topic that the path names; NotFound. `consistent`: as it is stored, not as it was some seconds ago."""
-        return self.deps.catalog.topic(self.params["topic"], consistent=consistent)
-
-    def group(self, *, consistent: bool = False) -> tuple[Topic, Group]:
-        """The topic and the group that the path names; NotFound."""
-        topic = self.topic()
-        return topic, self.deps.catalog.group(topic, self.params["group"], consistent=consistent)
-
-    @property
-    def name_before(self) -> str:
-        """The name behind which a list of topics goes on; empty (from the beginning) where the URL has none."""
-        text = self.query.get("after")
-        return (self.deps.signing_keys.opened(_TOPICS, text) if text else None) or ""
-
-    def sealed_name(self, name: str | None) -> str | None:
-        """The same for the link to the next page: the name may be that of a topic which the visitor may not see, since
-        a page ends where its read units do."""
-        return name and self.deps.signing_keys.seal(_TOPICS, name)
-
-    @property
-    def wants_fragment(self) -> bool:
-        """Does a page that is shown already ask for its moving part?"""
-        return self.headers.get("hx-request") == "true"
-
-    def has_read_units(self, reserve: float = 0) -> bool:
-        """May the page read on?"""
-        return self.units.number < MOST_READ_UNITS - reserve
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A template and what it shows. `begun`: the session that begins with it, and its `Set-Cookie`."""
-
-    template: str
-    model: Mapping[str, Any] = field(default_factory=dict)
-    status: int = 200
-    begun: tuple[Session, str] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SeeOther:
-    """Another page, after something was done (or undone)."""
-
-    to: str
-    cookie: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class File:
-    """Bytes of another type than a page's."""
-
-    body: bytes
-    media_type: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
-Shown = Page | SeeOther | File
-Handler = Callable[[Visit], Shown]
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A path of the console, and who answers there. `open`: without a session."""
-
-    method: str
-    path: str
-    handler: Handler
-    open: bool
-
-
-PAGES: list[Entry] = []
-
-
-def page(method: str, path: str, *, open: bool = False) -> Callable[[Handler], Handler]:
-    """Enter a handler into the console."""
-
-    def add_page(handler: Handler) -> Handler:
-        PAGES.append(Entry(method, path, handler, open))
-        return handler
-
-    return add_page
-
-
-def register(app: Chalice, pages: Sequence[Entry] = PAGES) -> None:
-    """Give every page a route in the Chalice app."""
-    for entry in pages:
-        name = f"console_{entry.handler.__name__}"
-        app.route(entry.path, methods=[entry.method], content_types=["*/*"], name=name)(_view(app, entry))
-
-
-def _view(app: Chalice, entry: Entry) -> Callable[..., ChaliceResponse]:
-    def view(**params: str) -> ChaliceResponse:
-        request = app.current_request
-        assert request is not None, "Chalice sets it before it calls a view"
-        return serve(entry, request, params)
-
-    return view
 
 
 def serve(entry: Entry, request: Request, params: Mapping[str, str]) -> ChaliceResponse:
@@ -198,8 +61,6 @@ def serve(entry: Entry, request: Request, params: Mapping[str, str]) -> ChaliceR
 
 def _with_session(entry: Entry, visit: Visit) -> Visit:
     """The visit with its session, where the page needs one. Raises Unauthorized, or Forbidden for another site."""
-    from . import session
-
     if entry.method == "POST":
         session.check_origin(visit.headers)
     if entry.open:
@@ -209,8 +70,6 @@ def _with_session(entry: Entry, visit: Visit) -> Visit:
 
 def _check(entry: Entry, visit: Visit) -> None:
     """Raises Throttled or Forbidden for what this session may not do now."""
-    from . import session
-
     if entry.open:
         return
     check_rate(visit.deps, visit.caller)
@@ -224,9 +83,6 @@ def _check(entry: Entry, visit: Visit) -> None:
 
 
 def _note_denied(entry: Entry, visit: Visit, code: str) -> None:
-    from ..api import audit
-    from ..api.calls import Context
-
     context = Context(
         visit.deps, visit.caller, visit.request_id, {}, visit.params, {}, b"", source=visit.source
     )
@@ -243,8 +99,6 @@ def _check_params(caller: Caller, params: Mapping[str, str]) -> None:
 
 
 def _visit(deps: Deps, entry: Entry, request: Request, params: Mapping[str, str], units: ReadUnits) -> Visit:
-    from . import session
-
     headers = {name.lower(): value for name, value in request.headers.items()}
     context_id = request.context.get("requestId") or getattr(request.lambda_context, "aws_request_id", "")
     path = entry.path
@@ -296,8 +150,6 @@ def _form(request: Request) -> dict[str, str]:
 
 def _problem(visit: Visit, error: HeadraceError) -> Page:
     """An error as a page; who is not signed in is asked to."""
-    from . import corrections  # late: only what is refused needs it
-
     status, title = problems.status_of(error)
     if isinstance(error, Unauthorized):
         asks_sign_in = visit.method == "GET" and not visit.wants_fragment
@@ -324,8 +176,6 @@ def _response(visit: Visit, result: Shown) -> ChaliceResponse:
         body, status = result.body, 200
         header_lines |= {"Content-Type": result.media_type, **result.headers}
     else:
-        from .templating import render
-
         if result.begun:
             visit = replace(visit, signed_in=result.begun[0])
             header_lines["Set-Cookie"] = result.begun[1]

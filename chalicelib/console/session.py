@@ -1,5 +1,5 @@
-"""Who is signed in: a signed cookie that names a token and never holds it. The token is looked at anew at each request,
-so that revoking it ends the session at once."""
+"""Who is signed in: a signed cookie that names a token and never holds it. The token is read again at each
+request, so that revoking it ends the session at once."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ..domain.errors import Forbidden, Unauthorized
 from ..domain.signing import derived, verified
 from ..domain.topic import Caller, Token
 from ..wiring import Deps
+from .translations import LANGUAGES
 
 LASTS_SECONDS = 8 * 3600
 _COOKIE = "console"
@@ -105,20 +106,20 @@ def check_csrf(session: Session, text: str) -> None:
         )
 
 
-def language(headers: Mapping[str, str]) -> str:
+def language_of(headers: Mapping[str, str]) -> str:
     """The language that was chosen, else the first of ours that the browser asks for."""
     choice = _cookies(headers).get("headrace-lang")
-    if choice in ("en", "zh"):
+    if choice in LANGUAGES:
         return choice
     for part in headers.get("accept-language", "").lower().split(","):
-        if (tongue := part.strip()[:2]) in ("en", "zh"):
-            return tongue
+        if (language := part.strip()[:2]) in LANGUAGES:
+            return language
     return "en"
 
 
-def choose_language(tongue: str) -> str:
+def choose_language(language: str) -> str:
     """The `Set-Cookie` of a choice of language."""
-    return f"headrace-lang={tongue}; Path=/; Max-Age=31536000; HttpOnly; SameSite=Strict"
+    return f"headrace-lang={language}; Path=/; Max-Age=31536000; HttpOnly; SameSite=Strict"
 
 
 def _cookie(deps: Deps, token_id: str, fingerprint: str, *, secure: bool) -> str:

@@ -11,28 +11,29 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 
 from ..domain.errors import HeadraceError, Issue
-from . import assets, session, words
-from .deeds import Deed, has, why_not_allowed
-from .forms import UNDONE_BY
-from .http import MOST_READ_UNITS, Page, Visit
-from .links import query_text
-from .views import figures
+from . import assets, figures, session, translations
+from .actions import Action, has, why_not_allowed
+from .forms import LABELS, UNDONE_BY
+from .visit import MOST_READ_UNITS, Page, Visit, query_text
 
 _NEWS = ("did", "n", "of", "ticket")
 _POSITIONS = ("after", "before", "page")
-"""Fields of a query that tell of a deed, and where a list goes on."""
+"""Fields of a query that tell of an action, and where a list goes on."""
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """The templates, with what they can call."""
+    made = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        extensions=["jinja2.ext.i18n"],
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
+    made.install_gettext_callables(_gettext, _ngettext, newstyle=True)  # type: ignore[attr-defined]
+    made.filters |= {
         "count": figures.count,
         "units": figures.units,
         "span": _span,
@@ -44,60 +45,71 @@ def _environment() -> Environment:
         "rate": figures.rate,
         "combined": lambda one, other: {**one, **other},
     }
-    environment.globals |= {
+    made.globals |= {
         "asset": assets.name_of,
-        "Deed": Deed,
+        "Action": Action,
         "query_text": query_text,
-        "has_deed": has,
+        "has_action": has,
         "undone_by": UNDONE_BY,
+        "setting_labels": LABELS,
     }
-    return environment
+    return made
 
 
 class _Buttons:
-    """The deeds of a page's buttons. The page shows the curl command of each; those that have none beside their
+    """The actions of a page's buttons. The page shows the curl command of each; those that have none beside their
     button are listed at its end."""
 
     def __init__(self) -> None:
-        self._labels: list[tuple[str, Deed]] = []
-        self._shown: list[Deed] = []
+        self._labels: list[tuple[str, Action]] = []
+        self._shown: list[Action] = []
 
-    def add(self, label: str, deed: Deed) -> str:
+    def add(self, label: str, action: Action) -> str:
         """A button that the page shows."""
-        self._labels.append((label, deed))
+        self._labels.append((label, action))
         return ""
 
-    def note_curl_shown(self, deed: Deed) -> str:
-        """A deed whose curl the page shows."""
-        self._shown.append(deed)
+    def note_curl_shown(self, action: Action) -> str:
+        """An action whose curl the page shows."""
+        self._shown.append(action)
         return ""
 
-    def take_without_curl(self) -> list[tuple[str, Deed]]:
+    def take_without_curl(self) -> list[tuple[str, Action]]:
         """Those that were added and whose curl was not shown; it counts as shown from now on."""
-        rest: list[tuple[str, Deed]] = []
-        for label, deed in self._labels:
-            if deed not in self._shown:
-                rest.append((label, deed))
-                self._shown.append(deed)
+        rest: list[tuple[str, Action]] = []
+        for label, action in self._labels:
+            if action not in self._shown:
+                rest.append((label, action))
+                self._shown.append(action)
         return rest
+
+
+@pass_context
+def _gettext(context: Context, text: str) -> str:
+    return translations.text_of(context["language"], text)
+
+
+@pass_context
+def _ngettext(context: Context, one: str, many: str, number: object) -> str:
+    return translations.text_of_number(context["language"], one, many, number)
 
 
 @pass_context
 def _span(context: Context, ms: float | None) -> str:
     """A length of time in the reader's language."""
-    return figures.span(ms, context["tongue"])
+    return figures.span(ms, context["language"])
 
 
 @pass_context
 def _error_text(context: Context, error: HeadraceError) -> str:
     """What an error says, in the reader's language."""
-    return words.error_text(error, context["tongue"])
+    return translations.error_text(error, context["language"])
 
 
 @pass_context
 def _issue(context: Context, issue: Issue) -> str:
     """What is wrong with a field, in the reader's language."""
-    return words.issue(issue, context["tongue"])
+    return translations.issue_text(issue, context["language"])
 
 
 class _Query(dict[str, str]):
@@ -113,7 +125,6 @@ def _query_without(visit: Visit, names: Collection[str]) -> str:
 
 def render(visit: Visit, page: Page) -> bytes:
     """The page as HTML; only its moving part, where a page that is shown already asks for that."""
-    tongue = session.language(visit.headers)
     signed_in = visit.signed_in
     model: dict[str, Any] = {
         "layout": "fragment.html" if visit.wants_fragment else "base.html",
@@ -123,15 +134,14 @@ def render(visit: Visit, page: Page) -> bytes:
         "now_ms": visit.now_ms,
         "here_query": _query_without(visit, _NEWS),
         "first_query": _query_without(visit, (*_NEWS, *_POSITIONS)),
-        "tongue": tongue,
-        "_": words.speaker(tongue),
+        "language": session.language_of(visit.headers),
         "token": signed_in.token if signed_in else None,
         "csrf": signed_in.csrf if signed_in else "",
         "most_units": MOST_READ_UNITS,
         "buttons": _Buttons(),
-        "why_not": lambda deed: why_not_allowed(deed, visit.caller),
+        "why_not": lambda action: why_not_allowed(action, visit.caller),
         **page.model,
     }
-    template = _environment().get_template(page.template)
+    template = environment().get_template(page.template)
     # What was read to show the page stands in its footer, so all reading is done by now.
     return template.render(model).encode()

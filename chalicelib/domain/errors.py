@@ -101,10 +101,8 @@ class Unavailable(HeadraceError):
 
 
 class Unreadable(Unavailable):
-    """A stored row cannot be read: it is damaged, or a later release wrote it. Repeating helps only after an operator
-    has repaired the row. `table` is the table's name without the stage, `key` the row's key attributes."""
-
-    retryable = False
+    """A stored row cannot be read: it is damaged, or a later release wrote it. Repeating helps after an operator has
+    repaired the row. `table` is the table's name without the stage, `key` the row's key attributes."""
 
     def __init__(self, table: str, key: str) -> None:
         super().__init__("UNREADABLE", f"The row {key!r} of the table {table!r} cannot be read: repair it.")

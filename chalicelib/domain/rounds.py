@@ -20,7 +20,7 @@ class Bookmark:
 
 @dataclass(frozen=True, slots=True)
 class EachMinute:
-    """The topics that some job looks at each minute, by name. `watched`: those with an `alarm_backlog`, with the
+    """The topics that some job looks at each minute, by name. `watched`: those with a backlog alarm, with the
     edition of their settings. `moving`: those whose meters are read. `troubled`: those in trouble; a higher number
     is worse."""
 

@@ -1,4 +1,5 @@
-"""A strict JSON parser: it refuses what other parsers tolerate, and says why."""
+"""A strict JSON parser, which refuses what other parsers tolerate, and says why; the compact texts that are stored, and
+JSON merge patches (RFC 7386) on them."""
 
 from __future__ import annotations
 
@@ -8,11 +9,15 @@ import re
 from decimal import Decimal, InvalidOperation
 from typing import Any, NoReturn
 
+import msgspec
+
 from .errors import Malformed
 from .limits import MAX_EXPONENT, MAX_JSON_DEPTH
 
 # Possessive, and matches an unterminated string, too: else such a body would take quadratic time.
 _STRUCTURE = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
+_INEXACT = re.compile(rb"[0-9][.eE]|-0")  # perhaps a number that a float would change
+_EXACT = msgspec.json.Encoder(decimal_format="number")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -99,3 +104,41 @@ def _check_surrogates(value: Any) -> None:
 
 def _refuse(detail: str) -> NoReturn:
     raise Malformed("INVALID_JSON", detail)
+
+
+def compact(text: bytes, value: Any) -> bytes:
+    """The compact text of a value whose checked JSON text this is; its numbers keep every digit."""
+    if not _INEXACT.search(text):
+        return dump(value)
+    return exact(load(text))
+
+
+def load(text: bytes) -> Any:
+    """The value of a checked JSON text, its numbers to the digit."""
+    return json.loads(text, parse_float=Decimal, parse_int=_int)
+
+
+def exact(value: Any) -> bytes:
+    """The compact text of such a value."""
+    return _EXACT.encode(value)
+
+
+def _int(text: str) -> int | Decimal:
+    return Decimal(text) if text == "-0" else int(text)
+
+
+def merged(text: bytes, patch: bytes) -> bytes:
+    """The compact text of a JSON value that a patch was applied to. Both are checked JSON texts."""
+    return exact(_merged(load(text), load(patch)))
+
+
+def _merged(target: Any, patch: Any) -> Any:
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        else:
+            result[name] = _merged(result.get(name), value)
+    return result

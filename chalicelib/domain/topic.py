@@ -9,21 +9,15 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Self
 
-from .ladder import Retry
-from .limits import (
-    DEFAULT_DEDUP_WINDOW_SECONDS,
-    DEFAULT_LEASE_SECONDS,
-    DEFAULT_MAX_ATTEMPTS,
-    DEFAULT_MAX_BODY_BYTES,
-    DEFAULT_RETENTION_DAYS,
-    DEFAULT_SHARDS,
-    FUNCTION_START,
-    MAX_FUNCTION_SECONDS,
-    RETENTION_GRACE,
-)
+from .limits import FUNCTION_START, MAX_FUNCTION_SECONDS, RETENTION_GRACE
 from .message import Draft, Message
 from .secret import Secret
 from .segment import Segment, ShardKey
+from .settings import DEFAULT_RETRY as DEFAULT_RETRY
+from .settings import GroupSettings, TopicSettings
+from .settings import Mode as Mode
+from .settings import Offline as Offline
+from .settings import Payload as Payload
 from .times import DAY_MS
 
 _ID_CHARS = 128
@@ -33,14 +27,6 @@ EARLIEST = "earliest"
 LATEST = "latest"
 Where = str | int
 """EARLIEST, LATEST, "@<ms>" for a time, or an offset."""
-
-
-class Mode(StrEnum):
-    """How a group's consumers share its messages (chalicelib/modes)."""
-
-    QUEUE = "queue"
-    SERIAL = "serial"
-    BROADCAST = "broadcast"
 
 
 class ConsumerKind(StrEnum):
@@ -59,44 +45,14 @@ class ConsumerState(StrEnum):
     DISABLED = "DISABLED"
 
 
-class Payload(StrEnum):
-    """How a push consumer gets messages: CloudEvents' content modes."""
-
-    BINARY = "binary"
-    STRUCTURED = "structured"
-    BATCH = "batch"
-
-
-class Offline(StrEnum):
-    """What a broadcast does with a consumer's messages while it is offline."""
-
-    KEEP = "keep"
-    SKIP = "skip"
-
-
-DEFAULT_RETRY = Retry(DEFAULT_MAX_ATTEMPTS, "rocketmq")
-
-
 @dataclass(frozen=True, slots=True)
-class Topic:
-    """A topic's settings. `uid` tells it from an earlier topic of the same name. Ordering keys are spread over the
-    first `key_shards`; None: over all. `rows_until_ms`: no new row's retention ends before it."""
+class Topic(TopicSettings):
+    """A topic with its settings. `uid` tells it from an earlier topic of the same name. `rows_until_ms`: no new row's
+    retention ends before it."""
 
     name: str
     uid: str
     created_ms: int
-    mode: Mode = Mode.QUEUE
-    shards: int = DEFAULT_SHARDS
-    retry: Retry = DEFAULT_RETRY
-    lease_seconds: int = DEFAULT_LEASE_SECONDS
-    retention_days: int = DEFAULT_RETENTION_DAYS
-    alarm_backlog: int | None = None
-    rate_limit: int | None = None
-    on_rate_limit: str = "reject"
-    max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
-    dedup_window_seconds: int = DEFAULT_DEDUP_WINDOW_SECONDS
-    wake: str = "stream"  # "direct": the producer's handler wakes deliveries itself
-    key_shards: int | None = None
     is_called: bool = True  # was a push consumer ever registered? A new topic has False
     rows_until_ms: int = 0
     version: int = 0  # rises with every write
@@ -136,24 +92,13 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """A consumer group's settings. `retry` and `lease_seconds`: None means the topic's. `tags`: None is no filter.
-    `begin` is the `from` it was created with."""
+class Group(GroupSettings):
+    """A consumer group with its settings."""
 
     topic: str
     name: str
     uid: str
     created_ms: int
-    mode: Mode
-    begin: str = "latest"
-    tags: tuple[str, ...] | None = None
-    retry: Retry | None = None
-    lease_seconds: int | None = None
-    batch_size: int = 1
-    max_in_flight: int = 64
-    offline: Offline = Offline.KEEP
-    assignment: str = "mod"
-    payload: Payload = Payload.BINARY
     paused: bool = False
     version: int = 0
 

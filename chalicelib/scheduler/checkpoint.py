@@ -56,7 +56,7 @@ class Checkpointer:
         def visit(topic: Topic, has_time: HasTime, turn: int) -> None:
             refusals: list[Unavailable] = []
             # the retry lanes, too: their rows expire as well
-            lanes = [lane_of(topic, *owner) for owner in owners(self._control, topic)]
+            lanes = [lane_of(topic, *owner) for owner in owners(self._control, topic, refusals)]
             shards = [(log, shard) for log in [topic, *lanes] for shard in range(log.shards)]
             for log, shard in as_many_as_time_allows(shards, turn, has_time):
                 report.shards += 1

@@ -82,7 +82,7 @@ class Expirer:
                 report.kept += count
                 is_whole = is_whole and had_time
             shards = (*range(topic.shards), None)
-            cursors = list(product(owners(self._control, topic), shards))
+            cursors = list(product(owners(self._control, topic, refusals), shards))
             for (group, uid), shard in as_many_as_time_allows(cursors, turn, has_time):
                 try:
                     report.buried += self._expire(topic, group, shard, uid, has_time)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from ..domain.errors import Unavailable
 from ..domain.rounds import Bookmark
 from ..domain.times import MINUTE_MS
 from ..domain.topic import Group, Topic
@@ -89,10 +90,16 @@ class Stretch:
         }
 
 
-def owners(control: Control, topic: Topic) -> Iterator[tuple[Group, str]]:
-    """Whose cursors a topic has: each group and "", or in a broadcast each of its consumers' uids."""
+def owners(control: Control, topic: Topic, refusals: list[Unavailable]) -> Iterator[tuple[Group, str]]:
+    """Whose cursors a topic has: each group and "", or in a broadcast each of its consumers' uids. A group whose
+    consumers the store refuses to read is skipped, with the error in `refusals`."""
     for group in control.groups(topic):
-        for uid in control.cursor_owners(topic, group):
+        try:
+            uids = control.cursor_owners(topic, group)
+        except Unavailable as error:
+            refusals.append(error)
+            continue
+        for uid in uids:
             yield group, uid
 
 

@@ -42,7 +42,7 @@ def decoded(table: str, item: Item, decode: Callable[[Item], T]) -> T:
 
 
 def _key(table: str, item: Item) -> str:
-    return " ".join(str(item[name][kind]) for name, kind in KEYS[table].items())
+    return " ".join(str(item.get(name, {}).get(kind, "?")) for name, kind in KEYS[table].items())
 
 
 class Wire(msgspec.Struct, omit_defaults=True):

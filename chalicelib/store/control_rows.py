@@ -7,12 +7,13 @@ cold start a second connection.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import msgspec
 from pynamodb.attributes import (
+    Attribute,
     BooleanAttribute,
     DynamicMapAttribute,
     ListAttribute,
@@ -25,8 +26,10 @@ from pynamodb.models import Model
 
 from ..domain import predicate, typed
 from ..domain.assignment import Assignment
+from ..domain.ladder import Retry
 from ..domain.replay import Replay
 from ..domain.secret import KeyRing
+from ..domain.settings import GroupSettings, TopicSettings, rows_of
 from ..domain.topic import Consumer, Group, Token, Topic
 from . import codec
 from .attributes import Item
@@ -99,6 +102,21 @@ class RetryMap(DynamicMapAttribute):
     cap_seconds = NumberAttribute()
 
 
+def _attributes_of(settings: type) -> dict[str, Attribute[Any]]:
+    """The attributes of a table of settings, by the names of its fields."""
+    kinds: Mapping[type, Callable[..., Attribute[Any]]] = {
+        int: NumberAttribute,
+        str: UnicodeAttribute,
+        Retry: RetryMap,
+    }
+    return {
+        row.field: ListAttribute(of=UnicodeAttribute, null=row.may_be_none)
+        if row.field == "tags"
+        else kinds[row.given](null=row.may_be_none)
+        for row in rows_of(settings)
+    }
+
+
 class TopicRow(Row[Topic]):
     """A topic: in the list of all, or marked as retired."""
 
@@ -107,18 +125,7 @@ class TopicRow(Row[Topic]):
     name = UnicodeAttribute()
     uid = UnicodeAttribute()
     created_ms = NumberAttribute()
-    mode = UnicodeAttribute()
-    shards = NumberAttribute()
-    retry = RetryMap()  # type: ignore[no-untyped-call]
-    lease_seconds = NumberAttribute()
-    retention_days = NumberAttribute()
-    alarm_backlog = NumberAttribute(null=True)
-    rate_limit = NumberAttribute(null=True)
-    on_rate_limit = UnicodeAttribute()
-    max_body_bytes = NumberAttribute()
-    dedup_window_seconds = NumberAttribute()
-    wake = UnicodeAttribute()
-    key_shards = NumberAttribute(null=True)
+    locals().update(_attributes_of(TopicSettings))
     is_called = BooleanAttribute()
     rows_until_ms = NumberAttribute(null=True)
 
@@ -132,16 +139,7 @@ class GroupRow(Row[Group]):
     name = UnicodeAttribute()
     uid = UnicodeAttribute()
     created_ms = NumberAttribute()
-    mode = UnicodeAttribute()
-    begin = UnicodeAttribute()
-    tags = ListAttribute(of=UnicodeAttribute, null=True)
-    retry = RetryMap(null=True)  # type: ignore[no-untyped-call]
-    lease_seconds = NumberAttribute(null=True)
-    batch_size = NumberAttribute()
-    max_in_flight = NumberAttribute()
-    offline = UnicodeAttribute()
-    assignment = UnicodeAttribute()
-    payload = UnicodeAttribute()
+    locals().update(_attributes_of(GroupSettings))
     paused = BooleanAttribute()
 
 

@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from glue_jobs.archiving import aside, publish
 from glue_jobs.common import arguments, manifest
+from glue_jobs.common.arguments import progress, summary
 from glue_jobs.common.bucket import Bucket
 from glue_jobs.common.damage import name_damage
 from glue_jobs.common.failures import ends_the_run, sentence
 from glue_jobs.common.manifest import Manifest, Part
-from glue_jobs.common.output import progress, summary
 from glue_jobs.common.schemas import ORDER, TABLES
 from glue_jobs.common.session import Start
 

@@ -2,15 +2,14 @@
 
 `archive/proved.json` holds, by the log's partition key, the offsets that are in the archive (or were accounted for, as
 cancelled or as closed holes) and those that are lost for good. The service lets only rows below go (docs/archive.md).
-It also notes which damaged rows of DynamoDB were named, and for which day: each is named for one day only.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from glue_jobs.common.bucket import Bucket
 from glue_jobs.common.failures import Unreadable
@@ -20,17 +19,14 @@ from glue_jobs.common.ranges import Ranges, merged, without
 
 NAME = "archive/proved.json"
 VERSION = 1
-_MOST_NAMED = 1_000  # damaged rows that are remembered
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """By shard: the offsets that are in the archive, and those that are lost for good. `named`: the day for which a
-    damaged row of DynamoDB was named first."""
+    """By shard: the offsets that are in the archive, and those that are lost for good."""
 
     ranges: Mapping[str, Ranges]
     lost: Mapping[str, Ranges]
-    named: Mapping[str, str] = field(default_factory=dict)
 
     def with_day(self, manifest: Manifest, was_asked: bool) -> Proof:
         """The same after a day. What is missing is lost only where DynamoDB was asked for it."""
@@ -43,23 +39,12 @@ class Proof:
             )
         return replace(self, ranges=ranges, lost=lost_ranges)
 
-    def news(self, rows: Iterable[str], day: str) -> tuple[str, ...]:
-        """Those of a day's damaged rows that were named for no other day. One whose time can't be read is met on each
-        day whose attempts are near it."""
-        return tuple(sorted(row for row in rows if self.named.get(row, day) == day))
-
-    def with_named(self, rows: Iterable[str], day: str) -> Proof:
-        """The same after these were named for a day; the oldest are forgotten."""
-        day_by_row = {**self.named, **dict.fromkeys(rows, day)}
-        return replace(self, named=dict([*day_by_row.items()][-_MOST_NAMED:]))
-
 
 def load(bucket: Bucket) -> Proof:
     """What is proved so far. Raises Unreadable."""
     try:
         document = json.loads(bucket.read(NAME) or '{"ranges":{},"lost":{}}')
-        day_by_row = {str(row): str(day) for row, day in document.get("named", {}).items()}
-        return Proof(_ranges(document["ranges"]), _ranges(document["lost"]), day_by_row)
+        return Proof(_ranges(document["ranges"]), _ranges(document["lost"]))
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise Unreadable(
             f"{NAME} can't be read: delete it, and run the archive again, which makes it anew of the manifests."
@@ -86,7 +71,6 @@ def save(bucket: Bucket, proof: Proof) -> None:
         "v": VERSION,
         "ranges": dict(proof.ranges),
         "lost": {k: r for k, r in proof.lost.items() if r},
-        **({"named": dict(proof.named)} if proof.named else {}),
     }
     bucket.write(NAME, json.dumps(document, separators=(",", ":")))
 

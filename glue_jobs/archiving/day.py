@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from glue_jobs.archiving import catalog, completeness, publish
+from glue_jobs.archiving import completeness, publish
 from glue_jobs.archiving.backfill import PIECE
 from glue_jobs.archiving.rows import WindowRows
 from glue_jobs.archiving.scan import ENDLESS, AttemptCount, Scan, Settings
 from glue_jobs.archiving.window import Window
 from glue_jobs.common import manifest
+from glue_jobs.common.arguments import progress
 from glue_jobs.common.bucket import Bucket
 from glue_jobs.common.failures import JobError, Unreadable
 from glue_jobs.common.manifest import Manifest, Part, Shard
-from glue_jobs.common.output import progress
 from glue_jobs.common.ranges import Ranges, merged, pieces, size, without
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES
 
@@ -25,8 +25,8 @@ class Shrunk(JobError):
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Result:
-    """What came of a window. `damaged_rows` of DynamoDB were passed over, and not named for another day before;
-    `touched` are other days whose journal was added to."""
+    """What came of a window. `damaged_rows` of DynamoDB were skipped; `touched` are other days whose journal was added
+    to."""
 
     manifest: Manifest
     files: int
@@ -48,7 +48,7 @@ def note_unchanged(bucket: Bucket, window: Window, day: Manifest, settings: Sett
 
 def tidy(bucket: Bucket, day: Manifest, settings: Settings) -> None:
     """What follows the manifest, for a run that was stopped before: the proof, and what may go."""
-    catalog.show(bucket, day)
+    publish.show(bucket, day)
     proof = completeness.load(bucket)
     if (new := proof.with_day(day, bool(settings.prefix))) != proof:
         completeness.save(bucket, new)
@@ -95,7 +95,6 @@ class _DayArchiver:
         now_ms = self._settings.now_ms
         new = publish.switch(self._bucket, self._old, new, now_ms)
         tidy(self._bucket, new, self._settings)
-        damaged_rows = self._note_damaged()
         files = sum(len(part.files) for parts in new.tables.values() for part in parts)
         late_days = tuple(sorted(days - {self._window.name}))
         return Result(
@@ -105,17 +104,9 @@ class _DayArchiver:
             backfilled_edits=self._backfilled_edits,
             backfilled_traces=self._backfilled_traces,
             without_id=without_id,
-            damaged_rows=damaged_rows,
+            damaged_rows=tuple(sorted(self._rows.damaged_rows)),
             touched=late_days,
         )
-
-    def _note_damaged(self) -> tuple[str, ...]:
-        """The damaged rows that were met and are not known of another day."""
-        proof = completeness.load(self._bucket)
-        rows = proof.news(self._rows.damaged_rows, self._window.name)
-        if (new_proof := proof.with_named(rows, self._window.name)) != proof:
-            completeness.save(self._bucket, new_proof)
-        return rows
 
     # What there is
 

@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 
 from glue_jobs.archiving.transforms import READABLE
 from glue_jobs.archiving.window import Window, digest_of, inputs
+from glue_jobs.common.arguments import progress
 from glue_jobs.common.bucket import Bucket, Entry
 from glue_jobs.common.manifest import TooNew
-from glue_jobs.common.output import progress
 from glue_jobs.common.schemas import JOURNAL, JOURNAL_VERSION, TABLES
 from glue_jobs.common.session import empty_table
 

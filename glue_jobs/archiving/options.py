@@ -35,6 +35,27 @@ def of_archive(about: str | None, argv: Sequence[str] | None = None) -> argparse
     _add_grace(parser)
     add("--rows-per-file", type=arguments.positive, default=5_000_000, help="about the most (5,000,000)")
     add("--compact-mb", type=arguments.positive, help="then compact, into files of so many MB (not at all)")
+    _add_backfill(parser)
+    choices = _parse(parser, argv)
+    if choices.backfill is None:
+        choices.backfill = not choices.folder or bool(os.environ.get("AWS_ENDPOINT_URL_DYNAMODB"))
+    if choices.backfill_edits and not choices.backfill:
+        parser.error("--backfill-edits yes asks DynamoDB: it needs --backfill yes")
+    if choices.window and choices.window.begin > choices.now:
+        parser.error(f"the window {choices.window.name} is later than now ({choices.now:%Y-%m-%dT%H:%M:%SZ})")
+    if (
+        choices.window
+        and not choices.open
+        and not choices.window.is_closed(choices.now, choices.lateness_minutes)
+    ):
+        parser.error(
+            f"the window {choices.window.name} is not closed yet; --open yes archives what it has so far"
+        )
+    return choices
+
+
+def _add_backfill(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     prefix = os.environ.get("HEADRACE_PREFIX") or "headrace"
     add("--prefix", default=prefix, help="of table names (HEADRACE_PREFIX)")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
@@ -52,22 +73,6 @@ def of_archive(about: str | None, argv: Sequence[str] | None = None) -> argparse
         metavar="yes|no",
         help="yes: also edits and cancellations that the journal lacks, for which the days' whole log is read",
     )
-    choices = _parse(parser, argv)
-    if choices.backfill is None:
-        choices.backfill = not choices.folder or bool(os.environ.get("AWS_ENDPOINT_URL_DYNAMODB"))
-    if choices.backfill_edits and not choices.backfill:
-        parser.error("--backfill-edits yes asks DynamoDB: it needs --backfill yes")
-    if choices.window and choices.window.begin > choices.now:
-        parser.error(f"the window {choices.window.name} is later than now ({choices.now:%Y-%m-%dT%H:%M:%SZ})")
-    if (
-        choices.window
-        and not choices.open
-        and not choices.window.is_closed(choices.now, choices.lateness_minutes)
-    ):
-        parser.error(
-            f"the window {choices.window.name} is not closed yet; --open yes archives what it has so far"
-        )
-    return choices
 
 
 def of_compact(about: str | None, argv: Sequence[str] | None = None) -> argparse.Namespace:

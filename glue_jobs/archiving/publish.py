@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from glue_jobs.archiving import catalog
 from glue_jobs.common import manifest as manifests
 from glue_jobs.common.bucket import Bucket, Entry
 from glue_jobs.common.checksums import in_hex
@@ -22,6 +21,7 @@ from glue_jobs.common.manifest import Manifest, Part
 from glue_jobs.common.schemas import TABLES
 
 ASIDE = "archive/_aside"
+_LISTS = "archive/catalog"
 
 
 class Mismatch(JobError):
@@ -73,7 +73,7 @@ def switch(bucket: Bucket, old: Manifest | None, new: Manifest, now_ms: int) -> 
         retired=tuple(sorted((name, at) for name, at in retired_at.items() if name not in names)),
     )
     manifests.save(bucket, new)
-    catalog.show(bucket, new)
+    show(bucket, new)
     return new
 
 
@@ -106,3 +106,14 @@ def _are_there(bucket: Bucket, part: Part) -> bool:
 def folder_aside(table: str, day: str) -> str:
     """The temporary folder of a day's rows. Spark reads the columns that folders name from the folder above it."""
     return f"{ASIDE}/{day}/{table}/day={day}"
+
+
+def show(bucket: Bucket, manifest: Manifest) -> None:
+    """Let readers see what the manifest names: for each table and day, `files.txt` has a URI in each line. Athena's
+    tables point to these lists (SymlinkTextInputFormat), other readers read them as text. A list is put in one step, so
+    a reader sees a day as it was or as it is, never between."""
+    for table in TABLES:
+        name = f"{_LISTS}/{table}/day={manifest.day}/files.txt"
+        text = "".join(f"{bucket.uri(file.name)}\n" for file in manifest.files(table))
+        if text != (bucket.read(name) or ""):
+            bucket.write(name, text)

@@ -16,11 +16,11 @@ from glue_jobs.archiving.rows import WindowRows
 from glue_jobs.archiving.scan import Settings
 from glue_jobs.archiving.window import Window, digest_of, inputs, size_of
 from glue_jobs.common import arguments, manifest, session
+from glue_jobs.common.arguments import progress, summary
 from glue_jobs.common.bucket import Bucket
 from glue_jobs.common.damage import name_damage
 from glue_jobs.common.failures import ends_the_run, sentence
 from glue_jobs.common.manifest import Manifest
-from glue_jobs.common.output import progress, summary
 from glue_jobs.common.ranges import size, without
 from glue_jobs.common.schemas import TABLES
 from glue_jobs.common.session import Start

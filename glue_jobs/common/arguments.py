@@ -10,15 +10,14 @@ Exit code 2, a sentence on standard error and a summary in JSON for bad argument
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import sys
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import NoReturn
-
-from glue_jobs.common.output import summary
+from typing import Any, NoReturn
 
 DONE, FAILED, BAD_ARGUMENTS, INCOMPLETE = 0, 1, 2, 3
 """Exit codes of all jobs. INCOMPLETE: it did what it could, and the summary says what is missing."""
@@ -151,3 +150,16 @@ def yes_no(text: str) -> bool:
     if text in ("yes", "no"):
         return text == "yes"
     raise argparse.ArgumentTypeError(f"{text!r} is neither yes nor no")
+
+
+def progress(text: str) -> None:
+    """One line about what is under way."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def summary(job: str, **counts: Any) -> None:
+    """The last line: what was done. Whoever reads may be gone, as in `| head`: the work is done all the same."""
+    try:
+        print(json.dumps({"job": job, **counts}, separators=(",", ":")), flush=True)
+    except BrokenPipeError:  # Python writes the rest once more when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import logging
+import os
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from glue_jobs.common import session
-from glue_jobs.common.arguments import FAILED
+from glue_jobs.common.arguments import FAILED, progress, summary
 from glue_jobs.common.bucket import Bucket, bucket_of
-from glue_jobs.common.failures import end_process, is_debugging, sentence
-from glue_jobs.common.output import progress, summary
+from glue_jobs.common.failures import JobError, end_process, is_debugging, sentence
 from glue_jobs.common.session import Start
 
 _ENDS = (signal.SIGTERM, signal.SIGINT)
@@ -93,3 +95,25 @@ def _put_off() -> Iterator[None]:
 
 def _end(*_: Any) -> None:
     end_process()
+
+
+class Busy(JobError):
+    """Another job is writing this archive."""
+
+
+@contextmanager
+def exclusive(folder: Path | None) -> Iterator[None]:
+    """Hold the folder in place of the bucket, so that one job at a time writes an archive. On AWS nothing is needed:
+    Glue allows one run of the job at a time (infra/glue.py). Raises Busy."""
+    if folder is None:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Busy("Another job is writing this archive; run this one when that is over.") from None
+        yield
+    finally:
+        os.close(handle)

@@ -16,12 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from glue_jobs.common import job
-from glue_jobs.common.arguments import BAD_ARGUMENTS, DONE, FAILED, INCOMPLETE
+from glue_jobs.common.arguments import BAD_ARGUMENTS, DONE, FAILED, INCOMPLETE, progress, summary
 from glue_jobs.common.bucket import Bucket, bucket_of
 from glue_jobs.common.damage import name_damage, refuse_damaged, sound_table
 from glue_jobs.common.failures import JobError, sentence
 from glue_jobs.common.manifest import load_all
-from glue_jobs.common.output import progress, summary
 from glue_jobs.common.schemas import MESSAGES
 from glue_jobs.common.service import RETRYABLE, Refused, Service, Unreachable
 from glue_jobs.replaying.options import SELECTION

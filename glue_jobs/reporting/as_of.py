@@ -11,12 +11,11 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from glue_jobs.common.arguments import DONE, INCOMPLETE
+from glue_jobs.common.arguments import DONE, INCOMPLETE, summary
 from glue_jobs.common.bucket import Bucket
 from glue_jobs.common.damage import name_damage, refuse_damaged, sound_table
 from glue_jobs.common.failures import JobError
 from glue_jobs.common.manifest import Manifest, days, has_topic, is_small, load_all
-from glue_jobs.common.output import summary
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES
 from glue_jobs.common.session import Start
 from glue_jobs.reporting import lives

@@ -12,12 +12,11 @@ from itertools import pairwise
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from glue_jobs.common.arguments import DONE, INCOMPLETE
+from glue_jobs.common.arguments import DONE, INCOMPLETE, progress, summary
 from glue_jobs.common.bucket import Bucket
 from glue_jobs.common.damage import name_damage, refuse_damaged, sound_table
 from glue_jobs.common.failures import JobError
 from glue_jobs.common.manifest import Manifest, days, is_small, load_all
-from glue_jobs.common.output import progress, summary
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES, TABLES
 from glue_jobs.common.session import Start
 from glue_jobs.reporting import aggregates, hours

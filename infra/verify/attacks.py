@@ -210,13 +210,15 @@ def the_console(scene: Scene, notes: Notes) -> None:
     )
     notes.expect_refusal("a link that was used", second, {401})
     form = [("Content-Type", "application/x-www-form-urlencoded"), ("Cookie", cookie.partition(";")[0])]
-    deed = f"deed=delete_topic&topic={scene.topic}&confirm={scene.topic}".encode()
+    action = f"call=delete_topic&topic={scene.topic}&confirm={scene.topic}".encode()
     notes.expect_refusal(
-        "a form without its mark", scene.call("POST", "/console/do", deed, token="", headers=form), {403}
+        "a form without its mark", scene.call("POST", "/console/do", action, token="", headers=form), {403}
     )
     elsewhere = [*form, ("Origin", "https://evil.example")]
     notes.expect_refusal(
-        "a form of another site", scene.call("POST", "/console/do", deed, token="", headers=elsewhere), {403}
+        "a form of another site",
+        scene.call("POST", "/console/do", action, token="", headers=elsewhere),
+        {403},
     )
 
 

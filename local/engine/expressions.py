@@ -1,65 +1,35 @@
 """Reads DynamoDB's expressions: conditions, filters, key conditions, projections and updates.
 
-Each text is parsed once. What comes of it is made of tuples, which `conditions` and `updates` evaluate:
-
-    path      (name | placeholder | index, …)                  a.#b[2]  ->  ("a", "#b", 2)
-    operand   ("path", path) ("value", ":v") ("size", path) ("+" | "-", operand, operand)
-              ("if_not_exists", path, operand)
-    condition ("and" | "or", left, right) ("not", inner) (comparator, operand, operand) ("between", operand, low, high)
-              ("in", operand, [operand, …]) (function, path, operand)
+Each text is read once, into functions of an item and of what a request gives for the text's placeholders.
 """
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from .errors import invalid, unknown
-from .values import Value, stored_value
+from .values import Item, Value, comparable, stored_value
 
-Path = tuple[str | int, ...]
-Node = tuple[Any, ...]
+T = TypeVar("T")
+Path = tuple[str, ...]
+"""The names, or their placeholders, that lead to a value through maps: `a.#b` is `("a", "#b")`."""
 
-COMPARATORS = ("=", "<>", "<", "<=", ">", ">=")
-_TOKEN = re.compile(
-    r"\s*(?:([A-Za-z][A-Za-z0-9_]*)|([#:][A-Za-z0-9_]+)|([0-9]+)|(<=|>=|<>|[=<>()\[\],.+-]))|\s+\Z"
-)
-_FUNCTIONS = {
-    "attribute_exists": 1,
-    "attribute_not_exists": 1,
-    "attribute_type": 2,
-    "begins_with": 2,
-    "contains": 2,
+_TOKEN = re.compile(r"[A-Za-z][A-Za-z0-9_]*|[#:][A-Za-z0-9_]+|<=|>=|<>|\S")
+TEXTS = 2000  # as many expressions as are kept: a claim's depends on how many leases it changes
+_ORDERED = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+_ORDERED_TYPES = {"S", "N", "B"}
+_OPERANDS = {
+    **dict.fromkeys((*_ORDERED, "between"), _ORDERED_TYPES),
+    "attribute_type": {"S"},
+    "begins_with": {"S", "B"},
 }
-_TEXTS = 2000  # as many expressions as are kept: a claim's depends on how many leases it changes
-
-
-@dataclass(frozen=True)
-class Expression:
-    """A text that was read: its tree, and which placeholders it uses."""
-
-    tree: Any
-    names: frozenset[str]
-    values: frozenset[str]
-    attributes: frozenset[str]
-    """The names, or their placeholders, with which its paths begin."""
-
-
-@dataclass(frozen=True)
-class Update:
-    """The parts of an update expression."""
-
-    set: tuple[tuple[Path, Node], ...]
-    remove: tuple[Path, ...]
-    add: tuple[tuple[Path, Node], ...]
-
-    @property
-    def paths(self) -> list[Path]:
-        """Every path that it changes."""
-        return [path for path, _ in self.set] + list(self.remove) + [path for path, _ in self.add]
+"""Which types a value of the request has, beside what is not every type's."""
+_TYPES = ("S", "SS", "N", "NS", "B", "BS", "BOOL", "NULL", "L", "M")
 
 
 @dataclass
@@ -79,97 +49,153 @@ class Given:
             {name: stored_value(value)[0] for name, value in values.items()},
         )
 
-    def use(self, expression: Expression, what: str) -> Any:
-        """The expression's tree. Raises Refused if it uses a placeholder that is not given."""
-        if not expression.names <= self.names.keys():
-            name = min(expression.names - self.names.keys())
-            raise invalid(
-                f"Invalid {what}: An expression attribute name used in the document path is not defined; "
-                f"attribute name: {name}"
-            )
-        if not expression.values <= self.values.keys():
-            name = min(expression.values - self.values.keys())
-            raise invalid(
-                f"Invalid {what}: An expression attribute value used in expression is not defined; "
-                f"attribute value: {name}"
-            )
-        self.used |= expression.names | expression.values
-        return expression.tree
+    def use(self, expression: Expression[T]) -> T:
+        """What was read. Raises Refused for a value of a wrong type."""
+        self.used |= expression.placeholders
+        for kind, name in expression.operands:
+            ((type_, content),) = self.values[name].items()
+            if type_ not in _OPERANDS[kind] or (kind == "attribute_type" and content not in _TYPES):
+                raise invalid(
+                    f"Invalid {expression.what}: Incorrect operand type for operator or function; operator or "
+                    f"function: {kind}, operand type: {type_}"
+                )
+        return expression.parts
 
     def check_all_used(self) -> None:
-        """Raises Refused if the request gives a placeholder that no expression uses."""
-        if len(self.used) == len(self.names) + len(self.values):  # `use` adds none that is not given
-            return
-        for what, given in (("Values", self.values), ("Names", self.names)):
-            if unused := sorted(given.keys() - self.used):
-                keys = ", ".join(unused)
-                raise invalid(
-                    f"Value provided in ExpressionAttribute{what} unused in expressions: keys: {{{keys}}}"
-                )
+        """Raises Refused if a placeholder is used that is not given, or given and not used."""
+        if others := self.used ^ {*self.names, *self.values}:
+            raise invalid(
+                f"Placeholders of expressions that are not defined, or unused: {', '.join(sorted(others))}"
+            )
+
+    def name(self, step: str) -> str:
+        """A name, also in the place of its placeholder."""
+        return self.names[step] if step[0] == "#" else step
 
     def path(self, path: Path) -> Path:
-        """The path with each name in the place of its placeholder."""
-        if not self.names:
-            return path
-        return tuple(self.names[step] if isinstance(step, str) and step[0] == "#" else step for step in path)
+        """A path without placeholders."""
+        return tuple(map(self.name, path))
 
 
-@lru_cache(_TEXTS)
-def condition(text: str, what: str) -> Expression:
-    """A condition, a filter or a key condition; `what` names it in errors. Raises Refused."""
-    reader = _Reader(text, what)
-    tree = reader.either()
-    return reader.finished(tree)
+Find = Callable[[Item, Given], Value | None]
+"""Finds an operand's value; None: there is none."""
+Test = Callable[[Item, Given], bool]
 
 
-@lru_cache(_TEXTS)
-def projection(text: str) -> Expression:
-    """The paths of a projection. Raises Refused."""
-    reader = _Reader(text, "ProjectionExpression")
-    paths = [reader.path()]
-    while reader.takes(","):
-        paths.append(reader.path())
-    return reader.finished(tuple(paths))
+@dataclass(frozen=True)
+class Expression(Generic[T]):
+    """A text that was read."""
+
+    parts: T
+    what: str
+    placeholders: frozenset[str]
+    operands: tuple[tuple[str, str], ...]
+    """The values that not every type may have, each after what it stands in."""
+    attributes: frozenset[str]
+    """The names, or their placeholders, with which its paths begin."""
 
 
-@lru_cache(_TEXTS)
-def update(text: str) -> Expression:
-    """An update. Raises Refused."""
-    reader = _Reader(text, "UpdateExpression")
-    parts: dict[str, list[Any]] = {"SET": [], "REMOVE": [], "ADD": []}
-    sections = {"SET": reader.assignment, "REMOVE": reader.path, "ADD": reader.addition}
-    while not reader.is_at_end:
-        section = reader.take().upper()
-        if section == "DELETE":
-            raise unknown("DELETE in an update expression")
-        if section not in sections or parts[section]:
-            raise reader.error()
-        parts[section].append(sections[section]())
-        while reader.takes(","):
-            parts[section].append(sections[section]())
-    if not any(parts.values()):
-        raise reader.error()
-    return reader.finished(Update(*(tuple(part) for part in parts.values())))
+@lru_cache(TEXTS)
+def _condition(text: str, what: str) -> Expression[Test]:
+    reader = Reader(text, what)
+    return reader.finished(reader.either())
 
 
-class _Reader:
+@lru_cache(TEXTS)
+def _projection(text: str) -> Expression[list[Path]]:
+    reader = Reader(text, "ProjectionExpression")
+    return reader.finished(reader.several(reader.path))
+
+
+class Condition:
+    """A condition or filter of a request."""
+
+    def __init__(self, text: str, given: Given, what: str = "ConditionExpression") -> None:
+        """Raises Refused."""
+        expression = _condition(text, what)
+        self._given = given
+        self._test = given.use(expression)
+        self.attributes = set(map(given.name, expression.attributes))
+        """What it asks about."""
+
+    def holds(self, item: Item | None) -> bool:
+        """Does it hold for the item? One that is not there has no attributes."""
+        return self._test(item or {}, self._given)
+
+
+def projection(text: str | None, given: Given) -> list[str] | None:
+    """The attributes that a request asks for; None: all. Raises Refused."""
+    paths = given.use(_projection(text)) if text is not None else None
+    if paths is not None and any(len(path) > 1 for path in paths):
+        raise unknown("parts of an attribute in a projection")
+    return None if paths is None else [given.name(path[0]) for path in paths]
+
+
+def projected(item: Item, names: list[str] | None) -> Item:
+    """These attributes of an item."""
+    return item if names is None else {name: item[name] for name in names if name in item}
+
+
+def at(item: Item, path: Path) -> Value | None:
+    """The value at a path without placeholders; None: there is none."""
+    for step in path[:-1]:
+        value = item.get(step)
+        if value is None or "M" not in value:
+            return None
+        item = value["M"]
+    return item.get(path[-1])
+
+
+def _finder(path: Path) -> Find:
+    name = path[0]
+    if len(path) > 1:
+        return lambda item, given: at(item, given.path(path))
+    if name[0] == "#":
+        return lambda item, given: item.get(given.names[name])
+    return lambda item, given: item.get(name)
+
+
+def _size(find: Find) -> Find:
+    def size(item: Item, given: Given) -> Value | None:
+        ((kind, content),) = (find(item, given) or {"": None}).items()
+        return {"N": str(len(content))} if kind in ("S", "B", "M", "L") else None
+
+    return size
+
+
+def _compared(kind: str, left: Value | None, right: Value | None) -> bool:
+    if kind == "<>":
+        return left is None or left != right
+    if left is None or right is None:
+        return False
+    if kind == "=":
+        return left == right
+    if left.keys() != right.keys() or not left.keys() & _ORDERED_TYPES:
+        return False
+    return bool(_ORDERED[kind](comparable(left), comparable(right)))
+
+
+def _has_type(value: Value, operand: Value) -> bool:
+    return operand["S"] in value
+
+
+def _begins_with(value: Value, operand: Value) -> bool:
+    ((kind, content),) = value.items()
+    return kind in operand and bool(content.startswith(operand[kind]))
+
+
+_FUNCTIONS = {"attribute_type": _has_type, "begins_with": _begins_with}
+
+
+class Reader:
     """Reads one text, token by token."""
 
     def __init__(self, text: str, what: str) -> None:
         self._what = what
-        self._tokens: list[str] = []
+        self._tokens: list[str] = _TOKEN.findall(text)
         self._at = 0
-        self._names: set[str] = set()
-        self._values: set[str] = set()
         self._attributes: set[str] = set()
-        position = 0
-        while position < len(text):
-            match = _TOKEN.match(text, position)
-            if not match:
-                raise invalid(f'Invalid {what}: Syntax error; token: "{text[position:].strip()[:1]}"')
-            if match.lastindex:
-                self._tokens.append(match[match.lastindex])
-            position = match.end()
+        self._operands: list[tuple[str, str]] = []
         if not self._tokens:
             raise invalid(f"Invalid {what}: The expression can not be empty;")
 
@@ -177,153 +203,159 @@ class _Reader:
     def is_at_end(self) -> bool:
         return self._at == len(self._tokens)
 
-    def finished(self, tree: Any) -> Expression:
+    def finished(self, parts: T) -> Expression[T]:
         """The whole text has been read."""
         if not self.is_at_end:
             raise self.error()
-        found = (self._names, self._values, self._attributes)
-        return Expression(tree, *map(frozenset, found))
+        placeholders = frozenset(token for token in self._tokens if token[0] in "#:")
+        return Expression(parts, self._what, placeholders, tuple(self._operands), frozenset(self._attributes))
 
     def error(self) -> Exception:
-        at = min(self._at, len(self._tokens) - 1)
-        near = " ".join(self._tokens[max(0, at - 1) : at + 2])
-        token = "<EOF>" if self.is_at_end else self._tokens[at]
+        near = " ".join(self._tokens[max(0, self._at - 1) : self._at + 2])
+        token = "<EOF>" if self.is_at_end else self._tokens[self._at]
         return invalid(f'Invalid {self._what}: Syntax error; token: "{token}", near: "{near}"')
 
-    def take(self) -> str:
-        if self.is_at_end:
-            raise self.error()
-        self._at += 1
-        return self._tokens[self._at - 1]
+    def next_is(self, *tokens: str) -> bool:
+        """Are these the next tokens?"""
+        return [each.upper() for each in self._tokens[self._at : self._at + len(tokens)]] == [*tokens]
 
     def takes(self, token: str) -> bool:
         """Is this the next token? Then it is taken."""
-        if self.is_at_end or self._tokens[self._at].upper() != token:
-            return False
-        self._at += 1
-        return True
+        is_next = self.next_is(token)
+        self._at += is_next
+        return is_next
 
     def expect(self, token: str) -> None:
         if not self.takes(token):
             raise self.error()
 
-    # conditions, from the loosest binding to the tightest
-
-    def either(self) -> Node:
-        node = self._both()
-        while self.takes("OR"):
-            node = ("or", node, self._both())
-        return node
-
-    def _both(self) -> Node:
-        node = self._negation()
-        while self.takes("AND"):
-            node = ("and", node, self._negation())
-        return node
-
-    def _negation(self) -> Node:
-        return ("not", self._negation()) if self.takes("NOT") else self._predicate()
-
-    def _predicate(self) -> Node:
-        if self.takes("("):
-            node = self.either()
-            self.expect(")")
-            return node
-        if not self.is_at_end and self._tokens[self._at] in _FUNCTIONS and self._peek(1) == "(":
-            return self._function()
-        operand = self._operand()
-        if self.takes("BETWEEN"):
-            low = self._operand()
-            self.expect("AND")
-            return ("between", operand, low, self._operand())
-        if self.takes("IN"):
-            return ("in", operand, self._list())
-        comparator = self.take()
-        if comparator not in COMPARATORS:
-            self._at -= 1
+    def token(self, is_fit: Callable[[str], bool]) -> str:
+        """The next token, of a kind."""
+        if self.is_at_end or not is_fit(self._tokens[self._at]):
             raise self.error()
-        return (comparator, operand, self._operand())
+        self._at += 1
+        return self._tokens[self._at - 1]
 
-    def _function(self) -> Node:
-        name = self.take()
-        self.expect("(")
-        arguments: list[Any] = [self.path()]
-        if _FUNCTIONS[name] == 2:
-            self.expect(",")
-            arguments.append(self._operand())
-        self.expect(")")
-        return (name, *arguments)
-
-    def _list(self) -> list[Node]:
-        self.expect("(")
-        operands = [self._operand()]
+    def several(self, read: Callable[[], T]) -> list[T]:
+        """What `read` reads, again after each comma."""
+        found = [read()]
         while self.takes(","):
-            operands.append(self._operand())
-        self.expect(")")
-        return operands
-
-    def _operand(self) -> Node:
-        token = self.take()
-        if token[0] == ":":
-            self._values.add(token)
-            return ("value", token)
-        if token == "size" and self.takes("("):
-            path = self.path()
-            self.expect(")")
-            return ("size", path)
-        self._at -= 1
-        return ("path", self.path())
+            found.append(read())
+        return found
 
     def path(self) -> Path:
-        """A document path."""
-        steps: list[str | int] = [self._name()]
-        self._attributes.add(str(steps[0]))
-        while True:
-            if self.takes("."):
-                steps.append(self._name())
-            elif self.takes("["):
-                steps.append(int(self.take()))
-                self.expect("]")
-            else:
-                return tuple(steps)
+        """A path through maps."""
+        steps = [self._name()]
+        self._attributes.add(steps[0])
+        while self.takes("."):
+            steps.append(self._name())
+        if self.next_is("["):
+            raise unknown("elements of lists in expressions")
+        return tuple(steps)
 
     def _name(self) -> str:
-        token = self.take()
-        if token[0] == "#":
-            self._names.add(token)
-        elif not token[0].isalpha():
-            self._at -= 1
-            raise self.error()
-        return token
+        return self.token(lambda token: token[0] == "#" or token[0].isalpha())
 
-    def _peek(self, ahead: int) -> str:
-        at = self._at + ahead
-        return self._tokens[at] if at < len(self._tokens) else ""
+    def value(self) -> str:
+        """The placeholder of a value."""
+        return self.token(lambda token: token[0] == ":" and len(token) > 1)
 
-    # updates
-
-    def assignment(self) -> tuple[Path, Node]:
-        """`path = value` of SET."""
-        path = self.path()
-        self.expect("=")
-        node = self._summand()
-        for sign in ("+", "-"):
-            if self.takes(sign):
-                return path, (sign, node, self._summand())
-        return path, node
-
-    def _summand(self) -> Node:
-        if self._peek(1) == "(" and self._tokens[self._at] == "if_not_exists":
+    def operand(self) -> Find:
+        """A value, a path, or the size of what is there."""
+        if self.next_is("SIZE", "("):
             self._at += 2
-            path = self.path()
-            self.expect(",")
-            node = ("if_not_exists", path, self._summand())
+            find = _size(_finder(self.path()))
             self.expect(")")
-            return node
-        if self._peek(1) == "(":
-            raise unknown(f"{self._tokens[self._at]} in an update expression")
-        return self._operand()
+            return find
+        if not self.is_at_end and self._tokens[self._at][0] == ":":
+            name = self.value()
+            return lambda item, given: given.values[name]
+        return _finder(self.path())
 
-    def addition(self) -> tuple[Path, Node]:
-        """`path value` of ADD."""
-        return self.path(), self._operand()
+    # conditions, from the loosest binding to the tightest
+
+    def either(self) -> Test:
+        test = self._both()
+        while self.takes("OR"):
+            test = _or(test, self._both())
+        return test
+
+    def _both(self) -> Test:
+        test = self._negation()
+        while self.takes("AND"):
+            test = _and(test, self._negation())
+        return test
+
+    def _negation(self) -> Test:
+        if self.takes("NOT"):
+            test = self._negation()
+            return lambda item, given: not test(item, given)
+        if self.takes("("):
+            test = self.either()
+            self.expect(")")
+            return test
+        begin = self._at
+        kind, test = self._function() if self._is_function() else self._comparison()
+        if kind in _OPERANDS:
+            self._operands += ((kind, each) for each in self._tokens[begin : self._at] if each[0] == ":")
+        return test
+
+    def _is_function(self) -> bool:
+        return self._tokens[self._at + 1 : self._at + 2] == ["("] and not self.next_is("SIZE")
+
+    def _function(self) -> tuple[str, Test]:
+        name = self.token(str.isidentifier)
+        self.expect("(")
+        find = _finder(self.path())
+        if name in ("attribute_exists", "attribute_not_exists"):
+            is_wanted = name == "attribute_exists"
+            self.expect(")")
+            return name, lambda item, given: (find(item, given) is not None) == is_wanted
+        if name not in _FUNCTIONS:
+            raise self.error()
+        function = _FUNCTIONS[name]
+        self.expect(",")
+        operand = self.operand()
+        self.expect(")")
+
+        def test(item: Item, given: Given) -> bool:
+            value, wanted = find(item, given), operand(item, given)
+            return value is not None and wanted is not None and function(value, wanted)
+
+        return name, test
+
+    def _comparison(self) -> tuple[str, Test]:
+        left = self.operand()
+        if self.takes("BETWEEN"):
+            low = self.operand()
+            self.expect("AND")
+            high = self.operand()
+            return (
+                "between",
+                lambda item, given: (
+                    _compared("<=", low(item, given), value := left(item, given))
+                    and _compared("<=", value, high(item, given))
+                ),
+            )
+        if self.takes("IN"):
+            self.expect("(")
+            choices = self.several(self.operand)
+            self.expect(")")
+            return "in", lambda item, given: any(
+                _compared("=", left(item, given), each(item, given)) for each in choices
+            )
+        kind = self.comparator()
+        right = self.operand()
+        return kind, lambda item, given: _compared(kind, left(item, given), right(item, given))
+
+    def comparator(self) -> str:
+        """What stands between two operands."""
+        return self.token(lambda token: token in ("=", "<>") or token in _ORDERED)
+
+
+def _or(left: Test, right: Test) -> Test:
+    return lambda item, given: left(item, given) or right(item, given)
+
+
+def _and(left: Test, right: Test) -> Test:
+    return lambda item, given: left(item, given) and right(item, given)

@@ -2,37 +2,34 @@
 
 Each table of DynamoDB is one of SQLite's: the keys as bytes that sort alike, the item's size, when it expires (s), the
 item itself as MessagePack. An index is a table, too, whose rows have the keys of both and the part of the item that it
-projects. `definitions` has the requests that made the tables; `tokens` the transactions of the last ten minutes.
+projects. `definitions` has the requests that made the tables.
 """
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from collections.abc import Generator, Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
 
-from .conditions import KeyRange
-from .errors import UnfitItem, invalid
-from .values import Item, key_bytes, size_of
+from .errors import invalid
+from .expressions import TEXTS, Expression, Given, Path, Reader
+from .values import Item, behind_prefix, key_bytes, stored_item
 
 Connection = sqlite3.Connection
-KIB = 1024
-_NAME = re.compile(r"[a-zA-Z0-9_.-]{3,255}")
 _LAST_S = 1 << 53  # of an expiry: what is later never comes
+
+_WHAT = "KeyConditionExpression"
+_KeyTest = tuple[str, Path, list[str]]
+"""A comparison of a key condition: its kind, the key, and the placeholders of its values."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Any = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
-SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS definitions (id INTEGER PRIMARY KEY, name TEXT UNIQUE, definition BLOB)",
-    "CREATE TABLE IF NOT EXISTS tokens (token TEXT PRIMARY KEY, request BLOB, until INTEGER) WITHOUT ROWID",
-    "CREATE INDEX IF NOT EXISTS tokens_until ON tokens (until)",
-)
+SCHEMA = "CREATE TABLE IF NOT EXISTS definitions (id INTEGER PRIMARY KEY, name TEXT UNIQUE, definition BLOB)"
 
 
 @dataclass(frozen=True)
@@ -92,7 +89,98 @@ class Index:
         part = item
         if self.attributes is not None:
             part = {name: value for name, value in item.items() if name in self.attributes}
-        return (*self.keys.bytes_of(item), *table_keys.bytes_of(item), size_of(part), _encode(part))
+        return (*self.keys.bytes_of(item), *table_keys.bytes_of(item), stored_item(part)[1], _encode(part))
+
+
+@dataclass(frozen=True)
+class KeyRange:
+    """The keys that a query asks for: one partition, and the sort keys from `low` to `high`, in bytes. `low_is_in` and
+    `high_is_in`: are the ends meant, too? None: there is no such end."""
+
+    partition: bytes
+    low: bytes | None = None
+    high: bytes | None = None
+    low_is_in: bool = True
+    high_is_in: bool = True
+    is_one_key: bool = False
+
+    def ends_with(self, sort_key: bytes, *, forward: bool) -> bool:
+        """Is this the last key that there may be? DynamoDB says that of a range that includes its end, and not where
+        the condition was for one key."""
+        end, is_in = (self.high, self.high_is_in) if forward else (self.low, self.low_is_in)
+        return is_in and end == sort_key and not self.is_one_key
+
+
+def key_range(text: str, given: Given, keys: Mapping[str, str]) -> KeyRange:
+    """What a key condition asks for. `keys`: the type of the partition key, then of the sort key, by name. Raises
+    Refused."""
+    hash_name, *_ = keys
+    found: dict[str, tuple[str, list[bytes]]] = {}
+    for kind, path, placeholders in given.use(_key_condition(text)):
+        name = ".".join(given.path(path))
+        if name not in keys:
+            raise invalid(f"Query condition missed key schema element: {hash_name}")
+        if name in found:
+            raise invalid(f"{_WHAT}s must only contain one condition per key")
+        values = [given.values[placeholder] for placeholder in placeholders]
+        if any(keys[name] not in value for value in values):
+            raise invalid("Condition parameter type does not match schema type")
+        found[name] = kind, [key_bytes(each, keys[name], name, is_hash=name == hash_name) for each in values]
+    kind, ends = found.pop(hash_name, ("", []))
+    if kind != "=":
+        raise invalid(f"Query condition missed key schema element: {hash_name}")
+    for sort_kind, sort_ends in found.values():
+        return _sort_range(ends[0], sort_kind, sort_ends[0], sort_ends[-1])
+    return KeyRange(ends[0])
+
+
+@lru_cache(TEXTS)
+def _key_condition(text: str) -> Expression[list[_KeyTest]]:
+    reader = Reader(text, _WHAT)
+    return reader.finished(_key_tests(reader))
+
+
+def _key_tests(reader: Reader) -> list[_KeyTest]:
+    """Comparisons, of which all must hold."""
+    found = _key_test(reader)
+    while reader.takes("AND"):
+        found += _key_test(reader)
+    return found
+
+
+def _key_test(reader: Reader) -> list[_KeyTest]:
+    if reader.takes("("):
+        found = _key_tests(reader)
+        reader.expect(")")
+        return found
+    if reader.takes("BEGINS_WITH"):
+        reader.expect("(")
+        path = reader.path()
+        reader.expect(",")
+        found = [("begins_with", path, [reader.value()])]
+        reader.expect(")")
+        return found
+    path = reader.path()
+    if reader.takes("BETWEEN"):
+        low = reader.value()
+        reader.expect("AND")
+        return [("between", path, [low, reader.value()])]
+    kind = reader.comparator()
+    if kind == "<>":
+        raise invalid("Query key condition not supported")
+    return [(kind, path, [reader.value()])]
+
+
+def _sort_range(partition: bytes, kind: str, first: bytes, last: bytes) -> KeyRange:
+    if kind == "begins_with":
+        return KeyRange(partition, first, behind_prefix(first), high_is_in=False)
+    if kind in ("<", "<="):
+        return KeyRange(partition, None, first, high_is_in=kind == "<=")
+    if kind in (">", ">="):
+        return KeyRange(partition, first, None, low_is_in=kind == ">=")
+    if last < first:
+        raise invalid(f"Invalid {_WHAT}: The BETWEEN operator requires its upper bound to be the greater")
+    return KeyRange(partition, first, last, is_one_key=kind == "=")
 
 
 @dataclass(frozen=True)
@@ -116,10 +204,6 @@ class Table:
         """What its stream shows; None: it has none."""
         stream = self.definition.get("StreamSpecification") or {}
         return str(stream["StreamViewType"]) if stream.get("StreamEnabled") else None
-
-    def changed(self, **changes: Any) -> Table:
-        """The table with another definition."""
-        return replace(self, definition={**self.definition, **changes})
 
     @cached_property
     def keys(self) -> Keys:
@@ -155,6 +239,7 @@ class Table:
         columns = "p BLOB, s BLOB, size INTEGER, x INTEGER, item BLOB"
         connection.execute(f"CREATE TABLE t{self.id} ({columns})")
         connection.execute(f"CREATE UNIQUE INDEX t{self.id}_k ON t{self.id} (p, s)")
+        connection.execute(f"CREATE INDEX t{self.id}_x ON t{self.id} (x) WHERE x IS NOT NULL")
         for index in self.indexes:
             columns = "p BLOB, s BLOB, tp BLOB, ts BLOB, size INTEGER, item BLOB, PRIMARY KEY (p, s, tp, ts)"
             connection.execute(f"CREATE TABLE {index.sql} ({columns}) WITHOUT ROWID")
@@ -169,32 +254,11 @@ class Table:
         for name in (f"t{self.id}", *(index.sql for index in self.indexes)):
             connection.execute(f"DELETE FROM {name}")
 
-    def begin_expiry(self, connection: Connection) -> None:
-        """Note when each row expires, which nobody asked before."""
-        connection.execute(f"CREATE INDEX IF NOT EXISTS t{self.id}_x ON t{self.id} (x) WHERE x IS NOT NULL")
-        for row_id, data in connection.execute(f"SELECT rowid, item FROM t{self.id}").fetchall():
-            expiry = (self._expiry(_decode(data)), row_id)
-            connection.execute(f"UPDATE t{self.id} SET x = ? WHERE rowid = ?", expiry)
-
-    @cached_property
-    def _get(self) -> str:
-        return f"SELECT rowid, size, item FROM t{self.id} WHERE p = ? AND s = ?"
-
-    @cached_property
-    def _insert(self) -> str:
-        return f"INSERT INTO t{self.id} (p, s, size, x, item) VALUES (?, ?, ?, ?, ?)"
-
-    @cached_property
-    def _update(self) -> str:
-        return f"UPDATE t{self.id} SET size = ?, x = ?, item = ? WHERE rowid = ?"
-
-    @cached_property
-    def _delete(self) -> str:
-        return f"DELETE FROM t{self.id} WHERE rowid = ?"
-
     def get(self, connection: Connection, place: tuple[bytes, bytes]) -> Row | None:
         """The row at a place."""
-        found = connection.execute(self._get, place).fetchone()
+        found = connection.execute(
+            f"SELECT rowid, size, item FROM t{self.id} WHERE p = ? AND s = ?", place
+        ).fetchone()
         return Row(*found) if found else None
 
     def replace(
@@ -204,34 +268,34 @@ class Table:
         old: Row | None,
         item: Item | None,
         size: int,
-    ) -> tuple[bytes | None, float]:
-        """Store an item in the place of a row; None: delete that. Returns the stored bytes, and the write units of the
-        indexes."""
+    ) -> bytes | None:
+        """Store an item in the place of a row; None: delete that. Returns the stored bytes."""
         data = None if item is None else _encode(item)
         if item is None:
             if old is not None:
-                connection.execute(self._delete, (old.id,))
+                connection.execute(f"DELETE FROM t{self.id} WHERE rowid = ?", (old.id,))
         elif old is None:
-            connection.execute(self._insert, (*place, size, self._expiry(item), data))
+            connection.execute(
+                f"INSERT INTO t{self.id} (p, s, size, x, item) VALUES (?, ?, ?, ?, ?)",
+                (*place, size, self._expiry(item), data),
+            )
         else:
-            connection.execute(self._update, (size, self._expiry(item), data, old.id))
-        units = sum(self._reindex(connection, index, old, item) for index in self.indexes)
-        return data, units
+            connection.execute(
+                f"UPDATE t{self.id} SET size = ?, x = ?, item = ? WHERE rowid = ?",
+                (size, self._expiry(item), data, old.id),
+            )
+        for index in self.indexes:
+            self._reindex(connection, index, old, item)
+        return data
 
-    def _reindex(self, connection: Connection, index: Index, old: Row | None, item: Item | None) -> int:
+    def _reindex(self, connection: Connection, index: Index, old: Row | None, item: Item | None) -> None:
         before = index.entry(old.item, self.keys) if old is not None else None
         after = index.entry(item, self.keys) if item is not None else None
-        if before == after:
-            return 0
-        units = 0
         if before is not None and (after is None or after[:4] != before[:4]):
             where = "p = ? AND s = ? AND tp = ? AND ts = ?"
             connection.execute(f"DELETE FROM {index.sql} WHERE {where}", before[:4])
-            units += units_of(before[4])
-        if after is not None:
+        if after is not None and after != before:
             connection.execute(f"INSERT OR REPLACE INTO {index.sql} VALUES (?, ?, ?, ?, ?, ?)", after)
-            units += units_of(max(after[4], before[4] if before and after[:4] == before[:4] else 0))
-        return units
 
     def _expiry(self, item: Item) -> int | None:
         text = item[self.ttl].get("N") if self.ttl and self.ttl in item else None
@@ -283,25 +347,3 @@ class Table:
             if index.name == name:
                 return index
         raise invalid(f"The table does not have the specified index: {name}")
-
-
-def units_of(size: int) -> int:
-    """The write units of an item of this size."""
-    return max(1, -(-size // KIB))
-
-
-def check_definition(request: Mapping[str, Any]) -> None:
-    """Raises Refused for a table that could not be made."""
-    name = request["TableName"]
-    if not _NAME.fullmatch(name):
-        raise invalid(
-            f"Invalid TableName {name!r}: 3 to 255 characters of a-z, A-Z, 0-9, '_', '-' and '.' are allowed"
-        )
-    keys = [each["AttributeName"] for each in request["KeySchema"]]
-    for index in request.get("GlobalSecondaryIndexes") or ():
-        keys += [each["AttributeName"] for each in index["KeySchema"]]
-    defined = {each["AttributeName"] for each in request["AttributeDefinitions"]}
-    if missing := set(keys) - defined:
-        raise UnfitItem(
-            f"Some index key attributes are not defined in AttributeDefinitions. Keys: {sorted(missing)}"
-        )

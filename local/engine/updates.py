@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
 
-from . import expressions
-from .conditions import at
-from .errors import invalid
-from .expressions import Given, Node, Path
+from .errors import invalid, unknown
+from .expressions import TEXTS, Expression, Find, Given, Path, Reader, at
 from .values import Item, Value, sum_of
 
 _WHAT = "UpdateExpression"
+
+
+class _Parts(NamedTuple):
+    """What an update sets, removes and adds to."""
+
+    set: list[tuple[Path, Find]]
+    remove: list[Path]
+    add: list[tuple[Path, str]]
 
 
 class Update:
@@ -19,52 +27,79 @@ class Update:
     def __init__(self, text: str, given: Given, key_names: tuple[str, ...]) -> None:
         """`key_names`: the attributes that it must leave alone. Raises Refused."""
         self._given = given
-        self._parts: expressions.Update = given.use(expressions.update(text), _WHAT)
-        paths = [given.path(path) for path in self._parts.paths]
+        parts = given.use(_update(text))
+        self._set = [(given.path(path), find) for path, find in parts.set]
+        self._remove = [given.path(path) for path in parts.remove]
+        self._add = [(given.path(path), given.values[name]) for path, name in parts.add]
+        paths = [*(path for path, _ in self._set), *self._remove, *(path for path, _ in self._add)]
         _check_apart(paths)
-        self.attributes = {str(path[0]) for path in paths}
+        self.attributes = {path[0] for path in paths}
         """What it changes, or changes a part of."""
-        for name in self.attributes.intersection(key_names):
-            raise invalid(
-                f"One or more parameter values were invalid: Cannot update attribute {name}. This attribute is part of "
-                "the key"
-            )
+        if names := self.attributes.intersection(key_names):
+            raise invalid(f"Cannot update attribute {min(names)}. This attribute is part of the key")
 
     def applied(self, old: Item, new: Item) -> None:
         """Change `new`, which is like `old`, but shares no part with it. Raises Refused."""
-        sets = [(self._given.path(path), self._value(node, old)) for path, node in self._parts.set]
-        for path, node in self._parts.add:
-            sets.append((self._given.path(path), self._added(path, node, old)))
+        sets = [(path, self._found(find, old)) for path, find in self._set]
+        sets += [(path, _sum(at(old, path) or {"N": "0"}, value, 1)) for path, value in self._add]
         for path, value in sets:
-            _put(new, path, value)
-        for path in sorted(
-            (self._given.path(path) for path in self._parts.remove), key=_by_index, reverse=True
-        ):
-            _remove(new, path)
+            _parent(new, path)[path[-1]] = value
+        for path in self._remove:
+            _parent(new, path).pop(path[-1], None)
 
-    def _value(self, node: Node, old: Item) -> Value:
-        kind = node[0]
-        if kind == "value":
-            return self._given.values[node[1]]
-        if kind == "if_not_exists":
-            found = at(old, self._given.path(node[1]))
-            return found if found is not None else self._value(node[2], old)
-        if kind in ("+", "-"):
-            return _sum(self._value(node[1], old), self._value(node[2], old), 1 if kind == "+" else -1)
-        value = at(old, self._given.path(node[1]))
+    def _found(self, find: Find, old: Item) -> Value:
+        value = find(old, self._given)
         if value is None:
             raise invalid("The provided expression refers to an attribute that does not exist in the item")
         return value
 
-    def _added(self, path: Path, node: Node, old: Item) -> Value:
-        value = self._value(node, old)
-        if "N" not in value:
-            raise invalid(
-                f"Invalid {_WHAT}: Incorrect operand type for operator or function; operator: ADD, operand type: "
-                f"{next(iter(value))}"
-            )
-        before = at(old, self._given.path(path))
-        return value if before is None else _sum(before, value, 1)
+
+@lru_cache(TEXTS)
+def _update(text: str) -> Expression[_Parts]:
+    reader = Reader(text, _WHAT)
+    parts: dict[str, list[Any]] = {"SET": [], "REMOVE": [], "ADD": []}
+    reads: dict[str, Callable[[], Any]] = {
+        "SET": lambda: _assignment(reader),
+        "REMOVE": reader.path,
+        "ADD": lambda: (reader.path(), reader.value()),
+    }
+    while not reader.is_at_end:
+        section = next((name for name in parts if reader.takes(name)), None)
+        if section is None or parts[section]:
+            raise reader.error()
+        parts[section] = reader.several(reads[section])
+    return reader.finished(_Parts(*parts.values()))
+
+
+def _assignment(reader: Reader) -> tuple[Path, Find]:
+    """`path = value` of SET."""
+    path = reader.path()
+    reader.expect("=")
+    left = _summand(reader)
+    sign = 1 if reader.takes("+") else -1 if reader.takes("-") else 0
+    if not sign:
+        return path, left
+    right = _summand(reader)
+
+    def total(item: Item, given: Given) -> Value | None:
+        first, second = left(item, given), right(item, given)
+        return _sum(first, second, sign) if first is not None and second is not None else None
+
+    return path, total
+
+
+def _summand(reader: Reader) -> Find:
+    if reader.next_is("LIST_APPEND", "("):
+        raise unknown("list_append in an update expression")
+    if not reader.next_is("IF_NOT_EXISTS", "("):
+        return reader.operand()
+    reader.takes("IF_NOT_EXISTS")
+    reader.expect("(")
+    there = reader.operand()
+    reader.expect(",")
+    otherwise = _summand(reader)
+    reader.expect(")")
+    return lambda item, given: there(item, given) or otherwise(item, given)
 
 
 def _sum(left: Value, right: Value, sign: int) -> Value:
@@ -73,51 +108,17 @@ def _sum(left: Value, right: Value, sign: int) -> Value:
     return {"N": sum_of(left["N"], right["N"], sign)}
 
 
-def _put(item: Item, path: Path, value: Value) -> None:
-    parent = _parent(item, path)
-    step = path[-1]
-    if isinstance(parent, dict) and isinstance(step, str):
-        parent[step] = value
-    elif isinstance(parent, list) and isinstance(step, int):
-        parent[step : step + 1] = [value]
-    else:
-        raise _no_place()
-
-
-def _remove(item: Item, path: Path) -> None:
-    parent = _parent(item, path)
-    step = path[-1]
-    if isinstance(parent, dict) and isinstance(step, str):
-        parent.pop(step, None)
-    elif isinstance(parent, list) and isinstance(step, int):
-        del parent[step : step + 1]
-    else:
-        raise _no_place()
-
-
-def _parent(item: Item, path: Path) -> Any:
-    """What holds the last step's value: a map, or a list."""
-    if len(path) == 1:
-        return item
-    value = at(item, path[:-1])
-    if value is None:
-        raise _no_place()
-    return value.get("M" if isinstance(path[-1], str) else "L")
-
-
-def _no_place() -> Exception:
-    return invalid("The document path provided in the update expression is invalid for update")
-
-
-def _by_index(path: Path) -> list[tuple[bool, Any]]:
-    return [(isinstance(step, int), step) for step in path]
+def _parent(item: Item, path: Path) -> Item:
+    """The map that holds the last step's value."""
+    parent: Value = {"M": item} if len(path) == 1 else at(item, path[:-1]) or {}
+    if "M" not in parent:
+        raise invalid("The document path provided in the update expression is invalid for update")
+    return parent["M"]  # type: ignore[no-any-return]
 
 
 def _check_apart(paths: list[Path]) -> None:
     seen = set(paths)
-    for path in paths:
-        if len(seen) < len(paths) or any(path[:end] in seen for end in range(1, len(path))):
-            raise invalid(
-                f"Invalid {_WHAT}: Two document paths overlap with each other; must remove or rewrite one of these "
-                "paths"
-            )
+    if len(seen) < len(paths) or any(path[:end] in seen for path in paths for end in range(1, len(path))):
+        raise invalid(
+            f"Invalid {_WHAT}: Two document paths overlap with each other; must remove or rewrite one"
+        )

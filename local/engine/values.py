@@ -10,63 +10,38 @@ from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation, localcontext
 from typing import Any
 
-from .errors import UnfitItem, invalid, unknown
+from .errors import invalid, unknown
 
 Value = dict[str, Any]
 Item = dict[str, Value]
 
 ITEM_LIMIT = 400 * 1024
 _DIGITS = 38
-_DEPTH = 32
 _PLAIN = re.compile(r"(?:0|-?[1-9][0-9]{0,37})\Z", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z", re.ASCII)
-_LARGEST, _SMALLEST = Decimal("9.9999999999999999999999999999999999999E+125"), Decimal("1E-130")
-_TYPES = ("S", "N", "B", "BOOL", "NULL", "M", "L")
 _KEY_LIMITS = {True: 2048, False: 1024}
 _HIGHEST = b"\xff"
 
 
 def stored_item(item: Mapping[str, Value]) -> tuple[Item, int]:
     """An item as it is stored, its numbers in one form, and its size in bytes. Raises Refused."""
-    stored: Item = {}
-    size = 0
-    for name, value in item.items():
-        stored[name], bytes_ = stored_value(value)
-        size += len(name.encode()) + bytes_
-    check_size(size)
+    stored, size = stored_members(item)
+    if size > ITEM_LIMIT:
+        raise invalid("Item size has exceeded the maximum allowed size")
     return stored, size
 
 
-def check_size(size: int) -> None:
-    """Raises Refused for an item that is too large."""
-    if size > ITEM_LIMIT:
-        raise invalid("Item size has exceeded the maximum allowed size")
-
-
-def size_of(item: Mapping[str, Value]) -> int:
-    """The size in bytes of an item whose values are as they are stored."""
+def stored_members(members: Mapping[str, Value]) -> tuple[Item, int]:
+    """The members of an item or a map as they are stored, and their size with their names. Raises Refused."""
+    stored: Item = {}
     size = 0
-    for name, value in item.items():
-        size += len(name.encode()) + _value_size(value)
-    return size
+    for name, value in members.items():
+        stored[name], bytes_ = stored_value(value)
+        size += len(name.encode()) + bytes_
+    return stored, size
 
 
-def _value_size(value: Value) -> int:
-    ((kind, content),) = value.items()
-    if kind == "S":
-        return len(content.encode())
-    if kind == "N":
-        return _number_size(content)
-    if kind == "B":
-        return len(content)
-    if kind == "M":
-        return 3 + len(content) + size_of(content)
-    if kind == "L":
-        return 3 + sum(1 + _value_size(each) for each in content)
-    return 1
-
-
-def stored_value(value: Value, depth: int = 0) -> tuple[Value, int]:
+def stored_value(value: Value) -> tuple[Value, int]:
     """A value as it is stored, and its size without its name. Raises Refused."""
     if not isinstance(value, dict) or len(value) != 1:
         raise invalid("Supplied AttributeValue is empty, must contain exactly one of the supported datatypes")
@@ -80,29 +55,13 @@ def stored_value(value: Value, depth: int = 0) -> tuple[Value, int]:
         return {"B": bytes(content)}, len(content)
     if kind in ("BOOL", "NULL") and isinstance(content, bool):
         return value, 1
-    if kind in ("M", "L"):
-        return _stored_document(kind, content, depth)
-    if kind in _TYPES:
-        raise invalid("One or more parameter values were invalid")
-    raise unknown(f"attribute values of type {kind}")
-
-
-def _stored_document(kind: str, content: Any, depth: int) -> tuple[Value, int]:
-    if depth >= _DEPTH:
-        raise invalid("Nesting Levels have exceeded supported limits: Attributes have nested levels")
-    size = 3
+    if kind == "M":
+        members, size = stored_members(content)
+        return {"M": members}, 3 + len(members) + size
     if kind == "L":
-        values = []
-        for each in content:
-            value, bytes_ = stored_value(each, depth + 1)
-            values.append(value)
-            size += 1 + bytes_
-        return {"L": values}, size
-    members: Item = {}
-    for name, each in content.items():
-        members[name], bytes_ = stored_value(each, depth + 1)
-        size += 1 + bytes_ + len(name.encode())
-    return {"M": members}, size
+        values = [stored_value(each) for each in content]
+        return {"L": [each for each, _ in values]}, 3 + sum(1 + size for _, size in values)
+    raise unknown(f"attribute values of type {kind}")
 
 
 def number_text(text: str) -> str:
@@ -125,14 +84,6 @@ def _plain_text(number: Decimal) -> str:
         number = number.normalize()
         if len(number.as_tuple().digits) > _DIGITS:
             raise invalid("Attempting to store more than 38 significant digits in a Number")
-        if abs(number) > _LARGEST:
-            raise invalid(
-                "Number overflow. Attempting to store a number with magnitude larger than supported range"
-            )
-        if abs(number) < _SMALLEST:
-            raise invalid(
-                "Number underflow. Attempting to store a number with magnitude smaller than supported range"
-            )
         return format(number, "f")
 
 
@@ -167,23 +118,23 @@ def comparable(value: Value) -> Any:
 
 
 def key_bytes(value: Value | None, kind: str, name: str, *, is_hash: bool) -> bytes:
-    """A key attribute as bytes, which sort as DynamoDB sorts the values. Raises UnfitItem."""
+    """A key attribute as bytes, which sort as DynamoDB sorts the values. Raises Refused."""
     if value is None:
-        raise UnfitItem(f"Missing the key {name} in the item")
+        raise invalid(f"Missing the key {name} in the item")
     found = next(iter(value), "")
     if found != kind:
-        raise UnfitItem(f"Type mismatch for key {name} expected: {kind} actual: {found}")
+        raise invalid(f"Type mismatch for key {name} expected: {kind} actual: {found}")
     if kind == "N":
         return _number_key(value["N"])
     content: bytes = value["S"].encode() if kind == "S" else bytes(value["B"])
     if not content:
         what = "string" if kind == "S" else "binary"
-        raise UnfitItem(
+        raise invalid(
             f"The AttributeValue for a key attribute cannot contain an empty {what} value. Key: {name}"
         )
     if len(content) > _KEY_LIMITS[is_hash]:
         which, most = ("hashkey", 2048) if is_hash else ("rangekey", 1024)
-        raise UnfitItem(f"Size of {which} has exceeded the maximum size limit of{most} bytes")
+        raise invalid(f"Size of {which} has exceeded the maximum size limit of{most} bytes")
     return content
 
 

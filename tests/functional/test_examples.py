@@ -21,7 +21,7 @@ import pytest
 
 import app
 from chalicelib import adapters, settings, wiring
-from local.free_port import free_port
+from local.engine.dynamodb_local import free_port
 from local.gateway import Gateway
 from local.server import serve
 from tests.support.rarely import rarely_sets

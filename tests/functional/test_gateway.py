@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from local.gateway import BODY_LIMIT_BYTES, INTEGRATION_SECONDS, Gateway
-from local.throttle import Throttle
+from local.gateway import BODY_LIMIT_BYTES, INTEGRATION_SECONDS, Gateway, Throttle
 from tests.functional.tiny_app import GOOD, OPEN, Clock, make
 
 

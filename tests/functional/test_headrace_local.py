@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tarfile
@@ -14,9 +13,7 @@ import threading
 import tomllib
 import urllib.error
 import zipfile
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -121,17 +118,6 @@ def test_with_the_systems_clock_nobody_moves_it() -> None:
         service.ask("POST", "/clock", {"advance_seconds": 1})
 
 
-def test_it_asks_for_what_the_functions_need_chalice_and_what_kms_does_on_aws() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    lines = (ROOT / "requirements.in").read_text().splitlines()
-    names = {line.partition("==")[0] for line in lines if not line.startswith("#")}
-    assert {dependency.partition(">")[0].partition("=")[0] for dependency in project["dependencies"]} == {
-        *names,
-        "chalice",
-        "cryptography",
-    }
-
-
 @pytest.fixture
 def dist(tmp_path: Path) -> Path:
     """A folder with the wheel and the sdist."""
@@ -144,7 +130,9 @@ def dist(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("kind", ["*.whl", "*.tar.gz"])
 def test_wheel_and_sdist_serve_from_a_fresh_environment(dist: Path, tmp_path: Path, kind: str) -> None:
     (package,) = dist.glob(kind)
-    assert not {name for name in _names(package) if name.startswith(("tests", "infra", "bench"))}
+    names = _names(package)
+    assert not {name for name in names if name.startswith(("tests", "infra", "bench"))}
+    assert any(name.endswith("console/locale/zh/LC_MESSAGES/console.po") for name in names)
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True, timeout=120)
     pip = [str(tmp_path / "venv/bin/pip"), "install", "--quiet", "--disable-pip-version-check", str(package)]
     subprocess.run(pip, check=True, timeout=600)
@@ -210,25 +198,3 @@ def test_the_containers_steps_make_a_service(tmp_path: Path) -> None:
     subprocess.run(offline, check=True, timeout=600)
     with serving(command=(str(venv / "bin/headrace-local"),), HEADRACE_HOST="127.0.0.1") as service:
         assert service.ask("PUT", "/topics/orders")["topic"] == "orders"
-
-
-@pytest.mark.parametrize(("limit", "served"), [("-n 128", 64), ("-Sn 128", 200)])
-def test_connections_leave_it_the_files_that_it_needs(limit: str, served: int) -> None:
-    command = ("sh", "-c", f'ulimit {limit}; exec "$@"', "sh", sys.executable, "-m", "headrace_local")
-    with serving(command=command) as service, ExitStack() as stack:
-        place = ("127.0.0.1", urlsplit(service.url).port)
-        answers = Counter(
-            _first_bytes(stack.enter_context(socket.create_connection(place, timeout=20)), service.token)
-            for _ in range(200)
-        )
-    assert answers == Counter({b"HTTP/1.1 200": served, b"": 200 - served})
-
-
-def _first_bytes(connection: socket.socket, token: str) -> bytes:
-    """Of the answer to a call; none where the server has hung up."""
-    call = f"GET /v1/topics HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {token}\r\n\r\n"
-    try:
-        connection.sendall(call.encode())
-        return connection.recv(12)
-    except ConnectionError:
-        return b""

@@ -80,7 +80,7 @@ def test_what_a_job_has_started_ends_with_it(local: LocalJobs, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("replay", "complaint"),
     [
-        ("bad", "A job failed: {log} says why.\n"),
+        ("bad", "A job failed: {log} says how far it came.\n"),
         ("killed", "A job was killed (signal 9; out of memory?): {log} says how far it came.\n"),
     ],
 )

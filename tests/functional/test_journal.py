@@ -16,7 +16,7 @@ import pytest
 from chalicelib import functions, wiring
 from chalicelib.domain.errors import unavailable
 from chalicelib.store.layout import Tables
-from local.dynamodb import client
+from local.store import client
 from local.stream import StreamPoller, stream_event
 from tests.support import factories as make
 from tests.support.desk import Desk
@@ -42,7 +42,6 @@ class Journaling:
                 function=self._journal,
                 dynamodb=client("dynamodb"),
                 streams=client("dynamodbstreams"),
-                images=True,
             )
             for table in (tables.log, tables.traces)
         ]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from typing import Any
 
 import pytest
 
 from local.functions import Context, Invocations
-from local.schedule import Schedule, Schedules, schedules_of
+from local.triggers import Schedule, repeat, schedules_of
 from tests.functional.triggered import BOUND_SECONDS, CallLog, Machine, app_of
 
 
@@ -18,19 +17,23 @@ def test_schedules_are_those_of_the_app(capsys: pytest.CaptureFixture[str]) -> N
     assert "nightly does not run here: cron(0 3 * * ? *) is not a rate." in capsys.readouterr().err
 
 
-def test_schedules_run_at_once_and_then_at_their_rates() -> None:
-    machine, runs = Machine(end=3600), defaultdict(list)
-    schedules = [Schedule("minutely", 60), Schedule("often", 25.5), Schedule("seldom", 86400)]
+@pytest.mark.parametrize(
+    ("schedule", "times"),
+    [
+        (Schedule("minutely", 60), [60.0 * n for n in range(61)]),
+        (Schedule("often", 25.5), [25.5 * n for n in range(142)]),
+        (Schedule("seldom", 86400), [0.0]),
+        (Schedule("later", 1800, delay_seconds=60), [60.0, 1860.0]),
+    ],
+)
+def test_a_schedule_runs_at_once_and_then_at_its_rate(schedule: Schedule, times: list[float]) -> None:
+    machine, runs = Machine(end=3600), []
 
     def invoke(function: str, event: dict[str, Any]) -> None:
-        runs[function].append(machine.now - 100)
+        runs.append(machine.now - 100)
 
-    Schedules(schedules, invoke, wait=machine.wait, clock=machine.clock).run()
-    assert runs == {
-        "minutely": [60.0 * n for n in range(61)],
-        "often": [25.5 * n for n in range(142)],
-        "seldom": [0.0],
-    }
+    repeat(schedule, invoke, machine.wait, machine.clock)
+    assert runs == times
 
 
 def test_a_machine_that_slept_makes_up_for_one_run() -> None:
@@ -41,7 +44,7 @@ def test_a_machine_that_slept_makes_up_for_one_run() -> None:
         if len(runs) == 2:
             machine.now += 500
 
-    Schedules([Schedule("minutely", 60)], invoke, wait=machine.wait, clock=machine.clock).run()
+    repeat(Schedule("minutely", 60), invoke, machine.wait, machine.clock)
     assert runs[:5] == [0.0, 60.0, 560.0, 620.0, 680.0]
 
 
@@ -57,9 +60,9 @@ def test_a_run_that_lasts_delays_no_other(capsys: pytest.CaptureFixture[str]) ->
         raise ZeroDivisionError("a failure of the app's")
 
     invocations = Invocations({"held": held, "broken": broken}, pauses=())
-    machine = Machine(end=120)
-    schedules = [Schedule("held", 60), Schedule("broken", 60)]
-    Schedules(schedules, invocations.invoke, wait=machine.wait, clock=machine.clock).run()
+    for function in ("held", "broken"):
+        machine = Machine(end=120)
+        repeat(Schedule(function, 60), invocations.invoke, machine.wait, machine.clock)
     calls.count(6)
     assert sorted(name for name, _ in calls.all) == ["broken"] * 3 + ["held"] * 3
     assert len({id_ for _, id_ in calls.all}) == 6

@@ -40,34 +40,31 @@ def test_a_redirection_is_refused_and_takes_the_token_nowhere(run: Run, status: 
         with Receiver(lambda _: Reply(status, {"Location": place})) as service:
             code, printed, complaint = run(service.url(""))
     assert (code, printed, elsewhere.visits) == (1, "", [])
-    assert complaint == (
-        f"{service.url('')} redirects to {place}, and no redirection is followed: set HEADRACE_URL to the service "
-        "itself.\n"
-    )
+    assert complaint.startswith(f"{service.url('')} refuses ({status})")
 
 
 @pytest.mark.parametrize(
-    ("url", "why"),
+    "url",
     [
-        ("http://localhost:port", "Port could not be cast to integer value as 'port'"),
-        ("http://localhost:99999", "Port out of range"),
-        ("http://[::1", "Invalid IPv6 URL"),
-        ("http://", "one is like http://127.0.0.1:8700"),
-        ("localhost:8700", "one is like http://127.0.0.1:8700"),
-        ("http://a b", "URL can't contain control characters"),
-        ("http://127.0.0.1:1", "start it (make run)"),
+        "http://localhost:port",
+        "http://localhost:99999",
+        "http://[::1",
+        "http://",
+        "localhost:8700",
+        "http://a b",
+        "http://127.0.0.1:1",
     ],
 )
-def test_what_is_no_url_of_a_service_is_told_in_one_line(run: Run, url: str, why: str) -> None:
+def test_what_is_no_url_of_a_service_is_told_in_one_line(run: Run, url: str) -> None:
     code, printed, complaint = run(url)
     assert (code, printed) == (1, "")
-    assert url in complaint
-    assert why in complaint
+    assert complaint.startswith(f"{url} does not answer as Headrace (")
     assert complaint.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    "answer", [Reply(99_999), Reply(200, {}, b"{}" * 99, how=How.CUT), Reply(200, {}, b"<p>")]
+    "answer",
+    [Reply(99_999), Reply(201, {}, b"{}" * 99, how=How.CUT), Reply(201, {}, b"<p>"), Reply(201, {}, b"{}")],
 )
 def test_what_is_no_answer_of_a_service_is_told_in_one_line(run: Run, answer: Reply) -> None:
     with Receiver(lambda _: answer) as service:
@@ -75,13 +72,6 @@ def test_what_is_no_answer_of_a_service_is_told_in_one_line(run: Run, answer: Re
     assert code == 1
     assert "does not answer" in complaint
     assert complaint.count("\n") == 1
-
-
-@pytest.mark.parametrize("body", [b"{}", b"[]", b'"url"', b'{"url": 5}'])
-def test_what_is_no_link_is_told_in_one_line(run: Run, body: bytes) -> None:
-    with Receiver(lambda _: Reply(200, {}, body)) as service:
-        url = service.url("")
-        assert run(url) == (1, "", f"{url} answers without a link: is HEADRACE_URL that of Headrace?\n")
 
 
 def test_an_empty_variable_is_one_that_is_not_set(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import threading
 from collections.abc import Callable
@@ -11,9 +10,8 @@ from http.client import HTTPConnection
 
 import pytest
 
-from local.gateway import BODY_LIMIT_BYTES, Gateway
-from local.problems import Answer
-from local.server import Server, Wire, serve
+from local.gateway import BODY_LIMIT_BYTES, Answer, Gateway
+from local.server import Server, serve
 from tests.functional.raw_http import USUAL, code, echoed, post, statuses, talk, tiny_client, tiny_server
 from tests.functional.tiny_app import OPEN, make
 
@@ -71,87 +69,6 @@ def test_a_client_that_falls_silent_is_hung_up_on() -> None:
             answer = b""
         assert answer == b""
     impatient.shutdown()
-
-
-@pytest.mark.parametrize(
-    ("first", "piece"),
-    [
-        (b"", b"G"),
-        (b"GET /bytes HTTP/1.1\r\n", b"X-More: 1\r\n"),
-        (post(b"Content-Length: 100000\r\n"), b"x"),
-        (post(b"Transfer-Encoding: chunked\r\n"), b"1\r\nx\r\n"),
-    ],
-)
-def test_a_client_that_drips_is_hung_up_on(first: bytes, piece: bytes) -> None:
-    strict = Server(Gateway(make()), "127.0.0.1", 0, socket_seconds=30, request_seconds=0.1)
-    strict.start()
-    with socket.create_connection(("127.0.0.1", strict.port), timeout=60) as connection:
-        connection.settimeout(0.005)
-        connection.sendall(first or piece)
-        answer = None
-        while answer is None:
-            try:
-                answer = connection.recv(1)
-            except TimeoutError:
-                with contextlib.suppress(OSError):
-                    connection.sendall(piece)
-            except OSError:
-                answer = b""
-        assert answer == b""
-    strict.shutdown()
-
-
-def test_between_requests_a_client_may_be_silent_for_longer_than_a_request_may_take() -> None:
-    seconds = [0.0]
-    ours, theirs = socket.socketpair()
-    wire = Wire(ours, 30, 5, lambda: seconds[0])
-    with ours, theirs:
-        for _ in range(2):
-            theirs.sendall(b"ab")
-            buffer = bytearray(1)
-            assert wire.readinto(buffer) == 1
-            seconds[0] += 4
-            assert wire.readinto(buffer) == 1
-            wire.begin()
-            seconds[0] += 20
-        theirs.sendall(b"ab")
-        assert wire.readinto(buffer) == 1
-        seconds[0] += 5
-        with pytest.raises(TimeoutError):
-            wire.readinto(buffer)
-
-
-def test_more_connections_than_there_are_places_for_are_closed() -> None:
-    small = Server(Gateway(make()), "127.0.0.1", 0, most_connections=2)
-    small.start()
-    with contextlib.ExitStack() as stack:
-        connections = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", small.port), timeout=60))
-            for _ in range(2)
-        ]
-        for connection in connections:
-            connection.sendall(b"GET /bytes HTTP/1.1\r\n" + USUAL + b"\r\n")
-            assert connection.recv(8) == b"HTTP/1.1"
-        with socket.create_connection(("127.0.0.1", small.port), timeout=60) as third:
-            assert third.recv(1) == b""
-    small.shutdown()
-
-
-def _no_more(thread: threading.Thread) -> None:
-    raise RuntimeError("can't start new thread")
-
-
-def test_a_connection_that_finds_no_thread_takes_no_place(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    small = Server(Gateway(make()), "127.0.0.1", 0, most_connections=1)
-    small.start()
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", _no_more)
-        assert talk(small.port) == b""
-    assert talk(small.port, b"GET /bytes HTTP/1.1\r\n" + USUAL + b"\r\n").startswith(b"HTTP/1.1 200")
-    small.shutdown()
-    assert "can't start new thread" in capsys.readouterr().err
 
 
 def test_a_body_of_just_the_limit_passes(client: HTTPConnection) -> None:

@@ -9,8 +9,7 @@ from typing import BinaryIO
 
 import pytest
 
-from local.gateway import BODY_LIMIT_BYTES
-from local.problems import Refusal
+from local.gateway import BODY_LIMIT_BYTES, Refusal
 from local.server import Server
 from local.wire import HEADERS_LIMIT_BYTES, LINE_LIMIT_BYTES, read_request
 from tests.functional.raw_http import USUAL, code, post, statuses, talk, tiny_client, tiny_server

@@ -15,8 +15,9 @@ import pytest
 
 from chalicelib import observe
 from local.functions import Context, attempt
-from local.log import HUMAN, JSON, Lines, LoggedGateway, Unheard, logger
-from local.problems import Answer
+from local.gateway import Answer
+from local.log import Lines, LoggedGateway, Unheard, logger
+from local.options import HUMAN, JSON
 from tests.functional.raw_http import talk
 from tests.support.local_service import serving
 

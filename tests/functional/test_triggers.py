@@ -7,8 +7,9 @@ import threading
 import pytest
 from chalice import Chalice
 
-from local.dynamodb import client, stream_pollers
+from chalicelib.store.layout import Tables
 from local.functions import Invocations, functions_of
+from local.store import client, stream_pollers
 from local.triggers import Triggers
 from tests.functional.triggered import CallLog, app_of, new_table, offsets
 
@@ -18,7 +19,8 @@ def test_an_app_with_its_triggers(engine: str, capsys: pytest.CaptureFixture[str
     with new_table() as table:
         app = app_of(calls)
         invocations = Invocations(functions_of(app))
-        triggers = Triggers(app, invocations, stream_pollers(functions_of(app), table.name, client))
+        pollers = stream_pollers(functions_of(app), Tables(table.name.removesuffix("-log")), client)
+        triggers = Triggers(app, invocations, pollers)
         triggers.start()
         table.put("a", 1)
         invocations.invoke("route", {"by": "hand"})
@@ -37,6 +39,6 @@ def test_an_app_with_its_triggers(engine: str, capsys: pytest.CaptureFixture[str
 
 def test_without_a_function_for_it_the_stream_is_left_alone(engine: str) -> None:
     app = Chalice("tiny", configure_logs=False)
-    pollers = stream_pollers(functions_of(app), "no-such-table", client)
+    pollers = stream_pollers(functions_of(app), Tables("no-such"), client)
     Triggers(app, Invocations({}), pollers).start()  # it would wait, and tell of the trouble
     assert not any(thread.name == "stream" for thread in threading.enumerate())

@@ -13,8 +13,8 @@ from typing import Any
 from chalice import Chalice
 from chalice.app import CloudWatchEvent, Cron, LambdaFunctionEvent, Rate
 
-from local.dynamodb import client
 from local.functions import Context
+from local.store import client
 
 BOUND_SECONDS = 120.0
 
@@ -43,13 +43,13 @@ class Table:
     """A table of the log's form."""
 
     def __init__(self, stream: bool) -> None:
-        self.name = f"triggers-{uuid.uuid4().hex}"
+        self.name = f"triggers-{uuid.uuid4().hex}-log"
         self.dynamodb, self.streams = client("dynamodb"), client("dynamodbstreams")
         self.create(stream)
 
     def create(self, stream: bool) -> None:
         keys = (("s", "S", "HASH"), ("o", "N", "RANGE"))
-        view = {"StreamSpecification": {"StreamEnabled": True, "StreamViewType": "KEYS_ONLY"}}
+        view = {"StreamSpecification": {"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"}}
         self.dynamodb.create_table(
             TableName=self.name,
             BillingMode="PAY_PER_REQUEST",
@@ -63,7 +63,7 @@ class Table:
         self.dynamodb.put_item(TableName=self.name, Item=item)
 
     def switch_stream(self, on: bool) -> None:
-        view = {"StreamEnabled": True, "StreamViewType": "KEYS_ONLY"} if on else {"StreamEnabled": False}
+        view = {"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"} if on else {"StreamEnabled": False}
         self.dynamodb.update_table(TableName=self.name, StreamSpecification=view)
 
     def delete(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pyspark = pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spark.txt")
+pyspark = pytest.importorskip("pyspark", reason="the archive's jobs need PySpark: make test")
 
 from pyspark.sql import SparkSession  # noqa: E402
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spark.txt")
+pytest.importorskip("pyspark", reason="the archive's jobs need PySpark: make test")
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -296,27 +296,6 @@ def test_rows_without_a_time_or_a_version_are_named_and_every_other_comes_back(
     assert queue.offsets() == [*range(BATCH), *range(4 * BATCH, 6 * BATCH)]
 
 
-def test_a_row_of_traces_whose_time_is_damaged_is_named_for_one_day_only(
-    queue: Queue, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for day in range(2):
-        queue.put(day * BATCH, accepted_ms=NOON_MS + day * DAY_MS)
-        queue.settle(f"day{day}", day * BATCH, begun_ms=NOON_MS + day * DAY_MS)
-    queue.settle("damaged", 1, line=False)
-    queue.remove_of_row("traces", {"k": {"S": "g1/u1/0"}, "o": {"S": f"{1:016d}#damaged"}}, "a")
-    assert queue.archive() == INCOMPLETE
-    summary = read_summary(capsys)
-    assert (summary["windows"], summary["damaged_rows"]) == (2, 1)
-    assert [problem["day"] for problem in summary["problems"]] == [DAY]
-    queue.put(2 * BATCH, accepted_ms=NOON_MS + 2 * DAY_MS)
-    queue.settle("day2", 2 * BATCH, begun_ms=NOON_MS + 2 * DAY_MS)
-    assert queue.archive() == DONE, "it is known"
-    assert queue.archive("--window", NEXT) == DONE
-    capsys.readouterr()
-    assert queue.archive("--window", DAY) == INCOMPLETE, "its own day names it again"
-    assert read_summary(capsys)["damaged_rows"] == 1
-
-
 @pytest.mark.parametrize("time_ms", [10**17, -1, NOON_MS + 40 * DAY_MS])
 def test_a_row_of_the_log_whose_time_is_wrong_does_not_end_the_look(queue: Queue, time_ms: int) -> None:
     queue.put(0)

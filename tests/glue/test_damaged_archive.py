@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spark.txt")
+pytest.importorskip("pyspark", reason="the archive's jobs need PySpark: make test")
 
 from chalicelib.domain.times import DAY_MS
 from glue_jobs.archiving import completeness

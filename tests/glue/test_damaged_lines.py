@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spark.txt")
+pytest.importorskip("pyspark", reason="the archive's jobs need PySpark: make test")
 
 from glue_jobs.common.arguments import INCOMPLETE
 from tests.glue.journals import Line, Place, delivery, message

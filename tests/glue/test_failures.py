@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spark.txt")
+pytest.importorskip("pyspark", reason="the archive's jobs need PySpark: make test")
 
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
 from py4j.protocol import Py4JError, Py4JNetworkError
@@ -134,7 +134,7 @@ def test_a_job_that_is_ended_from_outside_says_so(sent_signal: signal.Signals) -
 READ_SCRIPT = """
 import sys
 from glue_jobs.common import job
-from glue_jobs.common.output import summary
+from glue_jobs.common.arguments import summary
 def work():
     sys.stdin.read()  # until the reader of the output is gone
     print("x" * {})

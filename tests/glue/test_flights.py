@@ -32,7 +32,7 @@ from glue_jobs.replaying import run as replay
 from glue_jobs.reporting import as_of, hours
 from glue_jobs.reporting import options as reporting_options
 from glue_jobs.reporting import run as report
-from local.free_port import free_port
+from local.engine.dynamodb_local import free_port
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 60

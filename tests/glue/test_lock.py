@@ -11,10 +11,10 @@ import pytest
 
 from glue_jobs import archive, compact
 from glue_jobs.common.arguments import FAILED
-from glue_jobs.common.lock import Busy, exclusive
+from glue_jobs.common.job import Busy, exclusive
 
 ROOT = Path(__file__).parents[2]
-HOLDER = "import sys; from pathlib import Path; from glue_jobs.common.lock import exclusive\n"
+HOLDER = "import sys; from pathlib import Path; from glue_jobs.common.job import exclusive\n"
 HOLDER += "with exclusive(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
 
 

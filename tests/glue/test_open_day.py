@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spark.txt")
+pytest.importorskip("pyspark", reason="the archive's jobs need PySpark: make test")
 
 from glue_jobs.archiving import options
 from glue_jobs.common.arguments import DONE

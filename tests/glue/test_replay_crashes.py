@@ -28,8 +28,7 @@ from glue_jobs.common.service import Refused, Service
 from glue_jobs.replaying import options
 from glue_jobs.replaying import run as replay
 from glue_jobs.replaying.sender import ReplaySender, Sent
-from local.gateway import Gateway
-from local.problems import Answer
+from local.gateway import Answer, Gateway
 from local.server import serve
 from tests.conftest import SOAK
 from tests.support.embedded import embedded_adapters

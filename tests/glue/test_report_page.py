@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark", reason="the archive's jobs need requirements-spark.txt")
+pytest.importorskip("pyspark", reason="the archive's jobs need PySpark: make test")
 
 from glue_jobs.reporting.aggregates import FATES
 from glue_jobs.reporting.charts import Series, bars, count_axis, duration, duration_axis, lines, number

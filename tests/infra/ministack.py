@@ -6,7 +6,6 @@ import base64
 import contextlib
 import http.client
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,47 +18,16 @@ from typing import Any
 
 import boto3
 
-from local import problems
-from local.free_port import free_port
+from local import gateway
+from local.engine.dynamodb_local import free_port
 
 ROOT = Path(__file__).parents[2]
-_REQUIREMENTS = ROOT / "requirements-ministack.txt"
-_MARK = ".made-by-headrace"
+_COMMANDS = Path(sys.prefix, "ministack", "bin")  # as the Makefile installs it: `make rehearse`
 _START_SECONDS = 60.0
 _ANSWER_SECONDS = 300.0  # a busy machine takes minutes for a cold function
 REGION = "eu-central-1"
 # What the template makes API Gateway answer by itself (infra/api.py), and MiniStack does not.
-_REFUSALS = {401: problems.unauthorized, 403: problems.forbidden}
-
-
-def installed() -> Path:
-    """The folder of MiniStack's own environment's commands, made at the first use (half a minute).
-
-    Raises FileExistsError: something else is there."""
-    own_home = ROOT / ".ministack"
-    home = Path(os.environ.get("HEADRACE_MINISTACK") or own_home)
-    stamp, mark = home / "requirements.txt", home / _MARK
-    if not stamp.exists() or stamp.read_text() != _REQUIREMENTS.read_text():
-        # Only the mark says whose it is: requirements.txt and a virtual environment may be anybody's.
-        is_own = home.is_dir() and (home == own_home or mark.exists() or not any(home.iterdir()))
-        if home.exists() and not is_own:
-            raise FileExistsError(
-                f"{home} is no folder of MiniStack's own, and what is there would be lost: let HEADRACE_MINISTACK "
-                "name a folder that is new or empty."
-            )
-        print(f"\nInstalling MiniStack into {home.name} (once, half a minute)", flush=True)
-        home.mkdir(parents=True, exist_ok=True)
-        mark.touch()  # first, and never deleted: whenever this is stopped, the folder stays its own
-        for each in home.iterdir():
-            if each.is_dir() and not each.is_symlink():
-                shutil.rmtree(each)
-            elif each != mark:
-                each.unlink()
-        subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
-        pip = [str(home / "bin/pip"), "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, "-r", str(_REQUIREMENTS)], check=True)
-        stamp.write_text(_REQUIREMENTS.read_text())
-    return home / "bin"
+_REFUSALS = {401: gateway.unauthorized, 403: gateway.forbidden}
 
 
 @dataclass(frozen=True)
@@ -95,7 +63,7 @@ class Calls:
             answer = connection.getresponse()
             data = _decoded(answer.read())
             if answer.status >= 400 and not data.endswith(b"\n"):  # its own, which has no shape of ours
-                return _REFUSALS.get(answer.status, problems.unavailable)().answer()
+                return _REFUSALS.get(answer.status, gateway.unavailable)().answer()
             return answer.status, dict(answer.headers), data
 
 
@@ -107,7 +75,7 @@ def _decoded(body: bytes) -> bytes:
 @contextlib.contextmanager
 def ministack(folder: Path, extra: Mapping[str, str]) -> Iterator[MiniStack]:
     """Runs in a folder, with roles enforced; its log is printed if what happens inside fails."""
-    commands, port = installed(), free_port()
+    port = free_port()
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "HEADRACE_", "PYTHON"))}
     server = {
         **clean,
@@ -125,7 +93,7 @@ def ministack(folder: Path, extra: Mapping[str, str]) -> Iterator[MiniStack]:
     log = folder / "ministack.log"
     with log.open("w") as out:
         process = subprocess.Popen(
-            [str(commands / "ministack")],
+            [str(_COMMANDS / "ministack")],
             env=server,
             stdout=out,
             stderr=out,
@@ -139,7 +107,7 @@ def ministack(folder: Path, extra: Mapping[str, str]) -> Iterator[MiniStack]:
         "AWS_SECRET_ACCESS_KEY": "test",
         "AWS_REGION": REGION,
         "AWS_DEFAULT_REGION": REGION,
-        "AWS_CLI": str(commands / "aws"),
+        "AWS_CLI": str(_COMMANDS / "aws"),
     }
     try:
         wait_until(lambda: _listens(port), _START_SECONDS)

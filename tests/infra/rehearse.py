@@ -29,7 +29,6 @@ STEPS = {
 """Of each test, by what `-k` takes of its name."""
 LOG = ROOT / "build" / "rehearsal.log"
 STEP = re.compile(r"step (?P<number>\d+) of (?P<count>\d+): (?P<about>.*)")
-_SHOWN = re.compile(STEP.pattern + r"|Installing .*")
 _ERROR = re.compile(r"^E\s+(?P<error>\S.*)", re.MULTILINE)
 
 
@@ -42,7 +41,7 @@ def follow(lines: Iterable[str], log: Path, seconds: Iterable[float]) -> None:
         for line in lines:
             file.write(line)
             file.flush()
-            if match := _SHOWN.search(line):
+            if match := STEP.search(line):
                 print(f"{next(elapsed):5.0f} s  {match[0]}", flush=True)
 
 
@@ -82,7 +81,7 @@ def main() -> int:
     parser.add_argument("-k", choices=[*STEPS], help="only the test whose name holds this")
     choices = parser.parse_args()
     start = time.monotonic()
-    print(f"This takes 2 to 15 minutes, and half a minute more the first time. Its whole output: {LOG}")
+    print(f"This takes 2 to 15 minutes. Its whole output: {LOG}")
     command = [sys.executable, "-m", "pytest", REHEARSAL, "-q", "-x", "-s", "--tb=short", "--color=no"]
     with subprocess.Popen(
         [*command, *(["-k", choices.k] if choices.k else [])],

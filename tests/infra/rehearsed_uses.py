@@ -19,7 +19,7 @@ from tests.support.walk import unreached_paths
 
 
 def is_shown_behind_its_prefix(api: Client) -> None:
-    """Every page of the console, by its links, at the stage's own address; signing in and a deed lead back there."""
+    """Every page of the console, by its links, at the stage's own address; signing in and an action lead back there."""
     assert isinstance(api.gateway, Calls)
     calls, prefix = Calls(api.gateway.port, ""), api.gateway.root
     topic = api.topic(shards=1)

@@ -15,7 +15,7 @@ from infra.alarms import Alarm, alarms, all_alarms
 from infra.dashboard import dashboard
 from infra.functions import stream_mappings
 from infra.stages import CONFIG
-from local.schedule import schedules_of
+from local.triggers import schedules_of
 
 PERIODS = {schedule.function: int(schedule.period_seconds) for schedule in schedules_of(app)}
 MOVER_SECONDS = json.loads(CONFIG.read_text())["lambda_functions"]["mover"]["lambda_timeout"]

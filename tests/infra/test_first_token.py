@@ -7,7 +7,7 @@ import json
 import pytest
 
 from chalicelib import adapters, settings, wiring
-from local.problems import Answer
+from local.gateway import Answer
 from local.server import serve
 from local.token import main
 

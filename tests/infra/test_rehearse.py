@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import inspect
 import re
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.infra import ministack, test_rehearsal
+from tests.infra import test_rehearsal
 from tests.infra.rehearse import STEPS, failure, follow, main
 
 _RUN = """\
-Installing MiniStack into .ministack (once, half a minute)
+some line before
 step 1 of 8: package and deploy
 some warning of a tool
 step 2 of 8: delay one, prepare one
@@ -32,11 +30,10 @@ def test_steps_are_shown_with_their_seconds_and_everything_is_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = tmp_path / "build" / "rehearsal.log"
-    follow(_RUN.splitlines(keepends=True), log, iter([0.4, 31.0, 75.2]))
+    follow(_RUN.splitlines(keepends=True), log, iter([0.4, 31.0]))
     assert capsys.readouterr().out.splitlines() == [
-        "    0 s  Installing MiniStack into .ministack (once, half a minute)",
-        "   31 s  step 1 of 8: package and deploy",
-        "   75 s  step 2 of 8: delay one, prepare one",
+        "    0 s  step 1 of 8: package and deploy",
+        "   31 s  step 2 of 8: delay one, prepare one",
     ]
     assert log.read_text() == _RUN
 
@@ -78,79 +75,3 @@ def test_a_name_that_no_part_has_is_refused_before_anything_runs(
 
 def test_a_run_that_did_not_begin_fails_at_its_start() -> None:
     assert failure("", Path("log")).startswith("The rehearsal failed at its start: pytest could not run it.")
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that HEADRACE_MINISTACK names, which nothing is downloaded into."""
-
-    folder = tmp_path / "there"
-
-    def run(*_: Any, **__: Any) -> None:
-        folder.mkdir(exist_ok=True)
-
-    monkeypatch.setenv("HEADRACE_MINISTACK", str(folder))
-    monkeypatch.setattr(subprocess, "run", run)
-    return folder
-
-
-@pytest.mark.parametrize("file", ["thesis.txt", "requirements.txt", ".hidden", "pyvenv.cfg"])
-def test_a_folder_with_something_of_somebody_is_not_replaced_by_ministack(home: Path, file: str) -> None:
-    """A virtual environment may be anybody's, too, made in place beside a project's files."""
-    home.mkdir()
-    (home / file).write_text("mine")
-    with pytest.raises(FileExistsError, match=r"/there .*HEADRACE_MINISTACK.*\.$"):
-        ministack.installed()
-    assert {each.name: each.read_text() for each in home.iterdir()} == {file: "mine"}
-
-
-def test_a_file_is_no_folder_for_ministack(home: Path) -> None:
-    home.write_text("mine")
-    with pytest.raises(FileExistsError, match=r"/there .*HEADRACE_MINISTACK.*\.$"):
-        ministack.installed()
-    assert home.read_text() == "mine"
-
-
-@pytest.mark.parametrize("exists", [False, True])
-def test_a_folder_that_is_new_or_empty_becomes_ministacks(home: Path, exists: bool) -> None:
-    if exists:
-        home.mkdir()
-    assert ministack.installed() == home / "bin"
-    assert (home / "requirements.txt").exists()
-
-
-def test_ministacks_own_folder_becomes_the_present_one(home: Path) -> None:
-    ministack.installed()
-    present_files = {each.name: each.read_text() for each in home.iterdir()}
-    (home / "requirements.txt").write_text("old")
-    (home / "lib").mkdir()
-    (home / "lib/old.py").write_text("old")
-    (home / "lib64").symlink_to("lib")
-    ministack.installed()
-    assert {each.name: each.read_text() for each in home.iterdir()} == present_files
-
-
-def test_a_folder_whose_making_was_stopped_is_still_ministacks_own(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def run(*_: Any, **__: Any) -> None:
-        home.mkdir(exist_ok=True)
-        (home / "half").write_text("half")
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as stopped:
-        stopped.setattr(subprocess, "run", run)
-        with pytest.raises(KeyboardInterrupt):
-            ministack.installed()
-    ministack.installed()
-    assert not (home / "half").exists()
-
-
-def test_the_folder_that_nobody_named_is_ministacks_own_whatever_is_left_in_it(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("HEADRACE_MINISTACK")
-    monkeypatch.setattr(ministack, "ROOT", tmp_path)
-    (tmp_path / ".ministack/lib").mkdir(parents=True)
-    assert ministack.installed() == tmp_path / ".ministack/bin"
-    assert not (tmp_path / ".ministack/lib").exists()

@@ -21,8 +21,7 @@ from infra.verify import roles
 from infra.verify.__main__ import main, verify
 from infra.verify.attacks import Scene
 from infra.verify.http import Notes, Stage, Unreachable
-from local.gateway import Gateway
-from local.problems import Answer
+from local.gateway import Answer, Gateway
 from local.server import serve
 from tests.support.embedded import embedded_adapters
 from tests.support.http import ShiftingClock

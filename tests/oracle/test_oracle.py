@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from local.engine.core import Engine
-from local.engine.protocol import Protocol
+from local.engine.server import Protocol
 from tests.conftest import SOAK
 from tests.crash.all_flows import FLOWS
 from tests.crash.scenes import play

@@ -208,18 +208,3 @@ def test_a_page_whose_name_leads_here_is_refused(door: Door, origin: str) -> Non
 
 def test_no_preflight_is_answered(door: Door) -> None:
     assert door.ask({"Access-Control-Request-Method": "POST"}, method="OPTIONS") == _FOREIGN
-
-
-def test_a_tables_name_is_no_path(door: Door) -> None:
-    key = {"AttributeName": "p"}
-    request = json.dumps(
-        {
-            "TableName": "../x",
-            "BillingMode": "PAY_PER_REQUEST",
-            "KeySchema": [{**key, "KeyType": "HASH"}],
-            "AttributeDefinitions": [{**key, "AttributeType": "S"}],
-        }
-    )
-    headers = door.signed("DynamoDB_20120810.CreateTable", request)
-    assert door.ask(headers, request) == (400, "ValidationException")
-    assert door.ask(door.signed()) == _TABLES

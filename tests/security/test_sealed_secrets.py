@@ -20,7 +20,7 @@ from chalicelib.domain.topic import Consumer, Group, Topic
 from chalicelib.services.core.secret_cipher import SIGNING_KEY, encryption_context_of
 from chalicelib.store.layout import definitions
 from infra import names
-from local.engine.dynamodb_local import DynamoDBLocal
+from local.engine.dynamodb_local import dynamodb_local
 from tests.functional.delivery.receivers import Receiver, http_receiver
 from tests.support.browser import Browser
 from tests.support.day import World, a_world
@@ -276,7 +276,7 @@ def test_registering_again_with_the_same_secret_changes_nothing_and_decrypts_not
 
 
 def test_the_files_of_a_local_run_are_their_owners_only(tmp_path: Path) -> None:
-    with DynamoDBLocal(tmp_path / "dynamodb") as engine:
+    with dynamodb_local(tmp_path / "dynamodb") as engine:
         import boto3
 
         client = boto3.client(

@@ -80,7 +80,7 @@ def play(seed: int, *also: str) -> Days:
         topic = Topic(f"idle-{n:03}", f"uid{n:05}", days.clock.at_ms, shards=1)
         control.put_topic(topic, None)
         control.put_group(
-            topic, Group(topic.name, "nobody", f"gid{n:05}", days.clock.at_ms, Mode.QUEUE), None
+            topic, Group(topic.name, "nobody", f"gid{n:05}", days.clock.at_ms, mode=Mode.QUEUE), None
         )
     for name in days.topics:
         founds(days, name)

@@ -40,14 +40,14 @@ class Screen:
     text: str
     tags: list[str]
 
-    def form(self, deed: str, **fields: str) -> Form:
-        """The form of a deed, with these values in it."""
+    def form(self, action: str, **fields: str) -> Form:
+        """The form of an action, with these values in it."""
         forms = [
             form
             for form in self.forms
-            if form.fields.get("deed") == deed and form.fields.items() >= fields.items()
+            if form.fields.get("call") == action and form.fields.items() >= fields.items()
         ]
-        assert forms, f"no form {deed} {fields} among {[f.fields.get('deed') for f in self.forms]}"
+        assert forms, f"no form {action} {fields} among {[f.fields.get('call') for f in self.forms]}"
         return forms[0]
 
     @property

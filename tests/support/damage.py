@@ -12,7 +12,7 @@ from chalicelib.domain.meter import Level
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.topic import CursorKey
 from chalicelib.store.attributes import Item, text
-from chalicelib.store.layout import cursor_item_key, definitions, key_home, record_key, segment_key
+from chalicelib.store.layout import cursor_item_key, definitions, key_home, segment_key
 
 
 class Holder(Protocol):
@@ -30,16 +30,6 @@ def change_row(stage: Holder, shard: ShardKey, first: int, change: Change) -> No
     _change_in(stage, "log", segment_key(shard, first), change)
 
 
-def change_letter(stage: Holder, key: CursorKey, offset: int, change: Change) -> None:
-    """The same for a dead letter."""
-    _change_in(stage, "records", record_key(key, offset, dead=True), change)
-
-
-def change_record(stage: Holder, key: CursorKey, offset: int, change: Change) -> None:
-    """The same for a record."""
-    _change_in(stage, "records", record_key(key, offset), change)
-
-
 def change_cursor(stage: Holder, key: CursorKey, change: Change) -> None:
     """The same for a cursor."""
     _change_in(stage, "cursors", cursor_item_key(key), change)
@@ -48,11 +38,6 @@ def change_cursor(stage: Holder, key: CursorKey, change: Change) -> None:
 def change_control(stage: Holder, pk: str, sk: str, change: Change) -> None:
     """The same for a row of the control data."""
     _change_in(stage, "control", {"pk": text(pk), "sk": text(sk)}, change)
-
-
-def change_transaction(stage: Holder, transaction_id: str, change: Change) -> None:
-    """The same for a transaction."""
-    _change_in(stage, "transactions", {"t": text(transaction_id)}, change)
 
 
 def change_reading(stage: Holder, topic_uid: str, level: Level, at_ms: int, change: Change) -> None:

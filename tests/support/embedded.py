@@ -12,9 +12,9 @@ from chalicelib.adapters import Adapters, dynamo_adapters
 from chalicelib.ports.world import Clock, Invoker, Jobs, Random, Sender
 from chalicelib.settings import Settings
 from chalicelib.store.dynamo import Dynamo
-from local.embedded import MemoryBlobs
 from local.engine.client import Client
 from local.engine.core import Engine
+from local.store import MemoryBlobs
 
 from .clock import ManualClock, SeededRandom
 

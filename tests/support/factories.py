@@ -40,7 +40,7 @@ def topic(name: str = "orders", **settings: Any) -> Topic:
 
 def group(of: Topic, name: str = "billing", **settings: Any) -> Group:
     mode = settings.pop("mode", of.mode)
-    return Group(of.name, name, settings.pop("uid", uid("g")), of.created_ms, mode, **settings)
+    return Group(of.name, name, settings.pop("uid", uid("g")), of.created_ms, mode=mode, **settings)
 
 
 def consumer(of: Group, name: str = "worker-1", **settings: Any) -> Consumer:

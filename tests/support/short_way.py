@@ -17,7 +17,7 @@ from botocore.httpsession import URLLib3Session
 from botocore.parsers import JSONParser
 
 from local.engine.core import Engine
-from local.engine.protocol import CONTENT_TYPE, Protocol
+from local.engine.server import CONTENT_TYPE, Protocol
 
 _OF_ITEMS = {
     f"{operation}Output"

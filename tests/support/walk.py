@@ -7,11 +7,9 @@ from collections.abc import Iterable, Iterator
 from html import unescape
 from urllib.parse import urljoin
 
-from chalicelib.console import routes
-from chalicelib.console.http import PAGES, Entry
+from chalicelib.console.pages import PAGES, Entry
 from tests.support.browser import Browser, Screen
 
-assert routes, "importing the routes enters the pages"
 _PLACE = re.compile(r'(?:href|src|action|hx-get)="([^"#]*)"')
 _SHAPES = {entry.path: re.compile(re.sub(r"{\w+}", "[^/?]+", entry.path) + r"(\?.*)?\Z") for entry in PAGES}
 

@@ -14,7 +14,7 @@ from chalicelib.domain.errors import unavailable
 from chalicelib.scheduler.bodies import BodySweeper
 from chalicelib.scheduler.keeper import PROOF, RetentionGuard
 from chalicelib.wiring import Deps
-from local.embedded import MemoryBlobs
+from local.store import MemoryBlobs
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.push import Inbox

@@ -1,144 +1,55 @@
-"""Each setting of the API that the console offers has a field, a label in two languages, and a place in the call."""
+"""Each setting that the console offers has a place in the call, and is put back where its change is undone."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from pathlib import Path
-from types import NoneType
-from typing import get_args
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import pytest
 
-from chalicelib import console
 from chalicelib.api.lists import LETTER_FILTERS, DeadFilter
 from chalicelib.api.resources.dead_letters import RedriveBody
-from chalicelib.api.settings import GroupBody, Retry, TopicBody
-from chalicelib.console import forms, undo
-from chalicelib.console.chinese import PHRASES
+from chalicelib.console import forms
 from chalicelib.domain.errors import Malformed
-from chalicelib.domain.topic import Group, Mode, Topic
+from chalicelib.domain.ladder import Retry
+from chalicelib.domain.settings import Mode, Setting
+from chalicelib.domain.topic import Group, Topic
 
-TEMPLATES = Path(str(console.__file__)).parent / "templates"
-ELSEWHERE = {
-    "put_topic": {"key_shards", "retry.base_seconds", "retry.factor", "retry.cap_seconds"},
-    "put_group": {
-        *("mode", "from"),  # a new group's, in topic.html
-        *("retry.jitter", "retry.base_seconds", "retry.factor", "retry.cap_seconds"),
-    },
-}
-"""Settings that the page leaves to the API."""
-PAGES = [("put_topic", TopicBody, "topic_settings.html"), ("put_group", GroupBody, "group_settings.html")]
-_LABELLED = re.compile(r'<label[^>]*>{{ _\("([^"]+)"\) }}<(?:input|select) name="(\w+)"')
-_SHOWN = re.compile(r'name="(\w+)"[^>]* value="{{ ([^}]+) }}"')
-_IN_A_MAP = re.compile(r'"(\w+)": _\("([^"]+)"\)')
-_LOOPED = re.compile(r'\("(\w+)", _\("([^"]+)"\), \[')
+ROWS = [("put_topic", row) for row in forms.TOPIC_ROWS] + [("put_group", row) for row in forms.GROUP_ROWS]
 
 
-def settings(body: type[msgspec.Struct]) -> set[str]:
-    """The names of a body's settings, with those of its retry policy."""
-    names = {field.encode_name for field in msgspec.structs.fields(body)} - {"retry"}
-    return names | {f"retry.{field.encode_name}" for field in msgspec.structs.fields(Retry)}
-
-
-def labels(template: str) -> dict[str, str]:
-    """The label of each field that a settings page shows."""
-    text = (TEMPLATES / template).read_text()
-    return {name: label for label, name in _LABELLED.findall(text)} | dict(_LOOPED.findall(text))
-
-
-def offered_by(deed: str, body: type[msgspec.Struct]) -> set[str]:
-    """The fields of the form."""
-    return {name.removeprefix("retry.") for name in settings(body) - ELSEWHERE[deed]}
-
-
-def sent_by(deed: str, fields: Mapping[str, str]) -> dict[str, object]:
+def sent_by(action: str, fields: Mapping[str, str]) -> dict[str, object]:
     """The body of the call that a form with these fields makes."""
-    body: dict[str, object] = forms.of({"deed": deed, "topic": "t", "group": "g", **fields}).deed.body
+    body: dict[str, object] = forms.of({"call": action, "topic": "t", "group": "g", **fields}).action.body
     return body
 
 
-@pytest.mark.parametrize(("deed", "body", "template"), PAGES)
-def test_each_setting_has_a_labelled_field_that_reaches_the_call(
-    deed: str, body: type[msgspec.Struct], template: str
-) -> None:
-    label_of = labels(template)
-    names = offered_by(deed, body)
-    assert names <= label_of.keys(), f"{template} needs a field for these, or ELSEWHERE their names"
-    assert {label_of[name] for name in names} <= PHRASES.keys(), "console/chinese.py lacks a label"
-    for name in names:
-        fields_sent = sent_by(deed, {name: "1"})
-        retry = fields_sent.get("retry")
-        assert name in fields_sent or (isinstance(retry, dict) and name in retry), (
-            f"console/forms.py does not read {name}"
-        )
+@pytest.mark.parametrize(("action", "row"), ROWS, ids=lambda each: getattr(each, "name", each))
+def test_each_setting_of_a_form_reaches_the_call(action: str, row: Setting) -> None:
+    text = row.choices[0] if row.choices else "7"
+    assert sent_by(action, {row.name: text}) == {row.name: 7 if row.given is int else text}
+    assert sent_by(action, {row.name: ""}) == ({row.name: None} if row.nullable else {})
 
 
-def zeros_lost(html: str, body: type[msgspec.Struct]) -> set[str]:
-    """Settings that may be 0, and that the page shows by `or`, which makes nothing of 0."""
-    may_be_zero = {
-        field.encode_name
-        for field in (*msgspec.structs.fields(body), *msgspec.structs.fields(Retry))
-        if _takes(field, 0)
-    }
-    return {name for name, value in _SHOWN.findall(html) if " or " in value} & may_be_zero
-
-
-def _takes(field: msgspec.structs.FieldInfo, value: object) -> bool:
-    try:
-        msgspec.convert(value, field.type)
-    except msgspec.ValidationError:
-        return False
-    return True
-
-
-@pytest.mark.parametrize(("body", "template"), [page[1:] for page in PAGES])
-def test_a_setting_that_is_zero_is_shown_so(body: type[msgspec.Struct], template: str) -> None:
-    html = (TEMPLATES / template).read_text()
-    assert len(_SHOWN.findall(html)) > 5
-    assert zeros_lost(html, body) == set(), "an empty field is saved as null: write `if … is not none`"
-    assert zeros_lost("""<input name="jitter" size="5" value="{{ topic.retry.jitter or '' }}">""", body) == {
-        "jitter"
-    }
-
-
-@pytest.mark.parametrize(("deed", "body"), [page[:2] for page in PAGES])
-def test_a_refused_form_is_shown_with_the_label_of_each_setting(
-    deed: str, body: type[msgspec.Struct]
-) -> None:
-    label_of = dict(_IN_A_MAP.findall((TEMPLATES / "correction.html").read_text()))
-    names = offered_by(deed, body)
-    assert names <= label_of.keys(), "correction.html needs a label for these"
-    assert {label_of[name] for name in names} <= PHRASES.keys(), "console/chinese.py lacks a label"
-
-
-@pytest.mark.parametrize(("deed", "body"), [page[:2] for page in PAGES])
-def test_an_empty_field_takes_away_each_setting_that_can_be_null(
-    deed: str, body: type[msgspec.Struct]
-) -> None:
-    fields = {field.encode_name: field for field in msgspec.structs.fields(body)}
-    nullable = {name for name, field in fields.items() if NoneType in get_args(field.type)}
-    assert nullable
-    fields_sent = sent_by(deed, dict.fromkeys(offered_by(deed, body), ""))
-    assert fields_sent == dict.fromkeys(nullable), "of these console/forms.py has to send null (`_or_null`)"
+def test_a_form_of_a_new_group_takes_nothing_away() -> None:
+    fields = {"from": "latest", **{row.name: "" for row in forms.GROUP_ROWS}}
+    assert sent_by("put_group", fields) == {"from": "latest"}
 
 
 @pytest.mark.parametrize(
-    ("deed", "body", "fields"),
+    ("action", "rows", "fields"),
     [
-        ("put_topic", TopicBody, undo.topic_fields(Topic("t", "u", 0))),
-        ("put_group", GroupBody, undo.group_fields(Group("t", "g", "u", 0, Mode.QUEUE))),
+        ("put_topic", forms.TOPIC_ROWS, forms.topic_fields(Topic("t", "u", 0))),
+        ("put_group", forms.GROUP_ROWS, forms.group_fields(Group("t", "g", "u", 0, mode=Mode.QUEUE))),
     ],
 )
-def test_undo_puts_back_each_setting(
-    deed: str, body: type[msgspec.Struct], fields: Mapping[str, str]
-) -> None:
+def test_undo_puts_back_each_setting(action: str, rows: Sequence[Setting], fields: Mapping[str, str]) -> None:
     cannot_be_put_back = {"shards"}
-    names = offered_by(deed, body) - cannot_be_put_back
-    assert names <= fields.keys(), "console/undo.py needs these"
-    put_back = {"retry" if f"retry.{name}" in settings(body) else name for name in names}
-    assert put_back <= sent_by(deed, fields).keys()
+    assert sent_by(action, fields).keys() == {row.name for row in rows} - cannot_be_put_back | {"retry"}
+
+
+def test_a_setting_that_is_zero_is_shown_so() -> None:
+    assert forms.topic_fields(Topic("t", "u", 0, retry=Retry(1, "jmq", jitter=0)))["jitter"] == "0"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chalicelib.console.views.today import ACCEPTED, RETRIED, SETTLED, Price, Today, today
+from chalicelib.console.pages.system import ACCEPTED, RETRIED, SETTLED, Price, Today, today
 from chalicelib.domain.meter import GroupReading, Reading
 from chalicelib.domain.times import DAY_MS
 

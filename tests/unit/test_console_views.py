@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chalicelib.api.parse import time_ms
-from chalicelib.console.links import Links
-from chalicelib.console.routes.messages import whole_time
-from chalicelib.console.views import figures, letters, message, strip
+from chalicelib.console import figures
+from chalicelib.console.forms import whole_time
+from chalicelib.console.pages import dead_letters, message, topics
+from chalicelib.console.visit import Links
 from chalicelib.domain.cursor import Cursor, Lease
 from chalicelib.domain.errors import Malformed
 from chalicelib.domain.spans import Span
@@ -44,12 +45,12 @@ def test_every_offset_that_is_shown_is_in_one_piece(
         {"t": Lease("t", (Span(floor, lease_count),), 1)} if lease_count else {},
         (Span(floor + lease_count, waits, 2),) if waits else (),
     )
-    (shard_strip,) = strip.strips(survey(cursor, first, tail), {})
+    (shard_strip,) = topics.strips(survey(cursor, first, tail), {})
     (lane,) = shard_strip.lanes
     pieces = sorted((bar.low, bar.high) for bar in lane.bars)
     offsets = [offset for low, high in pieces for offset in range(low, high + 1)]
     assert offsets == list(range(shard_strip.low, tail + 1)), "no offset twice, none left out"
-    assert all(0 <= bar.x <= strip.WIDTH and bar.x + bar.width <= strip.WIDTH + 2.1 for bar in lane.bars)
+    assert all(0 <= bar.x <= topics.WIDTH and bar.x + bar.width <= topics.WIDTH + 2.1 for bar in lane.bars)
     assert shard_strip.older == shard_strip.low - first
 
 
@@ -57,7 +58,7 @@ def test_what_left_its_lane_is_marked_where_it_lay() -> None:
     place = Progress(key=cursor_key(TOPIC, GROUP, 0), shard=0, cursor=Cursor(50, 50), tail=99)
     failures = {(0, 7, ""): "RETRYING", (0, 40, ""): "DEAD", (0, 41, ""): "DEAD", (1, 9, ""): "DEAD"}
     of = GroupSurvey(GROUP, (place,), (), 3, 1, failures=failures)
-    (shard_strip,) = strip.strips(TopicSurvey(TOPIC, 0, (Extent(0, 0, 99),), (of,)), {})
+    (shard_strip,) = topics.strips(TopicSurvey(TOPIC, 0, (Extent(0, 0, 99),), (of,)), {})
     marks = [
         (bar.kind, bar.low, bar.high, bar.x)
         for bar in shard_strip.lanes[0].bars
@@ -110,7 +111,7 @@ def test_a_place_elsewhere_leads_to_the_overview() -> None:
 
 @given(st.text(max_size=200), st.text(max_size=200))
 def test_a_diff_holds_both_texts(before: str, after: str) -> None:
-    lines = letters.diff(before, after)
+    lines = dead_letters.diff(before, after)
     assert [line.text for line in lines if line.sign != "+"] == before.splitlines()
     assert [line.text for line in lines if line.sign != "-"] == after.splitlines()
 
@@ -119,13 +120,13 @@ def test_a_diff_holds_both_texts(before: str, after: str) -> None:
 def test_a_diff_of_long_texts_shows_what_changes_wherever_that_is(at: int) -> None:
     old = [str(n) for n in range(1_000)]
     new = [*old[:at], "in between", *old[at:]]
-    lines = letters.diff("\n".join(old), "\n".join(new))
+    lines = dead_letters.diff("\n".join(old), "\n".join(new))
     assert [(line.sign, line.text) for line in lines if line.sign != " "] == [("+", "in between")]
     assert len(lines) < 500
 
 
 def test_a_diff_of_two_long_texts_shows_the_beginnings_of_both() -> None:
-    lines = letters.diff("a\n" * 20_000, "b\n" * 20_000)
+    lines = dead_letters.diff("a\n" * 20_000, "b\n" * 20_000)
     assert {line.sign for line in lines[:-1]} == {"-", "+"}
     assert len(lines) < 500
     assert lines[-1].text == "…"

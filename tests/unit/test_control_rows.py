@@ -31,8 +31,8 @@ def row(model: type[rows.Row[Any]], sk: str, noun: Any) -> Item:
     return item
 
 
-def staffed(**changes: Item) -> tuple[list[Staffed], list[str]]:
-    """The groups that are found where these rows are otherwise, and what is told of rows that cannot be read."""
+def staffed(**changes: Item) -> list[Staffed]:
+    """The groups that are found where these rows are otherwise."""
     items = {
         "assignment": row(rows.AssignmentRow, f"assignment#{GROUP.uid}", DEALT),
         "w1": row(rows.ConsumerRow, f"consumer#{GROUP.uid}#w1", WORKERS[0]),

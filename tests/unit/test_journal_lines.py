@@ -19,7 +19,7 @@ from chalicelib.store import codec
 from chalicelib.store.changes import batch_name, written_rows
 from chalicelib.store.log import _item
 from chalicelib.store.traces import _item as trace_item
-from local.embedded import MemoryBlobs
+from local.store import MemoryBlobs
 from tests.support.journaled import DELIVERIES, DRAFTS, FIXTURE, MESSAGES, NOON_MS, SHARD
 
 

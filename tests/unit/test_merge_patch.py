@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chalicelib.api.strict import merged
+from chalicelib.domain.strict_json import merged
 
 # The appendix of RFC 7386, whole: original, patch, result.
 RFC = [

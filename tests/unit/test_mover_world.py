@@ -206,7 +206,7 @@ class World(Nobody):
                 continue
             due_ms = self.clock.now_ms() + self.random.randint(1, longest_s) * SECOND_MS
             timers = [
-                Timer(due_ms, self._random.id(12), make.timer().kind, HOME)
+                Timer(due_ms, self._random.id(12), make.timer().kind, HOME, make.draft())
                 for _ in range(self.random.choice((1, 1, 3)))
             ]
             self.owed |= {timer.id: due_ms for timer in timers}

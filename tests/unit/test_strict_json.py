@@ -12,8 +12,9 @@ import msgspec
 import pytest
 from hypothesis import example, given
 
-from chalicelib.api import parse, strict
+from chalicelib.api import parse
 from chalicelib.api.resources.replays import ArchivedBody, archived
+from chalicelib.domain import strict_json
 from chalicelib.domain.errors import Malformed
 from chalicelib.domain.limits import MAX_EXPONENT
 from chalicelib.domain.message import Draft, holds_json
@@ -29,7 +30,7 @@ values = st.recursive(
 
 def refused(raw: bytes) -> str:
     with pytest.raises(Malformed) as error:
-        strict.parse(raw)
+        strict_json.parse(raw)
     assert error.value.code == "INVALID_JSON"
     return error.value.detail
 
@@ -37,23 +38,23 @@ def refused(raw: bytes) -> str:
 @given(values, st.booleans(), st.sampled_from((None, 2)))
 def test_valid_json_is_read_as_python_reads_it(value: Any, is_escaped: bool, indent: int | None) -> None:
     raw = json.dumps(value, ensure_ascii=is_escaped, indent=indent).encode()
-    assert strict.parse(raw) == json.loads(raw) == value
-    assert strict.parse(strict.dump(value)) == value
+    assert strict_json.parse(raw) == json.loads(raw) == value
+    assert strict_json.parse(strict_json.dump(value)) == value
 
 
 @given(st.binary(max_size=60) | text.map(str.encode))
 def test_whatever_comes_is_read_or_refused(raw: bytes) -> None:
     try:
-        value = strict.parse(raw)
+        value = strict_json.parse(raw)
     except Malformed:
         return
-    assert strict.parse(strict.dump(value)) == value
+    assert strict_json.parse(strict_json.dump(value)) == value
 
 
 @given(st.text('[]{}",:\\ 1a', max_size=80))
 def test_whatever_looks_like_json_is_read_as_python_reads_it_or_refused(raw: str) -> None:
     try:
-        value = strict.parse(raw.encode())
+        value = strict_json.parse(raw.encode())
     except Malformed:
         return
     assert value == json.loads(raw)
@@ -84,15 +85,15 @@ def test_a_number_is_refused_at_the_door_or_good_for_every_parser_behind_it(numb
     archived_body = ArchivedBody("m", 0, base64.b64encode(text).decode(), "application/json")
     assert archived(archived_body).draft.body == codec.as_stored(text_draft).body == text
     try:
-        value = strict.parse(text)
+        value = strict_json.parse(text)
     except Malformed:
         assert not holds_json(text_draft)
         return
     assert holds_json(text_draft)
     request = b'{"body":%s}' % text
-    compact_text = strict.compact(text, value)
+    compact_text = strict_json.compact(text, value)
     assert parse.json_body(request, value) == compact_text
-    assert strict.compact(compact_text, strict.parse(compact_text)) == compact_text, (
+    assert strict_json.compact(compact_text, strict_json.parse(compact_text)) == compact_text, (
         "what is replayed is JSON again, and the same"
     )
     stored_draft = codec.as_stored(Draft(compact_text))
@@ -120,7 +121,7 @@ def test_nesting_is_allowed_to_32_levels(opening: str) -> None:
     for depth in (31, 32):
         beside = b"[[]," + nested(depth - 1, opening) + b",{}]"
         for raw in (nested(depth, opening), beside):
-            assert strict.parse(raw) == json.loads(raw)
+            assert strict_json.parse(raw) == json.loads(raw)
     assert "32" in refused(nested(33, opening))
 
 
@@ -139,7 +140,7 @@ def test_brackets_in_strings_and_beside_one_another_are_no_nesting() -> None:
         {"[" * 50: "]" * 50},
     ]
     for value in values:
-        assert strict.parse(strict.dump(value)) == value
+        assert strict_json.parse(strict_json.dump(value)) == value
 
 
 def test_a_string_that_never_ends_is_refused_in_linear_time() -> None:
@@ -192,12 +193,12 @@ def test_each_documented_refusal_says_its_reason(raw: bytes, reason: str) -> Non
 
 def test_what_only_looks_refusable_is_read() -> None:
     pair = b'"\\ud83d\\ude00 \\\\ud800"'
-    assert strict.parse(pair) == "\U0001f600 \\ud800"
-    assert strict.parse(b"9" * 4_300) == int("9" * 4_300)
+    assert strict_json.parse(pair) == "\U0001f600 \\ud800"
+    assert strict_json.parse(b"9" * 4_300) == int("9" * 4_300)
     for text in (b"1e-400", b"1e-%d" % MAX_EXPONENT, b"0e-%d" % MAX_EXPONENT, b"0." + b"0" * 9_000):
-        assert strict.parse(text) == 0.0
-    assert strict.parse(b'{"a":{"a":1}}') == {"a": {"a": 1}}
-    assert strict.parse(b'"NaN"') == "NaN"
+        assert strict_json.parse(text) == 0.0
+    assert strict_json.parse(b'{"a":{"a":1}}') == {"a": {"a": 1}}
+    assert strict_json.parse(b'"NaN"') == "NaN"
 
 
 def test_a_refusal_does_not_repeat_the_body() -> None:
@@ -218,4 +219,4 @@ def test_a_refusal_does_not_repeat_the_body() -> None:
     ],
 )
 def test_a_compact_text_keeps_every_digit(text: bytes, expected: bytes) -> None:
-    assert strict.compact(text, strict.parse(text)) == expected
+    assert strict_json.compact(text, strict_json.parse(text)) == expected

@@ -11,7 +11,7 @@ from hypothesis import example, given
 
 from chalicelib.api import parse
 from chalicelib.api.fields import at
-from chalicelib.console.views.figures import moment
+from chalicelib.console.figures import moment
 from chalicelib.delivery.events import rfc3339
 from chalicelib.domain.errors import Malformed
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from chalicelib.console.snippets import verification_snippets
+from chalicelib.console.pages.subscribers import verification_snippets
 from chalicelib.delivery import webhooks
 
 SECRET, OTHER = b"s" * 32, b"o" * 32

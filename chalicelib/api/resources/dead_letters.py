@@ -8,13 +8,14 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ...domain import limits as lim
+from ...domain import strict_json
 from ...domain.errors import HeadraceError, Refused, TooLarge
 from ...domain.limits import MAX_ANSWER_BYTES
 from ...domain.message import Message, holds_json
 from ...domain.topic import Group, Scope, Topic
 from ...services.core.bodies import with_body
 from ...services.produce.drafts import check_size
-from .. import lists, parse, strict
+from .. import lists, parse
 from ..calls import Context, Response, call
 from ..fields import Count, Name, Time, at, either
 from ..http import check_group
@@ -195,8 +196,8 @@ def _merge_letter(
     if not (message.draft.has_body and holds_json(message.draft)):
         return {"id": id, "error": problem(Refused("NO_JSON", "The body is no JSON."), context.request_id)}
     before = message.draft.body
-    after = strict.merged(before, patch)
-    is_changed = after != strict.merged(before, b"{}")
+    after = strict_json.merged(before, patch)
+    is_changed = after != strict_json.merged(before, b"{}")
     try:
         if is_changed:
             check_size(topic, after)

@@ -129,8 +129,8 @@ def put_group(context: Context) -> Response[GroupView]:
     fields = settings.given(context.body)
     if "begin" in fields:
         fields["begin"] = _begin(fields["begin"])
-    if "filter" in fields:
-        fields["tags"] = settings.tags(fields.pop("filter"))
+    if "tags" in fields:
+        fields["tags"] = settings.tags(fields["tags"])
     group, is_new = context.deps.admin.put_group(topic, name, fields, settings.new_retry(fields))
     # with the topic's `shards`, these decide how many runs of `deliver` a group has (`workers_of`)
     if not is_new and fields.keys() & {"max_in_flight", "batch_size"}:

@@ -9,12 +9,12 @@ from urllib.parse import unquote
 
 import msgspec
 
-from ...domain import typed
+from ...domain import strict_json, typed
 from ...domain.errors import UnsupportedMedia
 from ...domain.limits import MAX_CONTENT_TYPE_CHARS, MAX_DEDUP_ID_CHARS
 from ...domain.message import Draft
 from ...domain.topic import Scope
-from .. import parse, strict
+from .. import parse
 from ..calls import Context, Response, call
 from ..http import convert, invalid
 from ..parse import MessageBody
@@ -126,7 +126,7 @@ def _with_raw(draft: Draft, body: bytes, media: str) -> Draft:
 
 def _parse_structured(raw: bytes) -> tuple[dict[str, str], bytes, str]:
     """Attributes, body and media type of a structured event."""
-    event = strict.parse(raw)
+    event = strict_json.parse(raw)
     if not isinstance(event, dict):
         raise invalid("", "a structured CloudEvent is a JSON object")
     attributes = {
@@ -147,7 +147,7 @@ def _parse_structured(raw: bytes) -> tuple[dict[str, str], bytes, str]:
     data = event["data"]
     if isinstance(data, str) and "json" not in media:
         return attributes, data.encode(), media
-    return attributes, strict.compact(bytes(typed.decoded(raw, _DataText).data), data), media
+    return attributes, strict_json.compact(bytes(typed.decoded(raw, _DataText).data), data), media
 
 
 def _text(name: str, value: Any) -> str:

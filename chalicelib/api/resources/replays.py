@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDic
 from msgspec import Meta, Struct
 
 from ...domain import limits as lim
+from ...domain import strict_json
 from ...domain.errors import Forbidden, HeadraceError, Malformed
 from ...domain.message import JSON, Draft
 from ...domain.replay import Replay, ReplayState
 from ...domain.topic import Caller, Scope
-from .. import lists, parse, strict
+from .. import lists, parse
 from ..calls import Context, Response, call
 from ..fields import Count, HeaderName, HeaderValue, Key, MediaType, Name, Tag, Time, at
 from ..http import check_every_group, check_group, convert, invalid
@@ -274,6 +275,6 @@ def archived(message: ArchivedBody) -> "Archived":
 
 def _is_compact_json(raw: bytes) -> bool:
     try:
-        return strict.compact(raw, strict.parse(raw)) == raw
+        return strict_json.compact(raw, strict_json.parse(raw)) == raw
     except Malformed:
         return False

@@ -58,7 +58,7 @@
   const poll = (live) => { if (window.htmx && !sent && !busy(live)) { polls += 1; window.htmx.trigger(live, "poll"); } };
 
   // Whoever works by keyboard stays on the line and on the link or button, when the moving part comes anew.
-  const whom = ["deed", "topic", "group", "consumer", "id", "ids"];
+  const whom = ["call", "topic", "group", "consumer", "id", "ids"];
   const nameOf = (each) => each.getAttribute("href") || [each.textContent, ...[...(each.form ? each.form.elements : [])]
     .filter((part) => whom.includes(part.name)).map((part) => part.value)].join("|");
   const reachable = (live, name) => [...live.querySelectorAll("a[href], button, summary")].filter((each) => nameOf(each) === name);

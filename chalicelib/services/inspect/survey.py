@@ -27,7 +27,7 @@ class Kind(IntEnum):
     RETRYING = 1
     PAUSED = 2
     STUCK = 3  # the oldest waits for long, and no message is leased
-    ALARM = 4  # more waits than the topic's alarm_backlog
+    ALARM = 4  # more waits than the topic's alarm allows
     DEAD = 5
 
 
@@ -256,7 +256,7 @@ def _troubles(topic: Topic, survey: GroupSurvey, now_ms: int) -> list[Trouble]:
     troubles = []
     if survey.dead:
         troubles.append(Trouble(Kind.DEAD, topic.name, name, survey.dead, survey.more_dead))
-    if topic.alarm_backlog is not None and backlog > topic.alarm_backlog:
+    if topic.is_over_alarm(backlog):
         troubles.append(Trouble(Kind.ALARM, topic.name, name, backlog, since_ms=oldest_ms))
     if survey.group.paused and backlog:
         troubles.append(Trouble(Kind.PAUSED, topic.name, name, backlog, since_ms=oldest_ms))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from faulty_proxy import FaultyProxy, faulty_proxy
-from local.free_port import free_port
+from local.engine.dynamodb_local import free_port
 from tests.support import environment
 
 from headrace import Headrace, Retries

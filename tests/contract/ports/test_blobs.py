@@ -15,7 +15,7 @@ from chalicelib.domain.errors import Unavailable
 from chalicelib.ports.world import Blobs
 from chalicelib.store.blobs import FolderBlobs, S3Blobs
 from chalicelib.store.clients import Clients
-from local.embedded import MemoryBlobs
+from local.store import MemoryBlobs
 
 
 @pytest.fixture(params=["memory", "folder", "bucket"])

@@ -162,7 +162,7 @@ def test_the_rows_of_one_topic_are_looked_at_for_a_minute_and_what_was_left_is_t
         return True
 
     guard = RetentionGuard(empty_stage.adapters.log, empty_stage.adapters.blobs, empty_stage.clock)
-    assert guard.keep(desk.topic, {}, takes_a_minute, 1) == (0, False)
+    assert guard.keep(desk.topic, {}, takes_a_minute, 1, []) == (0, False)
     answers = iter([True, False])  # before the topic, and before its rows
     report = deps.expirer.run_once(lambda: next(answers, True))
     assert (report.kept, report.stretch.finished) == (0, False)

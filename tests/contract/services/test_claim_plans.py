@@ -18,7 +18,6 @@ from chalicelib.services.consume.claim_choice import DEAD_PER_WRITE
 from chalicelib.services.consume.claim_plan import ClaimPlan, ClaimPlanner
 from chalicelib.services.consume.claimant import Claimant, ClaimedMessage
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.core.counters import Counters
 from chalicelib.services.core.log_reader import LogReader, Slot
 from tests.support import factories as make
 from tests.support.desk import Desk, attempts, offsets
@@ -223,7 +222,7 @@ def test_a_claim_stops_to_read_where_it_may_pass_over_no_more(stage: Stage) -> N
     group = desk.group()
     produce_large(desk, 2 * MAX_PASSED_OVER, "busy")
     desk.produce(make.draft(ordering_key="free"))
-    reader = CountedSlots(stage.adapters.log, stage.clock, Counters())
+    reader = CountedSlots(stage.adapters.log, stage.clock)
     selection = planner(desk, group, reader).plan(Cursor(), 2, MAX_ANSWER_BYTES).selection
     assert [span.start for span in selection.granted] == [0]
     assert MAX_PASSED_OVER < reader.slot_count < MAX_PASSED_OVER + 25

@@ -6,7 +6,7 @@ from itertools import accumulate
 
 import pytest
 
-from chalicelib.console.views.message import next_attempts_ms
+from chalicelib.console.pages.message import next_attempts_ms
 from chalicelib.domain.ladder import NAMED, Retry
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.services.inspect.letter_lookup import DeadLetterFilter

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from chalicelib.console.views.messages import statuses as shown_statuses
+from chalicelib.console.pages.messages import statuses as shown_statuses
 from chalicelib.domain.account import Account
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS

@@ -32,7 +32,7 @@ def test_i11_a_prepared_message_is_seen_by_nobody_before_its_commit(stage: Stage
     assert transaction.state is TransactionState.PREPARED
     assert desk.rows() == []
     assert desk.receive(group, consumer=consumer) == []
-    assert desk.deps.surveyor.exact_topics([desk.topic])[0].accepted == 0
+    assert desk.deps.surveyor.exact_topic(desk.topic).accepted == 0
     message = desk.deps.lookup.find(desk.topic, transaction.message_id)
     assert isinstance(message, Transaction)
     assert message == transaction

@@ -17,6 +17,7 @@ from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from chalicelib.services.inspect.lookup import Filters
 from chalicelib.services.inspect.waiting import prepared_in_order
 from chalicelib.services.produce.transactions import Checks
+from chalicelib.store.attributes import Item
 from tests.support import factories as make
 from tests.support.damage import Change, Damage, change_control, change_cursor, change_row, having, without
 from tests.support.desk import Desk
@@ -100,7 +101,7 @@ def test_lists_skip_what_cannot_be_read(stage: Stage) -> None:
     halves = [desk.deps.transactor.prepare(desk.topic, make.draft(n), checks) for n in range(2)]
     rows = Damage(stage)
 
-    def one_of(table: str, holds: Callable[[dict[str, object]], bool]) -> None:
+    def one_of(table: str, holds: Callable[[Item], bool]) -> None:
         rows.change(table, next(row for row in rows.rows(table) if holds(row)), NEWER)
 
     one_of("records", lambda row: str(row["g"]).count("#dead") == 1)

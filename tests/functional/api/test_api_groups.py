@@ -7,21 +7,14 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.topic import cursor_key
+from tests.support import settings
 from tests.support.background import Background
-from tests.support.damage import NEWER, change_control, change_cursor, without
+from tests.support.damage import change_control, change_cursor, having, without
 from tests.support.http import Client, ShiftingClock
 
-DEFAULTS = {
+DEFAULTS = {row.name: row.default for row in settings.GROUP} | {
     "mode": "queue",
-    "from": "latest",
     "filter": "*",
-    "retry": None,
-    "lease_seconds": None,
-    "batch_size": 1,
-    "max_in_flight": 64,
-    "offline": "keep",
-    "assignment": "mod",
-    "payload": "binary",
     "paused": False,
 }
 
@@ -37,16 +30,10 @@ def test_a_new_group_has_the_documented_defaults(api: Client) -> None:
 @pytest.mark.parametrize(
     ("setting", "value"),
     [
-        ("mode", "serial"),
+        *((row.name, value) for row in settings.GROUP for value in settings.values(row)),
         ("from", "earliest"),
         ("from", "2026-01-01T00:00:00.123Z"),
         ("filter", "paid || refunded"),
-        ("lease_seconds", 5),
-        ("batch_size", 1000),
-        ("max_in_flight", 10000),
-        ("offline", "skip"),
-        ("assignment", "rendezvous"),
-        ("payload", "structured"),
     ],
 )
 def test_a_setting_that_is_given_is_kept_and_shown(api: Client, setting: str, value: Any) -> None:
@@ -112,12 +99,10 @@ def test_an_unreadable_row_is_named(api: Client, background: Background, row: st
         change_cursor(deps, cursor_key(stored_topic, group, 0), without("x"))
         key = f"{group.uid} {stored_topic.shard_key(0)}"
     else:
-        change_control(deps, f"topic#{stored_topic.uid}", "group#bad", NEWER)
+        change_control(deps, f"topic#{stored_topic.uid}", "group#bad", having("v", {"N": "3"}))
         key = f"topic#{stored_topic.uid} group#bad"
     for path in (topic.path, f"{topic.path}/groups"):
-        problem = api.get(path).refused(503, "UNREADABLE")
-        assert key in problem["detail"]
-        assert problem["retryable"] is False
+        assert key in api.get(path).refused(503, "UNREADABLE")["detail"]
     assert topic.name not in [each["topic"] for each in api.get("/v1/stats").expect(200)["items"]]
     topic.produce("producers go on")
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from chalicelib.domain import limits
+from tests.support import settings
 from tests.support.http import Client, Reply, Topic
 
 
@@ -74,7 +75,7 @@ def url(topic: Topic, n: int) -> Reply:
     return topic.api.put(f"{topic.path}/groups/g/consumers/c", {"url": start + "x" * (n - len(start))})
 
 
-LEASE, DAYS, STEP = limits.MAX_LEASE_SECONDS, limits.MAX_RETENTION_DAYS, limits.MAX_STEP_SECONDS
+LEASE, STEP = limits.MAX_LEASE_SECONDS, limits.MAX_STEP_SECONDS
 DELAY = limits.MAX_NACK_DELAY_SECONDS
 MOST: dict[str, tuple[int, Callable[[Topic, int], Reply]]] = {
     "body": (262144, message(body=lambda n: "x" * (n - 2))),
@@ -96,22 +97,12 @@ MOST: dict[str, tuple[int, Callable[[Topic, int], Reply]]] = {
     "a message's attempts": (limits.MAX_ATTEMPTS, message(retry=lambda n: {"max_attempts": n})),
     "batch": (limits.MAX_BATCH, post("/messages/batch", lambda n: {"messages": [{"body": 1}] * n})),
     "batch bytes": (limits.MAX_BATCH_BYTES, batch_bytes),
-    "shards": (limits.MAX_SHARDS, setting("shards")),
-    "topic lease": (LEASE, setting("lease_seconds")),
-    "rate limit": (limits.MAX_RATE_LIMIT, setting("rate_limit")),
-    "alarm": (limits.MAX_OFFSET, setting("alarm_backlog")),
     "seek": (limits.MAX_OFFSET, post("/groups/g/seek", lambda n: {"to": n})),
-    "retention": (DAYS, setting("retention_days")),
-    "body limit": (limits.MAX_BODY_BYTES, setting("max_body_bytes")),
-    "dedup window": (limits.MAX_DEDUP_WINDOW_SECONDS, setting("dedup_window_seconds")),
     "attempts": (limits.MAX_ATTEMPTS, setting("retry", lambda n: {"max_attempts": n})),
     "ladder": (limits.MAX_LADDER_STEPS, setting("retry", lambda n: {"ladder": [1] * n})),
     "ladder step": (STEP, setting("retry", lambda n: {"ladder": [n]})),
     "base": (STEP, setting("retry", lambda n: {"ladder": "exponential", "base_seconds": n})),
     "cap": (STEP, setting("retry", lambda n: {"ladder": "exponential", "cap_seconds": n})),
-    "group lease": (LEASE, group_setting("lease_seconds")),
-    "batch size": (limits.MAX_BATCH, group_setting("batch_size")),
-    "in flight": (limits.MAX_IN_FLIGHT, group_setting("max_in_flight")),
     "filter": (limits.MAX_FILTER_TAGS, group_setting("filter", lambda n: " || ".join(f"t{i}" for i in range(n)))),
     "topic name": (128, named("/v1/topics/{name}")),
     "group name": (128, named("{topic}/groups/{name}")),
@@ -136,16 +127,11 @@ MOST: dict[str, tuple[int, Callable[[Topic, int], Reply]]] = {
     "token days": (limits.MAX_TOKEN_DAYS, new_token(lambda n: {"expires_in_days": n})),
     "calls a second": (limits.MAX_RATE_LIMIT, new_token(lambda n: {"rate_limit": n})),
     "token name": (128, new_token(lambda n: {"name": text(n)})),
+    **{f"a topic's {name}": (most, setting(name)) for name, _, most in settings.numbers(settings.TOPIC)},
+    **{f"a group's {name}": (most, group_setting(name)) for name, _, most in settings.numbers(settings.GROUP)},
 }  # fmt: skip
 LEAST: dict[str, tuple[int, Callable[[Topic, int], Reply]]] = {
     "batch": (1, post("/messages/batch", lambda n: {"messages": [{"body": 1}] * n})),
-    "shards": (4, setting("shards")),
-    "lease": (1, setting("lease_seconds")),
-    "retention": (1, setting("retention_days")),
-    "body limit": (1, setting("max_body_bytes")),
-    "dedup window": (1, setting("dedup_window_seconds")),
-    "backlog alarm": (1, setting("alarm_backlog")),
-    "rate": (1, setting("rate_limit")),
     "attempts": (1, setting("retry", lambda n: {"max_attempts": n})),
     "ladder": (1, setting("retry", lambda n: {"ladder": [1] * n})),
     "ladder step": (1, setting("retry", lambda n: {"ladder": [n]})),
@@ -166,6 +152,9 @@ LEAST: dict[str, tuple[int, Callable[[Topic, int], Reply]]] = {
     "token days": (1, new_token(lambda n: {"expires_in_days": n})),
     "calls a second": (1, new_token(lambda n: {"rate_limit": n})),
     "token scopes": (1, new_token(lambda n: {"scopes": ["admin"] * n})),
+    **{f"a topic's {name}": (least, setting(name)) for name, least, _ in settings.numbers(settings.TOPIC)},
+    **{f"a group's {name}": (least, group_setting(name)) for name, least, _ in settings.numbers(settings.GROUP)},
+    "a topic's shards": (4, setting("shards")),  # as many as it has
 }  # fmt: skip
 
 
@@ -206,7 +195,7 @@ def test_the_least_is_taken_and_one_less_is_refused(api: Client, what: str) -> N
         assert reply.status in (200, 201), (n, reply.raw[:300])
     before = state(topic)
     reply = attempt(topic, least - 1)
-    reply.refused(409 if what == "shards" else 400)
+    reply.refused(409 if what == "a topic's shards" else 400)
     assert state(topic) == before
 
 

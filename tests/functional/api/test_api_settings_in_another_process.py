@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from chalicelib.api.settings import GroupBody, TopicBody
 from chalicelib.domain.times import DAY_SECONDS
 from tests.functional.delivery.receivers import Receiver
 from tests.support.background import Background
@@ -18,12 +17,6 @@ from tests.support.other_process import client_of_another_process
 
 LONG = "x" * 20
 REPLAYED = {"from": "2030-01-01T00:00:00.000Z", "to": "2030-01-02T00:00:00.000Z"}
-NEVER_REFUSE = {
-    *("mode", "from"),  # used at creation only, which reads the store
-    *("retry", "lease_seconds", "filter", "batch_size", "max_in_flight", "offline", "assignment", "payload"),
-    *("key_shards", "alarm_backlog", "dedup_window_seconds", "wake"),
-    *("rate_limit", "on_rate_limit"),  # a 429 says that a second later it may be taken
-}
 
 
 def produced(client: Client, topic: Topic, **fields: Any) -> None:
@@ -138,11 +131,6 @@ def test_a_message_that_a_raised_retention_keeps_is_found_in_every_process(
         other.get(topic.path).expect(200)
         api.put(topic.path, {"retention_days": 7}).expect(200)
         other.get(f"{topic.path}/messages/{id}{of}").expect(200)
-
-
-def test_every_setting_that_refuses_a_call_is_tried_in_another_process() -> None:
-    settings = {*TopicBody.__struct_encode_fields__, *GroupBody.__struct_encode_fields__}
-    assert settings == NEVER_REFUSE | REFUSE.keys() | {"retention_days"}
 
 
 def test_what_a_topic_refuses_makes_a_process_read_it_once_a_second(

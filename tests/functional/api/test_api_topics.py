@@ -10,22 +10,13 @@ import pytest
 from chalicelib import wiring
 from chalicelib.store.control import Control
 from chalicelib.wiring import Deps
+from tests.support import settings
 from tests.support.background import Background
 from tests.support.http import Client
 from tests.support.interrupted import Preceded
 
-DEFAULTS = {
-    "mode": "queue",
-    "shards": 4,
-    "retry": {"max_attempts": 16, "ladder": "rocketmq", "jitter": 0.1},
-    "lease_seconds": 30,
-    "retention_days": 7,
-    "alarm_backlog": None,
-    "rate_limit": None,
-    "on_rate_limit": "reject",
-    "max_body_bytes": 262144,
-    "dedup_window_seconds": 86400,
-    "wake": "stream",
+DEFAULTS = {row.name: row.default for row in settings.TOPIC} | {
+    "retry": {"max_attempts": 16, "ladder": "rocketmq", "jitter": 0.1}
 }
 
 
@@ -53,24 +44,14 @@ def test_a_serial_topic_has_one_shard_unless_told_otherwise(api: Client) -> None
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [
-        ("mode", "broadcast"),
-        ("shards", 256),
-        ("lease_seconds", 43200),
-        ("retention_days", 3650),
-        ("alarm_backlog", 100),
-        ("rate_limit", 5),
-        ("wake", "direct"),
-        ("on_rate_limit", "dead_letter"),
-        ("max_body_bytes", 4194304),
-        ("dedup_window_seconds", 60),
-    ],
+    [(row.name, value) for row in settings.TOPIC for value in settings.values(row)],
 )
 def test_a_setting_that_is_given_is_kept_and_shown(api: Client, setting: str, value: Any) -> None:
-    path = f"/v1/topics/set-{setting}"
+    path = f"/v1/topics/set-{setting}-{value}"
     api.put(path, {setting: value}).expect(201)
     view = api.get(path).expect(200)
-    assert {name: view[name] for name in DEFAULTS} == {**DEFAULTS, setting: value}
+    shards = {"shards": 1} if value == "serial" else {}
+    assert {name: view[name] for name in DEFAULTS} == {**DEFAULTS, **shards, setting: value}
 
 
 def test_growing_shows_where_keys_stay(api: Client) -> None:

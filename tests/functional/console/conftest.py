@@ -14,7 +14,7 @@ import pytest
 
 import app
 from chalicelib import wiring
-from chalicelib.console import deeds
+from chalicelib.console import actions
 from local.clock import ClockController, HandClock
 from local.functions import Invocations
 from local.gateway import Gateway
@@ -95,11 +95,11 @@ def clock_at_hand() -> Iterator[HandClock]:
     controller = ClockController(
         clock=clock, deps=lambda: (_ for _ in ()).throw(AssertionError), invocations=Invocations({})
     )
-    before = dict(deeds._BY_NAME)
-    deeds.add_call(controller.call)
+    before = dict(actions._BY_NAME)
+    actions.add_call(controller.call)
     yield clock
-    deeds._BY_NAME.clear()
-    deeds._BY_NAME.update(before)
+    actions._BY_NAME.clear()
+    actions._BY_NAME.update(before)
 
 
 @pytest.fixture(scope="module")

@@ -80,8 +80,7 @@ def test_a_token_for_some_groups_is_told_of_all_whether_they_are_done(api: Clien
     mine, theirs = topic.group("mine"), topic.group("a-foreign-one")
     id = topic.produce("x")["id"]
     mine.ack(*mine.receive(1))
-    grant = {"name": "t", "scopes": ["produce", "consume"], "groups": ["mine"]}
-    token = api.post("/v1/tokens", grant).expect(201)["token"]
+    token = api.new_token("produce", "consume", groups=["mine"])["token"]
     holder, message = api.with_token(token), f"{topic.path}/messages/{id}"
     stranger.enter(token)
     for status, is_complete in (("RUNNING", False), ("SUCCESS", True)):

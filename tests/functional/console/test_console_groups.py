@@ -1,4 +1,4 @@
-"""A group's page: leases, consumers and why; settings; a seek, previewed; its end."""
+"""A group's page: leases, consumers and why, which keys hold messages back; a seek, previewed; its end."""
 
 from __future__ import annotations
 
@@ -86,17 +86,6 @@ def test_a_seek_to_a_time_in_a_long_log_stays_cheap(api: Client, browser: Browse
     assert screen.units <= 20
 
 
-def test_settings_change_in_place(browser: Browser, group: Group, api: Client) -> None:
-    form = page(browser, group, "/settings").form("put_group")
-    screen = browser.submit(
-        form, filter="a || b", ladder="1, 2", max_attempts="3", max_in_flight="7", payload="batch"
-    )
-    assert "Saved." in screen.text
-    view = api.get(group.path).expect(200)
-    assert (view["filter"], view["max_in_flight"], view["payload"]) == ("a || b", 7, "batch")
-    assert (view["retry"]["ladder"], view["retry"]["max_attempts"]) == ([1, 2], 3)
-
-
 def test_a_group_is_deleted_by_its_typed_name_only(browser: Browser, group: Group, api: Client) -> None:
     form = page(browser, group, "/settings").form("delete_group")
     assert browser.submit(form, confirm="other").status == 400
@@ -128,14 +117,34 @@ def test_a_row_that_cannot_be_read_is_said_on_a_page(
     assert screen.headers["Content-Type"].startswith("text/html")
     assert screen.html.endswith("</html>\n")
     assert "cannot be read" in screen.text
-    settings = browser.get(f"/console/topics/{topic.name}/settings")
-    assert settings.status == 200, "what is damaged can still be deleted"
-    assert "Type its name" in settings.text
-    sibling = group.topic.group("sibling").name
-    paths = (
-        "",
-        f"/topics/{topic.name}",
-        f"/topics/{topic.name}/rates",
-        f"/topics/{topic.name}/groups/{sibling}",
-    )
-    assert [browser.get(f"/console{path}").status for path in paths] == [200] * 4, "others are shown"
+    assert group.name in screen.text
+    assert [browser.get(f"/console{path}").status for path in ("", f"/topics/{topic.name}")] == [200, 503]
+
+
+def test_blocked_keys_and_by_whom(api: Client, browser: Browser) -> None:
+    topic = api.topic(shards=1, mode="serial")
+    group = topic.group("ledger")
+    group.register("worker-1")
+    for key in ("red", "blue", "red", "red", "blue", "green"):
+        topic.produce(key, ordering_key=key)
+    messages = group.receive(3, consumer="worker-1", lease_seconds=300)
+    assert [message["body"] for message in messages] == ["red", "blue", "green"]
+    group.nack(messages[1], delay_seconds=900)
+    screen = browser.get(f"/console/topics/{topic.name}/groups/{group.name}")
+    assert screen.units <= 20
+    table = screen.html.split("Blocked keys")[1].partition("</table>")[0]
+    _, *rows = table.split("<tr data-line>")
+    assert ["red" in rows[0], "under way at worker-1" in rows[0], ">2</a></td>" in rows[0]] == [True] * 3
+    assert ["blue" in rows[1], "waiting for its next attempt" in rows[1], ">1</a></td>" in rows[1]] == [
+        True
+    ] * 3
+    assert len(rows) == 2, "green holds back nobody"
+    assert messages[0]["id"] in rows[0]
+
+
+def test_a_queue_blocks_no_key(api: Client, browser: Browser) -> None:
+    topic = api.topic(shards=1)
+    group = topic.group()
+    topic.produce(1, ordering_key="k")
+    group.receive(1)
+    assert "Blocked keys" not in browser.get(f"/console/topics/{topic.name}/groups/{group.name}").html

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from chalicelib.console import forms
-from chalicelib.console.views.heat import heat_map
+from chalicelib.console.pages.later import heat_map
 from chalicelib.domain.times import DAY_MS, HOUR_MS
 from chalicelib.services.inspect.waiting import DueHour
 from local.clock import HandClock
@@ -58,8 +58,7 @@ def test_retries_are_counted_of_the_groups_that_there_are_and_that_the_token_may
         path = f"{topic.path}/groups/{name}"
         (message,) = api.post(f"{path}/receive", {"wait_seconds": 1, **consumer}).expect(200)["messages"]
         api.post(f"{path}/nack", {"receipts": [message["receipt"]], "delay_seconds": 7200}).expect(200)
-    limited = {"name": "t", "scopes": ["consume"], "groups": ["mine"]}
-    holder = api.with_token(api.post("/v1/tokens", limited).expect(201)["token"])
+    holder = api.with_token(api.new_token("consume", groups=["mine"])["token"])
     assert (retries(api, topic), retries(holder, topic)) == (2, 1)
     api.delete(f"{topic.path}/groups/theirs").expect(204)
     topic.group("theirs")
@@ -126,7 +125,7 @@ def test_only_a_local_service_offers_its_clock(api: Client, browser: Browser) ->
     topic = api.topic()
     screen = browser.get(f"/console/topics/{topic.name}/later")
     assert "advance_seconds" not in screen.html
-    fields = {"deed": "move_clock", "advance_seconds": "60", "csrf": screen.forms[1].fields.get("csrf", "")}
+    fields = {"call": "move_clock", "advance_seconds": "60", "csrf": screen.forms[1].fields.get("csrf", "")}
     assert browser.post("/console/do", fields).status in (400, 403)
 
 
@@ -151,7 +150,7 @@ def test_a_clock_that_has_not_arrived_is_not_called_moved(
     api: Client, browser: Browser, local_clock: HandClock
 ) -> None:
     back = f"topics/{api.topic().name}/later"
-    form = forms.of({"deed": "move_clock", "advance_seconds": "60", "back": back})
+    form = forms.of({"call": "move_clock", "advance_seconds": "60", "back": back})
     for is_finished, words in ((True, "The clock was moved;"), (False, "has not reached its time yet")):
         place = form.after({"now": "2030-01-01T00:00:00.000Z", "finished": is_finished})
         assert words in browser.get(f"/console/{place}").text

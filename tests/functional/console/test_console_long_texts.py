@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from chalicelib.api.calls import CALLS, Call
-from chalicelib.console.http import PAGES
+from chalicelib.console.pages import PAGES
 from tests.support.browser import Browser
 from tests.support.http import Client, Topic
 

@@ -1,20 +1,19 @@
-"""Delayed messages, live tail, transactions, tokens, the schedules; and what a token for some groups sees."""
+"""Delayed messages, live tail, transactions, finding, tokens, the schedules; and what a token for some groups sees."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any
+
+import pytest
 
 from chalicelib import wiring
-from chalicelib.console.views.figures import NOTHING
+from chalicelib.console.figures import NOTHING
 from chalicelib.domain.transaction import TransactionState
 from tests.support.browser import Browser, page
 from tests.support.http import Client, ShiftingClock
 
-
-def token(api: Client, **fields: Any) -> Any:
-    return api.post("/v1/tokens", {"name": "t", "scopes": ["admin"], **fields}).expect(201)
+EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}"
 
 
 def test_delayed_messages_are_hurried_and_cancelled(api: Client, browser: Browser) -> None:
@@ -120,8 +119,8 @@ def test_a_token_is_found_by_its_name_among_many_and_the_list_stays_where_it_was
     api: Client, browser: Browser
 ) -> None:
     for n in range(33):
-        token(api, name=f"crowd-{n}", scopes=["produce"])
-    wanted_id = token(api, name="Night-Watch", scopes=["produce"])["id"]
+        api.new_token("produce", name=f"crowd-{n}")
+    wanted_id = api.new_token("produce", name="Night-Watch")["id"]
     screen = page(browser, "tokens?name=night-w")
     while wanted_id not in screen.text:
         screen = browser.follow("More")
@@ -137,13 +136,15 @@ def test_a_token_is_found_by_its_name_among_many_and_the_list_stays_where_it_was
     assert "More" in browser.follow("First page").links
 
 
-def test_who_may_not_manage_tokens_is_told_why(api: Client, stranger: Browser) -> None:
-    stranger.enter(token(api, scopes=["consume"])["token"])
-    assert "needs a token with the scope 'admin'" in page(stranger, "tokens").text
+@pytest.mark.parametrize("path", ["tokens", "audit", "topics/{topic}/replays"])
+def test_a_page_says_why_a_token_may_not_see_it(api: Client, stranger: Browser, path: str) -> None:
+    stranger.enter(api.new_token("consume")["token"])
+    screen = page(stranger, path.format(topic=api.topic().name))
+    assert "needs a token with the scope 'admin'" in screen.text
 
 
 def test_a_rotated_token_ends_the_sessions_of_its_old_text(api: Client, stranger: Browser) -> None:
-    new_token = token(api)
+    new_token = api.new_token()
     stranger.enter(new_token["token"])
     assert "Overview" in page(stranger, "system").text
     api.post(f"/v1/tokens/{new_token['id']}/rotate", {"overlap_seconds": 0}).expect(200)
@@ -155,10 +156,11 @@ def test_a_token_for_some_groups_sees_only_those(api: Client, stranger: Browser)
     topic.group("mine")
     topic.group("theirs")
     message = topic.produce(1)
-    stranger.enter(token(api, topics=[topic.name], groups=["mine"])["token"])
+    stranger.enter(api.new_token(topics=[topic.name], groups=["mine"])["token"])
     for path in (
         "",
         f"topics/{topic.name}",
+        f"topics/{topic.name}/rates",
         f"topics/{topic.name}/messages",
         f"topics/{topic.name}/messages/{message['id']}",
     ):
@@ -182,7 +184,7 @@ def test_a_token_for_some_groups_sees_no_number_of_all_of_them_together(
     theirs.ack(*theirs.receive(1))
     clock.advance(20)
     assert re.search(r"Settled 0\.0\d+", page(browser, path).text)
-    stranger.enter(token(api, topics=[topic.name], groups=["mine"])["token"])
+    stranger.enter(api.new_token(topics=[topic.name], groups=["mine"])["token"])
     for place in (path, ""):
         text = stranger.get(f"/console/{place}".rstrip("/")).text
         assert "mine" in text
@@ -198,7 +200,7 @@ def test_the_page_of_the_system_names_no_topic_of_others(
     rounds = wiring.deps().adapters.rounds
     before = rounds.bookmark("checkpoint")
     during = rounds.keep("checkpoint", replace(before, after=theirs.name, is_open=True))
-    stranger.enter(token(api, topics=[mine.name])["token"])
+    stranger.enter(api.new_token(topics=[mine.name])["token"])
     pages = [page(each, "system").text for each in (browser, stranger)]
     assert during
     rounds.keep("checkpoint", replace(before, version=during.version))
@@ -211,16 +213,16 @@ def test_what_a_token_for_some_groups_may_not_do_has_no_button_that_works(
     topic = api.topic(shards=1)
     topic.group("mine")
     result = topic.produce(1)
-    stranger.enter(token(api, groups=["mine"])["token"])
+    stranger.enter(api.new_token(groups=["mine"])["token"])
     message = f"topics/{topic.name}/messages/{result['id']}"
     settings = f"topics/{topic.name}/settings"
     pages = {settings: ("put_topic", "delete_topic"), message: ("amend_message", "cancel_message")}
-    for path, deeds in pages.items():
-        for deed in deeds:
-            form = stranger.get(f"/console/{path}").form(deed)
-            assert form.disabled, deed
+    for path, actions in pages.items():
+        for action in actions:
+            form = stranger.get(f"/console/{path}").form(action)
+            assert form.disabled, action
             confirmation = {"confirm": topic.name} if "confirm" in form.open_fields else {}
-            assert stranger.submit(replace(form, disabled=False), **confirmation).status == 403, deed
+            assert stranger.submit(replace(form, disabled=False), **confirmation).status == 403, action
     assert not stranger.get(f"/console/topics/{topic.name}/groups/mine/settings").form("put_group").disabled
     replays = f"/console/topics/{topic.name}/replays?from=2026-01-01T00:00&to=2026-01-02T00:00"
     assert "needs a token for all groups" in stranger.get(replays).text
@@ -231,7 +233,7 @@ def test_a_token_for_some_topics_sees_no_page_of_another(api: Client, stranger: 
     mine, theirs = api.topic(shards=1), api.topic(shards=1)
     theirs.group("g")
     message = theirs.produce(1)
-    stranger.enter(token(api, topics=[mine.name])["token"])
+    stranger.enter(api.new_token(topics=[mine.name])["token"])
     assert stranger.get(f"/console/topics/{mine.name}").status == 200
     for path in (
         "",
@@ -254,10 +256,84 @@ def test_the_schedules_say_when_they_last_came_round(browser: Browser) -> None:
 def test_errors_and_refusals_are_told_in_chinese_with_the_words_of_the_api_below(
     api: Client, stranger: Browser
 ) -> None:
-    stranger.enter(token(api, scopes=["produce"])["token"])
+    stranger.enter(api.new_token("produce")["token"])
     screen = stranger.get("/console/topics/no-such", accept_language="zh")
     assert screen.status == 404
     assert "没有这个主题, 请先创建它。" in screen.text
     assert "There is no topic" in screen.text
     assert "没有这个主题" not in stranger.get("/console/topics/no-such").text
     assert "令牌缺少所需的权限" in stranger.get("/console/tokens", accept_language="zh").text
+
+
+def test_a_message_is_found_by_id_and_by_key_over_all_topics(api: Client, stranger: Browser) -> None:
+    topic = api.topic()
+    message = topic.produce("x", keys=["a-very-own-key"])
+    stranger.enter(api.new_token("consume", topics=[topic.name])["token"])
+    for text in (message["id"], "a-very-own-key"):
+        screen = stranger.get(f"/console/find?q={text}")
+        assert message["id"] in screen.links
+        assert screen.units <= 20
+    assert "Nothing has this id or key" in stranger.get("/console/find?q=nothing").text
+
+
+def test_a_search_over_very_many_topics_says_where_it_stopped_and_goes_on(
+    api: Client, stranger: Browser
+) -> None:
+    family = api.topic().name
+    for n in range(40):
+        api.put(f"/v1/topics/{family}.{n:02d}").expect(201)
+    message = api.post(f"/v1/topics/{family}.39/messages", {"body": 1, "keys": ["the-last"]}).expect(201)
+    stranger.enter(api.new_token("consume", topics=[f"{family}*"])["token"])
+    screen = stranger.get("/console/find?q=the-last")
+    pages = 1
+    while message["id"] not in screen.links:
+        assert screen.units <= 20
+        assert "topics were searched here" in screen.text
+        assert "Nothing has this" not in screen.text
+        screen = stranger.follow("Look further")
+        pages += 1
+    assert 1 < pages < 5
+    screen = stranger.get(f"/console/find?q={family}.1")
+    assert [f"{family}.1{n}" in screen.links for n in range(10)] == [True] * 10
+    assert family not in screen.links
+
+
+def test_a_topic_is_found_by_its_name_however_many_foreign_ones_begin_so(
+    api: Client, stranger: Browser
+) -> None:
+    family = api.topic().name
+    for n in range(12):
+        api.put(f"/v1/topics/{family}.{n:02d}").expect(201)
+    stranger.enter(api.new_token("consume", topics=[f"{family}.11", f"{family}-others"])["token"])
+    screen = stranger.get(f"/console/find?q={family}")
+    assert f"{family}.11" in screen.links
+    assert f"{family}.00" not in screen.html
+    assert screen.units <= 20
+
+
+def test_nothing_that_anybody_writes_becomes_markup(api: Client, browser: Browser) -> None:
+    topic = api.topic(shards=1)
+    group = topic.group("g")
+    message = topic.produce({"x": EVIL}, keys=[EVIL], tag="<b>", ordering_key=EVIL, headers={"X-A": EVIL})
+    topic.publish(EVIL.encode(), content_type="text/html")
+    group.nack(*group.receive(1), dead_letter=True, reason=EVIL)
+    evil = "%3Cscript%3Ealert(1)%3C/script%3E%22'%3E"
+    pages = [
+        f"topics/{topic.name}/messages",
+        f"topics/{topic.name}/messages?tag={evil}&text={evil}&key={evil}&from=&to=",
+        f"topics/{topic.name}/messages?tag={evil}&text={evil}&key={evil}&group={evil}&status={evil}&from=&to=&shard={evil}",
+        f"topics/{topic.name}/messages/{message['id']}?as={evil}&group={evil}",
+        f"topics/{topic.name}/send?like={message['id']}",
+        f"find?q={evil}",
+        f"find?q={EVIL[:5]}",
+        f"?did={evil}&n={evil}&after={evil}",
+    ]
+    for path in pages:
+        screen = browser.get(f"/console/{path}" if not path.startswith("?") else f"/console{path}")
+        assert screen.status in (200, 400, 404), (path, screen.text)
+        names = {tag.split()[0] for tag in screen.tags}
+        assert "img" not in names, path
+        assert "b" not in names or "messages/" in path, path
+        assert "<script>alert" not in screen.html, path
+        assert "onerror=alert(2)>" not in screen.html or "&lt;img" in screen.html, path
+        assert screen.tags.count("script") == 0, "only scripts with a src"

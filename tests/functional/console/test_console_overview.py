@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from urllib.parse import urljoin
+
 import pytest
 
 from chalicelib import wiring
-from tests.support.browser import Browser
+from tests.support.browser import HOST, Browser
 from tests.support.http import Client, ShiftingClock
 
 
@@ -37,8 +39,7 @@ def test_a_topics_line_counts_what_waits_and_what_is_dead(
     line = " ".join(seen(browser, topic.name).split())
     assert 'group=mailer&amp;status=NEW">3</a></td>' in line, "three are not settled"
     assert 'dead-letters">1</a></td>' in line
-    token = api.post("/v1/tokens", {"name": "one", "scopes": ["admin"], "topics": [topic.name]}).expect(201)
-    screen = stranger.sign_in(token["token"])
+    screen = stranger.sign_in(api.new_token("admin", topics=[topic.name])["token"])
     assert f"in {topic.name} / mailer" in screen.text
     assert screen.text.index("dead letter") < screen.text.index("nobody at work"), "the worst first"
 
@@ -59,8 +60,7 @@ def test_the_sum_of_what_fails_says_where_there_may_be_more(empty_api: Client, c
 
 def test_a_token_for_some_topics_sees_only_those(api: Client, stranger: Browser) -> None:
     mine, other = api.topic(), api.topic()
-    token = api.post("/v1/tokens", {"name": "few", "scopes": ["consume"], "topics": [mine.name]}).expect(201)
-    screen = stranger.sign_in(token["token"])
+    screen = stranger.sign_in(api.new_token("consume", topics=[mine.name])["token"])
     assert mine.name in screen.links
     assert other.name not in screen.html
     form = screen.form("put_topic")
@@ -68,8 +68,7 @@ def test_a_token_for_some_topics_sees_only_those(api: Client, stranger: Browser)
 
 
 def test_where_there_is_nothing_it_says_how_to_begin(api: Client, stranger: Browser) -> None:
-    token = api.post("/v1/tokens", {"name": "none", "scopes": ["produce"], "topics": ["none-*"]}).expect(201)
-    screen = stranger.sign_in(token["token"])
+    screen = stranger.sign_in(api.new_token("produce", topics=["none-*"])["token"])
     assert "Nothing here yet." in screen.text
     assert "HEADRACE_URL=http://headrace.test" in screen.text
 
@@ -96,21 +95,13 @@ def test_the_form_of_a_new_topic_changes_nothing_in_one_that_is_there(api: Clien
 def test_who_may_make_some_topics_has_the_button(
     api: Client, stranger: Browser, limits: dict[str, list[str]], may: bool
 ) -> None:
-    token = api.post("/v1/tokens", {"name": "shop", "scopes": ["admin"], **limits}).expect(201)
-    form = stranger.sign_in(token["token"]).form("put_topic")
+    form = stranger.sign_in(api.new_token("admin", **limits)["token"]).form("put_topic")
     assert form.disabled is not may
     if may:
         stranger.submit(form, topic="shop.made-by-hand")
         api.get("/v1/topics/shop.made-by-hand").expect(200)
     else:
         assert "needs a token for all groups" in form.refusal
-
-
-def test_a_form_that_is_wrong_says_what_is(browser: Browser) -> None:
-    screen = browser.submit(browser.get("/console").form("put_topic"), topic="a b")
-    assert screen.status == 400
-    assert "INVALID_NAME" in screen.text
-    assert browser.post("/console/do", {**screen.forms[0].fields, "deed": "x"}).status in (400, 403)
 
 
 def test_a_page_that_polls_gets_its_moving_part_only(browser: Browser) -> None:
@@ -124,3 +115,25 @@ def test_a_topic_of_very_many_shards_does_not_make_the_page_dear(api: Client, br
     topic.group("g")
     topic.produce(1)
     assert "+" in seen(browser, topic.name), "some shards were not looked at"
+
+
+def test_a_fragments_links_begin_where_it_is_shown(api: Client, browser: Browser) -> None:
+    topic = api.topic()
+    group = topic.group("mailer")
+    id = topic.produce("x")["id"]
+    path, at = f"/console/topics/{topic.name}/messages/{id}", f"/console/topics/{topic.name}/messages"
+    screen = browser.get(path, hx_request="true", hx_current_url=f"http://{HOST}{at}?tag=x")
+    assert "<html" not in screen.html
+    for text, where in ((group.name, f"topics/{topic.name}/groups/mailer"), ("raw", f"{path[9:]}?as=raw")):
+        assert urljoin(at, screen.links[text]) == f"/console/{where.lstrip('/')}"
+
+
+def test_a_fragment_that_is_shown_elsewhere_has_the_links_of_its_own_path(
+    api: Client, browser: Browser
+) -> None:
+    topic = api.topic()
+    id = topic.produce("x")["id"]
+    path = f"/console/topics/{topic.name}/messages/{id}"
+    for url in ("https://evil.example/x", "", "http://[", f"http://{HOST}/elsewhere/a/b/c/d"):
+        screen = browser.get(path, hx_request="true", hx_current_url=url)
+        assert urljoin(path, screen.links["raw"]) == f"{path}?as=raw"

@@ -48,16 +48,6 @@ def test_a_topic_that_was_never_read_says_so(api: Client, browser: Browser) -> N
     assert "not read yet" in screen.text
 
 
-def test_a_token_of_one_group_sees_its_charts_only(api: Client, stranger: Browser) -> None:
-    topic = api.topic()
-    mine, other = topic.group("mine"), topic.group("other")
-    body = {"name": "one", "scopes": ["consume"], "topics": [topic.name], "groups": [mine.name]}
-    stranger.enter(api.post("/v1/tokens", body).expect(201)["token"])
-    screen = stranger.get(f"/console/topics/{topic.name}/rates")
-    assert f'id="{mine.name}"' in screen.html
-    assert f'id="{other.name}"' not in screen.html
-
-
 @pytest.mark.parametrize("groups", [1, pytest.param(90, marks=pytest.mark.soak)])
 def test_what_was_read_in_a_week_costs_twenty_units_at_most(
     api: Client, browser: Browser, background: Background, clock: ShiftingClock, groups: int
@@ -97,8 +87,7 @@ def test_the_overview_shows_the_hour_also_in_a_new_process(
         at_ms = clock.now_ms() - (5 - n) * 60_000
         background.deps.adapters.readings.keep(stored_topic.uid, MINUTES, Reading(at_ms, n * n * 10))
     topic.produce("x")
-    body = {"name": "one", "scopes": ["admin"], "topics": [topic.name]}
-    screen = stranger.sign_in(api.post("/v1/tokens", body).expect(201)["token"])
+    screen = stranger.sign_in(api.new_token(topics=[topic.name])["token"])
     assert '<path d="M' in screen.html, "what a new process has not seen was read by the sweep"
 
 

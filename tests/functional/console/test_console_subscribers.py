@@ -33,11 +33,6 @@ def page(browser: Browser, group: Group, rest: str = "") -> Screen:
     return screen
 
 
-def consumer(api: Client, *scopes: str, **fields: Any) -> str:
-    token = api.post("/v1/tokens", {"name": "t", "scopes": list(scopes), **fields}).expect(201)
-    return str(token["token"])
-
-
 def test_it_shows_the_latest_attempts_and_leads_to_their_messages(
     browser: Browser, group: Group, background: Background, receiver: Receiver
 ) -> None:
@@ -103,7 +98,7 @@ def test_who_is_no_admin_sees_no_secret_of_the_url(
     api: Client, stranger: Browser, group: Group, receiver: Receiver
 ) -> None:
     receiver.body = b"own words"
-    stranger.enter(consumer(api, "consume"))
+    stranger.enter(api.new_token("consume")["token"])
     screen = page(stranger, group)
     assert "from=headrace" not in screen.html
     assert f"http://127.0.0.1:{receiver.port}/\u2026" in screen.text
@@ -113,10 +108,10 @@ def test_who_is_no_admin_sees_no_secret_of_the_url(
     assert "own words" not in result_page.html
     assert "from=headrace" not in stranger.get(place(group).rpartition("/consumers")[0]).html
     produce = Browser(stranger.gateway)
-    produce.enter(consumer(api, "produce"))
+    produce.enter(api.new_token("produce")["token"])
     screen = page(produce, group)
     assert all(
-        form.disabled for form in screen.forms if form.fields.get("deed") in ("rotate_secret", "redrive")
+        form.disabled for form in screen.forms if form.fields.get("call") in ("rotate_secret", "redrive")
     )
     assert next(form for form in screen.forms if form.action.endswith("/test")).disabled
 

@@ -80,8 +80,7 @@ def test_what_is_no_form_of_ours_is_refused(browser: Browser, path: str, fields:
 
 
 def test_a_token_that_may_not_sees_why(api: Client, stranger: Browser) -> None:
-    token = api.post("/v1/tokens", {"name": "t", "scopes": ["consume"]}).expect(201)
-    stranger.enter(token["token"])
+    stranger.enter(api.new_token("consume")["token"])
     screen = stranger.get("/console/try")
     forms = [form for form in screen.forms if form.buttons and form.buttons[0].startswith("Try ")]
     assert [form.disabled for form in forms] == [True] * 3
@@ -90,6 +89,5 @@ def test_a_token_that_may_not_sees_why(api: Client, stranger: Browser) -> None:
 
 
 def test_an_empty_overview_leads_there(api: Client, stranger: Browser) -> None:
-    token = api.post("/v1/tokens", {"name": "t", "scopes": ["admin"], "topics": ["none-*"]}).expect(201)
-    stranger.sign_in(token["token"])
+    stranger.sign_in(api.new_token("admin", topics=["none-*"])["token"])
     assert "three messages" in stranger.follow("Send a test message, and watch it").text

@@ -103,7 +103,7 @@ def test_a_body_too_long_to_be_edited_is_not_put_in_a_page_to_be_put_back(
         message = topic.produce("x" * size)
         path = f"/console/topics/{topic.name}/messages/{message['id']}"
         form = browser.get(path).form("cancel_message")  # no form holds so long a body
-        screen = browser.submit(form, deed="amend_message", body="1")
+        screen = browser.submit(form, call="amend_message", body="1")
         assert api.get(f"{topic.path}/messages/{message['id']}").expect(200)["body"] == 1
         assert ("Undo" in screen.text) == can
         assert len(screen.html) < 3 * size
@@ -149,9 +149,9 @@ def test_what_somebody_else_set_meanwhile_is_not_put_back(api: Client, browser: 
             *("put_group", group.path, "lease_seconds", "max_in_flight"),
         ),
     )
-    for page, deed, path, mine, theirs in pages:
+    for page, action, path, mine, theirs in pages:
         before = api.get(path).expect(200)
-        form = browser.get(page).form(deed)
+        form = browser.get(page).form(action)
         api.put(path, {theirs: 70}).expect(200)  # while the page is open
         screen = browser.submit(form, **{mine: "60"})
         view = api.get(path).expect(200)
@@ -184,3 +184,17 @@ def test_of_a_retry_policy_a_field_that_nobody_touched_is_sent_with_those_that_w
     form = browser.get(f"/console/topics/{topic.name}/groups/{group.name}/settings").form("put_group")
     browser.submit(form, max_attempts="")
     assert api.get(group.path).expect(200)["retry"]["ladder"] == "jmq"
+
+
+def test_a_pause_is_undone_and_done_again(api: Client, browser: Browser) -> None:
+    topic = api.topic()
+    group = topic.group("mailer")
+    screen = browser.get(f"/console/topics/{topic.name}")
+    screen = browser.submit(screen.form("pause_group", group="mailer"))
+    (undo,) = [form for form in screen.forms if form.buttons == ["Undo"]]
+    screen = browser.submit(undo)
+    assert "Resumed." in screen.text
+    assert api.get(group.path).expect(200)["paused"] is False
+    (undo,) = [form for form in screen.forms if form.buttons == ["Undo"]]
+    browser.submit(undo)
+    assert api.get(group.path).expect(200)["paused"] is True

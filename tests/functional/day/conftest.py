@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -101,7 +102,7 @@ def day(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Day:
 
     log_to_stdout()
     with redirect_stdout(io.StringIO()) as out, a_world(guard, tmp_path_factory.mktemp("day")) as world:
-        world.adapters = replace(world.adapters, stage=STAGE)
+        world.adapters = replace(world.adapters, stage=STAGE, on_skip=partial(observe.unreadable, STAGE))
         with pytest.MonkeyPatch.context() as patch, http_receiver() as receiver:
             patch.setattr(Egress, "call", calling)
             work(world, receiver)

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def logs(capsys: pytest.CaptureFixture[str]) -> Told:
 @pytest.fixture
 def world(engine: str, tmp_path: Path) -> Iterator[World]:
     with a_world(Guard(), tmp_path) as world:
-        world.adapters = replace(world.adapters, stage=STAGE)
+        world.adapters = replace(world.adapters, stage=STAGE, on_skip=partial(observe.unreadable, STAGE))
         yield world
 
 

@@ -13,6 +13,7 @@ import pytest
 import app  # noqa: F401  its import registers the calls
 from chalicelib.api.calls import CALLS
 from chalicelib.domain.limits import MAX_OFFSET
+from tests.support import settings
 from tests.support.http import Client, Group, Topic
 
 TYPES: dict[str, list[Any]] = {
@@ -31,9 +32,7 @@ _REQUIRED: dict[str, dict[str, Any]] = {"batch": {"messages": [1]}, "ack": {"rec
 SHAPES: dict[str, tuple[str, str, dict[str, Any], dict[str, str]]] = {
     "topic": (
         "PUT", "", {},
-        {"mode": "-", "shards": "int", "key_shards": "int", "retry": "dict", "lease_seconds": "int",
-         "retention_days": "int", "alarm_backlog": "int null", "rate_limit": "int null", "on_rate_limit": "-",
-         "max_body_bytes": "int", "dedup_window_seconds": "int", "wake": "-"},
+        {row.name: settings.shape(row) for row in settings.TOPIC} | {"key_shards": "int"},
     ),
     "message": (
         "POST", "/messages", {"body": 1},
@@ -43,9 +42,7 @@ SHAPES: dict[str, tuple[str, str, dict[str, Any], dict[str, str]]] = {
     ),
     "batch": ("POST", "/messages/batch", {}, {"messages": "list"}),
     "group": (
-        "PUT", "/groups/g", {},
-        {"mode": "-", "from": "-", "filter": "text null", "retry": "dict null", "lease_seconds": "int null",
-         "batch_size": "int", "max_in_flight": "int", "offline": "-", "assignment": "-", "payload": "-"},
+        "PUT", "/groups/g", {}, {row.name: settings.shape(row) for row in settings.GROUP},
     ),
     "consumer": (
         "PUT", "/groups/g/consumers/c", {},

@@ -19,10 +19,10 @@ from chalicelib.api.calls import CALLS, Call
 from chalicelib.api.parse import MessageBody
 from chalicelib.api.resources.receive import ReceiveBody
 from chalicelib.api.resources.tokens import TokenBody
-from chalicelib.api.settings import GroupBody, Retry, TopicBody
+from chalicelib.api.settings import Retry
 from chalicelib.delivery import webhooks
 from chalicelib.domain import errors, limits
-from local.hello import HELLO
+from local.log import HELLO
 
 ROOT = Path(__file__).parents[3]
 ERRORS = {
@@ -133,7 +133,7 @@ def test_every_environment_variable_is_documented() -> None:
     assert {name for name in environment_in_the_code() if f"`{name}`" not in text} == set()
 
 
-@pytest.mark.parametrize("body", [TopicBody, GroupBody, ReceiveBody, MessageBody, Retry, TokenBody])
+@pytest.mark.parametrize("body", [ReceiveBody, MessageBody, Retry, TokenBody])
 def test_every_setting_and_field_is_documented(body: type[Struct]) -> None:
     text = (ROOT / "docs/settings.md").read_text()
     assert [name for name in body.__struct_encode_fields__ if f"`{name}`" not in text] == []
@@ -197,27 +197,6 @@ def test_the_filters_of_the_list_of_messages_have_a_row_each() -> None:
 def test_every_parameter_has_a_schema_and_every_schema_a_parameter() -> None:
     names = {name for entry in CALLS for name in (*entry.query, *entry.headers)}
     assert names == openapi._PARAMETER_SCHEMAS.keys()
-
-
-MOST: dict[tuple[type[Struct], str], int] = {
-    (body, name): schema["maximum"]
-    for body in (TopicBody, GroupBody)
-    for name, schema in msgspec.json.schema(body)["$defs"][body.__name__]["properties"].items()
-    for schema in [schema, *schema.get("anyOf", ())]
-    if "maximum" in schema
-}
-
-
-def test_the_search_for_limits_of_settings_finds_some() -> None:
-    settings = {name for _, name in MOST}
-    assert settings >= {"shards", "alarm_backlog", "batch_size", "lease_seconds"}, "one may be null"
-
-
-@pytest.mark.parametrize(("body", "name"), MOST, ids=lambda each: getattr(each, "__name__", each))
-def test_the_limit_of_a_setting_is_in_a_row_that_names_it(body: type[Struct], name: str) -> None:
-    rows = [row for row in (ROOT / "docs/limits.md").read_text().splitlines() if f"`{name}`" in row]
-    numbers = ways_to_write(MOST[body, name])
-    assert any(re.search(rf"(?<![\d,]){re.escape(n)}(?![\d,]*\d)", row) for n in numbers for row in rows)
 
 
 def test_the_documented_way_to_verify_a_signature_works(capsys: pytest.CaptureFixture[str]) -> None:

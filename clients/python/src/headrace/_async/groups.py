@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 from ..calls import given, path
 from ..durations import rfc3339
 from ..models import Assignment, Attempts, Consumer, Group, GroupRatesOverTime, Tested
+from ..models.settings import GroupFields, Unpack
 from .caller import AsyncCaller, group_path
 from .pager import AsyncPager
 
@@ -16,7 +16,7 @@ class AsyncGroups(AsyncCaller):
     """Groups and consumers."""
 
     async def put_group(
-        self, topic: str, group: str, *, begin: datetime | str | None = None, **settings: Any
+        self, topic: str, group: str, *, begin: datetime | str | None = None, **settings: Unpack[GroupFields]
     ) -> Group:
         """Create a group, or change the settings that are given. `begin` is the interface's `from`: "earliest",
         "latest" (default) or a time."""

@@ -21,6 +21,7 @@ from ..models import (
     Topic,
     TopicStats,
 )
+from ..models.settings import TopicFields, Unpack
 from .caller import AsyncCaller
 from .pager import AsyncPager
 
@@ -28,7 +29,7 @@ from .pager import AsyncPager
 class AsyncTopics(AsyncCaller):
     """Topics, the service itself, tokens."""
 
-    async def put_topic(self, topic: str, **settings: Any) -> Topic:
+    async def put_topic(self, topic: str, **settings: Unpack[TopicFields]) -> Topic:
         """Create a topic, or change the settings that are given (docs/settings.md)."""
         return await self._ask(Topic, "PUT", path("topics", topic), settings)
 
@@ -97,7 +98,7 @@ class AsyncTopics(AsyncCaller):
         topics: list[str] | None = None,
         groups: list[str] | None = None,
         expires_in_days: int | None = None,
-        **settings: Any,
+        **settings: Unpack[TopicFields],
     ) -> Token:
         """Make a token; its text is shown this once. Not repeated after a lost answer: look into the list."""
         body = given(name=name, scopes=scopes, topics=topics, groups=groups, **settings)

@@ -23,7 +23,7 @@ import typer
 
 from ..calls import is_url
 from ..errors import HeadraceError
-from ..models import Message, Settled
+from ..models import GroupFields, Message, Settled
 from ..webhook.signing import key_of
 from .arguments import AtMost, Topic
 from .forward import Forwarder, Result
@@ -90,8 +90,10 @@ def _group(s: Session, topic: str, group: str | None, begin: str, filter: str | 
         yield group
         return
     name = _own_name()
-    settings = {"filter": filter} if filter else {}
-    s.hr.put_group(topic, name, begin=begin, mode="queue", **settings)
+    settings: GroupFields = {"mode": "queue"}
+    if filter:
+        settings["filter"] = filter
+    s.hr.put_group(topic, name, begin=begin, **settings)
     try:
         yield name
     finally:

@@ -33,6 +33,7 @@ from .service import (
     SignInLink,
     Token,
 )
+from .settings import GroupFields, RetryPolicy, TopicFields
 from .topics import (
     AsOf,
     Assignment,
@@ -50,7 +51,6 @@ from .topics import (
     PastGroup,
     RatePoint,
     Rates,
-    RetryPolicy,
     Shard,
     States,
     Tested,
@@ -79,6 +79,7 @@ __all__ = [
     "Fate",
     "Group",
     "GroupCounts",
+    "GroupFields",
     "GroupRatePoint",
     "GroupRates",
     "GroupRatesOverTime",
@@ -108,6 +109,7 @@ __all__ = [
     "Tested",
     "Token",
     "Topic",
+    "TopicFields",
     "TopicStats",
     "Trace",
     "Transaction",

@@ -6,15 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from .base import Model
-
-
-class RetryPolicy(Model, frozen=True, kw_only=True):
-    max_attempts: int
-    ladder: str | list[int]
-    jitter: float
-    base_seconds: int | None = None
-    factor: float | None = None
-    cap_seconds: int | None = None
+from .settings import GroupSettings, TopicSettings
 
 
 class States(Model, frozen=True, kw_only=True):
@@ -39,15 +31,13 @@ class GroupCounts(Model, frozen=True, kw_only=True):
 
 
 class TopicStats(Model, frozen=True, kw_only=True):
-    """What is in a topic; `at_least` names numbers that are only known to be no smaller; `uncounted_groups` is how many
-    groups cannot be counted now."""
+    """What is in a topic; `at_least` names numbers that are only known to be no smaller."""
 
     accepted: int
     delayed: int = 0
     prepared: int = 0
     at_least: list[str] = []
     groups: dict[str, GroupCounts] = {}
-    uncounted_groups: int = 0
     topic: str | None = None
 
 
@@ -128,21 +118,9 @@ class AsOf(Model, frozen=True, kw_only=True):
     groups: dict[str, PastGroup] = {}
 
 
-class Topic(Model, frozen=True, kw_only=True):
+class Topic(TopicSettings, frozen=True, kw_only=True):
     topic: str
-    mode: str
-    shards: int
-    retry: RetryPolicy
-    lease_seconds: int
-    retention_days: int
-    max_body_bytes: int
-    dedup_window_seconds: int
     created_at: datetime
-    key_shards: int | None = None
-    alarm_backlog: int | None = None
-    rate_limit: int | None = None
-    on_rate_limit: str = "reject"
-    wake: str = "stream"
     stats: TopicStats | None = None
 
 
@@ -168,21 +146,11 @@ class Shard(Model, frozen=True, kw_only=True):
     leases: list[Lease] = []
 
 
-class Group(Model, frozen=True, kw_only=True, rename={"begin": "from"}):
+class Group(GroupSettings, frozen=True, kw_only=True):
     group: str
     topic: str
-    mode: str
-    begin: str
-    filter: str
-    batch_size: int
-    max_in_flight: int
-    offline: str
-    assignment: str
-    payload: str
     paused: bool
     created_at: datetime
-    retry: RetryPolicy | None = None
-    lease_seconds: int | None = None
     backlog: int | None = None
     in_flight: int | None = None
     retrying: int | None = None

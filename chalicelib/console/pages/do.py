@@ -1,0 +1,153 @@
+"""What people do: each button's form names an action. And what undoes it: a form's fields that put back what was there
+before, so that is read before the action."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+from ...api.http import check_name
+from ...domain.errors import HeadraceError
+from ...domain.message import Draft, Message, holds_json
+from ...domain.topic import Mode
+from ...services.core.bodies import with_body
+from ...services.produce.delayed import DelayedMessage
+from .. import actions, corrections, forms
+from ..actions import Action
+from ..figures import moment
+from ..visit import Page, SeeOther, Shown, Visit
+from .message import is_cut
+
+_SECRETS = ("secret", "token")
+"""What a call answers once and never again."""
+Fields = Mapping[str, str]
+
+
+def do_action(visit: Visit) -> Shown:
+    """Do what the form says; then back to where it stood, by way of a page with a button that undoes it, if one can."""
+    form = forms.of(visit.form)
+    before = prepare_undo(visit, form.action) if "undoes" not in visit.form else None
+    answer = actions.do(visit, form.action, corrections.resend_headers(visit, form.action))
+    for name in _SECRETS:
+        if isinstance(answer, dict) and answer.get(name):
+            return Page("secret.html", {"name": name, "secret": answer[name]})
+    after, refusals = form.after(answer), _refusals(answer)
+    before = _undo_of_changed(before, answer) if before else None
+    if before is None and not refusals:
+        return SeeOther(visit.links.back(after))
+    query = defaultdict(str, parse_qsl(after.partition("?")[2]))
+    return Page(
+        "done.html",
+        {
+            "undo": before,
+            "undo_action": forms.of(before).action if before else None,
+            "refusals": refusals,
+            "after": form.back,
+            "back": form.back,
+            "query": query,
+        },
+    )
+
+
+def _refusals(answer: Any) -> list[tuple[HeadraceError, int]]:
+    """Why some of many were refused, and how many for each reason."""
+    items = answer.get("items", ()) if isinstance(answer, dict) else ()
+    problems = [item["error"] for item in items if "error" in item]
+    counts = Counter((problem["code"], problem["detail"]) for problem in problems)
+    return [(HeadraceError(code, detail), number) for (code, detail), number in counts.items()]
+
+
+def prepare_undo(visit: Visit, action: Action) -> Fields | None:
+    """The fields of the form that will undo it; None where nothing can, or nothing was there before."""
+    way = _WAYS.get(action.name)
+    try:
+        for kind, name in action.params.items():
+            check_name(kind, name)
+        fields = way(visit, action) if way else None
+    except HeadraceError:  # it will say so itself
+        return None
+    return {"call": action.name, **action.params, **fields} if fields else None
+
+
+def _undo_of_changed(fields: Fields, answer: Any) -> Fields | None:
+    """The same for those of many that the action did change; None where it changed none."""
+    if "ids" not in fields:
+        return fields
+    ids = [item["id"] for item in answer["items"] if item.get("changed")]
+    return {**fields, "ids": " ".join(ids)} if ids else None
+
+
+def _topic(visit: Visit, action: Action) -> Fields:
+    return _of_sent(
+        visit, forms.topic_fields(visit.deps.catalog.topic(action.params["topic"], consistent=True))
+    )
+
+
+def _of_sent(visit: Visit, settings: Fields) -> Fields:
+    """The settings that the form changes. Changes that others make before it is undone stay."""
+    names = set(forms.touched(visit.form))
+    names |= forms.RETRY if names & forms.RETRY else set()
+    return {name: value for name, value in settings.items() if name in names}
+
+
+def _group(visit: Visit, action: Action) -> Fields:
+    topic = visit.deps.catalog.topic(action.params["topic"], consistent=True)
+    return _of_sent(
+        visit, forms.group_fields(visit.deps.catalog.group(topic, action.params["group"], consistent=True))
+    )
+
+
+def _message(visit: Visit, action: Action) -> Fields | None:
+    topic = visit.deps.catalog.topic(action.params["topic"])
+    message = visit.deps.lookup.find(topic, action.params["id"])
+    fields: dict[str, str] = {}
+    if "body" in action.body:
+        body = _body(visit, message if isinstance(message, Message) else message.message)
+        if body is None:
+            return None
+        fields["body"] = body
+    if "deliver_at" in action.body and isinstance(message, DelayedMessage):
+        fields["deliver_at"] = moment(message.timer.due_ms)
+    return fields
+
+
+def _letter(visit: Visit, action: Action) -> Fields | None:
+    topic = visit.deps.catalog.topic(action.params["topic"])
+    group = visit.deps.catalog.group(topic, action.params["group"])
+    letters = visit.deps.letter_lookup.find(topic, group, action.params["id"])
+    body = _body(visit, letters[0].message) if len(letters) == 1 else None
+    return {"body": body} if body is not None else None
+
+
+def _consumer(visit: Visit, action: Action) -> Fields | None:
+    """One that pulls is registered again. Another's secret, or its position in a broadcast, is gone."""
+    topic = visit.deps.catalog.topic(action.params["topic"])
+    group = visit.deps.catalog.group(topic, action.params["group"])
+    consumer = visit.deps.catalog.consumer(topic, group, action.params["consumer"])
+    is_lost = consumer.is_called or group.mode == Mode.BROADCAST
+    return None if is_lost else {"call": "put_consumer"}
+
+
+def _delayed(visit: Visit, action: Action) -> Fields | None:
+    seconds = action.body.get("postpone_seconds")
+    ids = " ".join(action.body.get("ids", ()))
+    return {"postpone_seconds": str(-seconds), "ids": ids} if seconds and ids else None
+
+
+def _body(visit: Visit, message: Message) -> str | None:
+    """Its JSON text; None where it is none, or longer than what pages let edit: the page would hold it twice."""
+    draft: Draft = with_body(visit.deps.adapters.blobs, message).draft
+    is_editable = draft.has_body and holds_json(draft) and not is_cut(draft, "raw")
+    return draft.body.decode() if is_editable else None
+
+
+_WAYS: Mapping[str, Callable[[Visit, Action], Fields | None]] = {
+    "put_topic": _topic,
+    "put_group": _group,
+    "amend_message": _message,
+    "edit_dead_letter": _letter,
+    "change_delayed": _delayed,
+    "delete_consumer": _consumer,
+}

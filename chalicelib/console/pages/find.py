@@ -1,0 +1,79 @@
+"""Finding a topic by its name, or a message by its id or one of its keys, wherever it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...domain import ids
+from ...domain.errors import HeadraceError
+from ...domain.message import Message
+from ...domain.topic import Topic
+from ...services.inspect.lookup import Filters
+from ..visit import MOST_READ_UNITS, Page, Shown, Visit
+
+_ROWS = 32  # topics that are listed at once
+_LEFT = 3  # read units that are left when another topic is searched
+_MOST_NAMES = 10
+_MOST_OF_A_KEY = 8
+
+
+def find(visit: Visit) -> Shown:
+    """Topics whose names begin so; messages with this id or key, over all topics of the token: as many topics as the
+    page may search, behind the one that the URL names."""
+    visit.check_may_read()
+    text, after = visit.query.get("q", "").strip()[:256], visit.name_before
+    hits: list[tuple[Topic, Message]] = []
+    searched_names: list[str] = []
+    last, next_start = after, None
+    name_hits = _topics_with_prefix(visit, text) if text and not after else []
+    for topic in _topics(visit, after) if text else ():
+        if not visit.has_read_units(_LEFT):
+            next_start = last
+            break
+        last = topic.name
+        if visit.caller.may_use(topic.name):
+            hits += [(topic, message) for message in _hits(visit, topic, text)]
+            searched_names.append(topic.name)
+    model = {
+        "text": text,
+        "named": name_hits,
+        "hits": hits,
+        "searched": searched_names,
+        "following": visit.sealed_name(next_start),
+    }
+    return Page("find.html", model)
+
+
+def _topics(visit: Visit, after: str) -> Iterator[Topic]:
+    """The topics behind a name, read as they are asked for; those that the token may not use are passed over where that
+    is possible."""
+    start = visit.caller.behind(after)
+    while start is not None:
+        rows = visit.deps.adapters.control.topics(start or None, _ROWS, consistent=False)
+        yield from rows
+        start = visit.caller.behind(rows[-1].name) if len(rows) == _ROWS else None
+
+
+def _topics_with_prefix(visit: Visit, text: str) -> list[Topic]:
+    """The first of the token's topics whose names begin with the text, as far as half of the read units reach."""
+    if not ids.NAME.match(text):
+        return []
+    topics: list[Topic] = []
+    before = f"{text[:-1]}{chr(ord(text[-1]) - 1)}~"  # "~" sorts behind all characters of names
+    for topic in _topics(visit, before):
+        is_enough = len(topics) == _MOST_NAMES or not visit.has_read_units(MOST_READ_UNITS / 2)
+        if is_enough or not topic.name.startswith(text):
+            break
+        topics += [topic] if visit.caller.may_use(topic.name) else []
+    return topics
+
+
+def _hits(visit: Visit, topic: Topic, text: str) -> list[Message]:
+    if ids.parse_message_id(text) or ids.parse_timed_id(text) or ids.parse_half_id(text):
+        try:
+            hit = visit.deps.lookup.find(topic, text)
+        except HeadraceError:
+            return []
+        return [hit if isinstance(hit, Message) else hit.message]
+    results, _ = visit.deps.key_lookup.newest_first(topic, text, Filters(), _MOST_OF_A_KEY, None)
+    return [each if isinstance(each, Message) else each.message for each in results]

@@ -1,0 +1,159 @@
+"""Delayed messages: as a list, as a map of the hours in which they are due, and many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from ...api.parse import whole_number
+from ...domain.timer import due_ms_of
+from ...domain.times import DAY_MS, HOUR_MS
+from ...domain.topic import Topic
+from ...services.inspect.lookup import Filters
+from ...services.inspect.waiting import DueHour, ReadTimers, due_hours, lanes_of, reader, soonest_first
+from ...services.produce.delayed import DelayedMessage
+from ..visit import Page, Shown, Visit
+
+_LINES = 30
+_LEFT = 5  # so much is left, when the timers are read on
+_FOR_THE_LIST = 10
+_MOST = 200
+_MOST_SHOWN = 5
+_PICK = "id."
+_MOST_DAYS = 14
+_SHADES = 4
+
+
+def later(visit: Visit) -> Shown:
+    """Delayed messages, soonest first."""
+    visit.check_may_read()
+    topic = visit.topic()
+    read = cache(reader(visit.deps.adapters.timers, consistent=False))  # map and list begin with the same
+    from_ms = _looked_ms(visit, topic) // HOUR_MS * HOUR_MS
+    lanes = lanes_of(visit.deps.catalog, topic, visit.caller.may_use_group)
+    hours, until_ms = due_hours(read, topic, lanes, from_ms, lambda: visit.has_read_units(_FOR_THE_LIST))
+    model = {
+        "topic": topic,
+        "delayed": _delayed_of(visit, topic, read, _LINES),
+        "heat": heat_map(hours, visit.now_ms),
+        "from_ms": from_ms,
+        "until_ms": until_ms,
+        "hour_ms": _hour_of(visit),
+    }
+    return Page("later.html", model)
+
+
+def _delayed_of(visit: Visit, topic: Topic, read: ReadTimers, most: int) -> Delayed:
+    """The delayed messages of the hour that the URL names, or all, soonest first."""
+    hour_ms, after = _hour_of(visit), _after(visit, topic)
+    filters = Filters(from_ms=hour_ms, to_ms=hour_ms + HOUR_MS - 1) if hour_ms else Filters()
+    rows, position = soonest_first(
+        read, topic, filters, None, most, after, lambda: visit.has_read_units(_LEFT)
+    )
+    return Delayed(
+        rows,
+        due_ms_of(position) if position else None,
+        visit.deps.signing_keys.sign(_purpose(topic), position) if position else None,
+    )
+
+
+def _purpose(topic: Topic) -> str:
+    return f"console-later:{topic.uid}"
+
+
+def _after(visit: Visit, topic: Topic) -> str | None:
+    """The timer after which the page begins."""
+    return visit.deps.signing_keys.verified(_purpose(topic), visit.query.get("after", ""))
+
+
+def _looked_ms(visit: Visit, topic: Topic) -> int:
+    """The time up to which the pages before this one have looked; 0 on the first page."""
+    after = _after(visit, topic)
+    return due_ms_of(after) if after else 0
+
+
+def _hour_of(visit: Visit) -> int | None:
+    """The hour of which the list is to be, ms."""
+    return whole_number(visit.query.get("hour", ""), 15)
+
+
+def many_later(visit: Visit) -> Shown:
+    """How many they are, and what can be done with them: with exactly those that were counted."""
+    visit.check_may_read()
+    topic = visit.topic()
+    ids = {name.removeprefix(_PICK) for name in visit.query if name.startswith(_PICK)}
+    read = reader(visit.deps.adapters.timers, consistent=False)
+    delayed_list = _delayed_of(visit, topic, read, _MOST)
+    rows = delayed_list.rows
+    if ids:
+        rows = [row for row in rows if row.timer.id in ids]
+    model = {
+        "topic": topic,
+        "shown": rows[:_MOST_SHOWN],
+        "number": len(rows),
+        "ids": [row.timer.id for row in rows],
+        "first_ms": rows[0].timer.due_ms if rows else None,
+        "last_ms": rows[-1].timer.due_ms if rows else None,
+        "more": delayed_list.following is not None and not ids,
+        "delayed": delayed_list,
+        "hour_ms": _hour_of(visit),
+    }
+    return Page("many_later.html", model)
+
+
+@dataclass(frozen=True, slots=True)
+class Delayed:
+    """Some of a topic's delayed messages. Timers of all topics are stored together, so there may be more of them though
+    few or none are here: those due up to `until_ms` were looked through (None: all), and `following` is where the next
+    page begins."""
+
+    rows: Sequence[DelayedMessage]
+    until_ms: int | None
+    following: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """An hour. `shade` is 0 where nothing is due, else 1 to 4."""
+
+    at_ms: int
+    delayed: int
+    retries: int
+    shade: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    """Rows of 24 hours, UTC, from today on; how much is due behind them."""
+
+    days: Sequence[Sequence[Cell]]
+    later: int
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.later and not any(cell.shade for day in self.days for cell in day)
+
+
+def heat_map(hours: Sequence[DueHour], now_ms: int) -> HeatMap:
+    """The map of these hours; what is overdue stands in the present hour."""
+    this_hour_ms = now_ms // HOUR_MS * HOUR_MS
+    first_ms = now_ms // DAY_MS * DAY_MS
+    counts: dict[int, tuple[int, int]] = {}
+    for hour in hours:
+        at_ms = max(hour.at_ms, this_hour_ms)
+        delayed_count, retries = counts.get(at_ms, (0, 0))
+        counts[at_ms] = delayed_count + hour.delayed, retries + hour.retries
+    end_ms = first_ms + _MOST_DAYS * DAY_MS
+    last_ms = max((at_ms for at_ms in counts if at_ms < end_ms), default=first_ms)
+    most = max((sum(each) for at_ms, each in counts.items() if at_ms < end_ms), default=0)
+    days = [
+        [_cell(day_ms + n * HOUR_MS, counts, most) for n in range(24)]
+        for day_ms in range(first_ms, last_ms + 1, DAY_MS)
+    ]
+    return HeatMap(days, sum(sum(each) for at_ms, each in counts.items() if at_ms >= end_ms))
+
+
+def _cell(at_ms: int, counts: dict[int, tuple[int, int]], most: int) -> Cell:
+    delayed_count, retries = counts.get(at_ms, (0, 0))
+    return Cell(at_ms, delayed_count, retries, -(-_SHADES * (delayed_count + retries) // most) if most else 0)

@@ -1,0 +1,205 @@
+"""Many dead letters at once: fixed by a patch, sent again at a rate or behind a canary, and as JSON lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from ...api.parse import whole_number
+from ...domain import strict_json
+from ...domain.errors import Malformed
+from ...domain.message import holds_json
+from ...domain.record import DeadLetter
+from ...domain.strict_json import merged
+from ...domain.topic import Group, Topic
+from ...services.core.bodies import with_body
+from ...services.inspect.letter_lookup import RedriveOutcome
+from .. import forms
+from ..figures import moment
+from ..visit import File, Page, Shown, Visit
+from .dead_letters import DiffLine, diff, letter_filter, link_filters, read_letters
+from .messages import body_fields
+
+_SOME = 10  # behind the first one
+_MOST_SHOWN = 3
+_MOST_LINES = 1_000
+_MOST_BYTES = 4_000_000  # Lambda answers with 6 MB at most
+_PAGE = 50
+
+
+def many_letters(visit: Visit) -> Shown:
+    """What can be done with many."""
+    return _many(visit, "")
+
+
+def preview_patch(visit: Visit) -> Shown:
+    """What a patch would change, before anything happens."""
+    return _many(visit, visit.form.get("patch", ""))
+
+
+def _many(visit: Visit, patch: str) -> Shown:
+    visit.check_may_read()
+    topic, group = visit.group()
+    letters, next_start = read_letters(visit, topic, group)
+    preview, merge, problem = None, None, None
+    if patch.strip():
+        try:
+            preview = patch_preview(_with_bodies(visit, letters), patch.encode(), _MOST_SHOWN)
+            fields = {"topic": topic.name, "group": group.name, "patch": patch, "ids": preview.ids}
+            merge = forms.of({"call": "merge_dead_letters", **fields}).action
+        except Malformed as error:
+            problem = error.detail
+    model = {
+        "topic": topic,
+        "group": group,
+        "number": len(letters),
+        "more": next_start is not None or "after" in visit.query,
+        "following": next_start,
+        "filter": link_filters(visit),
+        "patch": patch,
+        "preview": preview,
+        "merge": merge,
+        "problem": problem,
+        "step": _number(visit, "step", 10, 1_000),
+        "every": _number(visit, "every", 1, 3_600),
+    }
+    return Page("many_letters.html", model, 200 if problem is None else 400)
+
+
+def _number(visit: Visit, name: str, default: int, most: int) -> int:
+    number = whole_number(visit.query.get(name, ""), 5)
+    return min(most, max(1, number)) if number is not None else default
+
+
+def _with_bodies(visit: Visit, letters: list[DeadLetter]) -> list[DeadLetter]:
+    blobs = visit.deps.adapters.blobs
+    return [replace(letter, message=with_body(blobs, letter.message)) for letter in letters]
+
+
+def canary(visit: Visit) -> Shown:
+    """One letter, then ten, then the rest. What was sent stands in the URL: nothing is kept of it."""
+    visit.check_may_read()
+    topic, group = visit.group()
+    ids_sent = visit.query.get("ids", "").split()[:_SOME]
+    outcomes: dict[str, RedriveOutcome] = {}
+    for id in ids_sent:
+        if not visit.has_read_units(8):
+            outcomes[id] = RedriveOutcome.PENDING
+        else:
+            outcomes[id] = visit.deps.letter_lookup.outcome_of_redrive(topic, group, id)
+    may_go_on = all(outcome is RedriveOutcome.SUCCEEDED for outcome in outcomes.values())
+    step = min(len(ids_sent), 2)
+    most = _PAGE if step == 2 else _SOME
+    letters, next_start = read_letters(visit, topic, group, most) if may_go_on else ([], None)
+    model = {
+        "topic": topic,
+        "group": group,
+        "filter": link_filters(visit),
+        "outcomes": {id: outcome.value for id, outcome in outcomes.items()},
+        "failed": RedriveOutcome.FAILED in outcomes.values(),
+        "may_go_on": may_go_on,
+        "step": step,
+        "following_ids": " ".join(letter.message.id for letter in letters[: _SOME if ids_sent else 1]),
+        "rest": len(letters),
+        "more": next_start is not None,
+        "poll_seconds": 2,
+    }
+    return Page("canary.html", model)
+
+
+def letter_lines(visit: Visit) -> Shown:
+    """Dead letters as JSON lines: up to 1,000 of them, or 4 MB. One that is larger than that by itself is without its
+    body. It costs what it reads."""
+    visit.check_may_read()
+    topic, group = visit.group()
+    wanted = letter_filter(visit)
+    lines: list[bytes] = []
+    room = _MOST_BYTES
+    for letter in islice(filter(wanted.matches, _letters(visit, topic, group)), _MOST_LINES):
+        line = _line_of(visit, letter)
+        room -= len(line)
+        if room < 0:
+            break
+        lines.append(line)
+    name = f'attachment; filename="{topic.name}-{group.name}-dead-letters.jsonl"'
+    return File(b"".join(lines), "application/x-ndjson", {"Content-Disposition": name})
+
+
+def _letters(visit: Visit, topic: Topic, group: Group) -> Iterator[DeadLetter]:
+    after: str | None = None
+    while True:
+        rows = visit.deps.adapters.records.dead(topic, group, after, _PAGE)
+        yield from (letter for _, letter in rows)
+        if len(rows) < _PAGE:
+            return
+        after = rows[-1][0]
+
+
+def _line_of(visit: Visit, letter: DeadLetter) -> bytes:
+    """The letter's line; without its body if no file has room for it."""
+    draft = letter.message.draft
+    text_bytes = draft.size if draft.is_json else draft.size * 4 // 3
+    if text_bytes <= _MOST_BYTES:
+        line = _line(letter, body_fields(_with_bodies(visit, [letter])[0].message.draft))
+        if len(line) <= _MOST_BYTES:
+            return line
+    return _line(letter, {})
+
+
+def _line(letter: DeadLetter, body: dict[str, Any]) -> bytes:
+    draft = letter.message.draft
+    row: dict[str, Any] = {
+        "id": letter.message.id,
+        "shard": letter.message.shard,
+        "offset": letter.message.offset,
+        "reason": letter.reason,
+        "attempts": letter.attempts,
+        "last_error": letter.last_error,
+        "dead_at": moment(letter.at_ms),
+        "edited": letter.edited,
+        "tag": draft.tag,
+        "keys": list(draft.keys),
+        "headers": dict(draft.headers),
+        "size": draft.size,
+        **body,
+    }
+    return msgspec.json.encode(row) + b"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class PatchPreview:
+    """What a patch would do to letters: the diffs of the first that change, by message id; how many there
+    are, and their ids as a form sends them."""
+
+    diffs: Mapping[str, Sequence[DiffLine]]
+    changed: int
+    no_json: int
+    ids: str
+
+
+def patch_preview(letters: Sequence[DeadLetter], patch: bytes, most_shown: int) -> PatchPreview:
+    """What a JSON merge patch would change in these letters. Malformed for what is no JSON object."""
+    if not isinstance(strict_json.parse(patch), dict):
+        raise Malformed("VALIDATION", 'A patch is an object, such as {"customer": null}.')
+    diffs: dict[str, Sequence[DiffLine]] = {}
+    changed_ids: list[str] = []
+    no_json = 0
+    for letter in letters:
+        draft = letter.message.draft
+        if not (draft.has_body and holds_json(draft)):
+            no_json += 1
+            continue
+        before, after = merged(draft.body, b"{}"), merged(draft.body, patch)
+        if before != after:
+            changed_ids.append(letter.message.id)
+            if len(diffs) < most_shown:
+                diffs[letter.message.id] = diff(_pretty(before), _pretty(after))
+    return PatchPreview(diffs, len(changed_ids), no_json, " ".join(changed_ids))
+
+
+def _pretty(body: bytes) -> str:
+    return msgspec.json.format(body, indent=2).decode()

@@ -1,0 +1,235 @@
+"""One topic: its shards as a strip, its groups, its settings.
+
+The strip shows each shard's log as a bar from the oldest message kept to the tail, and under it each group's lane. It
+is exact, because offsets are dense: every offset is settled, leased, waiting or new, and in one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from ...api.parse import whole_number
+from ...domain.cursor import Cursor
+from ...domain.errors import Unavailable
+from ...domain.status import Status
+from ...domain.topic import Topic
+from ...services.inspect.survey import Extent, GroupSurvey, Progress, TopicSurvey
+from .. import forms
+from ..visit import Page, Shown, Visit
+from .overview import rate_of, spark
+
+_RESERVE = 3  # what one group may cost, about
+WIDTH = 1_000
+_NARROWEST = 2.0
+_LEAST_PART = 0.08  # of the kept log: where less is under way, the strip shows only that part
+_LEAST_OFFSETS = 20
+_FAILURES = {Status.RETRYING: "wait", Status.DEAD: "dead"}
+_MOST_LANES = 6  # of one group on one shard: a broadcast has one for each consumer
+
+
+def topic_page(visit: Visit) -> Shown:
+    """The strip, and the groups."""
+    topic = visit.topic()
+    first = first_shard(visit, topic)
+    survey = visit.deps.surveyor.survey(
+        topic, whole=True, first_shard=first, may_go_on=lambda: visit.has_read_units(_RESERVE)
+    )
+    if survey.is_whole:
+        visit.deps.board.keep(survey)
+    survey = survey.seen_by(visit.caller)
+    points = visit.deps.board.points(topic)
+    may_sum = visit.caller.has_all_groups  # what was settled is known of all groups together
+    model = {
+        "topic": topic,
+        "survey": survey,
+        "strips": strips(survey, _names(visit, topic, survey)),
+        "troubles": survey.troubles(visit.now_ms),
+        "accepted_rate": rate_of([(point.at_ms, point.accepted) for point in points]),
+        "settled_rate": rate_of([(point.at_ms, point.settled) for point in points if may_sum]),
+        "spark": spark([(point.at_ms, point.accepted) for point in points]),
+        "next_shard": first + len(survey.shards) if first + len(survey.shards) < topic.shards else None,
+        "first_shard": first,
+    }
+    return Page("topic.html", model)
+
+
+def first_shard(visit: Visit, topic: Topic) -> int:
+    """The shard that the page begins with."""
+    return min(whole_number(visit.query.get("shard", ""), 4) or 0, topic.shards - 1)
+
+
+def _names(visit: Visit, topic: Topic, survey: TopicSurvey) -> dict[str, str]:
+    """The names of a broadcast's consumers by uid: read already, for they say whose cursors there are."""
+    return {
+        uid: name
+        for group in survey.groups
+        if any(each.key.consumer_uid for each in group.shards)
+        for uid, name in visit.deps.catalog.consumer_names(topic, group.group).items()
+    }
+
+
+def topic_settings(visit: Visit) -> Shown:
+    """The topic's settings, changed in place; and its end, with what would go with it, unless that cannot be read."""
+    topic = visit.topic(consistent=True)
+    fields = {**forms.topic_fields(topic), "shards": str(topic.shards)}
+    survey = None
+    with suppress(Unavailable):
+        survey = visit.deps.surveyor.survey(
+            topic, ages=False, may_go_on=lambda: visit.has_read_units(_RESERVE)
+        )
+        survey = survey.seen_by(visit.caller)
+    return Page(
+        "topic_settings.html", {"topic": topic, "rows": forms.TOPIC_ROWS, "fields": fields, "survey": survey}
+    )
+
+
+@dataclass(kw_only=True, frozen=True, slots=True)
+class Bar:
+    """A piece of a lane, in thousandths of its width. `low` and `high` are its offsets, both inclusive."""
+
+    kind: str
+    x: float
+    width: float
+    low: int
+    high: int
+    attempt: int = 0
+    until_ms: int | None = None
+
+
+@dataclass(kw_only=True, frozen=True, slots=True)
+class Lane:
+    """One group's (in a broadcast: one consumer's) way through a shard."""
+
+    group: str
+    consumer: str | None
+    floor: int
+    next: int
+    backlog: int
+    bars: Sequence[Bar]
+    next_x: float
+
+
+@dataclass(kw_only=True, frozen=True, slots=True)
+class ShardStrip:
+    """One shard. `older` messages are kept left of what is shown."""
+
+    extent: Extent
+    low: int
+    older: int
+    lanes: Sequence[Lane]
+    more_lanes: int = 0
+
+    @property
+    def kept(self) -> int:
+        return self.extent.tail + 1 - self.extent.first
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    low: int
+    high: int
+
+    def x(self, offset: int) -> float:
+        return round(WIDTH * (min(max(offset, self.low), self.high) - self.low) / (self.high - self.low), 1)
+
+
+def strips(survey: TopicSurvey, names: Mapping[str, str]) -> list[ShardStrip]:
+    """The strip of each shard that was looked at; `names`: the consumers' names by uid."""
+    return [_strip(extent, survey.groups, names) for extent in survey.shards]
+
+
+def _strip(extent: Extent, groups: Sequence[GroupSurvey], names: Mapping[str, str]) -> ShardStrip:
+    progresses = [(group, each) for group in groups for each in group.shards if each.shard == extent.shard]
+    low = _low(extent, [each.cursor.floor for _, each in progresses])
+    scale = _Scale(low, max(extent.tail + 1, low + 1))
+    lanes: list[Lane] = []
+    more = 0
+    for group in groups:
+        own = [each for of, each in progresses if of is group]
+        lanes += [_lane(group, each, scale, names) for each in own[:_MOST_LANES]]
+        more += max(0, len(own) - _MOST_LANES)
+    return ShardStrip(extent=extent, low=low, older=max(0, low - extent.first), lanes=lanes, more_lanes=more)
+
+
+def _low(extent: Extent, floors: Iterable[int]) -> int:
+    """The first offset to show: the oldest that is kept; or, where little of it is under way, a little before that."""
+    end = extent.tail + 1
+    lowest = min((floor for floor in floors if floor >= extent.first), default=extent.first)
+    kept_count, under_way = end - extent.first, end - lowest
+    if kept_count <= _LEAST_OFFSETS or under_way >= kept_count * _LEAST_PART:
+        return extent.first
+    return max(extent.first, lowest - max(_LEAST_OFFSETS, under_way // 4))
+
+
+def _lane(group: GroupSurvey, progress: Progress, scale: _Scale, names: Mapping[str, str]) -> Lane:
+    cursor = progress.cursor
+    uid = progress.key.consumer_uid
+    failures = {
+        offset: _FAILURES[Status(word)]
+        for (shard, offset, owner), word in group.failures.items()
+        if (shard, owner) == (progress.shard, uid) and word in _FAILURES
+    }
+    return Lane(
+        group=group.group.name,
+        consumer=names.get(uid, uid) if uid else None,
+        floor=cursor.floor,
+        next=cursor.next,
+        backlog=progress.backlog,
+        bars=(*_bars(cursor, scale), *_failed_bars(failures, scale)),
+        next_x=scale.x(cursor.next),
+    )
+
+
+def _bars(cursor: Cursor, scale: _Scale) -> list[Bar]:
+    """The pieces of a lane, from behind to the tail. Neighbours too small to be seen apart are drawn as one."""
+    bars = _merged_bars("done", [(scale.low, cursor.floor), *cursor.settled], scale)
+    for lease in cursor.leases.values():
+        for span in lease.spans:
+            bars += _merged_bars("lease", span.ranges(), scale, span.attempt, lease.deadline_ms)
+    for span in cursor.waiting:
+        bars += _merged_bars("wait", span.ranges(), scale, span.attempt - 1, span.due_ms or None)
+    return bars + _merged_bars("new", [(cursor.next, scale.high)], scale)
+
+
+def _failed_bars(failures: Mapping[int, str], scale: _Scale) -> list[Bar]:
+    """Those that left the lane for the retry queue or the dead letters, as far as the survey read them."""
+    return [
+        bar
+        for kind in _FAILURES.values()
+        for bar in _merged_bars(
+            kind, [(at, at + 1) for at in sorted(failures) if failures[at] == kind], scale
+        )
+    ]
+
+
+def _merged_bars(
+    kind: str,
+    ranges: Iterable[tuple[int, int]],
+    scale: _Scale,
+    attempt: int = 0,
+    until_ms: int | None = None,
+) -> list[Bar]:
+    bars: list[Bar] = []
+    for low, high in ranges:
+        low, high = max(low, scale.low), min(high, scale.high)
+        if low >= high:
+            continue
+        x, end = scale.x(low), scale.x(high)
+        if bars and x - (bars[-1].x + bars[-1].width) < 1:
+            first = bars.pop()
+            low, x = first.low, first.x
+        width = round(max(_NARROWEST, end - x), 1)
+        bars.append(
+            Bar(
+                kind=kind,
+                x=min(x, WIDTH - _NARROWEST),
+                width=width,
+                low=low,
+                high=high - 1,
+                attempt=attempt,
+                until_ms=until_ms,
+            )
+        )
+    return bars

@@ -1,1 +1,0 @@
-"""What pages show: pure functions from the services' results to what a template needs."""

@@ -1,0 +1,159 @@
+"""One request as a page's handler sees it, what a handler answers, and links between pages: relative, so that they hold
+behind a stage's prefix and on a custom domain."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from ..domain.errors import Forbidden
+from ..domain.topic import Caller, Group, Topic
+from ..ports.world import ReadUnits
+from ..wiring import Deps
+from .session import Session
+
+ROOT = "console"
+_PART = r"[A-Za-z0-9_-][A-Za-z0-9._-]*"
+_PLACE = re.compile(rf"(?:{_PART}(?:/{_PART})*)?(?:\?[A-Za-z0-9._~%&=+:*-]*)?\Z")
+MOST_READ_UNITS = 20
+"""What a page may cost: those that read on and on stop before it."""
+_TOPICS = "console-topics"
+_READERS = {"consume", "admin"}
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Links from the page at `path`, which begins with `/`."""
+
+    path: str
+
+    @property
+    def up(self) -> str:
+        """From here to the folder that holds the console."""
+        return "../" * (self.path.rstrip("/").count("/") - 1)
+
+    def to(self, *parts: object, **query: object) -> str:
+        """A link to the page below the console's root with these parts; what is None in the query is left out."""
+        place = "/".join((ROOT, *(quote(str(part), safe="") for part in parts)))
+        return self.up + place + query_text(query)
+
+    def back(self, place: str) -> str:
+        """A link to a place that a form names; to the overview, where that is no place of the console's."""
+        if not place or not _PLACE.match(place):
+            return self.up + ROOT
+        return self.up + (f"{ROOT}{place}" if place.startswith("?") else f"{ROOT}/{place}")
+
+    @property
+    def here(self) -> str:
+        """This page as `back` takes it."""
+        return self.path.rstrip("/").partition(f"/{ROOT}")[2].lstrip("/")
+
+
+def query_text(query: Mapping[str, object]) -> str:
+    """The query of a link, with its question mark; nothing where there is none."""
+    parameters = {name.rstrip("_"): value for name, value in query.items() if value not in (None, "")}
+    return f"?{urlencode(parameters)}" if parameters else ""
+
+
+@dataclass(kw_only=True, frozen=True, slots=True)
+class Visit:
+    """One request as a page's handler sees it."""
+
+    deps: Deps
+    method: str
+    links: Links
+    base: str
+    """Where the service is, as curl needs it."""
+    headers: Mapping[str, str]
+    params: Mapping[str, str]
+    """What stands in the path."""
+    query: Mapping[str, str]
+    form: Mapping[str, str]
+    units: ReadUnits
+    request_id: str
+    secure: bool
+    source: str
+    """The visitor's address."""
+    signed_in: Session | None = None
+
+    @property
+    def session(self) -> Session:
+        assert self.signed_in, "only pages that are open are shown without a session"
+        return self.signed_in
+
+    @property
+    def caller(self) -> Caller:
+        return self.session.caller
+
+    def check_may_read(self) -> None:
+        """Bodies are for those who may consume. Raises Forbidden."""
+        if not self.caller.scopes & _READERS:
+            raise Forbidden(
+                "SCOPE_MISSING", "Seeing messages needs a token with the scope 'consume' or 'admin'."
+            )
+
+    @property
+    def now_ms(self) -> int:
+        return self.deps.adapters.clock.now_ms()
+
+    def topic(self, *, consistent: bool = False) -> Topic:
+        """The topic that the path names; NotFound. `consistent`: as it is stored, not as it was some seconds ago."""
+        return self.deps.catalog.topic(self.params["topic"], consistent=consistent)
+
+    def group(self, *, consistent: bool = False) -> tuple[Topic, Group]:
+        """The topic and the group that the path names; NotFound."""
+        topic = self.topic()
+        return topic, self.deps.catalog.group(topic, self.params["group"], consistent=consistent)
+
+    @property
+    def name_before(self) -> str:
+        """The name behind which a list of topics goes on; empty (from the beginning) where the URL has none."""
+        text = self.query.get("after")
+        return (self.deps.signing_keys.opened(_TOPICS, text) if text else None) or ""
+
+    def sealed_name(self, name: str | None) -> str | None:
+        """The same for the link to the next page: the name may be that of a topic which the visitor may not see, since
+        a page ends where its read units do."""
+        return name and self.deps.signing_keys.seal(_TOPICS, name)
+
+    @property
+    def wants_fragment(self) -> bool:
+        """Does a page that is shown already ask for its moving part?"""
+        return self.headers.get("hx-request") == "true"
+
+    def has_read_units(self, reserve: float = 0) -> bool:
+        """May the page read on?"""
+        return self.units.number < MOST_READ_UNITS - reserve
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A template and what it shows. `begun`: the session that begins with it, and its `Set-Cookie`."""
+
+    template: str
+    model: Mapping[str, Any] = field(default_factory=dict)
+    status: int = 200
+    begun: tuple[Session, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SeeOther:
+    """Another page, after something was done (or undone)."""
+
+    to: str
+    cookie: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """Bytes of another type than a page's."""
+
+    body: bytes
+    media_type: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Shown = Page | SeeOther | File

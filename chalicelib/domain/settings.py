@@ -1,0 +1,305 @@
+"""The settings of topics and groups, one row each.
+
+A row is a field of a dataclass: its type and default, what a request may give, its label in the console and its meaning
+in the docs. Made from the rows: the types of requests and answers and with them the OpenAPI document (api/settings.py),
+the stored rows (store/control_rows.py), the console's forms (console/forms.py), and by `make settings` the tables of
+docs/settings.md and the types of the clients.
+"""
+
+# ruff: noqa: RUF009  `setting` makes fields: each call is a row of the table
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from types import NoneType
+from typing import Any, get_args
+
+from . import limits
+from .ladder import Retry
+from .times import DAY_SECONDS
+
+
+class Mode(StrEnum):
+    """How a group's consumers share its messages (chalicelib/modes)."""
+
+    QUEUE = "queue"
+    SERIAL = "serial"
+    BROADCAST = "broadcast"
+
+
+class Payload(StrEnum):
+    """How a push consumer gets messages: CloudEvents' content modes."""
+
+    BINARY = "binary"
+    STRUCTURED = "structured"
+    BATCH = "batch"
+
+
+class Offline(StrEnum):
+    """What a broadcast does with a consumer's messages while it is offline."""
+
+    KEEP = "keep"
+    SKIP = "skip"
+
+
+DEFAULT_RETRY = Retry(limits.DEFAULT_MAX_ATTEMPTS, "rocketmq")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A row. `type` is that of the dataclass's field; `given` is the type in requests: int, str or Retry. A number is
+    from `least` to `most`, a text has `most` characters at most or is one of `choices`. `nullable`: null in a request
+    takes the setting away. `label` is in the console (empty: no plain field of its form), `help` and `usual` (the
+    default in words) are in the docs."""
+
+    field: str
+    name: str
+    type: Any
+    given: type
+    default: Any
+    label: str
+    help: str
+    least: int | None
+    most: int | None
+    choices: tuple[str, ...]
+    nullable: bool
+    usual: str | None
+
+    @property
+    def may_be_none(self) -> bool:
+        """Does None stand in the field, and null in the stored row?"""
+        return NoneType in get_args(self.type)
+
+    @property
+    def plain_help(self) -> str:
+        """The meaning as a sentence, without the links of the docs."""
+        text = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", self.help)
+        return text[0].upper() + text[1:] + "."
+
+
+_ROW = "setting"
+
+
+def setting(
+    default: Any = dataclasses.MISSING,
+    *,
+    help: str,
+    label: str = "",
+    name: str | None = None,
+    given: type | None = None,
+    least: int | None = None,
+    most: int | None = None,
+    choices: tuple[str, ...] = (),
+    nullable: bool = False,
+    usual: str | None = None,
+) -> Any:
+    """A field that is a setting (see Setting). `name`: in requests and answers, if it differs from the field's."""
+    row = {
+        "label": label,
+        "help": help,
+        "name": name,
+        "given": given,
+        "least": least,
+        "most": most,
+        "choices": choices,
+        "nullable": nullable,
+        "usual": usual,
+    }
+    return dataclasses.field(default=default, metadata={_ROW: row})
+
+
+@cache
+def rows_of(kind: type) -> tuple[Setting, ...]:
+    """The table of a dataclass's settings, in its order."""
+    return tuple(
+        _row(each, each.metadata[_ROW]) for each in dataclasses.fields(kind) if _ROW in each.metadata
+    )
+
+
+def _row(field: "dataclasses.Field[Any]", row: Mapping[str, Any]) -> Setting:
+    kind: Any = next((each for each in get_args(field.type) if each is not NoneType), field.type)
+    is_enum = isinstance(kind, type) and issubclass(kind, StrEnum)
+    return Setting(
+        **{
+            **row,
+            "field": field.name,
+            "name": row["name"] or field.name,
+            "type": field.type,
+            "given": row["given"] or (str if is_enum else kind),
+            "default": field.default,
+            "choices": row["choices"] or (tuple(map(str, kind)) if is_enum else ()),
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSettings:
+    """A topic's settings. Ordering keys are spread over the first `key_shards`; None: over all."""
+
+    mode: Mode = setting(
+        Mode.QUEUE,
+        label="Default mode",
+        help='the mode of groups that are created without one: "queue", "serial" or "broadcast"',
+    )
+    shards: int = setting(
+        4,
+        least=1,
+        most=limits.MAX_SHARDS,
+        usual="4; 1 for serial",
+        label="Shards (may grow)",
+        help="how many logs it is divided into: more shards give more throughput and more parallel work; can only grow",
+    )
+    key_shards: int | None = setting(
+        None,
+        least=1,
+        most=limits.MAX_SHARDS,
+        usual="as `shards` when the topic was made",
+        help="how many of its shards ordering keys use; shown if fewer than `shards`. Raising `shards` does not change "
+        "it, so keys keep their shard and their order",
+    )
+    retry: Retry = setting(
+        DEFAULT_RETRY,
+        usual='`{"max_attempts": 16, "ladder": "rocketmq"}`',
+        help="how failed deliveries are [retried](delivery.md#retries): `max_attempts`, `ladder`, `jitter` (0.1), and "
+        'for "exponential" `base_seconds`, `factor`, `cap_seconds`',
+    )
+    lease_seconds: int = setting(
+        30,
+        least=1,
+        most=limits.MAX_LEASE_SECONDS,
+        label="Lease, seconds",
+        help="how long a consumer may work on a message before it is delivered again; it can extend the lease",
+    )
+    retention_days: int = setting(
+        7,
+        least=1,
+        most=3650,
+        label="Retention, days",
+        help="how long a message is kept. After that it is not delivered any more; for groups that have not settled "
+        "it, it becomes a dead letter, reason EXPIRED. A higher value applies to new messages only",
+    )
+    alarm_backlog: int | None = setting(
+        None,
+        least=1,
+        most=limits.MAX_OFFSET,
+        nullable=True,
+        label="Alarm above a backlog of",
+        help="an [alarm](operations.md#health-log-and-metrics) is raised when a group's backlog is larger",
+    )
+    rate_limit: int | None = setting(
+        None,
+        least=1,
+        most=limits.MAX_RATE_LIMIT,
+        nullable=True,
+        label="Messages a second at most",
+        help="how many messages per second it accepts",
+    )
+    on_rate_limit: str = setting(
+        "reject",
+        choices=("reject", "dead_letter"),
+        label="Above that",
+        help='what happens above the rate: "reject" answers 429, "dead_letter" stores the messages as dead letters',
+    )
+    max_body_bytes: int = setting(
+        256 * 1024,
+        least=1,
+        most=limits.MAX_BODY_BYTES,
+        label="Largest body, bytes",
+        help="the largest body of a message",
+    )
+    dedup_window_seconds: int = setting(
+        DAY_SECONDS,
+        least=1,
+        most=limits.MAX_DEDUP_WINDOW_SECONDS,
+        label="Dedup window, seconds",
+        help="how long a `dedup_id` is remembered; of a delayed message, from the time for which it was produced, even "
+        "if this is changed later",
+    )
+    wake: str = setting(
+        "stream",
+        choices=("stream", "direct"),
+        label="Wake",
+        help='what starts deliveries: "stream", the table\'s stream, or "direct", the produce call itself: faster, for '
+        "one more Lambda invocation",
+    )
+
+    def is_over_alarm(self, backlog: int) -> bool:
+        """Is a group's backlog larger than the topic's alarm allows?"""
+        return self.alarm_backlog is not None and backlog > self.alarm_backlog
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """A consumer group's settings. `retry` and `lease_seconds`: None means the topic's. `tags`: None is no filter.
+    `begin` is the `from` it was created with."""
+
+    mode: Mode = setting(
+        usual="the topic's",
+        help="[how it consumes](glossary.md); fixed when the group is created",
+    )
+    begin: str = setting(
+        "latest",
+        name="from",
+        help='where it begins: "latest", "earliest", or a time; fixed when the group is created',
+    )
+    tags: tuple[str, ...] | None = setting(
+        None,
+        name="filter",
+        given=str,
+        most=4096,
+        nullable=True,
+        usual='"*"',
+        label="Filter: tags joined by ||, or *",
+        help='tags to deliver, such as "paid || refunded"; "*" or null: all. Other messages count as SUCCESS without a '
+        "delivery",
+    )
+    retry: Retry | None = setting(
+        None,
+        nullable=True,
+        usual="the topic's",
+        help="as of a topic, for this group; what is not given of it stays as it is",
+    )
+    lease_seconds: int | None = setting(
+        None,
+        least=1,
+        most=limits.MAX_LEASE_SECONDS,
+        nullable=True,
+        usual="the topic's",
+        label="Lease, seconds",
+        help="as of a topic, for this group",
+    )
+    batch_size: int = setting(
+        1,
+        least=1,
+        most=limits.MAX_BATCH,
+        label="Messages a request",
+        help='the most messages in one request (with `payload` "batch") or in one event of a function',
+    )
+    max_in_flight: int = setting(
+        64,
+        least=1,
+        most=limits.MAX_IN_FLIGHT,
+        label="In flight at most",
+        help="the most messages [in delivery at once](flow_control.md#how-much-at-once) to push consumers",
+    )
+    offline: Offline = setting(
+        Offline.KEEP,
+        label="Who is offline",
+        help='in a broadcast, what a consumer gets when it comes back: "keep", all messages that came meanwhile; '
+        '"skip", only new ones. Who still works on a message, under its lease, or settles one, was not away',
+    )
+    assignment: str = setting(
+        "mod",
+        choices=("mod", "average", "rendezvous"),
+        label="Assignment",
+        help='how shards are divided among consumers: "mod" and "average" by rank, "rendezvous" with the fewest moves '
+        "when a consumer joins or leaves",
+    )
+    payload: Payload = setting(
+        Payload.BINARY,
+        label="Payload",
+        help='[the form of requests](delivery.md): "binary", "structured" or "batch"',
+    )

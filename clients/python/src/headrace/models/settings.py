@@ -1,0 +1,117 @@
+"""The settings of topics and groups. Made by `make settings` of the service's table: change that."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any, Literal, TypedDict
+
+from .base import Model
+
+if sys.version_info >= (3, 11):
+    from typing import Unpack
+else:
+    from typing_extensions import Unpack
+
+__all__ = ["GroupFields", "GroupSettings", "RetryPolicy", "TopicFields", "TopicSettings", "Unpack"]
+
+
+class RetryPolicy(Model, frozen=True, kw_only=True):
+    max_attempts: int
+    ladder: str | list[int]
+    jitter: float
+    base_seconds: int | None = None
+    factor: float | None = None
+    cap_seconds: int | None = None
+
+
+class TopicSettings(Model, frozen=True, kw_only=True):
+    """A topic's settings, as answers show them."""
+
+    mode: str
+    shards: int
+    key_shards: int | None = None
+    retry: RetryPolicy
+    lease_seconds: int
+    retention_days: int
+    alarm_backlog: int | None = None
+    rate_limit: int | None = None
+    on_rate_limit: str
+    max_body_bytes: int
+    dedup_window_seconds: int
+    wake: str
+
+
+class TopicFields(TypedDict, total=False):
+    """What `put_topic` takes."""
+
+    mode: Literal["queue", "serial", "broadcast"]
+    """The mode of groups that are created without one: "queue", "serial" or "broadcast"."""
+    shards: int
+    """How many logs it is divided into: more shards give more throughput and more parallel work; can only grow."""
+    key_shards: int
+    """How many of its shards ordering keys use; shown if fewer than `shards`. Raising `shards` does not change it,
+    so keys keep their shard and their order."""
+    retry: Mapping[str, Any]
+    """How failed deliveries are retried: `max_attempts`, `ladder`, `jitter` (0.1), and for "exponential"
+    `base_seconds`, `factor`, `cap_seconds`."""
+    lease_seconds: int
+    """How long a consumer may work on a message before it is delivered again; it can extend the lease."""
+    retention_days: int
+    """How long a message is kept. After that it is not delivered any more; for groups that have not settled it, it
+    becomes a dead letter, reason EXPIRED. A higher value applies to new messages only."""
+    alarm_backlog: int | None
+    """An alarm is raised when a group's backlog is larger."""
+    rate_limit: int | None
+    """How many messages per second it accepts."""
+    on_rate_limit: Literal["reject", "dead_letter"]
+    """What happens above the rate: "reject" answers 429, "dead_letter" stores the messages as dead letters."""
+    max_body_bytes: int
+    """The largest body of a message."""
+    dedup_window_seconds: int
+    """How long a `dedup_id` is remembered; of a delayed message, from the time for which it was produced, even if
+    this is changed later."""
+    wake: Literal["stream", "direct"]
+    """What starts deliveries: "stream", the table's stream, or "direct", the produce call itself: faster, for one
+    more Lambda invocation."""
+
+
+class GroupSettings(Model, frozen=True, kw_only=True, rename={"begin": "from"}):
+    """A group's settings, as answers show them."""
+
+    mode: str
+    begin: str
+    filter: str
+    retry: RetryPolicy | None = None
+    lease_seconds: int | None = None
+    batch_size: int
+    max_in_flight: int
+    offline: str
+    assignment: str
+    payload: str
+
+
+class GroupFields(TypedDict, total=False):
+    """What `put_group` takes."""
+
+    mode: Literal["queue", "serial", "broadcast"]
+    """How it consumes; fixed when the group is created."""
+    filter: str | None
+    """Tags to deliver, such as "paid || refunded"; "*" or null: all. Other messages count as SUCCESS without a
+    delivery."""
+    retry: Mapping[str, Any] | None
+    """As of a topic, for this group; what is not given of it stays as it is."""
+    lease_seconds: int | None
+    """As of a topic, for this group."""
+    batch_size: int
+    """The most messages in one request (with `payload` "batch") or in one event of a function."""
+    max_in_flight: int
+    """The most messages in delivery at once to push consumers."""
+    offline: Literal["keep", "skip"]
+    """In a broadcast, what a consumer gets when it comes back: "keep", all messages that came meanwhile; "skip",
+    only new ones. Who still works on a message, under its lease, or settles one, was not away."""
+    assignment: Literal["mod", "average", "rendezvous"]
+    """How shards are divided among consumers: "mod" and "average" by rank, "rendezvous" with the fewest moves when
+    a consumer joins or leaves."""
+    payload: Literal["binary", "structured", "batch"]
+    """The form of requests: "binary", "structured" or "batch"."""

@@ -1,0 +1,125 @@
+"""Makes the tables of docs/settings.md, and the client's types of settings, of the table of settings
+(chalicelib/domain/settings.py).
+
+make settings
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from textwrap import wrap
+
+ROOT = Path(__file__).parents[3]
+sys.path.insert(0, str(ROOT))
+
+from chalicelib.domain.ladder import Retry  # noqa: E402
+from chalicelib.domain.settings import GroupSettings, Setting, TopicSettings, rows_of  # noqa: E402
+
+PAGE = ROOT / "docs" / "settings.md"
+MODULE = ROOT / "clients" / "python" / "src" / "headrace" / "models" / "settings.py"
+_HEAD = '''"""The settings of topics and groups. Made by `make settings` of the service's table: change that."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any, Literal, TypedDict
+
+from .base import Model
+
+if sys.version_info >= (3, 11):
+    from typing import Unpack
+else:
+    from typing_extensions import Unpack
+
+__all__ = ["GroupFields", "GroupSettings", "RetryPolicy", "TopicFields", "TopicSettings", "Unpack"]
+
+
+class RetryPolicy(Model, frozen=True, kw_only=True):
+    max_attempts: int
+    ladder: str | list[int]
+    jitter: float
+    base_seconds: int | None = None
+    factor: float | None = None
+    cap_seconds: int | None = None
+'''
+
+
+def page() -> str:
+    """docs/settings.md with its tables as they should be."""
+    text = PAGE.read_text()
+    for title, settings in (("A topic", TopicSettings), ("A group", GroupSettings)):
+        start = text.index("\n| setting |", text.index(f"\n## {title}\n")) + 1
+        lines = [
+            "| setting | default | values | meaning |",
+            "|---|---|---|---|",
+            *map(_line, rows_of(settings)),
+        ]
+        text = text[:start] + "\n".join(lines) + text[text.index("\n\n", start) :]
+    return text
+
+
+def _line(row: Setting) -> str:
+    values = ""
+    if row.choices:
+        values = ", ".join(f'"{choice}"' for choice in row.choices)
+    elif row.given is int:
+        values = f"{row.least:,} to {row.most:,}"
+    cells = (f"`{row.name}`", row.usual or _default(row.default), values, row.help)
+    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+
+
+def _default(value: object) -> str:
+    if isinstance(value, str):
+        return f'"{value}"'
+    return f"{value:,}" if isinstance(value, int) else "null"
+
+
+def module() -> str:
+    """The client's types of settings."""
+    parts = [_HEAD]
+    for name, settings in (("Topic", TopicSettings), ("Group", GroupSettings)):
+        rows = rows_of(settings)
+        rename = {row.field: row.name for row in rows if row.field != row.name and row.name == "from"}
+        renamed = f", rename={rename!r}".replace("'", '"') if rename else ""
+        parts += [
+            f"\n\nclass {name}Settings(Model, frozen=True, kw_only=True{renamed}):\n",
+            f'    """A {name.lower()}\'s settings, as answers show them."""\n\n',
+            *(f"    {_field(row)}: {_shown(row)}\n" for row in rows),
+            f"\n\nclass {name}Fields(TypedDict, total=False):\n",
+            f'    """What `put_{name.lower()}` takes."""\n\n',
+            *(f"    {row.name}: {_given(row)}\n{_doc(row)}" for row in rows if row.name != "from"),
+        ]
+    return "".join(parts)
+
+
+def _field(row: Setting) -> str:
+    return row.field if row.name == "from" else row.name
+
+
+def _shown(row: Setting) -> str:
+    of = {Retry: "RetryPolicy", int: "int"}.get(row.given, "str")
+    return f"{of} | None = None" if row.may_be_none and row.given is not str else of
+
+
+def _given(row: Setting) -> str:
+    of = {Retry: "Mapping[str, Any]", int: "int"}.get(row.given, "str")
+    if row.choices:
+        of = f"Literal[{', '.join(map(repr, row.choices))}]".replace("'", '"')
+    return f"{of} | None" if row.nullable else of
+
+
+def _doc(row: Setting) -> str:
+    text = "\n    ".join(wrap(f'"""{row.plain_help}"""', 112))
+    return f"    {text}\n"
+
+
+def main() -> None:
+    for path, text in ((PAGE, page()), (MODULE, module())):
+        path.write_text(text)
+        print(f"{path.relative_to(ROOT)} is made.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""What a request may give for a setting, by its row in the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from chalicelib.domain.settings import GroupSettings, Setting, TopicSettings, rows_of
+
+TOPIC = [row for row in rows_of(TopicSettings) if row.name != "key_shards"]  # shown of a topic that grew
+GROUP = list(rows_of(GroupSettings))
+
+
+def numbers(rows: Iterable[Setting]) -> list[tuple[str, int, int]]:
+    """The names of the numbers among settings, with their bounds."""
+    return [(row.name, row.least or 0, row.most or 0) for row in rows if row.given is int]
+
+
+def values(row: Setting) -> tuple[str | int | None, ...]:
+    """All words, or the most; nothing for what is neither a word nor a number."""
+    return row.choices or ((row.most,) if row.given is int else ())
+
+
+def shape(row: Setting) -> str:
+    """The types of values that are taken; "-": some words or times only."""
+    if row.choices or (row.given is str and not row.most):
+        return "-"
+    of = {int: "int", str: "text"}.get(row.given, "dict")
+    return f"{of} null" if row.nullable else of
