@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from heapq import merge
@@ -99,8 +99,8 @@ class GroupSurvey:
     group: Group
     shards: tuple[Progress, ...]
     lanes: tuple[Progress, ...]
-    dead: int
-    retrying: int
+    dead: int = 0
+    retrying: int = 0
     more_dead: bool = False
     more_retrying: bool = False
     failures: Mapping[tuple[int, int, str], str] = field(default_factory=dict)
@@ -110,15 +110,11 @@ class GroupSurvey:
     def status_of(self, shard: int, offset: int) -> str | None:
         """The status of the delivery at this offset; None if the group does not get it. SETTLED: it is over, but
         whether it failed was not read."""
-        statuses = [self._status(progress, offset) for progress in self.shards if progress.shard == shard]
-        open_statuses = [status for status in statuses if status]
-        return (
-            words.combined([words.Status(each) for each in open_statuses])
-            if open_statuses and SETTLED not in open_statuses
-            else SETTLED
-            if open_statuses
-            else None
-        )
+        found = {self._status(progress, offset) for progress in self.shards if progress.shard == shard}
+        statuses = [status for status in found if status]
+        if SETTLED in statuses or not statuses:
+            return SETTLED if statuses else None
+        return words.combined([words.Status(each) for each in statuses])
 
     def _status(self, progress: Progress, offset: int) -> str | None:
         where, span = offset_state(progress.cursor, offset)
@@ -208,8 +204,15 @@ class TopicSurvey:
     @property
     def reading(self) -> Reading:
         """The same as a reading of the topic's meters; of a whole survey."""
-        groups = {each.group.name: meters_of(each.shards, each.lanes, self.shards) for each in self.groups}
+        groups = {each.group.name: self._meters(each) for each in self.groups}
         return Reading(self.at_ms, self.accepted, groups)
+
+    def _meters(self, of: GroupSurvey) -> GroupReading:
+        by_shard = {each.shard: 0 for each in self.shards}
+        for progress in of.shards:
+            by_shard[progress.shard or 0] += progress.backlog
+        retried_count = sum(lane.cursor.next for lane in of.lanes)
+        return GroupReading(of.settled, of.backlog, retried_count, tuple(by_shard.values()))
 
     def troubles(self, now_ms: int) -> list[Trouble]:
         """What is wrong with the groups."""
@@ -223,21 +226,6 @@ class TopicSurvey:
     def tail_ms(self) -> int | None:
         """When the last message came."""
         return max((each.tail_ms for each in self.shards if each.tail_ms), default=None)
-
-
-def meters_of(
-    shards: Sequence[Progress], lanes: Sequence[Progress], extents: Sequence[Extent]
-) -> GroupReading:
-    """A group's meters, from its cursors on these shards and on its retry lanes."""
-    by_shard = {each.shard: 0 for each in extents}
-    for progress in shards:
-        by_shard[progress.shard or 0] += progress.backlog
-    return GroupReading(
-        sum(progress.settled for progress in shards),
-        sum(by_shard.values()),
-        sum(lane.cursor.next for lane in lanes),
-        tuple(by_shard.values()),
-    )
 
 
 def _from_the_last(shard: int, spans: Iterable[Span]) -> Iterator[tuple[int, int]]:

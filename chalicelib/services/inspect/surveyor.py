@@ -12,7 +12,7 @@ from ...domain.account import Account, account, with_running_in_lanes
 from ...domain.cursor import Cursor, OffsetState, offset_state, raise_floor
 from ...domain.errors import Unreadable
 from ...domain.limits import FRAGMENTS, MAX_OFFSET
-from ...domain.meter import GroupReading, Reading
+from ...domain.meter import Reading
 from ...domain.record import Unfinished
 from ...domain.status import Status
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
@@ -21,7 +21,7 @@ from ...ports.world import Clock
 from ..core.by_time import first_since
 from ..core.catalog import Catalog
 from ..core.log_reader import LogReader
-from .survey import Extent, GroupSurvey, Progress, TopicSurvey, meters_of
+from .survey import Extent, GroupSurvey, Progress, TopicSurvey
 
 if TYPE_CHECKING:
     from ...store.cursors import Cursors
@@ -116,12 +116,12 @@ class Surveyor:
     def reading(self, topic: Topic, only: Group | None = None) -> Reading:
         """The topic's meters now, of all shards, and of one group or all: half a read unit for each shard, and half for
         each group's cursors."""
-        extents = [self._extent(topic, shard) for shard in range(topic.shards)]
-        readings: dict[str, GroupReading] = {}
-        for group in [only] if only else self._catalog.groups(topic):
-            shards, lanes = self._progress(topic, group, extents)
-            readings[group.name] = meters_of(shards, lanes, extents)
-        return Reading(self._clock.now_ms(), sum(each.tail + 1 for each in extents), readings)
+        extents = tuple(self._extent(topic, shard) for shard in range(topic.shards))
+        groups = tuple(
+            GroupSurvey(group, *self._progress(topic, group, extents))
+            for group in ([only] if only else self._catalog.groups(topic))
+        )
+        return TopicSurvey(topic, self._clock.now_ms(), extents, groups).reading
 
     def furthest_behind(self, topic: Topic, tails: Sequence[int]) -> Iterator[tuple[str, int, int | None]]:
         """Each group's name, its backlog (in a broadcast, that of the consumer who is furthest behind) and when the
@@ -190,7 +190,7 @@ class Surveyor:
         in_lanes = sum(lane.cursor.in_flight for lane in lanes) - self._older_in_lanes(lanes, shards, apart)
         return GroupSurvey(
             group,
-            tuple(shards),
+            shards,
             lanes,
             dead=self._records.count_dead(topic.uid, group.uid),
             retrying=sum(each.retrying for each in shards)
@@ -236,7 +236,7 @@ class Surveyor:
         when_came: _WhenCame = _unasked,
         *,
         consistent: bool = False,
-    ) -> tuple[list[Progress], list[Progress]]:
+    ) -> tuple[tuple[Progress, ...], tuple[Progress, ...]]:
         """A group's cursors on these shards, and on its retry lanes."""
         shards: list[Progress] = []
         lanes: list[Progress] = []
@@ -253,7 +253,7 @@ class Surveyor:
                 )
             lane = cursor_key(topic, group, None, uid)
             lanes.append(self._lane(lane, cursors.get(str(lane.shard))))
-        return shards, lanes
+        return tuple(shards), tuple(lanes)
 
     def _lane(self, key: CursorKey, row: Cursor | None) -> Progress:
         return Progress(key=key, shard=None, cursor=self._now(row))
@@ -266,8 +266,8 @@ class Surveyor:
         dead_count = self._records.count_dead(topic.uid, group.uid, _MOST_LETTERS)
         return GroupSurvey(
             group,
-            tuple(shards),
-            tuple(lanes),
+            shards,
+            lanes,
             dead_count,
             _retrying_count(shards, failures),
             dead_count >= _MOST_LETTERS,
