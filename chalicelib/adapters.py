@@ -29,10 +29,9 @@ if TYPE_CHECKING:
     from .store.dynamo import Dynamo
     from .store.keys import Keys
     from .store.log import Log
-    from .store.marks import Marks
+    from .store.marks import Marks, Rounds
     from .store.readings import Readings
     from .store.records import Records
-    from .store.rounds import Rounds
     from .store.tickets import Tickets
     from .store.timers import Timers
     from .store.token_buckets import TokenBuckets
@@ -209,10 +208,9 @@ def _store(dynamo: Dynamo) -> dict[str, Any]:
     from .store.dynamo import count_read_units
     from .store.keys import Keys
     from .store.log import Log
-    from .store.marks import Marks
+    from .store.marks import Marks, Rounds
     from .store.readings import Readings
     from .store.records import Records
-    from .store.rounds import Rounds
     from .store.tables import create_missing, unreadable
     from .store.tickets import Tickets
     from .store.timers import Timers

@@ -21,13 +21,11 @@ if TYPE_CHECKING:
     from .scheduler.assigner import Assigner
     from .scheduler.bodies import BodySweeper
     from .scheduler.checkpoint import Checkpointer
-    from .scheduler.expirer import Expirer
-    from .scheduler.keeper import RetentionGuard
+    from .scheduler.expirer import Expirer, RetentionGuard
     from .scheduler.meter_reader import MeterReader, State
     from .scheduler.mover import Mover
     from .scheduler.mover_run import Ways
-    from .scheduler.scout import Scout
-    from .scheduler.sweeper import Sweeper
+    from .scheduler.sweeper import Scout, Sweeper
     from .scheduler.watch import Watch
     from .services.consume.claim import Claimer
     from .services.consume.lease_settlement import SettleContext
@@ -39,13 +37,11 @@ if TYPE_CHECKING:
     from .services.core.cursor_store import CursorStore
     from .services.core.expiring_cache import TtlCache
     from .services.core.log_reader import LogReader
-    from .services.core.marker import Marker
-    from .services.core.meter_notes import MeterNotes
+    from .services.core.marker import Marker, MeterNotes
     from .services.core.positions import Positions
     from .services.core.rate_limiter import RateLimits
     from .services.core.readiness import Readiness
-    from .services.core.secret_cipher import SecretCipher
-    from .services.core.signing_keys import SigningKeys
+    from .services.core.secrets import SecretCipher, SigningKeys
     from .services.core.tails import Tails
     from .services.core.wake import Waker
     from .services.inspect.archive import ArchiveDays
@@ -63,11 +59,9 @@ if TYPE_CHECKING:
     from .services.manage.amend import Amender
     from .services.manage.dead_letters import DeadLetters
     from .services.manage.handshake import Consent
-    from .services.manage.refusals import Refusals
     from .services.manage.registry import Registry
     from .services.manage.replays import Replays
-    from .services.manage.sign_in_links import SignInLinks
-    from .services.manage.tokens import Tokens
+    from .services.manage.tokens import Refusals, SignInLinks, Tokens
     from .services.produce.check_back import Checker
     from .services.produce.delayed import Delayed
     from .services.produce.due import Due
@@ -150,8 +144,8 @@ class Deps:
 
     # What the others use
     readiness: Readiness = _service("services.core.readiness.Readiness")
-    secret_cipher: SecretCipher = _service("services.core.secret_cipher.SecretCipher")
-    signing_keys: SigningKeys = _service("services.core.signing_keys.SigningKeys")
+    secret_cipher: SecretCipher = _service("services.core.secrets.SecretCipher")
+    signing_keys: SigningKeys = _service("services.core.secrets.SigningKeys")
     catalog: Catalog = _service("services.core.catalog.Catalog")
     assignments: Assignments = _service("services.core.assignments.Assignments")
     states: CursorStore = _service("services.core.cursor_store.CursorStore")
@@ -171,7 +165,7 @@ class Deps:
         mark=lambda deps: deps.marker.mark,
         store_timers=lambda deps: deps.adapters.timers.store,
     )
-    meter_notes: MeterNotes = _service("services.core.meter_notes.MeterNotes")
+    meter_notes: MeterNotes = _service("services.core.marker.MeterNotes")
     rate_limits: RateLimits = _service("services.core.rate_limiter.RateLimits")
     sender: Sender = _made(lambda deps: deps.adapters.sender())
     registry: Registry = _service("services.manage.registry.Registry", mark=lambda deps: deps.marker.mark)
@@ -233,12 +227,12 @@ class Deps:
     # What people change, and who may
     admin: Admin = _service("services.manage.admin.Admin")
     tokens: Tokens = _service("services.manage.tokens.Tokens", checked=lambda deps: bool(deps.adapters.stage))
-    refusals: Refusals = _service("services.manage.refusals.Refusals")
+    refusals: Refusals = _service("services.manage.tokens.Refusals")
     denials: TtlCache[tuple[str, str], bool] = _service(
         "services.core.expiring_cache.TtlCache", max_age_ms=lambda deps: _DENIALS_MS
     )
     """Which tokens' refusals at the door are in the audit trail, by code: once an hour for each."""
-    sign_in_links: SignInLinks = _service("services.manage.sign_in_links.SignInLinks")
+    sign_in_links: SignInLinks = _service("services.manage.tokens.SignInLinks")
     amender: Amender = _service("services.manage.amend.Amender")
     dead_letters: DeadLetters = _service(
         "services.manage.dead_letters.DeadLetters", on_filled=lambda deps: deps.empty_lanes.drop
@@ -258,7 +252,7 @@ class Deps:
     mover: Mover = _service(
         "scheduler.mover.Mover", new_owner=lambda deps: partial(deps.adapters.random.id, _OWNER_CHARS)
     )
-    scout: Scout = _service("scheduler.scout.Scout")
+    scout: Scout = _service("scheduler.sweeper.Scout")
     sweeper: Sweeper = _service(
         "scheduler.sweeper.Sweeper", wake=lambda deps: lambda shard: deps.waker.route({shard: None})
     )
@@ -276,7 +270,7 @@ class Deps:
         written=lambda deps: import_module("chalicelib.store.changes").written_rows,
         batch_name=lambda deps: import_module("chalicelib.store.changes").batch_name,
     )
-    archive_guard: RetentionGuard = _service("scheduler.keeper.RetentionGuard")
+    archive_guard: RetentionGuard = _service("scheduler.expirer.RetentionGuard")
     retention_guard: RetentionGuard | None = _made(
         lambda deps: deps.archive_guard if deps.adapters.archive else None
     )

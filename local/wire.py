@@ -11,7 +11,7 @@ from functools import lru_cache
 from http.client import responses
 from io import BufferedIOBase
 
-from chalicelib.domain.headers import is_single
+from chalicelib.domain.message import is_single
 from local.gateway import BODY_LIMIT_BYTES, Answer, Refusal, body_too_large
 
 LINE_LIMIT_BYTES = 8192

@@ -10,7 +10,7 @@ from chalice.app import Chalice
 
 from ..domain import strict_json
 from ..domain.errors import Malformed
-from ..domain.headers import is_single
+from ..domain.message import is_single
 from . import problems
 from .calls import ACCEPTED
 

@@ -12,7 +12,7 @@ from chalice.app import AuthRequest, AuthResponse, Chalice, Request
 from chalice.app import Response as ChaliceResponse
 
 from .. import observe, wiring
-from ..domain import ids, strict_json, typed
+from ..domain import ids, strict_json
 from ..domain.errors import (
     Forbidden,
     HeadraceError,
@@ -344,7 +344,7 @@ def _body(kind: type[T], headers: Mapping[str, str], raw: bytes) -> T:
 def convert(value: Any, kind: type[T], at: str = "") -> T:
     """A parsed JSON value as a request type. Raises Malformed with the path of the wrong field."""
     try:
-        return typed.converted(value, kind)
+        return strict_json.converted(value, kind)
     except msgspec.ValidationError as error:
         issue = problems.issue_of(str(error), kind, at)
         raise invalid(issue.path, issue.issue) from None

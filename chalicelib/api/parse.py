@@ -11,9 +11,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from ..domain import ladder, strict_json, typed
+from ..domain import ladder, strict_json
 from ..domain.errors import HeadraceError, Refused, TooLarge
-from ..domain.headers import is_reserved
 from ..domain.limits import (
     MAX_DEDUP_ID_CHARS,
     MAX_DELAY_SECONDS,
@@ -22,7 +21,7 @@ from ..domain.limits import (
     MAX_KEYS,
     MAX_RESEND_SECONDS,
 )
-from ..domain.message import JSON, TRACEPARENT, Draft, traceparent
+from ..domain.message import JSON, TRACEPARENT, Draft, is_reserved, traceparent
 from ..domain.request import NAME, Request
 from ..domain.times import DAY_SECONDS
 from . import settings
@@ -184,12 +183,12 @@ class _PatchText(msgspec.Struct):
 
 def patch_text(raw: bytes) -> bytes:
     """The text of the `patch` in a checked request."""
-    return bytes(typed.decoded(raw, _PatchText).patch)
+    return bytes(strict_json.decoded(raw, _PatchText).patch)
 
 
 def json_body(raw: bytes, body: Any) -> bytes:
     """The parsed `body` as compact JSON text, with its numbers exactly as in the raw request."""
-    text = bytes(typed.decoded(raw, _JsonText).body) if raw else b""
+    text = bytes(strict_json.decoded(raw, _JsonText).body) if raw else b""
     return strict_json.compact(text, body)
 
 

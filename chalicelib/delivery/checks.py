@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from ..domain import strict_json, typed
+from ..domain import strict_json
 from ..domain.errors import Malformed
 from ..domain.transaction import CheckAnswer, Transaction, TransactionState
 from .egress import Reply, Unreached
@@ -40,7 +40,7 @@ def read(answer: Reply | Unreached) -> CheckAnswer:
     if answer.status != 200:
         return CheckAnswer(None, f"HTTP {answer.status}")
     try:
-        word = typed.converted(strict_json.parse(answer.body), _Told).state
+        word = strict_json.converted(strict_json.parse(answer.body), _Told).state
     except (Malformed, msgspec.ValidationError):
         return CheckAnswer(None, "the answer is malformed")
     return CheckAnswer(_DECISIONS[word], word)

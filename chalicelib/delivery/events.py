@@ -17,8 +17,7 @@ from urllib.parse import quote
 import msgspec
 
 from ..domain.call_result import Attempt, PushBatch
-from ..domain.headers import is_reserved
-from ..domain.message import TRACEPARENT, Draft, holds_json, traceparent
+from ..domain.message import TRACEPARENT, Draft, holds_json, is_reserved, traceparent
 from ..domain.times import calendar_time
 from ..domain.topic import Payload
 

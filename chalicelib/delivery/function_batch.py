@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ..domain import typed
+from ..domain import strict_json
 from ..domain.call_result import Attempt, PushBatch
 from ..domain.message import holds_json
 from .events import rfc3339
@@ -33,7 +33,7 @@ def failed_ids(sent_ids: Collection[str], answer: bytes) -> frozenset[str] | Non
     """The ids in the answer, of those in `sent_ids`. None if the answer is malformed or names another id: then
     nothing is known. An empty answer (null) means that all went well."""
     try:
-        response = None if (answer or b"null").strip() == b"null" else typed.decoded(answer, _Answer)
+        response = None if (answer or b"null").strip() == b"null" else strict_json.decoded(answer, _Answer)
     except (ValueError, RecursionError):
         return None
     ids = frozenset(failure.id for failure in (response.failures or ())) if response else frozenset()

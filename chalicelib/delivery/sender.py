@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from datetime import UTC, datetime, timedelta
 
 from ..domain.call_result import MOST_SHOWN_BYTES, CallResult, Exchange, PushBatch, Verdict
-from ..domain.limits import NEVER_RETRY_STATUS
+from ..domain.limits import MAX_RETRY_AFTER, NEVER_RETRY_STATUS
 from ..domain.topic import Consumer, ConsumerKind
 from ..domain.transaction import CheckAnswer, Transaction
 from ..ports.world import Clock
@@ -13,7 +14,6 @@ from . import checks, events, function_batch, handshake, ping, webhooks
 from .connections import Deadline, Monotonic
 from .egress import Egress, Reply, Unreached
 from .functions import FunctionFailed, Functions, Throttled
-from .retry_after import asked_wait_ms
 
 _SLOW_DOWN = {429, 503}  # the subscriber, or a proxy before it, asks for time
 _GATEWAY_STATUSES = {502, 504}  # a proxy before the subscriber got no proper answer from it
@@ -196,3 +196,22 @@ def _batch_result(
 def live_secrets(consumer: Consumer, now_ms: int) -> list[bytes]:
     """The (decrypted) secrets that sign now: the present one, and old ones until their end."""
     return [bytes.fromhex(secret.hex) for secret in consumer.secrets if secret.is_live(now_ms)]
+
+
+_DATES = ("%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %d %H:%M:%S %Y")
+_MAX_MS = MAX_RETRY_AFTER // timedelta(milliseconds=1)
+
+
+def asked_wait_ms(text: str | None, now_ms: int) -> int | None:
+    """How long to wait, at most a day; None for nothing, nonsense or a time that is past."""
+    text = (text or "").strip()
+    if text.isascii() and text.isdigit():
+        return min(int(text[:10]) * 1000, _MAX_MS) if len(text) <= 10 else _MAX_MS
+    for form in _DATES:
+        try:
+            at = datetime.strptime(text, form).replace(tzinfo=UTC)
+        except ValueError:
+            continue
+        ms = round(at.timestamp() * 1000) - now_ms
+        return min(ms, _MAX_MS) if ms > 0 else None
+    return None

@@ -1,4 +1,5 @@
-"""Marks: the time from which a topic may have messages that no process is delivering.
+"""What scheduled jobs note of topics: their own progress, and marks, the time from which a topic may have messages that
+no process is delivering.
 
 A writer marks the topic before it appends to its log, once in a window of two minutes. The windows of different topics
 begin at different times, so that busy topics are not all marked at once.
@@ -7,7 +8,8 @@ begin at different times, so that busy topics are not all marked at once.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
 
 from .times import HOUR_MS
 
@@ -44,3 +46,26 @@ def asked_again_ms(topic: str, since_ms: int, now_ms: int) -> int:
     hour. All runs at about the same time compute the same value, so that they leave one mark."""
     period_ms = WINDOW_MS if now_ms - since_ms < HOUR_MS else HOUR_MS
     return now_ms - (now_ms + zlib.crc32(topic.encode())) % period_ms + period_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """How far a scheduled job has come in the list of all topics, which it visits again and again. `after`: the topic
+    visited last. `passed_ms`: when it last reached the end of the list (the sweeper: earlier marks are done).
+    `is_open`: a run is under way, or died."""
+
+    after: str | None = None
+    passed_ms: int = 0
+    is_open: bool = False
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EachMinute:
+    """The topics that some job looks at each minute, by name. `watched`: those with a backlog alarm, with the
+    edition of their settings. `moving`: those whose meters are read. `troubled`: those in trouble; a higher number
+    is worse."""
+
+    watched: Mapping[str, int]
+    moving: Set[str]
+    troubled: Mapping[str, int] = field(default_factory=dict)

@@ -1,13 +1,15 @@
-"""A strict JSON parser, which refuses what other parsers tolerate, and says why; the compact texts that are stored, and
-JSON merge patches (RFC 7386) on them."""
+"""JSON: a strict parser, which refuses what other parsers tolerate and says why; values of a type, by msgspec; the
+compact texts that are stored, and JSON merge patches (RFC 7386) on them."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
+from contextlib import suppress
 from decimal import Decimal, InvalidOperation
-from typing import Any, NoReturn
+from threading import Lock
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
@@ -104,6 +106,35 @@ def _check_surrogates(value: Any) -> None:
 
 def _refuse(detail: str) -> NoReturn:
     raise Malformed("INVALID_JSON", detail)
+
+
+_T = TypeVar("_T")
+_used: set[Any] = set()
+_first_use = Lock()
+
+
+def decoded(raw: bytes | str, kind: type[_T]) -> _T:
+    """JSON text as a value of this type. Raises msgspec.DecodeError, of which ValidationError is one."""
+    _know(kind)
+    return msgspec.json.decode(raw, type=kind)
+
+
+def converted(value: object, kind: type[_T]) -> _T:
+    """A parsed JSON value as one of this type. Raises msgspec.ValidationError."""
+    _know(kind)
+    return msgspec.convert(value, kind)
+
+
+def _know(kind: type[Any]) -> None:
+    try:
+        if kind in _used:
+            return
+    except TypeError:  # it has no hash: seldom, and known anew each time
+        pass
+    with _first_use:
+        msgspec.json.Decoder(kind)
+        with suppress(TypeError):
+            _used.add(kind)
 
 
 def compact(text: bytes, value: Any) -> bytes:

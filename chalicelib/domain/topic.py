@@ -11,13 +11,13 @@ from typing import Self
 
 from .limits import FUNCTION_START, MAX_FUNCTION_SECONDS, RETENTION_GRACE
 from .message import Draft, Message
-from .secret import Secret
 from .segment import Segment, ShardKey
 from .settings import DEFAULT_RETRY as DEFAULT_RETRY
 from .settings import GroupSettings, TopicSettings
 from .settings import Mode as Mode
 from .settings import Offline as Offline
 from .settings import Payload as Payload
+from .signing import Secret
 from .times import DAY_MS
 
 _ID_CHARS = 128

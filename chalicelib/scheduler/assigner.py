@@ -22,8 +22,7 @@ from .walk import HasTime, RoundRobin, Stretch, Trouble
 
 if TYPE_CHECKING:
     from ..store.control import Control
-    from ..store.marks import Marks
-    from ..store.rounds import Rounds
+    from ..store.marks import Marks, Rounds
 
 
 _JOB = "assign"

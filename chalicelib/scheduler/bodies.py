@@ -15,7 +15,7 @@ from ..domain.blob_expiry import BlobExpiry
 from ..domain.errors import Unavailable
 from ..domain.times import DAY_SECONDS
 from ..ports.world import Blobs, Clock
-from .keeper import RetentionGuard
+from .expirer import RetentionGuard
 from .walk import HasTime, Trouble
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from .walk import HasTime, Stretch, Walk, as_many_as_time_allows, owners
 if TYPE_CHECKING:
     from ..store.control import Control
     from ..store.log import Log
-    from ..store.rounds import Rounds
+    from ..store.marks import Rounds
 
 
 _JOB = "checkpoint"

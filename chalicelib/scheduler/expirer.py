@@ -15,13 +15,25 @@ from typing import TYPE_CHECKING
 from ..domain.errors import Unavailable
 from ..domain.topic import Group, Topic
 from ..ports.world import Clock
-from .keeper import RetentionGuard
 from .walk import HasTime, Stretch, Trouble, Walk, as_many_as_time_allows, owners
 
 if TYPE_CHECKING:
     from ..store.control import Control
-    from ..store.rounds import Rounds
+    from ..store.marks import Rounds
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
+import msgspec
+
+from ..domain import strict_json
+from ..domain.ranges import normalise
+from ..domain.segment import Segment, ShardKey
+from ..domain.times import DAY_MS, DAY_SECONDS
+from ..ports.world import Blobs
+from .walk import from_another
+
+if TYPE_CHECKING:
+    from ..store.log import Log
 
 _JOB = "expire"
 
@@ -96,3 +108,106 @@ class Expirer:
         report.stretch.troubles += troubles
         report.stretch.finished = report.stretch.finished and is_whole
         return report
+
+
+PROOF = "archive/proved.json"
+_NEAR_S, _MORE_S = DAY_SECONDS, 2 * DAY_SECONDS  # the expirer comes by four times a day
+_YOUNG_MS = DAY_MS  # no row lives shorter than that and the grace, and it is near a day before its end
+_ROWS = 100
+_LONGEST_MS = 60_000  # for one topic: the other half of its time is for what its groups are owed
+_PARTS = 64  # of a shard: runs that have no time for all begin with different ones
+_AFTER_ALL = 2**53  # behind every offset
+
+_Part = tuple[ShardKey, int, int]
+"""A shard, and its offsets from one up to another."""
+
+
+class _Proof(msgspec.Struct):
+    """What is asked of the proof; it has more."""
+
+    ranges: dict[str, list[tuple[int, int]]] = {}
+    lost: dict[str, list[tuple[int, int]]] = {}
+
+
+class RetentionGuard:
+    """Looks at the rows of each shard that are not proved to be archived. If there are none near their end, that
+    costs half a read unit per shard."""
+
+    def __init__(self, log: Log, blobs: Blobs, clock: Clock) -> None:
+        self._log = log
+        self._blobs = blobs
+        self._clock = clock
+
+    def proved_ends(self) -> Mapping[str, int]:
+        """By the log's partition key: the first offset that is not proved to be archived."""
+        try:
+            proof = strict_json.decoded(self._blobs.get(PROOF) or b"{}", _Proof)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return {}  # all rows stay until it can be read; what else the job does is done
+        spans = {key: [*ranges, *proof.lost.get(key, ())] for key, ranges in proof.ranges.items()}
+        return {key: _first_uncovered(each) for key, each in spans.items()}
+
+    def keep(
+        self,
+        topic: Topic,
+        proved_ends: Mapping[str, int],
+        has_time: HasTime,
+        turn: int,
+        refusals: list[Unavailable],
+    ) -> tuple[int, bool]:
+        """Keep the topic's rows that are near their end and not archived. Returns how many messages that are, and
+        whether there was time for all; the next run (with another `turn`) begins elsewhere. A shard that the store
+        refuses now is skipped, with the error in `refusals`."""
+        now_ms = self._clock.now_ms()
+        count, parts = 0, list(self._all_parts(topic, proved_ends, now_ms, refusals))
+        ends: dict[ShardKey, int] = {}  # where the rest is young, or refused
+        for shard, first, end in from_another(parts, turn):
+            while first < min(end, ends.get(shard, end)):
+                if not has_time() or self._clock.now_ms() - now_ms > _LONGEST_MS:
+                    return count, False
+                try:
+                    rows = self._log.read(shard, first, _ROWS)
+                    count += self._keep_ending(shard, rows, now_ms // 1000)
+                except Unavailable as error:
+                    refusals.append(error)
+                    ends[shard] = 0
+                    break
+                if not rows or _is_young(rows[-1], now_ms):
+                    ends[shard] = first
+                    break
+                first = rows[-1].end
+        return count, True
+
+    def _keep_ending(self, shard: ShardKey, rows: Sequence[Segment], now_s: int) -> int:
+        ending_rows = [row for row in rows if row.expires_s <= now_s + _NEAR_S]
+        return sum(row.count for row in ending_rows if self._log.keep(shard, row.first, now_s + _MORE_S))
+
+    def _all_parts(
+        self, topic: Topic, proved_ends: Mapping[str, int], now_ms: int, refusals: list[Unavailable]
+    ) -> Iterator[_Part]:
+        for number in range(topic.shards):
+            shard = topic.shard_key(number)
+            try:
+                yield from self._parts(shard, proved_ends.get(str(shard), 0), now_ms)
+            except Unavailable as error:
+                refusals.append(error)
+
+    def _parts(self, shard: ShardKey, first: int, now_ms: int) -> Iterator[_Part]:
+        """The offsets from `first` on in parts, the shard with each; none if all that stands there is young."""
+        rows = self._log.read(shard, first, 1)
+        if not rows or _is_young(rows[0], now_ms):
+            return
+        end = max(row.end for row in (*rows, *self._log.read_back(shard, _AFTER_ALL, 1)))
+        size = max(_ROWS, -(-(end - first) // _PARTS))
+        yield from ((shard, start, min(start + size, end)) for start in range(first, end, size))
+
+
+def _is_young(row: Segment, now_ms: int) -> bool:
+    """Is the row younger than the shortest life? Then it is far from its end, and so is all behind it."""
+    return row.accepted_ms > now_ms - _YOUNG_MS
+
+
+def _first_uncovered(spans: Iterable[tuple[int, int]]) -> int:
+    """The first offset, from 0 on, that is in none of the spans (their last offset belongs to them)."""
+    ranges = normalise((first, last + 1) for first, last in spans)
+    return ranges[0][1] if ranges and ranges[0][0] == 0 else 0

@@ -18,14 +18,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from ..domain.errors import Unavailable
-from ..domain.rounds import Bookmark
+from ..domain.mark import Bookmark
 from ..domain.times import MINUTE_MS
 from ..domain.topic import Group, Topic
 from ..ports.world import Clock
 
 if TYPE_CHECKING:
     from ..store.control import Control
-    from ..store.rounds import Rounds
+    from ..store.marks import Rounds
 
 
 _TOPIC_MS = 120_000  # of a run for one topic: what is left of it waits until the others had their turn

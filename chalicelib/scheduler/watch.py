@@ -18,8 +18,7 @@ from .walk import HasTime, RoundRobin, Stretch, Trouble
 if TYPE_CHECKING:
     from ..store.control import Control
     from ..store.log import Log
-    from ..store.marks import Marks
-    from ..store.rounds import Rounds
+    from ..store.marks import Marks, Rounds
 
 
 FurthestBehind = Callable[[Topic, Sequence[int]], Iterable[tuple[str, int, int | None]]]

@@ -11,7 +11,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from ..domain.errors import unavailable
-from .failures import code_of, translate
+from .dynamo import code_of, translate
 
 
 class S3Blobs:

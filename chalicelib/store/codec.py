@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..domain import typed
+from ..domain import strict_json
 from ..domain.append import Pack
 from ..domain.errors import Unreadable
 from ..domain.limits import COMPRESS_ABOVE_BYTES, MAX_RECEIVE, MAX_SEGMENT_BYTES
@@ -208,7 +208,7 @@ def _undecodable(payload: object) -> Draft:
 def _from_tuple(kind: type[T], values: Sequence[Any]) -> T:
     """The inverse of `astuple`."""
     names = (each.name for each in fields(kind))  # type: ignore[arg-type]
-    return typed.converted(dict(zip(names, values, strict=False)), kind)
+    return strict_json.converted(dict(zip(names, values, strict=False)), kind)
 
 
 def as_stored(draft: Draft) -> Draft:

@@ -12,7 +12,7 @@ from pynamodb.expressions.condition import Condition
 from ..domain import ids
 from ..domain.assignment import Assignment, Staffed
 from ..domain.replay import Replay
-from ..domain.secret import KeyRing
+from ..domain.signing import KeyRing
 from ..domain.topic import Consumer, Group, Token, Topic
 from ..modes import POLICIES
 from .attributes import Item, text
@@ -29,8 +29,7 @@ from .control_rows import (
     Use,
     UseRow,
 )
-from .dynamo import Dynamo
-from .failures import ConditionFailed
+from .dynamo import ConditionFailed, Dynamo
 
 T = TypeVar("T")
 V = TypeVar("V", Topic, Group)

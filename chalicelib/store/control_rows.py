@@ -24,12 +24,12 @@ from pynamodb.attributes import (
 )
 from pynamodb.models import Model
 
-from ..domain import predicate, typed
+from ..domain import predicate, strict_json
 from ..domain.assignment import Assignment
 from ..domain.ladder import Retry
 from ..domain.replay import Replay
-from ..domain.secret import KeyRing
 from ..domain.settings import GroupSettings, TopicSettings, rows_of
+from ..domain.signing import KeyRing
 from ..domain.topic import Consumer, Group, Token, Topic
 from . import codec
 from .attributes import Item
@@ -89,7 +89,7 @@ class Row(Model, Generic[T]):
         values |= {
             name: [SecretMap.read(each) for each in values[name]] for name in cls.secret if values.get(name)
         }
-        return typed.converted({**values, "epoch": values.get("version")}, cls.entity)
+        return strict_json.converted({**values, "epoch": values.get("version")}, cls.entity)
 
 
 class RetryMap(DynamicMapAttribute):

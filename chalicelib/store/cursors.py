@@ -20,8 +20,7 @@ from ..domain.timer import Timer
 from ..domain.topic import CursorKey
 from . import codec
 from .attributes import Item, number, text, text_of
-from .dynamo import Dynamo
-from .failures import Cancelled, ConditionFailed
+from .dynamo import Cancelled, ConditionFailed, Dynamo
 from .layout import FORMAT, cursor_item_key, cursor_owner
 from .records import record_writes
 from .timers import timer_put

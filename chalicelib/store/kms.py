@@ -8,7 +8,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from ..domain.errors import Unavailable, unavailable
-from .failures import code_of
+from .dynamo import code_of
 
 
 class KmsCipher:

@@ -28,8 +28,7 @@ from . import codec
 from .attributes import Item, int_of, number, packed, payload_of, started_kib, text, text_of
 from .cursors import cursor_amend
 from .dedup import dedup_entry, dedup_put, used_entries
-from .dynamo import Dynamo
-from .failures import Cancelled, ConditionFailed
+from .dynamo import Cancelled, ConditionFailed, Dynamo
 from .layout import FORMAT, META_OFFSET, dedup_key, segment_key
 from .records import letter_move
 from .timers import timer_delete

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from ..domain import typed
+from ..domain import strict_json
 from ..domain.meter import GroupReading, Level, Reading
 from . import codec
 from .attributes import Item, int_of, number, text
@@ -65,8 +65,8 @@ def _item(topic_uid: str, level: Level, reading: Reading) -> Item:
 
 
 def _reading(item: Item) -> Reading:
-    groups = typed.decoded(item["g"]["S"], dict[str, tuple[int, int, int]])
-    parts = typed.decoded(item["b"]["S"], list[tuple[int, ...]]) if "b" in item else [()] * len(groups)
+    groups = strict_json.decoded(item["g"]["S"], dict[str, tuple[int, int, int]])
+    parts = strict_json.decoded(item["b"]["S"], list[tuple[int, ...]]) if "b" in item else [()] * len(groups)
     return Reading(
         int_of(item, "a"),
         int_of(item, "n"),

@@ -16,8 +16,7 @@ from ..domain.status import Status
 from ..domain.topic import CursorKey, Group, Topic
 from . import codec
 from .attributes import Item, int_of, number, packed, payload_of, text, text_of
-from .dynamo import Dynamo
-from .failures import ConditionFailed
+from .dynamo import ConditionFailed, Dynamo
 from .layout import FORMAT, record_key, record_prefix
 
 _DELETED_AT_ONCE = 500

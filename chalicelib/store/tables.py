@@ -7,8 +7,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from ..domain.errors import Unavailable
-from .dynamo import Dynamo
-from .failures import code_of
+from .dynamo import Dynamo, code_of
 from .layout import Tables, definitions, expiring_tables
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from .attributes import number, text
-from .dynamo import Dynamo
-from .failures import ConditionFailed
+from .dynamo import ConditionFailed, Dynamo
 from .layout import FORMAT
 
 _TICKETS = "ticket#"  # no topic's uid begins so

@@ -17,8 +17,7 @@ from . import codec
 from .attributes import Item, int_of, known_int, number, packed, payload_of, text, text_of
 from .clients import sent_once
 from .dedup import dedup_put, used_entries
-from .dynamo import Dynamo
-from .failures import Cancelled, ConditionFailed
+from .dynamo import Cancelled, ConditionFailed, Dynamo
 from .layout import FORMAT, forward_key, lease_key, shard_of, timer_key
 
 _BEHIND_ALL = "~"  # and before the lease

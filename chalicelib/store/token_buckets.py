@@ -6,8 +6,7 @@ from ..domain import token_bucket
 from ..domain.times import DAY_SECONDS
 from ..domain.token_bucket import Grant
 from .attributes import Item, known_int, number, text
-from .dynamo import Dynamo
-from .failures import ConditionFailed
+from .dynamo import ConditionFailed, Dynamo
 from .layout import FORMAT
 
 _KEEP_SECONDS = DAY_SECONDS

@@ -17,8 +17,7 @@ from ..domain.transaction import Counted, Transaction, TransactionState, check_t
 from . import codec
 from .attributes import Item, int_of, number, packed, payload_of, started_kib, text, text_of
 from .dedup import dedup_put, used_entries
-from .dynamo import Dynamo
-from .failures import Cancelled
+from .dynamo import Cancelled, Dynamo
 from .layout import BY_STATE, FORMAT, Tables, state_home, timer_key
 from .timers import timer_put
 

@@ -15,9 +15,9 @@ import pytest
 from chalicelib.delivery.sender import live_secrets
 from chalicelib.delivery.webhooks import parse_secret
 from chalicelib.domain.errors import Unavailable
-from chalicelib.domain.secret import KeyRing, Secret
+from chalicelib.domain.signing import KeyRing, Secret
 from chalicelib.domain.topic import Consumer, Group, Topic
-from chalicelib.services.core.secret_cipher import SIGNING_KEY, encryption_context_of
+from chalicelib.services.core.secrets import SIGNING_KEY, encryption_context_of
 from chalicelib.store.layout import definitions
 from infra import names
 from local.engine.dynamodb_local import dynamodb_local

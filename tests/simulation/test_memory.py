@@ -29,7 +29,7 @@ from chalicelib.services.consume.claim_plan import ClaimPlanner
 from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.wake import DispatchTask
-from chalicelib.services.push.capacity import Capacity
+from chalicelib.services.push.sources import Capacity
 from chalicelib.wiring import Deps
 from tests.simulation.processes import Clock
 from tests.simulation.virtual import Pool, Scheduler

@@ -8,7 +8,7 @@ from chalicelib.services.consume.receive import Receiver
 from chalicelib.services.core.catalog import Catalog
 from chalicelib.services.core.cursor_store import CursorStore
 from chalicelib.services.core.expiring_cache import TtlCache
-from chalicelib.services.core.signing_keys import SigningKeys
+from chalicelib.services.core.secrets import SigningKeys
 from chalicelib.services.core.wake import Waker
 from chalicelib.services.manage.tokens import Tokens
 from tests.simulation.overtaking import SCENES, played, wrong

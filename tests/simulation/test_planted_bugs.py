@@ -8,7 +8,7 @@ from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import ids
 from chalicelib.modes.serial import Serial
 from chalicelib.scheduler import mover_run
-from chalicelib.scheduler.scout import _Tails
+from chalicelib.scheduler.sweeper import _Tails
 from chalicelib.services.consume import claim_plan
 from chalicelib.services.consume.claim_plan import ClaimPlanner
 from chalicelib.services.consume.lease_settlement import LeaseSettlement

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from chalicelib.domain.topic import Group, Topic
 from chalicelib.services.core.wake import DispatchTask
-from chalicelib.services.push.capacity import Capacity
 from chalicelib.services.push.claims import Claims
 from chalicelib.services.push.run_time import RunTime
 from chalicelib.services.push.settlements import Settlements
-from chalicelib.services.push.sources import Sources
+from chalicelib.services.push.sources import Capacity, Sources
 from chalicelib.wiring import Deps
 
 

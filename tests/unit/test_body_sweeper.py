@@ -12,7 +12,7 @@ from chalicelib.adapters import Adapters
 from chalicelib.domain.blob_expiry import FOLDER, BlobExpiry, day_of, parse
 from chalicelib.domain.errors import unavailable
 from chalicelib.scheduler.bodies import BodySweeper
-from chalicelib.scheduler.keeper import PROOF, RetentionGuard
+from chalicelib.scheduler.expirer import PROOF, RetentionGuard
 from chalicelib.wiring import Deps
 from local.store import MemoryBlobs
 from tests.support import factories as make

@@ -9,7 +9,7 @@ import pytest
 
 from chalicelib.domain.assignment import Assignment, Staffed
 from chalicelib.domain.errors import Unreadable
-from chalicelib.domain.secret import Secret
+from chalicelib.domain.signing import Secret
 from chalicelib.store import control_rows as rows
 from chalicelib.store.attributes import Item, number, text
 from chalicelib.store.control import Control

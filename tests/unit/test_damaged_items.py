@@ -21,7 +21,7 @@ from chalicelib.domain.limits import MAX_IN_FLIGHT
 from chalicelib.domain.meter import MINUTES, GroupReading, Reading
 from chalicelib.domain.pull_share import Part, Round
 from chalicelib.domain.replay import Replay
-from chalicelib.domain.secret import KeyRing, Secret
+from chalicelib.domain.signing import KeyRing, Secret
 from chalicelib.domain.spans import Span
 from chalicelib.domain.timer import TimerKind
 from chalicelib.domain.transaction import Transaction

@@ -12,7 +12,7 @@ from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.transaction import Counted
 from chalicelib.store import dynamo
 from chalicelib.store.attributes import number, text
-from chalicelib.store.failures import Cancelled, ConditionFailed, translate
+from chalicelib.store.dynamo import Cancelled, ConditionFailed, translate
 from tests.support.scripted import Scripted
 
 CONFLICT = {"Code": "TransactionConflict"}

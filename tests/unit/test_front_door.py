@@ -16,10 +16,10 @@ from chalicelib.api.http import Unauthenticated, authorize, received_ms
 from chalicelib.api.resources.sign_in_links import create_sign_in_link
 from chalicelib.console import session
 from chalicelib.domain.errors import Forbidden, Unauthorized
-from chalicelib.domain.secret import Secret
+from chalicelib.domain.signing import Secret
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import Caller, Consumer, ConsumerKind
-from chalicelib.services.manage.sign_in_links import LAST_SECONDS
+from chalicelib.services.manage.tokens import LAST_SECONDS
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock, SeededRandom

@@ -10,14 +10,13 @@ from chalicelib.services.consume.claim import Claimer
 from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.push import run
 from chalicelib.services.push.calls import Calls
-from chalicelib.services.push.capacity import Capacity
 from chalicelib.services.push.claims import Claims
 from chalicelib.services.push.dispatcher import Dispatcher
 from chalicelib.services.push.health import SubscriberHealth
 from chalicelib.services.push.run import DispatchRun
 from chalicelib.services.push.run_time import RunTime
 from chalicelib.services.push.settlements import Settlements
-from chalicelib.services.push.sources import Sources
+from chalicelib.services.push.sources import Capacity, Sources
 from tests.contract.services import test_capacity as capacity
 from tests.contract.services import test_in_flight as in_flight
 from tests.contract.services import test_push_batches, test_push_circuit, test_push_functions, test_push_runs

@@ -29,9 +29,8 @@ from chalicelib.store.control import Control
 from chalicelib.store.cursors import Cursors
 from chalicelib.store.dynamo import Dynamo
 from chalicelib.store.keys import Keys
-from chalicelib.store.marks import Marks
+from chalicelib.store.marks import Marks, Rounds
 from chalicelib.store.readings import Readings
-from chalicelib.store.rounds import Rounds
 from chalicelib.store.tickets import Tickets
 from chalicelib.store.timers import Timers
 from chalicelib.store.token_buckets import TokenBuckets

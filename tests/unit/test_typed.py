@@ -11,7 +11,7 @@ import pytest
 
 _ROOT = Path(__file__).parents[2]
 _PLACES = {
-    "chalicelib.domain.typed": _ROOT / "chalicelib",
+    "chalicelib.domain.strict_json": _ROOT / "chalicelib",
     "headrace.typed": _ROOT / "clients/python/src/headrace",
 }
 _SCRIPT = """

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from chalicelib.domain.mark import Mark
-from chalicelib.domain.rounds import Bookmark
+from chalicelib.domain.mark import Bookmark, Mark
 from chalicelib.domain.times import MINUTE_MS
 from chalicelib.domain.topic import ConsumerState, Mode, Topic, lane_of
 from chalicelib.scheduler.checkpoint import Checkpointer
-from chalicelib.scheduler.scout import Findings, Scout
+from chalicelib.scheduler.sweeper import Findings, Scout
 from chalicelib.scheduler.walk import HasTime, RoundRobin, Stretch, VisitInTurn, Walk
 from tests.support import factories as make
 from tests.support.desk import Desk

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from ...domain import limits as lim
-from ...domain import typed
+from ...domain import strict_json
 from ...domain.errors import HeadraceError, TooLarge, Unavailable
 from ...domain.limits import MAX_BATCH_BYTES
 from ...domain.message import Draft, Message
@@ -146,7 +146,7 @@ def produce_batch(context: Context) -> Response[BatchView]:
     if len(context.raw) > MAX_BATCH_BYTES:
         raise TooLarge("BATCH_TOO_LARGE", f"A batch may have {MAX_BATCH_BYTES} bytes in all.")
     now_ms = context.deps.adapters.clock.now_ms()
-    texts = typed.decoded(context.raw, _JsonTexts).messages
+    texts = strict_json.decoded(context.raw, _JsonTexts).messages
     items = zip(context.body.messages, texts, strict=True)
     drafts_and_errors = [
         _draft_or_error(context, item, i, now_ms, bytes(text)) for i, (item, text) in enumerate(items)

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from ...domain import strict_json, typed
+from ...domain import strict_json
 from ...domain.errors import UnsupportedMedia
 from ...domain.limits import MAX_CONTENT_TYPE_CHARS, MAX_DEDUP_ID_CHARS
 from ...domain.message import Draft
@@ -147,7 +147,7 @@ def _parse_structured(raw: bytes) -> tuple[dict[str, str], bytes, str]:
     data = event["data"]
     if isinstance(data, str) and "json" not in media:
         return attributes, data.encode(), media
-    return attributes, strict_json.compact(bytes(typed.decoded(raw, _DataText).data), data), media
+    return attributes, strict_json.compact(bytes(strict_json.decoded(raw, _DataText).data), data), media
 
 
 def _text(name: str, value: Any) -> str:

@@ -5,7 +5,7 @@ from typing import Annotated, TypedDict
 from msgspec import Meta, Struct
 
 from ...domain import limits as lim
-from ...domain.secret import KeyRing
+from ...domain.signing import KeyRing
 from ...domain.times import DAY_SECONDS
 from ...domain.topic import Scope
 from ..calls import Context, Reach, Response, call

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from ...delivery.webhooks import format_secret
 from ...domain import limits as lim
-from ...domain import typed
+from ...domain import strict_json
 from ...domain.errors import Refused
 from ...domain.topic import Scope
 from ...domain.transaction import Transaction, TransactionState
@@ -78,7 +78,7 @@ class _JsonText(msgspec.Struct):
 def prepare(context: Context) -> Response[PreparedTransaction]:
     """Prepare a message: no consumer gets it before the commit. 200 for a repeated dedup_id."""
     body, deps = context.body, context.deps
-    text = bytes(typed.decoded(context.raw, _JsonText).message)
+    text = bytes(strict_json.decoded(context.raw, _JsonText).message)
     draft = parse.draft(context, body.message, text, path="message")
     topic = context.topic_for(takes_all([draft]))
     if body.check_url is not None and (refusal := deps.sender.refusal("url", body.check_url)):

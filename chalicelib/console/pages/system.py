@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ... import __version__
+from ...domain.mark import Bookmark
 from ...domain.meter import HOURS, STAGE, GroupReading, Reading
-from ...domain.rounds import Bookmark
 from ...domain.times import DAY_MS, HOUR_MS, MINUTE_MS
 from ..visit import Page, Shown, Visit
 

@@ -13,7 +13,7 @@ from ...domain.errors import Conflict, Malformed
 from ...domain.message import DeadReason
 from ...domain.receipt import Receipt, verify_receipt
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
-from ..core.signing_keys import SigningKeys
+from ..core.secrets import SigningKeys
 from .decision import Decide, SettleDecision, decision_after_failure
 from .lease_settlement import LeaseSettlement, SettleAnswer, SettleContext, stale
 

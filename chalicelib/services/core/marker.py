@@ -1,4 +1,4 @@
-"""Marking topics: the sweep looks at marked topics only."""
+"""Marking topics: the sweep looks at marked topics only, the meter reader at noted ones."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from ...domain.timer import ANY, Timer, wake_up
 from ...domain.topic import Topic
 from ...ports.world import Clock
 from .expiring_cache import TtlCache
+
+if TYPE_CHECKING:
+    from ...store.marks import Marks
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ...store.marks import Marks
@@ -46,3 +51,25 @@ class Marker:
             self._store_timers([wake_up("mark", shard, repeated_at(now_ms), now_ms)])
             return
         self._marked.put(name, begin_ms)
+
+
+_AGAIN_MS = 60_000
+
+
+class MeterNotes:
+    """Notes a topic at most once a minute. Called by readers of new rows, never by writers."""
+
+    def __init__(self, marks: Marks, clock: Clock) -> None:
+        self._marks = marks
+        self._noted: TtlCache[str, bool] = TtlCache(clock, _AGAIN_MS)
+
+    def note_topics_of(self, shards: Iterable[str]) -> None:
+        """Note the topics of these shards (partition keys of the log), and of retry lanes."""
+        for name in {shard.partition(":")[0].partition("~")[0] for shard in shards}:
+            if self._noted.get(name):
+                continue
+            try:
+                self._marks.note_moving(name)
+            except Unavailable:
+                continue  # a failed note only makes a curve coarser
+            self._noted.put(name, True)

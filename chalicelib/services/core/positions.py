@@ -14,13 +14,14 @@ from ...domain.segment import ShardKey
 from ...domain.times import CLOCKS_DIFFER_MS, DAY_MS
 from ...domain.topic import EARLIEST, LATEST, CursorKey, Group, Topic, Where, cursor_key, cursor_keys
 from ...ports.world import Clock
-from .by_time import first_since
 from .cursor_store import CursorSnapshot, CursorStore
 from .tails import Tails
 
 if TYPE_CHECKING:
     from ...store.log import Log
+from collections.abc import Callable
 
+from ...domain.segment import Segment
 
 _ROWS = 64
 _PAGES = 2
@@ -141,3 +142,28 @@ class Positions:
 def all_keys(topic: Topic, group: Group, consumer_uid: str = "") -> list[CursorKey]:
     """The cursor keys of a group (or of a broadcast's consumer), with that of its retry lane."""
     return [*cursor_keys(topic, group, consumer_uid), cursor_key(topic, group, None, consumer_uid)]
+
+
+ReadBack = Callable[[int], Sequence[Segment]]
+"""The row that holds an offset, or the last one before it; nothing where there is none."""
+
+
+def first_since(
+    read_back: ReadBack,
+    at_ms: int,
+    low: int,
+    high: int,
+    may_go_on: Callable[[], bool] = lambda: True,
+) -> int:
+    """The first segment from `low` on, before `high`, accepted at or after a time; `high` if there is none. By binary
+    search: about log2(n) reads. If `may_go_on()` ends the search, the last offset known to be earlier."""
+    while low < high and may_go_on():
+        middle = (low + high) // 2
+        rows = read_back(middle)
+        if not rows or rows[0].end <= low:
+            low = middle + 1
+        elif rows[0].accepted_ms < at_ms:
+            low = rows[0].end
+        else:
+            high = rows[0].first
+    return low

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from ...domain import typed
+from ...domain import strict_json
 from ...domain.archive import WHOLE_DAY, ArchivedDay, TopicDay
 from ...domain.errors import NotFound
 from ...domain.ranges import Range, subtract, total
@@ -119,7 +119,7 @@ class ArchiveDays:
         """An object of the bucket; None if it is not there."""
         raw = self._blobs.get(name)
         try:
-            return typed.decoded(raw, kind) if raw else None
+            return strict_json.decoded(raw, kind) if raw else None
         except (msgspec.DecodeError, UnicodeDecodeError):
             return unreadable
 

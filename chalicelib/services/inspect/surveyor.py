@@ -18,9 +18,9 @@ from ...domain.status import Status
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...domain.transaction import UNDECIDED, Counted
 from ...ports.world import Clock
-from ..core.by_time import first_since
 from ..core.catalog import Catalog
 from ..core.log_reader import LogReader
+from ..core.positions import first_since
 from .survey import Extent, GroupSurvey, Progress, TopicSurvey
 
 if TYPE_CHECKING:

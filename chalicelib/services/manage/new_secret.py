@@ -8,9 +8,9 @@ from functools import cached_property
 
 from ...domain.errors import Refused
 from ...domain.limits import MAX_OVERLAPPING_SECRETS, ROTATION_OVERLAP
-from ...domain.secret import Secret, rotated
+from ...domain.signing import Secret, rotated
 from ...domain.topic import Consumer
-from ..core.secret_cipher import EncryptionContext, SecretCipher
+from ..core.secrets import EncryptionContext, SecretCipher
 
 OVERLAP_MS = ROTATION_OVERLAP // timedelta(milliseconds=1)
 

@@ -10,7 +10,7 @@ from ...domain.assignment import is_online, seen
 from ...domain.breaker import Health
 from ...domain.errors import NotFound, Refused, Unavailable, unavailable
 from ...domain.limits import MAX_CONSUMERS
-from ...domain.secret import Secret
+from ...domain.signing import Secret
 from ...domain.topic import LATEST, Consumer, ConsumerKind, ConsumerState, Group, Offline, Topic, cursor_keys
 from ...modes import POLICIES
 from ...ports.world import Clock, Random
@@ -19,7 +19,7 @@ from ..core.catalog import Catalog
 from ..core.cursor_store import CursorStore
 from ..core.expiring_cache import TtlCache
 from ..core.positions import Positions, all_keys
-from ..core.secret_cipher import SecretCipher, encryption_context_of
+from ..core.secrets import SecretCipher, encryption_context_of
 from .new_secret import OVERLAP_MS, NewSecret
 
 if TYPE_CHECKING:

@@ -1,4 +1,5 @@
-"""Access tokens: `hr_<id>_<secret><checksum>`. Only a hash of the secret is stored."""
+"""Access: tokens (`hr_<id>_<secret><checksum>`, of which only a hash is stored), links that sign a browser in, and the
+count of refused calls."""
 
 from __future__ import annotations
 
@@ -28,7 +29,19 @@ from ..core.expiring_cache import TtlCache
 
 if TYPE_CHECKING:
     from ...store.control import Control
+import threading
+from typing import TYPE_CHECKING
 
+from ...domain.audit import AuditEntry
+
+if TYPE_CHECKING:
+    from ...store.audit import Audit
+from typing import TYPE_CHECKING
+
+from ..core.secrets import SigningKeys
+
+if TYPE_CHECKING:
+    from ...store.tickets import Tickets
 
 SCOPES = tuple(Scope)
 _CACHE_MS = 10_000  # with the gateway's 20 s, a revocation is felt within 30 s
@@ -253,3 +266,90 @@ def checksum(token_id: str, secret: str) -> str:
 
 def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
+
+
+_ID_CHARS = 20
+_PATH_CHARS = 200
+NOBODY = "nobody"
+
+
+class Refusals:
+    """Writes an entry for the first call of an hour, the tenth, the hundredth and so on: a million calls leave seven
+    entries. Each process counts its own."""
+
+    def __init__(self, audit: Audit, clock: Clock, random: Random) -> None:
+        self._audit = audit
+        self._clock = clock
+        self._random = random
+        self._lock = threading.Lock()
+        self._hour = 0
+        self._count = 0
+
+    def note(self, token_id: str, method: str, path: str, source: str | None = None) -> None:
+        """Count one call. `token_id` is the id in the token's text, empty if it has not the form of a token. An entry
+        that cannot be stored is left out."""
+        now_ms = self._clock.now_ms()
+        count = self._count_refusal(now_ms // HOUR_MS)
+        if count != 10 ** (len(str(count)) - 1):
+            return
+        entry = AuditEntry(
+            at_ms=now_ms,
+            token_id=token_id,
+            token_name=NOBODY,
+            method=method,
+            path=path[:_PATH_CHARS],
+            object=f"token {token_id or '?'}, refusal {count:,} of this hour",
+            result="UNAUTHORIZED",
+            request_id=self._random.id(_ID_CHARS),
+            source=source,
+        )
+        try:
+            self._audit.add(entry)
+        except HeadraceError:
+            return
+
+    def _count_refusal(self, hour: int) -> int:
+        with self._lock:
+            if hour != self._hour:
+                self._hour, self._count = hour, 0
+            self._count += 1
+            return self._count
+
+
+LAST_SECONDS = 60
+_PURPOSE = "sign-in-link"
+_ID_CHARS = 24
+
+
+class SignInLinks:
+    """Makes and redeems tickets. A ticket names a token and the fingerprint of its text, it does not contain it."""
+
+    def __init__(self, *, tickets: Tickets, signing_keys: SigningKeys, clock: Clock, random: Random) -> None:
+        self._tickets = tickets
+        self._signing_keys = signing_keys
+        self._clock = clock
+        self._random = random
+
+    def ticket(self, token_id: str, fingerprint: str) -> tuple[str, int]:
+        """A ticket for a token, and when it ends, ms."""
+        until_s = self._clock.now_ms() // 1000 + LAST_SECONDS
+        content = f"{token_id} {until_s} {fingerprint} {self._random.id(_ID_CHARS)}"
+        return self._signing_keys.sign(_PURPOSE, content), until_s * 1000
+
+    def redeem(self, ticket: str) -> tuple[str, str]:
+        """The token's id, and the fingerprint of the text that made the link. Raises Unauthorized if the ticket is
+        invalid, has ended, or was used."""
+        content = self._signing_keys.verified(_PURPOSE, ticket) if ticket.isascii() else None
+        if content is None:
+            raise _link_used()
+        token_id, until_s, fingerprint, id = content.split(" ")
+        now_ms = self._clock.now_ms()
+        if now_ms >= int(until_s) * 1000 or not self._tickets.use(id, now_ms, int(until_s)):
+            raise _link_used()
+        return token_id, fingerprint
+
+
+def _link_used() -> Unauthorized:
+    return Unauthorized(
+        "UNAUTHORIZED", "This link was used, or its minute is over: make another, or paste a token."
+    )

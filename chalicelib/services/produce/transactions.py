@@ -32,7 +32,7 @@ from ...domain.transaction import (
 from ...ports.world import Clock, Random
 from ..core.catalog import Catalog
 from ..core.counters import ACCEPTED, Counters
-from ..core.signing_keys import SigningKeys
+from ..core.secrets import SigningKeys
 from ..core.wake import Waker
 from .dedup import content_hash, mismatch, window_end_ms
 from .producer import Producer

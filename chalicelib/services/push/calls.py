@@ -18,11 +18,10 @@ from ...domain.topic import Consumer
 from ...ports.world import Blobs, Clock, Sender
 from ..consume.claimant import ClaimedMessage
 from ..core.bodies import with_bodies
-from ..core.secret_cipher import SecretCipher
-from .capacity import Capacity
+from ..core.secrets import SecretCipher
 from .run_time import MARGIN_SECONDS, RunTime
 from .settlements import in_batches
-from .sources import Sources
+from .sources import Capacity, Sources
 
 _GATHER_SECONDS = 0.02  # results within this time are settled together
 LOOK_SECONDS = 1.0  # while an attempt runs, new messages are looked for this often

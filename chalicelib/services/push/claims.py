@@ -13,10 +13,9 @@ from ...domain.errors import Unavailable
 from ...domain.topic import Consumer
 from ..consume.claim import Claimer
 from ..consume.claimant import Claim, Claimant, ClaimedMessage
-from .capacity import Capacity
 from .run_time import RunTime
 from .settlements import Settlements, batch_of
-from .sources import Sources
+from .sources import Capacity, Sources
 
 _LOST_RACES = 10
 _FAULTS = 2  # of different sources: then the store itself has a fault

@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
-from ...domain import typed
+from ...domain import strict_json
 from ...domain.call_result import CallResult, Exchange, Verdict
 from ...domain.errors import NotFound, Unavailable
 from ...domain.topic import Consumer, ConsumerKind, ConsumerState, Group, Topic
 from ...ports.world import Clock, Invoker, Sender
 from ..core.catalog import Catalog
-from ..core.secret_cipher import SecretCipher
+from ..core.secrets import SecretCipher
 
 _PING_SECONDS = 10
 _ANSWER_SECONDS = 20  # with a cold start
@@ -47,7 +47,7 @@ class Outbound:
             answer = self._invoker.ask("check", {"greet": url}, _ANSWER_SECONDS)
         except Unavailable:
             return CallResult(Verdict.FAILED, "nobody could be sent to ask")
-        return typed.converted(answer["result"], CallResult)
+        return strict_json.converted(answer["result"], CallResult)
 
     def answer_greet(self, url: str) -> dict[str, Any]:
         """The result of asking, as JSON."""
@@ -58,7 +58,7 @@ class Outbound:
         event = {"topic": topic.name, "group": group.name, "consumer": consumer.name, "id": id}
         answer = self._invoker.ask("deliver", {"ping": event}, _ANSWER_SECONDS)
         fields = answer["exchange"]
-        return None if fields is None else typed.converted(fields, Exchange)
+        return None if fields is None else strict_json.converted(fields, Exchange)
 
     def answer_ping(self, event: Mapping[str, Any]) -> dict[str, Any]:
         """The request and the answer, as JSON. Raises Unavailable."""

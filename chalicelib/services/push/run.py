@@ -22,15 +22,14 @@ from ..consume.claimant import ClaimedMessage
 from ..consume.decision import SettleDecision, decision_after
 from ..consume.settle import Settler
 from ..core.catalog import Catalog
-from ..core.secret_cipher import SecretCipher
+from ..core.secrets import SecretCipher
 from ..core.wake import NO_NEWS, DispatchTask, News, Waker, workers_of
 from .calls import LOOK_SECONDS, Calls, EndedCall
-from .capacity import Capacity
 from .claims import Claims
 from .health import SubscriberHealth
 from .run_time import RunTime
 from .settlements import Settlements, is_to_be_split
-from .sources import Sources
+from .sources import Capacity, Sources
 
 if TYPE_CHECKING:
     from ...store.timers import Timers

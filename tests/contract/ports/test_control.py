@@ -12,7 +12,7 @@ from chalicelib.domain import ids
 from chalicelib.domain.assignment import Assignment, Staffed
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.replay import Replay, ReplayState
-from chalicelib.domain.secret import KeyRing, Secret
+from chalicelib.domain.signing import KeyRing, Secret
 from chalicelib.domain.topic import FormerHash, Group, Topic
 from chalicelib.store import control_rows
 from chalicelib.store.control import Control

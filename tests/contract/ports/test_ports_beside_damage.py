@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from chalicelib.domain.append import KeyEntry
-from chalicelib.domain.rounds import Bookmark
+from chalicelib.domain.mark import Bookmark
 from chalicelib.domain.token_bucket import Grant
 from tests.support import factories as make
 from tests.support.clock import START_MS

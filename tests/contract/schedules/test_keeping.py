@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 from chalicelib import functions
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import DAY_MS
-from chalicelib.scheduler.keeper import PROOF, RetentionGuard
+from chalicelib.scheduler.expirer import PROOF, RetentionGuard
 from chalicelib.store.blobs import S3Blobs
 from chalicelib.store.log import Log
 from chalicelib.wiring import Deps

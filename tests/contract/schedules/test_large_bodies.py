@@ -14,7 +14,7 @@ from chalicelib.domain.segment import Written
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import Group
 from chalicelib.scheduler.bodies import BodyReport
-from chalicelib.scheduler.keeper import PROOF
+from chalicelib.scheduler.expirer import PROOF
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.journal import Journal
 from chalicelib.wiring import Deps

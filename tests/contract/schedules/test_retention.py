@@ -17,7 +17,7 @@ from chalicelib.domain.message import Message
 from chalicelib.domain.status import Status
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Group
-from chalicelib.scheduler.keeper import PROOF
+from chalicelib.scheduler.expirer import PROOF
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.lookup import Filters
 from chalicelib.wiring import Deps

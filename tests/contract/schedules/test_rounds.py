@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from chalicelib import functions
 from chalicelib.domain.errors import unavailable
-from chalicelib.domain.rounds import Bookmark
+from chalicelib.domain.mark import Bookmark
 from chalicelib.domain.times import HOUR_MS
 from chalicelib.domain.topic import Topic
 from chalicelib.scheduler.walk import HasTime, Stretch, VisitInTurn, Walk

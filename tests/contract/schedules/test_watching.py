@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from chalicelib.domain.limits import RETENTION_GRACE
+from chalicelib.domain.mark import EachMinute
 from chalicelib.domain.message import Draft
-from chalicelib.domain.rounds import EachMinute
 from chalicelib.domain.times import DAY_MS, HOUR_MS, MINUTE_MS
 from chalicelib.scheduler.watch import Backlog, Watch
 from chalicelib.store.marks import Marks

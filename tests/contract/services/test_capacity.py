@@ -10,8 +10,7 @@ from chalicelib.domain.call_result import CallResult, Verdict
 from chalicelib.domain.limits import MAX_BYTES_UNDER_WAY
 from chalicelib.domain.topic import Consumer, Group
 from chalicelib.services.consume.claimant import ClaimedMessage
-from chalicelib.services.push.capacity import Capacity
-from chalicelib.services.push.sources import Sources, lane_share
+from chalicelib.services.push.sources import Capacity, Sources, lane_share
 from tests.support import factories as make
 from tests.support.push import PushDesk
 from tests.support.push_run import capacity_of, sources_of

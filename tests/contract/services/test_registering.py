@@ -10,7 +10,7 @@ import pytest
 
 from chalicelib.domain.breaker import Health
 from chalicelib.domain.errors import HeadraceError, NotFound, Refused, Unavailable
-from chalicelib.domain.secret import Secret
+from chalicelib.domain.signing import Secret
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Consumer, ConsumerKind, ConsumerState, Group
 from chalicelib.services.consume.claimant import Claim, Claimant

@@ -21,7 +21,7 @@ from chalicelib.delivery.functions import LocalFunctions
 from chalicelib.delivery.handshake import greet
 from chalicelib.delivery.sender import Sender
 from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
-from chalicelib.domain.secret import Secret
+from chalicelib.domain.signing import Secret
 from chalicelib.domain.topic import Consumer
 from chalicelib.ports.world import Sender as SenderPort
 from tests.functional.delivery.receivers import (

@@ -64,5 +64,7 @@ def sends_extremes(days: Days) -> None:
             home.drafts[label] = draft
         elif outcome.code == "BODY_TOO_LARGE" and size > home.topic.max_body_bytes:
             pass  # the topic was set to take less
+        elif outcome.code == "RATE_LIMITED" and home.topic.rate_limit:
+            pass
         elif outcome.code != "UNAVAILABLE":  # its partition is throttled: it may be stored, or not
             days.accuse(f"{label} of {name}, which stands at limits, was refused: {outcome}")

@@ -16,7 +16,7 @@ from chalicelib.delivery.events import post, rfc3339
 from chalicelib.delivery.functions import FunctionFailed, Throttled
 from chalicelib.delivery.sender import Sender
 from chalicelib.domain.call_result import Verdict
-from chalicelib.domain.secret import Secret
+from chalicelib.domain.signing import Secret
 from chalicelib.domain.topic import Consumer, ConsumerKind
 from chalicelib.domain.transaction import CheckAnswer, Transaction, TransactionState
 from tests.support import factories as make

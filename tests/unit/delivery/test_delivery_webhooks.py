@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from standardwebhooks import Webhook
 
-from chalicelib.delivery.retry_after import asked_wait_ms
-from chalicelib.delivery.sender import live_secrets
+from chalicelib.delivery.sender import asked_wait_ms, live_secrets
 from chalicelib.delivery.webhooks import format_secret, parse_secret, sign, verify
-from chalicelib.domain.secret import Secret
+from chalicelib.domain.signing import Secret
 from chalicelib.domain.times import DAY_MS
 from tests.support import factories
 from tests.support.clock import START_MS

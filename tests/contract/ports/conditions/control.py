@@ -8,7 +8,7 @@ from typing import Any
 
 from chalicelib.domain.assignment import Assignment
 from chalicelib.domain.replay import Replay
-from chalicelib.domain.secret import KeyRing, Secret
+from chalicelib.domain.signing import KeyRing, Secret
 from chalicelib.domain.topic import Topic
 from tests.support import factories as make
 from tests.support.clock import START_MS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from chalicelib.domain.rounds import Bookmark
+from chalicelib.domain.mark import Bookmark
 from chalicelib.domain.token_bucket import Grant
 from tests.support import factories as make
 from tests.support.clock import START_MS
