@@ -49,9 +49,8 @@ if TYPE_CHECKING:
     from .services.inspect.key_lookup import KeyLookup
     from .services.inspect.letter_lookup import LetterLookup
     from .services.inspect.lookup import Lookup
-    from .services.inspect.rates import RateCharts
+    from .services.inspect.over_time import Board, RateCharts
     from .services.inspect.statuses import Statuses
-    from .services.inspect.survey_board import Board
     from .services.inspect.surveyor import Surveyor
     from .services.inspect.trace import Tracer
     from .services.journal import Journal
@@ -220,8 +219,8 @@ class Deps:
     tracer: Tracer = _service("services.inspect.trace.Tracer")
     fates: FateReader = _service("services.inspect.fate.FateReader")
     surveyor: Surveyor = _service("services.inspect.surveyor.Surveyor")
-    board: Board = _service("services.inspect.survey_board.Board")
-    rate_charts: RateCharts = _service("services.inspect.rates.RateCharts")
+    board: Board = _service("services.inspect.over_time.Board")
+    rate_charts: RateCharts = _service("services.inspect.over_time.RateCharts")
     archive_days: ArchiveDays = _service("services.inspect.archive.ArchiveDays")
 
     # What people change, and who may

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...store.records import Records
 
 
-_TRIES = 3  # what moves while we look is found at the next look
+_LOOKS = 4  # what moves during a look is found at the next one
 _ROWS = 64
 _MOST_ROWS = 2_048  # of a retry lane
 
@@ -38,18 +38,10 @@ class Place(StrEnum):
     UNKNOWN = "unknown"  # its retry lane is too long to look through
 
 
-@dataclass(frozen=True, slots=True)
-class Whereabouts:
-    """The place of one delivery; None must not happen. `older`: the state, RETRYING or DEAD, of a delivery that began
-    before a seek and is still open."""
-
-    place: Place | None
-    older: str | None = None
-
-
 @dataclass(kw_only=True, frozen=True, slots=True)
 class MessageFate:
-    """A group's delivery of a message (in a broadcast: one for each consumer) and where it is."""
+    """A group's delivery of a message (in a broadcast: one for each consumer) and where it is. `older`: the statuses,
+    RETRYING or DEAD, of deliveries that began before a seek and are still open."""
 
     status: DeliveryStatus
     places: tuple[Place, ...]
@@ -105,11 +97,11 @@ class FateReader:
     ) -> MessageFate | None:
         """The same for one group; None if the group does not get it. Reads a limited number of rows of a retry
         lane."""
-        fate = self._look(topic, group, message, most_rows)
-        for _ in range(_TRIES):
+        fate = None
+        for _ in range(_LOOKS):
+            fate = self._look(topic, group, message, most_rows)
             if fate is None or fate.adds_up:
                 break
-            fate = self._look(topic, group, message, most_rows)
         return fate
 
     def _look(self, topic: Topic, group: Group, message: Message, most_rows: int) -> MessageFate | None:
@@ -125,22 +117,24 @@ class FateReader:
         ]
         return MessageFate(
             status=status,
-            places=tuple(dict.fromkeys(each.place for each in where if each.place)),
-            older=tuple(dict.fromkeys(each.older for each in where if each.older)),
-            adds_up=all(each.place for each in where),
+            places=tuple(dict.fromkeys(place for place, _ in where if place)),
+            older=tuple(dict.fromkeys(older for _, older in where if older)),
+            adds_up=all(place for place, _ in where),
         )
 
     def _whereabouts(
         self, seen: TopicStatuses, group: Group, key: CursorKey, offset: int, most_rows: int
-    ) -> Whereabouts:
+    ) -> tuple[Place | None, str | None]:
+        """The place of one delivery, None if it was seen nowhere; and the status, RETRYING or DEAD, of a delivery that
+        began before a seek and is still open."""
         state, span = offset_state(seen.cursor(key), offset)
         record = seen.records.get(key, offset)
         if state is OffsetState.SETTLED:
-            return Whereabouts(self._place_after_cursor(seen.topic, group, key, record, most_rows))
+            return self._place_after_cursor(seen.topic, group, key, record, most_rows), None
         older = self._older_status(key, record) if record else None
         if state is OffsetState.RUNNING:
-            return Whereabouts(Place.LEASE, older)
-        return Whereabouts(Place.CURSOR if span else Place.LOG, older)
+            return Place.LEASE, older
+        return Place.CURSOR if span else Place.LOG, older
 
     def _older_status(self, key: CursorKey, record: Record) -> str | None:
         """What a delivery from before a seek is, where its record tells that it left the cursor, and is not over."""

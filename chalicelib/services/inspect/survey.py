@@ -63,7 +63,7 @@ class Extent:
         return next((at_ms for offsets, at_ms in self.accepted if offset in offsets), None)
 
 
-@dataclass(kw_only=True, frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Progress:
     """One cursor on one shard (None: on the retry lane), without leases that have ended. `tail`: the last offset of the
     shard. `oldest_ms`: when its oldest message that is not settled came into the log, if that was read."""

@@ -15,7 +15,7 @@ from ...domain.limits import FRAGMENTS, MAX_OFFSET
 from ...domain.meter import Reading
 from ...domain.record import Unfinished
 from ...domain.status import Status
-from ...domain.topic import CursorKey, Group, Topic, cursor_key
+from ...domain.topic import Group, Topic, cursor_key
 from ...domain.transaction import UNDECIDED, Counted
 from ...ports.world import Clock
 from ..core.catalog import Catalog
@@ -246,17 +246,10 @@ class Surveyor:
                 key = cursor_key(topic, group, extent.shard, uid)
                 cursor = raise_floor(self._now(cursors.get(str(key.shard))))
                 oldest_ms = when_came(extent, cursor.floor) if cursor.backlog(extent.tail) else None
-                shards.append(
-                    Progress(
-                        key=key, shard=extent.shard, cursor=cursor, tail=extent.tail, oldest_ms=oldest_ms
-                    )
-                )
+                shards.append(Progress(key, extent.shard, cursor, extent.tail, oldest_ms))
             lane = cursor_key(topic, group, None, uid)
-            lanes.append(self._lane(lane, cursors.get(str(lane.shard))))
+            lanes.append(Progress(lane, None, self._now(cursors.get(str(lane.shard)))))
         return tuple(shards), tuple(lanes)
-
-    def _lane(self, key: CursorKey, row: Cursor | None) -> Progress:
-        return Progress(key=key, shard=None, cursor=self._now(row))
 
     def _group(
         self, topic: Topic, group: Group, extents: Sequence[Extent], when_came: _WhenCame
@@ -296,7 +289,7 @@ class Surveyor:
         """The cursors of the group's retry lanes: their leases are of messages that are being tried again."""
         owners = self._catalog.cursor_owners(topic, group)
         keys = [cursor_key(topic, group, None, uid) for uid in owners]
-        return tuple(self._lane(key, self._cursors.get(key)) for key in keys)
+        return tuple(Progress(key, None, self._now(self._cursors.get(key))) for key in keys)
 
     def _older_in_lanes(
         self, lanes: Iterable[Progress], shards: Sequence[Progress], apart: Sequence[Unfinished]

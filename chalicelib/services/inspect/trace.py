@@ -4,7 +4,7 @@ the latest attempts at a consumer."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...domain import ids
@@ -320,7 +320,12 @@ def latest_attempts(
         key, is_own = cursor_key(topic, group, shard), shard in shards
         rows, are_all = _own_rows(traces, key, group, consumer, rows_each, is_own, may_go_on)
         is_whole &= are_all
-        attempts += (attempt for row in rows for attempt in _attempts(row))
+        attempts += (
+            PastAttempt(row.started_ms, shard, *astuple(entry))
+            for row in rows
+            for entry in row.entries
+            if entry.outcome in ATTEMPTS
+        )
     attempts.sort(key=lambda each: (each.at_ms, each.offset), reverse=True)
     return History(attempts[:limit], is_whole and len(attempts) <= limit)
 
@@ -352,17 +357,3 @@ def _is_of(row: TraceRow, group: Group, consumer: Consumer) -> bool:
     if POLICIES[group.mode].per_consumer:
         return row.key.consumer_uid == consumer.uid
     return row.consumer == consumer.name and row.started_ms >= consumer.created_ms
-
-
-def _attempts(row: TraceRow) -> Iterator[PastAttempt]:
-    for attempt in row.entries:
-        if attempt.outcome in ATTEMPTS:
-            yield PastAttempt(
-                row.started_ms,
-                row.key.shard.shard,
-                attempt.offset,
-                attempt.attempt,
-                attempt.outcome,
-                attempt.duration_ms,
-                attempt.detail,
-            )

@@ -1,17 +1,17 @@
-"""The last surveys of topics, kept in a process."""
+"""What was counted over time: the last surveys of topics, kept in a process, and charts of stored readings."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from ...domain.errors import Unreadable
-from ...domain.meter import MINUTES, Reading
+from ...domain.meter import MINUTES, Bucket, Reading, Window, buckets
 from ...domain.times import HOUR_MS
-from ...domain.topic import Topic
+from ...domain.topic import Group, Topic
 from ...ports.world import Clock
 from .survey import TopicSurvey
 from .surveyor import Surveyor
@@ -19,12 +19,12 @@ from .surveyor import Surveyor
 if TYPE_CHECKING:
     from ...store.readings import Readings
 
-
 _MOST_TOPICS = 2_000  # that a board remembers
 _MOST_POINTS = 64
 _MOST_SEED = 40
 _FRESH_MS = 1_000
 _KNOWN_MS = 1_800_000
+_MOST_ROWS = 1_000  # that a chart reads
 
 
 @dataclass(slots=True)
@@ -135,3 +135,44 @@ class Board:
         """When it was looked at last; 0: not yet, or by a clock that was ahead, and set right since."""
         known = self._known.get(uid)
         return known.survey.at_ms if known and known.survey.at_ms <= self._clock.now_ms() else 0
+
+
+class RateCharts:
+    """How many messages a second come into a topic and are settled, and its groups' backlogs, over time. Reads only."""
+
+    def __init__(self, readings: Readings, clock: Clock) -> None:
+        self._readings = readings
+        self._clock = clock
+
+    def of(
+        self,
+        topic: Topic,
+        window: Window,
+        now: Reading | None,
+        *,
+        only: Group | None = None,
+        most_rows: int = _MOST_ROWS,
+    ) -> list[Bucket]:
+        """The buckets of a window up to `now`, or (None) to the last reading that was kept. `only`: of one group, with
+        its backlog by shard. Costs two read units or so; about the last `most_rows` are read."""
+        readings = self._kept_readings(topic, window, most_rows)
+        if now:
+            readings = [*(each for each in readings if each.at_ms < now.at_ms), now]
+        if only:
+            readings = [
+                replace(each, groups={only.name: each.groups[only.name]})
+                for each in readings
+                if only.name in each.groups and each.at_ms >= only.created_ms  # no earlier one of its name
+            ]
+        now_ms = now.at_ms if now else self._clock.now_ms()
+        return buckets(readings, window, now_ms, shards=topic.shards if only else 0)
+
+    def _kept_readings(self, topic: Topic, window: Window, most_rows: int) -> list[Reading]:
+        """The readings that were kept, in order of time. If not all may be read, each level's go back equally far."""
+        share = min(1, most_rows / sum(window.most(level) for level in window.levels))
+        readings = [
+            reading
+            for level in window.levels
+            for reading in self._readings.latest(topic.uid, level, max(1, int(window.most(level) * share)))
+        ]
+        return sorted(readings, key=lambda reading: reading.at_ms)
