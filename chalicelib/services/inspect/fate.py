@@ -112,7 +112,7 @@ class FateReader:
             return None
         where = [
             self._whereabouts(seen, group, key, message.offset, most_rows)
-            for key in self._statuses.keys(topic, group, message.shard)
+            for key in self._catalog.cursor_keys(topic, group, message.shard)
             if offset_state(seen.cursor(key), message.offset)[0] is not OffsetState.NOT_OWED
         ]
         return MessageFate(

@@ -13,7 +13,7 @@ from ...domain.errors import Conflict, NotFound, unavailable
 from ...domain.limits import MAX_CONSUMERS, MAX_SHARDS
 from ...domain.record import DeadLetter, Record
 from ...domain.status import Status
-from ...domain.topic import CursorKey, Group, Topic, cursor_key
+from ...domain.topic import CursorKey, Group, Topic
 from ...ports.world import Clock
 from ..core.catalog import Catalog
 from .lookup import MOST_LISTING_MS, Lookup
@@ -205,8 +205,8 @@ class LetterLookup:
     ) -> Iterator[tuple[CursorKey, int]]:
         shard, offset = location
         if shard < MAX_SHARDS:  # `topic` may be of before it grew
-            for uid in self._catalog.cursor_owners(topic, group):
-                yield cursor_key(topic, group, shard, uid), offset
+            for key in self._catalog.cursor_keys(topic, group, shard):
+                yield key, offset
 
     def _location_of(self, topic: Topic, message_id: str) -> tuple[int, int] | None:
         """Shard and offset: most ids tell them, that of a message that was delayed must be looked up."""

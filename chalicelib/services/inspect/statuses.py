@@ -148,7 +148,7 @@ class TopicStatuses:
         return self._known[key]
 
     def _delivery(self, group: Group, message: Message) -> DeliveryStatus | None:
-        keys = self._statuses.keys(self.topic, group, message.shard)
+        keys = self._catalog.cursor_keys(self.topic, group, message.shard)
         found = {key.consumer_uid: self._status(group, key, message) for key in keys}
         statuses = {uid: status for uid, status in found.items() if status}
         if not statuses:
@@ -197,7 +197,7 @@ class TopicStatuses:
     def open_leases(self, group: Group, message: Message) -> Iterator[OpenLease]:
         """The leases of the message that no claim has taken back: at most one, or in a broadcast one for each consumer.
         Retry lanes are read again, and a cursor where the message waits to be claimed."""
-        for key in self._statuses.keys(self.topic, group, message.shard):
+        for key in self._catalog.cursor_keys(self.topic, group, message.shard):
             cursor, now_ms = self.cursor(key), self._clock.now_ms()
             state, span = offset_state(cursor, message.offset)
             if state is OffsetState.SETTLED:
@@ -243,10 +243,6 @@ class Statuses:
     def delivery(self, topic: Topic, group: Group, message: Message) -> DeliveryStatus | None:
         """The status for one group (in a broadcast: of all its consumers). None if the group does not get it."""
         return self.of_topic(topic).delivery(group, message)
-
-    def keys(self, topic: Topic, group: Group, shard: int | None) -> list[CursorKey]:
-        """The group's cursors on a shard, or on its retry lanes (None)."""
-        return [cursor_key(topic, group, shard, uid) for uid in self._catalog.cursor_owners(topic, group)]
 
     def cursor(self, key: CursorKey) -> Cursor:
         """The cursor as the next claim will see it: leases that have ended are taken back."""

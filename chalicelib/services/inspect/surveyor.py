@@ -182,7 +182,10 @@ class Surveyor:
         shards, _ = self._progress(topic, group, extents, when_came, consistent=True)
         at_ms = self._clock.now_ms()
         unfinished_deliveries = self._records.unfinished(topic.uid, group.uid)
-        lanes = self._lanes(topic, group)
+        lanes = tuple(
+            Progress(key, None, self._now(self._cursors.get(key)))
+            for key in self._catalog.cursor_keys(topic, group, None)
+        )
         here = {(each.shard, each.key.consumer_uid) for each in shards}  # of who has left, nothing is counted
         # of all others the cursor tells
         entries = (each for each in unfinished_deliveries if each.timed or each.status == Status.DEAD)
@@ -284,12 +287,6 @@ class Surveyor:
             return rows[0].accepted_ms if rows else None
 
         return when_came
-
-    def _lanes(self, topic: Topic, group: Group) -> tuple[Progress, ...]:
-        """The cursors of the group's retry lanes: their leases are of messages that are being tried again."""
-        owners = self._catalog.cursor_owners(topic, group)
-        keys = [cursor_key(topic, group, None, uid) for uid in owners]
-        return tuple(Progress(key, None, self._now(self._cursors.get(key))) for key in keys)
 
     def _older_in_lanes(
         self, lanes: Iterable[Progress], shards: Sequence[Progress], apart: Sequence[Unfinished]

@@ -215,7 +215,7 @@ class Tracer:
     def _burials_recorded(self, seen: TopicStatuses, group: Group, message: Message) -> Iterator[_Burial]:
         """The burials that no redrive has ended. What was buried without an attempt (it expired, or its leases ran out)
         shows in its record only."""
-        for key in self._statuses.keys(seen.topic, group, message.shard):
+        for key in self._catalog.cursor_keys(seen.topic, group, message.shard):
             record = seen.records.get(key, message.offset)
             if record and record.status == Status.DEAD:
                 yield _Burial(key.consumer_uid, record.at_ms, record.attempts, record.reason or "")
