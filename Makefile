@@ -6,6 +6,7 @@ UV     := $(BIN)/uv
 RUNS   := $(VENV)/.runs
 READY  := $(VENV)/.ready
 ARGS   ?=
+OF     ?=
 SPARK  := $(VENV)/.spark
 BROWSER := $(VENV)/.browser
 MUTANTS := $(VENV)/.mutants
@@ -72,8 +73,9 @@ console: $(RUNS) ## Print a link that signs a browser in to the console, once (H
 	@HEADRACE_DATA="$(DATA)" $(BIN)/python -m local.console $(ARGS)
 
 # What Python compiles is kept, whatever the environment says: tests start many processes.
-test: $(READY) $(SPARK) $(BROWSER) $(TYPESCRIPT) ## Run the tests, three at a time, each within ten minutes (ARGS="-k name" for some, ARGS="-n 0" for one by one)
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --timeout 600 $(ARGS)
+test: $(READY) $(SPARK) $(BROWSER) $(TYPESCRIPT) ## Run the tests, three at a time (OF=settings for those that a change needs, ARGS="-n 0" for one by one)
+	@files="$$($(BIN)/python -m tests.subjects $(OF))"; \
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --timeout 600 $$files $(ARGS)
 
 settings: $(READY) ## Make the tables of docs/settings.md and the Python client's types, after a change of the settings
 	@$(BIN)/python clients/python/tools/make_settings.py

@@ -22,13 +22,12 @@ from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.store.control import Control
 from chalicelib.store.log import Log
 from chalicelib.wiring import Deps
-from tests.support.clock import ManualClock
+from tests.support.clock import Inline, ManualClock
 from tests.support.events import Event, Op, Told, Violation
 from tests.support.faults import DEADLY, HARMLESS, Death, Fault, FaultPlan
 from tests.support.flows import Client, History, SharedTables, chance, draft
 from tests.support.flows_push import Audience, Runner
 from tests.support.history import check
-from tests.support.inline import Inline
 from tests.support.push import Inbox, Subscribers
 from tests.support.rest import clear_times, drain, final, timers_of
 

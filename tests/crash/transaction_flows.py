@@ -18,10 +18,9 @@ from chalicelib.domain.transaction import CheckAnswer, Transaction, TransactionS
 from chalicelib.services.produce.check_back import Check
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
-from tests.support.clock import ManualClock
+from tests.support.clock import Inline, ManualClock
 from tests.support.faults import DEADLY, HARMLESS, Death, Fault, FaultPlan
 from tests.support.flows import SharedTables, chance, draft
-from tests.support.inline import Inline
 from tests.support.push import UNKNOWN, Inbox
 from tests.support.rest import timers_of
 

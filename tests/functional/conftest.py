@@ -28,7 +28,7 @@ from tests.support.http import Client, ShiftingClock
 from tests.support.push import Inbox
 from tests.support.roles import Guard, guarded
 from tests.support.senders import sending
-from tests.support.timers import drop_all
+from tests.support.stages import drop_all
 
 FUNCTIONS = Path(__file__).parents[2] / "examples" / "functions.py"
 ORIGIN = "headrace.local"

@@ -12,7 +12,7 @@ import pytest
 
 from local.engine.dynamodb_local import free_port
 from tests.support.local_service import serving
-from tests.support.pages import ROOT, Command, Shell, agrees, commands_of
+from tests.support.pages import ROOT, Command, Shell, commands_of
 
 QUICKSTART = ROOT / "docs" / "quickstart.md"
 HOW_TO = sorted((ROOT / "docs" / "howto").glob("*.md"))
@@ -101,34 +101,3 @@ def test_the_program_of_a_migration_page_prints_what_it_says(
     finally:
         names["hr"].close()
     assert capsys.readouterr().out == program["output"]
-
-
-def test_a_page_that_promises_something_else_fails(shell: Shell) -> None:
-    shell.follow(Command('echo \'{"a": 1, "b": 2}\'\n', '{"a": 1, …}'))
-    with pytest.raises(AssertionError, match="printed"):
-        shell.follow(Command("cat <(echo 2) &\nwait\n", "3"))
-    with pytest.raises(AssertionError, match="failed with 7"):
-        shell.follow(Command("(exit 7)\n"))
-
-
-def test_a_block_that_ends_the_shell_or_has_no_end_tells_what_it_printed(
-    service: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Shell(service[0], {}, {}) as shell, pytest.raises(AssertionError, match=r"ended the shell:\nso far"):
-        shell.run("echo so far; exit 3")
-    with Shell(service[0], {}, {}) as shell:
-        monkeypatch.setattr(shell, "patience_seconds", 0.1)
-        with pytest.raises(AssertionError, match=r"has no end:\n(so far\n)?$"):
-            shell.run("echo so far; sleep 600")
-
-
-def test_a_block_of_output_belongs_to_the_commands_right_before_it() -> None:
-    page = "```sh\na\n```\n```json\n1\n```\nwords\n```json\n2\n```\n```console\nb\n```\n```sh\nc\n```\n"
-    assert commands_of(page) == [Command("a\n", "1\n"), Command("c\n")]
-    assert agrees("…x…", "axb")
-    assert not agrees("x…y", "y x")
-    assert agrees('{"a": 1, …}\n{"b": [{"c": "x…z"}, …]}', '{"z":0,"a":1}\n{"b":[{"c":"xyz"},2]}')
-    for output in ('{"a": 2}', '{"b": 1}', "a: 1", '{"c": {"a": 1}}'):
-        assert not agrees('{"a": 1, …}', output)
-    assert not agrees('{"a": 1}', '{"a": 1, "b": 2}')
-    assert not agrees('{"a": [1]}', '{"a": [1, 2]}')

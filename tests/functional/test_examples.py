@@ -231,31 +231,16 @@ def test_a_missing_token_a_missing_server_and_a_bad_file_are_told(tmp_path: Path
         assert "Traceback" not in run.stderr
 
 
-@pytest.mark.soak
-def test_the_examples_find_the_server_by_its_url_or_port(server: tuple[str, str], tmp_path: Path) -> None:
-    url, token = server
-    port = {"HEADRACE_PORT": url.rpartition(":")[2]}
-    run = _flights(tmp_path, "--count", "1", **port, HEADRACE_TOKEN=token)
-    assert run.returncode == 0, run.stdout + run.stderr
-    first = _run(
-        ["bash", str(_EXAMPLES / "first_message.sh")], tmp_path, HEADRACE_URL=url, HEADRACE_TOKEN=token
-    )
-    assert first.returncode == 0, first.stdout + first.stderr
-    for name in ("push.py", "bank_transfer.py"):
-        options = _run([sys.executable, str(_EXAMPLES / name), "--help"], tmp_path, HEADRACE_URL=url)
-        assert url in options.stdout
-
-
 def test_a_port_that_is_taken_is_named_and_what_to_do(whole: tuple[str, Path], tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
         settings = {"HEADRACE_PORT": port, "PYTHONPATH": str(_EXAMPLES.parent)}
         run = _run([sys.executable, "-m", "local"], tmp_path, **settings)
         bank = _run([*_bank(whole, tmp_path), "--port", port], tmp_path)
-    for process, remedy in ((run, "HEADRACE_PORT="), (bank, "--port")):
+    for process, remedy in ((run, "HEADRACE_PORT"), (bank, "--port")):
         assert process.returncode in (1, 2)
-        assert f"Port {port} cannot be used (Address already in use)" in process.stderr
-        assert remedy in process.stderr
+        for text in (port, "Address already in use", remedy):
+            assert text in process.stderr
 
 
 def test_the_first_message_is_sent_received_and_acknowledged(server: tuple[str, str], tmp_path: Path) -> None:
@@ -312,52 +297,3 @@ def test_i13_a_bank_that_is_killed_and_started_again_is_asked_and_loses_nothing(
     assert check.endswith(f": {answer}")
     assert sums == f"balance {100 - paid_sum}, paid {paid_sum}, received by the other bank {paid_sum}"
     assert verdict == "all is as it should be"
-
-
-@pytest.mark.parametrize(
-    ("name", "numbers", "overlaps", "faults"),
-    [
-        ("queue", [0, 1, 2], 0, []),
-        ("queue", [0, 2], 0, ["1 missing"]),
-        ("queue", [0, 1, 2, 1], 0, ["1 came more than once"]),
-        ("serial", [1, 0, 2], 0, []),
-        ("serial", [2, 1, 0], 0, ["1 before an earlier departure of their aircraft"]),
-        ("serial", [0, 1, 2], 1, ["1 before the last of their aircraft was acknowledged"]),
-        ("broadcast tower", [0, 1], 0, ["1 missing"]),
-    ],
-)
-def test_the_check_of_flights_finds_what_is_wrong(
-    name: str, numbers: list[int], overlaps: int, faults: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(str(_EXAMPLES))
-    checks: Any = importlib.import_module("flights_check")
-    events = [{"tail_number": "N1"}, {"tail_number": "N2"}, {"tail_number": "N1"}]
-    reception = checks.Reception(name, len(events), numbers, overlaps)
-    assert checks.check(reception, events) == faults
-
-
-@pytest.mark.parametrize(
-    ("setting", "value", "sentence"),
-    [
-        ("HEADRACE_DATA", __file__, f"HEADRACE_DATA={__file__} cannot be used as a folder (File exists)."),
-        ("HEADRACE_FUNCTIONS", "/no/such.py", "HEADRACE_FUNCTIONS=/no/such.py is no file."),
-        (
-            "AWS_ENDPOINT_URL_DYNAMODB",
-            "http://127.0.0.1:1",
-            "AWS_ENDPOINT_URL_DYNAMODB says where the engine is.",
-        ),
-    ],
-)
-def test_a_setting_that_cannot_be_is_told_in_a_sentence(
-    tmp_path: Path, setting: str, value: str, sentence: str
-) -> None:
-    settings = {
-        "HEADRACE_PORT": str(free_port()),
-        "HEADRACE_DATA": str(tmp_path / "data"),
-        "PYTHONPATH": str(_EXAMPLES.parent),
-    }
-    away = {"AWS_ENDPOINT_URL_DYNAMODB": "http://127.0.0.1:1", setting: value}
-    run = _run([sys.executable, "-m", "local"], tmp_path, **(settings | away))
-    assert run.returncode == 1
-    assert run.stderr.rstrip().endswith(sentence)
-    assert len(run.stderr.splitlines()) == 1

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import os
-import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import threading
-import tomllib
 import urllib.error
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
-import yaml
 
 from chalicelib.domain.times import HOUR_SECONDS
 from tests.support.local_service import ROOT, LocalService, serving
@@ -152,35 +146,6 @@ def _copied() -> list[tuple[list[str], str]]:
     stage = (ROOT / "Dockerfile").read_text().split("\nFROM ")[1]
     lines = [line.split()[1:] for line in stage.splitlines() if line.startswith("COPY ")]
     return [(sources, target) for *sources, target in lines]
-
-
-def test_the_container_is_built_of_what_is_there() -> None:
-    sources = {source for sources, _ in _copied() for source in sources}
-    assert all((ROOT / source).exists() for source in sources)
-    lines = (ROOT / ".dockerignore").read_text().splitlines()
-    assert {line[1:] for line in lines if line.startswith("!")} == sources
-    targets = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
-    assert set(targets["sdist"]["only-include"]) <= sources
-
-
-def test_the_container_asks_for_its_health_where_it_serves() -> None:
-    check = re.search(r"^HEALTHCHECK .*?CMD (\[.*?\])$", (ROOT / "Dockerfile").read_text(), re.M | re.S)
-    assert check
-    _, *arguments = json.loads(check[1])
-    with serving() as service:
-        port = {"HEADRACE_PORT": str(urlsplit(service.url).port)}
-        subprocess.run([sys.executable, *arguments], env=os.environ | port, check=True, timeout=60)
-
-
-def test_compose_has_one_service_that_keeps_what_it_accepts() -> None:
-    compose = yaml.safe_load((ROOT / "compose.yaml").read_text())
-    (service,) = compose["services"].values()
-    assert all(port.startswith("127.0.0.1:") for port in service["ports"])
-    assert service["environment"]["HEADRACE_TOKEN"].endswith(":-hr_local_0123456789abcdef}")
-    (volume,) = compose["volumes"]
-    data = re.search(r"HEADRACE_DATA=(\S+)", (ROOT / "Dockerfile").read_text())
-    assert data
-    assert service["volumes"] == [f"{volume}:{data[1]}"]
 
 
 @pytest.mark.soak

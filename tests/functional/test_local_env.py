@@ -66,6 +66,7 @@ def test_a_command_gets_the_tables_of_a_service_that_has_stopped(tmp_path: Path)
 
 
 @pytest.mark.oracle
+@pytest.mark.soak
 def test_a_command_gets_the_tables_of_dynamodb_local(tmp_path: Path) -> None:
     with serving("--engine", "dynamodb-local", HEADRACE_DATA=str(tmp_path), AWS_ENDPOINT_URL_DYNAMODB=""):
         running = run("--", sys.executable, "-c", _TABLES, data=tmp_path).stdout

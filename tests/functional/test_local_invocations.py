@@ -1,4 +1,4 @@
-"""The local server invokes functions as Lambda does: retries, pauses, concurrency, time-outs."""
+"""What starts functions locally: schedules, streams and invocations."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ import time
 from typing import Any
 
 import pytest
+from chalice import Chalice
 
+from chalicelib.store.layout import Tables
 from local.functions import Context, Invocations, functions_of
-from tests.functional.triggered import BOUND_SECONDS, CallLog, Machine, app_of
+from local.store import client, stream_pollers
+from local.triggers import Schedule, Triggers, repeat, schedules_of
+from tests.functional.triggered import BOUND_SECONDS, CallLog, Machine, app_of, new_table, offsets
 
 
 @pytest.fixture
@@ -173,3 +177,92 @@ def test_where_the_machine_has_no_more_threads_calls_wait_for_one(
     calls.count(2)
     assert sorted(calls.all) == [0, 1]
     assert invocations.stop(BOUND_SECONDS)
+
+
+def test_schedules_are_those_of_the_app(capsys: pytest.CaptureFixture[str]) -> None:
+    assert schedules_of(app_of(CallLog())) == [Schedule("minutely", 60), Schedule("quarterly", 6 * 3600)]
+    assert "nightly does not run here: cron(0 3 * * ? *) is not a rate." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("schedule", "times"),
+    [
+        (Schedule("minutely", 60), [60.0 * n for n in range(61)]),
+        (Schedule("often", 25.5), [25.5 * n for n in range(142)]),
+        (Schedule("seldom", 86400), [0.0]),
+        (Schedule("later", 1800, delay_seconds=60), [60.0, 1860.0]),
+    ],
+)
+def test_a_schedule_runs_at_once_and_then_at_its_rate(schedule: Schedule, times: list[float]) -> None:
+    machine, runs = Machine(end=3600), []
+
+    def invoke(function: str, event: dict[str, Any]) -> None:
+        runs.append(machine.now - 100)
+
+    repeat(schedule, invoke, machine.wait, machine.clock)
+    assert runs == times
+
+
+def test_a_machine_that_slept_makes_up_for_one_run() -> None:
+    machine, runs = Machine(end=1000), []
+
+    def invoke(function: str, event: dict[str, Any]) -> None:
+        runs.append(machine.now - 100)
+        if len(runs) == 2:
+            machine.now += 500
+
+    repeat(Schedule("minutely", 60), invoke, machine.wait, machine.clock)
+    assert runs[:5] == [0.0, 60.0, 560.0, 620.0, 680.0]
+
+
+def test_a_run_that_lasts_delays_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    calls, go = CallLog(), threading.Event()
+
+    def held(event: Any, context: Context) -> None:
+        calls.add(("held", context.aws_request_id))
+        assert go.wait(BOUND_SECONDS)
+
+    def broken(event: Any, context: Context) -> None:
+        calls.add(("broken", context.aws_request_id))
+        raise ZeroDivisionError("a failure of the app's")
+
+    invocations = Invocations({"held": held, "broken": broken}, pauses=())
+    for function in ("held", "broken"):
+        machine = Machine(end=120)
+        repeat(Schedule(function, 60), invocations.invoke, machine.wait, machine.clock)
+    calls.count(6)
+    assert sorted(name for name, _ in calls.all) == ["broken"] * 3 + ["held"] * 3
+    assert len({id_ for _, id_ in calls.all}) == 6
+    go.set()
+    assert invocations.stop(BOUND_SECONDS)
+    assert capsys.readouterr().err.count("Function broken failed") == 3
+
+
+def test_an_app_with_its_triggers(engine: str, capsys: pytest.CaptureFixture[str]) -> None:
+    calls = CallLog()
+    with new_table() as table:
+        app = app_of(calls)
+        invocations = Invocations(functions_of(app))
+        pollers = stream_pollers(functions_of(app), Tables(table.name.removesuffix("-log")), client)
+        triggers = Triggers(app, invocations, pollers)
+        triggers.start()
+        table.put("a", 1)
+        invocations.invoke("route", {"by": "hand"})
+        calls.count(4)
+        triggers.stop()
+    facts_of = {name: rest for name, *rest in calls.all if name == "minutely"}
+    assert facts_of["minutely"] == [
+        "Scheduled Event",
+        ["arn:aws:events:us-east-1:000000000000:rule/minutely"],
+    ]
+    events = [rest[0] for name, *rest in calls.all if name == "route"]
+    assert offsets([event for event in events if "Records" in event]) == {"a": [1]}
+    assert {"by": "hand", "passed": True} in events
+    assert "Function quarterly failed" in capsys.readouterr().err
+
+
+def test_without_a_function_for_it_the_stream_is_left_alone(engine: str) -> None:
+    app = Chalice("tiny", configure_logs=False)
+    pollers = stream_pollers(functions_of(app), Tables("no-such"), client)
+    Triggers(app, Invocations({}), pollers).start()  # it would wait, and tell of the trouble
+    assert not any(thread.name == "stream" for thread in threading.enumerate())

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
@@ -144,53 +144,6 @@ def test_it_says_where_it_is_reached(host: str, place: str) -> None:
 def _in_shell(script: str) -> tuple[str, ...]:
     """The command of a service that a shell starts in this way."""
     return ("sh", "-c", script, "sh", *_IN_MEMORY)
-
-
-def test_it_serves_though_standard_error_is_closed() -> None:
-    with serving(command=_in_shell('exec "$@" 2>&-')) as service:
-        assert service.ask("GET", "/topics") == {"items": []}
-
-
-@pytest.mark.parametrize("environment", [{}, *rarely({"PYTHONIOENCODING": "ascii"})])
-def test_it_ends_with_a_standard_input_that_never_was(environment: dict[str, str]) -> None:
-    process = subprocess.run(
-        [*_in_shell('exec "$@" <&-'), "--port", "0", "--until-stdin-ends"],
-        cwd=ROOT,
-        env=os.environ | environment,
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-    assert (process.returncode, process.stderr) == (0, b"")
-    assert process.stdout.startswith(b"Headrace serves on ")
-
-
-def _full() -> int:
-    return os.open("/dev/full", os.O_WRONLY)
-
-
-def _gone() -> int:
-    reader, writer = os.pipe()
-    os.close(reader)
-    return writer
-
-
-@pytest.mark.parametrize("output", [_full, *rarely(_gone)])
-def test_it_serves_though_nobody_reads_standard_output(output: Callable[[], int], tmp_path: Path) -> None:
-    functions = tmp_path / "functions.py"
-    functions.write_text("import atexit\natexit.register(print, 'from a function')")
-    place = output()
-    process = subprocess.run(
-        [*_IN_MEMORY, "--port", "0", "--until-stdin-ends", "--functions", str(functions)],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        stdout=place,
-        stderr=subprocess.PIPE,
-        timeout=60,
-        check=False,
-    )
-    os.close(place)
-    assert (process.returncode, process.stderr) == (0, b"")
 
 
 @pytest.mark.parametrize("ending", [">/dev/full", *rarely(">&-")])

@@ -76,11 +76,6 @@ def test_a_folder_of_the_embedded_engine_is_named(tmp_path: Path) -> None:
     )
 
 
-def test_a_file_that_is_no_engines_is_named(tmp_path: Path) -> None:
-    (tmp_path / "engine.db").write_bytes(b"no database" * 1000)
-    assert refused(tmp_path).startswith(f"{tmp_path / 'engine.db'} cannot be used (file is not a database)")
-
-
 def test_an_ephemeral_service_leaves_no_file(tmp_path: Path) -> None:
     """Also where the environment names an engine, which it doesn't use."""
     (tmp_path / "temporary").mkdir()

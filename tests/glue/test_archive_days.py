@@ -1,17 +1,27 @@
-"""The archive is made day by day: one follows another without a gap, and none stops or changes another."""
+"""Days that follow one another, are open or closed, are proved, and have large bodies."""
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from chalicelib.domain.times import DAY_MS
 from glue_jobs.archiving import completeness as proof
+from glue_jobs.archiving.completeness import Proof, begin, gaps
 from glue_jobs.common import session
 from glue_jobs.common.arguments import DONE, FAILED, INCOMPLETE
+from glue_jobs.common.manifest import Manifest, Shard
+from glue_jobs.common.ranges import Ranges
 from tests.glue.jobs import read_summary
 from tests.glue.journals import DAY, NEXT, NOON_MS, Place, delivery, message, orders
+
+pytest.importorskip("pyspark", reason="the archive's jobs need PySpark: make test")
+
+from glue_jobs.archiving import options
+from glue_jobs.reporting.run import Span, _hour_behind, known_until, notes
 
 
 def test_days_follow_one_another_and_deliveries_find_the_ids_of_earlier_ones(place: Place) -> None:
@@ -90,3 +100,154 @@ def test_an_hour_is_its_day_so_far_and_the_rest_follows(place: Place) -> None:
     assert place.places() == orders(0, 1)
     assert place.archive("--window", f"{DAY}T12") == DONE
     assert place.places() == orders(0, 1)
+
+
+def test_large_bodies_are_fetched_and_lost_ones_told(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "bodies/orders/u1/abc"
+    (place.folder / name).parent.mkdir(parents=True)
+    (place.folder / name).write_bytes(b"\xffbig")
+    place.journal(
+        "a", [message(0), message(1, body=None, body_blob=name), message(2, body=None, body_blob="bodies/no")]
+    )
+    assert place.archive() == INCOMPLETE
+    assert read_summary(capsys)["problems"] == [{"day": DAY, "bodies_missing": ["bodies/no"]}]
+    assert place.query('body from % order by "offset"') == [(b'{"n":0}',), (b"\xffbig",), (None,)]
+
+
+def test_a_large_body_that_went_with_its_retention_stays_in_the_archive(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [f"bodies/orders/u1/{n}" for n in range(2)]
+    (place.folder / names[0]).parent.mkdir(parents=True)
+    for name in names:
+        (place.folder / name).write_bytes(name.encode())
+    place.journal("a", [message(n, body=None, body_blob=name) for n, name in enumerate(names)])
+    assert place.archive() == DONE
+    (place.folder / names[0]).unlink()
+    place.journal("late", [message(2, body=None, body_blob="bodies/no"), message(3)])
+    assert place.archive() == INCOMPLETE
+    assert read_summary(capsys)["problems"] == [{"day": DAY, "bodies_missing": ["bodies/no"]}]
+    bodies = [*((name.encode(),) for name in names), (None,), (b'{"n":3}',)]
+    assert place.query('body from % order by "offset"') == bodies
+
+
+def test_large_bodies_lie_in_a_file_of_their_own_until_the_day_is_compacted(place: Place) -> None:
+    names = [f"bodies/orders/u1/{n}" for n in (1, 3)]
+    (place.folder / names[0]).parent.mkdir(parents=True)
+    for name in names:
+        (place.folder / name).write_bytes(name.encode())
+    place.journal("a", [message(0), message(1, body=None, body_blob=names[0]), message(2)])
+    place.journal("b", [message(3, body=None, body_blob=names[1])])
+    place.journal("c", [message(3, edition=1, void="cancelled", body=None)])
+    rows = [(0, b'{"n":0}'), (1, names[0].encode()), (2, b'{"n":2}')]
+    for job, files in ((place.archive, 2), (place.compact, 1)):
+        assert job() == DONE
+        assert (len(place.files()), place.query('"offset", body from % order by 1')) == (files, rows)
+    (shard,) = place.manifest().shards
+    assert (shard.ranges, shard.voids) == (((0, 3),), 1)
+
+
+MIDNIGHT = datetime(2026, 11, 22, tzinfo=UTC)
+
+
+def test_a_day_in_its_last_hour_is_not_closed_until_it_is_looked_at_again(place: Place) -> None:
+    place.journal("a", [message(n) for n in range(80)])
+    assert place.archive("--open", "yes", "--now", "2026-11-21T23:48:00Z") == DONE
+    day = place.manifest()
+    assert (day.until_hour, day.is_closed) == (24, False)
+    assert day.known_until == MIDNIGHT - timedelta(minutes=12)
+    assert notes([day]) == [f"{DAY} is archived until 23:48."]
+    files = place.files()
+    assert place.compact("--now", "2026-11-22T03:00:00Z") == DONE
+    assert not place.manifest().is_closed
+    assert place.archive() == DONE  # the journal is the same
+    day = place.manifest()
+    assert (day.is_closed, day.known_until, notes([day])) == (True, MIDNIGHT, [])
+    assert place.files() == files
+
+
+def test_a_day_is_not_closed_while_late_data_may_come(place: Place) -> None:
+    place.journal("a", [message(0)])
+    for minute in (3, 7):  # the second time the journal is the same
+        assert place.archive("--open", "yes", "--now", f"2026-11-22T00:{minute:02}:00Z") == DONE
+        day = place.manifest()
+        assert (day.is_closed, notes([day])) == (False, [f"{DAY} is archived until 23:59."])
+    assert place.archive("--open", "yes", "--now", "2026-11-22T00:15:00Z") == DONE
+    assert place.manifest().is_closed
+
+
+def test_what_is_told_ends_where_the_journal_was_read(place: Place) -> None:
+    place.journal("a", [message(0)])
+    span = Span(date.fromisoformat(DAY), date.fromisoformat(DAY))
+    for minute in (5, 55):
+        place.archive("--open", "yes", "--now", f"2026-11-21T12:{minute:02}:00Z")
+        end = known_until([place.manifest()], span)
+        assert end == datetime(2026, 11, 21, 12, minute, tzinfo=UTC)
+        assert _hour_behind(end) == datetime(2026, 11, 21, 13, tzinfo=UTC)
+    assert _hour_behind(MIDNIGHT) == MIDNIGHT
+
+
+@pytest.mark.parametrize("text", ["259200000", "", "soon", "1" * 30])
+def test_now_is_the_time_of_a_service_whose_clock_was_moved(tmp_path: Path, text: str) -> None:
+    (tmp_path / "bucket").mkdir()
+    (tmp_path / "clock").write_text(text)
+    ahead = timedelta(days=3 if text == "259200000" else 0)
+    for read_options in (options.of_archive, options.of_compact):
+        before = datetime.now(UTC)
+        now = read_options(None, ["--folder", str(tmp_path / "bucket")]).now
+        assert before + ahead <= now <= datetime.now(UTC) + ahead
+
+
+KEY = "shop:t1/0"
+NOTHING = Proof({}, {})
+
+
+def day(*ranges: tuple[int, int], missing: Ranges = (), start: int = 0) -> Manifest:
+    shard = Shard("shop", "t1", 0, start, ranges, missing=missing)
+    unused: dict[str, Any] = {"until_hour": 24, "input": "", "tables": {}}
+    return Manifest(day="2026-11-22", shards=(shard,), **unused)
+
+
+def test_a_day_adds_to_what_is_proved_and_takes_nothing_away() -> None:
+    proof = NOTHING.with_day(day((0, 4)), was_asked=True).with_day(day((5, 9), (12, 14)), was_asked=True)
+    assert proof.ranges == {KEY: ((0, 9), (12, 14))}
+
+
+@pytest.mark.parametrize(("was_asked", "lost_ranges"), [(True, ((5, 6),)), (False, ())])
+def test_what_is_missing_is_lost_only_where_the_table_was_asked(was_asked: bool, lost_ranges: Ranges) -> None:
+    proof = NOTHING.with_day(day((0, 4), (7, 9), missing=((5, 6),)), was_asked)
+    assert proof.lost == {KEY: lost_ranges}
+    assert proof.ranges == {KEY: ((0, 4), (7, 9))}
+
+
+def test_what_was_lost_stays_lost_until_a_day_has_it() -> None:
+    proof = NOTHING.with_day(day((0, 4), missing=((5, 6),)), was_asked=True)
+    assert proof.with_day(day((8, 9)), was_asked=True).lost == {KEY: ((5, 6),)}
+    next_proof = proof.with_day(day((6, 6)), was_asked=True)
+    assert (next_proof.lost, next_proof.ranges) == ({KEY: ((5, 5),)}, {KEY: ((0, 4), (6, 6))})
+
+
+def test_a_day_begins_behind_what_is_proved_and_never_behind_its_own_first() -> None:
+    proof = Proof({KEY: ((0, 4), (6, 9))}, {})
+    assert begin(KEY, ((20, 25),), proof, None) == 10
+    assert begin(KEY, ((8, 25),), proof, None) == 8
+    assert begin(KEY, ((3, 9),), NOTHING, None) == 0
+    assert begin(KEY, ((20, 25),), proof, day((15, 18), start=15)) == 15
+    other_day = Manifest(day="2026-11-22", until_hour=24, input="", tables={}, shards=())
+    assert begin(KEY, ((20, 25),), proof, other_day) == 10
+
+
+def test_a_day_lacks_what_is_between_its_rows_and_behind_where_it_begins() -> None:
+    ranges = {KEY: ((12, 14), (18, 19))}
+    assert gaps(ranges, {KEY: 10}, NOTHING, None) == {KEY: ((10, 11), (15, 17))}
+    proof = Proof({KEY: ((0, 10), (16, 16))}, {})
+    assert gaps(ranges, {KEY: 10}, proof, None) == {KEY: ((11, 11), (15, 15), (17, 17))}
+    assert gaps({KEY: ((10, 19),)}, {KEY: 10}, NOTHING, None) == {}
+
+
+def test_a_day_lacks_what_it_had_at_an_earlier_run() -> None:
+    before = day((10, 14), (18, 30), start=10)
+    assert gaps({KEY: ((10, 19),)}, {KEY: 10}, NOTHING, before) == {KEY: ((20, 30),)}
+    assert gaps({}, {}, NOTHING, before) == {KEY: ((10, 14), (18, 30))}

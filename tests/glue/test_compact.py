@@ -15,10 +15,11 @@ from pyspark.sql import SparkSession
 
 from glue_jobs.archiving import compaction
 from glue_jobs.archiving.compaction import repartition_in_order
+from glue_jobs.archiving.publish import switch
 from glue_jobs.common import manifest
 from glue_jobs.common.arguments import DONE, FAILED, INCOMPLETE
-from glue_jobs.common.bucket import Bucket, Entry
-from glue_jobs.common.manifest import Part
+from glue_jobs.common.bucket import Bucket, Entry, FolderBucket
+from glue_jobs.common.manifest import Manifest, Part
 from glue_jobs.common.schemas import MESSAGES
 from tests.glue import archives
 from tests.glue.archives import frame
@@ -92,6 +93,15 @@ def test_a_reader_keeps_its_files_until_the_grace_is_over(many_files: Place) -> 
         assert manifest.table(many_files.spark, many_files.bucket, "messages", manifests).count() == 16
     assert many_files.compact("--grace-minutes", "60", "--now", "2026-11-23T07:01:00Z") == DONE
     assert many_files.named() == set(many_files.files())
+
+
+def test_files_that_the_run_before_retired_stay_retired(tmp_path: Path) -> None:
+    bucket, now = FolderBucket(tmp_path, "b"), None
+    for at_ms, name in ((0, "a"), (1_000, "b"), (2_000, "c")):
+        part = Part("orders", 1, "", (Entry(f"archive/messages/{name}", 1),))
+        now = switch(bucket, now, Manifest(DAY, 24, "", {"messages": (part,)}, ()), at_ms)
+    assert now
+    assert now.retired == (("archive/messages/a", 1_000), ("archive/messages/b", 2_000))
 
 
 def test_files_that_are_not_what_the_manifest_says_stay_as_they_are(many_files: Place) -> None:

@@ -1,4 +1,4 @@
-"""Whatever happens to a job, it ends in a sentence, a summary and an exit code."""
+"""A job that fails, is killed, or finds another at work: what it tells, and what it leaves."""
 
 from __future__ import annotations
 
@@ -9,11 +9,19 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from glue_jobs import archive, compact
+from glue_jobs.common.arguments import DONE, FAILED
+from glue_jobs.common.job import Busy, exclusive
+from tests.glue.jobs import archive_command
+from tests.glue.journals import LATER, Place, message, orders
 
 pytest.importorskip("pyspark", reason="the archive's jobs need PySpark: make test")
 
@@ -22,11 +30,9 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 
 from glue_jobs.archiving.publish import Mismatch
 from glue_jobs.common import job
-from glue_jobs.common.arguments import FAILED
 from glue_jobs.common.failures import ends_the_run, sentence
 from glue_jobs.common.service import Refused
-from tests.glue.jobs import archive_command
-from tests.glue.journals import NOON_MS, Place, message
+from tests.glue.journals import NOON_MS
 from tests.support.processes import wait_until_gone
 
 ROOT = Path(__file__).parents[2]
@@ -131,44 +137,6 @@ def test_a_job_that_is_ended_from_outside_says_so(sent_signal: signal.Signals) -
     assert summary_of(out)["error"].startswith("The job was ended from outside")
 
 
-READ_SCRIPT = """
-import sys
-from glue_jobs.common import job
-from glue_jobs.common.arguments import summary
-def work():
-    sys.stdin.read()  # until the reader of the output is gone
-    print("x" * {})
-    summary("asof")
-    return 0
-sys.exit(job.run_guarded("asof", work))
-"""
-
-
-@pytest.mark.parametrize(
-    ("characters", "code", "told"),
-    [(1, 0, ""), (100_000, FAILED, "The job asof failed: Nobody reads its output any more.\n")],
-    ids=["before the summary", "amid the output"],
-)
-def test_a_job_whose_reader_has_gone_says_that_and_nothing_of_spark(
-    characters: int, code: int, told: str
-) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", READ_SCRIPT.format(characters)],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdin
-        assert process.stdout
-        assert process.stderr
-        process.stdout.close()
-        process.stdin.close()
-        assert process.stderr.read() == told
-    assert process.returncode == code
-
-
 ASKING_SCRIPT = """
 import argparse, sys
 from glue_jobs.common import job
@@ -241,38 +209,6 @@ def test_a_job_that_is_ended_while_spark_starts_leaves_no_process(tmp_path: Path
     assert summary_of(out)["error"].startswith("The job was ended from outside")
 
 
-PUT_OFF_SCRIPT = """
-import signal, sys
-from glue_jobs.common import job
-def work():
-    with job._put_off():
-        {}
-    return 0
-sys.exit(job.run_guarded("archive", work))
-"""
-
-
-@pytest.mark.parametrize(
-    "during_start",
-    [
-        "signal.raise_signal(signal.SIGTERM); raise OSError('no Java')",
-        "signal.signal(signal.SIGINT, signal.default_int_handler); signal.raise_signal(signal.SIGINT)",
-    ],
-    ids=["spark then fails to start", "pyspark hears it"],
-)
-def test_a_job_that_is_ended_during_a_start_says_so_however_that_goes_on(during_start: str) -> None:
-    process = subprocess.run(
-        [sys.executable, "-c", PUT_OFF_SCRIPT.format(during_start)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert process.returncode == FAILED
-    assert summary_of(process.stdout)["error"].startswith("The job was ended from outside")
-
-
 @pytest.mark.soak
 def test_a_jvm_that_is_killed_leaves_a_sentence_a_summary_and_an_exit_code(
     place: Place, tmp_path: Path
@@ -301,3 +237,61 @@ def _java_below(pid: int) -> int | None:
         if fields.get("PPid") == str(pid) and fields["Name"] == "java":
             return int(status.parent.name)
     return None
+
+
+HOLDER = "import sys; from pathlib import Path; from glue_jobs.common.job import exclusive\n"
+HOLDER += "with exclusive(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+
+
+@pytest.mark.parametrize("main", [archive.main, compact.main])
+def test_a_job_that_finds_another_at_work_touches_nothing(
+    main: Callable[[Sequence[str]], int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with exclusive(tmp_path):
+        assert main(["--folder", str(tmp_path), "--bucket", "headrace"]) == FAILED
+    assert "Another job is writing this archive" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_who_is_killed_holds_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(Busy), exclusive(tmp_path):
+            pass
+        holder.kill()
+    with exclusive(tmp_path):
+        pass
+
+
+def test_archives_of_their_own_are_written_at_once_and_one_after_another_too(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with exclusive(tmp_path), exclusive(tmp_path / "a"), exclusive(None), exclusive(None):
+        pass
+    with exclusive(tmp_path):
+        pass
+
+
+_BOUND_SECONDS = 300.0
+
+
+@pytest.mark.soak
+def test_sigkill_while_partitions_are_written(place: Place) -> None:
+    place.journal("a", [message(n) for n in range(20_000)])
+    job = subprocess.Popen(
+        [*archive_command(place), "--now", LATER],
+        cwd=ROOT,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + _BOUND_SECONDS
+    while not any(place.folder.glob("archive/_aside/**/*.parquet")):
+        assert job.poll() is None, job.returncode
+        assert time.monotonic() < deadline
+    os.killpg(job.pid, signal.SIGKILL)
+    job.wait()
+    assert place.archive() == DONE
+    assert place.places() == orders(*range(20_000))
+    assert place.named() == {*place.files(), *place.files("deliveries")}

@@ -284,12 +284,3 @@ def test_a_day_on_which_nothing_came_is_no_gap(tmp_path: Path) -> None:
     assert quiet_days(bucket) == {str(DAY + timedelta(days=3))}
     sentences = gaps(manifests, Span(DAY, DAY + timedelta(days=5)), quiet_days(bucket))
     assert [sentence[:10] for sentence in sentences] == [str(DAY + timedelta(days=n)) for n in (1, 2, 5)]
-
-
-@pytest.mark.parametrize(
-    "arguments", [["--from", "2030-01-02", "--to", "2030-01-01"], ["--from", "today"], ["--topics", "x"]]
-)
-def test_bad_arguments_are_refused(arguments: list[str], tmp_path: Path) -> None:
-    with pytest.raises(SystemExit) as exit_info:
-        options.of_report(None, ["--folder", str(tmp_path), *arguments])
-    assert exit_info.value.code == 2

@@ -98,13 +98,6 @@ def test_a_page_of_many_groups_shows_the_busiest_and_counts_the_others() -> None
     assert f"</span> g{MOST_PAIRS + 4}</h2>" in text
 
 
-def test_a_page_of_many_topics_without_a_group_counts_those_it_does_not_show() -> None:
-    names = [f"alone-{n:03}" for n in range(MOST_PAIRS + 5)]
-    text = page(report_of(daily=[], volumes=[{"topic": name, "day": DAY, "accepted": 1} for name in names]))
-    assert text.count('<td data-of="group">no group') == MOST_PAIRS
-    assert "5 more topics without a group" in text
-
-
 def test_a_backlog_told_by_the_day_ends_where_the_archive_does() -> None:
     begin = datetime(2030, 1, 1)  # noqa: DTZ001
     hours = [
@@ -162,16 +155,6 @@ def test_days_are_told_by_the_hour_where_they_are_few(days: int, bars: int) -> N
     hours = [{**day(), "hour": datetime(2030, 1, 1, hour)} for hour in (3, 4)]  # noqa: DTZ001
     bar_count = page(replace(some, hourly=hours)).count('<rect class="c1"')
     assert bar_count == (2 if some.is_short else 1)
-
-
-def test_a_narrow_page_names_each_number_in_its_row() -> None:
-    text = page(report_of())
-    assert 'data-of="passed over"' in text
-    assert "@media (max-width:640px)" in text
-
-
-def test_a_page_of_nothing_is_a_page() -> None:
-    assert "<table>" in page(Report(DAY, DAY))
 
 
 @pytest.mark.parametrize(

@@ -197,9 +197,3 @@ def test_a_token_that_is_refused_is_no_failure_of_the_authorizer_which_callers_s
 def test_the_second_api_has_an_alarm_of_its_own() -> None:
     assert deployed("IamCallsFail").metric == ("AWS/ApiGateway", "5XXError", {"ApiName": "p-iam"})
     assert "IamCallsFailAlarm" not in alarms("p")
-
-
-def test_every_alarm_is_one_of_those_that_are_tried_here() -> None:
-    stops = {f"{names.logical(name)}Stopped" for name in names.TIMED}
-    all_names = {alarm.name for alarm in all_alarms("p", names.FUNCTIONS, iam=True)}
-    assert all_names == {*TROUBLE, *stops, "ArchiveLate"}

@@ -13,7 +13,6 @@ from infra import bucket, names
 from infra.alarms import alarm_names, alarms
 from infra.dashboard import dashboard, resource
 
-ORDER = ["Is it healthy", "Flow", "Delays", "Shards", "Subscribers", "Platform", "Archive", "Cost drivers"]
 COLUMNS = 24
 PSEUDO = {"AWS::Region", "AWS::Partition", "AWS::AccountId"}
 IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
@@ -22,13 +21,6 @@ IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
 def widgets(prefix: str = "headrace-dev") -> list[dict[str, Any]]:
     page_widgets: list[dict[str, Any]] = dashboard(prefix, "bucket")["widgets"]
     return page_widgets
-
-
-def test_rows_stand_in_the_order_in_which_one_asks() -> None:
-    texts = [w for w in widgets() if w["type"] == "text"]
-    titles = [w["properties"]["markdown"].splitlines()[0].removeprefix("## ") for w in texts]
-    assert titles == ORDER
-    assert [w["y"] for w in texts] == sorted(w["y"] for w in texts)
 
 
 def test_widgets_do_not_overlap_or_leave_the_page() -> None:

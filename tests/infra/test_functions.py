@@ -212,13 +212,6 @@ def test_of_what_users_sent_nothing_goes_by_age_and_all_can_be_read_at_once() ->
     assert transitions["journal/"]["TransitionInDays"] >= 90, "Glacier charges ninety days at least"
 
 
-def test_what_was_replaced_can_be_had_back_for_a_month_and_leftovers_go() -> None:
-    former = rules()["former-versions"]
-    assert former["NoncurrentVersionExpiration"]["NoncurrentDays"] >= 30
-    assert former["ExpiredObjectDeleteMarker"]
-    assert rules()["unfinished-uploads"]["AbortIncompleteMultipartUpload"]["DaysAfterInitiation"] <= 7
-
-
 # The key of secrets.
 
 

@@ -64,19 +64,6 @@ def test_without_a_region_one_is_asked_for_it(environment: Environment) -> None:
         Aws(without)
 
 
-def test_the_region_of_the_clis_own_settings_will_do(environment: Environment) -> None:
-    variables = environment(configure__get=(0, "eu-north-1\n"))
-    del variables["AWS_REGION"]
-    assert Aws(variables).region == "eu-north-1"
-
-
-def test_a_profile_that_is_not_there_is_named(environment: Environment) -> None:
-    variables = environment(configure__get=(255, "The config profile (misspelt) could not be found"))
-    del variables["AWS_REGION"]
-    with pytest.raises(StackError, match="misspelt"):
-        Aws(variables)
-
-
 @pytest.mark.parametrize(
     ("answer", "advice"),
     [
@@ -321,23 +308,6 @@ def test_nothing_is_deleted_unless_its_name_is_given(
 
 
 _DESTROY = [sys.executable, "-m", "infra.stack", "destroy", "--stage", "dev"]
-
-
-def test_who_ends_the_input_has_not_confirmed(environment: Environment, tmp_path: Path) -> None:
-    keyboard, terminal = os.openpty()
-    try:
-        os.write(keyboard, b"\x04")
-        run = subprocess.run(
-            _DESTROY, cwd=_ROOT, env=environment(), stdin=terminal, capture_output=True, text=True
-        )
-    finally:
-        os.close(keyboard)
-        os.close(terminal)
-    assert (run.returncode, run.stderr.splitlines()) == (
-        2,
-        ["Not confirmed: nothing was done. The stack's name is headrace-dev."],
-    )
-    assert not (tmp_path / "asked").exists()
 
 
 _INTERRUPTED_CLI = """#!/bin/sh

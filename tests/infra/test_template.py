@@ -16,9 +16,7 @@ from chalicelib.api import problems
 from chalicelib.domain import errors
 from chalicelib.settings import Settings, read
 from chalicelib.store import layout
-from infra import names
 from infra.bucket import bucket
-from infra.functions import function_id
 from infra.stages import read as stage
 from infra.tables import tables
 from infra.template import template
@@ -118,18 +116,6 @@ def test_what_users_sent_outlives_the_stack_and_nothing_else_does(template_file:
         assert is_retained == (each["Type"] in _KEPT), name
 
 
-def test_every_function_has_its_name_its_role_and_its_log(template_file: Path) -> None:
-    functions = resources(template_file, "AWS::Serverless::Function")
-    function_ids = {function_id(name) for name in [*functions_of(app.app), names.API, names.AUTHORIZE]}
-    assert functions.keys() == function_ids
-    roles = {json.dumps(each["Properties"]["Role"]) for each in functions.values()}
-    logs = {each["Properties"]["LoggingConfig"]["LogGroup"]["Ref"] for each in functions.values()}
-    assert len(roles) == len(logs) == len(functions)
-    assert "DefaultRole" not in resources(template_file)
-    for log in logs:
-        assert resources(template_file)[log]["Properties"]["RetentionInDays"] > 0
-
-
 def test_lines_of_the_log_are_json_and_not_lambdas_own(template_file: Path) -> None:
     for function in resources(template_file, "AWS::Serverless::Function").values():
         logging = function["Properties"]["LoggingConfig"]
@@ -151,27 +137,6 @@ def test_the_environment_is_one_that_settings_accept(template_file: Path) -> Non
         function_names = [f"{settings.prefix}-{each}" for each in ("deliver", "mover", "check")]
         assert [settings.deliver, settings.mover, settings.check] == function_names
         assert (settings.bucket, settings.account, settings.origin) == ("x", "x", "x")
-
-
-def test_only_inserts_wake_route_and_what_fails_is_kept(template_file: Path) -> None:
-    mapping = resources(template_file, "AWS::Lambda::EventSourceMapping")["RouteFromLog"]["Properties"]
-    assert mapping["EventSourceArn"] == {"Fn::GetAtt": ["LogTable", "StreamArn"]}
-    pattern = json.loads(mapping["FilterCriteria"]["Filters"][0]["Pattern"])
-    assert pattern["eventName"] == ["INSERT"]
-    assert mapping["BisectBatchOnFunctionError"]
-    assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
-    assert mapping["MaximumRetryAttempts"] < 10
-    assert mapping["DestinationConfig"]["OnFailure"]["Destination"] == {"Fn::GetAtt": ["FailureQueue", "Arn"]}
-
-
-def test_the_journal_outlasts_an_outage_and_gives_up_before_the_stream_forgets(template_file: Path) -> None:
-    mappings = resources(template_file, "AWS::Lambda::EventSourceMapping")
-    journal = [mappings[name]["Properties"] for name in ("JournalFromLog", "JournalFromTraces")]
-    for each in journal:
-        assert each["StartingPosition"] == "TRIM_HORIZON"
-        assert 3600 < each["MaximumRecordAgeInSeconds"] < 86_400
-    tables = [each["EventSourceArn"]["Fn::GetAtt"][0] for each in journal]
-    assert tables == ["LogTable", "TracesTable"]
 
 
 def test_the_bucket_is_private_encrypted_and_for_tls_only() -> None:

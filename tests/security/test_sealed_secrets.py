@@ -22,10 +22,10 @@ from chalicelib.store.layout import definitions
 from infra import names
 from local.engine.dynamodb_local import dynamodb_local
 from tests.functional.delivery.receivers import Receiver, http_receiver
+from tests.support.aws_answers import KEY
 from tests.support.browser import Browser
 from tests.support.day import World, a_world
 from tests.support.http import Group as GroupCalls
-from tests.support.kms import KEY
 from tests.support.roles import Guard, at_work
 
 ROTATE = "/v1/signing-key/rotate"

@@ -16,7 +16,7 @@ from tests.simulation.clients import SimClient
 from tests.simulation.operators import contact
 from tests.simulation.processes import Process
 from tests.simulation.world import World
-from tests.support.inline import Inline
+from tests.support.clock import Inline
 from tests.support.push import Inbox
 from tests.support.rest import readers_of
 

@@ -26,8 +26,8 @@ from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.store.control import Control
 from chalicelib.wiring import Deps
 from tests.simulation.virtual import Scheduler
+from tests.support.clock import Inline
 from tests.support.flows import draft, label_of
-from tests.support.inline import Inline
 from tests.support.push import Inbox, Subscribers
 from tests.support.stages import Stage, embedded_stage
 

@@ -1,8 +1,14 @@
-"""Which seeds are played: a few in each run, many in the soak, or the one that is asked for (HEADRACE_SEED=17)."""
+"""Which seeds are played: a few in each run, many in the soak, or the one that HEADRACE_SEED names. Of several, one
+must see a planted bug."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Collection, Iterable
+
+import pytest
+
+from tests.support.planting import Bug
 
 _BLOCK = 30  # played by one test
 
@@ -18,3 +24,14 @@ def each(few: int, many: int) -> range:
     if seed := os.environ.get("HEADRACE_SEED"):
         return range(int(seed), int(seed) + 1)
     return range(many if os.environ.get("HEADRACE_SOAK") else few)
+
+
+def assert_seen(
+    bug: Bug,
+    complaints: Callable[[int], Collection[object]],
+    seeds: Iterable[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the bug planted, at least one seed has complaints."""
+    bug.plant(monkeypatch)
+    assert any(complaints(seed) for seed in seeds)

@@ -8,13 +8,12 @@ import pytest
 from chalicelib.store import codec
 from tests.simulation.days.plan import LIMITS
 from tests.simulation.figures import count_days
-from tests.simulation.planting import assert_seen
-from tests.simulation.seeds import blocks
+from tests.simulation.seeds import assert_seen, blocks
 from tests.simulation.weeks import play, story
 from tests.support.planting import Bug
 
 
-@pytest.mark.parametrize("seeds", blocks(30, 20_000), ids=lambda seeds: f"from-{seeds.start}")
+@pytest.mark.parametrize("seeds", blocks(20, 20_000), ids=lambda seeds: f"from-{seeds.start}")
 def test_nothing_that_is_owed_ends_with_its_row(seeds: range) -> None:
     for seed in seeds:
         days = play(seed)
@@ -45,7 +44,3 @@ SEEDS = range(20)
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     assert_seen(BUGS[name], lambda seed: play(seed, LIMITS).complaints, SEEDS, monkeypatch)
-
-
-def test_the_same_seed_is_the_same_story() -> None:
-    assert play(3).path == play(3).path

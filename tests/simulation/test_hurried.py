@@ -8,9 +8,8 @@ import pytest
 from chalicelib.scheduler.walk import Stretch, Walk
 from tests.simulation.figures import count_hurry
 from tests.simulation.hurried import play, story
-from tests.simulation.planting import assert_seen
-from tests.simulation.seeds import blocks
-from tests.support.planting import Bug
+from tests.simulation.seeds import assert_seen, blocks
+from tests.support.planting import Bug, names_of
 
 BUGS = {
     "a topic in which time ended, counted as visited": Bug(
@@ -32,6 +31,6 @@ def test_every_topic_has_its_turn_however_little_time_a_run_has(seeds: range) ->
         assert not hurry.complaints, story(hurry)
 
 
-@pytest.mark.parametrize("name", BUGS)
+@pytest.mark.parametrize("name", names_of(BUGS, {"a walk that passes the topic in which it ended"}))
 def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     assert_seen(BUGS[name], lambda seed: play(seed).complaints, SEEDS, monkeypatch)

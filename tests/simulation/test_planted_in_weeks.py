@@ -19,9 +19,9 @@ from chalicelib.services.inspect.surveyor import Surveyor
 from chalicelib.services.manage.admin import Admin
 from chalicelib.services.manage.registry import Registry
 from chalicelib.services.produce.check_back import Checker
-from tests.simulation.planting import assert_seen, names_of
+from tests.simulation.seeds import assert_seen
 from tests.simulation.weeks import play
-from tests.support.planting import Bug
+from tests.support.planting import Bug, names_of
 
 SEEDS = (
     790,

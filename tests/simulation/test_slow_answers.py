@@ -46,7 +46,3 @@ def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> No
 def test_a_long_age_alone_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     LONG.plant(monkeypatch)
     assert not any(play(seed)[1] for seed, _ in BUGS.values())
-
-
-def test_the_same_seed_is_the_same_story() -> None:
-    assert play(1)[0].path == play(1)[0].path

@@ -1,7 +1,8 @@
-"""Answers in the place of an AWS service, as botocore reads them."""
+"""Answers in the place of AWS's services, as botocore reads them; and as much of KMS as Headrace needs."""
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -27,3 +28,29 @@ class _Raw:
 
     def stream(self) -> Iterator[bytes]:
         yield self.read()
+
+
+KEY = "arn:aws:kms:us-east-1:000000000000:key/k"
+
+
+class Kms:
+    """Answers in KMS's place; `asked` are the operations, with the kind of secret."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    def attach(self, client: Any) -> None:
+        """To be told of every client that is made."""
+        client.meta.events.register("before-send.kms", self._answer)
+
+    def _answer(self, request: Any, **_: Any) -> AWSResponse:
+        operation = request.headers["X-Amz-Target"].decode().rpartition(".")[2]
+        request_body = json.loads(request.body)
+        self.asked.append((operation, request_body["EncryptionContext"]["secret"]))
+        if operation == "Encrypt":
+            blob = json.dumps([request_body["Plaintext"], request_body["EncryptionContext"]]).encode()
+            return json_answer(request, {"CiphertextBlob": base64.b64encode(blob).decode(), "KeyId": KEY})
+        plain, context = json.loads(base64.b64decode(request_body["CiphertextBlob"]))
+        if context != request_body["EncryptionContext"]:
+            return json_answer(request, {"__type": "InvalidCiphertextException"}, 400)
+        return json_answer(request, {"Plaintext": plain, "KeyId": KEY})

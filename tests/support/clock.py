@@ -1,9 +1,12 @@
-"""Time and chance under a test's control (ports.Clock, ports.Random)."""
+"""A clock that a test sets, chance from a seed, and work that is done at once instead of by a thread."""
 
 from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any
 
 from chalicelib.domain.ids import ALPHABET
 from chalicelib.domain.times import SECOND_MS
@@ -59,3 +62,15 @@ class SeededRandom:
     def secret(self) -> bytes:
         with self._lock:
             return self._random.randbytes(32)
+
+
+class Inline(Executor):
+    """Runs at once, in the caller's thread."""
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(work(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001 - as executors do
+            future.set_exception(error)
+        return future

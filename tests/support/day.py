@@ -36,10 +36,9 @@ from local.functions import functions_of
 from local.gateway import Gateway
 from local.stream import stream_event
 from tests.functional.delivery.receivers import OK, RawReceiver, Receiver, raw_receiver
-from tests.support.aws_answers import bytes_answer, json_answer
+from tests.support.aws_answers import KEY, Kms, bytes_answer, json_answer
 from tests.support.browser import Browser
 from tests.support.http import Client, Group, ShiftingClock, Topic
-from tests.support.kms import KEY, Kms
 from tests.support.push import Inbox
 from tests.support.roles import BUCKET, Guard, guarded
 

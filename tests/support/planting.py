@@ -5,12 +5,14 @@ import __future__
 
 import inspect
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
 import pytest
+
+from tests.support.rarely import rarely
 
 Check = Callable[[], object]
 """A quick test, or a part of one, by its arguments."""
@@ -54,6 +56,12 @@ class Bug:
 
 Planted = Mapping[str, tuple[Bug, Check]]
 """Bugs by what they do to a user, each with a test that sees it."""
+
+
+def names_of(bugs: Iterable[str], soak: Collection[str]) -> list[Any]:
+    """The names of bugs as a test's parameters; one in `soak`, which few seeds see or which takes seconds to see, is
+    planted in the soak only."""
+    return [parameter for name in bugs for parameter in (rarely(name) if name in soak else [name])]
 
 
 def assert_seen(bug: Bug, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,13 @@ from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.topic import Consumer, ConsumerKind, CursorKey, Group, Topic, cursor_key, lane_of
 from chalicelib.domain.transaction import CheckAnswer, Transaction
-from chalicelib.services.core.wake import task_of
+from chalicelib.services.core.wake import DispatchTask, task_of
 from chalicelib.services.manage.registry import Contact
 from chalicelib.services.produce.check_back import Check
+from chalicelib.services.push.claims import Claims
+from chalicelib.services.push.run_time import RunTime
+from chalicelib.services.push.settlements import Settlements
+from chalicelib.services.push.sources import Capacity, Sources
 from chalicelib.wiring import Deps
 
 from .clock import ManualClock
@@ -214,3 +218,28 @@ def fails(times: int, detail: str = "HTTP 500") -> Behaviour:
 def always(outcome: CallResult, _: PushBatch) -> CallResult:
     """With `partial`, a subscriber that answers each request alike."""
     return outcome
+
+
+def sources_of(deps: Deps, topic: Topic, group: Group, worker: int = 0, consumer_uid: str = "") -> Sources:
+    task = DispatchTask(topic.name, group.name, worker, consumer_uid)
+    return Sources(topic, group, task, deps.dispatcher.context.teams(topic, group))
+
+
+def capacity_of(deps: Deps, consumer_uid: str = "") -> Capacity:
+    return Capacity(
+        catalog=deps.catalog,
+        claimer=deps.claimer,
+        health=deps.dispatcher.context.subscriber_health,
+        clock=deps.adapters.clock,
+        consumer_uid=consumer_uid,
+    )
+
+
+def claims_of(deps: Deps, capacity: Capacity) -> Claims:
+    return Claims(
+        claimer=deps.claimer,
+        capacity=capacity,
+        time=RunTime(lambda: 600.0),
+        settlements=Settlements(deps.settler),
+        consumer_uid="",
+    )

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Self
 
+from chalicelib.delivery import webhooks
+
 _START_SECONDS = 60.0
 _BACKLOG = 1000
 
@@ -147,3 +149,11 @@ class _Connection(asyncio.Protocol):
         visit.ended = time.time()
         if reply.how is not How.WHOLE:
             self._transport.close()
+
+
+def is_signed(secret: str, headers: Mapping[str, str], body: bytes) -> bool:
+    """By this secret? `headers` by lower-case names."""
+    raw = webhooks.parse_secret(secret)
+    assert isinstance(raw, bytes)
+    arguments = headers["webhook-id"], int(headers["webhook-timestamp"]), body, headers["webhook-signature"]
+    return webhooks.verify([raw], *arguments)

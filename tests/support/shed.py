@@ -12,9 +12,8 @@ from chalicelib.domain.timer import Timer
 from chalicelib.scheduler.mover import Mover
 from chalicelib.scheduler.mover_run import MoverRun, Ways
 from chalicelib.store.timers import Timers
-from tests.support.clock import ManualClock, SeededRandom
+from tests.support.clock import Inline, ManualClock, SeededRandom
 from tests.support.embedded import embedded_dynamo
-from tests.support.inline import Inline
 
 
 @dataclass

@@ -11,16 +11,17 @@ from typing import Any
 import pytest
 
 from chalicelib.adapters import Adapters, dynamo_adapters
+from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.settings import Settings
 from chalicelib.store.attributes import number
 from chalicelib.store.dynamo import Dynamo
 from chalicelib.store.layout import Tables, definitions
+from chalicelib.store.timers import Timers
 from chalicelib.wiring import Deps
 
 from . import conditions
-from .clock import ManualClock, SeededRandom
+from .clock import Inline, ManualClock, SeededRandom
 from .embedded import embedded_adapters, engine_of
-from .inline import Inline
 
 
 @dataclass
@@ -96,3 +97,13 @@ def dynamo_stage(prefix: str, folder: Path, endpoint: str | None = None) -> Stag
 
     adapters.create_tables()
     return Stage(adapters, clock, another, drop_expired, clear)
+
+
+FOREVER = 10**15 - 2
+
+
+def drop_all(timers: Timers) -> None:
+    """Leave nothing in any fragment. A look is bounded in bytes: several are taken."""
+    for fragment in range(FRAGMENTS):
+        while rows := timers.first_due(fragment, FOREVER, 1_000).timers:
+            timers.drop(rows)

@@ -71,11 +71,6 @@ def test_the_strategies_deal_as_documented() -> None:
     assert "".join(deal("rendezvous", "abc", 8)) == "acccacbb"  # the same in every process and release
 
 
-@pytest.mark.parametrize("strategy", ["mod", "average", "rendezvous", EVERYONE])
-def test_nobody_online_owns_nothing(strategy: str) -> None:
-    assert deal(strategy, (), 4) == ()
-
-
 def test_in_a_broadcast_nobody_owns_a_shard_but_everyone_has_a_rank() -> None:
     assignment = Assignment(3, EVERYONE, ("a", "b"), deal(EVERYONE, ("a", "b"), 4))
     assert assignment.owners == ()

@@ -18,8 +18,8 @@ from local.store import MemoryBlobs
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.push import Inbox
-from tests.support.slow_minute import SlowMinute
 from tests.support.stages import embedded_stage
+from tests.support.troubled import SlowMinute
 
 NOW_S = START_MS // 1000
 TODAY, TOMORROW = (day_of(NOW_S + days * 86_400) for days in range(2))

@@ -135,13 +135,6 @@ def test_who_succeeds_once_in_ten_times_is_never_shut_out(failures: list[str]) -
     assert lived(".".join(failures)).times_opened == 0
 
 
-@given(st.text("XA", max_size=80), st.sampled_from(["", "."]))
-def test_what_failed_before_changes_nothing_for_what_is_fresh(history: str, before: str) -> None:
-    health = lived(before + history)
-    assert health.times_opened == 0
-    assert allowance(health, FULL, START_MS) == FULL
-
-
 def test_what_failed_before_does_not_add_up_with_what_is_fresh() -> None:
     assert lived("A" * 80 + "a" * 9).times_opened == 0
     assert lived("A" * 80 + "a" * 10).times_opened == 1, "nothing ever succeeded"
@@ -191,12 +184,6 @@ def test_a_successful_probe_closes_it_and_the_allowance_doubles_to_the_full_one(
         assert (health.failing_ms, health.open_until_ms, health.times_opened) == (None, None, 0)
     assert allowances == [1, 2, 4, 8, 16, 32, 64, 64]
     assert lived("x", health).open_until_ms is None, "it has recovered: one failure is one of many"
-
-
-def test_a_failure_while_it_recovers_halves_what_may_be_under_way() -> None:
-    now_ms = START_MS + HOUR_MS
-    allowances = [allowance(lived("..." + "x" * n, opened(), now_ms), FULL, now_ms) for n in range(6)]
-    assert allowances == [8, 4, 2, 1, 1, 1]
 
 
 def test_nothing_but_failures_while_it_recovers_open_it_again() -> None:
@@ -294,22 +281,9 @@ def test_five_days_of_failures_disable_and_half_of_that_tells_so(
     assert breaker.disables_ms(START_MS, 1, now_ms) == (START_MS + 5 * DAY_MS if is_told else None)
 
 
-def test_who_does_not_fail_is_not_disabled() -> None:
-    assert breaker.should_disable(None, 1, START_MS) is False
-    assert breaker.disables_ms(None, 1, START_MS) is None
-
-
 def test_failures_that_never_opened_the_circuit_disable_nobody() -> None:
     assert breaker.should_disable(START_MS, 0, START_MS + 40 * DAY_MS) is False
     assert breaker.disables_ms(START_MS, 0, START_MS + 40 * DAY_MS) is None
-
-
-def test_who_may_have_all_again_has_recovered() -> None:
-    """Then a failure halves nothing any more."""
-    recovering_health = Health(allowance=FULL // 2, succeeded_ms=START_MS)
-    recovered_health = lived(".", recovering_health)
-    assert recovered_health.allowance == 0
-    assert allowance(lived("x", recovered_health), FULL, START_MS) == FULL
 
 
 def test_probes_with_messages_that_failed_before_count_too() -> None:

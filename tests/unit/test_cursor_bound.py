@@ -25,7 +25,6 @@ from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import Mode
 from chalicelib.modes import POLICIES, Candidate, ClaimVerdict, Policy
 from chalicelib.store.cursors import _item, cursor_of
-from tests.simulation import laws
 from tests.support import factories as make
 from tests.support.cursor_bytes import bytes_of
 
@@ -229,12 +228,6 @@ def test_where_what_waits_in_order_fills_a_cursor_further_keys_wait_until_it_is_
     machine.settles(0, 0, 1.0, Disposition.SUCCESS, 30, 1)
     machine.gives_back_one_after_the_other(actor=0, times=count, wait_ms=DAY_MS)
     assert machine.stored.next <= count + 1, "what was due goes first"
-
-
-@pytest.mark.parametrize(("item_bytes", "complaints"), [(MAX_CURSOR_BYTES, 0), (MAX_CURSOR_BYTES + 1, 1)])
-def test_worlds_accuse_who_stores_a_larger_cursor(item_bytes: int, complaints: int) -> None:
-    seek = cursor_write.replacement(Cursor(), Cursor(epoch=1))
-    assert len([*laws.broken(Cursor(), Cursor(epoch=1), seek, 0, item_bytes)]) == complaints
 
 
 @given(st.sets(st.integers(0, 1_500)), st.integers(0, 10**12), st.sampled_from(("", "a1b2c3")))

@@ -19,9 +19,9 @@ from chalicelib.services.inspect.statuses import RecordsAhead
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
-from tests.support.counted import Counted
 from tests.support.desk import Desk
 from tests.support.stages import embedded_stage
+from tests.support.troubled import Counted
 
 _some = st.none() | st.sampled_from(("a", "b"))
 

@@ -181,16 +181,3 @@ def test_an_answer_ends_with_the_message_that_fills_it(scene: Scene) -> None:
     for first in range(4):
         scene.put(first, [half])
     assert scene.offsets() == [0, 1]
-
-
-def test_a_group_made_after_an_edit_gets_what_was_edited(scene: Scene) -> None:
-    """No note of the edit stands in the group's cursor: it is older than that."""
-    segment = scene.put(0)
-    assert scene.offsets() == [0]
-    edited_segment = replace(segment, drafts=(make.draft("new"),))
-    assert scene.log.amend(SHARD, segment, make.packed(edited_segment), 0, {})
-    scene.clock.advance(1000)
-    group = replace(make.group(TOPIC), created_ms=scene.clock.now_ms())
-    (slot,) = scene.reader.slots_from(SHARD, 0, 0, 1, scene.reader.trust(group))
-    assert slot.message
-    assert slot.message.draft.body == b'"new"'

@@ -17,10 +17,9 @@ from chalicelib.domain.timer import Timer, TimerKind, fragment_of
 from chalicelib.scheduler.mover import Mover
 from chalicelib.store.timers import Timers
 from tests.support import factories as make
-from tests.support.clock import START_MS, ManualClock
+from tests.support.clock import START_MS, Inline, ManualClock
 from tests.support.embedded import embedded_dynamo
 from tests.support.faults import Death
-from tests.support.inline import Inline
 from tests.support.shed import Shed
 from tests.support.troubled import Troubled
 

@@ -35,29 +35,28 @@ from tests.contract.schedules import test_retention as retention
 from tests.contract.schedules import test_sweeping as sweeping
 from tests.contract.schedules import test_sweeping_groups as sweeping_groups
 from tests.contract.services import test_assigning as assigning
-from tests.contract.services import test_burials as burials
 from tests.contract.services import test_burying as burying
-from tests.contract.services import test_changes_meanwhile as meanwhile
-from tests.contract.services import test_claim_plans as plans
+from tests.contract.services import test_claiming as plans
 from tests.contract.services import test_consuming as consuming
 from tests.contract.services import test_counts as counts
 from tests.contract.services import test_delayed as delayed
 from tests.contract.services import test_full_cursors as full_cursors
 from tests.contract.services import test_in_flight as in_flight
-from tests.contract.services import test_key_statuses as key_statuses
+from tests.contract.services import test_keys as key_statuses
 from tests.contract.services import test_registering as registering
 from tests.contract.services import test_sharing as sharing
 from tests.contract.services import test_statuses as message_statuses
 from tests.contract.services import test_troubled as troubled
 from tests.contract.services import test_unreadable_rows as unreadable_rows
+from tests.contract.services import test_waiting as meanwhile
 from tests.contract.services import test_waking as waking
 from tests.support.clock import ManualClock
 from tests.support.desk import Desk
-from tests.support.planting import Bug, Planted, assert_seen
+from tests.support.planting import Bug, Planted, assert_seen, names_of
 from tests.support.stages import embedded_stage
-from tests.unit import test_ladder_waits as waits
+from tests.unit import test_decisions as waits
 from tests.unit import test_log_reader as log_reader
-from tests.unit import test_row_ends as row_ends
+from tests.unit import test_times as row_ends
 
 
 def _after_retention() -> None:
@@ -68,7 +67,7 @@ def _after_retention() -> None:
 
 
 def _some_are_kept() -> None:
-    burials.test_i1_what_is_kept_before_and_behind_what_is_buried_is_delivered_once(embedded_stage(), 127)
+    burying.test_i1_what_is_kept_before_and_behind_what_is_buried_is_delivered_once(embedded_stage(), 127)
 
 
 def _many_are_kept_in_a_lane() -> None:
@@ -398,6 +397,9 @@ BUGS: Planted = {
 }
 
 
-@pytest.mark.parametrize("name", BUGS)
+@pytest.mark.parametrize(
+    "name",
+    names_of(BUGS, {"a row that goes before older ones", "a cursor that grows by each key that waits"}),
+)
 def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     assert_seen(*BUGS[name], monkeypatch)

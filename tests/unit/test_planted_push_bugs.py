@@ -19,7 +19,7 @@ from chalicelib.services.push.settlements import Settlements
 from chalicelib.services.push.sources import Capacity, Sources
 from tests.contract.services import test_capacity as capacity
 from tests.contract.services import test_in_flight as in_flight
-from tests.contract.services import test_push_batches, test_push_circuit, test_push_functions, test_push_runs
+from tests.contract.services import test_push_calls, test_push_circuit, test_push_runs
 from tests.contract.services import test_push_comebacks as comebacks
 from tests.contract.services import test_shared_slots as shared_slots
 from tests.contract.services import test_sharing as sharing
@@ -94,9 +94,7 @@ BUGS: Planted = {
     ),
     "a run out of time that nobody goes on with": (
         Bug(DispatchRun, "leave", "self._context.waker.start(self.task)", "pass"),
-        lambda: test_push_functions.test_i19_no_function_is_called_that_could_outlive_the_run(
-            embedded_stage()
-        ),
+        lambda: test_push_calls.test_i19_no_function_is_called_that_could_outlive_the_run(embedded_stage()),
     ),
     "an open circuit that one process knows of": (
         Bug(SubscriberHealth, "_learn", "_row(after) != _row(before) and", "False and"),
@@ -105,7 +103,7 @@ BUGS: Planted = {
     "a batch that nobody answered, cut at once": (
         Bug(run, "is_to_be_split", " and r.is_own_answer", ""),
         lambda: (
-            test_push_batches.test_a_batch_that_nobody_answered_is_not_cut_at_once_nor_does_a_last_attempt_come_at_once(
+            test_push_calls.test_a_batch_that_nobody_answered_is_not_cut_at_once_nor_does_a_last_attempt_come_at_once(
                 embedded_stage()
             )
         ),
@@ -200,21 +198,19 @@ BUGS: Planted = {
             "max(self.attempt_seconds(sources, consumer), consumer.busy_seconds)",
             "self.attempt_seconds(sources, consumer)",
         ),
-        lambda: test_push_functions.test_i4_a_function_whose_caller_died_is_left_alone_until_it_has_ended(
+        lambda: test_push_calls.test_i4_a_function_whose_caller_died_is_left_alone_until_it_has_ended(
             embedded_stage(), None, 910
         ),
     ),
     "a function called again beside itself": (
         Bug(run, "decision_after", "max(due_ms, ended_ms)", "min(due_ms, ended_ms)"),
-        lambda: test_push_functions.test_i4_a_function_is_not_called_beside_itself(
+        lambda: test_push_calls.test_i4_a_function_is_not_called_beside_itself(
             embedded_stage(), "queue", None, 910
         ),
     ),
     "a function that outlives its run": (
         Bug(RunTime, "allows_attempt", "< seconds + MARGIN_SECONDS", "< MARGIN_SECONDS"),
-        lambda: test_push_functions.test_i19_no_function_is_called_that_could_outlive_the_run(
-            embedded_stage()
-        ),
+        lambda: test_push_calls.test_i19_no_function_is_called_that_could_outlive_the_run(embedded_stage()),
     ),
     "an unreadable body that fails its neighbours": (
         Bug(
@@ -279,7 +275,7 @@ BUGS: Planted = {
     ),
     "a batch whose halves wait": (
         Bug(run, "is_to_be_split", "len(claimed_messages) > 1 and", "len(claimed_messages) > 999 and"),
-        lambda: test_push_batches.test_a_batch_with_one_bad_message_is_cut_at_once(embedded_stage(), 64, 17),
+        lambda: test_push_calls.test_a_batch_with_one_bad_message_is_cut_at_once(embedded_stage(), 64, 17),
     ),
 }
 

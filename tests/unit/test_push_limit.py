@@ -1,13 +1,17 @@
-"""What may be under way, divided among a group's deliveries and cursors."""
+"""Pure rules of deliveries: batches, their time, what may be under way, and what is told of them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from chalicelib.domain.assignment import Team
+from chalicelib.domain.call_result import CallResult, Verdict
 from chalicelib.domain.cursor import Cursor, Lease
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import MAX_BATCH, MAX_IN_FLIGHT, MAX_SHARDS
@@ -15,8 +19,13 @@ from chalicelib.domain.message import Origin
 from chalicelib.domain.pull_share import Seat
 from chalicelib.domain.push_limit import InFlight, guaranteed_of, in_flight_of
 from chalicelib.domain.spans import Span
-from chalicelib.services.consume.claimant import Claimant
-from chalicelib.services.core.wake import workers_of
+from chalicelib.domain.topic import Consumer, ConsumerKind, Group
+from chalicelib.services.consume.claimant import Claimant, ClaimedMessage
+from chalicelib.services.core.wake import DispatchTask, workers_of
+from chalicelib.services.push import settlements
+from chalicelib.services.push.run import DispatchReport, FailedAttempt
+from chalicelib.services.push.run_time import RunTime
+from chalicelib.services.push.sources import Sources
 from tests.support import factories as make
 from tests.support.clock import START_MS
 
@@ -137,3 +146,163 @@ def test_the_last_attempt_is_the_messages_the_groups_or_the_topics_and_a_redrive
     own = Claimant(topic=topic, group=replace(group, retry=Retry(3, (1,))), lease_seconds=30)
     assert [own.last_attempt(draft) for draft in (plain, again)] == [3, 7]
     assert own.last_attempt(replace(again, max_attempts=2)) == 6
+
+
+OWN_FAILURE = CallResult(Verdict.FAILED, is_own_answer=True)
+DONE = CallResult(Verdict.DONE, is_own_answer=True)
+
+
+def pushing(size: int, payload: str = "batch", kind: str = "url") -> tuple[Group, Consumer]:
+    group = make.group(make.topic(), payload=payload, batch_size=size)
+    return group, make.consumer(group, kind=ConsumerKind(kind))
+
+
+@pytest.mark.parametrize(
+    ("attempt", "settings", "limit"),
+    [
+        pytest.param(1, {}, 50, id="the first"),
+        pytest.param(2, {}, 7, id="after one failure"),
+        pytest.param(3, {}, 1, id="after two"),
+        pytest.param(1, {"last_attempt": 1}, 1, id="the first and last"),
+        pytest.param(2, {"last_attempt": 2}, 1, id="the last after one failure"),
+        pytest.param(6, {"attempts_before_redrive": 5}, 50, id="the first since a redrive"),
+        pytest.param(7, {"attempts_before_redrive": 5}, 7, id="the second since a redrive"),
+        pytest.param(4, {"attempts_before_entry": 3}, 1, id="the lane does not begin anew"),
+    ],
+)
+def test_a_message_that_failed_is_sent_with_fewer_others(
+    attempt: int, settings: dict[str, Any], limit: int
+) -> None:
+    assert settlements.batch_limit(50, make.claimed_message(attempt, **settings)) == limit
+
+
+@pytest.mark.parametrize(("size", "limit"), [(8, 1), (9, 3), (16, 4)])
+def test_a_small_batch_is_split_into_single_messages(size: int, limit: int) -> None:
+    assert settlements.batch_limit(size, make.claimed_message(2)) == limit
+
+
+@pytest.mark.parametrize(
+    ("results", "is_split"),
+    [
+        ([OWN_FAILURE, OWN_FAILURE], True),
+        ([OWN_FAILURE], False),
+        ([OWN_FAILURE, DONE], False),
+        ([DONE, DONE], False),
+        ([OWN_FAILURE, CallResult(Verdict.FAILED)], False),
+    ],
+)
+def test_a_batch_is_split_if_its_subscriber_refused_all_of_it(
+    results: list[CallResult], is_split: bool
+) -> None:
+    assert settlements.is_to_be_split([make.claimed_message()] * len(results), results) is is_split
+
+
+@pytest.mark.parametrize(
+    ("payload", "kind", "size"),
+    [("batch", "url", 10), ("binary", "function", 10), ("binary", "url", 1), ("structured", "url", 1)],
+)
+def test_functions_get_batches_and_whoever_asked_for_them(payload: str, kind: str, size: int) -> None:
+    assert settlements.batch_of(*pushing(10, payload, kind)) == size
+
+
+@given(size=st.integers(1, 30), attempts=st.lists(st.integers(1, 4), max_size=60))
+def test_every_message_is_in_one_batch_that_is_as_large_as_its_messages_allow(
+    size: int, attempts: list[int]
+) -> None:
+    messages = [
+        make.claimed_message(attempt, offset, last_attempt=4) for offset, attempt in enumerate(attempts)
+    ]
+    push_batches = list(settlements.in_batches(*pushing(size), messages))
+    messages_sent = [each for push_batch in push_batches for each in push_batch]
+    assert sorted(each.receipt.offset for each in messages_sent) == list(range(len(messages)))
+    assert all(len(push_batch) <= smallest_limit(size, push_batch) for push_batch in push_batches)
+    for push_batch, next_batch in pairwise(push_batches):
+        assert len(push_batch) + 1 > smallest_limit(size, [*push_batch, next_batch[0]]), (
+            "one more would have fitted"
+        )
+
+
+def smallest_limit(size: int, push_batch: list[ClaimedMessage]) -> int:
+    return min(settlements.batch_limit(size, each) for each in push_batch)
+
+
+TOPIC = make.topic(lease_seconds=40)
+GROUP = make.group(TOPIC)
+URL = make.consumer(GROUP, "url", kind=ConsumerKind.URL)
+QUICK = make.consumer(GROUP, "quick", kind=ConsumerKind.FUNCTION, timeout_seconds=20)
+SLOW = make.consumer(GROUP, "slow", kind=ConsumerKind.FUNCTION, timeout_seconds=200)
+UNKNOWN = make.consumer(GROUP, "unknown", kind=ConsumerKind.FUNCTION)
+
+
+def sources(*consumers: Consumer, lease_seconds: int | None = None) -> Sources:
+    group = make.group(TOPIC, lease_seconds=lease_seconds)
+    return Sources(TOPIC, group, DispatchTask(TOPIC.name, group.name), Team(consumers, consumers))
+
+
+@pytest.mark.parametrize(
+    ("consumer", "lease_seconds", "at_start", "attempt", "lease"),
+    [
+        pytest.param(URL, None, 600, 40, 46, id="the topic's lease"),
+        pytest.param(URL, 12, 600, 12, 18, id="the group's"),
+        pytest.param(URL, 300, 600, 60, 66, id="a minute at most"),
+        pytest.param(URL, None, 60, 30, 36, id="half of a short run"),
+        pytest.param(QUICK, None, 600, 30, 36, id="a function's time-out, and its start"),
+        pytest.param(SLOW, None, 120, 110, 216, id="a function that the run may not see ending"),
+        pytest.param(UNKNOWN, None, 600, 40, 916, id="a function whose time-out is not known"),
+    ],
+)
+def test_an_attempt_and_its_lease(
+    consumer: Consumer, lease_seconds: int | None, at_start: float, attempt: float, lease: int
+) -> None:
+    time, here = RunTime(lambda: at_start), sources(consumer, lease_seconds=lease_seconds)
+    assert time.attempt_seconds(here, consumer) == attempt
+    assert time.lease_seconds(here, consumer) == time.longest_lease_seconds(here) == lease
+
+
+def test_the_slowest_consumer_decides_for_all() -> None:
+    answers = [600.0]
+    time, both = RunTime(lambda: answers[0]), sources(QUICK, SLOW)
+    assert time.longest_lease_seconds(both) == 216
+    for seconds, is_allowed in ((215.0, True), (214.9, False), (215.0, True)):
+        answers[0] = seconds
+        assert time.allows_attempt(both) is is_allowed
+        assert time.ran_out is not is_allowed
+    assert time.longest_lease_seconds(sources()) == 0
+
+
+@pytest.mark.parametrize(("seconds", "is_allowed"), [(5.0, True), (4.9, False)])
+def test_a_settlement_needs_some_seconds(seconds: float, is_allowed: bool) -> None:
+    assert RunTime(lambda: seconds).allows_settlement() is is_allowed
+
+
+CONSUMER = make.consumer(make.group(make.topic()), "shop")
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def test_results_are_counted_one_by_one() -> None:
+    report = DispatchReport(late=3, finished=False)
+    results = [CallResult(Verdict.DONE), CallResult(Verdict.DONE), CallResult(Verdict.FAILED)]
+    for _ in range(2):
+        report.add(CONSUMER, [make.claimed_message(offset=n) for n in range(3)], results)
+    assert report.as_dict() == {"DONE": 4, "FAILED": 2, "stale": 3, "finished": False}
+
+
+def test_failed_attempts_are_told_with_their_ids() -> None:
+    report = DispatchReport()
+    draft = make.draft(headers={"traceparent": TRACEPARENT})
+    claimed_message = make.claimed_message(4, 7, draft, shard=2, entry=5)
+    for verdict in Verdict:
+        report.add(CONSUMER, [claimed_message], [CallResult(verdict, f"was {verdict}")])
+    assert [each.verdict for each in report.troubles] == ["FAILED", "REFUSED", "GONE", "UNDECODABLE"]
+    assert report.troubles[0] == FailedAttempt(
+        claimed_message.message.id, 2, 7, 4, "shop", "FAILED", "was FAILED", TRACEPARENT
+    )
+
+
+def test_of_many_failed_attempts_the_first_hundred_are_told() -> None:
+    report = DispatchReport()
+    failure = CallResult(Verdict.FAILED)
+    report.add(CONSUMER, [make.claimed_message(offset=n) for n in range(130)], [failure] * 130)
+    report.add(CONSUMER, [make.claimed_message()], [failure])
+    assert [each.offset for each in report.troubles] == list(range(100))
+    assert report.as_dict()["FAILED"] == 131

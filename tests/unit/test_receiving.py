@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from chalicelib.domain.cursor_write import replacement
-from chalicelib.domain.errors import Refused, Unavailable
+from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.limits import FRAGMENTS, MAX_ANSWER_BYTES
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import SECOND_MS
@@ -25,10 +25,9 @@ from chalicelib.store.log import Log
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import ManualClock
-from tests.support.counted import Counted
 from tests.support.desk import Desk, offsets
 from tests.support.stages import embedded_stage
-from tests.support.troubled import Troubled
+from tests.support.troubled import Counted, Troubled
 
 
 class Sleeper:
@@ -214,12 +213,6 @@ def test_an_answer_is_filled_from_all_shards_as_far_as_its_size_allows() -> None
         assert len(sizes) > 1 or len({message.shard for message in messages}) > 1
     assert MAX_ANSWER_BYTES - 250_000 < sizes[0] <= MAX_ANSWER_BYTES
     assert sum(sizes) > 36 * 200_000
-
-
-def test_a_broadcast_says_that_it_needs_a_consumer() -> None:
-    desk = Desk.at(embedded_stage())
-    with pytest.raises(Refused, match="CONSUMER_REQUIRED"):
-        desk.receive(desk.group(mode="broadcast"))
 
 
 @pytest.mark.parametrize("mode", ["queue", "serial", "broadcast"])

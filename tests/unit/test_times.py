@@ -1,19 +1,24 @@
-"""Times as callers write and read them."""
+"""Times as they are read and shown, and when rows end."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 
 from chalicelib.api import parse
 from chalicelib.api.fields import at
 from chalicelib.console.figures import moment
 from chalicelib.delivery.events import rfc3339
 from chalicelib.domain.errors import Malformed
+from chalicelib.domain.times import HOUR_MS
+from tests.support import factories as make
+from tests.support.desk import Desk
+from tests.support.stages import embedded_stage
 
 _FIRST_MS = int(datetime(1, 1, 1, tzinfo=UTC).timestamp()) * 1000
 _LAST_MS = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()) * 1000 + 999
@@ -46,3 +51,17 @@ def test_what_is_finer_than_a_millisecond_is_left_out_and_offsets_count(text: st
 def test_a_time_that_no_calendar_has_in_utc_is_refused(text: str) -> None:
     with pytest.raises(Malformed):
         parse.time_ms(text, "at")
+
+
+STEPS = st.lists(st.tuples(st.sampled_from((1, 2, 7, 30)), st.integers(0, 100)), min_size=2, max_size=8)
+
+
+@given(STEPS)
+@settings(max_examples=40, deadline=None)
+def test_i1_no_row_ends_before_an_older_one(steps: list[tuple[int, int]]) -> None:
+    desk = Desk.at(stage := embedded_stage())
+    for days, hours in steps:
+        desk.topic, _ = desk.deps.admin.put_topic(desk.topic.name, {"retention_days": days})
+        desk.produce(make.draft())
+        stage.clock.advance(hours * HOUR_MS)
+    assert all(older.ends_ms <= newer.ends_ms for older, newer in pairwise(desk.rows()))

@@ -14,8 +14,8 @@ from chalicelib.scheduler.checkpoint import Checkpointer
 from chalicelib.scheduler.sweeper import Findings, Scout
 from chalicelib.scheduler.walk import HasTime, RoundRobin, Stretch, VisitInTurn, Walk
 from tests.support import factories as make
+from tests.support.clock import Inline
 from tests.support.desk import Desk
-from tests.support.inline import Inline
 from tests.support.push import PushDesk
 from tests.support.stages import Stage, embedded_stage
 

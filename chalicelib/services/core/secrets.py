@@ -81,7 +81,7 @@ def _fingerprint(secret: bytes, context: EncryptionContext) -> str:
 
 
 T = TypeVar("T")
-_KEPT_MS = 5 * MINUTE_MS  # how long this process caches the keys,
+_RING_KEPT_MS = 5 * MINUTE_MS  # how long this process caches the keys,
 _LOOK_MS = 10_000  # or this, if a text comes that none of them has signed
 
 
@@ -102,7 +102,7 @@ class SigningKeys:
         self._secret_cipher = secret_cipher
         self._clock = clock
         self._random = random
-        self._ring: TtlCache[str, _Ring] = TtlCache(clock, _KEPT_MS)
+        self._ring: TtlCache[str, _Ring] = TtlCache(clock, _RING_KEPT_MS)
 
     def present(self) -> bytes:
         """The key that signs. Raises Unavailable."""

@@ -268,7 +268,7 @@ def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-_ID_CHARS = 20
+_REQUEST_ID_CHARS = 20
 _PATH_CHARS = 200
 NOBODY = "nobody"
 
@@ -300,7 +300,7 @@ class Refusals:
             path=path[:_PATH_CHARS],
             object=f"token {token_id or '?'}, refusal {count:,} of this hour",
             result="UNAUTHORIZED",
-            request_id=self._random.id(_ID_CHARS),
+            request_id=self._random.id(_REQUEST_ID_CHARS),
             source=source,
         )
         try:
@@ -318,7 +318,7 @@ class Refusals:
 
 LAST_SECONDS = 60
 _PURPOSE = "sign-in-link"
-_ID_CHARS = 24
+_LINK_ID_CHARS = 24
 
 
 class SignInLinks:
@@ -333,7 +333,7 @@ class SignInLinks:
     def ticket(self, token_id: str, fingerprint: str) -> tuple[str, int]:
         """A ticket for a token, and when it ends, ms."""
         until_s = self._clock.now_ms() // 1000 + LAST_SECONDS
-        content = f"{token_id} {until_s} {fingerprint} {self._random.id(_ID_CHARS)}"
+        content = f"{token_id} {until_s} {fingerprint} {self._random.id(_LINK_ID_CHARS)}"
         return self._signing_keys.sign(_PURPOSE, content), until_s * 1000
 
     def redeem(self, ticket: str) -> tuple[str, str]:

@@ -256,6 +256,20 @@ def test_a_spool_outlives_the_outage_and_keeps_the_order(
     spool.close()
 
 
+def test_what_was_sent_together_goes_again_together_though_batches_are_smaller_by_then(
+    tmp_path: Path,
+) -> None:
+    spool = Spool(tmp_path / "spool")
+    numbers = [spool.add("orders", b"{}") for _ in range(3)]
+    spool.begin(numbers, "a-1", 1.0)
+    spool.close()
+    spool = Spool(tmp_path / "spool")
+    waiting = spool.next(2, 1)
+    spool.close()
+    assert waiting
+    assert (waiting.numbers, waiting.request) == (tuple(numbers), "a-1")
+
+
 def test_a_file_that_is_no_spool_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     notes.write_text("not yours\n" * 100)

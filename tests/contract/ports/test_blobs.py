@@ -35,11 +35,6 @@ def test_a_body_comes_back_byte_for_byte(blobs: Blobs, body: bytes) -> None:
     assert blobs.get("bodies/orders/u1/abc") == body
 
 
-def test_a_body_nobody_put_is_not_there(blobs: Blobs) -> None:
-    blobs.put("bodies/orders/u1/abc", b"x")
-    assert blobs.get("bodies/orders/u1/ab") is None
-
-
 def test_a_body_put_again_is_replaced_whole(blobs: Blobs) -> None:
     blobs.put("bodies/orders/u1/abc", b"long before")
     blobs.put("bodies/orders/u1/abc", b"new")

@@ -58,19 +58,6 @@ def test_a_group_and_a_consumer_are_read_as_they_were_written(control: Control, 
     assert control.consumers(topic, new_group) == [replace(worker, version=1)]
 
 
-def test_what_is_there_is_not_created_again(control: Control, topic: Topic, group: Group) -> None:
-    assert control.put_topic(replace(topic, uid="other"), None) is False
-    assert control.put_group(topic, replace(group, uid="other"), None) is False
-    assert control.topic(topic.name) == topic
-    assert control.group(topic, group.name) == group
-
-
-def test_a_change_of_an_old_version_is_refused(control: Control, topic: Topic) -> None:
-    assert control.put_topic(replace(topic, shards=5), topic) is True
-    assert control.put_topic(replace(topic, shards=9), topic) is False
-    assert control.topic(topic.name) == replace(topic, shards=5, version=2)
-
-
 def test_a_change_of_what_is_gone_is_refused(control: Control, topic: Topic) -> None:
     control.delete_topic(topic)
     assert control.put_topic(replace(topic, shards=9), topic) is False

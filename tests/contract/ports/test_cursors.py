@@ -70,12 +70,6 @@ def test_a_cursor_is_read_as_it_was_stored(cursors: Cursors, key: CursorKey, cur
     assert cursors.get(key, consistent=True) == cursor
 
 
-def test_creating_again_answers_the_cursor_that_stands(cursors: Cursors, key: CursorKey) -> None:
-    cursors.create(key, FULL)
-    assert cursors.create(key, Cursor()) == FULL
-    assert cursors.get(key, consistent=True) == FULL
-
-
 def test_owners_and_shards_have_cursors_of_their_own(cursors: Cursors) -> None:
     shard, group = make.shard(), make.uid("g")
     keys = [CursorKey(shard, group), CursorKey(shard, group, "c1"), CursorKey(replace(shard, shard=1), group)]
@@ -117,13 +111,6 @@ def test_the_cursors_of_an_owner_are_its_own(cursors: Cursors, key: CursorKey) -
     owned = [cursors.of_owner(key.group_uid, uid, consistent=True) for uid in ("", "one", "two", "three")]
     shard = str(key.shard)
     assert owned == [{shard: start_at(1)}, {shard: start_at(2)}, {shard: start_at(3)}, {}]
-
-
-def test_a_first_claim_stores_the_cursor_unless_one_is_there(cursors: Cursors, key: CursorKey) -> None:
-    first, second = claimed(Cursor(), 3, "1.aa"), claimed(Cursor(), 5, "1.bb")
-    assert cursors.write(key, cursor_write.replacement(Cursor(), first), exists=False) == first
-    answer = cursors.write(key, cursor_write.replacement(Cursor(), second), exists=False)
-    assert answer == WriteRefused(RefusalReason.LOST, first)
 
 
 def test_a_write_to_a_cursor_that_is_gone_is_refused_with_nothing(cursors: Cursors, key: CursorKey) -> None:
@@ -171,13 +158,6 @@ def test_settlements_of_different_leases_and_a_claim_do_not_disturb_one_another(
     for change in stale:
         expected = cursor_write.apply(expected, change)
         assert cursors.write(key, change) == expected
-
-
-def test_i5_a_token_that_has_passed_on_settles_nothing(cursors: Cursors, key: CursorKey) -> None:
-    cursors.create(key, FULL)
-    settlement = acked(FULL, "4.cd", 8)
-    taken_over = cursors.write(key, cursor_write.change(FULL, claimed(transitions.lapse(FULL, 98_000), 31)))
-    assert cursors.write(key, settlement) == WriteRefused(RefusalReason.LOST, taken_over)  # type: ignore[arg-type]
 
 
 def test_i16_a_seek_voids_every_lease_and_replaces_the_whole(cursors: Cursors, key: CursorKey) -> None:

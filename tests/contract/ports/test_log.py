@@ -80,12 +80,6 @@ def test_i15_an_offset_is_given_once_and_the_loser_learns_who_has_it(log: Log, s
     assert log.read(shard, 0, 10) == [winner]
 
 
-def test_a_put_repeated_after_a_lost_answer_is_recognised_as_our_own(log: Log, shard: ShardKey) -> None:
-    segment = put(log, shard, make.segment(0, 3))
-    assert log.put(shard, segment, make.packed(segment)) == Stored()
-    assert log.tail(shard).offset == 2
-
-
 def test_the_tail_is_the_last_offset_of_the_last_segment(log: Log, shard: ShardKey) -> None:
     put(log, shard, make.segment(0, 3))
     put(log, shard, make.segment(3, 2))
@@ -124,12 +118,6 @@ def test_an_empty_log_goes_on_after_what_was_reserved(log: Log, shard: ShardKey)
     assert log.tail(shard) == Tail(14, Allocation.RESERVED)
 
 
-def test_nothing_is_reserved_without_a_counter(log: Log, shard: ShardKey) -> None:
-    assert log.reserve(shard, 1) is None
-    log.checkpoint(shard, Tail(5))
-    assert log.reserve(shard, 1) is None, "a checkpoint alone sets no counter"
-
-
 def test_reservations_never_overlap_and_the_counter_is_set_once(log: Log, shard: ShardKey) -> None:
     log.begin_reserving(shard, 7)
     assert [log.reserve(shard, 3), log.reserve(shard, 1)] == [7, 10]
@@ -144,12 +132,6 @@ def test_a_tombstone_keeps_a_late_writer_out(log: Log, shard: ShardKey) -> None:
     late_segment = make.segment(4, 2, allocation=Allocation.RESERVED)
     assert log.put(shard, late_segment, make.packed(late_segment)) == OffsetTaken(tombstone)
     assert log.put_tombstone(shard, 4, 999, 999) == tombstone, "closing it again changes nothing"
-
-
-def test_a_tombstone_too_late_shows_the_segment_that_came_first(log: Log, shard: ShardKey) -> None:
-    segment = put(log, shard, make.segment(4, 2, allocation=Allocation.RESERVED))
-    assert log.put_tombstone(shard, 4, 100, 200) == segment
-    assert log.read(shard, 0, 10) == [segment]
 
 
 def test_reads_keep_their_bounds_and_their_order(log: Log, shard: ShardKey) -> None:
@@ -188,17 +170,6 @@ def test_a_dedup_id_tells_what_it_was_used_for(log: Log, shard: ShardKey) -> Non
     assert log.dedup_entry(topic_uid, entry.dedup_id) == entry
     assert log.dedup_entry(topic_uid, "another") is None
     assert log.dedup_entry(make.uid("t"), entry.dedup_id) is None, "another topic's ids are its own"
-
-
-def test_a_dedup_id_is_free_again_when_its_window_is_over(log: Log, shard: ShardKey) -> None:
-    first, topic_uid = make.segment(0, 1), make.uid("t")
-    entry = make.dedup(first, topic_uid=topic_uid)
-    log.put(shard, first, make.packed(first), [entry])
-    last_moment = make.segment(1, 1, accepted_ms=entry.ends_ms - 1)
-    other_entry = make.dedup(last_moment, topic_uid=topic_uid)
-    assert log.put(shard, last_moment, make.packed(last_moment), [other_entry]) == DedupHit((entry,))
-    over = make.segment(1, 1, accepted_ms=entry.ends_ms)
-    assert log.put(shard, over, make.packed(over), [make.dedup(over, topic_uid=topic_uid)]) == Stored()
 
 
 def test_a_lost_offset_leaves_no_dedup_row(log: Log, shard: ShardKey) -> None:

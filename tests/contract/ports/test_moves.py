@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -12,18 +13,22 @@ from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write
 from chalicelib.domain.append import AlreadyMoved, DedupHit, OffsetTaken, PutResult, Stored
 from chalicelib.domain.cursor import Cursor
+from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.record import DeadLetter, Record
 from chalicelib.domain.segment import Segment, ShardKey, Tail
 from chalicelib.domain.status import Status
-from chalicelib.domain.timer import Timer
+from chalicelib.domain.timer import Timer, TimerKind
+from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import CursorKey
+from chalicelib.domain.transaction import Transaction, TransactionState, check_timer
 from chalicelib.store.cursors import Cursors
 from chalicelib.store.log import Log
-from chalicelib.store.records import Records
 from chalicelib.store.timers import Timers
 from tests.support import factories as make
 from tests.support.clock import START_MS
+from tests.support.desk import Desk, offsets
 from tests.support.stages import Stage
+from tests.support.transacting import URL, prepare, reread, timers_of
 
 
 @pytest.fixture
@@ -34,11 +39,6 @@ def log(stage: Stage) -> Log:
 @pytest.fixture
 def timers(stage: Stage) -> Timers:
     return stage.adapters.timers
-
-
-@pytest.fixture
-def records(stage: Stage) -> Records:
-    return stage.adapters.records
 
 
 @pytest.fixture
@@ -80,13 +80,6 @@ def test_timers_go_into_the_log_and_out_of_their_place_at_once(
     assert left(timers, due) == []
 
 
-def test_of_two_movers_the_second_moves_nothing(log: Log, timers: Timers, shard: ShardKey) -> None:
-    due = filed(timers, 2)
-    assert put(log, shard, make.segment(0, 2), [*due]) == Stored()
-    assert put(log, shard, make.segment(2, 2), [*due]) == AlreadyMoved((0, 1))
-    assert log.tail(shard) == Tail(1)
-
-
 def test_movers_at_the_same_time_send_once(stage: Stage, timers: Timers, shard: ShardKey) -> None:
     due = filed(timers, 3)
     together = threading.Barrier(4)
@@ -111,14 +104,6 @@ def test_one_that_is_gone_keeps_the_others_where_they_are(log: Log, timers: Time
     assert put(log, shard, make.segment(0, 4), [*due]) == AlreadyMoved((1, 3))
     assert log.tail(shard) == Tail(-1)
     assert left(timers, due) == [due[0], due[2]]
-
-
-def test_a_move_repeated_after_a_lost_answer_is_recognised_as_our_own(
-    log: Log, timers: Timers, shard: ShardKey
-) -> None:
-    due, segment = filed(timers, 1), make.segment(0, 1)
-    assert put(log, shard, segment, [*due]) == Stored()
-    assert put(log, shard, segment, [*due]) == Stored()
 
 
 def test_an_offset_lost_to_another_outweighs_what_is_gone(log: Log, timers: Timers, shard: ShardKey) -> None:
@@ -169,33 +154,80 @@ def test_i15_a_redriven_letter_is_gone_and_its_record_begins_a_new_life(
     )
 
 
-def test_i15_a_letter_redriven_twice_is_sent_once(stage: Stage, shard: ShardKey) -> None:
-    a = stage.adapters
-    first, second = buried(a.cursors, make.cursor_key(), make.dead_record(1), make.dead_record(2))
-    (timer,) = filed(a.timers, 1)
-    assert put(a.log, shard, make.segment(0, 1), [first]) == Stored()
-    assert put(a.log, shard, make.segment(1, 3), [timer, second, first]) == AlreadyMoved((2,))
-    assert a.log.tail(shard) == Tail(0)
-    assert a.records.dead_letter(second.key, 2) == second
-    assert left(a.timers, [timer]) == [timer]
-    assert put(a.log, shard, make.segment(1, 2), [timer, second]) == Stored()
+def test_a_change_stores_and_drops_the_timers_it_brings(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    transaction = prepare(desk)
+    later = replace(transaction, check_ms=transaction.check_ms + 1)
+    port = stage.adapters.transactions
+    assert port.change(transaction, later, [check_timer(later)], [check_timer(transaction)])
+    assert timers_of(desk, transaction.id) == [later.check_ms]
+    assert port.change(replace(later, version=1), later, drop=[check_timer(later)])
+    assert timers_of(desk, transaction.id) == []
 
 
-def test_a_letter_edited_meanwhile_is_not_moved_as_it_was(stage: Stage, shard: ShardKey) -> None:
-    a = stage.adapters
-    (letter,) = buried(a.cursors, make.cursor_key(), make.dead_record(1))
-    assert a.records.edit(replace(letter, edited=True))
-    assert put(a.log, shard, make.segment(0, 1), [letter]) == AlreadyMoved((0,))
-    current = a.records.dead_letter(letter.key, 1)
-    assert current == replace(letter, edited=True, version=1)
-    assert put(a.log, shard, make.segment(0, 1), [current]) == Stored()
+def test_it_is_read_as_it_was_written(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    full = Transaction(
+        id="0123456789abcdefghjkmnpq",
+        topic=desk.topic.name,
+        topic_uid=desk.topic.uid,
+        prepared_ms=stage.clock.now_ms(),
+        check_ms=1,
+        check_after_ms=2,
+        keep_s=3,
+        draft=make.draft("x", keys=("k",), id="i"),
+        state=TransactionState.UNDECIDED,
+        check_url=URL,
+        shard=0,
+        offset=0,
+        delay_ms=4,
+        due_ms=stage.clock.now_ms() + DAY_MS,
+        checks=5,
+        last_answer="HTTP 500",
+        answer_by_ms=stage.clock.now_ms() + 15_000,
+        decided_ms=stage.clock.now_ms(),
+        committed_by="token",
+    )
+    port = stage.adapters.transactions
+    for transaction in (full, replace(prepare(desk), id=full.id)):
+        port.prepare(transaction)
+        assert port.get(full.id) == transaction
+    stage.adapters.timers.drop([check_timer(full)])
 
 
-def test_a_letter_buried_anew_is_another_letter(stage: Stage, shard: ShardKey) -> None:
-    a, key = stage.adapters, make.cursor_key()
-    (old,) = buried(a.cursors, key, make.dead_record(1))
-    (new,) = buried(a.cursors, key, make.dead_record(1, at_ms=START_MS + 1))
-    assert put(a.log, shard, make.segment(0, 1), [old]) == AlreadyMoved((0,))
-    assert not a.records.edit(old)
-    assert not a.records.discard(old)
-    assert a.records.dead_letter(key, 1) == new
+@pytest.mark.parametrize("delay_ms", [0, 60_000])
+def test_a_committed_one_keeps_by_whom_whichever_way_its_message_went(stage: Stage, delay_ms: int) -> None:
+    desk = Desk.at(stage)
+    due_ms = stage.clock.now_ms() + delay_ms if delay_ms else None
+    transaction = prepare(desk, make.draft(due_ms=due_ms), by="ann")
+    desk.deps.transactor.decide(transaction, TransactionState.COMMITTED, by="ben")
+    committed = reread(desk, transaction)
+    assert (committed.state, committed.committed_by) == (TransactionState.COMMITTED, "ben")
+    listed = stage.adapters.transactions.of_state(desk.topic, TransactionState.COMMITTED, None, 9)
+    assert [(each.id, each.committed_by) for each in listed] == [(transaction.id, "")], "lists have it not"
+    timers = stage.adapters.timers
+    timers.drop([t for f in range(FRAGMENTS) for t in timers.first_due(f, 10**15 - 2, 9).timers])
+
+
+def kinds(desk: Desk, ids: Iterable[str]) -> set[TimerKind]:
+    timers = desk.stage.adapters.timers
+    return {
+        t.kind
+        for f in range(FRAGMENTS)
+        for t in timers.first_due(f, 10**15 - 2, 10_000).timers
+        if t.id in set(ids)
+    }
+
+
+def test_many_are_committed_each_where_it_says(stage: Stage) -> None:
+    """Places are the draft's own, also where several of a segment are transactions."""
+    desk = Desk.at(stage)
+    transactions = [prepare(desk, make.draft(n)) for n in range(5)]
+    moves = [(t, t.draft) for t in transactions if t.draft]
+    places = desk.deps.producer.move(desk.topic, moves)
+    assert [p.offset for p in places if p] == [0, 1, 2, 3, 4]
+    assert [reread(desk, t).offset for t in transactions] == [0, 1, 2, 3, 4]
+    assert desk.deps.producer.move(desk.topic, moves) == [None] * 5
+    assert kinds(desk, [t.id for t in transactions]) == set()
+    group = desk.group()
+    assert offsets(desk.receive(group)) == [0, 1, 2, 3, 4]

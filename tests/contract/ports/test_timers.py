@@ -16,8 +16,7 @@ from chalicelib.domain.timer import Timer, TimerKind, retry_id, sort_key_of
 from chalicelib.store.timers import Timers
 from tests.support import factories as make
 from tests.support.clock import START_MS
-from tests.support.stages import Stage
-from tests.support.timers import FOREVER, drop_all
+from tests.support.stages import FOREVER, Stage, drop_all
 
 _fragments = itertools.count(1_000)
 
@@ -130,22 +129,9 @@ def _another(timers: Timers) -> tuple[Timer, int]:
     return timer, START_MS // 1000 + 60
 
 
-def test_timers_of_one_millisecond_are_all_kept(timers: Timers) -> None:
-    batch = [make.timer(START_MS, fragment=1) for _ in range(3)]
-    timers.store(batch)
-    assert timers.first_due(1, START_MS, 9).timers == sorted(batch, key=lambda timer: timer.id)
-
-
 def test_a_fragment_with_nothing_in_it_is_due_never(timers: Timers) -> None:
     assert timers.next_ms(5) is None
     assert timers.first_due(5, FOREVER, 9).timers == []
-
-
-def test_filing_twice_is_filing_once(timers: Timers) -> None:
-    timer = make.timer(fragment=2)
-    timers.store([timer, timer])
-    timers.store([timer])
-    assert everything(timers) == [timer]
 
 
 def test_many_timers_are_filed_and_dropped_at_once(timers: Timers) -> None:
@@ -156,22 +142,6 @@ def test_many_timers_are_filed_and_dropped_at_once(timers: Timers) -> None:
     assert everything(timers) == batch[59:]
     timers.drop([*batch, *batch])
     assert everything(timers) == []
-
-
-def test_filing_and_dropping_nothing_does_nothing(timers: Timers) -> None:
-    timers.store([])
-    timers.drop([])
-    assert everything(timers) == []
-
-
-def test_large_timers_are_all_found_up_to_the_limit(timers: Timers) -> None:
-    """A page of a query holds 1 MB: a short answer would look like the end."""
-    chance = random.Random(5)
-    drafts = [Draft(chance.randbytes(150_000), False, "image/png") for _ in range(20)]
-    batch = [make.timer(START_MS + n, fragment=4, draft=draft) for n, draft in enumerate(drafts)]
-    timers.store(batch)
-    assert timers.first_due(4, FOREVER, 19).timers == batch[:19]
-    assert timers.first_due(4, FOREVER, 99).timers == batch
 
 
 def test_a_look_is_bounded_in_bytes(timers: Timers) -> None:
@@ -206,15 +176,6 @@ def test_an_owner_renews_its_lease_early_and_late(timers: Timers, fragment_of_le
     assert timers.acquire_lease(fragment_of_lease, "a", 1_500, 4_000) is None
     assert timers.acquire_lease(fragment_of_lease, "b", 3_999, 9_000) == 4_000
     assert timers.acquire_lease(fragment_of_lease, "a", 5_000, 6_000) is None, "nobody else took it"
-
-
-def test_a_lease_is_given_back_by_its_owner_alone(timers: Timers, fragment_of_lease: int) -> None:
-    assert timers.acquire_lease(fragment_of_lease, "a", 1_000, 2_000) is None
-    timers.release_lease(fragment_of_lease, "b")
-    assert timers.acquire_lease(fragment_of_lease, "b", 1_000, 2_000) == 2_000
-    timers.release_lease(fragment_of_lease, "a")
-    timers.release_lease(fragment_of_lease, "a")
-    assert timers.acquire_lease(fragment_of_lease, "b", 1_000, 2_000) is None
 
 
 def test_a_lease_is_no_timer(timers: Timers) -> None:

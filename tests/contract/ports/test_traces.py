@@ -60,15 +60,6 @@ def test_a_row_is_read_as_it_was_written(
         assert traces.rows_covering(key, each.offset) == [row]
 
 
-def test_a_row_keeps_what_happened_at_one_offset_in_order(traces: Traces, key: CursorKey) -> None:
-    """A redrive notes the burial that it ends, too."""
-    outcomes = (("BURIED", 70, "EXPIRED"), ("REDRIVEN", 0, "token"))
-    entries = [TraceEntry(offset, 1, *outcome) for offset in (5, 6, 9) for outcome in outcomes]
-    traces.write([make.trace(key, entries)])
-    for offset in (5, 6, 9):
-        assert [row.entries for row in traces.rows_covering(key, offset)] == [tuple(entries)]
-
-
 def test_only_rows_with_an_attempt_at_the_offset_are_found(traces: Traces, key: CursorKey) -> None:
     row = make.trace(key, make.entries([5, 6, 9]))
     traces.write([row, make.trace(key, make.entries([7])), make.trace(key, make.entries([1]))])

@@ -8,19 +8,18 @@ from threading import Barrier
 
 from chalicelib import functions
 from chalicelib.domain.assignment import Staffed
-from chalicelib.domain.call_result import CallResult, Verdict
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.mark import Mark
 from chalicelib.domain.times import HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Consumer, ConsumerKind, ConsumerState, Group, Topic
-from chalicelib.scheduler.assigner import Assigner, _in_turns
+from chalicelib.scheduler.assigner import Assigner
 from chalicelib.services.manage.registry import Contact
 from tests.support import factories as make
+from tests.support.clock import Inline
 from tests.support.desk import Desk
-from tests.support.inline import Inline
 from tests.support.push import PushDesk
-from tests.support.slow_minute import SlowMinute
 from tests.support.stages import Stage
+from tests.support.troubled import SlowMinute
 
 
 class Visits:
@@ -133,24 +132,6 @@ def test_a_consumer_whose_owner_did_not_agree_at_once_is_asked_again(empty_stage
     assert len(desk.subscribers.calls) == 1
 
 
-def test_why_a_consumer_is_not_called_is_what_came_last(empty_stage: Stage) -> None:
-    desk = PushDesk.at(empty_stage)
-    group = desk.group()
-    desk.deps.registry.register(
-        desk.topic, group, "one", Contact(ConsumerKind.URL, "one", ConsumerState.PENDING, "HTTP 404")
-    )
-    versions: list[int] = []
-    for why in ("HTTP 404", "no answer within 10 s", "no answer within 10 s"):
-        desk.subscribers.greet = lambda url, why=why: CallResult(Verdict.FAILED, why)  # type: ignore[method-assign,misc]
-        for _ in range(3):
-            empty_stage.clock.advance(60 * SECOND_MS)
-            assert desk.deps.assigner.run_once().agreed == 0
-        [consumer] = empty_stage.adapters.control.consumers(desk.topic, group)
-        assert (consumer.state, consumer.why) == ("PENDING", why)
-        versions.append(consumer.version)
-    assert len(set(versions)) == 2, "nothing is written where it is no news"
-
-
 def test_it_is_asked_each_minute_for_an_hour_and_then_each_hour_although_nobody_produces(
     empty_stage: Stage,
 ) -> None:
@@ -227,11 +208,3 @@ def test_who_hangs_holds_up_nobody(empty_stage: Stage) -> None:
     report = job.run_once()
     assert report.agreed == 6
     assert [trouble.topic for trouble in report.stretch.troubles] == ["t3"]
-
-
-def test_each_topic_has_its_turn_whoever_has_many() -> None:
-    topic, other = make.topic("a"), make.topic("b")
-    many = [(topic, make.group(topic), make.consumer(make.group(topic), f"c{n}")) for n in range(4)]
-    one = [(other, make.group(other), make.consumer(make.group(other), "d"))]
-    firsts = [[each[2].name for each in _in_turns([many, one], minute)][:2] for minute in range(4)]
-    assert firsts == [["c0", "d"], ["d", "c1"], ["c2", "d"], ["d", "c3"]]

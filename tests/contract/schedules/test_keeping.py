@@ -58,16 +58,6 @@ def test_what_is_not_proved_stays_and_is_told(empty_stage: Stage) -> None:
     assert offsets(empty_stage, shard) == []
 
 
-def test_without_any_proof_everything_stays(empty_stage: Stage) -> None:
-    desk, deps, shard = archiving(empty_stage)
-    desk.produce(make.draft(1), make.draft(2))
-    empty_stage.clock.advance(DAY_MS + 1000)
-    assert deps.expirer.run_once().kept == 2
-    empty_stage.clock.advance(DAY_MS)
-    empty_stage.drop_expired()
-    assert offsets(empty_stage, shard) == [0]
-
-
 @pytest.mark.parametrize("raw", [b'{"ranges":', b'{"ranges": []}', b'{"ranges": {"s": [["0", 1]]}}', b"\xff"])
 def test_a_proof_that_cannot_be_read_proves_nothing_and_stops_nothing(empty_stage: Stage, raw: bytes) -> None:
     desk, deps, _ = archiving(empty_stage)
@@ -131,14 +121,6 @@ def test_i18_runs_that_have_no_time_for_all_rows_of_a_topic_come_by_every_one(
     empty_stage.clock.advance(DAY_MS)
     empty_stage.drop_expired()
     assert sum(len(desk.rows(shard)) for shard in range(shards)) == 520
-
-
-def test_what_is_young_is_not_touched(empty_stage: Stage) -> None:
-    desk, deps, shard = archiving(empty_stage, retention_days=3)
-    desk.produce(make.draft(1))
-    before = empty_stage.adapters.log.read(shard, 0, 1)
-    assert deps.expirer.run_once().kept == 0
-    assert empty_stage.adapters.log.read(shard, 0, 1) == before
 
 
 def test_without_an_archive_rows_go_unasked(empty_stage: Stage) -> None:

@@ -22,9 +22,9 @@ from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.lookup import Filters
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.counted import Counted
 from tests.support.desk import Desk, offsets
 from tests.support.stages import Stage
+from tests.support.troubled import Counted
 
 Pass = Callable[[int], None]
 
@@ -152,6 +152,15 @@ def test_a_retention_that_is_shortened_counts_for_what_is_there(empty_stage: Sta
     assert offsets(after.receive(group)) == [2]
     assert letters(after, group) == [(0, "EXPIRED"), (1, "EXPIRED")]
     assert letters(after, late_group) == letters(after, done_group) == []
+
+
+def test_a_retention_that_is_shortened_twice_waits_for_the_oldest_rows(empty_stage: Stage) -> None:
+    desk = Desk.at(empty_stage, retention_days=30)
+    longest_ms = empty_stage.clock.now_ms() + desk.topic.retention_ms
+    for days in (20, 1):
+        topic, _ = desk.deps.admin.put_topic(desk.topic.name, {"retention_days": days})
+        assert topic.rows_until_ms == longest_ms
+        empty_stage.clock.advance(DAY_MS)
 
 
 def test_a_retention_that_is_lengthened_does_not_keep_what_was_written_before(

@@ -8,16 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import pytest
-
-from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.mark import Mark
 from chalicelib.domain.times import DAY_MS, HOUR_MS
 from chalicelib.domain.topic import Group
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.desk import Desk, offsets
-from tests.support.inline import Inline
+from tests.support.clock import Inline
+from tests.support.desk import Desk
 from tests.support.push import PushDesk
 from tests.support.stages import Stage
 
@@ -50,34 +47,6 @@ def test_sweepers_at_once_start_deliveries_that_find_the_message_once(empty_stag
     assert [report.woken for report in at_once(desk, lambda deps: deps.sweeper.run_once())] == [1] * TIMES
     desk.run()
     assert desk.subscribers.numbers() == {message_id: [1]}
-
-
-def test_a_sweeper_that_comes_hours_late_finds_the_message(empty_stage: Stage) -> None:
-    desk, message_id = forgotten(empty_stage)
-    empty_stage.clock.advance(7 * HOUR_MS)
-    desk.deps.sweeper.run_once()
-    desk.run()
-    assert desk.subscribers.numbers() == {message_id: [1]}
-
-
-def test_a_sweeper_that_comes_while_a_delivery_is_under_way_leaves_it_alone(empty_stage: Stage) -> None:
-    desk, message_id = forgotten(empty_stage)
-
-    def meanwhile(push_batch: PushBatch) -> CallResult:
-        (report, *_) = at_once(desk, lambda deps: deps.sweeper.run_once())
-        assert (report.under_way, report.woken) == (1, 0)
-        return CallResult(Verdict.DONE)
-
-    desk.subscribers.behaviours["one"] = meanwhile
-    desk.push()
-    assert desk.subscribers.numbers() == {message_id: [1]}
-
-
-def test_without_any_sweep_the_next_message_brings_the_forgotten_one_along(empty_stage: Stage) -> None:
-    desk, message_id = forgotten(empty_stage)
-    (second,) = desk.produce(make.draft())
-    desk.push()
-    assert desk.subscribers.numbers() == {message_id: [1], second.id: [1]}
 
 
 def epoch(desk: Desk, group: Group) -> int:
@@ -132,17 +101,6 @@ def test_expirers_at_once_bury_each_message_once(empty_stage: Stage) -> None:
     assert (status.backlog, status.dead) == (0, 12)
 
 
-def test_of_four_expirers_a_day_three_may_be_missing(empty_stage: Stage) -> None:
-    desk, group = owed(empty_stage, 3)
-    empty_stage.clock.advance(3 * SLOT_MS + SLOT_MS // 2)
-    empty_stage.drop_expired()
-    assert desk.deps.expirer.run_once().buried == 3
-    empty_stage.clock.advance(DAY_MS)
-    empty_stage.drop_expired()
-    assert letters(desk, group) == [0, 1, 2]
-    assert desk.receive(group) == []
-
-
 def quiet(stage: Stage) -> tuple[Desk, Group]:
     """A topic of two days (and one of grace) to which nothing has come for nearly two: its checkpoint's time."""
     desk = Desk.at(stage, retention_days=2)
@@ -151,39 +109,6 @@ def quiet(stage: Stage) -> tuple[Desk, Group]:
     assert desk.drain(group) == [0, 1, 2]
     stage.clock.advance(DAY_MS + 3 * SLOT_MS)
     return desk, group
-
-
-def goes_on(desk: Desk, group: Group) -> None:
-    """The log, empty by now, goes on behind its last message, and its consumers with it."""
-    desk.stage.clock.advance(4 * DAY_MS)
-    desk.stage.drop_expired()
-    assert desk.rows() == []
-    fresh = desk.stage.process()
-    fresh.producer.produce(desk.topic, [make.draft("next")])
-    assert offsets(fresh.receiver.receive(desk.topic, group, None, 10, 0, 30)) == [3]
-
-
-def test_checkpointers_at_once_and_again_write_the_same_tail(empty_stage: Stage) -> None:
-    desk, group = quiet(empty_stage)
-    for _ in range(4):  # one of a day's four slots is this topic's
-        at_once(desk, lambda deps: deps.checkpointer.run_once())
-        empty_stage.clock.advance(SLOT_MS)
-    goes_on(desk, group)
-
-
-@pytest.mark.parametrize("lost_slot", range(3))
-def test_a_topics_checkpoint_may_be_missing_once(empty_stage: Stage, lost_slot: int) -> None:
-    desk = Desk.at(empty_stage, retention_days=2)
-    group = desk.group()
-    desk.produce(*make.drafts(3))
-    assert desk.drain(group) == [0, 1, 2]
-    for slot in range(12):  # its turn is one of a day's four slots
-        empty_stage.clock.advance(SLOT_MS)
-        if slot // 4 != lost_slot:
-            desk.deps.checkpointer.run_once()
-        empty_stage.drop_expired()
-    assert empty_stage.adapters.log.tail(desk.topic.shard_key(0)).offset == 2
-    goes_on(desk, group)
 
 
 def test_a_checkpoint_that_comes_beside_an_append_does_not_bring_the_tail_back(empty_stage: Stage) -> None:

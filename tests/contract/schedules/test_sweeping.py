@@ -324,33 +324,3 @@ def test_a_mark_that_was_lost_is_made_up_for_by_whoever_comes_by_all_topics() ->
     Deps(world.stage.another()).expirer.run_once()
     world.sweep()
     assert set(world.woken) == {"t0001"}
-
-
-def test_the_mark_of_a_topic_stays_until_there_was_time_for_all_of_it() -> None:
-    world = World(1)
-    world.produce("t0000")
-    for _ in range(4):
-        world.minute()
-    deps = world.process()
-    answers = iter([True])  # for the topic, but not for its group
-    deps.sweeper.run_once(lambda: next(answers, False))
-    assert world.is_forgotten("t0000")
-    world.minute()
-    world.sweep()
-    assert not world.is_forgotten("t0000")
-
-
-def test_a_topic_that_cannot_be_read_holds_back_no_marks_and_is_looked_at_all_the_same() -> None:
-    world = World(2)
-    world.ills["t0000"] = unavailable("damaged")
-    world.produce("t0000")
-    world.produce("t0001")
-    began_ms = world.stage.clock.now_ms()
-    for _ in range(10):
-        world.minute()
-        world.sweep()
-    assert world.stage.adapters.rounds.bookmark("sweep").passed_ms > began_ms
-    world.ills.clear()
-    world.minute()
-    world.sweep()
-    assert not world.is_forgotten("t0000")

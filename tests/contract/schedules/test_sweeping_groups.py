@@ -8,11 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from chalicelib import functions
 from chalicelib.domain.call_result import CallResult, Verdict
 from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.mark import WINDOW_MS, Mark, complete_until_ms, window_of
 from chalicelib.domain.times import HOUR_MS, MINUTE_MS
 from chalicelib.domain.topic import ConsumerKind, ConsumerState, Group
 from chalicelib.services.consume.settle import Nack
@@ -20,9 +23,8 @@ from chalicelib.services.manage.registry import Contact
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.push import Inbox, PushDesk
-from tests.support.slow_minute import SlowMinute
 from tests.support.stages import Stage, embedded_stage
-from tests.support.troubled import Troubled
+from tests.support.troubled import SlowMinute, Troubled
 
 NO = CallResult(Verdict.FAILED)
 
@@ -139,14 +141,6 @@ def test_i10_what_comes_beside_a_message_that_is_pulled_for_hours_is_found(empty
     rest(desk)
     desk.produce(make.draft())
     assert minutes_to_find(desk) == 1
-
-
-def test_what_was_pulled_for_hours_and_never_settled_is_found_when_its_lease_ends(empty_stage: Stage) -> None:
-    desk, group = pushed(empty_stage)
-    desk.produce(make.draft())
-    assert len(desk.receive(group, lease=3 * 3600)) == 1
-    rest(desk, 170)
-    assert minutes_to_find(desk, 15) >= 10
 
 
 @pytest.mark.parametrize("how", ["extend", "nack"])
@@ -284,3 +278,37 @@ def test_backlogs_are_told_though_the_sweep_is_refused_its_list(caplog: pytest.L
     with pytest.raises(Unavailable):
         functions.sweep(SlowMinute(4_000), Deps(replace(adapters, invoker=Inbox(), marks=marks)))
     assert "backlog over alarm" in caplog.messages
+
+
+def test_marks_come_by_time_from_one_on(stage: Stage) -> None:
+    marks, (one, other), start_ms = stage.adapters.marks, (make.uid("a-"), make.uid("b#")), 9_000_000_000_000
+    for topic, at_ms in ((one, 5), (other, 3), (one, 9), (one, 5)):
+        marks.mark(Mark(topic, start_ms + at_ms))
+    found_marks = [(mark.topic, mark.at_ms - start_ms) for mark in marks.since(start_ms + 4)]
+    assert found_marks == [(one, 5), (one, 9)]
+    assert (other, 3) in [(mark.topic, mark.at_ms - start_ms) for mark in marks.since(start_ms)]
+
+
+def test_watched_topics_are_listed_with_their_versions(stage: Stage) -> None:
+    marks, name = stage.adapters.marks, make.uid("w-")
+    marks.watch(name, 1)
+    marks.watch(name, 2)
+    assert marks.each_minute().watched[name] == 2
+    marks.unwatch(name)
+    marks.unwatch(name)
+    assert name not in marks.each_minute().watched
+
+
+@given(
+    name=st.text(min_size=1, max_size=9),
+    now_ms=st.integers(10**12, 10**13),
+    later_ms=st.integers(0, WINDOW_MS),
+)
+def test_a_window_is_over_only_after_all_that_was_put_in_under_its_mark(
+    name: str, now_ms: int, later_ms: int
+) -> None:
+    begin_ms = window_of(name, now_ms)
+    assert begin_ms <= now_ms < begin_ms + WINDOW_MS
+    assert window_of(name, begin_ms) == begin_ms
+    if window_of(name, now_ms + later_ms) == begin_ms:
+        assert begin_ms > complete_until_ms(now_ms + later_ms)

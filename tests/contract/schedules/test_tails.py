@@ -11,7 +11,7 @@ import pytest
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS, HOLE_AGE
 from chalicelib.domain.segment import Tail
-from chalicelib.domain.times import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Group, cursor_key, lane_of
 from chalicelib.services.consume.settle import Nack
 from chalicelib.store.cursors import Cursors
@@ -58,24 +58,6 @@ def test_i1_a_quiet_topics_retention_may_be_raised(empty_stage: Stage, before: i
     fresh = afresh(desk)
     assert [place.offset for place in fresh.produce(make.draft())] == [5]
     assert offsets(fresh.receive(group)) == [5]
-
-
-def test_i1_checkpointers_that_have_no_time_for_a_whole_topic_come_by_all_its_shards(
-    empty_stage: Stage,
-) -> None:
-    desk = Desk.at(empty_stage, shards=8, retention_days=1)
-    desk.produce(*(make.draft(shard=n) for n in range(8)))
-    empty_stage.clock.advance(DAY_MS)
-    for _ in range(8):
-        questions = iter(range(4))
-        report = empty_stage.process().checkpointer.run_once(
-            lambda questions=questions: next(questions, None) is not None  # type: ignore[misc]
-        )
-        assert report.shards <= 4
-        empty_stage.clock.advance(2 * MINUTE_MS)
-    wither(desk)
-    tails = [empty_stage.adapters.log.tail(desk.topic.shard_key(n)) for n in range(8)]
-    assert tails == 8 * [Tail(0)], "they were written down in time"
 
 
 @pytest.mark.parametrize("place", ["shard", "consumers"])

@@ -48,15 +48,6 @@ def test_an_edit_that_lands_in_the_middle_of_a_claim_wins_and_the_claim_is_made_
     assert bodies(other.receive(group)) == [NEW]
 
 
-def test_a_first_claim_loses_against_an_edit_as_well(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    (result,) = desk.produce(make.draft("old"))
-    other = process_b(desk)
-    before_writing(other, lambda: cancel(desk, result))
-    assert other.receive(group) == []
-
-
 def test_an_edit_that_a_claim_overtakes_is_refused(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
@@ -67,29 +58,6 @@ def test_an_edit_that_a_claim_overtakes_is_refused(stage: Stage) -> None:
         edit(desk, result)
     assert bodies(messages) == [b'"old"']
     assert message_of(desk, result).draft.body == b'"old"'
-
-
-def test_claims_of_other_messages_do_not_hinder_an_edit(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    results = desk.produce(*make.drafts(100))
-    desk.receive(group, 1)
-    before_amending(desk, lambda: desk.receive(group, 1), times=90)
-    edit(desk, results[99])
-    assert desk.cursor(group).next == 2, "one try was enough"
-
-
-@pytest.mark.parametrize("mode", ["queue", "serial"])
-def test_what_lapsed_is_delivered_again_as_it_was_edited(stage: Stage, mode: str) -> None:
-    desk = Desk.at(stage)
-    group = desk.group(mode=mode)
-    results = desk.produce(*make.drafts(3))
-    other = having_read(desk, group)
-    edit(desk, results[1])
-    assert bodies(desk.receive(group, 1)) == [NEW]
-    stage.clock.advance(31 * SECOND_MS)
-    (again,) = other.receive(group, 1)
-    assert (again.attempt, again.message.draft.body) == (2, NEW)
 
 
 def test_what_failed_is_retried_from_the_lane_as_it_was_edited(stage: Stage) -> None:
@@ -178,21 +146,6 @@ def test_nobody_can_tell_where_a_group_comes_up_and_claims_during_an_edit(stage:
         edit(desk, result)
     with pytest.raises(Conflict, match="ALREADY_CLAIMED"):
         edit(desk, result)
-
-
-def test_each_consumer_of_a_broadcast_gets_the_edited_message(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group(mode="broadcast")
-    ann, bob = desk.consumer(group, "ann"), desk.consumer(group, "bob")
-    results = desk.produce(*make.drafts(3))
-    others = {consumer.uid: process_b(desk) for consumer in (ann, bob)}
-    for consumer in (ann, bob):
-        others[consumer.uid].receive(group, 1, consumer)
-    edit(desk, results[2])
-    assert bodies(others[ann.uid].receive(group, 10, ann)) == [b'{"n":1}', NEW]
-    with pytest.raises(Conflict, match=r"ALREADY_CLAIMED: .*'billing'"):
-        edit(desk, results[2], b'"newer"')
-    assert bodies(others[bob.uid].receive(group, 10, bob)) == [b'{"n":1}', NEW]
 
 
 def test_more_readers_than_a_transaction_can_tell_forbid_a_change(stage: Stage) -> None:

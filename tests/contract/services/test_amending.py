@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import random
+import threading
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 
 import pytest
 
-from chalicelib.domain.cursor import Cursor
-from chalicelib.domain.errors import Conflict, NotFound, Refused
-from chalicelib.domain.limits import FRAGMENTS
-from chalicelib.domain.segment import ShardKey
+from chalicelib.domain.errors import Conflict, NotFound, Refused, TooLarge
+from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, FRAGMENTS, MAX_AMENDED_BYTES, MAX_AMENDED_RANGES
+from chalicelib.domain.message import Draft, Message
 from chalicelib.domain.times import SECOND_MS
-from chalicelib.domain.topic import Group, cursor_key
+from chalicelib.domain.topic import Group
 from chalicelib.services.consume.settle import Nack
+from chalicelib.services.core.bodies import with_body
+from chalicelib.services.produce.appender import ProduceResult
+from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.amending import NEW, bodies, cancel, edit, message_of
+from tests.support.amending import NEW, _attempt, bodies, cancel, edit, having_read, message_of
 from tests.support.desk import Desk
 from tests.support.stages import Stage
 
@@ -130,36 +136,123 @@ def test_a_message_that_was_delayed_can_be_changed_in_the_log_too(stage: Stage) 
     assert (claimed_message.message.id, claimed_message.message.draft.body) == (result.id, NEW)
 
 
-def test_the_store_writes_all_of_an_amendment_or_nothing(stage: Stage) -> None:
-    """store.Log.amend, by itself."""
-    log, cursors = stage.adapters.log, stage.adapters.cursors
-    topic = make.topic()
-    shard: ShardKey = topic.shard_key(0)
-    segment = make.segment(0, 3)
-    log.put(shard, segment, make.packed(segment))
-    pack = log.pack(make.drafts(3, tag="t"), whole=True)
-    keys = [cursor_key(topic, make.group(topic, uid=make.uid("g")), 0) for _ in range(3)]
-    at_two = Cursor(floor=2, next=2, begin=2)
-    cursors.create(keys[0], at_two)
-
-    def amends(offset: int, cursor_of: Mapping[int, Cursor | None]) -> bool:
-        (row,) = log.read(shard, 0, 1, consistent=True)
-        return log.amend(shard, row, pack, offset, {keys[n]: cursor for n, cursor in cursor_of.items()})
-
-    assert not amends(2, {0: None, 1: None}), "a cursor that is there"
-    assert not amends(2, {0: at_two, 1: Cursor()}), "one that is not"
-    assert log.read(shard, 0, 1)[0].drafts == segment.drafts
-    assert amends(2, {0: at_two, 1: None})
-    assert [cursors.get(key, consistent=True) for key in keys] == [
-        Cursor(floor=2, next=2, begin=2, epoch=1, amended=((2, 3),)),
-        Cursor(epoch=1, amended=((2, 3),)),
-        None,
+def test_a_cursors_notes_stay_few_and_no_edit_is_lost_among_many(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    count = 3 * MAX_AMENDED_RANGES
+    results = desk.produce(*make.drafts(count + 1))
+    other = having_read(desk, group)
+    numbers = list(range(2, count, 2))
+    random.Random(1).shuffle(numbers)
+    for n in numbers:
+        edit(desk, results[n], str(n).encode())
+    assert len(desk.cursor(group).amended) <= MAX_AMENDED_RANGES
+    messages = other.receive(group, count)
+    assert bodies(messages) == [
+        b'{"n":%d}' % n if n % 2 or n == count else b"%d" % n for n in range(1, count + 1)
     ]
-    (row,) = log.read(shard, 0, 1, consistent=True)
-    assert (row.edition, [draft.tag for draft in row.drafts]) == (1, ["t"] * 3)
-    assert not amends(2, {0: at_two}), "other notes"
-    assert not log.amend(shard, segment, pack, 2, {keys[2]: None}), "another edition"
-    assert cursors.get(keys[2], consistent=True) is None
-    cursor_with_note = Cursor(floor=2, next=2, begin=2, epoch=1, amended=((2, 3),))
-    assert amends(0, {0: cursor_with_note}), "not owed"
-    assert not amends(1, {0: cursor_with_note})
+
+
+def _wide(seed: int, chars: int) -> str:
+    """Text that does not compress well."""
+    chance = random.Random(seed)
+    return "".join(chr(chance.randrange(0x4E00, 0x9FFF)) for _ in range(chars))
+
+
+def test_a_large_body_goes_to_the_blob_store_and_so_does_one_for_which_the_row_has_no_room(
+    stage: Stage,
+) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    results = desk.produce(*(make.draft(_wide(n, 6_000)) for n in range(20)))
+    assert len(desk.rows()) == 1
+    new_bodies: list[bytes] = []
+    for n in range(20):
+        size = BLOB_THRESHOLD_BYTES + 1 if n == 0 else 30_000
+        new_bodies.append(make.draft(_wide(100 + n, size // 3)).body)
+        edit(desk, results[n], new_bodies[-1])
+    (row,) = desk.rows()
+    assert {bool(draft.blob) for draft in row.drafts} == {True, False}
+    messages = desk.receive(group, 20)
+    blobs = stage.adapters.blobs
+    assert [with_body(blobs, d.message).draft.body for d in messages] == new_bodies
+
+
+def test_a_row_that_would_become_too_large_is_refused_and_stays_as_it_is(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    results = desk.produce(*(make.draft("x", headers={"h": _wide(n, 3_000)}) for n in range(40)))
+    answer, edits = "ok", 0
+    while answer == "ok":
+        before = desk.rows()
+        answer = _attempt(edit, desk, results[edits], headers={"h": _wide(100 + edits, 8_000)})
+        edits += 1
+    assert (answer, desk.rows()) == ("SEGMENT_FULL", before)
+    with pytest.raises(TooLarge, match="BODY_TOO_LARGE"):
+        edit(desk, results[0], b"x" * (desk.topic.max_body_bytes + 1))
+    assert MAX_AMENDED_BYTES < 400 * 1024
+
+
+@dataclass
+class Race:
+    """Claimers and editors, each a process of its own, on the messages of one shard. Claimers take as many turns as
+    editors, so that both are at the front together."""
+
+    desk: Desk
+    group: Group
+    placed: list[ProduceResult]
+    delivered: dict[int, bytes] = field(default_factory=dict)
+    edited: defaultdict[int, list[tuple[str, str]]] = field(default_factory=lambda: defaultdict(list))
+    turns: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def claims(self, deps: Deps) -> None:
+        claimer = Desk(self.desk.stage, deps, self.desk.topic)
+        while (c := self.desk.cursor(self.group)).next < len(self.placed) or c.leases or c.waiting:
+            if not self.over.is_set():
+                self.turns.acquire(timeout=1)
+            messages = deps.receiver.receive(self.desk.topic, self.group, None, 2, 0, 3_600)
+            for d in messages:
+                assert d.message.offset not in self.delivered
+                self.delivered[d.message.offset] = d.message.draft.body
+            assert set(claimer.ack(self.group, messages)) <= {None}
+
+    def edits(self, name: str, deps: Deps) -> None:
+        chance = random.Random(name)
+        while (front := self.desk.cursor(self.group).next) < len(self.placed):
+            n = max(0, min(len(self.placed) - 1, front + chance.randrange(-1, 6)))  # some are claimed already
+            message = Message(self.placed[n].id, 0, n, 0, Draft(b""))
+            what = chance.choice(["cancel", *(f'"{name}{chance.random()}"' for _ in range(3))])
+            if what == "cancel":
+                answer = _attempt(deps.amender.cancel, self.desk.topic, message)
+            else:
+                answer = _attempt(deps.amender.amend, self.desk.topic, message, {"body": what.encode()})
+            self.edited[n].append((what, answer))
+            self.turns.release()
+        self.over.set()
+
+
+@pytest.mark.parametrize(("mode", "batches"), [("queue", 40), ("serial", 15)])
+def test_who_was_told_ok_sees_the_new_body_delivered_and_nothing_cancelled(
+    stage: Stage, mode: str, batches: int
+) -> None:
+    desk = Desk.at(stage)
+    group = desk.group(mode=mode)
+    results = [p for n in range(batches) for p in desk.produce(*make.drafts(5, ordering_key=f"k{n % 3}"))]
+    race = Race(desk, group, results)
+    with ThreadPoolExecutor(4) as pool:
+        runs = [pool.submit(race.claims, stage.process()) for _ in range(2)]
+        runs += [pool.submit(race.edits, name, stage.process()) for name in ("e", "f")]
+        for run in runs:
+            run.result(timeout=300)
+    answers = {answer for edits in race.edited.values() for _, answer in edits}
+    assert answers <= {"ok", "ALREADY_CLAIMED", "MESSAGE_CANCELLED"}
+    assert answers >= {"ok", "ALREADY_CLAIMED"}
+    for row in desk.rows():
+        for n in range(row.first, row.end):
+            draft = row.drafts[n - row.first]
+            oks = [what for what, answer in race.edited[n] if answer == "ok"]
+            assert (n in race.delivered) == (not draft.cancelled), "delivered or cancelled, not both"
+            assert draft.cancelled == ("cancel" in oks)
+            if n in race.delivered:
+                assert race.delivered[n] == draft.body, "an old copy was delivered"
+                assert draft.body.decode() in (oks or [f'{{"n":{n % 5}}}'])

@@ -135,12 +135,6 @@ def test_nothing_is_written_while_nothing_changes(desk: Desk) -> None:
             assert current(desk, group, deps).epoch == 1
 
 
-def test_a_group_without_consumers_gets_no_row(desk: Desk) -> None:
-    group = desk.group()
-    assert (current(desk, group).epoch, current(desk, group).members) == (0, ())
-    assert desk.stage.adapters.control.assignment(desk.topic, group) is None
-
-
 def test_receiving_costs_one_cached_row_more(desk: Desk) -> None:
     group = desk.group()
     desk.consumer(group, "a")
@@ -186,18 +180,6 @@ def test_an_old_view_of_anything_is_mended_before_it_is_written(desk: Desk, chan
     assert a.uid in assignment.members
 
 
-def test_a_lost_race_ends_with_what_the_winner_stored(desk: Desk) -> None:
-    group = desk.group()
-    a = desk.consumer(group, "a")
-    b = called(desk, group, "b")
-    control, assignments = watched(desk)
-    control.before_put = [lambda: current(desk, group)]
-    assignment = assignments.current(desk.topic, group)
-    assert (assignment.epoch, owners(assignment, a, b)) == (2, "abab")
-    assert assignment == current(desk, group)
-    assert control.calls["put_assignment"] == 1
-
-
 def test_a_race_lost_to_someone_who_knew_less_is_run_again(desk: Desk) -> None:
     group = desk.group()
     a = desk.consumer(group, "a")
@@ -207,37 +189,6 @@ def test_a_race_lost_to_someone_who_knew_less_is_run_again(desk: Desk) -> None:
     control.before_put = [lambda: desk.stage.adapters.control.put_assignment(desk.topic, group, knew_less)]
     assignment = assignments.current(desk.topic, group)
     assert (assignment.epoch, owners(assignment, a, b)) == (3, "abab")
-
-
-def test_another_strategy_and_more_shards_assign_anew(desk: Desk) -> None:
-    group = desk.group()
-    a, b = desk.consumer(group, "a"), desk.consumer(group, "b")
-    desk.group(assignment="average")
-    assert owners(current(desk, group), a, b) == "aabb"
-    desk.deps.admin.put_topic(desk.topic.name, {"shards": 6})
-    assert owners(current(desk, group), a, b) == "aaabbb"
-
-
-def test_a_broadcast_has_ranks_but_no_owners(desk: Desk) -> None:
-    group = desk.group(mode="broadcast")
-    a, b = desk.consumer(group, "a"), desk.consumer(group, "b")
-    assignment = current(desk, group)
-    assert (assignment.owners, assignment.rank(a.uid), assignment.rank(b.uid)) == ((), 0, 1)
-    member = desk.deps.registry.membership(desk.topic, group, b)
-    assert (member.rank, member.total, member.shards) == (1, 2, (0, 1, 2, 3))
-    assert desk.deps.receiver.shards_for(desk.topic, group, a) == (0, 1, 2, 3)
-
-
-def test_consumers_that_are_called_have_shards_while_they_may_be_called(desk: Desk) -> None:
-    group = desk.group()
-    a = desk.consumer(group, "a")
-    now_ms = desk.stage.clock.now_ms()
-    called(desk, group, "b", state="PENDING")
-    called(desk, group, "c", state="DISABLED", why="410")
-    d = called(desk, group, "d", open_until_ms=now_ms + 5 * SECOND_MS)
-    assert owners(current(desk, group), a) == "aaaa"
-    desk.stage.clock.advance(5 * SECOND_MS)
-    assert owners(current(desk, group), a, d) == "adad"
 
 
 def test_a_group_that_is_gone_gets_no_new_assignment(desk: Desk) -> None:
@@ -291,16 +242,6 @@ def test_i1_who_works_quietly_on_what_it_has_keeps_it_though_it_was_silent(desk:
         assert (desk.ack if sign == "ack" else desk.nack)(group, messages[:1]) == [None]
     assert desk.ack(group, messages[1:]) == [None] * 4
     assert len(desk.receive(group, 100, consumer)) >= 5
-
-
-def test_i1_who_has_settled_its_only_message_after_a_long_time_has_missed_nothing(desk: Desk) -> None:
-    group = desk.group(mode="broadcast", offline="skip")
-    consumer = desk.consumer(group, "a")
-    desk.produce(*make.drafts(10))
-    messages = desk.receive(group, 1, consumer, lease=120)
-    desk.stage.clock.advance(40 * SECOND_MS)
-    assert desk.ack(group, messages) == [None]
-    assert len(desk.receive(group, 100, consumer)) == 9
 
 
 def test_signs_of_life_are_written_every_ten_seconds_at_most(desk: Desk) -> None:

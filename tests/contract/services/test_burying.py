@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import accumulate
 from typing import cast
 
 import pytest
 
-from chalicelib.domain.ladder import Retry
+from chalicelib.console.pages.message import next_attempts_ms
+from chalicelib.domain import cursor_size
+from chalicelib.domain.ladder import NAMED, Retry
+from chalicelib.domain.limits import MAX_CURSOR_BYTES
+from chalicelib.domain.message import Draft
 from chalicelib.domain.times import SECOND_MS
-from chalicelib.domain.topic import cursor_key
+from chalicelib.domain.topic import Group, cursor_key
+from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from chalicelib.store.control import Control
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk, attempts, offsets, records
-from tests.support.stages import Stage
+from tests.support.push import PushDesk, fails
+from tests.support.stages import Stage, embedded_stage
 from tests.support.troubled import Troubled
 
 
@@ -37,16 +44,6 @@ def test_i1_exhausted_attempts_are_buried_with_a_record(stage: Stage, by: str) -
     }
     assert desk.deps.surveyor.exact_group(desk.topic, group).dead == 3
     assert desk.deps.surveyor.exact_group(desk.topic, group).backlog == 0
-
-
-def test_a_failure_of_the_last_attempt_is_buried_at_once(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(make.draft(max_attempts=1))
-    desk.nack(group, desk.receive(group), Nack(reason="no route"))
-    record = records(desk, group)[0]
-    assert (record.status, record.attempts, record.reason) == ("DEAD", 1, "ATTEMPTS_EXHAUSTED")
-    assert record.last_error == "no route"
 
 
 def test_a_message_rejected_for_good_is_buried_at_once(stage: Stage) -> None:
@@ -74,15 +71,6 @@ def test_i1_expired_messages_are_buried_with_a_record_however_many(stage: Stage)
     assert offsets(desk.receive(group, 1)) == [200]
     assert desk.deps.surveyor.exact_group(desk.topic, group).dead == 199
     assert {r.reason for r in records(desk, group).values()} == {"EXPIRED"}
-
-
-def test_i5_a_late_success_is_recorded_with_its_attempt(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(*make.drafts(2))
-    desk.nack(group, desk.receive(group, 1))
-    assert desk.drain(group) == [0, 1]
-    assert {o: (r.status, r.attempts) for o, r in records(desk, group).items()} == {0: ("SUCCESS", 2)}
 
 
 def test_a_redriven_message_has_all_its_attempts_again_and_says_so(stage: Stage) -> None:
@@ -123,3 +111,110 @@ def test_what_is_redriven_is_counted_though_nobody_can_be_woken_now(stage: Stage
     assert throttled.refused == 3
     stage.clock.advance(5 * SECOND_MS)
     assert desk.drain(group) == [0, 1, 2]
+
+
+def short(stage: Stage, **settings: object) -> Draft:
+    """A message that expires in a second."""
+    return make.draft(expires_ms=stage.clock.now_ms() + SECOND_MS, **settings)
+
+
+def bury(desk: Desk, group: Group) -> int:
+    """Bury what has expired a second later; how much that was."""
+    desk.stage.clock.advance(SECOND_MS)
+    claimant = Claimant(topic=desk.topic, group=group, lease_seconds=30)
+    return desk.deps.claimer.expire(claimant, 0, lambda: True)
+
+
+def test_i1_what_nobody_owes_hides_nothing_that_is_owed(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group(tags=["owed"])
+    desk.produce(*(short(stage, tag="other") for _ in range(250)))
+    desk.produce(*(short(stage, tag="owed") for _ in range(60)))
+    assert bury(desk, group) == 60
+    assert desk.cursor(group).skipped == 250
+    assert desk.receive(group) == []
+    assert desk.deps.surveyor.exact_group(desk.topic, group).dead == 60
+
+
+@pytest.mark.parametrize("count", [1, 127, 128, 129, 130, 150, 199, 200])
+def test_i1_what_is_kept_before_and_behind_what_is_buried_is_delivered_once(stage: Stage, count: int) -> None:
+    """Past a bound it stays where it is: the claim that meets it buries it."""
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(count), short(stage), *make.drafts(5))
+    assert bury(desk, group) == (count <= 128)
+    assert desk.drain(group) == [*range(count), *range(count + 1, count + 6)]
+    assert list(desk.deps.adapters.records.dead(desk.topic, group, None, 9)) != []
+
+
+def test_i7_what_is_kept_keeps_its_ordering_key(stage: Stage) -> None:
+    desk = Desk.at(stage, mode="serial")
+    group = desk.group()
+    desk.produce(*(make.draft(ordering_key=key) for key in "aab"), short(stage, ordering_key="c"))
+    assert bury(desk, group) == 1
+    messages = desk.receive(group)
+    assert offsets(messages) == [0, 2]
+    desk.ack(group, messages)
+    assert offsets(desk.receive(group)) == [1]
+
+
+def test_the_kept_need_no_more_room_than_a_cursor_has(stage: Stage) -> None:
+    desk = Desk.at(stage, mode="serial")
+    group = desk.group()
+    for key in range(600):
+        desk.produce(make.draft(ordering_key=f"k{key}"), short(stage))
+    assert bury(desk, group) < 600
+    assert cursor_size.most_bytes(desk.cursor(group)) <= MAX_CURSOR_BYTES
+    assert sorted(desk.drain(group)) == [*range(0, 1200, 2)]
+
+
+NEVER = 1_000_000
+
+
+@pytest.mark.parametrize("mode", ["queue", "serial", "broadcast"])
+@pytest.mark.parametrize("name", sorted(NAMED))
+def test_i9_every_named_ladder_is_climbed_to_the_second_and_ends_in_a_dead_letter(
+    name: str, mode: str
+) -> None:
+    climb(embedded_stage(), Retry(len(NAMED[name]) + 1, name, jitter=0), NAMED[name], mode)
+
+
+def climb(stage: Stage, retry: Retry, waits: tuple[int, ...], mode: str) -> None:
+    """A message that always fails is tried at these distances, and is dead then."""
+    desk = PushDesk.at(stage)
+    group = desk.group(mode=mode, retry=retry)
+    desk.subscriber(group, "down", behaviour=fails(NEVER))
+    began_ms = stage.clock.now_ms()
+    (result,) = desk.produce(make.draft())
+    desk.push()
+    desk.pass_time(sum(waits) + 60)
+    seconds = [(call.at_ms - began_ms) / SECOND_MS for call in desk.subscribers.calls]
+    assert seconds == list(accumulate(waits, initial=0))
+    assert desk.subscribers.numbers() == {result.id: list(range(1, retry.max_attempts + 1))}
+    ((_, letter),) = desk.deps.adapters.records.dead(desk.topic, group, None, 10)
+    assert (letter.message.id, letter.attempts) == (result.id, retry.max_attempts)
+    desk.pass_time(60)
+    assert len(desk.subscribers.calls) == retry.max_attempts
+
+
+@pytest.mark.parametrize("mode", ["queue", "serial"])
+@pytest.mark.parametrize("is_redriven", [False, True])
+def test_the_attempts_to_come_are_shown_at_the_times_at_which_they_are_made(
+    mode: str, is_redriven: bool
+) -> None:
+    desk = PushDesk.at(embedded_stage(), mode=mode, retry=Retry(4, (10, 60, 300), jitter=0))
+    group = desk.group()
+    desk.subscriber(group, "down", behaviour=fails(9))
+    (result,) = desk.produce(make.draft())
+    desk.push()
+    if is_redriven:
+        desk.pass_time(600)
+        assert desk.deps.dead_letters.redrive_matching(desk.topic, group, DeadLetterFilter(), 1)[0] == 1
+        desk.push()
+    call_count = len(desk.subscribers.calls)
+    message = desk.deps.lookup.message(desk.topic, result.id)
+    status = desk.deps.statuses.deliveries(desk.topic, message)[group.name]
+    moments = next_attempts_ms(desk.topic, group, message, status)
+    assert len(moments) == 3
+    desk.pass_time(600)
+    assert moments == [call.at_ms for call in desk.subscribers.calls[call_count:]]

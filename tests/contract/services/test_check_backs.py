@@ -173,21 +173,6 @@ def test_a_check_ends_before_the_next_one_begins_unless_it_began_late(
     assert desk.subscribers.patience_seconds == [pytest.approx(most_seconds)]
 
 
-def test_i13_a_check_that_was_lost_is_made_by_the_next_timer_and_does_not_count(stage: Stage) -> None:
-    desk = PushDesk.at(stage)
-    transaction = prepare(desk)
-    stage.clock.advance(60 * SECOND_MS)
-    desk.deps.mover.tick([fragment_of(transaction.id)])
-    handed_over = [
-        check for function, event in desk.inbox.asked if function == "check" for check in event["checks"]
-    ]
-    assert [transaction.id, transaction.prepared_ms + 120_000] in handed_over
-    desk.inbox.asked.clear()
-    later(desk, transaction, 60)
-    assert asked(desk, transaction) == [120]
-    assert reread(desk, transaction).checks == 1
-
-
 @pytest.mark.parametrize("refused", ["get", "change"])
 def test_i13_a_check_for_which_the_store_does_not_answer_is_made_by_lambdas_next_attempt(
     stage: Stage, refused: str
@@ -257,35 +242,6 @@ def test_i13_a_check_that_the_store_lost_is_made_again_by_lambdas_next_attempt(
     assert functions.check(event, MINUTE, desk.deps) == {decision or "unknown": 1}
     after = reread(desk, transaction)
     assert (after.state, after.checks, after.last_answer) == (decision or transaction.state, 1, "said")
-
-
-def test_i13_a_check_is_made_again_only_between_its_time_and_the_next_one(stage: Stage) -> None:
-    """It may be under way before; from then on, and where it could not end by then, the next one asks."""
-    desk = PushDesk.at(stage)
-    transaction = prepare(desk, checks=Checks(URL, 600))
-    first = first_of(transaction)
-    deps = troubled_by(desk, lambda name, *_: name == "change", after=True)
-    stage.clock.advance(600 * SECOND_MS)
-    assert deps.checker.check([first], lambda: 60.0) == {"unavailable": 1}
-    stage.clock.advance(45 * SECOND_MS)
-    assert desk.deps.checker.check([first], lambda: 60.0) == {"repeated": 1}
-    stage.clock.advance(first.next_ms - stage.clock.now_ms())
-    assert desk.deps.checker.check([first], lambda: 60.0) == {"repeated": 1}
-    stage.clock.advance(-10 * SECOND_MS)
-    assert desk.deps.checker.check([first], lambda: 60.0) == {"repeated": 1}
-    stage.clock.advance(-SECOND_MS)
-    assert desk.deps.checker.check([first], lambda: 60.0) == {"unknown": 1}
-    assert desk.deps.checker.check([first], lambda: 60.0) == {"repeated": 1}
-
-
-def test_i13_a_check_whose_answer_is_stored_is_not_made_again(stage: Stage) -> None:
-    desk = PushDesk.at(stage)
-    transaction = prepare(desk, checks=Checks(URL, 86_400))
-    stage.clock.advance(DAY_MS)
-    assert desk.deps.checker.check([first_of(transaction)], lambda: 60.0) == {"unknown": 1}
-    stage.clock.advance(60 * SECOND_MS)
-    assert desk.deps.checker.check([first_of(transaction)], lambda: 60.0) == {"repeated": 1}
-    assert len(desk.subscribers.asked) == 1
 
 
 @pytest.mark.parametrize("is_lost", [False, True], ids=["answered late", "answer lost"])
@@ -364,17 +320,6 @@ def test_i13_movers_that_come_late_make_up_for_nothing(stage: Stage) -> None:
     assert reread(desk, transaction).checks == 3
 
 
-def test_a_mover_that_dies_half_way_leaves_one_timer_in_the_end(stage: Stage) -> None:
-    desk = PushDesk.at(stage)
-    transaction = prepare(desk)
-    first = check_timer(transaction)
-    later(desk, transaction, 60)
-    stage.adapters.timers.store([first])  # as if it had died before it dropped it
-    later(desk, transaction, 60)
-    assert asked(desk, transaction) == [60, 120]
-    assert timers_of(desk, transaction.id) == [transaction.prepared_ms + 180_000]
-
-
 def test_a_timer_left_behind_a_decision_goes_with_its_next_check(stage: Stage) -> None:
     desk = PushDesk.at(stage)
     transaction = prepare(desk)
@@ -383,15 +328,6 @@ def test_a_timer_left_behind_a_decision_goes_with_its_next_check(stage: Stage) -
     later(desk, transaction, 61)
     assert timers_of(desk, transaction.id) == []
     assert asked(desk, transaction) == []
-
-
-def test_i19_no_check_is_begun_that_could_not_end_in_time(stage: Stage) -> None:
-    desk = PushDesk.at(stage)
-    transaction = prepare(desk)
-    check = Check(transaction.id, transaction.prepared_ms + 120_000)
-    assert desk.deps.checker.check([check], lambda: 5.0) == {"postponed": 1}
-    assert asked(desk, transaction) == []
-    assert reread(desk, transaction) == transaction
 
 
 def test_a_deleted_topics_transactions_are_rolled_back_by_their_checks(stage: Stage) -> None:

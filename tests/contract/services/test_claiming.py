@@ -1,4 +1,4 @@
-"""What a claim keeps of what others do meanwhile, and when there will be something to claim."""
+"""Claims: which of a cursor's messages one takes, what it keeps of others' changes, and when the next may come."""
 
 from __future__ import annotations
 
@@ -9,18 +9,23 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.cursor import Disposition
+from chalicelib.domain import cursor_size
+from chalicelib.domain.cursor import Cursor, Disposition, Lease
 from chalicelib.domain.errors import Unavailable
-from chalicelib.domain.limits import HOLE_AGE
+from chalicelib.domain.limits import HOLE_AGE, MAX_ANSWER_BYTES, MAX_CURSOR_BYTES, MAX_PASSED_OVER
 from chalicelib.domain.segment import Allocation
-from chalicelib.domain.times import SECOND_MS
-from chalicelib.domain.topic import cursor_key
-from chalicelib.services.consume.claimant import Claimant
+from chalicelib.domain.spans import Span
+from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
+from chalicelib.domain.topic import Group, cursor_key
+from chalicelib.services.consume.claim_choice import DEAD_PER_WRITE
+from chalicelib.services.consume.claim_plan import ClaimPlan, ClaimPlanner
+from chalicelib.services.consume.claimant import Claimant, ClaimedMessage
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
+from chalicelib.services.core.log_reader import LogReader, Slot
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.desk import Desk, attempts
+from tests.support.desk import Desk, attempts, offsets
 from tests.support.stages import Stage, embedded_stage
 from tests.support.troubled import Troubled
 
@@ -122,3 +127,179 @@ def test_each_claim_of_what_is_given_back_turns_to_another_consumer() -> None:
         receipts = [message.receipt for message in messages]
         desk.deps.settler.settle(desk.topic, group, receipts, lambda *_: SettleDecision(Disposition.RELEASED))
     assert turns == sorted(set(turns)), "each is later than the one before"
+
+
+def claim(desk: Desk, group: Group, most: int, **settings: Any) -> list[ClaimedMessage]:
+    claimant = Claimant(topic=desk.topic, group=group, lease_seconds=30, is_called=True, **settings)
+    return desk.claim(claimant, 0, most)
+
+
+class CountedSlots(LogReader):
+    """A reader that counts the unclaimed slots it has returned."""
+
+    slot_count = 0
+
+    def slots_from(self, *args: Any, **settings: Any) -> list[Slot]:
+        slots = super().slots_from(*args, **settings)
+        self.slot_count += len(slots)
+        return slots
+
+
+def planner(desk: Desk, group: Group, reader: LogReader | None = None) -> ClaimPlanner:
+    return ClaimPlanner(
+        reader=reader or desk.deps.reader,
+        claimant=Claimant(topic=desk.topic, group=group, lease_seconds=30),
+        shard=0,
+        key=cursor_key(desk.topic, group, 0),
+        now_ms=desk.stage.clock.now_ms(),
+    )
+
+
+def plan(desk: Desk, group: Group, most: int = 1, most_bytes: int = MAX_ANSWER_BYTES) -> ClaimPlan:
+    """Of a cursor that nobody has claimed from."""
+    return planner(desk, group).plan(Cursor(), most, most_bytes)
+
+
+def test_lapsed_leases_take_no_place_of_those_that_may_be_in_flight(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(3))
+    assert attempts(claim(desk, group, 3, most_in_flight=2)) == {0: 1, 1: 1}
+    assert claim(desk, group, 3, most_in_flight=2) == []
+    stage.clock.advance(30 * SECOND_MS)
+    assert attempts(claim(desk, group, 3, most_in_flight=2)) == {0: 2, 1: 2}
+
+
+def test_a_part_is_one_of_what_may_be_in_flight_and_of_what_was_asked_for(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(40))
+    assert len(claim(desk, group, 10, parts=2, most_in_flight=4)) == 2
+    assert len(claim(desk, group, 5, parts=2, batch=10)) == 5
+
+
+def test_new_messages_fill_up_what_comes_back(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(6))
+    desk.nack(group, desk.receive(group, 2))
+    assert attempts(claim(desk, group, 5)) == {0: 2, 1: 2, 2: 1, 3: 1, 4: 1}
+
+
+def test_what_comes_back_stands_in_the_order_of_the_log(stage: Stage) -> None:
+    """However many attempts each has had."""
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(40))
+    desk.nack(group, desk.receive(group, 40)[1::2])
+    claim(desk, group, 20)
+    stage.clock.advance(30 * SECOND_MS)
+    assert list(attempts(claim(desk, group, 40)).items()) == [(n, 2 + n % 2) for n in range(40)]
+
+
+def test_i7_a_free_key_is_found_behind_however_many_of_busy_ones(stage: Stage) -> None:
+    desk = Desk.at(stage, mode="serial")
+    group = desk.group()
+    desk.produce(*make.drafts(25, ordering_key="busy"), *(make.draft(ordering_key=key) for key in "abcd"))
+    assert offsets(claim(desk, group, 5)) == [0, 25, 26, 27, 28]
+
+
+def test_a_gap_of_expired_rows_takes_one_step_whatever_its_length(stage: Stage) -> None:
+    desk = Desk.at(stage, retention_days=1)
+    group = desk.group()
+    desk.produce(*make.drafts(300))
+    stage.clock.advance(DAY_MS + HOUR_MS)
+    desk.produce(make.draft())
+    stage.clock.advance(DAY_MS - HOUR_MS + SECOND_MS)
+    stage.drop_expired()
+    claimed = claim(desk, group, 1)
+    assert (offsets(claimed), desk.cursor(group).epoch) == ([300], 1)
+
+
+def test_a_cursor_too_large_for_more_gives_one_message_when_no_lease_is_open(stage: Stage) -> None:
+    """Otherwise nothing would ever make it smaller."""
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(802))
+    apart = tuple(Span(n, 1, due_ms=1 + n) for n in range(0, 800, 2))
+    for ends_ms, granted in ((0, 1), (SECOND_MS, 0)):
+        deadline_ms = stage.clock.now_ms() + ends_ms
+        cursor = Cursor(0, 802, {"t": Lease("t", (Span(801, 1),), deadline_ms)}, apart)
+        assert cursor_size.most_bytes(cursor) > MAX_CURSOR_BYTES * 25 // 32
+        claimed, after = planner(desk, group).plan_that_fits(cursor, 10, MAX_ANSWER_BYTES, "new")
+        assert sum(span.count for span in claimed.selection.granted) == granted
+        assert ("new" in after.leases) == bool(granted)
+
+
+def test_one_write_buries_no_more_than_a_transaction_holds(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    expires_ms = stage.clock.now_ms() + SECOND_MS
+    desk.produce(*make.drafts(60, expires_ms=expires_ms))
+    stage.clock.advance(SECOND_MS)
+    assert len(plan(desk, group, 60).dead) == DEAD_PER_WRITE
+    large = Desk.at(stage)
+    for _ in range(12):
+        large.produce(make.draft("x" * 240_000, expires_ms=stage.clock.now_ms() + SECOND_MS))
+    stage.clock.advance(SECOND_MS)
+    buried = plan(large, large.group(), 12).dead
+    assert 1 < sum(record.message.draft.weight for record in buried if record.message) <= 2_000_000
+
+
+def test_an_answer_ends_before_the_first_message_that_it_has_no_room_for(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(make.draft("x" * 1_000), make.draft("x" * 200_000), make.draft("x"))
+    assert plan(desk, group, 3, 10_000).selection.granted == (Span(0, 1),)
+
+
+def produce_large(desk: Desk, count: int, ordering_key: str) -> None:
+    """Messages of which one answer holds about twenty."""
+    body = b'"' + b"x" * 200_000 + b'"'
+    for n in range(count):
+        desk.produce(replace(make.draft(n), body=body, ordering_key=ordering_key))
+
+
+@pytest.mark.parametrize("is_leased", [False, True])
+def test_i7_large_messages_of_a_busy_key_hold_other_keys_back_only_past_the_bound(
+    stage: Stage, is_leased: bool
+) -> None:
+    """What is passed over takes no space in the answer. `is_leased`: the key is busy by an earlier claim."""
+    desk = Desk.at(stage, mode="serial")
+    group = desk.group()
+    last = MAX_PASSED_OVER + 1
+    produce_large(desk, last, "busy")
+    desk.produce(make.draft(ordering_key="free"))
+    earlier = offsets(claim(desk, group, 1)) if is_leased else []
+    assert earlier + offsets(claim(desk, group, 2)) == [0, last]
+    assert [(span.start, span.count) for span in desk.cursor(group).waiting] == [(1, MAX_PASSED_OVER)]
+
+
+@pytest.mark.parametrize("is_leased", [False, True])
+def test_i7_large_messages_behind_failed_or_leased_ones_leave_place_for_other_keys(
+    stage: Stage, is_leased: bool
+) -> None:
+    desk = Desk.at(stage, mode="serial")
+    group = desk.group()
+    keys = [f"busy {n}" for n in range(25)]
+    desk.produce(*(make.draft(ordering_key=key) for key in keys))
+    first_messages = desk.receive(group, 25, lease=3600)
+    assert len(first_messages) == 25
+    if not is_leased:
+        desk.nack(group, first_messages, Nack(delay_ms=HOUR_MS))
+    for key in keys:
+        produce_large(desk, 1, key)
+    for n in range(3):
+        desk.produce(make.draft(ordering_key=f"free {n}"))
+        assert [each.message.draft.ordering_key for each in desk.receive(group, 10)] == [f"free {n}"]
+
+
+def test_a_claim_stops_to_read_where_it_may_pass_over_no_more(stage: Stage) -> None:
+    desk = Desk.at(stage, mode="serial")
+    group = desk.group()
+    produce_large(desk, 2 * MAX_PASSED_OVER, "busy")
+    desk.produce(make.draft(ordering_key="free"))
+    reader = CountedSlots(stage.adapters.log, stage.clock)
+    selection = planner(desk, group, reader).plan(Cursor(), 2, MAX_ANSWER_BYTES).selection
+    assert [span.start for span in selection.granted] == [0]
+    assert MAX_PASSED_OVER < reader.slot_count < MAX_PASSED_OVER + 25

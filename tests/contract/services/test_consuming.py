@@ -130,18 +130,6 @@ def test_i4_racing_consumers_never_hold_one_message_twice(stage: Stage) -> None:
     assert sorted([*offsets_taken, *desk.drain(group)]) == list(range(120))
 
 
-def test_an_extended_lease_lasts_longer(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(*make.drafts(2))
-    messages = desk.receive(group, lease=10)
-    stage.clock.advance(9 * SECOND_MS)
-    assert desk.extend(group, messages, 10) == [None, None]
-    stage.clock.advance(9 * SECOND_MS)
-    assert desk.receive(group) == []
-    assert desk.ack(group, messages) == [None, None]
-
-
 def test_i9_a_message_given_back_with_a_delay_is_not_delivered_before(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
@@ -187,18 +175,6 @@ def test_a_seek_to_a_time_leaves_out_nothing_that_stands_before_the_row_of_a_slo
     desk.drain(group)
     desk.seek(group, f"@{time_ms}")
     assert desk.drain(group) == [1, 2, 3]
-
-
-def test_a_seek_to_a_time_of_many_rows_trusts_the_clocks(stage: Stage) -> None:
-    """It neither reads them all, nor begins with them."""
-    desk = Desk.at(stage)
-    group = desk.group()
-    for _ in range(140):
-        desk.produce(make.draft("x"))
-    stage.clock.advance(10 * SECOND_MS)
-    desk.produce(make.draft("then"))
-    desk.seek(group, f"@{stage.clock.now_ms()}")
-    assert desk.cursor(group).next == 140
 
 
 def test_a_place_is_looked_for_once_for_all_consumers_of_a_broadcast(stage: Stage) -> None:
@@ -253,17 +229,6 @@ def test_i8_a_broadcast_reaches_each_consumer_from_its_registration_on(stage: St
     desk.produce(make.draft(shard=0))
     assert sorted(desk.drain(group, consumer=ann)) == [0, 2, 3, 4]
     assert sorted(desk.drain(group, consumer=bob)) == [4]
-
-
-def test_a_failed_broadcast_is_tried_again_for_that_consumer_alone(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group(mode="broadcast")
-    ann, bob = desk.consumer(group, "ann"), desk.consumer(group, "bob")
-    desk.produce(make.draft())
-    desk.nack(group, desk.receive(group, consumer=ann))
-    assert desk.drain(group, consumer=bob) == [0]
-    assert attempts(desk.receive(group, consumer=ann)) == {0: 2}
-    assert desk.receive(group, consumer=bob) == []
 
 
 @pytest.mark.parametrize(("offline", "expected"), [("keep", [0, 1]), ("skip", [1])])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chalicelib.domain.limits import FRAGMENTS, MAX_CHECKS
+from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.transaction import TransactionState
@@ -61,13 +61,6 @@ def test_a_mover_is_woken_for_a_check_that_the_schedule_could_miss(
     desk.deps.transactor.prepare(desk.topic, make.draft("x"), checks)
     assert woken(desk) == functions
     assert [timer.due_ms - desk.stage.clock.now_ms() for timer in timers(desk)] == [after_seconds * 1000]
-
-
-def test_without_anybody_to_ask_it_is_given_up_when_all_checks_would_have_been(desk: PushDesk) -> None:
-    desk.deps.transactor.prepare(desk.topic, make.draft("x"), Checks(None, 60))
-    assert [timer.due_ms - desk.stage.clock.now_ms() for timer in timers(desk)] == [
-        MAX_CHECKS * 60 * SECOND_MS
-    ]
 
 
 def test_a_dedup_id_is_remembered_from_when_its_message_is_due(desk: PushDesk) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -19,10 +17,8 @@ from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk, offsets
 from tests.support.push import PushDesk
-from tests.support.short_answers import with_short_answers
 from tests.support.stages import Stage
-
-SOAK = bool(os.environ.get("HEADRACE_SOAK"))
+from tests.support.troubled import with_short_answers
 
 
 def later(desk: Desk, seconds: float, value: object = None, **settings: object) -> Draft:
@@ -54,14 +50,6 @@ def test_i9_a_delayed_message_enters_the_log_at_its_time_and_not_before(stage: S
     (claimed_message,) = desk.receive(group)
     assert (claimed_message.message.id, claimed_message.message.draft.body) == (result.id, b'{"n":1}')
     assert desk.ack(group, [claimed_message]) == [None]
-
-
-def test_what_is_due_together_becomes_one_segment(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    desk.produce(*(later(desk, 5) for _ in range(90)))
-    stage.clock.advance(5 * SECOND_MS)
-    assert move(desk) == 90
-    assert len(desk.rows()) <= FRAGMENTS
 
 
 def test_it_is_found_by_its_id_before_and_after(stage: Stage) -> None:
@@ -203,38 +191,6 @@ def test_what_is_cancelled_is_never_delivered_and_can_be_seen(stage: Stage) -> N
     assert isinstance(again, DelayedMessage)
     assert again.cancelled
     desk.deps.delayed.cancel(desk.topic, again)
-
-
-@pytest.mark.parametrize("how", ["cancel", "amend"])
-def test_a_race_against_the_due_time_has_one_winner_who_says_so(stage: Stage, how: str) -> None:
-    desk = Desk.at(stage)
-    (result,) = desk.produce(later(desk, 5, "x"))
-    message = desk.deps.lookup.find(desk.topic, result.id)
-    assert isinstance(message, DelayedMessage)
-    stage.clock.advance(5 * SECOND_MS)
-    assert move(desk) == 1
-    delayed_messages = desk.deps.delayed
-    late_changes: dict[str, Callable[[], object]] = {
-        "cancel": lambda: delayed_messages.cancel(desk.topic, message),
-        "amend": lambda: delayed_messages.amend(desk.topic, message, {"body": b"1"}),
-    }
-    with pytest.raises(Conflict, match="ALREADY_DUE"):
-        late_changes[how]()
-    assert len(desk.rows()) == 1
-
-
-def test_an_edit_that_lands_between_a_movers_reading_and_its_writing_is_not_lost(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    (result,) = desk.produce(later(desk, 5, "old"))
-    stage.clock.advance(5 * SECOND_MS)
-    message = desk.deps.lookup.find(desk.topic, result.id)
-    assert isinstance(message, DelayedMessage)
-    timers = [message.timer]
-    desk.deps.delayed.amend(desk.topic, message, {"body": b'"new"'})
-    assert desk.deps.due.append(timers[0].shard, timers[0].keep_days, timers) == 0
-    assert move(desk) == 1
-    assert [d.message.draft.body for d in desk.receive(group)] == [b'"new"']
 
 
 def test_i3_fifty_racing_twins_of_a_job_are_one_job(stage: Stage) -> None:

@@ -15,7 +15,7 @@ from chalicelib.domain.errors import NotFound
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.timer import TimerKind
-from chalicelib.domain.times import DAY_MS, SECOND_MS
+from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import ConsumerKind, Group, Topic, cursor_key
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.catalog import Catalog
@@ -59,16 +59,6 @@ def test_a_deleted_group_gives_nothing_again_in_a_process_that_has_it_in_its_cac
     assert other.receive(group, most=100) == []
     with pytest.raises(NotFound):
         other.deps.catalog.group(other.topic, group.name)
-
-
-def test_a_pause_does_not_make_a_group_again_that_is_being_deleted(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    other = warm(desk, group)
-    assert stage.adapters.control.retire_group(desk.topic, group)
-    with pytest.raises(NotFound):
-        other.deps.admin.pause(desk.topic, group.name, True)
-    assert stage.adapters.control.groups(desk.topic) == []
 
 
 def test_a_pause_does_not_make_a_group_again_that_is_deleted_once_it_was_read(stage: Stage) -> None:
@@ -117,16 +107,6 @@ def test_i16_who_still_works_for_a_deleted_group_gets_settles_and_seeks_nothing(
             with pytest.raises(NotFound):
                 at.deps.positions.seek(at.topic, key, "earliest")
             assert stage.adapters.cursors.get(key, consistent=True) == CLOSED
-
-
-def test_the_marks_of_deleted_groups_go_in_time(empty_stage: Stage) -> None:
-    desk = Desk.at(empty_stage)
-    group = desk.group()
-    desk.deps.admin.delete_group(desk.topic, group)
-    if hasattr(empty_stage.adapters.cursors, "drop_expired"):
-        empty_stage.clock.advance(2 * DAY_MS)
-        empty_stage.drop_expired()
-        assert empty_stage.adapters.cursors.of_owner(group.uid) == {}
 
 
 def test_a_group_made_again_begins_anew_and_its_namesakes_receipts_are_not_its(stage: Stage) -> None:
@@ -398,14 +378,6 @@ def test_a_deletion_for_which_no_request_has_time_ends_when_it_is_repeated(
     for uid in (consumer.uid if mode == "broadcast" else "" for consumer in consumers):
         key = cursor_key(desk.topic, group, 0, uid)
         assert stage.adapters.cursors.get(key, consistent=True) == CLOSED
-
-
-def test_a_deletion_writes_nothing_for_consumers_that_have_no_cursors(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    consumer = desk.consumer(group, "one")
-    desk.deps.admin.delete_group(desk.topic, group)
-    assert stage.adapters.cursors.of_owner(group.uid, consumer.uid) == {}
 
 
 def _until_death(stage: Stage, step: int, act: Callable[[Admin], object]) -> None:

@@ -14,18 +14,6 @@ from tests.support.push import EXACT, PushDesk, fails
 from tests.support.stages import Stage
 
 
-def test_a_message_is_pushed_to_the_subscriber_once_and_settled(stage: Stage) -> None:
-    desk = PushDesk.at(stage)
-    group = desk.group()
-    desk.subscriber(group, "one")
-    results = desk.produce(*make.drafts(3))
-    desk.push()
-    assert desk.subscribers.numbers() == {p.id: [1] for p in results}
-    assert desk.deps.surveyor.exact_group(desk.topic, group).backlog == 0
-    desk.push()
-    assert len(desk.subscribers.calls) == 3
-
-
 def test_i14_a_failed_message_climbs_its_ladder_to_the_second_and_is_then_a_dead_letter(stage: Stage) -> None:
     desk = PushDesk.at(stage, retry=EXACT)
     group = desk.group()
@@ -82,20 +70,6 @@ def test_a_message_that_a_seek_has_put_into_the_lane_twice_holds_nobody_up(stage
     status = desk.deps.surveyor.exact_group(desk.topic, group)
     assert (status.backlog, status.in_flight, status.retrying) == (0, 0, 0)
     assert status.dead == (len(results) if times == 9 else 0)
-
-
-def test_a_late_success_is_one(stage: Stage) -> None:
-    desk = PushDesk.at(stage, retry=EXACT)
-    group = desk.group()
-    desk.subscriber(group, "one", behaviour=fails(2))
-    (result,) = desk.produce(make.draft())
-    desk.push()
-    desk.pass_time(60)
-    message = desk.deps.lookup.message(desk.topic, result.id)
-    status = desk.deps.statuses.delivery(desk.topic, group, message)
-    assert status
-    assert (status.status, status.attempts) == ("SUCCESS", 3)
-    assert desk.subscribers.numbers()[result.id] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("mode", ["queue", "broadcast"])
@@ -157,22 +131,6 @@ def test_i7_in_a_serial_group_a_failed_message_holds_back_its_key_alone(stage: S
     desk.pass_time(31)
     assert [c.offsets[0] for c in desk.subscribers.calls] == [0, 1, 3, 0, 0, 2, 4]
     assert desk.subscribers.numbers()[results[0].id] == [1, 2, 3]
-
-
-def test_a_burial_unblocks_a_serial_unit(stage: Stage) -> None:
-    desk = PushDesk.at(stage, retry=Retry(2, (5,), jitter=0.0))
-    group = desk.group(mode="serial")
-    results = desk.produce(*make.drafts(2))
-    desk.subscriber(
-        group,
-        "one",
-        behaviour=lambda p: CallResult(
-            Verdict.FAILED if p.attempts[0].message.id == results[0].id else Verdict.DONE
-        ),
-    )
-    desk.push()
-    desk.pass_time(6)
-    assert [c.offsets[0] for c in desk.subscribers.calls] == [0, 0, 1]
 
 
 @pytest.mark.parametrize(("mode", "expected"), [("queue", {""}), ("broadcast", {"new"})])

@@ -13,19 +13,12 @@ from chalicelib.domain.topic import Group
 from chalicelib.services.consume.settle import Nack
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.counted import Counted
 from tests.support.desk import ALREADY, Desk, attempts
-from tests.support.stages import Stage, embedded_stage
-from tests.support.troubled import Troubled
+from tests.support.stages import Stage
+from tests.support.troubled import Counted, Troubled
 
 STALE = "RECEIPT_STALE"
 DEAD = Nack(dead_letter=True)
-
-
-@pytest.fixture
-def stage() -> Stage:
-    """The rules are the service's; that both stores write cursors alike is judged in tests/contract/ports."""
-    return embedded_stage()
 
 
 def another(desk: Desk, **ports: Any) -> Desk:
@@ -68,16 +61,6 @@ def test_an_extension_that_loses_races_against_settlements_is_tried_again(stage:
     busy = another(desk, cursors=watched(desk, lambda: others and desk.ack(group, [others.pop()])))
     assert busy.extend(group, messages[:1], 70) == [None]
     assert deadlines(desk, group) == [70]
-
-
-def test_of_a_message_that_is_settled_the_lease_is_not_extended(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(*make.drafts(2))
-    messages = desk.receive(group)
-    desk.ack(group, messages[:1])
-    assert desk.extend(group, messages[:1], 70) == [STALE]
-    assert deadlines(desk, group) == [30]
 
 
 def test_a_lease_may_be_shortened(stage: Stage) -> None:

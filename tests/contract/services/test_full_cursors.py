@@ -179,15 +179,6 @@ def test_of_a_message_that_was_given_back_to_its_lane_the_status_says_until_when
     assert status.next_attempt_ms == now_ms + 3 * SECOND_MS
 
 
-@pytest.mark.parametrize("offset", sorted(RETURNED))
-def test_a_full_cursor_takes_nothing_back_in_whatever_way(offset: int) -> None:
-    line = full("queue", False, {offset})
-    assert (line.cursor.waiting, line.cursor.in_flight) == ((), COUNT - 1)
-    assert [timer.draft.origin.offset for timer in timers(line) if timer.draft and timer.draft.origin] == [
-        offset
-    ]
-
-
 def test_in_order_a_message_keeps_its_place_also_in_a_full_cursor() -> None:
     there, here = roomy("serial", False), full("serial", False, is_over=True)
     assert here.cursor.waiting == there.cursor.waiting

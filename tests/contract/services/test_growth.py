@@ -18,9 +18,9 @@ from chalicelib.services.consume.settle import Nack
 from chalicelib.store.control import Control
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.counted import Counted
 from tests.support.desk import Desk
 from tests.support.stages import Stage, embedded_stage
+from tests.support.troubled import Counted
 
 KEYS = [f"customer-{n}" for n in range(12)]
 

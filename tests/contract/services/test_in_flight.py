@@ -17,9 +17,9 @@ from chalicelib.store.cursors import Cursors
 from chalicelib.store.log import Log
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.counted import Counted
 from tests.support.push import PushDesk
 from tests.support.stages import Stage
+from tests.support.troubled import Counted
 
 
 class Between:

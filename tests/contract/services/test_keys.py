@@ -12,17 +12,20 @@ from hypothesis import given, settings
 
 from chalicelib.domain.append import KeyEntry, PutResult
 from chalicelib.domain.errors import Unavailable, unavailable
-from chalicelib.domain.limits import LOSSES_BEFORE_RESERVING
+from chalicelib.domain.limits import FRAGMENTS, LOSSES_BEFORE_RESERVING
 from chalicelib.domain.message import Message
 from chalicelib.domain.request import Request
-from chalicelib.domain.times import DAY_MS
+from chalicelib.domain.times import DAY_MS, SECOND_MS
+from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.inspect.lookup import Filters
+from chalicelib.services.inspect.lookup import Filters, status_before_log
+from chalicelib.services.produce.delayed import DelayedMessage
+from chalicelib.services.produce.transactions import Checks
 from chalicelib.store.keys import Keys
 from chalicelib.store.log import Log
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import START_MS
+from tests.support.clock import START_MS, ManualClock
 from tests.support.desk import Desk, overtaken, require_stored
 from tests.support.stages import Stage
 
@@ -39,10 +42,6 @@ def entry(topic_uid: str, key: str = "k", at_ms: int = START_MS, **settings: Any
     return KeyEntry(
         topic_uid, key, message_id, at_ms, settings.pop("expires_s", (START_MS + 7 * DAY_MS) // 1000)
     )
-
-
-def marks(entries: Sequence[KeyEntry]) -> list[str]:
-    return [each.sort_key for each in entries]
 
 
 def ids(messages: Sequence[Message]) -> list[str]:
@@ -85,28 +84,12 @@ def test_pages_hold_what_lies_in_the_range_newest_first(
     assert entries_read == sorted(inside, key=lambda e: e.sort_key, reverse=True)
 
 
-def test_noting_nothing_and_noting_twice_are_harmless(keys: Keys) -> None:
-    one = entry(make.uid("t"))
-    keys.note([])
-    keys.note([one])
-    keys.note([one])
-    assert keys.newest(one.topic_uid, "k", None, None, None, 5) == [one]
-
-
 def test_a_key_is_any_text(keys: Keys) -> None:
     topic_uid = make.uid("t")
     odd = ["a#b", "#", " ", "k\x00", "ключ|&=ü", "\U0001f600" * 256]
     keys.note([entry(topic_uid, key, message_id="m") for key in odd])
     for key in odd:
         assert [e.key for e in keys.newest(topic_uid, key, None, None, None, 5)] == [key]
-
-
-def test_entries_go_at_their_time(stage: Stage, keys: Keys) -> None:
-    topic_uid = make.uid("t")
-    kept_entry, gone_entry = entry(topic_uid), entry(topic_uid, expires_s=START_MS // 1000)
-    keys.note([kept_entry, gone_entry])
-    stage.drop_expired()
-    assert keys.newest(topic_uid, "k", None, None, None, 5) == [kept_entry]
 
 
 def test_a_message_is_found_by_each_of_its_keys_and_by_no_other(stage: Stage) -> None:
@@ -292,3 +275,79 @@ def test_a_batch_that_lost_its_race_is_found_by_the_right_keys(stage: Stage) -> 
     )
     assert [found(desk, f"k{n}") for n in range(3)] == [[p.id] for p in late_results]
     assert sorted(found(desk, "k")) == sorted(p.id for p in late_results)
+
+
+class Keyed:
+    """Messages with one key, in every state that a message may be in before it is in the log."""
+
+    def __init__(self, desk: Desk, clock: ManualClock) -> None:
+        self._desk, self._deps, self._now_ms = desk, desk.deps, clock.now_ms
+
+    def later(self, name: str) -> str:
+        (result,) = self._desk.produce(make.draft(name, keys=("k",), due_ms=self._now_ms() + 60 * SECOND_MS))
+        return result.id
+
+    def postponed(self, name: str) -> str:
+        message_id = self.later(name)
+        due_ms = self._now_ms() + 40 * DAY_MS
+        self._deps.delayed.amend(self._desk.topic, self._waiting(message_id), {"due_ms": due_ms})
+        return message_id
+
+    def cancelled(self, name: str) -> str:
+        message_id = self.later(name)
+        self._deps.delayed.cancel(self._desk.topic, self._waiting(message_id))
+        return message_id
+
+    def prepared(self, name: str, delay_ms: int = 0, decision: TransactionState | None = None) -> str:
+        draft = make.draft(name, keys=("k",), due_ms=self._now_ms() + delay_ms if delay_ms else None)
+        transaction, _ = self._deps.transactor.prepare(
+            self._desk.topic, draft, Checks(), delay_from_commit=bool(delay_ms)
+        )
+        if decision:
+            self._deps.transactor.decide(self._deps.transactor.find(transaction.id), decision)
+        return self._deps.transactor.find(transaction.id).message_id
+
+    def statuses(self) -> dict[str, str]:
+        """What the key finds now, by message id."""
+        page, mark = self._deps.key_lookup.newest_first(self._desk.topic, "k", Filters(), 100, None)
+        assert mark is None
+        messages = {m.id if isinstance(m, Message) else m.message.id: m for m in page}
+        assert len(messages) == len(page), "each once"
+        state_of = self._deps.lookup.state_by_id(self._desk.topic)
+        return {
+            id: state_of(id).status if isinstance(message, Message) else status_before_log(message)
+            for id, message in messages.items()
+        }
+
+    def _waiting(self, message_id: str) -> DelayedMessage:
+        message = self._deps.lookup.find(self._desk.topic, message_id)
+        assert isinstance(message, DelayedMessage)
+        return message
+
+
+def test_a_key_finds_a_message_in_every_state(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    keyed_desk = Keyed(desk, stage.clock)
+    postponed_id = keyed_desk.postponed("postponed")
+    expected = {
+        keyed_desk.later("delayed"): "DELAYED",
+        postponed_id: "DELAYED",
+        keyed_desk.cancelled("cancelled"): "CANCELLED",
+        keyed_desk.prepared("half"): "PREPARED",
+        keyed_desk.prepared("slow", 5000): "PREPARED",
+        keyed_desk.prepared("rolled back", decision=TransactionState.ROLLED_BACK): "CANCELLED",
+        keyed_desk.prepared("committed", 70 * SECOND_MS, TransactionState.COMMITTED): "DELAYED",
+        keyed_desk.prepared("done", decision=TransactionState.COMMITTED): "NEW",
+    }
+    (result,) = desk.produce(make.draft("new", keys=("k",)))
+    expected[result.id] = "NEW"
+
+    assert keyed_desk.statuses() == expected
+    stage.clock.advance(71 * SECOND_MS)
+    desk.deps.mover.tick(range(FRAGMENTS))
+    assert keyed_desk.statuses() == {
+        id: "NEW" if word == "DELAYED" and id != postponed_id else word for id, word in expected.items()
+    }
+    stage.clock.advance(9 * DAY_MS)  # longer than it is kept from when it was due at first
+    stage.drop_expired()
+    assert keyed_desk.statuses()[postponed_id] == "DELAYED"

@@ -16,16 +16,10 @@ from chalicelib.services.inspect.letter_lookup import DeadLetterFilter, LetterLo
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS, Hasty
-from tests.support.counted import Counted
+from tests.support.dead_letters import ALL, BURY, MANY, Table
 from tests.support.desk import Desk
-from tests.support.letter_table import ALL, BURY, MANY, Table
-from tests.support.stages import Stage, embedded_stage
-
-
-@pytest.fixture
-def stage() -> Stage:
-    """The rules are the service's; that both stores keep letters alike is judged in tests/contract/ports."""
-    return embedded_stage()
+from tests.support.stages import Stage
+from tests.support.troubled import Counted
 
 
 @pytest.mark.parametrize("limit", [1, 7, MANY - 1, MANY, MANY + 1])

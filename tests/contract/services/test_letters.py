@@ -22,17 +22,11 @@ from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import START_MS, Hasty
+from tests.support.clock import START_MS
+from tests.support.dead_letters import ALL, BURY, MANY, Table
 from tests.support.desk import Desk
-from tests.support.letter_table import ALL, BURY, MANY, Table
 from tests.support.push import PushDesk
 from tests.support.stages import Stage, embedded_stage
-
-
-@pytest.fixture
-def stage() -> Stage:
-    """The rules are the service's; that both stores keep letters alike is judged in tests/contract/ports."""
-    return embedded_stage()
 
 
 @pytest.mark.parametrize("limit", [1, 99, 100, 101, 200, MANY, MANY + 1])
@@ -42,21 +36,6 @@ def test_so_many_are_sent_again_as_were_asked_for(stage: Stage, limit: int) -> N
     assert table.dead_letters.redrive_matching(table.topic, table.group, ALL, limit)[0] == count
     assert [offset for page in table.pages(ALL, 100) for offset in page] == list(range(count, MANY))
     assert len(table.desk.receive(table.group, 500)) == count
-
-
-def test_who_sends_very_many_again_is_told_where_to_go_on(stage: Stage) -> None:
-    table = Table(stage, *make.drafts(MANY))
-    slow = Deps(replace(stage.adapters, clock=Hasty())).dead_letters
-    count, after = slow.redrive_matching(table.topic, table.group, ALL, MANY)
-    assert 0 < count < MANY - count
-    assert slow.redrive_matching(table.topic, table.group, ALL, count, after=after) == (count, None), (
-        "it was all"
-    )
-    sent = 2 * count
-    while after:
-        count, after = slow.redrive_matching(table.topic, table.group, ALL, MANY, after=after)
-        sent += count
-    assert sent == MANY
 
 
 def test_another_body_is_json_within_the_topics_bound_and_kept_where_it_has_room(stage: Stage) -> None:

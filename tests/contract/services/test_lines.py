@@ -53,15 +53,6 @@ def test_a_batch_that_is_due_in_one_millisecond_enters_in_its_order(
     assert bodies(desk) == numbered(120)
 
 
-def test_messages_of_one_process_enter_in_the_order_of_their_requests(stage: Stage) -> None:
-    desk = Desk.at(stage, shards=4)
-    due_ms = stage.clock.now_ms() + SECOND_MS
-    for n in range(40):
-        desk.produce(make.draft(n, due_ms=due_ms, ordering_key="k"))
-    all_due(desk, 1)
-    assert bodies(desk) == numbered(40)
-
-
 def test_messages_of_several_processes_enter_in_the_order_of_their_clocks(stage: Stage) -> None:
     desk = Desk.at(stage, shards=4)
     due_ms = stage.clock.now_ms() + 5 * SECOND_MS

@@ -71,19 +71,6 @@ def test_i1_eight_racing_processes_on_one_shard_stay_dense_and_lose_nothing(stag
     assert never_mixed(desk)
 
 
-def test_a_writer_overtaken_often_turns_the_shard_and_all_follow_it(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    turn(desk)
-    shard = desk.topic.shard_key(0)
-    assert desk.stage.adapters.log.tail(shard).allocation is Allocation.RESERVED
-    stale_optimist, newcomer = desk.deps.producer, desk.producer()
-    for producer in (stale_optimist, newcomer):
-        require_stored(producer.produce(desk.topic, make.drafts(3)))
-    assert dense(desk)
-    assert never_mixed(desk)
-    assert sum(row.count for row in desk.rows()) == LOSSES_BEFORE_RESERVING + 1 + 6
-
-
 def test_who_turns_the_shard_is_answered_though_its_counter_cannot_be_created(stage: Stage) -> None:
     """The shard is hot, so this is when it is throttled."""
     desk = Desk.at(stage)
@@ -199,32 +186,6 @@ def test_i1_a_young_hole_behind_expired_rows_is_not_taken_for_expired(stage: Sta
     assert log.put(shard, slow, make.packed(slow)) == Stored()
     stage.clock.advance(HOLE_MS)
     assert desk.drain(group) == [end, end + 1]
-
-
-def test_expired_rows_are_skipped(stage: Stage) -> None:
-    desk = Desk.at(stage, retention_days=1)
-    group = desk.group()
-    desk.produce(*make.drafts(30))
-    stage.clock.advance(2 * DAY_MS)
-    desk.produce(*make.drafts(2))
-    stage.drop_expired()
-    assert desk.drain(group) == [30, 31]
-    assert desk.cursor(group).next == 32
-
-
-def test_a_checkpointed_empty_log_goes_on_after_its_tail(stage: Stage) -> None:
-    desk = Desk.at(stage, retention_days=1)
-    group = desk.group()
-    desk.produce(*make.drafts(3))
-    desk.drain(group)
-    stage.clock.advance(DAY_MS + DAY_MS // 2 + 1)
-    assert desk.deps.checkpointer.run_once().checkpoints >= 1
-    stage.clock.advance(DAY_MS)
-    stage.drop_expired()
-    assert desk.rows() == []
-    [place] = require_stored(desk.producer().produce(desk.topic, make.drafts(1)))
-    assert place.offset == 3
-    assert desk.drain(group) == [3]
 
 
 def test_i3_twenty_racing_twins_become_one_message_with_one_id(stage: Stage) -> None:

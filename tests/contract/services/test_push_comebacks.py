@@ -25,14 +25,8 @@ from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock
 from tests.support.push import EXACT, PushDesk, fails
-from tests.support.stages import Stage, embedded_stage
+from tests.support.stages import Stage
 from tests.support.troubled import Troubled
-
-
-@pytest.fixture
-def stage() -> Stage:
-    """The rules are the service's; that both stores write cursors alike is judged in tests/contract/ports."""
-    return embedded_stage()
 
 
 def deliver(
@@ -73,26 +67,6 @@ def test_i10_a_run_that_loses_a_race_claims_again(stage: Stage) -> None:
     assert [call.offsets for call in desk.subscribers.calls] == [(2,), (3,), (4,)]
 
 
-def test_i5_what_cannot_be_settled_at_once_is_settled_as_soon_as_it_can_be(stage: Stage) -> None:
-    desk = PushDesk.at(stage)
-    group = desk.group()
-    away_ms: list[int] = []
-
-    def takes(_: PushBatch) -> CallResult:
-        away_ms.append(stage.clock.now_ms() + 9_000)
-        return CallResult(Verdict.DONE)
-
-    desk.subscriber(group, "one", behaviour=takes)
-    desk.produce(make.draft())
-
-    def is_away(name: str) -> bool:
-        return name == "write" and bool(away_ms) and stage.clock.now_ms() < away_ms[0]
-
-    deliver(desk, group, before=is_away)
-    assert desk.cursor(group).leases == {}
-    assert len(desk.subscribers.calls) == 1
-
-
 def test_i19_a_run_that_cannot_settle_ends_before_its_time_does(stage: Stage) -> None:
     desk = PushDesk.at(stage)
     group = desk.group()
@@ -119,19 +93,6 @@ def test_what_another_process_moved_back_is_delivered_again_at_once(stage: Stage
     desk.deps.dispatcher.deliver(task, lambda: 600.0)
     other = Deps(stage.another())
     other.positions.seek(desk.topic, cursor_key(desk.topic, group, worker), 0)
-    desk.deps.dispatcher.deliver(task, lambda: 600.0, News(changed=True))
-    assert len(desk.subscribers.calls) == 2
-
-
-def test_what_another_process_moved_back_for_one_of_a_broadcast_is_delivered_again(stage: Stage) -> None:
-    desk = PushDesk.at(stage)
-    group = desk.group(mode="broadcast")
-    consumer = desk.subscriber(group, "one")
-    desk.produce(make.draft())
-    task = DispatchTask(desk.topic.name, group.name, 0, consumer.uid)
-    desk.deps.dispatcher.deliver(task, lambda: 600.0)
-    other = Deps(stage.another())
-    other.positions.seek(desk.topic, cursor_key(desk.topic, group, 0, consumer.uid), 0)
     desk.deps.dispatcher.deliver(task, lambda: 600.0, News(changed=True))
     assert len(desk.subscribers.calls) == 2
 
@@ -302,20 +263,6 @@ def test_i10_a_run_that_could_not_read_its_group_is_repeated(stage: Stage) -> No
     deps = Deps(replace(desk.deps.adapters, control=control))
     with pytest.raises(Unavailable):
         deps.dispatcher.deliver(DispatchTask(desk.topic.name, group.name), lambda: 600.0)
-
-
-def test_i10_a_run_comes_back_when_a_circuit_may_close(stage: Stage) -> None:
-    desk = PushDesk.at(stage)
-    group = desk.group()
-    consumer = desk.subscriber(group, "one", behaviour=lambda _: CallResult(Verdict.FAILED, "refused"))
-    desk.produce(*make.drafts(30))
-    deliver(desk, group)
-    (opened,) = desk.deps.adapters.control.consumers(desk.topic, group)
-    assert opened.uid == consumer.uid
-    assert opened.open_until_ms
-    stage.clock.advance(1_000)
-    deliver(desk, group)
-    assert opened.open_until_ms - START_MS in wakes(desk)
 
 
 @pytest.mark.parametrize("news", [NO_NEWS, News(changed=True), News(due_ms=START_MS)])

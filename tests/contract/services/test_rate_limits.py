@@ -51,16 +51,6 @@ def test_an_account_gives_what_it_has_and_says_when_it_has_more(token_buckets: T
     assert token_buckets.take(uid + "x", 10, 3, START_MS) == Grant(3), "another topic's"
 
 
-def test_an_account_left_alone_is_full_again(stage: Stage, token_buckets: TokenBuckets) -> None:
-    uid = make.uid("t")
-    for _ in range(3):
-        assert token_buckets.take(uid, 100, 200, stage.clock.now_ms()).count == 50
-        stage.clock.advance(500)
-    stage.clock.advance(2 * DAY_MS)
-    stage.drop_expired()
-    assert token_buckets.take(uid, 100, 200, stage.clock.now_ms()).count == 50
-
-
 def test_racing_processes_get_no_more_than_there_is(stage: Stage) -> None:
     uid, start = make.uid("t"), threading.Barrier(6)
     accounts = [stage.another().token_buckets for _ in range(6)]
@@ -176,12 +166,6 @@ def test_where_a_repeat_cannot_look_back_each_message_says_so(stage: Stage) -> N
     again = Request("shop-1", since_ms=stage.clock.now_ms())
     outcomes = deps.producer.produce(desk.topic, make.drafts(2), request=again)
     assert [type(outcome) for outcome in outcomes] == [Unavailable] * 2
-
-
-def test_without_a_limit_nothing_is_asked(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    deps = Deps(replace(stage.another(), token_buckets=cast(TokenBuckets, None)))
-    assert len(require_stored(deps.producer.produce(desk.topic, make.drafts(20)))) == 20
 
 
 def flooded(stage: Stage, *drafts: Draft, **settings: Any) -> tuple[Desk, list[ProduceResult]]:

@@ -55,21 +55,6 @@ def present(desk: Desk, group: Group) -> bytes:
     return bytes.fromhex(stored(desk, group).secrets[0].hex)
 
 
-def test_a_url_is_registered_with_a_secret_of_its_own(desk: Desk, group: Group) -> None:
-    member, is_new, secret = register(desk, group)
-    assert is_new
-    assert secret is not None
-    assert len(secret) == 32
-    assert member.consumer == stored(desk, group)
-    assert (member.consumer.kind, member.consumer.target, member.consumer.state) == (
-        "url",
-        HOOK.target,
-        "ACTIVE",
-    )
-    assert member.consumer.secrets == (Secret(secret.hex()),)
-    assert (member.rank, member.shards) == (0, (0, 1))
-
-
 @pytest.mark.parametrize("contact", [PULLS, FUNCTION])
 def test_what_is_not_signed_gets_no_secret(desk: Desk, group: Group, contact: Contact) -> None:
     assert register(desk, group, contact).secret is None
@@ -116,16 +101,6 @@ def test_no_secret_is_given_out_that_is_not_stored(desk: Desk, group: Group) -> 
     with pytest.raises(Unavailable):
         desk.deps.registry.rotate_secret(desk.topic, group, old)
     assert present(desk, group) == kept
-
-
-@pytest.mark.parametrize(("silent_s", "wait_s", "counts"), [(9, 0, 0), (11, 0, 1), (6, 18, 0), (6, 20, 1)])
-def test_who_receives_is_alive_and_says_so_before_it_waits_for_long(
-    desk: Desk, group: Group, silent_s: int, wait_s: int, counts: int
-) -> None:
-    consumer = desk.consumer(group, "w")
-    desk.stage.clock.advance(silent_s * SECOND_MS)
-    desk.deps.registry.sign_of_life(desk.topic, group, consumer, wait_s)
-    assert stored(desk, group).seen_ms - consumer.seen_ms == counts * silent_s * SECOND_MS
 
 
 @pytest.mark.parametrize(

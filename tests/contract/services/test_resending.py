@@ -21,8 +21,8 @@ from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.desk import Desk, overtaken, require_stored
-from tests.support.short_answers import with_short_answers
 from tests.support.stages import Stage
+from tests.support.troubled import with_short_answers
 
 FIRST = Request("shop-1")
 AGAIN = Request("shop-1", since_ms=START_MS)
@@ -90,16 +90,6 @@ def test_a_repeat_reads_no_further_back_than_it_must(stage: Stage) -> None:
     stage.clock.advance(60_000)
     (place,) = send(desk.producer(), desk, make.drafts(1), Request("shop-1", since_ms=START_MS + 5_001))
     assert (place.offset, place.duplicate) == (1, False)
-
-
-@pytest.mark.parametrize("others", [1, 30])
-def test_it_is_found_behind_what_others_have_stored_since(stage: Stage, others: int) -> None:
-    desk = Desk.at(stage)
-    lose(desk, make.drafts(2))
-    for n in range(others):
-        desk.produce(make.draft(f"other {n}"))
-    again = send(desk.producer(), desk, make.drafts(2), AGAIN)
-    assert [(p.offset, p.duplicate) for p in again] == [(0, True), (1, True)]
 
 
 def test_it_is_found_behind_more_than_one_answer_holds(stage: Stage) -> None:

@@ -14,9 +14,9 @@ from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.counted import Counted
 from tests.support.desk import Desk, codes
 from tests.support.stages import Stage
+from tests.support.troubled import Counted
 
 
 class CountedLog(Counted):

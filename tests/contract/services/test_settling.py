@@ -1,28 +1,34 @@
-"""What a settlement leaves behind: receipts, records, timers and counts, each by itself."""
+"""What settling does with messages and leases, whatever other processes do meanwhile."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
 import pytest
 
+from chalicelib.domain.cursor import Disposition
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.record import Record
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.times import SECOND_MS
-from chalicelib.domain.topic import Group, cursor_key
+from chalicelib.domain.topic import CursorKey, Group, cursor_key
+from chalicelib.services.consume.claimant import ClaimedMessage
+from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.counters import DELIVERED, FAILED
+from chalicelib.services.push.settlements import Settlements
+from chalicelib.store.cursors import Cursors
+from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.desk import Desk
-from tests.support.stages import Stage, embedded_stage
+from tests.support.desk import ALREADY, Desk, attempts, records
+from tests.support.push import PushDesk
+from tests.support.stages import Stage
+from tests.support.troubled import Troubled
 
 STEPS = Retry(9, (10, 100, 1000), jitter=0.0)
-
-
-@pytest.fixture
-def stage() -> Stage:
-    """The rules are the service's; that both stores keep rows alike is judged in tests/contract/ports."""
-    return embedded_stage()
 
 
 def record(desk: Desk, group: Group, consumer_uid: str = "", offset: int = 0) -> Record | None:
@@ -33,17 +39,6 @@ def timer(desk: Desk) -> Timer:
     timers = desk.stage.adapters.timers
     (timer,) = [t for fragment in range(FRAGMENTS) for t in timers.first_due(fragment, 10**14, 9).timers]
     return timer
-
-
-def test_a_receipt_of_another_group_is_none_of_this_one(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    ours, theirs = desk.group("ours"), desk.group("theirs")
-    desk.produce(make.draft())
-    messages, others = desk.receive(ours), desk.receive(theirs)
-    for settle in (desk.ack, desk.nack, lambda group, each: desk.extend(group, each, 60)):
-        assert settle(ours, others) == ["RECEIPT_INVALID"]
-    assert desk.ack(ours, messages) == [None]
-    assert desk.ack(theirs, others) == [None]
 
 
 def test_a_broadcasts_records_and_retries_are_their_consumers(stage: Stage) -> None:
@@ -68,20 +63,6 @@ def test_a_broadcasts_records_and_retries_are_their_consumers(stage: Stage) -> N
     assert (buried_record.consumer_uid, buried_record.reason) == (one.uid, "EXPIRED")
 
 
-@pytest.mark.parametrize("delay_ms", [0, 5 * SECOND_MS])
-def test_why_it_was_given_back_is_kept(stage: Stage, delay_ms: int) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(make.draft())
-    desk.nack(group, desk.receive(group), Nack(delay_ms, reason="busy"))
-    retry_record = record(desk, group)
-    assert retry_record
-    assert (retry_record.status, retry_record.last_error, retry_record.attempts) == ("RETRYING", "busy", 1)
-    assert retry_record.expires_s == desk.topic.expires_s(stage.clock.now_ms() + delay_ms), (
-        "as long as it is owed"
-    )
-
-
 def test_each_way_of_settling_is_counted_as_what_it_is(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
@@ -97,40 +78,6 @@ def test_each_way_of_settling_is_counted_as_what_it_is(stage: Stage) -> None:
     assert (counts[DELIVERED], counts[FAILED]) == (3, 3)
 
 
-def test_a_redriven_message_climbs_its_ladder_anew(stage: Stage) -> None:
-    desk = Desk.at(stage, retry=STEPS)
-    group = desk.group()
-    (result,) = desk.produce(make.draft())
-    waits = []
-    for how in (None, None, "bury", None, None):
-        (claimed_message,) = desk.receive(group)
-        if how:
-            desk.nack(group, [claimed_message], Nack(dead_letter=True))
-            desk.deps.dead_letters.redrive(
-                desk.topic, group, desk.deps.letter_lookup.find(desk.topic, group, result.id)
-            )
-            continue
-        desk.nack(group, [claimed_message], Nack(delay_ms=None))
-        waits.append((timer(desk).due_ms - stage.clock.now_ms()) // SECOND_MS)
-        stage.clock.advance(waits[-1] * SECOND_MS)
-    assert waits == [10, 100, 10, 100]
-
-
-def test_a_groups_own_ladder_goes_before_its_topics(stage: Stage) -> None:
-    desk = Desk.at(stage, retry=STEPS)
-    group = desk.group(retry=Retry(2, (7,), jitter=0.0))
-    desk.produce(make.draft())
-    desk.nack(group, desk.receive(group), Nack(delay_ms=None))
-    assert timer(desk).due_ms == stage.clock.now_ms() + 7 * SECOND_MS
-    stage.clock.advance(7 * SECOND_MS)
-    (claimed_message,) = desk.receive(group)
-    assert claimed_message.receipt.last_attempt == 2
-    desk.nack(group, [claimed_message], Nack(delay_ms=None))
-    dead_record = record(desk, group)
-    assert dead_record
-    assert (dead_record.status, dead_record.reason) == ("DEAD", "ATTEMPTS_EXHAUSTED")
-
-
 def test_a_messages_own_number_of_attempts_goes_before_its_groups(stage: Stage) -> None:
     desk = Desk.at(stage, retry=STEPS)
     group = desk.group()
@@ -144,30 +91,192 @@ def test_a_messages_own_number_of_attempts_goes_before_its_groups(stage: Stage) 
     assert (dead_record.status, dead_record.attempts) == ("DEAD", 2)
 
 
-def test_a_message_is_wanted_until_the_millisecond_of_its_expiry(stage: Stage) -> None:
+def timers(desk: Desk) -> list[Timer]:
+    port = desk.stage.adapters.timers
+    return [timer for n in range(FRAGMENTS) for timer in port.behind(n, "", 500)]
+
+
+def outcomes(desk: Desk, group: Group, offset: int) -> list[tuple[int, str]]:
+    """Of each attempt at a message that is noted: its number and how it ended."""
+    rows = desk.stage.adapters.traces.rows_covering(cursor_key(desk.topic, group, 0), offset, consistent=True)
+    entries = [entry for row in rows for entry in row.entries]
+    return [(entry.attempt, entry.outcome) for entry in entries if entry.offset == offset]
+
+
+def told(desk: Desk) -> tuple[int, int]:
+    """How many deliveries its process counts as done, and as failed, since it was last asked."""
+    counts = desk.deps.counters.take()
+    return counts.get(DELIVERED, 0), counts.get(FAILED, 0)
+
+
+def test_what_takes_several_writes_is_settled_as_if_it_took_one(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(100))
+    claimed = desk.receive(group, 100)
+    desk.deps.counters.take()
+    desk.inbox.asked.clear()
+    in_any_order = [*claimed[50:], *claimed[:50]]
+    assert desk.nack(group, [*in_any_order, claimed[7]], Nack(delay_ms=5 * SECOND_MS)) == [None] * 100 + [
+        ALREADY
+    ]
+    assert sorted(
+        timer.draft.origin.offset for timer in timers(desk) if timer.draft and timer.draft.origin
+    ) == [*range(100)]
+    woken = {
+        f for function, event in desk.inbox.asked if function == "mover" for f in event["detail"]["fragments"]
+    }
+    assert woken == {timer.fragment for timer in timers(desk)}
+    assert told(desk) == (0, 100)
+    assert {offset: outcomes(desk, group, offset) for offset in range(100)} == {
+        offset: [(1, "RETRY")] for offset in range(100)
+    }
+    assert desk.nack(group, claimed, Nack(delay_ms=5 * SECOND_MS)) == [ALREADY] * 100
+    stage.clock.advance(5 * SECOND_MS)
+    assert attempts(desk.receive(group, 100)) == dict.fromkeys(range(100), 2)
+
+
+@pytest.mark.parametrize(
+    ("how", "each"),
+    [
+        pytest.param(None, (1, 0), id="ack"),
+        pytest.param(Nack(), (0, 1), id="at once"),
+        pytest.param(Nack(delay_ms=5 * SECOND_MS), (0, 1), id="later"),
+        pytest.param(Nack(dead_letter=True), (0, 1), id="dead"),
+    ],
+)
+def test_what_others_settle_of_a_lease_meanwhile_makes_the_rest_of_it_no_stale(
+    stage: Stage, how: Nack | None, each: tuple[int, int]
+) -> None:
     desk = Desk.at(stage)
     group = desk.group()
-    desk.produce(make.draft(expires_ms=stage.clock.now_ms() + 2 * SECOND_MS))
-    stage.clock.advance(2 * SECOND_MS - 1)
-    desk.nack(group, desk.receive(group))
-    stage.clock.advance(1)
-    assert desk.receive(group) == []
-    dead_record = record(desk, group)
-    assert dead_record
-    assert (dead_record.reason, dead_record.attempts) == ("EXPIRED", 1)
+    desk.produce(*make.drafts(110))
+    lease = desk.receive(group, 110)
+    claimed, others = lease[:100], lease[100:]
+
+    def settles_first(name: str, *_: Any) -> bool:
+        if name == "write" and others:
+            assert desk.ack(group, [others.pop()]) == [None]
+        return False
+
+    cursors: Any = Troubled(stage.adapters.cursors, settles_first)
+    other = Desk(stage, Deps(replace(stage.another(), cursors=cursors)), desk.topic)
+    assert (other.nack(group, claimed, how) if how else other.ack(group, claimed)) == [None] * 100
+    assert told(other) == tuple(100 * n for n in each)
+    assert {len(outcomes(desk, group, offset)) for offset in range(100)} == {1}
 
 
-def test_a_lease_that_lapses_on_the_last_attempt_ends_in_a_letter_that_counts_it_once(stage: Stage) -> None:
-    desk = Desk.at(stage, retry=Retry(1, (10,), jitter=0.0))
+def test_what_was_settled_in_a_retry_lane_is_known_by_its_own_offset_when_it_is_repeated(
+    stage: Stage,
+) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(4))
+    messages = desk.receive(group)
+    for at, delay_s in ((3, 1), (2, 2), (0, 3)):
+        desk.nack(group, [messages[at]], Nack(delay_ms=delay_s * SECOND_MS))
+    stage.clock.advance(3 * SECOND_MS)
+    again = [each for _ in range(3) for each in desk.receive(group, 1)]
+    assert {each.receipt.offset: each.receipt.entry for each in again} == {3: 0, 2: 1, 0: 2}
+    assert desk.ack(group, again) == [None] * 3
+    assert desk.ack(group, again) == [ALREADY] * 3
+    assert desk.nack(group, again) == ["RECEIPT_STALE"] * 3
+
+
+def test_who_lost_the_race_for_a_message_notes_and_counts_no_attempt(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(3))
+    messages = desk.receive(group)
+
+    def settles_first(name: str, *_: Any) -> bool:
+        if name == "write" and not outcomes(desk, group, 0):
+            assert desk.ack(group, messages[:2]) == [None] * 2
+        return False
+
+    cursors: Any = Troubled(stage.adapters.cursors, settles_first)
+    other = Desk(stage, Deps(replace(stage.another(), cursors=cursors)), desk.topic)
+    assert other.nack(group, messages) == ["RECEIPT_STALE"] * 2 + [None]
+    assert [outcomes(desk, group, offset) for offset in range(3)] == [
+        [(1, "SUCCESS")],
+        [(1, "SUCCESS")],
+        [(1, "RETRY")],
+    ]
+    assert told(other) == (0, 1)
+
+
+def release(desk: Desk, group: Group, messages: Sequence[ClaimedMessage]) -> None:
+    """Give messages back as a run of `deliver` does that may not send them."""
+    released = SettleDecision(Disposition.RELEASED)
+    receipts = [each.receipt for each in messages]
+    assert set(desk.deps.settler.settle(desk.topic, group, receipts, lambda *_: released)) == {None}
+
+
+def test_i14_what_is_given_back_unsent_counts_as_no_attempt_anywhere(stage: Stage) -> None:
+    desk = Desk.at(stage)
     group = desk.group()
     desk.produce(make.draft())
-    assert [claimed_message.attempt for claimed_message in desk.receive(group, lease=10)] == [1]
-    stage.clock.advance(10 * SECOND_MS)
-    assert desk.receive(group) == []
-    dead_record = record(desk, group)
-    assert dead_record
-    assert (dead_record.reason, dead_record.attempts, dead_record.attempts_before_redrive) == (
-        "ATTEMPTS_EXHAUSTED",
-        1,
-        0,
+    messages = desk.receive(group)
+    desk.deps.counters.take()
+    release(desk, group, messages)
+    assert told(desk) == (0, 0)
+    assert outcomes(desk, group, 0) == []
+    assert records(desk, group) == {}
+    assert attempts(desk.receive(group)) == {0: 1}
+
+
+@pytest.mark.parametrize(("gives_back", "number"), [(Desk.nack, 3), (release, 2)])
+def test_what_comes_back_to_a_lane_that_was_just_seen_empty_is_found_at_once(
+    stage: Stage, gives_back: Callable[..., object], number: int
+) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(make.draft())
+    desk.nack(group, desk.receive(group), Nack(delay_ms=SECOND_MS))
+    stage.clock.advance(SECOND_MS)
+    messages = desk.receive(group)
+    assert desk.receive(group) == [], "the lane is empty now"
+    gives_back(desk, group, messages)
+    assert attempts(desk.receive(group)) == {0: number}
+
+
+@pytest.mark.parametrize("deed", ["ack", "extend"])
+def test_a_cursor_that_cannot_be_read_now_keeps_no_other_from_being_settled(stage: Stage, deed: str) -> None:
+    refused_keys: list[CursorKey] = []
+    desk = with_cursors(stage, lambda method, key, *_: method == "get" and key in refused_keys, shards=2)
+    group = desk.group()
+    desk.produce(*(make.draft(n, ordering_key=str(n)) for n in range(8)))
+    claimed = desk.receive(group, 8)
+    stage.clock.advance(2 * SECOND_MS)  # what is remembered of cursors is too old now
+    refused_keys.append(cursor_key(desk.topic, group, 0))
+    answers = desk.ack(group, claimed) if deed == "ack" else desk.extend(group, claimed, 300)
+    assert {each.message.shard for each in claimed} == {0, 1}
+    for each, answer in zip(claimed, answers, strict=True):
+        assert answer == ("UNAVAILABLE" if each.message.shard == 0 else None)
+
+
+def test_outcomes_of_a_run_outlast_a_cursor_that_cannot_be_read_now(stage: Stage) -> None:
+    is_away = False
+    desk = with_cursors(stage, lambda *_: is_away)
+    group = desk.group()
+    desk.produce(*make.drafts(4))
+    claimed = desk.receive(group, 4)
+    stage.clock.advance(2 * SECOND_MS)  # what is remembered of cursors is too old now
+    settlements = Settlements(desk.deps.settler)
+    is_away = True
+    settlements.settle(
+        desk.topic, group, {d.receipt: SettleDecision(Disposition.SUCCESS) for d in claimed[2:]}
     )
+    settlements.give_back(desk.topic, group, [d.receipt for d in claimed[:2]])
+    assert settlements.are_owed
+    is_away = False
+    settlements.settle(desk.topic, group, settlements.take_owed())
+    status = desk.deps.surveyor.exact_group(desk.topic, group)
+    assert (status.account.success, status.in_flight) == (2, 0)
+    assert {d.attempt for d in desk.receive(group, 4)} == {1}  # of what was given back
+
+
+def with_cursors(stage: Stage, refuses: Callable[..., bool], **settings: Any) -> PushDesk:
+    """A desk on cursors whose calls may be refused."""
+    adapters = replace(stage.another(), cursors=cast(Cursors, Troubled(stage.adapters.cursors, refuses)))
+    return PushDesk.at(replace(stage, another=lambda: adapters), **settings)

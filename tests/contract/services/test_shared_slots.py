@@ -14,8 +14,8 @@ from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.push import PushDesk
-from tests.support.push_run import capacity_of, claims_of, sources_of
+from tests.support.push import PushDesk, capacity_of, claims_of, sources_of
+from tests.support.rarely import rarely
 from tests.support.stages import embedded_stage
 
 MOST = 64
@@ -89,7 +89,7 @@ class Run:
         self.under_way.clear()
 
 
-@pytest.mark.parametrize("shards", [2, 4, 8])
+@pytest.mark.parametrize("shards", [2, 4, *rarely(8)])
 @pytest.mark.parametrize("keep_step", [True, False], ids=["in step", "one after the other"])
 def test_each_of_several_runs_claims_about_half_an_equal_part_at_a_time_or_more(
     shards: int, keep_step: bool

@@ -10,8 +10,7 @@ from typing import Any
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import ManualClock
-from tests.support.inline import Inline
+from tests.support.clock import Inline, ManualClock
 from tests.support.push import PushDesk
 from tests.support.stages import Stage
 

@@ -25,10 +25,9 @@ from chalicelib.store.timers import Timers
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import ManualClock
-from tests.support.counted import Counted
 from tests.support.desk import Desk
-from tests.support.short_answers import with_short_answers
 from tests.support.stages import Stage
+from tests.support.troubled import Counted, with_short_answers
 
 BURY = Nack(dead_letter=True)
 

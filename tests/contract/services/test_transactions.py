@@ -143,32 +143,6 @@ def test_i12_the_first_decision_is_final(
     assert timers_of(desk, transaction.id) == []
 
 
-@pytest.mark.parametrize("delay", [0, 30])
-def test_i12_of_racing_deciders_one_sort_wins(stage: Stage, delay: int) -> None:
-    desk = Desk.at(stage, shards=2)
-    others = [stage.process() for _ in range(4)]
-    for _ in range(5):
-        due_ms = stage.clock.now_ms() + delay * SECOND_MS if delay else None
-        transaction = prepare(desk, make.draft("x", due_ms=due_ms), delay_from_commit=bool(delay))
-        before = sum(len(desk.rows(shard)) for shard in range(2))
-        with ThreadPoolExecutor(8) as pool:
-            decisions = [COMMIT, ROLLBACK] * 8
-            ends = list(
-                pool.map(lambda n: decide(others[n % 4], transaction, decisions[n]), range(16))  # noqa: B023
-            )
-        final = reread(desk, transaction)
-        for end, decision in zip(ends, decisions, strict=True):
-            if decision is final.state:
-                assert isinstance(end, Transaction)
-                assert (end.shard, end.offset, end.due_ms) == (final.shard, final.offset, final.due_ms)
-            else:
-                assert end == "TRANSACTION_DECIDED"
-        after = sum(len(desk.rows(shard)) for shard in range(2))
-        is_commit = final.state is COMMIT
-        assert after - before == (is_commit and not delay)
-        assert len(timers_of(desk, transaction.message_id)) == (is_commit and bool(delay))
-
-
 def test_an_unknown_id_is_refused_whatever_it_is(stage: Stage) -> None:
     desk = Desk.at(stage)
     for id in ("", "x", "0" * 24, "0" * 5_000, "é" * 24):

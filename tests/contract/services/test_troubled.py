@@ -10,8 +10,7 @@ from typing import Any, cast
 import pytest
 
 from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
-from chalicelib.domain.cursor import Cursor
-from chalicelib.domain.cursor_write import Change, WriteRefused
+from chalicelib.domain.cursor_write import Change
 from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, FRAGMENTS
@@ -48,10 +47,6 @@ def first(times: int, name: str, which: Callable[..., bool] = lambda *_: True) -
 
 def settles(key: object, change: Change, *_: object) -> bool:
     return not change.serialised
-
-
-def claims(key: object, change: Change, *_: object) -> bool:
-    return change.serialised
 
 
 def desk_with(desk: Desk, **ports: Any) -> Desk:
@@ -191,27 +186,6 @@ def test_what_one_shard_has_given_is_delivered_though_another_is_in_trouble(stag
     assert attempts(desk.receive(group, 100)).keys() == {0, 1, 2, 3}
 
 
-def test_a_claim_whose_answer_is_lost_is_delivered_all_the_same(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(*make.drafts(3))
-    cursors = Troubled(stage.adapters.cursors, first(1, "write", claims), after=True)
-    other = desk_with(desk, cursors=cast(Cursors, cursors))
-    messages = other.receive(group)
-    assert (attempts(messages), cursors.refused) == ({0: 1, 1: 1, 2: 1}, 1)
-    assert other.ack(group, messages) == [None] * 3
-
-
-def test_a_claim_that_was_refused_is_an_error_and_grants_nothing(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(*make.drafts(3))
-    cursors = Troubled(stage.adapters.cursors, first(1, "write", claims))
-    with pytest.raises(Unavailable):
-        desk_with(desk, cursors=cast(Cursors, cursors)).receive(group)
-    assert attempts(desk.receive(group)) == {0: 1, 1: 1, 2: 1}
-
-
 def troubled_push(
     stage: Stage, predicate: Callable[..., bool], **mode: Any
 ) -> tuple[PushDesk, Group, Troubled]:
@@ -304,15 +278,6 @@ def test_a_trace_that_cannot_be_written_spoils_neither_claim_nor_settlement(stag
     stage.clock.advance(4 * SECOND_MS)
     away += ["consumers", "assignment"]
     assert other.ack(group, [*messages, *again]) == ["RECEIPT_STALE", None, None]
-
-
-def test_the_stores_refuse_alike(stage: Stage) -> None:
-    """The tool itself: a lost answer is done, a refused call is not."""
-    key, cursors = make.cursor_key(), stage.adapters.cursors
-    with pytest.raises(Unavailable):
-        Troubled(cursors, first(1, "create"), after=True).create(key, Cursor(next=1))
-    assert cursors.get(key, consistent=True) == Cursor(next=1)
-    assert not isinstance(cursors.get(key), WriteRefused)
 
 
 def test_a_clock_that_is_fast_makes_a_second_attempt_never_a_second_success(stage: Stage) -> None:

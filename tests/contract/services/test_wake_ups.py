@@ -22,16 +22,9 @@ from chalicelib.store.control import Control
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
-from tests.support.counted import Counted
 from tests.support.push import PushDesk
-from tests.support.stages import Stage, embedded_stage
-from tests.support.troubled import Troubled
-
-
-@pytest.fixture
-def stage() -> Stage:
-    """The rules are the service's, whatever stores."""
-    return embedded_stage()
+from tests.support.stages import Stage
+from tests.support.troubled import Counted, Troubled
 
 
 def asked(desk: PushDesk, function: str) -> list[Mapping[str, Any]]:

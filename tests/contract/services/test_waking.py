@@ -20,9 +20,9 @@ from chalicelib.store.log import Log
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
-from tests.support.counted import Counted
 from tests.support.push import EXACT, PushDesk, fails
 from tests.support.stages import Stage, embedded_stage
+from tests.support.troubled import Counted
 
 _SHORTER_THAN_A_SWEEP_S = 10
 

@@ -1,4 +1,4 @@
-"""Editing and cancelling messages over HTTP, while no group has claimed them."""
+"""One message over HTTP, changed after it was stored: edited, cancelled, tried now."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
+from tests.functional.delivery.receivers import Receiver
 from tests.support.background import Background
+from tests.support.dead_letters import letters, produce_and_bury, receive_again, retry_now
 from tests.support.http import Client, Reply, ShiftingClock, Topic
 
 
@@ -21,11 +22,6 @@ def edit(topic: Topic, message: Any, **changes: Any) -> Reply:
 
 def cancel(topic: Topic, message: Any) -> Reply:
     return topic.api.call("DELETE", place(topic, message))
-
-
-def acting(api: Client, scope: str) -> Client:
-    token = api.post("/v1/tokens", {"name": "t", "scopes": [scope]}).expect(201)
-    return api.with_token(token["token"])
 
 
 def test_a_message_is_edited_until_it_is_claimed_and_shown_as_edited(api: Client) -> None:
@@ -72,37 +68,6 @@ def test_a_cancelled_message_reaches_nobody_and_is_shown_as_cancelled(api: Clien
     assert statuses == {0: "RUNNING", 1: "CANCELLED", 2: "RUNNING"}
 
 
-def test_an_edit_is_of_one_message_of_a_batch(api: Client) -> None:
-    topic = api.topic(shards=1)
-    group = topic.group()
-    results = topic.batch([{"body": n} for n in range(100)])
-    edit(topic, results[50], body="fifty").expect(200)
-    cancel(topic, results[51])
-    expected = [*range(50), "fifty", *range(52, 100)]
-    assert [message["body"] for message in group.receive(100)] == expected
-
-
-def test_a_large_body_can_take_the_place_of_a_small_one_and_go_again(api: Client) -> None:
-    topic = api.topic(shards=1, max_body_bytes=BLOB_THRESHOLD_BYTES + 2)
-    group = topic.group()
-    result = topic.produce("small")
-    large = "x" * BLOB_THRESHOLD_BYTES
-    assert edit(topic, result, body=large).expect(200)["body"] == large
-    edit(topic, result, body=large + "x").refused(413, "BODY_TOO_LARGE")
-    assert edit(topic, result, headers={"h": "v"}).expect(200)["body"] == large
-    other = topic.produce(large)
-    edit(topic, other, body="small").expect(200)
-    assert [message["body"] for message in group.receive()] == [large, "small"]
-
-
-def test_a_message_in_the_log_has_no_time_to_change(api: Client) -> None:
-    topic = api.topic()
-    message = topic.produce("x")
-    edit(topic, message, deliver_at="2030-01-01T00:00:00.000Z").refused(422, "NOT_DELAYED")
-    edit(topic, message, body="y", deliver_at="2030-01-01T00:00:00.000Z").refused(422, "NOT_DELAYED")
-    assert api.get(place(topic, message)).expect(200)["body"] == "x"
-
-
 def test_the_time_of_a_message_is_refused_for_the_reason_that_counts(
     api: Client, clock: ShiftingClock, background: Background
 ) -> None:
@@ -118,15 +83,6 @@ def test_the_time_of_a_message_is_refused_for_the_reason_that_counts(
         edit(topic, each, **times).refused(409, "ALREADY_CLAIMED")
 
 
-@pytest.mark.parametrize("method", ["PATCH", "DELETE"])
-def test_only_who_may_produce_or_administer_changes_messages(api: Client, method: str) -> None:
-    topic = api.topic()
-    message = topic.produce("x")
-    path, fields = place(topic, message), {"body": 1} if method == "PATCH" else None
-    acting(api, "consume").call(method, path, fields).refused(403, "SCOPE_MISSING")
-    assert acting(api, "produce").call(method, path, fields).status in (200, 204)
-
-
 @pytest.mark.parametrize("id", ["nonsense", "0123456789ab-0-0"])
 def test_what_is_not_there_cannot_be_changed(api: Client, id: str) -> None:
     topic = api.topic()
@@ -138,3 +94,62 @@ def test_what_is_not_there_cannot_be_changed(api: Client, id: str) -> None:
 def test_a_change_that_is_none_is_refused(api: Client, changes: dict[str, Any]) -> None:
     topic = api.topic()
     edit(topic, topic.produce("x"), **changes).refused(400, "VALIDATION")
+
+
+@pytest.mark.parametrize("mode", ["queue", "serial"])
+def test_what_waits_for_its_next_attempt_can_be_tried_now_and_is_tried_once(
+    api: Client, background: Background, mode: str
+) -> None:
+    topic = api.topic(mode=mode)
+    group = topic.group()
+    message = topic.produce("x")
+    group.nack(*group.receive(), delay_seconds=3600, reason="later")
+    assert group.receive() == []
+    answer = retry_now(group, message["id"]).expect(200)
+    assert answer.items() >= {"id": message["id"], "group": "g", "status": "RETRYING", "attempts": 1}.items()
+    retry_now(group, message["id"]).expect(200)
+    [second] = receive_again(group)
+    assert second["attempt"] == 2
+    group.ack(second)
+    background.later(topic, 7200)
+    assert group.receive() == []
+    assert group.status_of(message["id"]).items() >= {"status": "SUCCESS", "attempts": 2}.items()
+
+
+def test_what_is_dead_can_be_tried_now(api: Client) -> None:
+    topic = api.topic()
+    group = topic.group()
+    [message] = produce_and_bury(topic, group, "x")
+    assert retry_now(group, message["id"]).expect(200)["status"] == "RETRYING"
+    assert [(m["body"], m["attempt"]) for m in receive_again(group)] == [("x", 2)]
+    assert letters(group) == []
+
+
+@pytest.mark.parametrize("status", ["NEW", "RUNNING", "SUCCESS"])
+def test_there_is_nothing_to_retry_for_what_neither_waits_nor_is_dead(api: Client, status: str) -> None:
+    topic = api.topic()
+    group = topic.group()
+    message = topic.produce("x")
+    messages = group.receive() if status != "NEW" else []
+    if status == "SUCCESS":
+        group.ack(*messages)
+    retry_now(group, message["id"]).refused(409, "NOTHING_TO_RETRY")
+    assert group.status_of(message["id"])["status"] == status
+
+
+@pytest.mark.parametrize("mode", ["queue", "serial"])
+def test_a_subscriber_is_called_at_once_for_what_is_tried_now(
+    api: Client, background: Background, receiver: Receiver, mode: str
+) -> None:
+    topic = api.topic(mode=mode)
+    group = topic.group(retry={"ladder": [3600]})
+    api.put(f"{group.path}/consumers/c", {"url": receiver.url}).expect(201)
+    receiver.status = 500
+    message = topic.produce("x")
+    assert background.push(topic) == {"FAILED": 1}
+    receiver.status = 200
+    assert background.push(topic) == {}
+    retry_now(group, message["id"]).expect(200)
+    assert background.run(topic) == {"DONE": 1}
+    assert background.later(topic, 7200) == {}
+    assert [r.headers["headrace-attempt"] for r in receiver.seen] == ["1", "2"]

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from chalicelib import wiring
-from chalicelib.delivery.sender import live_secrets
 from chalicelib.domain.breaker import Health
 from chalicelib.domain.call_result import CallResult, Exchange, PushBatch, Verdict
 from chalicelib.domain.times import DAY_MS, SECOND_MS
@@ -197,28 +196,6 @@ def test_a_secret_is_rotated_and_shown_in_that_answer_only(group: Group) -> None
     assert answer["secret"] != first
     assert "secret" not in repr(shown(group))
     group.api.post(f"{group.path}/consumers/nobody/rotate-secret").refused(404, "CONSUMER_NOT_FOUND")
-
-
-def test_all_secrets_of_the_last_day_sign(group: Group, clock: ShiftingClock) -> None:
-    secrets = [put(group, url=HOOK).expect(201)["secret"]]
-    for _ in range(2):
-        clock.advance(3600)
-        secrets.append(group.api.post(f"{group.path}/consumers/c/rotate-secret").expect(200)["secret"])
-    deps = wiring.deps()
-    topic = deps.catalog.topic(group.topic.name)
-
-    def signing() -> list[bytes]:
-        consumer_group = deps.catalog.group(topic, group.name, consistent=True)
-        consumer = deps.catalog.consumer(topic, consumer_group, "c")
-        return live_secrets(
-            deps.secret_cipher.with_plain_secrets(topic, consumer_group, consumer, clock.now_ms()),
-            clock.now_ms(),
-        )
-
-    newest_first = [raw(secret) for secret in reversed(secrets)]
-    assert signing() == newest_first
-    clock.advance(DAY_MS // 1000 - 3600 + 1)
-    assert signing() == newest_first[:2]
 
 
 def test_an_unknown_group_is_told_before_anybody_is_called(api: Client, world: World) -> None:

@@ -1,4 +1,4 @@
-"""Dead letters over HTTP: seen, mended, sent again, deleted; and what waits, tried now."""
+"""Dead letters over HTTP: seen, mended, merged, sent again, deleted; and what waits, tried now."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.times import DAY_SECONDS
 from tests.functional.delivery.receivers import Receiver
@@ -23,9 +22,7 @@ from tests.support.dead_letters import (
     redrive,
     retry_now,
 )
-from tests.support.http import Client, ShiftingClock
-
-LARGE = "x" * (BLOB_THRESHOLD_BYTES + 1)
+from tests.support.http import Client, Group, ShiftingClock
 
 
 def test_a_dead_letter_is_whole_and_says_why(api: Client) -> None:
@@ -42,23 +39,6 @@ def test_a_dead_letter_is_whole_and_says_why(api: Client) -> None:
     assert entry["dead_at"] >= message["accepted_at"]
     assert letter(group, message["id"]) == entry
     assert topic.counts().items() >= {"dead": 1, "backlog": 0, "retrying": 0}.items()
-
-
-def test_dead_letters_come_in_pages_by_place(api: Client) -> None:
-    topic = api.topic(shards=1)
-    group = topic.group()
-    produce_and_bury(topic, group, *range(5))
-    pages = api.pages(f"{group.path}/dead-letters", 2)
-    assert [[entry["body"] for entry in page] for page in pages if page] == [[0, 1], [2, 3], [4]]
-
-
-def test_a_page_token_is_good_for_its_filter_and_group_only(api: Client) -> None:
-    topic = api.topic()
-    group, other = topic.group(), topic.group("other")
-    produce_and_bury(topic, group, 1, 2, tag="t")
-    token = api.get(f"{group.path}/dead-letters?limit=1").expect(200)["next_page_token"]
-    for path in (f"{group.path}/dead-letters?tag=t", f"{other.path}/dead-letters?limit=1"):
-        api.get(f"{path}&page_token={token}").refused(400, "PAGE_TOKEN_INVALID")
 
 
 def test_dead_letters_are_found_by_reason_tag_and_key(api: Client, clock: ShiftingClock) -> None:
@@ -85,12 +65,6 @@ def test_dead_letters_are_found_by_reason_tag_and_key(api: Client, clock: Shifti
         assert [entry["body"] for entry in letters(group, query)] == expected, query
 
 
-@pytest.mark.parametrize("query", ["reason=NOBODY", "reason=rejected", "reason=", "nobody=1", "limit=0"])
-def test_a_filter_that_cannot_be_is_refused(api: Client, query: str) -> None:
-    group = api.topic().group()
-    api.get(f"{group.path}/dead-letters?{query}").refused(400)
-
-
 def test_an_edited_dead_letter_comes_again_with_its_new_body_and_its_old_name(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
@@ -112,46 +86,6 @@ def test_an_edited_dead_letter_comes_again_with_its_new_body_and_its_old_name(ap
     assert group.ack(second) == ["ok"]
     assert group.status_of(message["id"]).items() >= {"status": "SUCCESS", "attempts": 2}.items()
     assert api.get(f"{topic.path}/messages/{message['id']}").expect(200)["body"] == {"total": "1,5"}
-
-
-def test_bytes_may_be_mended_into_json(api: Client) -> None:
-    topic = api.topic()
-    group = topic.group()
-    message = topic.publish(b"\xff", content_type="image/png").expect(201)
-    bury(group)
-    assert edit(group, message["id"], None).expect(200)["body"] is None
-    assert redrive(group) == 1
-    [second] = receive_again(group)
-    assert (second["body"], second["content_type"]) == (None, "application/json")
-
-
-def test_a_large_body_may_be_put_in_within_the_topics_limit(api: Client) -> None:
-    topic = api.topic(max_body_bytes=len(LARGE) + 2)
-    group = topic.group()
-    [message] = produce_and_bury(topic, group, "small")
-    edit(group, message["id"], LARGE + "x").refused(413, "BODY_TOO_LARGE")
-    assert letter(group, message["id"])["body"] == "small"
-    assert edit(group, message["id"], LARGE).expect(200)["body"] == LARGE
-    assert letter(group, message["id"])["body"] == LARGE
-    assert redrive(group) == 1
-    assert bodies(group) == [LARGE]
-
-
-def test_a_page_of_large_dead_letters_fits_an_answer(api: Client) -> None:
-    topic = api.topic(shards=1, max_body_bytes=2_000_000)
-    group = topic.group()
-    for n in range(5):
-        topic.produce(str(n) * 1_500_000)
-    while bury(group):
-        pass
-    first_digits, query = [], "limit=200"
-    while query:
-        reply = api.get(f"{group.path}/dead-letters?{query}")
-        page = reply.expect(200)
-        assert len(reply.raw) < 4_500_000
-        first_digits += [entry["body"][0] for entry in page["items"]]
-        query = f"limit=200&page_token={page['next_page_token']}" if "next_page_token" in page else ""
-    assert first_digits == ["0", "1", "2", "3", "4"]
 
 
 def test_redriving_twice_sends_once(api: Client) -> None:
@@ -180,52 +114,6 @@ def test_dead_letters_are_redriven_by_filter_all_or_so_many(api: Client) -> None
     assert redrive(group) == 0
     assert sorted(bodies(group)) == ["c", "d", "e"]
     assert letters(group) == []
-
-
-def test_ids_and_filter_together_are_refused(api: Client) -> None:
-    topic = api.topic()
-    group = topic.group()
-    [message] = produce_and_bury(topic, group, 1)
-    api.post(f"{group.path}/dead-letters/redrive", {"ids": [message["id"]], "filter": {}}).refused(
-        422, "REDRIVE_AMBIGUOUS"
-    )
-    assert len(letters(group)) == 1
-
-
-def test_ids_that_are_no_dead_letters_are_passed_over(api: Client) -> None:
-    topic = api.topic()
-    group = topic.group()
-    [message] = produce_and_bury(topic, group, 1)
-    other = topic.produce("alive")
-    elsewhere = api.topic()
-    [theirs] = produce_and_bury(elsewhere, elsewhere.group(), 1)
-    assert redrive(group, ids=["nobody", "", other["id"], theirs["id"], message["id"][:-1], "é" * 200]) == 0
-    assert len(letters(group)) == 1
-
-
-def test_a_redriven_message_has_as_many_attempts_again(api: Client) -> None:
-    topic = api.topic(retry={"max_attempts": 2})
-    group = topic.group()
-    result = topic.produce("x")
-    for first in (1, 3):
-        for attempt in (first, first + 1):
-            [message] = receive_again(group)
-            assert message["attempt"] == attempt
-            group.nack(message)
-        assert letter(group, result["id"])["attempts"] == first + 1
-        assert redrive(group) == 1
-
-
-def test_a_dead_letter_that_expired_is_delivered_when_it_is_redriven(
-    api: Client, clock: ShiftingClock
-) -> None:
-    topic = api.topic()
-    group = topic.group()
-    topic.produce("late", expires_in_seconds=1)
-    clock.advance(2)
-    assert group.receive() == []
-    assert redrive(group, filter={"reason": "EXPIRED"}) == 1
-    assert bodies(group) == ["late"]
 
 
 def test_the_dead_letter_of_a_message_that_was_delayed_is_found_by_its_id_when_the_message_has_gone(
@@ -370,36 +258,6 @@ def test_the_dead_letter_of_a_consumer_that_has_left_a_broadcast_stays(api: Clie
     assert bodies(group, consumer="stays") == ["x"]
 
 
-def test_the_dead_letter_of_a_consumer_that_has_left_is_found_by_its_id_and_can_be_deleted(
-    api: Client,
-) -> None:
-    topic = api.topic(mode="broadcast", shards=1)
-    group = topic.group()
-    api.put(f"{group.path}/consumers/leaves", {}).expect(201)
-    message = topic.produce("x")
-    bury(group, consumer="leaves")
-    api.call("DELETE", f"{group.path}/consumers/leaves").expect(204)
-    path = f"{group.path}/dead-letters/{message['id']}"
-    assert [api.get(path).expect(200)] == letters(group)
-    api.call("DELETE", path).expect(204)
-    api.get(path).refused(404, "DEAD_LETTER_NOT_FOUND")
-    assert letters(group) == []
-
-
-def test_attempts_from_the_retry_lane_are_told_although_nobody_gives_a_reason(
-    api: Client, clock: ShiftingClock
-) -> None:
-    topic = api.topic(shards=1)
-    group = topic.group()
-    (message,) = produce_and_bury(topic, group, "x")
-    assert redrive(group) == 1
-    for attempts in (2, 3):
-        assert set(group.nack(*receive_again(group))) == {"ok"}
-        status = group.status_of(message["id"])
-        assert (status["status"], status["attempts"]) == ("RETRYING", attempts)
-        assert status["next_attempt_at"], "given back at once: due since then"
-
-
 def test_a_deleted_dead_letter_is_gone_for_good(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
@@ -472,3 +330,63 @@ def test_what_died_since_a_moment_is_listed_and_redriven(api: Client, clock: Shi
     assert answer == {"redriven": 1}
     assert group.bodies() == ["after"]
     api.get(f"{group.path}/dead-letters?since=yesterday").refused(400, "VALIDATION")
+
+
+@pytest.fixture
+def group(api: Client) -> Group:
+    """Four dead letters; one of them holds no JSON."""
+    group = api.topic(shards=1, max_body_bytes=200).group("mailer")
+    for n in range(3):
+        group.topic.produce({"n": n, "to": {"mail": "x", "name": "y"}}, tag="paid" if n else "refunded")
+    api.post(f"{group.topic.path}/messages", {"body_base64": "AAE="}).expect(201)
+    group.nack(*group.receive(4), dead_letter=True)
+    return group
+
+
+def merge(group: Group, patch: Any, query: str = "", **more: Any) -> Any:
+    return group.api.call("PATCH", f"{group.path}/dead-letters{query}", {"patch": patch, **more})
+
+
+def stored_bodies(group: Group) -> list[Any]:
+    letters = group.api.get(f"{group.path}/dead-letters").expect(200)["items"]
+    return [letter.get("body") for letter in letters]
+
+
+def test_it_is_told_before_it_is_done(group: Group) -> None:
+    before = stored_bodies(group)
+    preview = merge(group, {"to": {"mail": "a@b.example", "name": None}}, dry_run=True).expect(200)["items"]
+    assert stored_bodies(group) == before, "nothing has happened"
+    assert [item.get("changed") for item in preview] == [True, True, True, None]
+    assert preview[3]["error"]["code"] == "NO_JSON"
+    items = merge(group, {"to": {"mail": "a@b.example", "name": None}}).expect(200)["items"]
+    assert items[:3] == preview[:3]
+    assert stored_bodies(group)[:3] == [{"n": n, "to": {"mail": "a@b.example"}} for n in range(3)]
+    again = merge(group, {"to": {"mail": "a@b.example", "name": None}}).expect(200)["items"]
+    assert [item.get("changed") for item in again] == [False, False, False, None]
+
+
+def test_only_those_that_fit_are_changed_page_by_page(group: Group) -> None:
+    first = merge(group, {"n": 9}, "?tag=paid&limit=1").expect(200)
+    assert [item["body"]["n"] for item in first["items"]] == [9]
+    rest = merge(group, {"n": 9}, f"?tag=paid&limit=1&page_token={first['next_page_token']}").expect(200)
+    assert [item["body"]["n"] for item in rest["items"]] == [9]
+    assert [body["n"] for body in stored_bodies(group)[:3]] == [0, 9, 9]
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_what_would_be_too_large_stays_as_it_is(group: Group, dry_run: bool) -> None:
+    items = merge(group, {"text": "x" * 300}, "?tag=paid", dry_run=dry_run).expect(200)["items"]
+    assert {item["error"]["code"] for item in items} == {"BODY_TOO_LARGE"}
+    assert all("text" not in body for body in stored_bodies(group)[:3])
+
+
+@pytest.mark.parametrize("patch", [1, [], "x", None])
+def test_a_patch_is_an_object(group: Group, patch: Any) -> None:
+    merge(group, patch).refused(400, "VALIDATION")
+
+
+def test_what_was_mended_is_redriven_as_it_stands(group: Group) -> None:
+    merge(group, {"mended": True}, "?tag=refunded").expect(200)
+    group.api.post(f"{group.path}/dead-letters/redrive", {"filter": {"tag": "refunded"}}).expect(200)
+    (message,) = group.receive(1, wait_seconds=1)
+    assert message["body"]["mended"] is True

@@ -1,4 +1,4 @@
-"""Delayed messages through HTTP."""
+"""Delayed messages through HTTP, one and many."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from chalicelib import wiring
 from chalicelib.api.fields import at
 from chalicelib.api.parse import time_ms
 from chalicelib.domain.limits import MAX_DELAY_SECONDS
+from chalicelib.domain.times import HOUR_SECONDS
 from chalicelib.store.timers import Timers
 from chalicelib.wiring import Deps
 from tests.support.background import Background
 from tests.support.http import Client, Reply, Topic
-from tests.support.interrupted import Interrupted
+from tests.support.troubled import Interrupted
 
 
 def test_a_delayed_message_is_answered_with_its_time_and_arrives_then(
@@ -84,24 +85,6 @@ def just_before_it_moves(
         return api.call(method, path, body)
 
 
-def test_of_many_at_once_what_comes_due_meanwhile_is_cancelled_in_its_log(
-    api: Client, background: Background
-) -> None:
-    topic = api.topic()
-    group = topic.group()
-    for change in ({"cancel": True}, {"postpone_seconds": 60}):
-        id = topic.produce([*change], delay_seconds=5)["id"]
-        background.clock.advance(5)
-        path = f"{topic.path}/messages"
-        reply = just_before_it_moves(api, background, "PATCH", path, {**change, "ids": [id]})
-        (item,) = reply.expect(200)["items"]
-        if "cancel" in change:
-            assert item["changed"] is True
-        else:
-            assert item["error"]["code"] == "ALREADY_DUE", "its time cannot be changed any more"
-    assert group.bodies() == [["postpone_seconds"]]
-
-
 def test_a_message_that_comes_due_meanwhile_is_changed_in_its_log(
     api: Client, background: Background
 ) -> None:
@@ -139,16 +122,6 @@ def test_a_waiting_message_is_changed_hurried_and_taken_back(api: Client, backgr
     assert [(m["id"], m["body"]) for m in group.receive()] == [(first, {"new": 1.50})]
 
 
-@pytest.mark.parametrize("change", [{}, {"bodi": 1}, {"deliver_at": "soon"}, {"headers": {"bad name": "x"}}])
-def test_a_bad_change_changes_nothing(api: Client, change: dict[str, Any]) -> None:
-    topic = api.topic()
-    message = topic.produce(1, delay_seconds=60)
-    path = f"{topic.path}/messages/{message['id']}"
-    before = api.get(path).expect(200)
-    api.call("PATCH", path, change).refused(400, "VALIDATION")
-    assert api.get(path).expect(200) == before
-
-
 def test_a_job_of_ones_own_choosing_is_added_once(api: Client) -> None:
     topic = api.topic()
     job = {"body": {"job": 7}, "dedup_id": "job-7", "delay_seconds": 60}
@@ -171,11 +144,6 @@ def test_a_delay_out_of_reach_is_refused(api: Client) -> None:
     topic.publish(b"1", **header).refused(422, "DELAY_TOO_LONG")
     both = {"body": 1, "deliver_at": "2999-01-01T00:00:00.000Z", "delay_seconds": 1}
     api.post(f"{topic.path}/messages", both).refused(422, "DELAY_AMBIGUOUS")
-
-
-def test_another_topics_message_is_not_found_here(api: Client) -> None:
-    message = api.topic().produce(1, delay_seconds=60)
-    api.get(f"{api.topic().path}/messages/{message['id']}").refused(404, "MESSAGE_NOT_FOUND")
 
 
 # The list of what waits
@@ -236,10 +204,90 @@ def test_what_others_have_waiting_costs_short_pages_and_hides_nothing(api: Clien
     assert 2 <= len(pages) < 20
 
 
-def test_a_page_of_large_delayed_messages_fits_an_answer(api: Client) -> None:
-    topic = api.topic()
-    for n in range(30):
-        topic.produce(f"{n:02}" + "x" * 190_000, delay_seconds=60 + n)
-    pages = api.pages(f"{topic.path}/messages?status=DELAYED", 200)
-    assert len([page for page in pages if page]) == 2
-    assert [int(message["body"][:2]) for page in pages for message in page] == list(range(30))
+pytestmark = pytest.mark.usefixtures("no_timers")
+
+
+@pytest.fixture
+def topic(api: Client) -> Topic:
+    return api.topic()
+
+
+def still_waiting(topic: Topic, *delays: int, **fields: Any) -> list[str]:
+    """Messages that are due after so many seconds."""
+    return [topic.produce(n, delay_seconds=delay, **fields)["id"] for n, delay in enumerate(delays)]
+
+
+def changed(topic: Topic, query: str = "", **body: Any) -> Any:
+    return topic.api.call("PATCH", f"{topic.path}/messages{query}", body).expect(200)
+
+
+def times(topic: Topic, *ids: str) -> list[str]:
+    views = [topic.api.get(f"{topic.path}/messages/{id}").expect(200) for id in ids]
+    return [each["deliver_at"] if each["status"] == "DELAYED" else each["status"] for each in views]
+
+
+def test_those_of_a_tag_are_postponed_and_moved_back(topic: Topic) -> None:
+    ids = still_waiting(topic, HOUR_SECONDS, 2 * HOUR_SECONDS, tag="paid")
+    (other,) = still_waiting(topic, HOUR_SECONDS, tag="refunded")
+    before = times(topic, *ids, other)
+    answer = changed(topic, "?tag=paid", postpone_seconds=600, dry_run=True)
+    assert [(each["id"], each["changed"]) for each in answer["items"]] == [(id, True) for id in ids]
+    assert times(topic, *ids, other) == before, "it only tells"
+    assert changed(topic, "?tag=paid", postpone_seconds=600) == answer
+    assert times(topic, *ids, other) == [*(each["deliver_at"] for each in answer["items"]), before[2]]
+    changed(topic, postpone_seconds=-600, ids=[*ids, ids[0]])
+    assert times(topic, *ids) == before[:2], "also where an id is named twice"
+
+
+def test_each_is_taken_back_or_says_why_not(topic: Topic) -> None:
+    first, second = still_waiting(topic, HOUR_SECONDS, HOUR_SECONDS)
+    there = topic.produce("there")["id"]
+    items = changed(topic, cancel=True, ids=[first, there, "nothing"])["items"]
+    assert items[0] == {"id": first, "changed": True, "deliver_at": None}
+    assert [each["error"]["code"] for each in items[1:]] == ["NOT_DELAYED", "MESSAGE_NOT_FOUND"]
+    assert changed(topic, cancel=True, ids=[first])["items"][0]["changed"] is False, "it was"
+    (again,) = changed(topic, postpone_seconds=1, ids=[first])["items"]
+    assert again["error"]["code"] == "MESSAGE_CANCELLED"
+    assert times(topic, first, second)[0] == "CANCELLED"
+
+
+def test_a_prepared_message_waits_for_its_decision(topic: Topic) -> None:
+    half = topic.api.post(f"{topic.path}/transactions", {"message": {"body": "half"}}).expect(201)
+    message_id = half["message_id"]
+    (item,) = changed(topic, postpone_seconds=60, ids=[message_id])["items"]
+    assert item["error"]["code"] == "NOT_DELAYED"
+    assert "transaction" in item["error"]["detail"]
+
+
+def test_who_did_it_is_in_the_audit_trail_and_in_each_trace(api: Client, topic: Topic) -> None:
+    (id,) = still_waiting(topic, HOUR_SECONDS)
+    changed(topic, postpone_seconds=60, ids=[id])
+    entry = api.get(f"/v1/audit?topic={topic.name}&limit=1").expect(200)["items"][0]
+    assert (entry["method"], entry["path"], entry["result"]) == (
+        "PATCH",
+        "/v1/topics/{topic}/messages",
+        "OK",
+    )
+    trace = api.get(f"{topic.path}/messages/{id}/trace").expect(200)["events"]
+    assert trace[-1]["event"] == "postponed"
+    assert trace[-1]["by"]["name"]
+
+
+@pytest.mark.parametrize(
+    ("query", "body", "status", "code"),
+    [
+        ("", {}, 400, "VALIDATION"),
+        ("", {"cancel": True, "postpone_seconds": 1}, 400, "VALIDATION"),
+        ("", {"deliver_at": "soon"}, 400, "VALIDATION"),
+        ("?tag=a", {"cancel": True, "ids": ["x"]}, 422, "REDRIVE_AMBIGUOUS"),
+        ("?key=", {"cancel": True}, 400, "VALIDATION"),
+        ("?from=x", {"cancel": True}, 400, "VALIDATION"),
+        ("?shard=99", {"cancel": True}, 422, "NO_SUCH_SHARD"),
+    ],
+)
+def test_what_is_not_clear_changes_nothing(
+    topic: Topic, query: str, body: Any, status: int, code: str
+) -> None:
+    (id,) = still_waiting(topic, HOUR_SECONDS)
+    topic.api.call("PATCH", f"{topic.path}/messages{query}", body).refused(status, code)
+    assert times(topic, id)[0] != "CANCELLED"

@@ -21,23 +21,6 @@ def test_queue_messages_are_settled_in_any_order(api: Client) -> None:
     assert topic.counts()["backlog"] == 0
 
 
-def test_a_failing_queue_message_holds_back_no_other(api: Client) -> None:
-    topic = api.topic(shards=1)
-    group = topic.group()
-    topic.produce("bad", ordering_key="k")
-    for n in range(3):
-        topic.produce(n, ordering_key="k")
-    bodies: list[int] = []
-    while len(bodies) < 3:
-        [message] = group.receive(1)
-        if message["body"] == "bad":
-            group.nack(message, delay_seconds=60)
-        else:
-            bodies.append(message["body"])
-            group.ack(message)
-    assert bodies == [0, 1, 2]
-
-
 def test_a_serial_group_without_keys_goes_one_by_one_in_each_shard(api: Client) -> None:
     topic = api.topic(mode="serial", shards=2)
     group = topic.group()
@@ -165,18 +148,6 @@ def test_a_broadcast_consumer_that_leaves_and_returns_begins_anew(api: Client) -
     group.register("a")
     topic.produce("seen")
     assert group.bodies(consumer="a") == ["seen"]
-
-
-def test_broadcast_backlog_counts_what_each_consumer_has_left(api: Client) -> None:
-    topic = api.topic(mode="broadcast")
-    group = topic.group()
-    group.register("a")
-    group.register("b")
-    topic.produce("x")
-    group.ack(*group.receive(consumer="a"))
-    assert topic.counts()["backlog"] == 1
-    view = api.get(group.path).expect(200)
-    assert {s["consumer"]: s["backlog"] for s in view["shards"] if s["backlog"]} == {"b": 1}
 
 
 def test_one_topic_serves_all_three_modes_at_once_without_copies(api: Client) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from tests.support.background import Background
-from tests.support.http import Client, ShiftingClock
+from tests.support.http import Client, Reply, ShiftingClock
 
 BODIES = [
     None, True, 0, -1, 1.5, "", "text", [], {}, [1, [2, [3]]], {"a": {"b": None}}, "\u0000\u001f\u007f", "\u2028\u2029",
@@ -171,30 +172,6 @@ def test_the_same_dedup_id_with_other_content_is_a_conflict(api: Client, change:
     assert topic.accepted == 1
 
 
-def test_the_key_order_of_a_body_is_part_of_its_content(api: Client) -> None:
-    topic = api.topic()
-    topic.produce({"a": 1, "b": 2}, dedup_id="d")
-    api.post(f"{topic.path}/messages", {"body": {"b": 2, "a": 1}, "dedup_id": "d"}).refused(409)
-
-
-def test_a_dedup_id_is_remembered_after_ack_and_forgotten_after_its_window(api: Client, clock: Any) -> None:
-    topic = api.topic(dedup_window_seconds=60)
-    group = topic.group()
-    first = topic.produce(1, dedup_id="d")
-    group.ack(*group.receive())
-    again = {"body": 1, "dedup_id": "d"}
-    assert api.post(f"{topic.path}/messages", again).expect(200)["id"] == first["id"]
-    clock.advance(58)
-    assert api.post(f"{topic.path}/messages", again).expect(200)["id"] == first["id"]
-    clock.advance(3)
-    assert api.post(f"{topic.path}/messages", again).expect(201)["id"] != first["id"]
-
-
-def test_dedup_ids_of_different_topics_have_nothing_to_do_with_each_other(api: Client) -> None:
-    ids = {api.topic().produce(1, dedup_id="d")["id"] for _ in range(2)}
-    assert len(ids) == 2
-
-
 def test_a_batch_answers_in_the_order_of_its_messages(api: Client) -> None:
     topic = api.topic(shards=5)
     messages = [{"body": n, "ordering_key": f"k{n % 13}"} if n % 3 else {"body": n} for n in range(200)]
@@ -288,3 +265,88 @@ def test_a_name_that_is_none_is_refused(api: Client) -> None:
     ]
     for headers in bad:
         api.call("POST", path, {"body": 1}, headers=headers).refused(400, "VALIDATION")
+
+
+CODE = "RATE_LIMITED"
+
+
+def codes(results: list[Any]) -> list[str]:
+    return [result["error"]["code"] if "error" in result else "ok" for result in results]
+
+
+def refused_after(post: Callable[[], Reply]) -> int:
+    """How many are accepted until one is told to wait: time goes on, and a second brings another token."""
+    for count in range(20):
+        reply = post()
+        if reply.status != 201:
+            assert reply.refused(429, CODE)["retryable"]
+            assert {name.lower(): value for name, value in reply.headers.items()}["retry-after"] == "1"
+            return count
+    raise AssertionError("never refused")
+
+
+def test_a_batch_is_served_in_part_and_each_of_the_rest_is_told_so(api: Client) -> None:
+    topic = api.topic(rate_limit=10)
+    results = topic.batch([{"body": n, "keys": ["k"]} for n in range(8)])
+    assert codes(results) == ["ok"] * 5 + [CODE] * 3
+    assert [result["index"] for result in results] == list(range(8))
+    assert results[7]["error"]["retryable"]
+    assert topic.accepted == 5
+    assert len(api.get(f"{topic.path}/messages?key=k").expect(200)["items"]) == 5
+
+
+def test_a_repeated_batch_goes_on_where_its_first_try_was_stopped(api: Client, clock: ShiftingClock) -> None:
+    """Its messages are equal: only the whole request tells which of them were stored, and those count no more."""
+    topic = api.topic(rate_limit=10)
+    body = {"messages": [{"body": "tick"}] * 12}
+    stored: list[str] = []
+    for tries in range(3):
+        resend = {"Headrace-Resend": str(1 + tries)} if tries else {}
+        headers = {"Headrace-Request": "shop-1", **resend}
+        results = api.call("POST", f"{topic.path}/messages/batch", body, headers=headers).expect(200)[
+            "results"
+        ]
+        ids = [result["id"] for result in results if "id" in result]
+        assert (ids[: len(stored)], len(set(ids))) == (stored, len(ids))
+        stored = ids
+        clock.advance(1)
+    assert (len(stored), topic.accepted) == (12, 12)
+
+
+@pytest.mark.parametrize("way", ["messages", "publish", "delayed"])
+def test_every_way_in_is_limited_and_opens_again(api: Client, clock: ShiftingClock, way: str) -> None:
+    topic = api.topic(rate_limit=1)
+    fields = {"delay_seconds": 1} if way == "delayed" else {}
+
+    def post() -> Reply:
+        if way == "publish":
+            return topic.publish(b"raw", content_type="text/plain")
+        return api.post(f"{topic.path}/messages", {"body": 1, **fields})
+
+    count = refused_after(post)
+    clock.advance(1)
+    assert post().status == 201
+    assert topic.accepted == (0 if fields else count + 1)
+
+
+def test_dead_letters_of_a_rate_limit_are_seen_and_redriven(api: Client) -> None:
+    topic = api.topic(rate_limit=1, on_rate_limit="dead_letter", shards=1)
+    group, other = topic.group(), topic.group("other")
+    results = topic.batch([{"body": n} for n in range(3)])
+    assert codes(results) == ["ok"] * 3
+    assert group.bodies() == [0]
+    letters = api.get(f"{group.path}/dead-letters?reason={CODE}").expect(200)["items"]
+    assert [(x["id"], x["reason"], x["attempts"]) for x in letters] == [
+        (result["id"], CODE, 0) for result in results[1:]
+    ]
+    status = group.status_of(results[2]["id"])
+    assert (status["status"], status["attempts"], status["reason"]) == ("DEAD", 0, CODE)
+    trace = api.get(f"{topic.path}/messages/{results[2]['id']}/trace").expect(200)["events"]
+    assert [(e["event"], e["detail"]) for e in trace][1:] == [("buried", CODE)]
+    assert api.post(f"{group.path}/dead-letters/redrive", {}).expect(200)["redriven"] == 2
+    again = group.receive(wait_seconds=1)
+    assert sorted(m["body"] for m in again) == [1, 2]
+    assert set(group.ack(*again)) == {"ok"}
+    assert group.status_of(results[2]["id"])["status"] == "SUCCESS"
+    assert other.bodies() == [0]
+    assert topic.counts("other")["dead"] == 2

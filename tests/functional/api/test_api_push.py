@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 import pytest
+import trustme
 
-from chalicelib.domain.errors import unavailable
-from tests.functional.delivery.receivers import OK, RawReceiver, Receiver, raw_receiver
+from chalicelib.delivery.addresses import Rules
+from chalicelib.delivery.egress import Egress
+from chalicelib.delivery.functions import LocalFunctions
+from chalicelib.delivery.sender import Sender
+from tests.functional.conftest import ORIGIN
+from tests.functional.delivery.receivers import Receiver, public_egress_to
 from tests.support.background import Background
-from tests.support.http import Client, Group, ShiftingClock, Topic
-from tests.support.webhooks import is_signed
+from tests.support.http import Client, Group
+from tests.support.receiver import is_signed
 
 OWN_SECRET = "whsec_" + "QUJD" * 11
 
@@ -91,36 +99,6 @@ def test_what_a_leaving_consumer_leaves_behind_is_pushed_to_the_others_at_once(
     assert attempts(receiver) == [1]
 
 
-def test_a_consumer_is_removed_where_its_wake_up_cannot_be_stored(
-    api: Client, background: Background, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise unavailable()
-
-    group = api.topic(shards=1).group()
-    for name in ("leaving", "staying"):
-        subscribe(group, name, url=receiver.url)
-    monkeypatch.setattr(background.deps.waker, "_store_timers", refuse)
-    api.delete(f"{group.path}/consumers/leaving").expect(204)
-    api.delete(f"{group.path}/consumers/leaving").refused(404, "CONSUMER_NOT_FOUND")
-
-
-def test_a_given_secret_signs_and_an_old_one_for_a_day_after_its_rotation(
-    api: Client, background: Background, clock: ShiftingClock, receiver: Receiver
-) -> None:
-    topic = api.topic()
-    group = topic.group()
-    assert subscribe(group, url=receiver.url, secret=OWN_SECRET)["secret"] == OWN_SECRET
-    new = api.post(f"{group.path}/consumers/c/rotate-secret").expect(200)["secret"]
-    for hours, signs in ((0, (True, True)), (23, (True, True)), (2, (False, True))):
-        clock.advance(hours * 3600)
-        topic.produce("x")
-        assert background.push(topic) == {"DONE": 1}
-        request = receiver.seen[-1]
-        keys = tuple(is_signed(secret, request.headers, request.body) for secret in (OWN_SECRET, new))
-        assert keys == signs
-
-
 def test_a_failing_subscriber_is_called_again_up_the_ladder_and_then_the_message_is_dead(
     api: Client, background: Background, receiver: Receiver
 ) -> None:
@@ -149,40 +127,6 @@ def test_a_failing_subscriber_is_called_again_up_the_ladder_and_then_the_message
     assert background.later(topic, 3600) == {}
     assert attempts(receiver) == [1, 2, 3]
     assert {request.headers["webhook-id"] for request in receiver.seen} == {message["id"]}
-
-
-@pytest.mark.parametrize(
-    ("status", "retry_after", "least"), [(429, "60", 60), (503, "120", 120), (429, "soon", 1)]
-)
-def test_a_subscriber_may_ask_for_more_time(
-    api: Client, background: Background, receiver: Receiver, status: int, retry_after: str, least: int
-) -> None:
-    topic = api.topic(retry={"ladder": [1]})
-    group = topic.group()
-    subscribe(group, url=receiver.url)
-    receiver.status, receiver.headers["Retry-After"] = status, retry_after
-    message = topic.produce("x")
-    background.push(topic)
-    status_shown = group.status_of(message["id"])
-    assert least <= seconds(status_shown["next_attempt_at"], message["accepted_at"]) < least + 10
-
-
-def test_an_answer_that_says_never_again_buries_the_message(
-    api: Client, background: Background, receiver: Receiver
-) -> None:
-    topic = api.topic()
-    group = topic.group()
-    subscribe(group, url=receiver.url)
-    receiver.status = 489
-    message = topic.produce("x")
-    assert background.push(topic) == {"REFUSED": 1}
-    status_shown = group.status_of(message["id"])
-    assert (status_shown["status"], status_shown["reason"], status_shown["last_error"]) == (
-        "DEAD",
-        "REJECTED",
-        "HTTP 489",
-    )
-    assert shown(group)["breaker"] == "closed"
 
 
 def test_a_subscriber_that_is_gone_is_not_called_until_it_registers_again(
@@ -284,88 +228,6 @@ def test_a_serial_group_is_called_in_order_and_a_failure_holds_back_its_key_alon
     ]  # fmt: skip
 
 
-def test_nothing_is_sent_to_a_paused_group_and_everything_when_it_resumes(
-    api: Client, background: Background, receiver: Receiver
-) -> None:
-    topic = api.topic()
-    group = topic.group()
-    subscribe(group, url=receiver.url)
-    api.post(f"{group.path}/pause").expect(200)
-    topic.produce("x")
-    assert background.push(topic) == {}
-    api.post(f"{group.path}/resume").expect(200)
-    assert background.run(topic) == {"DONE": 1}
-
-
-def test_when_shards_are_divided_among_workers_anew_all_are_woken_seconds_later(
-    api: Client, background: Background, receiver: Receiver
-) -> None:
-    topic = api.topic(shards=1)
-    group = topic.group()
-    subscribe(group, url=receiver.url)
-    background.later(topic, 5)
-
-    def woken_later() -> set[int]:
-        background.inbox.asked.clear()
-        background.pass_time(5)
-        events = [event for function, event in background.inbox.asked if function == "deliver"]
-        return {event["worker"] for event in events if event["topic"] == topic.name}
-
-    assert woken_later() == set()
-    api.put(topic.path, {"shards": 2}).expect(200)
-    assert woken_later() == {0, 1}
-    api.put(group.path, {"max_in_flight": 1}).expect(200)
-    assert woken_later() == {0}
-
-
-def during(act: Callable[[int], Any]) -> Callable[[RawReceiver, socket.socket], None]:
-    """A subscriber that does something with each request, by its number, before it says yes."""
-
-    def answer(receiver: RawReceiver, sock: socket.socket) -> None:
-        act(receiver.connections)
-        sock.sendall(OK)
-
-    return answer
-
-
-def one_at_a_time(api: Client) -> tuple[Topic, Group]:
-    topic = api.topic(shards=1)
-    return topic, topic.group(max_in_flight=1)
-
-
-def test_what_is_under_way_when_a_group_is_paused_is_settled(api: Client, background: Background) -> None:
-    topic, group = one_at_a_time(api)
-    counts_seen = []
-
-    def pause(_: int) -> None:
-        counts_seen.append(topic.counts())
-        api.post(f"{group.path}/pause").expect(200)
-
-    with raw_receiver(during(pause)) as receiver:
-        subscribe(group, url=receiver.url)
-        topic.batch([{"body": n} for n in range(3)])
-        assert background.push(topic) == {"DONE": 1}
-        assert [(counts["in_flight"], counts["backlog"]) for counts in counts_seen] == [(1, 3)]
-        assert topic.counts().items() >= {"in_flight": 0, "backlog": 2}.items()
-
-
-def test_a_group_sent_back_while_a_message_is_under_way_gets_it_again(
-    api: Client, background: Background
-) -> None:
-    topic, group = one_at_a_time(api)
-
-    def back(number: int) -> None:
-        if number == 2:
-            api.post(f"{group.path}/seek", {"to": "earliest"}).expect(200)
-
-    with raw_receiver(during(back)) as receiver:
-        subscribe(group, url=receiver.url)
-        results = topic.batch([{"body": n} for n in range(3)])
-        assert background.push(topic) == {"DONE": 5, "stale": 1}
-        assert receiver.connections == 5
-    assert {group.status_of(result["id"])["status"] for result in results} == {"SUCCESS"}
-
-
 def test_a_topic_whose_wake_is_direct_needs_no_stream(
     api: Client, background: Background, receiver: Receiver
 ) -> None:
@@ -387,3 +249,104 @@ def test_a_delivery_that_calls_headrace_is_refused(api: Client) -> None:
 
 
 # The guard, as it is on AWS
+
+
+@pytest.fixture
+def go_out_by(background: Background, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Egress], None]]:
+    """Gives the service another way out."""
+    egresses: list[Egress] = []
+
+    def go(egress: Egress) -> None:
+        egresses.append(egress)
+        sender = Sender(
+            egress=egress,
+            functions=LocalFunctions(None),
+            clock=background.clock,
+            real_clock=background.clock,
+            monotonic=time.monotonic,
+            origin=ORIGIN,
+        )
+        deps = background.deps
+        context = replace(deps.dispatcher.context, sender=sender)
+        monkeypatch.setitem(vars(deps), "sender", sender)
+        monkeypatch.setitem(vars(deps), "dispatcher", replace(deps.dispatcher, context=context))
+
+    yield go
+    for egress in egresses:
+        egress.close()
+
+
+def test_a_url_whose_owner_has_not_agreed_is_not_called(
+    api: Client, background: Background, receiver: Receiver, go_out_by: Callable[[Egress], None]
+) -> None:
+    authority, tls = trustme.CA(), ssl.create_default_context()
+    authority.configure_trust(tls)
+    receiver.secure(authority.issue_cert("hooks.example.com"))
+    go_out_by(public_egress_to(receiver, tls))
+    topic = api.topic()
+    group = topic.group()
+    consumer = subscribe(group, url="https://hooks.example.com/in")
+    assert (consumer["state"], consumer["why"]) == (
+        "PENDING",
+        "OPTIONS: HTTP 200 without WebHook-Allowed-Origin for us",
+    )
+    topic.produce("x")
+    assert background.push(topic) == {}
+    [request] = receiver.seen
+    assert (request.method, request.headers["webhook-request-origin"]) == ("OPTIONS", ORIGIN)
+    receiver.headers["WebHook-Allowed-Origin"] = ORIGIN
+    again = api.put(f"{group.path}/consumers/c", {"url": "https://hooks.example.com/in"}).expect(200)
+    assert (again["state"], again["why"], "secret" in again) == ("ACTIVE", None, False)
+    assert background.run(topic) == {"DONE": 1}
+    assert is_signed(consumer["secret"], receiver.seen[-1].headers, receiver.seen[-1].body)
+
+
+def refuse_to_dial(address: str, port: int, seconds: float) -> socket.socket:
+    raise AssertionError("nothing may be called")
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        {"url": "http://127.0.0.1:1/"},
+        {"url": "https://127.0.0.1/"},
+        {"url": "https://[::1]/"},
+        {"url": "https://localhost/"},
+        {"url": "https://10.0.0.1/"},
+        {"url": "https://192.168.0.1/"},
+        {"url": "https://169.254.169.254/latest/meta-data/"},
+        {"url": "https://[fd00::1]/"},
+        {"url": "https://[::ffff:10.0.0.1]/"},
+        {"url": "https://2130706433/"},
+        {"url": "https://inside.example.com/"},
+        {"url": "https://nowhere.example.com/"},
+        {"url": f"https://{ORIGIN}/v1/publish/x"},
+        {"url": "http://hooks.example.com/"},
+        {"url": "https://hooks.example.com:8443/"},
+        {"url": "https://user:secret@hooks.example.com/"},
+        {"url": "https://hooks.example.com/#here"},
+        {"url": "ftp://hooks.example.com/"},
+        {"url": ""},
+        {"function": "nobody"},
+        {"function": ""},
+    ],
+    ids=lambda target: " ".join(target.values()),
+)
+def test_what_must_not_be_called_cannot_be_registered(
+    api: Client, go_out_by: Callable[[Egress], None], target: dict[str, str]
+) -> None:
+    names = {"hooks.example.com": ("93.184.216.34",), "inside.example.com": ("93.184.216.34", "10.0.0.5")}
+    rules = Rules(own_hosts=frozenset({ORIGIN}))
+    go_out_by(
+        Egress(
+            rules=rules,
+            monotonic=time.monotonic,
+            resolve=lambda host: names.get(host, ()),
+            dial=refuse_to_dial,
+        )
+    )
+    group = api.topic().group()
+    reply = api.put(f"{group.path}/consumers/c", target)
+    reply.refused(422, "TARGET_REFUSED")
+    assert not any(value and value in reply.raw.decode() for value in target.values())
+    api.get(f"{group.path}/consumers/c").refused(404, "CONSUMER_NOT_FOUND")

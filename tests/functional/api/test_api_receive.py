@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.times import HOUR_SECONDS
 from tests.support.background import Background
 from tests.support.http import Client, ShiftingClock
 
@@ -36,18 +35,6 @@ def test_ten_messages_are_received_unless_asked_otherwise(api: Client) -> None:
     assert len(group.receive(1000)) == 19
 
 
-def test_a_receive_fills_up_from_all_shards(api: Client) -> None:
-    topic = api.topic(shards=8)
-    group = topic.group()
-    for shard in range(8):
-        topic.produce(shard, shard=shard)
-    assert sorted(group.bodies(8)) == list(range(8))
-
-
-def test_nothing_to_receive_is_an_empty_answer(api: Client) -> None:
-    assert api.topic().group().receive() == []
-
-
 def test_waiting_ends_when_the_time_is_up(api: Client, clock: ShiftingClock) -> None:
     group = api.topic().group()
     start = clock.now_ms()
@@ -62,17 +49,6 @@ def test_waiting_ends_early_when_a_message_comes(api: Client, clock: ShiftingClo
     start = clock.now_ms()
     assert group.bodies(wait_seconds=20) == ["just now"]
     assert clock.now_ms() - start < 5_000
-
-
-def test_waiting_ends_early_when_a_lease_runs_out(api: Client, clock: ShiftingClock) -> None:
-    topic = api.topic()
-    group = topic.group()
-    topic.produce("x")
-    group.receive(lease_seconds=3)
-    start = clock.now_ms()
-    [again] = group.receive(wait_seconds=20)
-    assert again["attempt"] == 2
-    assert 2_500 <= clock.now_ms() - start < 8_000
 
 
 def test_a_lease_that_runs_out_raises_the_attempt_and_voids_the_receipt(
@@ -96,18 +72,6 @@ def test_a_lease_that_runs_out_raises_the_attempt_and_voids_the_receipt(
     assert group.status_of(message["id"]) == {
         "status": "SUCCESS", "attempts": 2, "next_attempt_at": None, "last_error": None, "retries_left": 0,
     }  # fmt: skip
-
-
-def test_a_lease_that_has_ended_shows_before_anybody_claims_anew(api: Client, clock: ShiftingClock) -> None:
-    topic = api.topic(shards=1)
-    group = topic.group()
-    message = topic.produce("x")
-    group.receive(lease_seconds=5)
-    assert group.status_of(message["id"])["status"] == "RUNNING"
-    clock.advance(5)
-    status = group.status_of(message["id"])
-    assert (status["status"], status["attempts"]) == ("RETRYING", 1)
-    assert topic.counts().items() >= {"in_flight": 0, "retrying": 1, "backlog": 1}.items()
 
 
 def test_the_lease_is_the_calls_the_groups_or_the_topics(api: Client, clock: ShiftingClock) -> None:
@@ -138,16 +102,6 @@ def test_extending_gives_a_lease_more_time_from_now(api: Client, clock: Shifting
     clock.advance(6)
     [again] = group.receive()
     assert (again["body"], again["attempt"]) == ("b", 2)
-
-
-def test_extending_can_also_shorten(api: Client, clock: ShiftingClock) -> None:
-    topic = api.topic()
-    group = topic.group()
-    topic.produce("x")
-    [message] = group.receive(lease_seconds=HOUR_SECONDS)
-    assert group.settle("extend", [message], lease_seconds=1) == ["ok"]
-    clock.advance(1.1)
-    assert [m["attempt"] for m in group.receive()] == [2]
 
 
 def test_acknowledging_twice_is_told_so_and_harmless(api: Client) -> None:
@@ -302,17 +256,6 @@ def test_what_nobody_began_with_is_given_back_and_has_all_its_attempts_yet(api: 
     assert group.ack(again) == ["ok"]
 
 
-def test_what_nobody_began_with_may_wait(api: Client, clock: ShiftingClock) -> None:
-    topic = api.topic()
-    group = topic.group()
-    topic.produce("x")
-    assert group.nack(*group.receive(), untried=True, delay_seconds=60) == ["ok"]
-    clock.advance(58)
-    assert group.receive() == []
-    clock.advance(4)
-    assert [each["attempt"] for each in group.receive()] == [1]
-
-
 def test_a_message_can_be_buried_at_once(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
@@ -360,19 +303,3 @@ def test_a_thousand_messages_are_received_and_settled_in_one_call_each(api: Clie
     assert set(group.ack(*messages[::2])) == {"ok"}
     assert set(group.nack(*messages[1::2], reason="again")) == {"ok"}
     assert sorted(group.bodies(1000)) == sorted(m["body"] for m in messages[1::2])
-
-
-def test_what_is_tried_again_after_a_wait_is_in_flight_until_it_is_settled(
-    api: Client, background: Background
-) -> None:
-    topic = api.topic()
-    group = topic.group()
-    message = topic.produce("x")
-    group.nack(*group.receive(), delay_seconds=5)
-    assert topic.counts().items() >= {"backlog": 0, "in_flight": 0, "retrying": 1}.items()
-    background.pass_time(6)
-    messages = group.receive()
-    assert topic.counts().items() >= {"backlog": 0, "in_flight": 1, "retrying": 1}.items()
-    assert group.status_of(message["id"]).items() >= {"status": "RUNNING", "attempts": 2}.items()
-    group.ack(*messages)
-    assert topic.counts().items() >= {"backlog": 0, "in_flight": 0, "retrying": 0, "dead": 0}.items()

@@ -149,17 +149,6 @@ def test_a_list_of_replays_leaves_out_those_into_topics_of_others(api: Client) -
     holder.get(f"{there.path}/replays").refused(403, "TOPIC_FORBIDDEN")
 
 
-def test_the_replays_of_a_topic_that_is_gone_can_be_listed(api: Client) -> None:
-    path = "/v1/topics/gone-long-ago/replays"
-    replay_id = api.post(path, {**DAY, "into": api.topic().name}).expect(202)["replay_id"]
-    assert [each["replay_id"] for each in api.get(path).expect(200)["items"]] == [replay_id]
-
-
-@pytest.mark.parametrize("id", ["nobody", "-", "no-body", "x" * 1500])
-def test_what_is_no_id_of_a_replay_is_unknown(api: Client, id: str) -> None:
-    api.get(f"/v1/replays/{id}").refused(404, "REPLAY_NOT_FOUND")
-
-
 def test_archived_messages_come_again_whole_and_marked(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
@@ -209,14 +198,6 @@ def test_i3_what_was_sent_under_a_replay_is_not_sent_again_not_even_after_the_to
     assert [result["duplicate"] for result in send(api, other, [archived(3)])] == [False]
 
 
-def test_messages_of_a_shard_keep_together_in_their_order(api: Client) -> None:
-    topic = api.topic(shards=2)
-    results = send(api, replay(topic), [archived(n) for n in range(8)])
-    assert [result["shard"] for result in results] == [0, 1] * 4
-    for shard in (0, 1):
-        assert [r["offset"] for r in results if r["shard"] == shard] == [0, 1, 2, 3]
-
-
 def test_a_replay_into_one_group_reaches_no_other(api: Client) -> None:
     topic = api.topic()
     one, other = topic.group("one"), topic.group("other")
@@ -238,14 +219,6 @@ def test_a_retry_of_a_message_that_was_replayed_into_one_group_stays_there(
     [again] = one.receive(wait_seconds=1)
     assert again["attempt"] == 2
     assert other.receive() == []
-
-
-def test_bad_messages_are_refused_one_by_one(api: Client) -> None:
-    topic = api.topic(max_body_bytes=100)
-    bad = [{"id": "x", "shard": 0}, archived(2, b"x" * 200), archived(3, delay_seconds=5), archived(4)]
-    results = send(api, replay(topic), bad)
-    codes = [result.get("error", {}).get("code") for result in results]
-    assert codes == ["VALIDATION", "BODY_TOO_LARGE", "VALIDATION", None]
 
 
 def test_a_replay_tells_how_far_it_is_and_is_over_when_it_is_done(api: Client) -> None:

@@ -79,52 +79,10 @@ def test_a_ladder_is_previewed_with_its_sum(api: Client, name: str, steps: list[
     }
 
 
-@pytest.mark.parametrize(("attempts", "total"), [(1, 0), (2, 10), (16, 9_940), (17, 17_140), (19, 31_540)])
-def test_a_preview_says_what_so_many_attempts_make_of_a_ladder(
-    api: Client, attempts: int, total: int
-) -> None:
-    view = api.get(f"/v1/ladders/rocketmq?max_attempts={attempts}").expect(200)
-    assert (view["max_attempts"], len(view["waits_seconds"])) == (attempts, attempts - 1)
-    assert view["waits_sum_seconds"] == total
-    assert view["sum_seconds"] == 17_140
-    for wrong in ("0", "-1", "x", "1.5", "1001"):
-        api.get(f"/v1/ladders/rocketmq?max_attempts={wrong}").refused(400, "VALIDATION")
-
-
 def test_an_exponential_ladder_takes_its_formula_from_the_query(api: Client) -> None:
     view = api.get("/v1/ladders/exponential?base_seconds=2&factor=3&cap_seconds=100").expect(200)
     assert view["steps_seconds"] == [2, 6, 18, 54, 100]
     assert view["sum_seconds"] == 180
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        "base_seconds=0", "base_seconds=x", "base_seconds=1.5", "factor=0.9", "factor=11", "factor=nan", "factor=inf",
-        "cap_seconds=2592001", "cap_seconds=", "base_seconds=" + "9" * 5000, "factor=1e400", "base_seconds=1_0",
-        "base_seconds=%D9%A1", "base_seconds=%201",
-    ],
-)  # fmt: skip
-def test_a_formula_that_is_none_is_refused(api: Client, query: str) -> None:
-    api.get(f"/v1/ladders/exponential?{query}").refused(400, "VALIDATION")
-
-
-@pytest.mark.parametrize(
-    "query",
-    ["base_seconds=2592000&cap_seconds=1", "factor=1", "factor=10", "factor=1.0000001&cap_seconds=2592000"],
-)
-def test_an_extreme_formula_has_an_answer(api: Client, query: str) -> None:
-    view = api.get(f"/v1/ladders/exponential?{query}").expect(200)
-    assert 1 <= len(view["steps_seconds"]) <= 64
-    assert view["steps_seconds"] == sorted(view["steps_seconds"])
-
-
-@pytest.mark.parametrize("name", ["nobody", "ROCKETMQ", "..", "%00", "x" * 200])
-def test_a_ladder_that_is_none_is_not_found(api: Client, name: str) -> None:
-    reply = api.get(f"/v1/ladders/{name}")
-    problem = reply.refused(404)
-    assert problem["code"] in {"LADDER_NOT_FOUND", "ROUTE_NOT_FOUND"}
-    assert name not in problem["detail"]
 
 
 def test_stats_show_every_topic_and_group_that_the_token_may_use(api: Client) -> None:

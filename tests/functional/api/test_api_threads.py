@@ -94,22 +94,6 @@ def test_one_key_stays_in_order_with_8_consumers(api: Client) -> None:
         assert ours == sorted(ours)
 
 
-def test_one_dedup_id_from_16_callers_is_one_message(api: Client) -> None:
-    topic = api.topic()
-    fields = {"body": {"a": 1}, "dedup_id": "d"}
-    replies = at_once(16, lambda _: api.post(f"{topic.path}/messages", fields))
-    assert sorted(r.status for r in replies) == [200] * 15 + [201]
-    assert len({r.json["id"] for r in replies}) == 1
-    assert topic.accepted == 1
-
-
-def test_one_dedup_id_with_two_contents_has_one_winner(api: Client) -> None:
-    topic = api.topic()
-    replies = at_once(12, lambda n: api.post(f"{topic.path}/messages", {"body": n % 2, "dedup_id": "d"}))
-    assert Counter(r.status for r in replies) == {201: 1, 200: 5, 409: 6}
-    assert topic.accepted == 1
-
-
 def test_overlapping_batches_with_dedup_ids_store_each_message_once(api: Client) -> None:
     topic = api.topic()
     batches = at_once(
@@ -121,27 +105,6 @@ def test_overlapping_batches_with_dedup_ids_store_each_message_once(api: Client)
             ids.setdefault(n * 20 + result["index"], set()).add(result["id"])
     assert all(len(ids_found) == 1 for ids_found in ids.values())
     assert topic.accepted == len(ids) == 220
-
-
-def test_two_consumers_never_hold_the_same_message(api: Client) -> None:
-    topic = api.topic(shards=1)
-    group = topic.group()
-    topic.batch([{"body": n} for n in range(200)])
-    batches = at_once(8, lambda _: group.bodies(25, lease_seconds=HOUR_SECONDS))
-    bodies = [body for part in batches for body in part]
-    assert sorted(bodies) == sorted(set(bodies))
-
-
-def test_one_receipt_acknowledged_by_8_at_once_succeeds_once(api: Client) -> None:
-    topic = api.topic()
-    group = topic.group()
-    topic.produce("x")
-    [message] = group.receive(lease_seconds=HOUR_SECONDS)
-    answers = Counter(at_once(8, lambda _: group.ack(message)[0]))
-    assert answers["ok"] == 1
-    assert answers["already"] + answers["RECEIPT_STALE"] == 7, (
-        "stale to who comes before the first one's trace"
-    )
 
 
 def _put(api: Client, path: str, _: object) -> Reply:

@@ -13,7 +13,7 @@ from chalicelib.wiring import Deps
 from tests.support import settings
 from tests.support.background import Background
 from tests.support.http import Client
-from tests.support.interrupted import Preceded
+from tests.support.troubled import Preceded
 
 DEFAULTS = {row.name: row.default for row in settings.TOPIC} | {
     "retry": {"max_attempts": 16, "ladder": "rocketmq", "jitter": 0.1}
@@ -35,11 +35,6 @@ def test_creating_a_topic_twice_changes_nothing(api: Client) -> None:
     first = api.put("/v1/topics/twice", {"shards": 3, "lease_seconds": 9}).expect(201)
     assert api.put("/v1/topics/twice", {"shards": 3, "lease_seconds": 9}).expect(200) == first
     assert api.put("/v1/topics/twice").expect(200) == first
-
-
-def test_a_serial_topic_has_one_shard_unless_told_otherwise(api: Client) -> None:
-    assert api.put("/v1/topics/one-line", {"mode": "serial"}).expect(201)["shards"] == 1
-    assert api.put("/v1/topics/more-lines", {"mode": "serial", "shards": 6}).expect(201)["shards"] == 6
 
 
 @pytest.mark.parametrize(
@@ -137,16 +132,6 @@ def test_shards_grow_and_never_shrink(api: Client) -> None:
     assert api.get(topic.path).expect(200)["shards"] == 5
 
 
-def test_messages_and_groups_live_on_when_shards_grow(api: Client) -> None:
-    topic = api.topic(shards=1)
-    group = topic.group()
-    topic.produce("before")
-    api.put(topic.path, {"shards": 8}).expect(200)
-    for shard in range(8):
-        topic.produce(shard, shard=shard)
-    assert sorted(map(str, group.bodies(20))) == sorted(["before", *map(str, range(8))])
-
-
 def test_a_late_group_sees_only_what_comes_after_in_new_shards_too(api: Client) -> None:
     topic = api.topic(shards=1)
     topic.produce("before")
@@ -172,34 +157,6 @@ def test_a_deleted_topic_is_gone_with_all_that_was_below_it(api: Client) -> None
         api.get(topic.path + path).refused(404, "TOPIC_NOT_FOUND")
     api.post(f"{topic.path}/messages", {"body": 1}).refused(404, "TOPIC_NOT_FOUND")
     api.delete(f"{topic.path}?confirm={topic.name}").refused(404, "TOPIC_NOT_FOUND")
-
-
-def test_a_topic_made_again_starts_empty(api: Client) -> None:
-    topic = api.topic()
-    old_group = topic.group()
-    message = topic.produce("old", dedup_id="d")
-    [claimed_message] = old_group.receive()
-    api.delete(f"{topic.path}?confirm={topic.name}").expect(204)
-    api.put(topic.path).expect(201)
-    assert topic.accepted == 0
-    assert api.get(f"{topic.path}/messages").expect(200)["items"] == []
-    api.get(f"{topic.path}/messages/{message['id']}").refused(404, "MESSAGE_NOT_FOUND")
-    group = topic.group()
-    assert group.receive() == []
-    assert group.ack(claimed_message) == ["RECEIPT_INVALID"]
-    assert topic.produce("new", dedup_id="d")["duplicate"] is False
-    assert group.bodies() == ["new"]
-
-
-def test_a_list_of_topics_shows_each_once_page_by_page(api: Client) -> None:
-    names = [f"listed-{n}" for n in range(5)]
-    for name in names:
-        api.put(f"/v1/topics/{name}").expect(201)
-    fields = {"name": "t", "scopes": ["consume"], "topics": ["listed-*"]}
-    holder = api.with_token(api.post("/v1/tokens", fields).expect(201)["token"])
-    topics = [topic for page in holder.pages("/v1/topics", 2) for topic in page]
-    assert [topic["topic"] for topic in topics] == names
-    assert topics[0] == api.get("/v1/topics/listed-0").expect(200)
 
 
 def test_stats_count_what_was_accepted_and_where_each_group_stands(api: Client) -> None:

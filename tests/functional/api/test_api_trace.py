@@ -144,17 +144,6 @@ def test_a_transaction_s_message_is_accepted_with_the_commit_by_whoever_committe
     assert path(topic, half["message_id"])[2]["deliver_at"] == decision["deliver_at"], "before it was hurried"
 
 
-def test_what_is_cancelled_says_by_whom(api: Client) -> None:
-    topic = api.topic()
-    topic.group()
-    messages = [topic.produce(1), topic.produce(1, delay_seconds=60)]
-    for each in messages:
-        api.delete(f"{topic.path}/messages/{each['id']}").expect(204)
-        event = path(topic, each["id"])[-1]
-        assert (event["event"], event["group"]) == ("cancelled", None)
-        assert event["by"]["name"]
-
-
 def test_a_pulled_message_shows_who_had_it_and_how_long(api: Client, clock: ShiftingClock) -> None:
     topic = api.topic(shards=2)
     group = topic.group()
@@ -176,14 +165,6 @@ def test_a_pulled_message_shows_who_had_it_and_how_long(api: Client, clock: Shif
     assert told(events[1:], "group", "consumer", "rank", "total", "shard") == [("g", "bob", 1, 2, 1)] * 2
     assert 2000 <= events[1]["duration_ms"] < 60_000
     assert 1000 <= events[2]["duration_ms"] < 60_000
-
-
-def test_a_caller_without_a_name_shows_as_nobody(api: Client) -> None:
-    topic = api.topic()
-    group = topic.group()
-    message = topic.produce("x")
-    group.ack(*group.receive())
-    assert told(path(topic, message["id"])[1:], "event", "consumer", "rank") == [("delivered", None, None)]
 
 
 def test_a_pushed_message_shows_each_attempt_its_burial_and_its_redrive(
@@ -227,31 +208,6 @@ def test_every_group_has_its_part_in_the_path(api: Client) -> None:
     ]
 
 
-def test_a_lease_that_ran_out_is_an_attempt_that_lapsed(api: Client, clock: ShiftingClock) -> None:
-    topic = api.topic()
-    group = topic.group()
-    message = topic.produce("x")
-    group.receive(lease_seconds=5)
-    clock.advance(6)
-    assert told(path(topic, message["id"])[1:], "event", "attempt", "outcome") == [("delivered", 1, "LAPSED")]
-    group.ack(*group.receive())
-    assert told(path(topic, message["id"])[1:], "event", "attempt", "outcome") == [
-        ("delivered", 1, "LAPSED"),
-        ("delivered", 2, "SUCCESS"),
-    ]
-
-
-def test_what_was_buried_without_an_attempt_shows_its_burial(api: Client, clock: ShiftingClock) -> None:
-    topic = api.topic()
-    group = topic.group()
-    message = topic.produce("x", expires_in_seconds=5)
-    clock.advance(6)
-    assert group.receive() == []
-    assert told(path(topic, message["id"])[1:], "event", "group", "attempt", "outcome", "detail") == [
-        ("buried", "g", None, "DEAD", "EXPIRED")
-    ]
-
-
 def test_a_broadcast_shows_each_of_its_consumers(api: Client) -> None:
     topic = api.topic(mode="broadcast")
     group = topic.group()
@@ -266,72 +222,7 @@ def test_a_broadcast_shows_each_of_its_consumers(api: Client) -> None:
     ]
 
 
-def test_in_a_broadcast_each_burial_and_redrive_names_its_consumer(api: Client, clock: ShiftingClock) -> None:
-    topic = api.topic(mode="broadcast")
-    group = topic.group()
-    for name in ("a", "b", "c"):
-        group.register(name)
-    message = topic.produce("x", expires_in_seconds=60)
-    group.nack(*group.receive(consumer="b"), dead_letter=True, reason="not mine")
-    group.ack(*group.receive(consumer="c"))
-    redrive(group)
-    clock.advance(61)
-    assert group.receive(consumer="a") == []
-    assert told(path(topic, message["id"])[1:], "event", "consumer", "outcome", "detail") == [
-        ("delivered", "b", "DEAD", "not mine"),
-        ("buried", "b", "DEAD", "not mine"),
-        ("delivered", "c", "SUCCESS", None),
-        ("redriven", "b", None, None),
-        ("buried", "a", "DEAD", "EXPIRED"),
-    ]
-
-
-def test_a_message_of_a_batch_shows_its_own_attempts_only(api: Client) -> None:
-    topic = api.topic(shards=1)
-    group = topic.group()
-    results = topic.batch([{"body": n} for n in range(3)])
-    messages = group.receive()
-    group.nack(messages[1], reason="again")
-    group.ack(messages[0], messages[2])
-    group.ack(*group.receive())
-    paths = [told(path(topic, result["id"])[1:], "attempt", "outcome") for result in results]
-    assert paths == [[(1, "SUCCESS")], [(1, "RETRY"), (2, "SUCCESS")], [(1, "SUCCESS")]]
-
-
-@pytest.mark.parametrize("id", ["nobody", "x-0-0"])
-def test_a_message_that_is_not_there_has_no_path(api: Client, id: str) -> None:
-    topic = api.topic()
-    api.get(f"{topic.path}/messages/{id}/trace").refused(404, "MESSAGE_NOT_FOUND")
-
-
 # Who has which shard, and why
-
-
-@pytest.mark.parametrize(
-    ("strategy", "shards", "why"),
-    [
-        ("mod", [[0, 2, 4], [1, 3]], "rank = s mod 2"),
-        ("average", [[0, 1, 2], [3, 4]], "2 blocks of neighbours"),
-        ("rendezvous", None, "highest hash"),
-    ],
-)
-def test_the_assignment_is_explained(api: Client, strategy: str, shards: Any, why: str) -> None:
-    topic = api.topic(shards=5)
-    group = topic.group(assignment=strategy)
-    for name in ("a", "b"):
-        group.register(name)
-    assignment = api.get(f"{group.path}/assignment").expect(200)
-    assert assignment["strategy"] == strategy
-    assert why in assignment["why"]
-    assert told(assignment["consumers"], "consumer", "kind", "rank", "total") == [
-        ("a", "pull", 0, 2),
-        ("b", "pull", 1, 2),
-    ]
-    shards_of = [consumer["shards"] for consumer in assignment["consumers"]]
-    assert shards in (None, shards_of)
-    owners = {entry["shard"]: entry["owner"] for entry in assignment["shards"]}
-    assert owners == {s: name for name, mine in zip("ab", shards_of, strict=True) for s in mine}
-    assert sorted(owners) == list(range(5))
 
 
 def test_who_is_not_online_is_told_with_the_reason(

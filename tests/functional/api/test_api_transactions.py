@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import time
 import uuid
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -17,7 +15,7 @@ import app
 from chalicelib import adapters, functions, settings, wiring
 from chalicelib.domain.limits import FRAGMENTS
 from local.gateway import Gateway
-from tests.functional.delivery.receivers import Receiver, Request, hangs, http_receiver, raw_receiver
+from tests.functional.delivery.receivers import Receiver, Request, http_receiver
 from tests.support.http import Client, ShiftingClock, Topic
 from tests.support.push import Inbox
 
@@ -199,32 +197,6 @@ def test_what_is_prepared_is_listed_in_pages_until_it_is_decided(topic: Topic) -
     topic.api.get(f"{url}&group=g").refused(400, "VALIDATION")
 
 
-def test_i3_the_same_dedup_id_is_the_same_transaction(topic: Topic) -> None:
-    message = {"body": {"order": 188}, "dedup_id": "order-188"}
-    transaction = prepare(topic, message)
-    topic.api.post(path(transaction, "/commit")).expect(200)
-    again = topic.api.post(f"{topic.path}/transactions", {"message": message}).expect(200)
-    assert again["duplicate"] is True
-    assert (again["transaction_id"], again["state"]) == (transaction["transaction_id"], "COMMITTED")
-    other = {"message": {**message, "body": 1}}
-    topic.api.post(f"{topic.path}/transactions", other).refused(409, "DEDUP_MISMATCH")
-    topic.api.post(f"{topic.path}/messages", message).refused(409, "DEDUP_MISMATCH")
-
-
-def test_under_a_rate_limit_preparing_counts_and_committing_does_not(topic: Topic) -> None:
-    topic.api.put(topic.path, {"rate_limit": 1}).expect(200)
-    fields = {"message": {"body": 1}}
-    replies = [topic.api.post(f"{topic.path}/transactions", fields) for _ in range(6)]
-    prepared_ones = [reply.json for reply in replies if reply.status == 201]
-    assert prepared_ones
-    assert len(prepared_ones) < len(replies)
-    for reply in replies:
-        if reply.status != 201:
-            reply.refused(429, "RATE_LIMITED")
-    for transaction in prepared_ones:
-        topic.api.post(path(transaction, "/commit")).expect(200)
-
-
 @pytest.mark.parametrize(
     ("body", "at"),
     [
@@ -279,19 +251,6 @@ def test_a_token_decides_the_transactions_of_its_topics_only(topic: Topic) -> No
     stranger.get(f"{topic.path}/transactions").refused(403, "TOPIC_FORBIDDEN")
     assert state(topic, transaction)["state"] == "PREPARED"
     holding(["produce"], ["bank-*"]).post(path(transaction, "/commit")).expect(200)
-
-
-def test_lists_are_paged_by_state(topic: Topic) -> None:
-    transactions = [prepare(topic)["transaction_id"] for _ in range(5)]
-    topic.api.post(f"/v1/transactions/{transactions[1]}/commit").expect(200)
-    url = f"{topic.path}/transactions"
-    pages = topic.api.pages(url, 2)
-    assert [t["transaction_id"] for page in pages for t in page] == [transactions[0], *transactions[2:]]
-    (transaction,) = topic.api.get(f"{url}?state=COMMITTED").expect(200)["items"]
-    assert transaction == state(topic, {"transaction_id": transactions[1]})
-    topic.api.get(f"{url}?state=DONE").refused(400, "VALIDATION")
-    token = topic.api.get(f"{url}?limit=1").expect(200)["next_page_token"]
-    topic.api.get(f"{url}?state=COMMITTED&page_token={token}").refused(400, "PAGE_TOKEN_INVALID")
 
 
 # The producer is asked
@@ -366,39 +325,6 @@ def test_whatever_else_a_producer_says_is_unknown_and_counts(
     assert state(topic, transaction)["state"] == "ROLLED_BACK"
     first, second = producer.seen
     assert first.headers["webhook-id"] != second.headers["webhook-id"], "else it looks like a replay"
-
-
-def test_a_producer_that_hangs_or_is_gone_is_unknown_and_counts(topic: Topic, world: World) -> None:
-    with raw_receiver(hangs(60)) as receiver:
-        transaction = prepare(topic, check_url=receiver.url, check_after_seconds=1)
-        start = time.monotonic()
-        world.pass_time(1.1)
-        assert time.monotonic() - start < 30
-    after = state(topic, transaction)
-    assert after["checks"] == 1
-    assert re.fullmatch(r"no answer within (1|0\.\d) s", after["last_answer"]), (
-        "less where the machine is slow"
-    )
-    world.pass_time(1.1)
-    after = state(topic, transaction)
-    assert (after["checks"], after["last_answer"]) == (2, "no connection")
-
-
-def test_after_fifteen_checks_it_is_undecided_and_can_be_decided_by_people(
-    topic: Topic, world: World, producer: Receiver
-) -> None:
-    producer.status = 500
-    transaction = prepare(topic, check_url=producer.url, check_after_seconds=2)
-    for _ in range(18):
-        world.pass_time(2.01)
-    assert len(producer.seen) == 15
-    assert [json.loads(r.body)["checks"] for r in producer.seen] == list(range(1, 16))
-    (view,) = topic.api.get(f"{topic.path}/transactions?state=UNDECIDED").expect(200)["items"]
-    assert (view["transaction_id"], view["checks"]) == (transaction["transaction_id"], 15)
-    assert (view["last_answer"], view["next_check_at"]) == ("HTTP 500", None)
-    assert topic.api.get(f"{topic.path}/transactions").expect(200)["items"] == []
-    topic.api.post(path(transaction, "/commit")).expect(200)
-    assert topic.accepted == 1
 
 
 def test_the_secret_is_the_topics(topic: Topic, api: Client) -> None:

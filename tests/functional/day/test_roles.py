@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-from botocore.exceptions import ClientError
-
-from chalicelib.domain.errors import HeadraceError
 from infra import names
-from tests.conftest import SOAK
 from tests.functional.day.conftest import Day
-from tests.functional.delivery.receivers import Receiver
-from tests.support.day import a_world, work
-from tests.support.roles import BUCKET, PREFIX, Guard
+from tests.support.roles import BUCKET, PREFIX
 
 SELDOM = {
     # Many writers on one shard: offsets are then counted.
@@ -76,29 +67,3 @@ def test_roles_allow_what_the_work_needs_and_nothing_else(day: Day) -> None:
         if each[1].startswith(("dynamodb:", "lambda:", "glue:", "kms:", "s3:"))
     }
     assert allowed_rights - used_rights <= SELDOM <= allowed_rights
-
-
-LACKS = [
-    (names.API, "dynamodb:PutItem"),
-    (names.AUTHORIZE, "dynamodb:GetItem"),
-    ("route", "lambda:InvokeFunction"),
-    ("deliver", "dynamodb:UpdateItem"),
-    ("check", "dynamodb:PutItem"),
-    ("mover", "dynamodb:DeleteItem"),
-    ("sweep", "dynamodb:Query"),
-    ("assign", "dynamodb:Query"),
-    ("checkpoint", "dynamodb:UpdateItem"),
-    ("expire", "dynamodb:PutItem"),
-    ("expire", "s3:DeleteObject"),
-    ("journal", "s3:PutObject"),
-]
-
-
-@pytest.mark.parametrize(("function", "action"), LACKS if SOAK else LACKS[:4:3])
-def test_a_role_that_lacks_an_action_is_found_out(
-    engine: str, receiver: Receiver, tmp_path: Path, function: str, action: str
-) -> None:
-    guard = Guard().without(function, action)
-    with a_world(guard, tmp_path) as world, pytest.raises((AssertionError, ClientError, HeadraceError)):
-        work(world, receiver)
-    assert (function, action) in {(f, right[0]) for f, right in guard.denied}

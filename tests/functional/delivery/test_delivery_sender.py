@@ -169,23 +169,6 @@ def test_the_status_that_means_never_again_is_a_setting(egress: Egress, receiver
     assert send(sender_of(egress), receiver.url).verdict is Verdict.FAILED
 
 
-@pytest.mark.parametrize(
-    ("status", "retry_after", "ms"),
-    [
-        (503, "120", 120_000),
-        (429, "1", 1000),
-        (503, "999999", 86_400_000),
-        (503, "soon", None),
-        (500, "120", None),
-    ],
-)
-def test_a_wait_is_honoured_where_it_was_asked_for(
-    sender: SenderPort, receiver: Receiver, status: int, retry_after: str, ms: int | None
-) -> None:
-    receiver.status, receiver.headers = status, {"Retry-After": retry_after}
-    assert send(sender, receiver.url).retry_after_ms == ms
-
-
 def test_no_answer_is_a_failure_with_the_reason_and_the_time(sender: SenderPort) -> None:
     with raw_receiver(hangs(5)) as receiver:
         outcome = send(sender, receiver.url, seconds=0.2)
@@ -312,34 +295,6 @@ def test_a_function_is_called_with_the_batch_and_reports_what_failed(
     outcomes = call(egress, functions, "with_context", batch)
     assert [o.verdict for o in outcomes] == [Verdict.DONE, Verdict.FAILED, Verdict.DONE]
     assert [o.verdict for o in call(egress, functions, "keep", batch)] == [Verdict.DONE] * 3
-
-
-@pytest.mark.parametrize(
-    ("answer", "verdicts"),
-    [
-        (None, "DONE DONE"),
-        ({}, "DONE DONE"),
-        ({"statusCode": 200}, "DONE DONE"),
-        ({"batchItemFailures": None}, "DONE DONE"),
-        ({"batchItemFailures": []}, "DONE DONE"),
-        ({"batchItemFailures": [{"itemIdentifier": "0123456789ab-3-7", "x": 1}]}, "FAILED DONE"),
-        ({"batchItemFailures": [{"itemIdentifier": f"0123456789ab-3-{n}"} for n in (7, 8)]}, "FAILED FAILED"),
-        ({"batchItemFailures": [{"itemIdentifier": "unknown"}]}, "FAILED FAILED"),
-        ({"batchItemFailures": [{"itemIdentifier": ""}]}, "FAILED FAILED"),
-        ({"batchItemFailures": [{"itemIdentifier": None}]}, "FAILED FAILED"),
-        ({"batchItemFailures": [{"id": "0123456789ab-3-7"}]}, "FAILED FAILED"),
-        ({"batchItemFailures": ["0123456789ab-3-7"]}, "FAILED FAILED"),
-        ({"batchItemFailures": "0123456789ab-3-7"}, "FAILED FAILED"),
-        ("OK", "FAILED FAILED"),
-        ([], "FAILED FAILED"),
-        (5, "FAILED FAILED"),
-    ],
-)
-def test_each_answer_of_a_function_has_its_meaning(
-    egress: Egress, functions: LocalFunctions, answer: object, verdicts: str
-) -> None:
-    outcomes = call(egress, functions, "echo", push_batch(draft(answer), draft(2)))
-    assert [o.verdict.value for o in outcomes] == verdicts.split()
 
 
 def test_a_coroutine_is_refused_as_it_would_fail_on_lambda(egress: Egress, functions: LocalFunctions) -> None:

@@ -7,10 +7,6 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.times import DAY_SECONDS
-from tests.support.background import Background
-from tests.support.browser import Browser
-from tests.support.dead_letters import bury, edit
 from tests.support.http import Client, ShiftingClock
 
 ANYBODYS = "/v1/topics?limit=1"
@@ -42,11 +38,6 @@ def test_a_token_is_shown_once_and_never_listed(api: Client) -> None:
     assert tokens[new_token["id"]] == {name: value for name, value in new_token.items() if name != "token"}
     secret = new_token["token"].removeprefix(f"hr_{new_token['id']}_")
     assert secret not in json.dumps(pages)
-
-
-def test_a_token_without_limits_has_all_topics_and_does_not_expire(api: Client) -> None:
-    new_token = token(api, "produce")
-    assert (new_token["topics"], new_token["expires_at"]) == (["*"], None)
 
 
 def test_every_reason_not_to_know_a_caller_gets_the_same_401(api: Client, clock: ShiftingClock) -> None:
@@ -82,12 +73,6 @@ def test_every_reason_not_to_know_a_caller_gets_the_same_401(api: Client, clock:
         assert good not in reply.raw.decode()
         answers.add(json.dumps({**problem, "request_id": None}))
     assert len(answers) == 1
-
-
-@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
-def test_the_scheme_may_be_written_in_any_case(api: Client, scheme: str) -> None:
-    headers = {"authorization": f"{scheme}  {api.token} "}
-    api.with_token(None).call("GET", ANYBODYS, headers=headers).expect(200)
 
 
 def test_a_revoked_token_is_worthless_at_once_here(api: Client) -> None:
@@ -151,17 +136,6 @@ def test_only_an_admin_sees_makes_and_revokes_tokens(api: Client, method: str, s
     path = f"/v1/tokens/{new_token['id']}" if method == "DELETE" else "/v1/tokens"
     body = {"name": "x", "scopes": ["admin"]} if method == "POST" else None
     acting(api, scope).call(method, path, body).refused(403, "SCOPE_MISSING")
-
-
-def test_scopes_suffice_for_what_they_name(api: Client) -> None:
-    topic = api.topic()
-    acting(api, "admin").put(f"{topic.path}/groups/g", {"from": "earliest"}).expect(201)
-    acting(api, "produce").post(f"{topic.path}/messages", {"body": 1}).expect(201)
-    consumer = acting(api, "consume")
-    [message] = consumer.post(f"{topic.path}/groups/g/receive").expect(200)["messages"]
-    consumer.post(f"{topic.path}/groups/g/ack", {"receipts": [message["receipt"]]}).expect(200)
-    for scope in ("produce", "consume", "admin"):
-        acting(api, scope).get(topic.path).expect(200)
 
 
 def test_a_token_works_for_the_topics_its_patterns_match(api: Client) -> None:
@@ -266,57 +240,6 @@ def test_a_token_for_some_groups_is_refused_at_the_others(api: Client) -> None:
     )
     assert [g["group"] for g in holder.get(f"{topic.path}/groups").expect(200)["items"]] == ["mail.a"]
     holder.post("/v1/tokens", {"name": "x", "scopes": ["admin"]}).refused(403, "TOO_MUCH")
-
-
-def test_a_token_for_some_groups_sees_no_delivery_of_the_others(api: Client) -> None:
-    topic = api.topic()
-    for group in ("mail.a", "bank"):
-        api.put(f"{topic.path}/groups/{group}", {"from": "earliest"}).expect(201)
-    message_id = api.post(f"{topic.path}/messages", {"body": 1, "keys": ["k"], "dedup_id": "d"}).expect(201)[
-        "id"
-    ]
-    [message] = api.post(f"{topic.path}/groups/bank/receive").expect(200)["messages"]
-    nack = {"receipts": [message["receipt"]], "dead_letter": True, "reason": "no such account"}
-    api.post(f"{topic.path}/groups/bank/nack", nack).expect(200)
-    path = f"{topic.path}/messages/{message_id}"
-    whole = api.get(path).expect(200)
-    assert whole["deliveries"].keys() == {"mail.a", "bank"}
-    holder = acting(api, "consume", "admin", groups=["mail.*"])
-    assert holder.get(path).expect(200) == whole | {"deliveries": {"mail.a": whole["deliveries"]["mail.a"]}}
-    assert holder.get(f"{path}/fate").expect(200)["groups"].keys() == {"mail.a"}
-    for query in ("", "?key=k", "?dedup_id=d", "?status=RUNNING"):
-        [listed] = holder.get(f"{topic.path}/messages{query}").expect(200)["items"]
-        assert listed["deliveries"].keys() == {"mail.a"}
-    assert [e["event"] for e in holder.get(f"{path}/trace").expect(200)["events"]] == ["accepted"]
-    assert {"delivered", "buried"} <= {e["event"] for e in api.get(f"{path}/trace").expect(200)["events"]}
-
-
-def test_a_token_for_some_groups_reads_no_dead_letter_of_the_others(
-    api: Client, background: Background
-) -> None:
-    topic = api.topic(retention_days=1)
-    mine, bank = topic.group("mail.a"), topic.group("bank")
-    message_id = topic.produce("as it was")["id"]
-    mine.ack(*mine.receive())
-    bury(bank)
-    edit(bank, message_id, "the bank's secret").expect(200)
-    background.clock.advance(9 * DAY_SECONDS)
-    path = f"{topic.path}/messages/{message_id}"
-    assert api.get(path).expect(200)["body"] == "the bank's secret"
-    holder = acting(api, "produce", "consume", "admin", groups=["mail.*"])
-    for call in ("", "/trace", "/fate"):
-        holder.get(f"{path}{call}").refused(404, "MESSAGE_NOT_FOUND")
-    holder.post(f"{path}/retry", {"group": "mail.a"}).refused(404, "MESSAGE_NOT_FOUND")
-    holder.call("PATCH", path, {"body": 1}).refused(404, "MESSAGE_NOT_FOUND")
-    holder.delete(path).refused(404, "MESSAGE_NOT_FOUND")
-    browser = Browser(api.gateway)
-    browser.sign_in(str(holder.token))
-    for page in ("", "/fate"):
-        screen = browser.get(f"/console/topics/{topic.name}/messages/{message_id}{page}")
-        assert screen.status == 404
-        assert "secret" not in screen.text
-    its_own = acting(api, "consume", groups=["bank"])
-    assert its_own.get(path).expect(200)["body"] == "the bank's secret"
 
 
 def test_a_rotated_token_has_both_texts_until_the_overlap_ends(api: Client, clock: ShiftingClock) -> None:

@@ -55,11 +55,6 @@ NO_FILTERS = (
 )  # a dedup id stands for one message, so there is no second page
 
 
-def flipped(good: str, at: int) -> str:
-    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-    return good[:at] + alphabet[alphabet.index(good[at]) ^ 1] + good[at + 1 :]
-
-
 @pytest.fixture
 def group_and_lease(api: Client) -> tuple[Group, Any]:
     topic = api.topic()
@@ -77,14 +72,6 @@ def test_a_forged_receipt_is_invalid_and_changes_nothing(
     fields = {"lease_seconds": 60} if how == "extend" else {}
     forgeries = [forge(message["receipt"]) for forge in FORGERIES.values()]
     assert group.settle(how, forgeries, **fields) == ["RECEIPT_INVALID"] * len(forgeries)
-    assert group.ack(message) == ["ok"]
-
-
-def test_every_flipped_bit_of_a_receipt_shows(group_and_lease: tuple[Group, Any]) -> None:
-    group, message = group_and_lease
-    good = message["receipt"]
-    forgeries = [flipped(good, at) for at in range(len(good))]
-    assert set(group.ack(*forgeries)) == {"RECEIPT_INVALID"}
     assert group.ack(message) == ["ok"]
 
 
@@ -185,10 +172,3 @@ def test_a_forged_page_token_is_refused(long_topic: Topic, forge: Callable[[str]
         good = long_topic.api.get(path).expect(200)["next_page_token"]
         reply = long_topic.api.get(f"{path}&page_token={quote(forge(good)[:7000])}")
         reply.refused(400, "PAGE_TOKEN_INVALID")
-
-
-def test_every_flipped_bit_of_a_page_token_shows(long_topic: Topic) -> None:
-    path = f"{long_topic.path}/messages?limit=1"
-    good = long_topic.api.get(path).expect(200)["next_page_token"]
-    for at in range(len(good)):
-        long_topic.api.get(f"{path}&page_token={flipped(good, at)}").refused(400, "PAGE_TOKEN_INVALID")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import gzip
-import json
 import re
 import time
 from typing import Any
@@ -85,28 +84,6 @@ def nested(depth: int, opening: str = "[", closing: str = "]") -> bytes:
 )  # fmt: skip
 def test_what_is_no_strict_json_is_refused_with_its_reason(api: Client, raw: bytes, reason: str) -> None:
     assert reason in refuses(api.topic(), raw)["detail"]
-
-
-@pytest.mark.parametrize(
-    "raw",
-    [b'{"body":"\\ud83d\\ude00"}', b' {"body" : 1 } \r\n\t', b'{"body":"\\u0000"}', b'{"body":1e308}', b'{"body":-0}',
-     b'{"body":"[[[[{{{{\\"[[["}', b'{"body":"\\\\"}', '{"body":"\ufeff\u2028"}'.encode()],
-)  # fmt: skip
-def test_what_only_looks_strange_is_taken(api: Client, raw: bytes) -> None:
-    topic = api.topic()
-    group = topic.group()
-    send(topic, raw).expect(201)
-    assert group.bodies() == [json.loads(raw)["body"]]
-
-
-@pytest.mark.parametrize("pair", [("[", "]"), ('{"a":', "}")])
-@pytest.mark.parametrize(("depth", "status"), [(31, 201), (32, 201), (33, 400)])
-def test_json_is_nested_at_most_32_levels(
-    api: Client, pair: tuple[str, str], depth: int, status: int
-) -> None:
-    topic = api.topic()
-    assert send(topic, nested(depth, *pair)).status == status
-    assert topic.accepted == (status == 201)
 
 
 @pytest.mark.parametrize(

@@ -59,12 +59,6 @@ def test_a_raw_body_that_is_json_is_received_as_json(api: Client, raw: bytes, me
     assert message["body"] == json.loads(raw)
 
 
-def test_a_raw_body_without_a_type_is_bytes(api: Client) -> None:
-    topic = api.topic()
-    topic.publish(b"x").expect(201)
-    assert received(topic)["content_type"] == "application/octet-stream"
-
-
 def test_options_are_headers(api: Client) -> None:
     topic = api.topic()
     result = topic.publish(
@@ -80,14 +74,6 @@ def test_options_are_headers(api: Client) -> None:
     assert message["id"] == result["id"]
     assert (message["keys"], message["tag"], message["ordering_key"]) == (["k1"], "paid", "o")
     assert message["headers"] == {"x-trace": "t 1"}
-
-
-def test_a_raw_body_with_a_known_dedup_id_is_a_duplicate(api: Client) -> None:
-    topic = api.topic()
-    first = topic.publish(b"x", Headrace_Dedup_Id="d").expect(201)
-    assert topic.publish(b"x", Headrace_Dedup_Id="d").expect(200) == {**first, "duplicate": True}
-    topic.publish(b"y", Headrace_Dedup_Id="d").refused(409, "DEDUP_MISMATCH")
-    assert topic.accepted == 1
 
 
 def test_a_message_may_be_delayed_by_a_header(api: Client) -> None:
@@ -122,13 +108,6 @@ def test_a_bad_option_is_refused_and_nothing_is_stored(api: Client, headers: dic
     topic = api.topic()
     topic.publish(b"x", **headers).refused(400, "VALIDATION")
     assert topic.accepted == 0
-
-
-def test_a_raw_body_has_the_size_limit_of_its_topic(api: Client) -> None:
-    topic = api.topic(max_body_bytes=1000)
-    topic.publish(b"x" * 1000).expect(201)
-    topic.publish(b"x" * 1001).refused(413, "BODY_TOO_LARGE")
-    assert topic.accepted == 1
 
 
 def test_a_binary_event_keeps_its_attributes_as_headers(api: Client) -> None:

@@ -159,11 +159,6 @@ def test_what_is_wrong_inside_a_field_is_named_too(
     assert attempt(group.topic, call, change)["errors"][0]["path"] == path
 
 
-@pytest.mark.parametrize("call", ["pause", "resume", "consumers/c/heartbeat"])
-def test_a_call_without_fields_refuses_any(group: Group, call: str) -> None:
-    group.api.post(f"{group.path}/{call}", {"x": 1}).refused(400, "VALIDATION")
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -225,22 +220,6 @@ def test_where_few_values_are_allowed_the_refusal_lists_them(
     [error] = reply.refused(400, "VALIDATION")["errors"]
     assert error["path"] == at
     assert set(error["issue"].removeprefix("must be one of ").split(", ")) == set(values.split(", "))
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "path_missing"),
-    [
-        ("/messages/batch", {}, "messages"),
-        ("/transactions", {"check_after_seconds": 5}, "message"),
-        ("/groups/g/extend", {"receipts": ["x"]}, "lease_seconds"),
-        ("/groups/g/seek", {}, "to"),
-        ("/messages/x/retry", {}, "group"),
-    ],
-)
-def test_a_missing_field_is_named(group: Group, path: str, body: Any, path_missing: str) -> None:
-    problem = group.api.post(group.topic.path + path, body).refused(400, "VALIDATION")
-    assert problem["errors"] == [{"path": path_missing, "issue": "is missing"}]
-    assert problem["detail"] == f"{path_missing}: is missing"
 
 
 @pytest.mark.parametrize(

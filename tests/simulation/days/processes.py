@@ -16,10 +16,9 @@ from tests.simulation.days.judge import inspect
 from tests.simulation.days.ledger import Member
 from tests.simulation.processes import LOCAL, PORTS
 from tests.simulation.weather import Partition, partition_of
-from tests.support.clock import ManualClock, SeededRandom
+from tests.support.clock import Inline, ManualClock, SeededRandom
 from tests.support.faults import Death
 from tests.support.flows import label_of
-from tests.support.inline import Inline
 
 if TYPE_CHECKING:
     from tests.simulation.days.stage import Days

@@ -8,10 +8,9 @@ import app
 from chalicelib import wiring
 from chalicelib.wiring import Deps
 from local.gateway import Gateway
-from tests.support.clock import ManualClock, SeededRandom
+from tests.support.clock import Inline, ManualClock, SeededRandom
 from tests.support.embedded import embedded_adapters
 from tests.support.http import Client, Topic
-from tests.support.inline import Inline
 from tests.support.push import Inbox, Subscribers
 from tests.unit.routes.calls import StartedJobs
 

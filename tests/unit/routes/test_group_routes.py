@@ -134,12 +134,6 @@ def test_i20_who_was_asked_for_consent_while_the_group_was_deleted_is_registered
         reply.expect(404)
 
 
-def test_the_last_page_of_groups_says_so(topic: Topic) -> None:
-    for name in ("a", "b"):
-        topic.group(name)
-    assert topic.api.get(f"{topic.path}/groups?limit=2").expect(200).get("next_page_token") is None
-
-
 def test_a_page_of_groups_that_takes_long_to_count_ends_early_and_the_next_goes_on(
     topic: Topic, deps: Deps, monkeypatch: pytest.MonkeyPatch
 ) -> None:

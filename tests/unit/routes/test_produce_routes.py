@@ -1,21 +1,23 @@
-"""Producing: how much, how late, and what is a duplicate: calls of the API on a store in memory."""
+"""Producing, lists of messages and replays: calls of the API on a store in memory."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from chalicelib import wiring
-from chalicelib.domain.limits import MAX_BATCH_BYTES, MAX_DEDUP_ID_CHARS, MAX_DELAY_SECONDS
+from chalicelib.api.fields import at
+from chalicelib.domain.limits import MAX_BATCH_BYTES, MAX_DEDUP_ID_CHARS, MAX_DELAY_SECONDS, MAX_KEY_CHARS
 from chalicelib.domain.times import HOUR_SECONDS
 from chalicelib.wiring import Deps
 from tests.support.clock import ManualClock
 from tests.support.http import Client, Reply, Topic
 from tests.support.push import Inbox
 from tests.support.troubled import Troubled
-from tests.unit.routes.calls import change
+from tests.unit.routes.calls import StartedJobs, change, token
 
 
 @pytest.mark.parametrize(("more", "is_taken"), [(0, True), (1, False)])
@@ -128,3 +130,88 @@ def test_a_batch_may_have_just_so_many_bytes(topic: Topic) -> None:
     headers = {"Content-Type": "application/json"}
     topic.api.call("POST", path, raw=whole, headers=headers).expect(200)
     topic.api.call("POST", path, raw=whole + b" ", headers=headers).refused(413, "BATCH_TOO_LARGE")
+
+
+def test_a_page_of_one_selection_is_not_continued_with_another(topic: Topic) -> None:
+    for tag in ("a", "a", "b", "b"):
+        topic.produce(tag, delay_seconds=HOUR_SECONDS, tag=tag)
+    page = change(topic, "?tag=a&limit=1", cancel=True).expect(200)
+    token_query = f"&page_token={page['next_page_token']}"
+    change(topic, f"?tag=b&limit=1{token_query}", cancel=True).refused(400)
+    other = topic.api.topic()
+    change(other, f"?tag=a&limit=1{token_query}", cancel=True).refused(400)
+    assert len(change(topic, f"?tag=a&limit=1{token_query}", cancel=True).expect(200)["items"]) == 1
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda topic, key: topic.api.get(f"{topic.path}/messages?key={key}"),
+        lambda topic, key: change(topic, f"?key={key}", cancel=True),
+    ],
+)
+def test_a_key_is_asked_for_up_to_its_longest(topic: Topic, look: Callable[[Topic, str], Reply]) -> None:
+    look(topic, "k" * MAX_KEY_CHARS).expect(200)
+    look(topic, "k" * (MAX_KEY_CHARS + 1)).refused(400)
+
+
+def test_prepared_messages_from_a_time_on(topic: Topic, clock: ManualClock) -> None:
+    path = f"{topic.path}/transactions"
+    topic.api.post(path, {"message": {"body": 1}}).expect(201)
+    clock.advance(60_000)
+    late_id = topic.api.post(path, {"message": {"body": 2}}).expect(201)["message_id"]
+    query = f"status=PREPARED&from={at(clock.now_ms() - 1)}"
+    messages = topic.api.get(f"{topic.path}/messages?{query}").expect(200)["items"]
+    assert [each["id"] for each in messages] == [late_id]
+
+
+def test_what_was_done_to_a_message_bears_the_name_of_who_did_it(api: Client, topic: Topic) -> None:
+    group = topic.group()
+    desk = Topic(token(api, "desk", "produce", "admin"), topic.name)
+    letters = f"{topic.path}/groups/g/dead-letters"
+
+    def deed() -> Any:
+        return api.get(f"{topic.path}/messages/{id}/trace").expect(200)["events"]
+
+    id = desk.produce({"n": 1})["id"]
+    assert "desk" in str(deed()[0])
+    desk.api.call("PATCH", f"{topic.path}/messages/{id}", {"body": {"n": 2}}).expect(200)
+    assert "desk" in str(deed()[-1])
+    group.nack(*group.receive(), dead_letter=True)
+    desk.api.call("PATCH", letters, {"patch": {"n": 3}, "ids": [id]}).expect(200)
+    assert "desk" in str(deed()[-1])
+    desk.api.post(f"{topic.path}/messages/{id}/retry", {"group": "g"}).expect(200)
+    assert "desk" in str(deed()[-1])
+
+
+DAY = {"from": "2030-01-01T00:00:00.000Z", "to": "2030-01-02T00:00:00.000Z"}
+
+
+def test_a_replay_for_one_group_is_for_those_who_may_use_it(api: Client) -> None:
+    source, into = api.topic(), api.topic()
+    for topic in (source, into):
+        topic.group("mail")
+        topic.group("bank")
+    path = f"{source.path}/replays"
+    mailer = token(api, "mailer", "admin", groups=["mail"])
+    mailer.post(path, {**DAY, "group": "bank"}).refused(403, "GROUP_FORBIDDEN")
+    mailer.post(path, DAY).refused(403, "GROUP_FORBIDDEN")
+    mine = mailer.post(path, {**DAY, "group": "mail"}).expect(202)["replay_id"]
+    others = [api.post(path, {**DAY, **of}).expect(202)["replay_id"] for of in ({}, {"group": "bank"})]
+    mailer.get(f"/v1/replays/{mine}").expect(200)
+    for other in others:
+        mailer.get(f"/v1/replays/{other}").refused(404)
+    assert [each["replay_id"] for each in mailer.get(path).expect(200)["items"]] == [mine]
+    both = api.post(path, {**DAY, "into": into.name}).expect(202)["replay_id"]
+    for topics in ([source.name], [into.name]):
+        stranger = token(api, "stranger", "admin", topics=topics)
+        stranger.post(path, {**DAY, "into": into.name}).refused(403, "TOPIC_FORBIDDEN")
+        stranger.get(f"/v1/replays/{both}").refused(404)
+
+
+def test_a_replay_whose_job_shall_not_start_waits_for_it(topic: Topic, jobs: StartedJobs) -> None:
+    path = f"{topic.path}/replays"
+    assert topic.api.post(path, {**DAY, "start": False}).expect(202)["started"] is False
+    assert jobs.started == []
+    assert topic.api.post(path, DAY).expect(202)["started"] is True
+    assert jobs.started == ["replay"]

@@ -101,8 +101,9 @@ def a_row_is_kept_longer_and_never_shorter(stage: Stage) -> None:
     assert log.keep(shard, 0, row.expires_s + 9)
     assert not log.keep(shard, 0, row.expires_s + 9)
     assert not log.keep(shard, 0, row.expires_s + 8)
+    assert log.keep(shard, 0, row.expires_s + 20)
     (longer,) = log.read(shard, 0, 1, consistent=True)
-    assert (longer.expires_s, longer.planned_s) == (row.expires_s + 9, row.expires_s)
+    assert (longer.expires_s, longer.planned_s) == (row.expires_s + 20, row.expires_s)
     assert not log.keep(shard, 1, row.expires_s + 9)
     assert len(log.read(shard, 0, 9, consistent=True)) == 1, "what is gone does not come back"
 

@@ -1,13 +1,17 @@
-"""Types whose first use is that of several threads at once."""
+"""What several threads may use first, at once."""
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pytest
+
+from chalicelib.store.clients import Clients
 
 _ROOT = Path(__file__).parents[2]
 _PLACES = {
@@ -47,16 +51,6 @@ def test_several_threads_may_use_a_type_first(module: str) -> None:
     subprocess.run([sys.executable, "-c", _SCRIPT, module], env={"PYTHONPATH": path}, check=True)
 
 
-@pytest.mark.parametrize("module", _PLACES)
-def test_nothing_else_uses_types(module: str) -> None:
-    """What a module makes while it is imported, is made once."""
-    use = re.compile(
-        r"msgspec\.convert\(|json\.decode\([^\n]*\btype=|\n +.*json\.Decoder\(|from msgspec.* import .*\bconvert"
-    )
-    files = {path.name for path in _PLACES[module].rglob("*.py") if use.search(path.read_text())}
-    assert files == {"typed.py"}
-
-
 def test_a_child_uses_types_though_its_parent_was_about_to() -> None:
     """It was forked in the middle of another thread's first use, which never ended there."""
     script = """
@@ -74,3 +68,29 @@ assert os.waitpid(child, 0)[1] == 0
 """
     path = str(_ROOT / "clients/python/src")
     subprocess.run([sys.executable, "-c", script], env={"PYTHONPATH": path}, check=True)
+
+
+_LONG_SECONDS = 0.05  # for a thread that waits for nothing
+
+
+@pytest.mark.parametrize("is_same", [True, False], ids=["the same client", "another client"])
+def test_while_one_thread_makes_a_client_no_other_thread_makes_one(is_same: bool) -> None:
+    """Movers and pushes first ask for theirs in several threads at once."""
+    makings: list[Any] = []
+    second: list[Future[Any]] = []
+    may_end = Event()
+
+    def note(client: Any) -> None:
+        makings.append(client)
+        if len(makings) == 1:
+            second.append(pool.submit((clients if is_same else others).get, "sqs"))
+            may_end.wait(_LONG_SECONDS)
+            assert len(makings) == 1, "another thread is at it as well"
+        else:
+            may_end.set()
+
+    clients, others = Clients("us-east-1", note), Clients("us-east-1", note)
+    with ThreadPoolExecutor(1) as pool:
+        first = clients.get("sqs")
+        assert (second[0].result() is first) is is_same
+    assert makings == [first] if is_same else [first, second[0].result()]
