@@ -1,1 +1,1 @@
-"""Measures the figures that the design promises (docs/cost.md tells them): `python -m bench`."""
+"""Measures the figures that the design promises (docs/cost.md lists them): `python -m bench`."""

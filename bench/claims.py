@@ -252,7 +252,7 @@ def connect(endpoint: str) -> Any:
 
 
 def worker(number: int, endpoint: str, pipe: Any) -> None:
-    """A consumer process: does the runs it is told of, at the moment it is told."""
+    """A consumer process: performs each run that it receives through the pipe, at the given time."""
     client = connect(endpoint)
     while job := pipe.recv():
         cell, seed, at = job

@@ -66,7 +66,7 @@ class _Bench:
             self.client.ask("PUT", path, {"url": receiver.url(str(n))})
 
     def fill(self, topic: str, count: int) -> None:
-        """Messages on all shards, while nobody is called."""
+        """Produce messages on all shards before there are subscribers."""
         for _ in range(count // 100):
             messages = [{"body": _BODY, "shard": i % _SHARDS} for i in range(100)]
             self.client.ask("POST", f"/topics/{topic}/messages/batch", {"messages": messages})
@@ -133,7 +133,7 @@ def _rates(b: _Bench) -> Iterator[Figure]:
 
 
 def _rate(b: _Bench, work: str, messages: int, groups: int = 1, **settings: Any) -> Figure:
-    """Of messages that lay there before anybody was registered; from the first arrival to the last."""
+    """The delivery rate of messages produced before any subscriber: from the first arrival to the last."""
     say(f"delivery: {work}")
     topic = f"rate-{time.time_ns()}"
     bare = b.target.bare_put()

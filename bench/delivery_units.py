@@ -86,7 +86,7 @@ class _Bench:
         self.deps.registry.register(self.topic, group, "c", Contact(ConsumerKind.URL, "http://127.0.0.1:1"))
 
     def produce(self, count: int) -> Mapping[int, News]:
-        """What the stream tells of it, by the worker that it wakes."""
+        """The news of the log's stream, by the worker that it wakes."""
         messages = [{"body": _BODY} for _ in range(count)]
         answer = self.api.call("POST", f"{_TOPIC}/messages/batch", {"messages": messages}, topic="t")
         last = {stored["shard"]: stored["offset"] for stored in answer["results"]}

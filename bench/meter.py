@@ -102,8 +102,8 @@ class Meter:
 
 
 def _transaction_units(action: dict[str, Any]) -> int:
-    """What a transaction's action costs: twice the item's units. The local engine tells one item of each table only;
-    what an update or a deletion finds there is taken to be small."""
+    """The units of a transaction's action: twice the item's units. The local engine reports one item of each table
+    only; the former item of an update or deletion is assumed to be small."""
     item = action["Put"]["Item"] if "Put" in action else None
     return 2 * (_units(item) + _index_units(item or {}))
 

@@ -1,4 +1,4 @@
-"""What a process of ours has used, as /proc tells it; nothing where there is no /proc."""
+"""The resources that a process of ours has used, from /proc; nothing where there is no /proc."""
 
 from __future__ import annotations
 

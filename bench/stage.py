@@ -61,8 +61,8 @@ class Stage:
         return statistics.median(seconds(partial(putter, n)) for n in range(100))
 
     def bare_putter(self, name: str, chars: int = 0) -> Callable[[int], Any]:
-        """Puts rows of a name, by their number, with so many characters in them: into a table whose stream, unlike
-        the log's, nobody reads."""
+        """A function that puts numbered rows of a name, with so many characters each, into a table whose stream, unlike
+        the log's, has no reader."""
         putter = partial(
             self.client().put_item,
             TableName=self.tables.timers,
@@ -136,7 +136,7 @@ class _Failure(str):
 def _child(work: Callable[[int, Callable[[], None]], Any], number: int, barrier: Any, results: Any) -> None:
     try:
         results.put((number, work(number, lambda: barrier.wait(60))))
-    except Exception as error:  # noqa: BLE001 - told to the parent, which raises
+    except Exception as error:  # noqa: BLE001 - sent to the parent, which raises
         barrier.abort()
         results.put((number, _Failure(f"{type(error).__name__}: {error}")))
 

@@ -122,7 +122,7 @@ class Invocations:
 
 
 class Subscriber(BaseHTTPRequestHandler):
-    """Takes whatever comes."""
+    """Accepts every request."""
 
     protocol_version = "HTTP/1.1"
 

@@ -83,7 +83,7 @@ def _rate(runs: list[_Run]) -> float:
 
 
 def _reserved_share(target: Stage, shards: int, runs: list[_Run]) -> float:
-    """Offsets are dense, and each message stands where its writer was told and nowhere else. The share reserved."""
+    """Check that offsets are dense and each message is at its writer's offset only. Returns the share reserved."""
     deps = target.deps()
     topic = deps.catalog.topic(f"w{len(runs)}-{shards}")
     reserved_count = 0

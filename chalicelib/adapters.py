@@ -79,7 +79,7 @@ class Nobody:
 
 
 class NoJobs:
-    """ports.Jobs where nobody runs them."""
+    """A `ports.Jobs` that runs no jobs."""
 
     def start(self, job: str, arguments: Mapping[str, str]) -> bool:
         return False

@@ -65,8 +65,8 @@ def journal(event: Event, deps: Deps) -> dict[str, Any]:
 
 
 def _of_stream(function: str, event: Event, work: Callable[[], Mapping[str, int]]) -> dict[str, Any]:
-    """What is answered for a stream's batch. When something of AWS does not answer, the batch shall come again as it
-    was; what raises is a bug, or a record that nobody can read, and Lambda cuts the batch in two to find it."""
+    """Run `work` on a stream's batch and return Lambda's answer. If AWS is unavailable, the whole batch comes again. An
+    exception is a bug or an unreadable record: Lambda then splits the batch in two to find it."""
     try:
         return {**work(), "batchItemFailures": []}
     except Unavailable as error:
@@ -76,7 +76,7 @@ def _of_stream(function: str, event: Event, work: Callable[[], Mapping[str, int]
 
 
 def deliver(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
-    """Deliver one job until it is drained; or send a test event, and answer what came of it."""
+    """Deliver one job until it is drained; or send a test event, and return its result."""
     from .services.core.wake import news_of, task_of
 
     if "ping" in event:
@@ -101,7 +101,7 @@ def check(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
     checks = [Check(transaction_id, next_ms) for transaction_id, next_ms in event["checks"]]
     outcomes = deps.checker.check(checks, _seconds_left(context))
     report = _report("check", dict(outcomes), deps)
-    # The next timer may be a day away; whoever's answer is stored is not asked again.
+    # The next timer may be a day away; a producer whose answer is stored gets no further check.
     if outcomes["unavailable"]:
         raise unavailable()
     if outcomes["postponed"]:
@@ -110,13 +110,13 @@ def check(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
 
 
 def mover(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
-    """Move what is due: on schedule, or because somebody has just stored a timer in these fragments."""
+    """Move what is due: on schedule, or because a timer was just stored in these fragments."""
     fragments = event.get("detail", {}).get("fragments")
     return _report("mover", deps.mover.run_once(_has_time(context), fragments).as_dict(), deps)
 
 
 def sweep(context: Any, deps: Deps) -> dict[str, Any]:
-    """Wake what nobody is at work on; see how much lies where somebody wants to be warned; read the meters."""
+    """Wake groups whose messages no run works on; measure the backlogs that have an alarm; read the meters."""
     stage = deps.adapters.stage
     watch_report = deps.watch.run_once(_has_thirds(context, 1))
     for backlog in watch_report.backlogs:
@@ -140,7 +140,7 @@ def sweep(context: Any, deps: Deps) -> dict[str, Any]:
 
 
 def _backlog_metrics(backlogs: Sequence[Backlog]) -> dict[str, int]:
-    """The stage's: told while there is anything, and once when there is no more."""
+    """The stage's backlog metrics: sent while there is a backlog, and once when it is gone."""
     if not backlogs:
         return {}
     return {
@@ -165,7 +165,8 @@ def checkpoint(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
 
 
 def expire(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
-    """Make dead letters of what is still owed when its retention ends; let large bodies go that nobody needs."""
+    """Make dead letters of unsettled messages when their retention ends; delete large bodies that are no longer
+    needed."""
     bodies = deps.body_sweeper.run_once(_has_thirds(context, 1))
     report = deps.expirer.run_once(_has_time(context))
     report.stretch.troubles += bodies.troubles

@@ -15,7 +15,7 @@ NAMESPACE = "Headrace"
 UNITS = {
     "Accepted": "Count",  # messages stored, by any way in
     "Delivered": "Count",  # deliveries that ended in SUCCESS
-    "Failed": "Count",  # attempts that did not, as whoever made them said
+    "Failed": "Count",  # attempts that did not, as their consumers reported
     "Dead": "Count",  # deliveries that became dead letters
     "Undecodable": "Count",  # dead letters of what cannot be read, and unreadable rows that were skipped
     "Stale": "Count",  # settlements of pushes that came after their lease
@@ -29,7 +29,7 @@ UNITS = {
     "Backlog": "Count",  # unsettled messages for the group furthest behind
     "OldestAge": "Seconds",  # of the oldest that any group owes
     "BacklogOverAlarm": "Count",  # topics with a larger backlog than their alarm allows
-    "Troubles": "Count",  # topics that a job passed over, because its visit failed
+    "Troubles": "Count",  # topics that a job skipped, because its visit failed
     "RoundAge": "Milliseconds",  # since a job that goes round all topics was at the end of its list
     "Unfinished": "Count",  # runs that time ended
     "Unavailable": "Count",  # requests answered with 503
@@ -82,8 +82,8 @@ def _ids(**ids: Any) -> dict[str, Any]:
 
 
 def metrics(stage: str, values: Mapping[str, float], topic: str | None = None) -> None:
-    """Numbers of a stage, or of one of its topics: only of such as their owners want to be warned of, for each
-    metric of each topic is paid for. A stage without a name tells none."""
+    """Send the metrics of a stage, or of one of its topics. Each metric of each topic costs money, so only topics with
+    an alarm have some. A stage without a name sends none."""
     if not stage or not values:
         return
     from aws_lambda_powertools.metrics import EphemeralMetrics  # late, as the logger

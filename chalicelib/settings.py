@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a deployed stage, or a local run, is told from outside."""
+    """The settings of a deployed stage, or of a local run."""
 
     prefix: str
     """HEADRACE_PREFIX (headrace): table names begin with it; several stages may share an account."""
@@ -74,7 +74,7 @@ class Settings:
 
     @property
     def folder(self) -> Path:
-        """The folder that stands for the bucket locally."""
+        """The folder that is the bucket of a local run."""
         return self.data / "bucket"
 
 

@@ -80,7 +80,7 @@ class _Service:
     """A value that is made when it is first asked for, once also where threads ask at the same time."""
 
     def __init__(self, make: Callable[[Deps], Any], given: Collection[str] | None = None) -> None:
-        """`given` names the parameters that are not found by their names; None: what is made is no such class."""
+        """`given` names the parameters that are not found by their names; None: the value is not of such a class."""
         self.given = given
         self._make = make
         self._making = RLock()

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Money leaves an account in SQLite and a message tells another bank so: both happen, or neither, whoever dies when.
+"""A bank transfer: money leaves an account in SQLite and a message reports it to another bank. Both happen, or neither,
+even if a process dies in between.
 
 Each transfer is a transaction of Headrace around one of SQLite:
 
-  1. prepare the message: it is stored, and nobody sees it
+  1. prepare the message: it is stored, but not delivered
   2. move the money, and note the transaction's id, in one SQLite transaction
   3. commit the message (or roll it back, where the account did not have the money)
 
-If this process dies in between, nobody says what became of the message. So Headrace asks, at the check URL that step 1
-named; this program answers by what its database holds. Try it: let it stop with the money moved and the message not
-committed, kill it, and start it again:
+If this process dies in between, the message stays undecided. So Headrace asks, at the check URL that step 1 named; this
+program answers by what its database holds. Try it: let it stop with the money moved and the message not committed, kill
+it, and start it again:
 
   bank_transfer.py --stop-at paid       (then kill -9 it)
   bank_transfer.py --transfers 0
@@ -150,7 +151,7 @@ class Transfers:
         return str(transaction["check_secret"])
 
     def open(self) -> list[dict[str, Any]]:
-        """Those that nobody has decided."""
+        """The transactions that are still open."""
         transactions: list[dict[str, Any]] = self.headrace.ask(
             "GET", f"/v1/topics/{self.topic}/transactions"
         )["items"]

@@ -40,7 +40,7 @@ HERE = Path(__file__).resolve().parent
 
 @dataclass(frozen=True)
 class Run:
-    """One run on one topic. `id` tells its messages and groups from those of earlier runs."""
+    """One run on one topic. Its messages and groups have its `id`."""
 
     headrace: Headrace
     topic: str
@@ -121,7 +121,7 @@ def departure(line: str, number: int, file: Path) -> dict[str, Any]:
 def exchange(run: Run) -> list[Reception]:
     """Send all while three groups receive; what each saw. Failed if something got in the way."""
     run.headrace.ask("PUT", f"/v1/topics/{quote(run.topic)}", {})
-    # From "latest": what earlier runs have sent is no business of this one.
+    # From "latest": messages of earlier runs are skipped.
     for mode in ("queue", "serial", "broadcast"):
         run.group(mode).create(mode=mode, lease_seconds=LEASE_SECONDS, **{"from": "latest"})
     for consumer in ("radar", "tower"):

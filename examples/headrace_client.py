@@ -24,7 +24,7 @@ def where() -> str:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What every example has to be told: which server, and a token for it."""
+    """Add the options of every example: the server's URL and a token for it."""
     parser.add_argument("--url", default=where(), help="where Headrace is (HEADRACE_URL, else %(default)s)")
     parser.add_argument(
         "--token", help="an admin token (default: HEADRACE_TOKEN, else what .data/token holds)"

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""A message's whole way: pushed to a subscriber, failing, a dead letter, mended, sent again, and its trace.
+"""A message's whole way: pushed to a subscriber, failing, a dead letter, edited, redriven, and its trace.
 
 The shop below takes orders whose total is a number. The second order's is not: each attempt fails, the ladder is short,
-and the message becomes a dead letter, which we mend and redrive.
+and the message becomes a dead letter, which we edit and redrive.
 
 Needs a running Headrace (`make run`) and nothing but Python.
 """

@@ -73,7 +73,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(self.server.answer({name.lower(): value for name, value in self.headers.items()}, body))
 
     def do_OPTIONS(self) -> None:
-        """The handshake: whoever asks may send. (What is not signed is refused all the same.)"""
+        """The handshake: accept every sender. (Unsigned requests are still refused.)"""
         self._answer(204, {"WebHook-Allowed-Origin": self.headers.get("webhook-request-origin", "*")})
 
     def _answer(self, status: int, headers: Mapping[str, str] | None = None) -> None:

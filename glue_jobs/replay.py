@@ -1,7 +1,7 @@
 """Send archived messages again: from the archive into a topic, or to one of its groups.
 
-A replay is made by the service, which checks it and knows every message that was sent under it: run the job again after
-whatever happened, and nothing is sent twice. Two ways to say which:
+A replay is created in the service, which checks it and knows every message that was sent under it: after any failure
+run the job again, and no message is sent twice. There are two ways to choose the replay:
 
   --replay ID                                  one that POST /v1/topics/{topic}/replays has made
   --topic orders --from 2026-11-01 --to …      make one now, and run it; --dry-run yes only counts

@@ -1,4 +1,4 @@
-"""What somebody is told of by the stage's SNS topic. Silence of a metric means that there is nothing to tell."""
+"""The alarms, sent to the stage's SNS topic. A metric without data raises no alarm."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ _OWN: tuple[tuple[str, str, str, float, str, int, int], ...] = (
         "DelayLateness",
         30_000,
         "Maximum",
-        3 * _FIVE,  # a busy mover runs for so long, and tells at its end
+        3 * _FIVE,  # a busy mover runs for so long, and reports at its end
         1,
     ),
     (
@@ -121,7 +121,7 @@ _OWN: tuple[tuple[str, str, str, float, str, int, int], ...] = (
         "Kept",
         0,
         "Maximum",
-        6 * _HOUR,  # as often as somebody looks
+        6 * _HOUR,  # as often as an operator looks
         1,
     ),
     (

@@ -61,7 +61,7 @@ def bound_anonymous(template: dict[str, Any], rate: int) -> None:
 
 
 _LINE = {
-    # What access logs are read for. No query, no headers: they may hold what is nobody's business.
+    # The fields that readers of access logs need. No query, no headers: they may contain secrets.
     **{
         name: f"$context.{name}"
         for name in ("requestId", "requestTime", "httpMethod", "resourcePath", "status")

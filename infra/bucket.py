@@ -22,7 +22,7 @@ def artifacts(account: str = "${AWS::AccountId}", region: str = "${AWS::Region}"
 
 
 def bucket(prefix: str) -> dict[str, Any]:
-    """The bucket and who may not use it: nobody without TLS."""
+    """The bucket and its policy, which refuses all access without TLS."""
     arn = _PREFIX + name(prefix)
     everything = [{"Fn::Sub": arn}, {"Fn::Sub": f"{arn}/*"}]
     return {
@@ -69,8 +69,8 @@ def bucket(prefix: str) -> dict[str, Any]:
 
 
 def _rules() -> list[dict[str, Any]]:
-    """A body may be owed for years and a dead letter for ever, so age deletes none: it only makes them cheaper. What
-    was replaced or deleted, by whatever job, can be had back for a month: no role may delete a version."""
+    """The lifecycle rules. A body may be needed for years and a dead letter for ever, so age deletes none: it only
+    makes storage cheaper. Replaced and deleted objects can be restored for a month: no role may delete a version."""
     return [
         {
             "Id": "former-versions",

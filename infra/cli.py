@@ -20,7 +20,7 @@ class Aws:
     """The account and region that this machine's settings lead to."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        """Raises StackError: there is no AWS CLI, no region, or nobody there who knows us."""
+        """Raises StackError if the AWS CLI, a region or valid credentials are missing."""
         self._environment = dict(os.environ if environment is None else environment)
         self._command = self._environment.get("AWS_CLI", "aws")
         if not shutil.which(self._command, path=self._environment.get("PATH")):

@@ -69,9 +69,9 @@ class Data:
         return bool(answer["Table"]["TableStatus"] == "DELETING")
 
     def _keys(self) -> list[str]:
-        """The keys that encrypted this stage's secrets: one for each time that it was deployed anew. Without those that
-        are to be deleted, which have their tag until then, and refuse to be deleted once more. Where AWS does not say,
-        this is told, and is none."""
+        """The keys that encrypted this stage's secrets: one for each time that the stage was created. Keys pending
+        deletion keep their tag until then but cannot be deleted again, so they are left out. If AWS refuses the list, a
+        message is printed and the list is empty."""
         tag_filter = ("--tag-filters", f"Key={keys.TAG},Values={self._prefix}")
         kind = ("--resource-type-filters", "kms:key")
         command = ("resourcegroupstaggingapi", "get-resources", *tag_filter, *kind)

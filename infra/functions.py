@@ -20,8 +20,8 @@ _JOURNAL_FILTER = {"eventName": ["INSERT", "MODIFY"]}
 
 
 def functions(prefix: str, function_names: Iterable[str], settings: dict[str, Any]) -> dict[str, Any]:
-    """What is added to Chalice's functions; `function_names` are those that app.py has, `settings` what all are told
-    by their environment beside names."""
+    """Additions to Chalice's functions. `function_names` are those in app.py, `settings` the environment variables of
+    all functions besides names."""
     additions = {}
     for name in function_names:
         properties: dict[str, Any] = {
@@ -104,7 +104,7 @@ _KEEPING: dict[str, Any] = {
     "BatchSize": 1000,
     "MaximumBatchingWindowInSeconds": 30,
     "ParallelizationFactor": 2,
-    # S3 may be away for hours; but what nobody can read must not hold up the rest until the stream forgets it (a day).
+    # S3 may be away for hours; but an unreadable record must not hold up the rest until it leaves the stream (a day).
     "MaximumRetryAttempts": 10_000,
     "MaximumRecordAgeInSeconds": 6 * 3600,
 }

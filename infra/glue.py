@@ -38,9 +38,9 @@ _BADLY = ("FAILED", "TIMEOUT")  # exit code 3, incomplete, is FAILED
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A script of glue_jobs. `at`: when it runs by itself (cron, UTC); `after`: the job that it follows. `folders`:
-    what it may do where in the bucket; `tables`: those that it queries; `asks`: it calls the API, with a token. Not
-    `is_watched`: whoever starts it reads what it says, and its failure sets off no alarm."""
+    """A script of glue_jobs. `at`: its schedule (cron, UTC); `after`: the job that it follows. `folders`: the access it
+    has to folders of the bucket; `tables`: those that it queries; `asks`: it calls the API, with a token. Without
+    `is_watched` its failure raises no alarm: the user who starts it reads its output."""
 
     name: str
     at: str = ""
@@ -102,8 +102,8 @@ _TABLES: dict[str, tuple[tuple[str, str], ...]] = {
 
 
 def glue(prefix: str, artifacts: str, code: str, archive: bool, log_days: int) -> dict[str, Any]:
-    """The jobs and tables. `artifacts`: the name of the bucket for what is deployed, as text for Fn::Sub; `code`: the
-    key under which glue_jobs is there. `archive`: they run by themselves, else only when somebody starts them."""
+    """The jobs and tables. `artifacts`: the name of the bucket for deployed code, as text for Fn::Sub; `code`: the key
+    under which glue_jobs is there. `archive`: the jobs run on a schedule, else only when started by hand."""
     resources: dict[str, Any] = {}
     for kind in _LOGS:
         resources[f"Jobs{names.logical(kind)}Log"] = log_group(f"{_logs(prefix)}/{kind}", log_days)
@@ -162,7 +162,7 @@ def _job(prefix: str, artifacts: str, code: str, job: Job) -> dict[str, Any]:
             "WorkerType": _WORKER,
             "NumberOfWorkers": _WORKERS,
             "Timeout": _TIMEOUT_MINUTES,
-            "MaxRetries": 0,  # what went wrong is told at once, and the next night does it again
+            "MaxRetries": 0,  # a failure is reported at once, and the next night's run repeats the work
             "ExecutionProperty": {"MaxConcurrentRuns": job.at_once},
             "Command": {
                 "Name": "glueetl",

@@ -47,8 +47,8 @@ def package(stack: Stack, build: Path = BUILD) -> Path:
 
 
 def describe(stack: Stack, build: Path) -> Path:
-    """Write `template.json` as it is deployed, beside zips as Chalice makes them, which are not fit for it: `package`
-    does the rest. Its path. What else is in the folder stays: it may be anybody's."""
+    """Write `template.json` as it is deployed, and return its path. Beside it are zips as Chalice makes them, which are
+    not deployable: `package` does the rest. Other files in the folder stay, since they may be the user's."""
     build.mkdir(parents=True, exist_ok=True)
     for name in _OWN_FILES:
         (build / name).unlink(missing_ok=True)
@@ -77,7 +77,7 @@ def _pack_jobs(folder: Path) -> None:
 
 def slim(file: Path) -> None:
     """Take out of a zip what never runs, and compile the rest: Lambda's disk is read-only, so that each cold start
-    would compile it anew. The same files give the same bytes: what did not change is not sent again."""
+    would compile it again. The same files give the same bytes: what did not change is not sent again."""
     with tempfile.TemporaryDirectory() as folder:
         with zipfile.ZipFile(file) as old:
             old.extractall(folder, [name for name in old.namelist() if _is_wanted(name)])

@@ -22,8 +22,8 @@ _CLAIM = "GetItem PutItem UpdateItem"
 _NOTE = "PutItem BatchWriteItem"
 
 # A part of a table is the partitions of one kind. Settings (with subscribers' secrets, which `deliver` signs with) are
-# apart from tokens and from the stage's signing key: who calls hosts of others can make no token and forge no receipt,
-# whatever such a host does to it.
+# apart from tokens and from the stage's signing key: a function that calls foreign hosts cannot make a token or forge
+# a receipt, even if such a host takes it over.
 _PARTS: dict[str, tuple[str, ...]] = {
     "topics": ("topics",),
     "topic": ("topic#*",),  # its groups, their consumers and assignments

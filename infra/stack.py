@@ -102,8 +102,8 @@ class Deployment:
         return self._left()
 
     def _left(self) -> list[str]:
-        """What of its data is there, in words. Where AWS does not say, this is told, and is no failure: what was to be
-        deleted is gone."""
+        """The tables and bucket that are left, in words. If AWS refuses the question, a message is printed, without an
+        error: what was to be deleted is gone."""
         try:
             buckets = [f"bucket {self._data.bucket}"] if self._data.has_bucket() else []
             return [*(f"table {table}" for table in self._data.tables()), *buckets]
@@ -133,7 +133,7 @@ class Deployment:
             )
 
     def _reserved_concurrency(self) -> int | None:
-        """How much of Lambda's concurrency the stack as it stands reserves; None where that is not told."""
+        """How much of Lambda's concurrency the present stack reserves; None if unknown."""
         answer = self._aws.ask("cloudformation", "get-template", "--stack-name", self._name, check=False)
         body = answer["TemplateBody"] if answer else None
         return _reservations(json.loads(body) if isinstance(body, str) else body) if body else None
@@ -262,7 +262,7 @@ class Deployment:
             ) from None
 
     def _failures(self, deed: str) -> str:
-        """What failed since the deed began, with the reasons. The way back has many events, which come after them."""
+        """The failures since the operation began, with reasons. The rollback's many events come after them."""
         answer = self._aws.ask(
             "cloudformation", "describe-stack-events", "--stack-name", self._name, check=False
         )
@@ -278,7 +278,7 @@ class Deployment:
         )
 
     def _drop_logs(self) -> None:
-        """Functions and jobs that were still at work while their stack went have opened their logs anew."""
+        """Delete logs that functions and jobs have opened again while their stack was being deleted."""
         for each in json.loads((self._build / TEMPLATE).read_text())["Resources"].values():
             if each.get("Type") == "AWS::Logs::LogGroup":
                 log = each["Properties"]["LogGroupName"]
@@ -286,7 +286,7 @@ class Deployment:
 
 
 def _check_confirmation(stack: Stack, name: str | None, with_data: bool) -> None:
-    """Raises StackError unless somebody typed the prefix."""
+    """Raises StackError unless the user typed the prefix."""
     effect = (
         "its tables and its bucket, with everything in them" if with_data else "but not its tables and bucket"
     )
@@ -340,7 +340,7 @@ def _destroy(options: argparse.Namespace, stack: Stack) -> None:
 
 
 def _make_arguments(options: argparse.Namespace, stack: Stack) -> str:
-    """What tells `make` which stack it is."""
+    """The arguments that name the stack to `make`."""
     return f"STAGE={stack.stage}" + (f" PREFIX={options.prefix}" if options.prefix else "")
 
 

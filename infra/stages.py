@@ -57,7 +57,7 @@ def read(stage: str, variables: Mapping[str, str] | None = None, folder: Path = 
 
 
 def _digest(jobs: Path) -> str:
-    """Tells whether the archive's jobs have changed; empty where there are none."""
+    """A digest that changes with the archive's jobs; empty where there are none."""
     sources = sorted(jobs.rglob("*.py"))
     digest = hashlib.sha256()
     for source in sources:

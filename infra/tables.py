@@ -1,4 +1,4 @@
-"""The DynamoDB tables, as `chalicelib/store/layout.py` tells them; a test compares the two."""
+"""The DynamoDB tables, as described in `chalicelib/store/layout.py`; a test compares the two."""
 
 from __future__ import annotations
 

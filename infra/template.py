@@ -48,7 +48,7 @@ class StackError(ValueError):
 
 @dataclass(frozen=True)
 class Stack:
-    """What one stack is told."""
+    """The parameters of one stack."""
 
     stage: str
     prefix: str
@@ -205,9 +205,9 @@ def _alarm_topic(stack: Stack) -> dict[str, Any]:
 
 
 def _settings(stack: Stack) -> dict[str, Any]:
-    """What the functions are told by their environment, beside names."""
-    # Subscribers are asked to agree to it; nobody calls it, and the API's own name would make a circle. It tells them
-    # no account: the stack's id ends with a text of its own.
+    """The functions' environment variables, besides names."""
+    # Subscribers are asked to agree to it; it is never called, and the API's own name would make a circle. It does not
+    # show the account: the stack's id ends with a text of its own.
     own = {"Fn::Select": [2, {"Fn::Split": ["/", {"Ref": "AWS::StackId"}]}]}
     nowhere = {"Fn::Join": [".", [stack.prefix, own, "headrace.local"]]}
     jobs = {"HEADRACE_JOBS": "1", "HEADRACE_ARCHIVE": "1" if stack.archives else "0"}

@@ -72,7 +72,7 @@ def run(options: Options) -> None:
         token = _admin_token(options, store, services())
         for controller in _controllers(options, clock, services, invocations, engine, token):
             controller.register(front.app, front.authorize)
-        logger = log.logger(options.log)  # before anything runs that tells something
+        logger = log.logger(options.log)  # before anything runs that logs
         stack.callback(triggers.stop)  # after the server, before the engine: the stack ends in reverse
         triggers.start()
         gateway = Gateway(front.app, now_ms=clock.now_ms, throttle=Throttle(options.anonymous))

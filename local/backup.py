@@ -187,7 +187,7 @@ def _check(tar: tarfile.TarFile, members: Sequence[tarfile.TarInfo], file: Path)
 
 
 def _unpack(tar: tarfile.TarFile, members: Sequence[tarfile.TarInfo], data: Path) -> None:
-    """The engine's file gets its name last: a folder in which that is missing is told from a restored one."""
+    """Unpack the members. The engine's file is renamed last, so a folder without it is not fully restored."""
     for member in members:
         path = data / (RESTORING if member.name == FILE else member.name)
         path.parent.mkdir(0o700, parents=True, exist_ok=True)

@@ -205,7 +205,7 @@ class ResetController:
         http.register(app, authorizer, [reset])
 
     def reset(self, context: Context) -> Response[None]:
-        """Begin anew, at the machine's time."""
+        """Start again, at the machine's time."""
         with self.clock.steps:  # a move that is under way would go on with the new services
             self.clock.reset()
             self.clear()

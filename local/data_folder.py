@@ -61,8 +61,7 @@ class DataFolder:
 
     @contextlib.contextmanager
     def served(self, engine: Engine) -> Iterator[dict[str, str]]:
-        """Serve the engine to other processes of this user. What tells boto3 where it is: variables of the
-        environment."""
+        """Serve the engine to other processes of this user. Yields environment variables with which boto3 finds it."""
         with server.serving(engine) as variables, announced(self.path, variables):
             yield variables
 
@@ -108,8 +107,8 @@ def announced(path: Path, variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def engine_variables(path: Path) -> dict[str, str] | None:
-    """What tells boto3 where the engine of the process is that has the folder; None: no process has it. Raises
-    Unusable."""
+    """Environment variables with which boto3 finds the engine of the process that has the folder; None: no process has
+    it. Raises Unusable."""
     owner = holder(path)
     if owner is None:
         return None

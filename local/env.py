@@ -83,7 +83,7 @@ def _served(folder: DataFolder) -> Iterator[Mapping[str, str]]:
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run a command to its end; its exit code, as a shell tells it."""
+    """Run a command to its end and return its exit code, as a shell would."""
     try:
         process = subprocess.Popen(command, env=environment)
     except OSError as error:

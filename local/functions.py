@@ -39,7 +39,7 @@ def functions_of(app: Chalice) -> dict[str, Function]:
 
 
 class Context:
-    """What a Lambda function is told about its invocation."""
+    """The context of a Lambda invocation."""
 
     memory_limit_in_mb = 512
 
@@ -115,7 +115,7 @@ class Invocations:
     def invoke(self, function: str, event: Mapping[str, Any]) -> None:
         """Call it soon, in another thread. After `stop` this does nothing, as if the process had died just then.
 
-        Raises LookupError: there is no such function; TypeError: the event is not JSON."""
+        Raises LookupError for an unknown function, TypeError for an event that is not JSON."""
         if function not in self._functions:
             raise LookupError(f"app.py has no function named {function}")
         text = json.dumps(event)

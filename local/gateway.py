@@ -108,7 +108,7 @@ def _not_found() -> Refusal:
 
 
 class Throttle:
-    """An account of permits for each call, by whatever names it. Safe for threads."""
+    """An account of permits for each call, by method and route. Safe for threads."""
 
     def __init__(self, per_second: int) -> None:
         self._per_second = per_second
@@ -260,7 +260,7 @@ class Gateway:
         except LocalGatewayException as error:
             raise RuntimeError("The authorizer returned no policy") from error
         except Exception as error:
-            if str(error) == "Unauthorized":  # the one word by which API Gateway tells a no from a failure
+            if str(error) == "Unauthorized":  # the word by which API Gateway knows a refusal from a failure
                 raise unauthorized() from None
             raise
         return result
@@ -296,7 +296,7 @@ def _make_thread_safe(app: Chalice) -> None:
 
 
 def _log_to_stderr(log: logging.Logger) -> None:
-    """Chalice logs to standard output, as Lambda wants it; here that is for what the user is told."""
+    """Move Chalice's log to standard error. It logs to standard output for Lambda; here that is for the user."""
     for handler in log.handlers:
         if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
             handler.setStream(sys.stderr)

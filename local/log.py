@@ -1,8 +1,8 @@
 """What the local service says: where it serves, on standard output; and what it does, on standard error, as lines for
 people on a terminal, JSON elsewhere.
 
-A line for each request, and what the functions of Lambda say: failed pushes with their reasons, troubles. Reports of
-runs that went well are for programs only.
+It has a line for each request, and the messages of the Lambda functions: failed pushes with their reasons, troubles.
+Reports of successful runs are in the JSON form only.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "serv
 
 
 def see_to_streams() -> None:
-    """What cannot be told to anybody stops nothing: for the start of the process."""
+    """Make output errors harmless; called at the start of the process."""
     sys.stderr = Unheard(sys.stderr)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal of few characters
@@ -83,7 +83,7 @@ def say(text: str, out: TextIO | None) -> bool:
 def hello(
     options: Options, token: str | None, ending: str, ahead: timedelta, ticket: str | None = None
 ) -> str:
-    """The text. `token`: the admin token, None if nobody knows it; `ending`: what becomes of the messages when it ends;
+    """The text. `token`: the admin token, None if unknown; `ending`: what happens to the messages when it ends;
     `ahead`: by how much its time was moved; `ticket` signs a browser in."""
     if options.as_json:
         return json.dumps({"url": options.url, "token": token})

@@ -126,7 +126,7 @@ def amazons_engine(folder: Path) -> contextlib.AbstractContextManager[Running]:
 
 
 def variables_of(endpoint: str) -> dict[str, str]:
-    """What tells boto3 where an engine is that this process doesn't serve itself."""
+    """Environment variables with which boto3 finds an engine of another process."""
     get = os.environ.get
     return {
         ENDPOINT: endpoint,

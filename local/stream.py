@@ -1,4 +1,4 @@
-"""The event source mapping's part: calls a function with what happens in a table, as its stream tells it."""
+"""The event source mapping's part: calls a function with the records of a table's stream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from local.engine.core import Engine
 from local.functions import Context, Function, attempt
 
-BATCH = 100  # records that a function gets at once, unless told otherwise
+BATCH = 100  # records that a function gets at once, by default
 _QUICK_SECONDS, _IDLE_SECONDS = 0.03, 0.25  # Lambda polls four times a second
 _IDLE_AFTER = 40  # pauses grow to a fortieth of the silence: 30 ms for a second, 250 ms after ten
 _LONGEST_TROUBLE_SECONDS = 5.0

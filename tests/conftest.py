@@ -83,9 +83,9 @@ def pytest_collection(session: pytest.Session) -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """A test that uses DynamoDB Local is marked `oracle`, so `-m 'not oracle'` needs no Java for it. One that is marked
-    `soak` is run in the soak only: whoever asks for it is told so, and where all are run, it is left out, for to skip a
-    test takes as long as a quick one."""
-    items.sort(key=lambda item: item.path)  # whatever they began with, processes must tell the same list
+    `soak` runs in the soak only: a run that names it skips it with a reason, and a full run leaves it out, since
+    skipping a test takes as long as a quick one."""
+    items.sort(key=lambda item: item.path)  # all processes must report the same list
     for item in items:
         if "oracle" in getattr(item, "fixturenames", ()):
             item.add_marker("oracle")

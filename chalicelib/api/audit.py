@@ -45,7 +45,7 @@ def is_audited(entry: Call) -> bool:
 
 
 def note(entry: Entry, context: Context, result: str, created_id: str = "") -> None:
-    """Add an entry. What was done was done: an entry that cannot be stored is told in the log."""
+    """Add an entry. The call stays done: an entry that cannot be stored is only logged."""
     caller, clock = context.caller, context.deps.adapters.clock
     topic = context.params.get("topic")
     if caller is None:

@@ -15,7 +15,7 @@ from .calls import ACCEPTED, Call, Context, Response
 
 _SCRIPT = "rapidoc-9.3.8.js"
 _FILE = Path(__file__).parent / "static" / f"{_SCRIPT}.gz"
-# The element sets styles of its own. It may run no script but ours, and ask nobody but us.
+# The element sets styles of its own. It may run only our script, and send requests only to us.
 _POLICY = {
     "default-src": "'none'",
     "script-src": "'self'",

@@ -181,7 +181,7 @@ def check_rate(deps: Deps, caller: Caller | None) -> None:
 
 
 def _call_handler(entry: Call, context: Context) -> Response[Any]:
-    """What the handler answers; with an entry in the audit trail, whatever that is."""
+    """Run the handler and return its answer. The audit trail gets an entry for every outcome."""
     if not audit.is_audited(entry):
         return entry.handler(context)
     try:
@@ -326,7 +326,7 @@ def _query(entry: Call, request: Request) -> dict[str, str]:
 
 
 def _check_coding(headers: Mapping[str, str]) -> None:
-    """A message is stored and delivered as it came: subscribers would not be told that its body is compressed."""
+    """Refuse a compressed body: messages are stored and delivered unchanged, so subscribers could not decode it."""
     codings = {coding.strip().lower() for coding in headers.get("content-encoding", "").split(",")}
     if codings - {"", "identity"}:
         raise UnsupportedMedia(

@@ -54,7 +54,7 @@ def page(context: "Context", purpose: str, items: Sequence[T], next_start: Any) 
 
 
 def page_token(context: "Context", purpose: str, position: Any) -> str:
-    """What says where the next page starts, and nobody can make up."""
+    """An encoded, unforgeable position at which the next page starts."""
     return context.deps.signing_keys.sign(f"page:{purpose}", json.dumps(position))
 
 
@@ -120,8 +120,8 @@ def visible_page(
 ) -> tuple[list[T], str | None]:
     """A page of the rows that the caller may see, and the position of its last row (None: this is the last page).
 
-    The position is that of a row that was shown, since anybody can read a page token. `read_rows_after`
-    gives rows after a position.
+    The position is always that of a visible row, since clients can decode a page token. `read_rows_after` gives
+    rows after a position.
     """
     most, after = limit(context.query), page_start(context, purpose)
     items: list[T] = []
@@ -184,7 +184,7 @@ def letter_filter(fields: Mapping[str, str], at: str = "") -> "DeadLetterFilter"
         raise invalid(f"{at}reason", f"must be one of {', '.join(_REASONS)}")
     if "since" in values:
         values["since_ms"] = parse.time_ms(values.pop("since"), f"{at}since")
-    # Raises for a filter that it does not have: left out, a redrive would take all letters.
+    # Raises for a filter that it does not have: left out, a redrive would take all dead letters.
     return DeadLetterFilter(**values)
 
 

@@ -96,7 +96,7 @@ def headers(error: HeadraceError) -> dict[str, str]:
 
 
 def issue_of(text: str, kind: type, at: str = "") -> Issue:
-    """The issue that a msgspec error tells of, in a value that should be of this type and stands at `at`."""
+    """The issue that a msgspec error reports, in a value that should be of this type and stands at `at`."""
     match = _WHERE.match(text)
     reason, path = (match[1], match[2]) if match else (text, "")
     if extra := _UNKNOWN.match(reason):

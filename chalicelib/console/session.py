@@ -82,7 +82,7 @@ def is_foreign(headers: Mapping[str, str]) -> bool:
 
 
 def check_origin(headers: Mapping[str, str]) -> None:
-    """Raises Forbidden for a form that another site sent. Whoever sends neither header is no browser."""
+    """Raises Forbidden for a form sent by another site. A client that sends neither header is not a browser."""
     origin = headers.get("origin")
     if origin is not None and _host_of(origin) != headers.get("host", ""):
         raise _foreign_origin()

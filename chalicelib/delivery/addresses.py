@@ -66,7 +66,7 @@ _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _PORTS = {"http": 80, "https": 443}
 
-UNUSABLE = "has no address that may be called"  # blocked, or without an answer in DNS: nobody learns which
+UNUSABLE = "has no address that may be called"  # blocked, or without an answer in DNS: the caller does not learn which
 _OURS = "is Headrace's own: messages would go in circles"
 
 

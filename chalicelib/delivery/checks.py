@@ -34,7 +34,7 @@ def question(of: Transaction) -> bytes:
 
 
 def read(answer: Reply | Unreached) -> CheckAnswer:
-    """Whatever is no decision, well put, is unknown."""
+    """The decision in an answer; anything else is UNKNOWN."""
     if isinstance(answer, Unreached):
         return CheckAnswer(None, answer.detail)
     if answer.status != 200:

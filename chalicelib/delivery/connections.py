@@ -1,6 +1,6 @@
 """HTTP/1.1 over sockets that obey a deadline.
 
-The standard library reads the answers; its own time-outs, though, start anew with every byte. Here each socket
+The standard library reads the answers; its own timeouts, though, start again with every byte. Here each socket
 operation gets just the time that is left of the whole, so a trickle ends with the deadline and needs no watchdog.
 """
 
@@ -104,9 +104,9 @@ class Connection:
         return not poll.poll(0)
 
     def was_reset(self, deadline: Deadline) -> bool:
-        """Did the other side's system refuse what was sent? It does so when nobody reads there any more; who read the
-        whole request and then closed the connection ends it without a reset. Waits for the reset for a round trip.
-        TimeoutError: there is no time left for that.
+        """Did the other side reset the connection? Its system does so when the server no longer reads; a server that
+        read the whole request and then closed the connection ends it without a reset. Waits for the reset for a round
+        trip. Raises TimeoutError if there is no time left for that.
         """
         poll = select.poll()
         poll.register(self._sock, 0)  # POLLERR and POLLHUP alone
@@ -196,7 +196,7 @@ class _Reader(io.BufferedReader):
 
 
 def _final(reader: _Reader, method: str) -> HTTPResponse:
-    """The final answer, its head read. Informational ones before it are passed over; all heads together have the
+    """The final answer, its head read. Informational ones before it are skipped; all heads together have the
     limit of one, so there are not many."""
     while True:
         response = HTTPResponse(cast(socket.socket, reader), method=method)
@@ -294,7 +294,7 @@ class Lookups:
             lookup = self._running.get(host)
             if lookup is None:
                 lookup = _Lookup(host, self._resolve, self._forget)
-                lookup.start()  # first: one that finds no thread is waited for by nobody else
+                lookup.start()  # first: a lookup without a thread must have no other waiter
                 self._running[host] = lookup
         lookup.join(seconds)
         if lookup.is_alive():

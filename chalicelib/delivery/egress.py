@@ -1,6 +1,6 @@
 """The one way out: deliveries, handshakes and checks all leave through `Egress.call`.
 
-Each call judges the URL, resolves its name and judges every address anew, and connects to an address it has judged.
+Each call judges the URL, resolves its name and judges every address again, and connects to an address it has judged.
 It follows no redirect and knows no proxy, netrc or cookie. What comes back is hostile until proved otherwise.
 """
 
@@ -45,7 +45,7 @@ _STALE_MS = 1000  # who was silent for longer before a reset may have been at wo
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer, whatever its status. `body` is cut at 64 KB; header names are lower case."""
+    """An answer with any status. `body` is cut at 64 KB; header names are lower case."""
 
     status: int
     headers: Mapping[str, str]

@@ -16,7 +16,7 @@ class GlueJobs:
         self._prefix = prefix
 
     def start(self, job: str, arguments: Mapping[str, str]) -> bool:
-        """False also where Glue says no: too many runs at once, no such job, no answer. All of these can be mended."""
+        """False also where Glue refuses: too many runs at once, no such job, no answer. An operator can fix each."""
         options = {f"--{name}": value for name, value in arguments.items()}
         try:
             self._client().start_job_run(JobName=f"{self._prefix}-{job}", Arguments=options)

@@ -103,7 +103,7 @@ class Sender:
         id = f"{transaction.id}.{transaction.check_ms}"
         signature = webhooks.sign(secrets, id, self._real_clock.now_ms() // 1000, body)
         headers = {"Content-Type": "application/json", **signature}
-        seconds_left = max(0.1, round(seconds - deadline.spent_ms() / 1000, 1))  # shown where nobody answers
+        seconds_left = max(0.1, round(seconds - deadline.spent_ms() / 1000, 1))  # shown where no answer comes
         return checks.read(self._egress.call("POST", url, headers, body, seconds_left))
 
     def _post(self, consumer: Consumer, push_batch: PushBatch, seconds: float) -> CallResult:

@@ -80,8 +80,8 @@ def _average(members: Sequence[str], shards: int) -> tuple[str, ...]:
 
 
 def _rendezvous(members: Sequence[str], shards: int) -> tuple[str, ...]:
-    """The highest hash wins, whoever else is there: a leave moves the leaver's shards only, a join none between
-    the others."""
+    """Each shard goes to the member with the highest hash. A leave moves only the leaver's shards; a join moves none
+    between the others."""
     return tuple(max(members, key=lambda uid: _weight(uid, shard)) for shard in range(shards))
 
 

@@ -9,7 +9,7 @@ The breaker judges the consumer, not the messages. A success shows that the cons
 A failure without an answer of its own (none at all, or 429, 502, 503, 504) points to the consumer: ten in a row open
 the circuit. A failure with one may be caused by the message: it counts once for each message, and opens the circuit
 only after 32 in a row and a minute without any success (or after ten, if no message ever succeeded). A repeated failure
-of the same message is no news about the consumer, so only the failure of a first attempt opens the circuit. Nor is one
+of the same message adds nothing, so only the failure of a first attempt opens the circuit. Nor is one
 of a request that was under way while another succeeded: requests that wait for an answer in vain end together, long
 after they began.
 

@@ -1,4 +1,4 @@
-"""What came of a call to a subscriber: the verdict, from which the settlement and the trace follow."""
+"""The result of a call to a subscriber: the verdict, from which the settlement and the trace follow."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def endings(random: str) -> Iterator[str]:
 
 
 def parse_timed_id(text: str) -> Timed | None:
-    """What `timed_id` put in; None where the text is no such id."""
+    """What `timed_id` put in; None if the text is not such an id."""
     match = _TIMED_ID.match(text)
     if not match:
         return None
@@ -102,7 +102,7 @@ def half_id(transaction_id: str) -> str:
 
 
 def parse_half_id(text: str) -> str | None:
-    """The transaction's id that `half_id` put in; None where the text is no such id."""
+    """The transaction's id that `half_id` put in; None if the text is not such an id."""
     match = _HALF_ID.match(text)
     return match[1] + match[2] if match else None
 

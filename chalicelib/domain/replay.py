@@ -24,11 +24,11 @@ class ReplayState(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Replay:
     """Which messages of `source` (accepted from `from_ms` on and before `to_ms`) go into the topic `into` (`into_uid`
-    tells it from a later one).
+    distinguishes it from a later topic of that name).
 
-    `group` is the one group that gets them (`group_uid` tells it from an earlier one); None: all. `where` is the text
-    of a predicate over their bodies. `rate` is messages a second. `matched` and `sent` are what the job counted so far;
-    a dry run only counts.
+    `group` is the one group that gets them (`group_uid` distinguishes it from an earlier one); None: all. `where` is
+    the text of a predicate over their bodies. `rate` is messages a second. `matched` and `sent` are the job's counts
+    so far; a dry run only counts.
     """
 
     id: str
@@ -54,5 +54,5 @@ class Replay:
 
 
 def may_become(now: ReplayState, then: ReplayState) -> bool:
-    """May a replay in the state `now` be told to be in the state `then`?"""
+    """May a replay in the state `now` change to the state `then`?"""
     return now is not ReplayState.DONE and then is not ReplayState.PENDING

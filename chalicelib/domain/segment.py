@@ -24,7 +24,7 @@ class Allocation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ShardKey:
-    """One shard of one topic. `topic_uid` tells a topic from an earlier one of the same name."""
+    """One shard of one topic. `topic_uid` distinguishes a topic from an earlier one of the same name."""
 
     topic: str
     topic_uid: str

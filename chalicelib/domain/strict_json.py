@@ -129,7 +129,7 @@ def _know(kind: type[Any]) -> None:
     try:
         if kind in _used:
             return
-    except TypeError:  # it has no hash: seldom, and known anew each time
+    except TypeError:  # it has no hash: seldom, and decoded again each time
         pass
     with _first_use:
         msgspec.json.Decoder(kind)

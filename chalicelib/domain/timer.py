@@ -33,7 +33,7 @@ class Timer:
     the same id for the same time twice stores it once.
 
     `keep_days` is how long the row that `draft` becomes is kept in the log. `group_uid` and `consumer_uid` say for whom
-    a shard is woken. With shard number ANY the mover chooses a shard. `stored_ms` tells a WAKE from one that was stored
+    a shard is woken. With shard number ANY the mover chooses a shard. `stored_ms` distinguishes a WAKE from one stored
     in its place before. `edits` rises with each change of the timer. A CHECK is repeated every `every_ms` (see
     `next_check`) until it is deleted.
     """
@@ -85,7 +85,7 @@ class Moved:
 
 
 def wake_up(why: str, shard: ShardKey, due_ms: int, now_ms: int) -> Timer:
-    """A timer that starts a delivery of the shard, stored now; `why` tells it from others of that shard and time."""
+    """A timer that starts a delivery of the shard, stored now; `why` is part of its id."""
     return Timer(due_ms, f"{why}.{shard}", TimerKind.WAKE, shard, stored_ms=now_ms)
 
 

@@ -27,7 +27,7 @@ class Grant:
 def take(given_until_ns: int, limit: int, count: int, now_ms: int, seconds: int = 1) -> tuple[Grant, int]:
     """Up to `count` permits of an account that gets `limit` in so many seconds, and its state afterwards."""
     permit_ns, now_ns = max(1, seconds * _NS // limit), now_ms * _MS
-    # An account of a few permits a second holds not quite two, so that nothing is lost while nobody asks in time.
+    # An account of a few permits a second holds not quite two, so that none is lost between two requests.
     ahead_ns = now_ns + max(seconds * _BURST_NS, 19 * permit_ns // 10)
     is_wrong = given_until_ns > ahead_ns + CLOCKS_DIFFER_MS * _MS
     start_ns = now_ns if is_wrong else max(given_until_ns, now_ns)

@@ -47,7 +47,7 @@ class ConsumerState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Topic(TopicSettings):
-    """A topic with its settings. `uid` tells it from an earlier topic of the same name. `rows_until_ms`: no new row's
+    """A topic with its settings. `uid` distinguishes it from an earlier one of that name. `rows_until_ms`: no new row's
     retention ends before it."""
 
     name: str
@@ -111,10 +111,9 @@ class Group(GroupSettings):
 class Consumer:
     """A registered consumer. `uid` names its cursors in a broadcast group; `seen_ms` is its last heartbeat.
 
-    `target` is the URL, the function's ARN or its local name; `why` is for a state that is not ACTIVE. `failing_ms` is
-    when attempts began to fail and did nothing else since; `open_until_ms` is when its circuit breaker lets the next
-    probe through, `times_opened` how often in a row it opened. `timeout_seconds` is a function's own time-out, as its
-    owner told it.
+    `target` is the URL, the function's ARN or its local name; `why` is for a state other than ACTIVE. `failing_ms` is
+    when the present run of failed attempts began; `open_until_ms` is when its circuit breaker lets the next probe
+    through, `times_opened` how often in a row it opened. `timeout_seconds` is a function's own timeout, as registered.
     """
 
     topic: str
@@ -240,7 +239,7 @@ class Caller:
 
     @property
     def has_all_groups(self) -> bool:
-        """Is the token for all groups? Else nothing may be told that is of all of them together."""
+        """Is the token for all groups? Only then may it see what concerns all groups together."""
         return "*" in self.groups
 
     @property

@@ -50,12 +50,13 @@ class TraceEntry:
 @dataclass(frozen=True, slots=True)
 class TraceRow:
     """Attempts that were settled together: by which consumer (the lease's owner), its rank and the number of consumers,
-    and when. `started_ms` is when they began; but of LAPSED ones when their lease ended, and of an admin's operation
-    (with the burial before it) when it was done.
+    and when. `started_ms` is when they began; of LAPSED ones, when their lease ended; of an admin's action (with the
+    burial before it), when it was done.
 
     `key` names the topic's shard (never a retry lane) and the group, `group` its name; offsets are in rising order.
-    `id` tells rows apart that begin at the same offset: the lease's token, where the row ends attempts of that lease
-    (its trace shows the lease no more, and a repeated ack is known by it); of all else an id of its own.
+    `id` distinguishes rows that begin at the same offset: it is the lease's token if the row ends attempts of that
+    lease (its trace then no longer shows the lease, and a repeated ack is recognised by it); otherwise an id of its
+    own.
     """
 
     key: CursorKey

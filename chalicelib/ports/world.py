@@ -46,7 +46,7 @@ class Random(Protocol):
         ...
 
     def secret(self) -> bytes:
-        """32 bytes nobody can guess."""
+        """32 random bytes for a secret."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The function `assign`: renews the assignments of groups that nobody uses at the moment, and repeats handshakes.
+"""The function `assign`: renews the assignments of idle groups, and repeats handshakes.
 
 A group in use renews its own assignment within seconds (services/core/assignments). This job is for groups in which
 nothing happens: their shards must have an owner who can be woken. It visits marked topics only (domain/mark), and

@@ -30,7 +30,7 @@ _PAGE = 1000  # what S3 lists at once
 
 @dataclass(slots=True)
 class BodyReport:
-    """What one run did. `postponed` are bodies that somebody still needs."""
+    """What one run did. `postponed` counts bodies that are still needed."""
 
     deleted: int = 0
     postponed: int = 0
@@ -86,7 +86,7 @@ class BodySweeper:
                 self._blobs.delete(body.body)
                 self._blobs.delete(body.name)
                 report.deleted += 1
-        except Exception as error:  # noqa: BLE001 - a bad row, a throttled table, a bug: it is told
+        except Exception as error:  # noqa: BLE001 - a bad row, a throttled table, a bug: it is reported
             report.troubles.append(Trouble.of(body.shard.topic, error))
 
     def _due_expiries(self, today: str) -> Iterator[BlobExpiry]:
@@ -103,7 +103,7 @@ class BodySweeper:
     def _needed_until_s(
         self, body: BlobExpiry, now_s: int, proved_ends: Mapping[str, int] | None
     ) -> int | None:
-        """When to look again; None: nobody can need it any more."""
+        """When to check the body again; None: it is no longer needed."""
         if proved_ends is not None and body.offset >= proved_ends.get(str(body.shard), 0):
             return now_s
         rows = self._log.read_back(body.shard, body.offset, 1, consistent=True)

@@ -1,7 +1,7 @@
 """The leases of other runs of the mover at fragments that this run wants, and when it looks at these again.
 
 A run that is alive has seen or will see what is due, and renews its lease long before the end: the first look asks
-whether it has. If it died, or was ended, nobody else comes by before the next minute's run: the second look is when the
+whether it has. If it died, or was ended, no run comes by before the next minute's: the second look is when the
 lease ends.
 """
 

@@ -1,11 +1,11 @@
-"""The meter reader: reads the meters of topics in which something moves, each minute, for charts of their rates.
+"""The meter reader: each minute, reads the meters of topics in use, for charts of their rates.
 
-Whoever sees a new row of the log notes its topic: off the road that a message takes. A topic that shows the same twice
-is at rest, and read no more. So a stage at rest costs nothing: the noted topics stand in the list of the watched ones,
-which is read anyway.
+The function that reads the log's stream notes each topic with a new row, outside the path of a message. A topic whose
+meters show the same twice is idle, and is not read any more, so an idle stage costs nothing: noted topics are in the
+list of watched topics, which is read anyway.
 
-When a topic comes to rest, and now and then while it moves, it is seen whether something is wrong with it. That is
-noted in the same list, for those who look at very many topics; a few of the noted ones are looked at again in each run.
+When a topic becomes idle, and now and then while it is in use, the reader checks it for troubles. It notes them in the
+same list, for users with very many topics; each run checks a few of the noted topics again.
 """
 
 from __future__ import annotations

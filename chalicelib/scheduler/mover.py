@@ -44,7 +44,7 @@ class Mover:
     ) -> MoveReport:
         """Move what is due, and stay while more is due soon.
 
-        `fragments`: those in which somebody has just stored a timer; None: all.
+        `fragments`: those in which a timer was just stored; None: all.
         """
         with self._threads() as threads:
             run = MoverRun(

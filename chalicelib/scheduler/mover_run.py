@@ -280,7 +280,7 @@ class MoverRun:
         is_ours = foreign_until_ms is None
         if is_ours and fragment not in self._wanted:  # given away while this write was under way
             self._timers.release_lease(fragment, self._owner)
-            self._ways.hand_over([fragment])  # whoever was started meanwhile may have met our lease
+            self._ways.hand_over([fragment])  # a run started meanwhile may have met our lease
             is_ours = False
         if is_ours:
             self._renewed_ms[fragment] = now_ms
@@ -391,7 +391,7 @@ class MoverRun:
 
 
 def _load_of(timer: Timer) -> _Load:
-    """Messages of one shard go together, whatever their topic's retention was when they came; a lane has no other."""
+    """The load that a timer belongs to. Messages of one shard go together, even if the topic's retention changed."""
     return _Load(timer.kind, timer.shard, timer.keep_days if timer.kind is TimerKind.RETRY else 0)
 
 

@@ -1,4 +1,4 @@
-"""The function `sweep`: finds messages that nobody works on. So a lost wake-up only delays delivery.
+"""The function `sweep`: finds messages that no run works on, so a lost wake-up only delays delivery.
 
 It visits marked topics only (domain/mark), so idle topics cost nothing. When a mark's window is over and the topic
 has nothing to deliver, the mark is dropped; otherwise the topic gets a new one.
@@ -90,7 +90,7 @@ class Sweeper:
         report, bookmark, now_ms = SweepReport(), self._round_robin.bookmark(), self._clock.now_ms()
         if bookmark.passed_ms > now_ms:  # set by a clock that was ahead: what is marked now lies before it
             bookmark = replace(bookmark, passed_ms=0)
-        unfinished: list[Trouble] = []  # of topics that keep their marks all the same
+        unfinished: list[Trouble] = []  # of topics that keep their marks
         marks = _Marked(self._marks, bookmark.passed_ms, now_ms)
 
         def look(name: str) -> Visit:

@@ -70,12 +70,12 @@ class Stretch:
     last: str | None = None
 
     def visit(self, topic: str, visit: Visit) -> None:
-        """Make a visit. Whatever is wrong with one topic, the others have their turn. The run's first topic counts as
-        visited even if time was up: a topic that takes all the time of a run must not stop the others either."""
+        """Make a visit; an error in one topic does not stop the others. The run's first topic counts as visited even if
+        time was up: a topic that takes all the time of a run must not block the rest."""
         self.topics += 1
         try:
             self.finished &= visit()
-        except Exception as error:  # noqa: BLE001 - a bad row, a throttled table, a bug: it is told
+        except Exception as error:  # noqa: BLE001 - a bad row, a throttled table, a bug: it is reported
             self.troubles.append(Trouble.of(topic, error))
         if self.finished or self.last is None:
             self.last = topic
@@ -176,8 +176,8 @@ class Walk:
 class _Way:
     """The place of one run, and when it is written.
 
-    A topic's name is kept before it is visited, and after a run that died before each: so a topic that kills whoever
-    visits it is passed by the run after.
+    A topic's name is stored before its visit, and after a run that died before each visit: so the next run skips a
+    topic that ends every run that visits it.
     """
 
     def __init__(self, job: str, rounds: Rounds, now_ms: int) -> None:

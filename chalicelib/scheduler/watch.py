@@ -100,8 +100,8 @@ class Watch:
             self._marks.watch(topic.name, topic.edition)
 
     def run_once(self, has_time: HasTime = lambda: True) -> WatchReport:
-        """Look at each topic, as many as there is time for, beginning with those that the last run did not reach. What
-        the store refuses is told as a trouble: the same function has more to do than this."""
+        """Check each topic, as many as there is time for, beginning with those that the last run did not reach. Errors
+        of the store are reported as troubles: the function has more work after this."""
         report = WatchReport()
         try:
             self._look_at_all(report, has_time)

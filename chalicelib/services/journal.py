@@ -1,7 +1,7 @@
-"""The journal: what the streams of the log and of the traces carry, as lines of JSON in the bucket (docs/journal.md).
+"""The journal: the records of the log's and traces' streams, as lines of JSON in the bucket (docs/journal.md).
 
-The archive is made of it. An object holds what one batch told of one hour, under a name that only this batch has: one
-that comes again puts the same object in its own place.
+The archive is made of it. An object holds the rows of one batch and one hour. Its name is derived from the batch, so a
+repeated batch overwrites its own object.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Journal:
         batch_name: Callable[[Records], str],
         blobs: Blobs,
     ) -> None:
-        """`written` tells the rows that records carry, `batch_name` the name of them together."""
+        """`written` decodes a batch's rows, `batch_name` derives the batch's name from them."""
         self._written = written
         self._batch_name = batch_name
         self._blobs = blobs

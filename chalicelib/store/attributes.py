@@ -23,7 +23,7 @@ def int_of(item: Item, name: str, default: int = 0) -> int:
 
 
 def known_int(item: Item, name: str, default: int = 0) -> int:
-    """The same of a damaged row, whatever the attribute is now."""
+    """The same for a damaged row: the default if the attribute is not a number."""
     value = str(item.get(name, {}).get("N", ""))
     return int(value) if value.isdecimal() else default
 

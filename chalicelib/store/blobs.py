@@ -33,7 +33,7 @@ class S3Blobs:
         except ClientError as error:
             if code_of(error) == "NoSuchKey":
                 return None
-            raise unavailable() from error  # whatever it is: the body may be had another time
+            raise unavailable() from error  # any error: a later try may find the body
         except BotoCoreError as error:
             raise unavailable() from error
         return body

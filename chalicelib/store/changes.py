@@ -64,7 +64,7 @@ def batch_name(records: Records) -> str:
     """A name that only this batch of one stream has, however often it comes: its first and last number."""
     numbers = [record["dynamodb"]["SequenceNumber"] for record in records]
     stream = next(record["eventSourceARN"].rpartition("/")[2] for record in records)
-    # a table made anew counts from 1 again
+    # a table created again counts from 1
     stream_digits = "".join(char for char in stream if char.isdigit())
     return f"{stream_digits}-{numbers[0]}-{numbers[-1]}"
 

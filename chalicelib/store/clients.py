@@ -86,7 +86,7 @@ def _config(read_timeout: int, attempts: int) -> Any:
         max_pool_connections=64,
         retries={"mode": "standard", "total_max_attempts": attempts},
         tcp_keepalive=True,
-        user_agent="headrace",  # else botocore puts one together anew for each request: a tenth of its time
+        user_agent="headrace",  # else botocore builds one for each request: a tenth of its time
         parameter_validation=False,  # our own requests, tested; saves a tenth of the handler's time
     )
 

@@ -267,7 +267,7 @@ class Control:
         return self._call_if_unchanged("put_item", _of_life(request, old) if old else request)
 
     def _put(self, row: Row[Any]) -> None:
-        """Store a row in the place of whatever is there."""
+        """Store a row, replacing an existing one."""
         self._dynamo.put(self._table, [row.serialize()])
 
     def _retire(self, model: type[Row[V]], key: Key, mark: Key, old: V) -> bool:

@@ -91,7 +91,7 @@ class Cursors:
         try:
             if beside:
                 self._write_with(operation, request, beside)
-                with contextlib.suppress(Unavailable):  # it is stored, whatever else is there by now
+                with contextlib.suppress(Unavailable):  # it is stored, even if the row has changed since
                     return self.get(key, consistent=True) or Cursor()
                 return change.after
             answer = self._dynamo.call(operation, **request)

@@ -33,7 +33,7 @@ def dedup_put(table: str, entry: DedupEntry) -> dict[str, Any]:
 
 
 def dedup_entry(topic_uid: str, dedup_id: str, item: Item) -> DedupEntry:
-    """The stored entry of a dedup id. Of a damaged row as much as can be told: the id must not come a second time."""
+    """The stored entry of a dedup id. A damaged row gives what is readable: the id must not be stored a second time."""
     return DedupEntry(
         topic_uid,
         dedup_id,

@@ -299,7 +299,7 @@ def _table(name: str, keys: Mapping[str, str]) -> dict[str, Any]:
 
 
 def shard_of(key: str) -> ShardKey:
-    """The shard that `str(shard)` told."""
+    """The shard whose `str()` is the key."""
     topic, _, rest = key.partition(":")
     topic_uid, _, number = rest.rpartition("/")
     return ShardKey(topic, topic_uid, int(number))

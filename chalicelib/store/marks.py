@@ -15,7 +15,7 @@ _MARKS, _WATCHED = "mark", "watched"
 _MOVING = "~"  # before the name; none begins so
 _TROUBLED = "!"  # before what a rank lacks to nine, and the name: the worst come first
 _BEHIND_TROUBLED = '"'
-_KEEP_SECONDS = 7 * DAY_SECONDS  # longer than anybody leaves the sweep switched off
+_KEEP_SECONDS = 7 * DAY_SECONDS  # longer than the sweep is ever switched off
 
 
 class Marks:

@@ -148,7 +148,7 @@ class Records:
                 return True
             if any("m" in letter for letter in self._at(f"{group_uid}#dead", shard, offset)):
                 return True
-            # if they changed, a letter may have left between the two reads
+            # if they changed, a dead letter may have left between the two reads
             if list(self._at(group_uid, shard, offset)) == records:
                 return False
 
@@ -163,7 +163,7 @@ class Records:
         )
 
     def edit(self, letter: DeadLetter) -> bool:
-        """Store the letter under the next version, if it still has its own. False: it is gone or was changed."""
+        """Store the dead letter's next version, if its version is unchanged. False: it is gone or was changed."""
         item = _letter_item(replace(letter, version=letter.version + 1))
         return self._dynamo.replace(self._table, item, _if_unchanged(letter))
 
@@ -186,7 +186,7 @@ class Records:
         return True
 
     def forget(self, group_uid: str) -> None:
-        """Delete all records and dead letters of a group that is no more. A write unit for each KB of them."""
+        """Delete all records and dead letters of a deleted group. Costs a write unit for each KB."""
         for partition in (group_uid, f"{group_uid}#dead"):
             rows = self._dynamo.query(
                 TableName=self._table,
@@ -211,7 +211,7 @@ def record_writes(table: str, key: CursorKey, records: Sequence[Record]) -> list
 
 
 def _bury(table: str, key: CursorKey, record: Record) -> dict[str, Any]:
-    """Store the dead letter; where its message is gone, count it, and leave an earlier letter as it is."""
+    """Store the dead letter; if its message is gone, only count it, and keep an earlier dead letter."""
     if letter := letter_of(key, record):
         return {"Put": {"TableName": table, "Item": _letter_item(letter)}}
     return {
@@ -266,7 +266,7 @@ def letter_of(key: CursorKey, record: Record) -> DeadLetter | None:
 
 
 def _if_unchanged(letter: DeadLetter) -> dict[str, Any]:
-    """The condition that this letter, buried then, still has its version."""
+    """The condition that this dead letter has the same version and time of burial."""
     return {
         "ConditionExpression": "e = :e AND a = :a",
         "ExpressionAttributeValues": {":e": number(letter.version), ":a": number(letter.at_ms)},

@@ -18,7 +18,7 @@ class TokenBuckets:
     each, shared by all processes. Half a read unit and one write unit. A lost race returns the account's new state.
 
     A read that misses the newest write finds too many permits, and its write is refused. A repetition after a lost
-    answer is refused too: its permits are given to nobody. An account that cannot be read is an idle one.
+    answer is refused too: its permits are lost. An unreadable account counts as an idle one.
     """
 
     def __init__(self, dynamo: Dynamo) -> None:

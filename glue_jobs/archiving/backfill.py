@@ -191,7 +191,7 @@ def _ends_before(item: Item, offset: int) -> bool:
     try:
         return int(item["o"]["N"]) + int(item["n"]["N"]) <= offset
     except _DAMAGES:
-        return False  # it is read, and passed over
+        return False  # it is read, and skipped
 
 
 def _query(table: str, shard: str, first: int, last: int) -> dict[str, Any]:

@@ -25,7 +25,7 @@ class Shrunk(JobError):
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Result:
-    """What came of a window. `damaged_rows` of DynamoDB were skipped; `touched` are other days whose journal was added
+    """The result of a window. `damaged_rows` of DynamoDB were skipped; `touched` are other days whose journal was added
     to."""
 
     manifest: Manifest

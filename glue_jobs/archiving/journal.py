@@ -27,7 +27,7 @@ _BROKEN = (
     "incorrect data",
     "invalid stored",
 )
-_SAMPLE = 100  # objects from which the size of topics is told
+_SAMPLE = 100  # objects from which the size of topics is estimated
 _LEAST_BYTES = 8  # of a compressed line
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ class Journal:
         """Read; where objects are broken, find out which, and read what can be read."""
         try:
             return read()
-        except Exception as error:  # Spark tells of a broken object in many ways
+        except Exception as error:  # Spark reports a broken object in many ways
             if not any(sign in str(error) for sign in _BROKEN):
                 raise
         self.damaged_objects |= self._broken_objects()
@@ -89,7 +89,7 @@ class Journal:
         return read()
 
     def check(self, lines: DataFrame, newest: int | None, unreadable: int) -> None:
-        """What reading some lines told: the highest version, and how many say nothing. Raises TooNew."""
+        """Check lines that were read: their highest version, and how many are unreadable. Raises TooNew."""
         if (newest or 0) > JOURNAL_VERSION:
             raise TooNew(
                 f"The journal of {self._window.name} was written by a newer Headrace: update the jobs."

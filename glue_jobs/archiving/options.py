@@ -1,4 +1,4 @@
-"""What the jobs that write the archive can be told."""
+"""Options of the jobs that write the archive."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ def _parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argpa
 
 
 def _clock_offset(folder: Path | None) -> timedelta:
-    """How far the clock of the service on this machine was moved (POST /v1/clock): beside the bucket a file tells it in
-    ms. Its messages bear that time."""
+    """How far the clock of the local service was moved (POST /v1/clock), from the file `clock` beside the bucket, in
+    ms. Its messages have that time."""
     try:
         return timedelta(milliseconds=int((folder.parent / "clock").read_text())) if folder else timedelta()
     except (OSError, ValueError, OverflowError):

@@ -75,9 +75,9 @@ def archived_bodies(rows: DataFrame, archived_rows: DataFrame) -> DataFrame:
 
 
 def coverage(rows: DataFrame) -> DataFrame:
-    """What there is of each shard, told by the rows that `messages` makes, briefly: of 64 times `step` offsets from
-    `first` on, those in `bits`, `step` of them to a bit. There are `voids` among them, and `rows`,
-    whose hashes have the exclusive or `checksum`."""
+    """The offsets of each shard in the rows that `messages` makes, in short form: of 64 times `step` offsets from
+    `first` on, those in `bits`, `step` of them to a bit. `voids` and `rows` count them, and `checksum` is the exclusive
+    or of the rows' hashes."""
     void, bit = F.col("kind") == VOID, "shiftleft(1L, cast(pmod({}, 64) as int))"
     words = rows.groupBy(*SHARD, F.expr("offset div 64").alias("word")).agg(
         F.bit_or(F.expr(bit.format("offset"))).alias("bits"),

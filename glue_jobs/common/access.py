@@ -16,7 +16,7 @@ _TOKEN = re.compile(r"hr_[A-Za-z0-9_-]+")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Let a job be told both."""
+    """Add the options for both."""
     url = os.environ.get("HEADRACE_URL") or _HERE
     parser.add_argument("--url", default=url, help=f"where Headrace is (HEADRACE_URL, else {_HERE})")
     secret = "the secret that holds the admin token, on AWS"

@@ -158,7 +158,7 @@ def progress(text: str) -> None:
 
 
 def summary(job: str, **counts: Any) -> None:
-    """The last line: what was done. Whoever reads may be gone, as in `| head`: the work is done all the same."""
+    """Print the summary as the last line. A reader that has gone, as in `| head`, is no error."""
     try:
         print(json.dumps({"job": job, **counts}, separators=(",", ":")), flush=True)
     except BrokenPipeError:  # Python writes the rest once more when it ends

@@ -65,7 +65,7 @@ class Bucket(Protocol):
 
 
 class FolderBucket:
-    """A folder that stands for the bucket."""
+    """A folder used as the bucket."""
 
     def __init__(self, folder: Path, bucket: str) -> None:
         self._folder = folder
@@ -221,7 +221,7 @@ class S3Bucket:
 
 
 def bucket_of(bucket: str, folder: Path | None) -> Bucket:
-    """The folder that stands for the bucket, or the bucket."""
+    """The bucket, or the folder used as one."""
     if folder:
         return FolderBucket(folder, bucket)
     import boto3

@@ -1,4 +1,4 @@
-"""What tells whether rows are the same, in whatever order: the exclusive or of their hashes."""
+"""A checksum of rows, independent of their order: the exclusive or of their hashes."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Unreadable(JobError):
 
 
 class Ended(JobError):
-    """Somebody asked the process to end."""
+    """The process was ended from outside."""
 
 
 _ENDED: list[Ended] = []  # py4j turns what a signal raises within a call into an error of its own
@@ -101,5 +101,5 @@ def is_debugging() -> bool:
 
 
 def ends_the_run(error: BaseException) -> bool:
-    """Would whatever comes next fail as well?"""
+    """Would every later step fail as well?"""
     return bool(_ENDED) or sentence(error) in (_DISK, _MEMORY, _KILLED, _NO_START, _NO_READER)

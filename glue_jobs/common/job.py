@@ -1,4 +1,4 @@
-"""One run of a job: whatever happens, it ends in a sentence, a summary in JSON, and an exit code."""
+"""One run of a job. It always ends with a sentence, a summary in JSON, and an exit code."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from glue_jobs.common.session import empty_table
 
 VERSION = 2
 FOLDER = "archive/manifests"
-_FILES_AT_ONCE = 5000  # Spark is told the files of one read by name
+_FILES_AT_ONCE = 5000  # Spark gets the files of one read by name
 
 
 class TooNew(JobError):
@@ -65,9 +65,9 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One day. `until_hour` is 24 when all of it is archived; `input` tells the journal objects it was made of;
-    `retired` are files that are in it no more, with the time (ms) of that; at `written_ms` the journal was read, which
-    is noted as before the end of the day as long as late data may come."""
+    """The manifest of one day. `until_hour` is 24 when all of it is archived; `input` lists the journal objects it was
+    made of; `retired` are files that are no longer in it, with the time (ms) of that; `written_ms` is when the journal
+    was read, which is set before the end of the day as long as late data may come."""
 
     day: str
     until_hour: int

@@ -83,7 +83,7 @@ def start(
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     jvm: Any = spark._jvm
-    jvm.functions = jvm.functions  # else each `F.…` asks for it anew, and Java looks for it in all its jars
+    jvm.functions = jvm.functions  # else each `F.…` makes Java search all its jars again
     if folder:
         map_bucket(spark, bucket, folder)
     return spark

@@ -1,4 +1,4 @@
-"""What `replay` can be told."""
+"""Options of `replay`."""
 
 from __future__ import annotations
 

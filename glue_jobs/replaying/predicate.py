@@ -1,7 +1,7 @@
-"""A replay's predicate, as the service has checked and told it, as a Spark expression over JSON bodies.
+"""A replay's predicate, as parsed by the service, as a Spark expression over JSON bodies.
 
-The tree (docs/replay.md) has comparisons, AND, OR and NOT, and nothing else; what is not of this form is refused here
-again. Expressions are made from values, never from text: in SQL text even a quoted '${env:HOME}' would be filled in.
+The tree (docs/replay.md) has comparisons, AND, OR and NOT, and nothing else; any other form is refused here again.
+Expressions are made from values, never from text: in SQL text even a quoted '${env:HOME}' would be filled in.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ _COLUMNS = ("id", "shard", "offset", "content_type", "body", "keys", "tag", "ord
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class ReplayRequest:
-    """A replay as the service tells it."""
+    """A replay as the service returns it."""
 
     id: str
     topic: str
@@ -55,7 +55,7 @@ class ReplayRequest:
 
 
 def request_of(answer: Mapping[str, Any]) -> ReplayRequest:
-    """What the service told of a replay."""
+    """The replay in an answer of the service."""
     begin, end = (datetime.fromisoformat(answer[name]) for name in ("from", "to"))
     return ReplayRequest(
         id=answer["replay_id"],
@@ -179,7 +179,7 @@ class ReplayJob:
             teller.join()
 
     def fail(self, why: str) -> None:
-        """Tell the service, if it can be told."""
+        """Report the failure to the service, if it can be reached."""
         try:
             self._tell("FAILED", why)
         except (Refused, Unreachable) as error:

@@ -1,4 +1,4 @@
-"""What a report tells, as functions from the archive's tables to small ones.
+"""The figures of a report, as functions from the archive's tables to small ones.
 
 An attempt counts on the day it began, a message on the day it was accepted. Latency is end to end: from acceptance to
 the end of the attempt that succeeded, retries and waiting included.

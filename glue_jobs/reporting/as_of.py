@@ -1,4 +1,4 @@
-"""A topic as it was at a moment, told by what was accepted and tried until then."""
+"""The state of a topic at a moment, computed from the messages and attempts until then."""
 
 from __future__ import annotations
 

@@ -54,7 +54,8 @@ def steps(messages: DataFrame, deliveries: DataFrame, begin: datetime, end: date
 
 
 def _moves_of_waiting(arrivals: DataFrame, tries: DataFrame, spans: DataFrame) -> DataFrame:
-    """From its acceptance until its first attempt, or until somebody came past it; `spans` are the lives of groups."""
+    """Waiting lasts from a message's acceptance until its first attempt, or until a later message's; `spans` are the
+    lives of groups."""
     first = tries.groupBy(*_LIFE, *_MESSAGE).agg(F.min("started_at").alias("first"))
     behind = Window.partitionBy(*_GROUP).orderBy(F.desc("offset")).rowsBetween(Window.unboundedPreceding, 0)
     each = arrivals.join(spans, [*lives.TOPIC]).join(first, [*_LIFE, *_MESSAGE], "left")

@@ -1,4 +1,4 @@
-"""What `report` can be told."""
+"""Options of `report`."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Report:
 
 @dataclass(kw_only=True, frozen=True)
 class _Group:
-    """What is told of one group."""
+    """The figures of one group."""
 
     topic: str
     group: str
@@ -106,7 +106,7 @@ class _Group:
 
 
 def is_short(first: date, last: date) -> bool:
-    """Are these days so few that their hours are told?"""
+    """Are these days so few that the report shows their hours?"""
     return (last - first).days + 1 < _FEW_DAYS
 
 

@@ -28,7 +28,7 @@ _COLUMNS = tuple(f"{side}{name}" for name in _END for side in SIDES)
 
 
 class NothingToCompare(JobError):
-    """No message of the one topic was replayed into the other, or a group has tried none of them."""
+    """No message of the first topic was replayed into the second, or a group has tried none of them."""
 
 
 def comparison_rows(messages: DataFrame, deliveries: DataFrame, options: argparse.Namespace) -> DataFrame:

@@ -86,7 +86,7 @@ class Scene:
 
 
 def without_a_token(scene: Scene, notes: Notes) -> None:
-    """Nothing is told to who has no token, or makes one up."""
+    """Requests without a token, or with an invalid one, get no data."""
     for caller, token in (
         ("no token", ""),
         ("a made-up token", "hr_" + "0" * 12 + "_" + "a" * 59),
@@ -181,7 +181,7 @@ def what_is_sent(scene: Scene, notes: Notes) -> None:
 
 
 def what_is_answered(scene: Scene, notes: Notes) -> None:
-    """Answers are kept by nobody and taken for nothing else."""
+    """Answers are not cached, and browsers do not guess their type."""
     expected_headers = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
     expected_headers |= {"strict-transport-security": "max-age="} if scene.stage.is_tls else {}
     for path, token in (("/v1/topics", None), ("/v1/topics", ""), ("/console", "")):

@@ -33,7 +33,7 @@ class Answer:
 
 
 class Unreachable(Exception):
-    """Nobody answers at the URL; the text says why."""
+    """No server answers at the URL; the text says why."""
 
 
 class Stage:

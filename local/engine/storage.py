@@ -23,7 +23,7 @@ _FREE_PAGES = 2000  # given back to the disk at a time
 
 
 class _Job:
-    """One write: what it does, and what came of it."""
+    """One write: its work, and its result."""
 
     def __init__(self, work: Callable[[Connection], Any], then: Callable[[Any], object]) -> None:
         self.work = work
@@ -53,7 +53,7 @@ class Storage:
         """Do some work that writes; all of it is stored, or nothing. `work` raises Refused before it changes anything.
         `then` is called with its answer once it is stored, in the order in which everything is stored.
 
-        Whoever comes first writes what has come until then, in one commit; the others wait for it."""
+        The first thread writes all pending work in one commit; the others wait for it."""
         job = _Job(work, then)
         self._jobs.append(job)
         with self._writing:

@@ -32,7 +32,7 @@ def play(service: Service) -> str:
     ask("PUT", f"{ORDERS}/groups/warehouse", {"from": "earliest", "filter": "paid"})
     ask("PUT", "/topics/returns", {})
     ask("PUT", RETURNS, {"from": "earliest"})
-    ask("PUT", f"{RETURNS}/consumers/shop", {"url": "http://127.0.0.1:9/hooks"})  # where nobody listens
+    ask("PUT", f"{RETURNS}/consumers/shop", {"url": "http://127.0.0.1:9/hooks"})  # a closed port
     ask("POST", "/topics/returns/messages", {"body": {"return": 1}})
     ask("PUT", "/topics/payments/groups/ledger", {"from": "earliest"})
     ask("PUT", "/topics/clicks/groups/stats", {"from": "earliest"})

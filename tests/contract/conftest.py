@@ -59,8 +59,8 @@ def shared(make_stage: Callable[[], Stage]) -> Stage:
 
 @pytest.fixture
 def stage(make_stage: Callable[[], Stage], shared: Stage) -> Stage:
-    """One of its own; of the store's suite the common one: factories make names that nobody else has. Its clock starts
-    anew."""
+    """A stage of its own; in the store's suite the shared one, where factories make unique names. Its clock starts
+    again."""
     if make_stage is embedded_stage:
         return embedded_stage()
     shared.clock.at_ms = START_MS

@@ -1,4 +1,4 @@
-"""Callers over HTTP that go on whatever happens to the server, and note what they were told."""
+"""Callers over HTTP that go on when the server dies, and note its answers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Gate:
 
 
 class Caller:
-    """One connection at a time; a request ends with a status, or with nobody knowing."""
+    """One connection at a time; a request ends with a status, or its result is unknown."""
 
     def __init__(self, port: int, token: str, gate: Gate, history: History, seed: str) -> None:
         self._port = port

@@ -14,7 +14,7 @@ from tests.support.flows import SharedTables, chance
 
 @pytest.fixture(scope="session")
 def tables(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedTables]:
-    """Tables that nobody else uses."""
+    """Tables of this test only."""
     tables = SharedTables(f"crash-{uuid4().hex[:8]}", tmp_path_factory.mktemp("blobs"))
     deps = tables.deps(ManualClock(), chance("tables"))
     deps.setup()

@@ -65,7 +65,7 @@ def _with_fan(scene: Scene, client: Runner) -> None:
 
 
 def _left_open(scene: Scene, client: Runner) -> list[str]:
-    """Cursors of who has left that nobody has closed."""
+    """Open cursors of consumers that have left."""
     assert scene.fan
     cursors = client.deps.adapters.cursors.of_owner(client.group("fans").uid, scene.fan.uid, consistent=True)
     return [f"the cursor on {shard} is open" for shard, cursor in cursors.items() if not cursor.is_closed]

@@ -55,13 +55,13 @@ def redrive_what_is_left(scene: Scene, client: Runner) -> None:
 
 
 def _redrive_twice(scene: Scene, client: Runner) -> None:
-    """Somebody else has redriven what this operator still sees."""
+    """Another operator has redriven what this one still sees."""
     scene.client().redrive(GROUP, scene.letters)
     client.redrive(GROUP, scene.letters)
 
 
 def _redrive_some_twice(scene: Scene, client: Runner) -> None:
-    """Somebody else was faster with the first one."""
+    """Another operator was faster with the first one."""
     scene.client().redrive(GROUP, scene.letters[:1])
     client.redrive(GROUP, scene.letters)
 
@@ -143,7 +143,7 @@ def _is_called_at(target: str) -> Callable[[Scene, Runner], list[str]]:
 
 
 class _Late:
-    """Control data to which somebody else writes just before an assignment is put."""
+    """Control data to which another process writes just before an assignment is put."""
 
     def __init__(self, control: Control, event: Callable[[], object]) -> None:
         self._control = control
@@ -167,7 +167,7 @@ def _race_to_assign(scene: Scene, client: Runner) -> None:
 
 
 def _assigned(*names: str) -> Callable[[Scene, Runner], list[str]]:
-    """Every shard belongs to somebody who is there, and to each of these."""
+    """Every shard belongs to a consumer who is there, and to each of these."""
 
     def wrong(scene: Scene, client: Runner) -> list[str]:
         topic, group = client.topic, client.group(GROUP)

@@ -33,8 +33,8 @@ class Played:
         return [at for at, this, likeness in triples if self._first.setdefault(likeness, this) == this]
 
     def _likeness(self, flow: str, fault: Fault, notes: Sequence[Note], at: int) -> Hashable:
-        """What makes points alike. Deaths: what had been written, and whether anybody was called since. Where nothing
-        is lost, or the store stays away as after a death: the request. Else what comes after it as well."""
+        """What makes points alike. Deaths: the writes so far, and whether a call went outside since. Where nothing is
+        lost, or the store stays away as after a death: the request. Else what comes after it as well."""
         if fault in DEADLY:
             return self._of_deaths(flow), *written_before(fault, notes, at)
         is_alone = fault in _REFUSED or (fault is Fault.LOST_ANSWER and not notes[at - 1].is_write)
@@ -42,7 +42,8 @@ class Played:
 
 
 def written_before(fault: Fault, notes: Sequence[Note], at: int) -> tuple[Hashable, ...]:
-    """What a process that dies at a call leaves behind: was anybody called since its last write, and its writes."""
+    """What a process that dies at a call leaves behind: whether a call went outside since its last write, and its
+    writes."""
     notes_before = notes[: at if fault is Fault.DIE_AFTER else at - 1]
     writes = [note for note in notes_before if note.is_write]
     calls = 0 if fault is Fault.DIE_AFTER else notes[at - 1].outside

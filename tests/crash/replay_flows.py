@@ -1,4 +1,4 @@
-"""A replay at the service: its messages are stored and its progress is told, whatever happens to the process."""
+"""A replay at the service: its messages are stored and its progress is reported, even if the process dies."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _half(scene: Scene, client: Runner) -> None:
 
 
 def _undone(scene: Scene, client: Runner) -> list[str]:
-    """What no history tells: a replay that is not over, messages out of their order."""
+    """Violations that no history shows: a replay that is not over, messages out of their order."""
     complaints = [] if _replay(scene, client).state is ReplayState.DONE else ["the replay is not done"]
     for shard in range(_SHARDS):
         rows = client.deps.adapters.log.read(client.topic.shard_key(shard), 0, 1000, consistent=True)

@@ -67,7 +67,7 @@ class Scene:
     letters: list[DeadLetter] = field(default_factory=list)
     broadcasts: frozenset[str] = frozenset()
     fan: Consumer | None = None  # of a broadcast, who is to leave
-    has_called: bool = False  # is anybody called here?
+    has_called: bool = False  # are there push consumers here?
     processes: Iterator[int] = field(default_factory=itertools.count)
 
     def client(self, plan: FaultPlan | None = None) -> Runner:
@@ -132,7 +132,7 @@ class Result:
 
     @property
     def unwell(self) -> bool:
-        """Did anybody notice that something was wrong?"""
+        """Did the process report a problem?"""
         return self.error is not None or any(e.told is not Told.OK for e in self.answers)
 
 
@@ -228,9 +228,9 @@ def complaints(outcome: Result, fault: Fault | None) -> list[str]:
 
 
 def _could_answer(outcome: Result) -> bool:
-    """Without traces anybody can; without whom to wake, whoever has written what was asked for. What was granted is
-    handed out although the store lets nobody look for more, or claim more; but each grant is of a write that the store
-    answered. Where that was a transaction, which does not tell what the cursor is now, it need not be found out."""
+    """Without traces every call can answer; without wake-ups, every call that has written what was asked for. Granted
+    messages are returned even if the store refuses to look for more, or to claim more; but each grant is of a write
+    that the store answered. After a transaction, whose answer does not include the cursor, it need not be looked up."""
     leases = {answer.token for answer in outcome.answers if answer.op is Op.CLAIM}
     claims_only = all(answer.op is Op.CLAIM for answer in outcome.answers)
     plan = outcome.plan

@@ -1,7 +1,7 @@
 """Crash enumeration: each storage call of each flow meets each fault; afterwards nothing that was promised is broken.
 
 I1 to I10, I14, I15, I16 and I20 of docs/invariants.md are judged by tests/support/history over everything that clients
-and subscribers saw and what the tables hold at rest.
+and subscribers saw and what the tables hold in the end.
 """
 
 from __future__ import annotations

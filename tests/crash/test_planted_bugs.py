@@ -23,7 +23,7 @@ from tests.support.planting import Bug
 _NO_BUSY_UNITS = ("busy = leased_units(cursor)", "busy: set[str] = set()")
 _LEASE_VALUE = """{value({'S': lease_text(lease)})}\""""
 _ANY_LEASE = _LEASE_VALUE[:-1] + ' OR attribute_exists(e)"'
-_WAIT = """if -_CLOCKS_DIFFER <= age < HOLE_AGE:  # of a wrong clock's row nobody knows the age
+_WAIT = """if -_CLOCKS_DIFFER <= age < HOLE_AGE:  # the age of a row written by a wrong clock is unknown
             self._young.put(shard, next_segment.accepted_ms + _HOLE_MS)
             return None"""
 _SKIP = "return Segment(at, next_segment.first - at, '', 0, 0)"

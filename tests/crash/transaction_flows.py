@@ -1,4 +1,4 @@
-"""The steps of a transaction, played under a fault and judged at rest."""
+"""The steps of a transaction, played under a fault and judged in the end."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def decide(state: TransactionState) -> Step:
 
 
 def decide_late(state: TransactionState, other: TransactionState) -> Step:
-    """Decide upon what was read before somebody else decided otherwise."""
+    """Decide on a state read before another client decided otherwise."""
 
     def act(world: World, deps: Deps) -> None:
         (transaction,) = world.all(world.process())
@@ -160,8 +160,8 @@ def nearly_undecided(world: World, deps: Deps) -> None:
 
 @dataclass(frozen=True)
 class Flow:
-    """One step under faults. `after` is what whoever heard nothing does next; `end` is how it must end, `says` what
-    the producer says when it is asked."""
+    """One step under faults. `after` is what a client without an answer does next; `end` is how it must end, `says` the
+    producer's answer to a check."""
 
     act: Step
     end: tuple[TransactionState, ...]
@@ -243,7 +243,7 @@ def come_to_rest(world: World) -> None:
 
 
 def judge(world: World, flow: Flow) -> list[str]:
-    """What is wrong at rest."""
+    """The violations in the end."""
     deps, wrong = world.process(), []
     transactions = world.all(deps)
     if len(transactions) > 1 or (world.answered and not transactions):

@@ -32,7 +32,7 @@ sys.exit("bad" in sys.argv)
 
 @pytest.fixture
 def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalJobs]:
-    """Jobs of a folder whose one job prints what it was told."""
+    """Jobs of a folder whose one job prints its arguments."""
     (tmp_path / "glue_jobs").mkdir()
     (tmp_path / "glue_jobs" / "replay.py").write_text(SCRIPT)
     monkeypatch.setattr(jobs, "_ROOT", tmp_path)

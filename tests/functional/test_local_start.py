@@ -1,4 +1,4 @@
-"""What keeps the local service from starting is told in one line."""
+"""If the local service cannot start, it prints the reason in one line."""
 
 from __future__ import annotations
 
@@ -213,14 +213,14 @@ def complaints_beside_json(command: list[str], **environment: str) -> str:
 
 
 def test_what_a_schedule_tells_before_the_service_serves_goes_to_standard_error() -> None:
-    """It took standard output, which is for what programs read, for all that was told from then on."""
+    """It took standard output, which is for what programs read, for all later lines."""
     assert "moved before the service serves" in complaints_beside_json(
         [sys.executable, "-c", _TELLS_EARLY, "--ephemeral"]
     )
 
 
 def test_what_functions_print_is_not_taken_for_the_line_that_a_program_reads(tmp_path: Path) -> None:
-    """Nobody reads on behind that line: once the pipe was full, a function that prints stood still."""
+    """The program stops reading after that line: once the pipe was full, a function that prints stood still."""
     functions = tmp_path / "functions.py"
     functions.write_text("print('loaded')")
     assert "loaded" in complaints_beside_json([*_IN_MEMORY, "--functions", str(functions)])

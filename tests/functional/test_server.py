@@ -97,7 +97,7 @@ def test_a_chunked_body_over_the_limit_is_413(server: Server) -> None:
 
 
 class WaitingGateway:
-    """A gateway that answers when it is told to."""
+    """A gateway that answers at a signal."""
 
     def __init__(self) -> None:
         self.entered, self.go = threading.Event(), threading.Event()

@@ -91,7 +91,7 @@ def until_seen(calls: CallLog, expected: dict[str, list[int]]) -> None:
 
 
 class Machine:
-    """Time that passes when somebody waits, up to an end."""
+    """Time that passes during waits, up to an end."""
 
     def __init__(self, end: float) -> None:
         self.now, self.end = 100.0, 100.0 + end

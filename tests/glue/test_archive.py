@@ -1,4 +1,4 @@
-"""The archive is exact, and the same however often, and in whatever order, it is made."""
+"""The archive is exact, and the same after every repetition and in every order of its runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The archive is complete (I18) over whatever accidents it is made, and says what it lacks."""
+"""The archive is complete (I18) after every kind of accident, and says what it lacks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_what_is_missing_is_reported(place: Place, capsys: pytest.CaptureFixture
     assert problem == {"day": DAY, "shard": "orders:u1/0", "missing": [[0, 1], [4, 6]], "offsets": 5}
     assert place.places() == orders(2, 3, 7)
     place.journal("b", [message(8, accepted_ms=NOON_MS + DAY_MS)])
-    assert place.archive("--window", NEXT) == DONE  # a loss is told of its own day
+    assert place.archive("--window", NEXT) == DONE  # a loss is reported for its own day
 
 
 def test_truncated_and_empty_objects_are_told_and_what_is_in_them_is_archived(
@@ -134,7 +134,7 @@ def test_killed_before_any_change_and_run_again_it_is_as_if_nothing_had_been(
         assert place.named() <= {
             *place.files(),
             *place.files("deliveries"),
-        }  # a reader finds what it was told
+        }  # a reader finds the files of its list
         assert place.archive() == DONE
         assert place.named() == {*place.files(), *place.files("deliveries")}
         assert place.places() == [("invoices", 0, n) for n in range(3)] + orders(0, 1, 2, 3)

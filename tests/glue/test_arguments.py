@@ -1,4 +1,4 @@
-"""What a job is told on its command line and by the service, and what it refuses."""
+"""A job's arguments, from the command line and the service, and which of them it refuses."""
 
 from __future__ import annotations
 

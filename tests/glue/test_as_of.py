@@ -1,4 +1,4 @@
-"""A topic as it was: told from the archive, by what was accepted and tried until a moment."""
+"""The state of a topic at a moment, from the archive's messages and attempts until then."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_every_message_is_in_the_state_that_it_was_in(filled_place: Place) -> No
         "retrying": ("retrying", 1),
         "lapsed": ("retrying", 1),
         "dead": ("dead", 1),
-        "unwanted": ("waiting", 0),  # nobody had come past it yet
+        "unwanted": ("waiting", 0),  # no later message had an attempt yet
         "slow": ("waiting", 0),
         "ahead": ("waiting", 0),
     }

@@ -1,4 +1,4 @@
-"""What the journal lost comes back from DynamoDB, and what is nowhere is told."""
+"""Messages that the journal lost come back from DynamoDB; those that are nowhere are reported."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Queue:
             self.place.journal(f"tried-{name}", [line for _, line in journal.lines(row)])
 
     def set_of_row(self, first: int, name: str, value: dict[str, str]) -> None:
-        """Change an attribute of a row of the log, as nobody should."""
+        """Change an attribute of a row of the log, as damage would."""
         import boto3
 
         boto3.client("dynamodb").update_item(
@@ -129,7 +129,7 @@ class Queue:
         )
 
     def remove_of_row(self, table: str, key: dict[str, dict[str, str]], name: str) -> None:
-        """Take an attribute from a row, as nobody should."""
+        """Remove an attribute from a row, as damage would."""
         import boto3
 
         boto3.client("dynamodb").update_item(
@@ -309,7 +309,7 @@ def test_a_row_of_the_log_whose_time_is_wrong_does_not_end_the_look(queue: Queue
 def test_what_comes_back_goes_to_its_own_day(queue: Queue) -> None:
     day_ms = 86_400_000
     queue.put(0)
-    queue.put(BATCH, line=False)  # the first day's last, which only the second day's first tells of
+    queue.put(BATCH, line=False)  # the first day's last, which only the second day's first reveals
     assert queue.archive("--window", DAY) == DONE
     assert queue.offsets() == list(range(2 * BATCH))
     queue.put(2 * BATCH, accepted_ms=NOON_MS + day_ms, line=False)

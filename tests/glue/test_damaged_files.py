@@ -35,7 +35,7 @@ FIRST = "2030-01-01"
 
 @pytest.fixture(scope="module")
 def archive(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two topics with eight messages each, of which a group has tried some; nobody changes it."""
+    """Two topics with eight messages each, of which a group has tried some; read-only."""
     folder = tmp_path_factory.mktemp("archive")
     session.map_bucket(spark, "sound", folder)
     rows = [archived(n, topic, minutes=n) for topic in ("orders", "shade") for n in range(8)]

@@ -1,4 +1,4 @@
-"""Rows of DynamoDB that nobody should have written: they are named and passed over, and no good row with them."""
+"""Invalid rows of DynamoDB are named and skipped, and no good row with them."""
 
 from __future__ import annotations
 

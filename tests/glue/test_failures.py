@@ -1,4 +1,4 @@
-"""A job that fails, is killed, or finds another at work: what it tells, and what it leaves."""
+"""A job that fails, is killed, or finds another at work: its output, and its files."""
 
 from __future__ import annotations
 

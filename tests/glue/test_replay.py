@@ -1,4 +1,4 @@
-"""The replay job against the service: what it chooses, and that each message comes once, whatever happens."""
+"""The replay job against the service: what it chooses, and that each message comes once, also after failures."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def run(archive: Place, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
 def check_history(
     mine: Group, other_group: Group, replay_id: str, archived_messages: Sequence[dict[str, Any]]
 ) -> None:
-    """The group has every message once, marked, each shard's in their order; nobody else has any."""
+    """The group has every message once, marked, each shard's in their order; no other group has any."""
     messages = mine.receive(1000)
     assert sorted(m["headers"]["headrace-replay-of"] for m in messages) == [
         each["id"] for each in archived_messages

@@ -57,7 +57,7 @@ def stand_in() -> Iterator[Standing]:
 
 
 class Time:
-    """Passes only when somebody sleeps."""
+    """A clock that moves only during a sleep."""
 
     def __init__(self) -> None:
         self.at = 100.0

@@ -1,4 +1,4 @@
-"""What a report tells, on tiny tables."""
+"""The figures of a report, on tiny tables."""
 
 from __future__ import annotations
 

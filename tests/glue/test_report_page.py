@@ -1,4 +1,4 @@
-"""The report's page: whole in itself, true to its rows, and safe whatever a reason or a name says."""
+"""The report's page: self-contained, true to its rows, and safe with any reason or name."""
 
 from __future__ import annotations
 

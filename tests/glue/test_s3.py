@@ -1,4 +1,4 @@
-"""The archive on S3 as it is: every night, and whatever change the job dies before.
+"""The archive on S3: every night, and after a death of the job before each change.
 
 The server is moto's, so is the protocol; Spark speaks it through a file system with the manners of S3A.
 """

@@ -1,6 +1,6 @@
-"""How Lambda shares an account's concurrency out, in virtual time: who is started, and who is throttled.
+"""How Lambda divides an account's concurrency, in virtual time: which invocations start, and which are throttled.
 
-A function with a reservation has just that much, whatever the others do; those without share what is left.
+A function with a reservation has just that much, independent of the others; those without share what is left.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ At = Callable[[float], None]
 
 
 class Timeline:
-    """Deeds at times, in order."""
+    """Actions at times, in order."""
 
     def __init__(self) -> None:
         self._deeds: list[tuple[float, int, At]] = []
         self._count = 0
 
     def at(self, at_seconds: float, deed: At) -> None:
-        """Do it then; it is told the time."""
+        """Schedule an action, which is called with the time."""
         self._count += 1
         heapq.heappush(self._deeds, (at_seconds, self._count, deed))
 

@@ -1,4 +1,4 @@
-"""`make rehearse`: the rehearsal, told step by step; if it fails, in one sentence with what to do."""
+"""`make rehearse`: the rehearsal, shown step by step; if it fails, in one sentence with what to do."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def journaled(s3: Any, bucket: str) -> bool:
 
 
 def traces_of(cloud: MiniStack, prefix: str, gone_ms: float) -> list[str]:
-    """What is in the account whose name holds the prefix. A function that was at work when its log went makes it anew,
+    """What is in the account whose name holds the prefix. A function that was at work when its log went opens it again,
     which on AWS its role forbids: logs that are younger than that do not count."""
 
     def listed(service: str, operation: str, answer: str, name: str = "") -> list[str]:

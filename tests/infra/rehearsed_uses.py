@@ -111,7 +111,7 @@ def a_producer(topic: Topic, numbers: set[int]) -> Iterator[threading.Event]:
         while not stop.is_set():
             try:
                 answer = topic.api.post(f"{topic.path}/messages", {"body": n, "dedup_id": str(n)})
-            except (OSError, HTTPException):  # nobody knows: the same once more
+            except (OSError, HTTPException):  # unknown: the same once more
                 continue
             if answer.status in (200, 201):
                 numbers.add(n)

@@ -25,7 +25,7 @@ def test_the_archive_is_made_each_night_in_prod_and_not_in_dev(template_file: Pa
     names = {each["Properties"]["Name"] for each in jobs.values()}
     assert names == {f"{prefix}-{name}" for name in ("archive", "report", "replay", "asof", "compare")}
     assert jobs["ArchiveJob"]["Properties"]["ExecutionProperty"] == {"MaxConcurrentRuns": 1}
-    variable = f'"HEADRACE_ARCHIVE": "{int(is_prod)}"'  # rows wait for a proof where somebody makes one
+    variable = f'"HEADRACE_ARCHIVE": "{int(is_prod)}"'  # rows wait for a proof where the archive makes one
     assert variable in json.dumps(json.loads(template_file.read_text()))
 
 
@@ -68,7 +68,7 @@ def test_athenas_tables_are_the_lists_of_files_and_need_no_topic(template_file: 
 def test_a_job_that_fails_is_told(template_file: Path) -> None:
     rule = resources(template_file)["JobFailedRule"]["Properties"]
     names = [each["Properties"]["Name"] for each in resources(template_file, "AWS::Glue::Job").values()]
-    jobs = [name for name in names if not name.endswith(("-asof", "-compare"))]  # somebody waits for these
+    jobs = [name for name in names if not name.endswith(("-asof", "-compare"))]  # a user waits for these
     assert rule["EventPattern"]["detail"] == {"jobName": jobs, "state": ["FAILED", "TIMEOUT"]}
     dimensions = resources(template_file)["JobFailedAlarm"]["Properties"]["Dimensions"]
     assert dimensions == [{"Name": "RuleName", "Value": rule["Name"]}]

@@ -48,7 +48,7 @@ class Stage:
 
     def hang(self, subscribers: int, held_seconds: float) -> None:
         """Each has a group of its own on a topic of four shards; each of its deliveries is held for as long as
-        `deliver` may run, and begun anew by the sweep."""
+        `deliver` may run, and begun again by the sweep."""
         topic = make.topic(shards=4)
         jobs = subscribers * workers_of(topic, make.group(topic))
         for job in range(jobs):
@@ -59,7 +59,7 @@ class Stage:
             self.timeline.at(now + _WAKE_SECONDS, lambda later: self._deliver(later, seconds))
 
     def call(self) -> None:
-        """Producers call at random times; who is throttled comes again, as it is told to."""
+        """Producers call at random times; a throttled one comes again after the stated wait."""
         lot, at = random.Random(8), 1.0
         while at < _SECONDS:
             at += lot.expovariate(_CALLS_PER_SECOND)

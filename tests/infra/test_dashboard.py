@@ -101,7 +101,7 @@ def test_the_buckets_bytes_are_those_of_every_class_that_its_rules_move_objects_
 
 
 def test_what_is_counted_once_a_day_is_shown_over_days() -> None:
-    """A dashboard shows three hours unless somebody asks for more."""
+    """A dashboard shows three hours by default."""
     daily = [w["properties"] for w in widgets() if re.search(r'"period": 86400|, 86400\)', json.dumps(w))]
     assert len(daily) == 2
     for properties in daily:

@@ -107,7 +107,7 @@ def test_a_stage_is_deployed_used_and_updated(
 
 
 def step(about: str) -> None:
-    """Tell whoever waits how far it is; `make rehearse` shows these lines."""
+    """Report a step; `make rehearse` shows these lines."""
     steps = [*chain(*STEPS.values())]
     print(f"\nstep {steps.index(about) + 1} of {len(steps)}: {about}", flush=True)
 
@@ -115,7 +115,7 @@ def step(about: str) -> None:
 def is_updated_without_losing_a_message(
     deployment: Deployment, api: Client, new_stack: Stack, build: Path
 ) -> None:
-    """New code and new settings go out while somebody produces and somebody consumes."""
+    """New code and new settings go out while messages are produced and consumed."""
     topic = api.topic(shards=1)
     group = topic.group("during")
     packaged(new_stack, build)

@@ -1,4 +1,4 @@
-"""How `make rehearse` tells what goes on."""
+"""How `make rehearse` shows its progress."""
 
 from __future__ import annotations
 

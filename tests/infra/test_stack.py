@@ -212,7 +212,7 @@ def test_what_failed_is_told_with_its_reason(environment: Environment) -> None:
 
 
 class Events(Aws):
-    """An AWS whose stack has these events, told with the newest first, and fails whatever it is told."""
+    """An AWS whose stack has these events, listed with the newest first, and where every command fails."""
 
     account, region = "123456789012", "eu-central-1"
 
@@ -258,7 +258,7 @@ def test_a_stack_that_is_not_there_may_be_elsewhere(environment: Environment) ->
 def test_a_stack_of_which_aws_says_nothing_is_not_taken_for_a_new_one(
     environment: Environment, tmp_path: Path
 ) -> None:
-    """Before a creation the functions' logs are deleted; whoever is at work there would write no line any more."""
+    """Before a creation the functions' logs are deleted; a running stage would then log no more lines."""
     log = {"Type": "AWS::Logs::LogGroup", "Properties": {"LogGroupName": "/aws/lambda/headrace-dev-mover"}}
     for file in ("template.json", "packaged.json"):
         (tmp_path / file).write_text(json.dumps({"Resources": {"Bucket": {"Properties": {}}, "Log": log}}))

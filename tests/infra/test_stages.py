@@ -69,7 +69,7 @@ def assert_the_second_api_is_guarded_as_the_first(
     assert (
         second["EndpointConfiguration"] == stack_resources["RestAPI"]["Properties"]["EndpointConfiguration"]
     )
-    # One that allowed everybody would let in every signer of the account, whatever its own policies say.
+    # A policy for everybody would let in every signer of the account, even against its own policies.
     assert second["DefinitionBody"]["x-amazon-apigateway-policy"]["Statement"] == [deny]
     assert second["AccessLogSetting"] == stack_resources["RestAPI"]["Properties"]["AccessLogSetting"]
     acls = [stack_resources[name]["Properties"] for name in ("WebAclAssociation", "IamAPIWebAclAssociation")]

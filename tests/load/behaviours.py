@@ -51,7 +51,7 @@ def hanging(subscriber: str, body: Mapping[str, Any], attempt: int) -> Reply:
 
 
 def dying(subscriber: str, body: Mapping[str, Any], attempt: int) -> Reply:
-    """Before it has done anything, or when it has done all: nobody can tell."""
+    """Before it has done anything, or when it has done all: the caller cannot know."""
     lot = _lot(subscriber, body, attempt)
     if is_poison(body) or lot < 0.1:
         return Reply(how=How.NONE, after=0.05)
@@ -59,14 +59,14 @@ def dying(subscriber: str, body: Mapping[str, Any], attempt: int) -> Reply:
 
 
 def lying(subscriber: str, body: Mapping[str, Any], attempt: int) -> Reply:
-    """A 2xx is a yes, whatever comes with it."""
+    """A 2xx is a yes, with any body."""
     if is_poison(body):
         return Reply(500, {"Content-Type": "text/plain"}, b'{"status": 200}')
     return Reply(202, {"Content-Type": "text/html; charset=nonsense", "Retry-After": "9"}, b"\xff\x00{[<")
 
 
 def redirecting(subscriber: str, body: Mapping[str, Any], attempt: int) -> Reply:
-    """To one who would say yes: nobody follows."""
+    """To a host that would say yes: Headrace does not follow."""
     status = 302 if attempt % 2 else 308
     away = Reply(status, {"Location": "/q/good/c"})
     return away if is_poison(body) or _lot(subscriber, body, attempt) < 0.2 else OK

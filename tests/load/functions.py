@@ -12,7 +12,7 @@ from tests.load.behaviours import chance, is_poison
 
 
 def partial(event: dict[str, Any]) -> dict[str, Any]:
-    """Some messages of a batch fail, and sometimes nobody can tell which."""
+    """Some messages of a batch fail, and sometimes it is unknown which."""
     start = time.time()
     messages = event["messages"]
     lot = chance(event["group"], messages[0]["id"], messages[0]["attempt"])

@@ -56,7 +56,7 @@ def serving(folder: Path, prefix: str, **environment: str) -> Iterator[Client]:
         **environment,
     }
     command = [sys.executable, "-m", "local"]
-    # Not a pipe: one that nobody reads fills up, and then the server waits in its log.
+    # Not a pipe: without a reader it fills up, and then the server waits in its log.
     with (folder / "output").open("w") as output, (folder / "errors").open("w") as errors:
         process = subprocess.Popen(
             command, cwd=_ROOT, env=os.environ | settings, stdout=output, stderr=errors

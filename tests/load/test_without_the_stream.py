@@ -1,4 +1,4 @@
-"""Nothing depends on a wake-up: with the stream switched off, sweeps deliver all the same."""
+"""Nothing depends on a wake-up: with the stream switched off, sweeps still deliver."""
 
 from __future__ import annotations
 

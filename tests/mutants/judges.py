@@ -61,7 +61,7 @@ class Judges:
         return "timed out" if os.WIFSIGNALED(status) else "killed" if os.WEXITSTATUS(status) else "alive"
 
     def _run(self, tests: Sequence[int]) -> Iterator[int]:
-        """Run tests; each is told before it begins."""
+        """Run tests; each is yielded before it begins."""
         for at, successor in zip_longest(tests, tests[1:]):
             yield at
             nextitem = None if successor is None else self._items[successor]

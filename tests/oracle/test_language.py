@@ -273,7 +273,7 @@ def test_streams_tell_alike(both: Both) -> None:
 
 
 def changes(engine: Protocol | Wire, table: str) -> list[tuple[str, Document]]:
-    """What a table's stream tells, without numbers and times."""
+    """The records of a table's stream, without numbers and times."""
 
     def ask(operation: str, **body: Any) -> Document:
         service = "DynamoDB" if operation == "DescribeTable" else "DynamoDBStreams"

@@ -1,4 +1,4 @@
-"""What IAM's policies and the functions' roles allow, and to whoever stole them."""
+"""The rights in IAM's policies and the functions' roles, also for a thief of their credentials."""
 
 from __future__ import annotations
 

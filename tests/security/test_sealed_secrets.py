@@ -1,4 +1,4 @@
-"""Secrets in rows: encrypted, each for its own row, and rotated without anybody losing what was signed before."""
+"""Secrets in rows: encrypted, each for its own row, and rotated without a loss of what was signed before."""
 
 from __future__ import annotations
 

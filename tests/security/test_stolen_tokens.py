@@ -1,4 +1,4 @@
-"""An attacker who holds a token, or none, and tries every call on what belongs to somebody else."""
+"""An attacker who holds a token, or none, and tries every call on the data of others."""
 
 from __future__ import annotations
 

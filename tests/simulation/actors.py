@@ -1,6 +1,6 @@
-"""Who uses the world: each actor is a task that acts, thinks a while, and acts again.
+"""The users of the world: each actor is a task that acts, thinks a while, and acts again.
 
-To add one: write `def somebody(world) -> None`, a loop that asks by `world.ask`, and
+To add one: write `def actor(world) -> None`, a loop that sends requests by `world.ask`, and
 start it in `begin`.
 """
 

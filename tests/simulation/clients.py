@@ -158,7 +158,7 @@ class SimClient(Client):
         readers = [self.world.reader_by(consumer_group.uid, uid) for uid in uids]
         retries = [self._event(Op.RETRY_NOW, reader=reader, message_id=message_id) for reader in readers]
         redrives = [self._about_letter(Op.REDRIVE, x) for x in letters]
-        # What waits now may be a letter when it is looked at, after all the attempts it has.
+        # A waiting message may be a dead letter when it is looked at, after its last attempt.
         most = (consumer_group.retry or self.topic.retry).max_attempts
         letters_by_then = [
             replace(retry, op=Op.REDRIVE, attempt=most)
@@ -215,7 +215,7 @@ class SimClient(Client):
             return told_by(error)
 
     def prepare(self, draft: Draft, checks: Checks, *, delay_from_commit: bool) -> Transaction:
-        """What comes of it is not known before it is decided."""
+        """The result is not known before it is decided."""
         event = self._event(
             Op.PRODUCE,
             label=label_of(draft.body),

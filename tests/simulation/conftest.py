@@ -1,4 +1,4 @@
-"""Each test plays in virtual time, and tells at the end what was played."""
+"""Each test plays in virtual time, and reports at the end what was played."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the API shows must add up (I15, ADR 61): at rest, and whenever somebody looks while work goes on.
+"""The numbers that the API shows must add up (I15, ADR 61): when the world is idle, and at any time while work goes on.
 
-Two ways to look. From outside, at one moment: then every number is exact, and lists, fates and counts are of one mind.
-As clients do, by a process whose reads others come between: then numbers lie between what was before and after.
+They are checked in two ways. From outside, at one moment: every number is exact, and lists, fates and counts agree.
+As clients do, by a process whose reads are interleaved with others: numbers lie between those before and after.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def onlooker(world: World) -> None:
 
 
 def uncounted(world: World, client: SimClient, end: Final) -> Iterator[str]:
-    """What is wrong with the numbers at rest."""
+    """The errors in the numbers of an idle world."""
     deps, topic = client.deps, client.topic
     yield from _waiting(world, deps, topic)
     stats = deps.surveyor.exact_topic(topic)
@@ -53,7 +53,7 @@ def uncounted(world: World, client: SimClient, end: Final) -> Iterator[str]:
 
 
 def _outside(world: World) -> Deps:
-    """Nobody of this world: looks take no time, and nothing comes between."""
+    """A process outside the world: its reads take no time, and nothing comes between."""
     clock = Clock(world.scheduler, 0)
     return Deps(replace(world.adapters, clock=clock, random=SeededRandom("onlooker")))
 
@@ -126,7 +126,7 @@ def _uneven(world: World, deps: Deps, topic: Topic) -> Iterator[str]:
 
 
 def _untrue(world: World, deps: Deps, topic: Topic) -> Iterator[str]:
-    """Traces that tell of what nobody did."""
+    """Traces of attempts that no actor made."""
     attempts = {
         (e.reader.partition("/")[0], e.message_id, e.attempt)
         for e in world.events
@@ -143,7 +143,7 @@ def _untrue(world: World, deps: Deps, topic: Topic) -> Iterator[str]:
 
 
 def _ask(world: World, topic: Topic) -> None:
-    """As clients do. Where the topic grows or anybody joins, processes may differ for a while in what there is."""
+    """Check as clients do. While the topic grows or consumers join, processes may differ in what there is."""
     if {"grow", "join"} & set(world.plan.deeds):
         return
     before = _tails(world, topic)
@@ -170,7 +170,7 @@ def _tails(world: World, topic: Topic) -> int:
 
 
 def _sought(world: World) -> bool:
-    """Did anybody seek? Messages have two deliveries, then, of which one is counted."""
+    """Did an operator seek? Messages then have two deliveries, of which one is counted."""
     return any(e.op is Op.SEEK and e.maybe for e in world.events) or world.plan.seeks
 
 

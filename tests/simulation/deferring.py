@@ -140,7 +140,7 @@ def trader(world: World, name: str) -> None:
         checked_s = max(0, _until_moved(world, transaction.check_ms) + rng.uniform(0, 3))
         waits_s = (0.0, rng.uniform(0, 15)) if deal.mood != "fickle" else (checked_s,)
         world.pause(min(rng.choice((*waits_s, checked_s)), world.plan.seconds))
-        if rng.random() < 0.3:  # somebody else thinks otherwise
+        if rng.random() < 0.3:  # another client decides otherwise
             rival = partial(_decide, world, f"{name}-{n}", transaction.id, rng.choice(DECIDED))
             world.scheduler.spawn(rival, world, rng.uniform(0, 30))
         _decide(world, f"{name}-{n}", transaction.id, truth)

@@ -34,7 +34,7 @@ def count_hurry(hurry: Hurry) -> None:
 
 
 class Figures:
-    """A plugin of pytest: who ran tests hands its figures in, and they are told at the end."""
+    """A plugin of pytest: each process that ran tests hands in its figures, and they are printed at the end."""
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)

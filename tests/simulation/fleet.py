@@ -30,7 +30,7 @@ class Fleet:
         return list(self._of)
 
     def begin(self, role: str, faults: Faults | None = None, skew_ms: int | None = None) -> Process:
-        """A process that has just started; nobody finds it yet."""
+        """A process that has just started and gets no requests yet."""
         world = self._world
         self._names[role] = self._names.get(role, 0) + 1
         most = world.plan.skew_ms
@@ -60,7 +60,7 @@ class Fleet:
         return (process for processes in list(self._of.values()) for process in list(processes))
 
     def died(self, process: Process) -> None:
-        """One is no more. On one machine another takes its place at once."""
+        """A process ends. On one machine another takes its place at once."""
         role = process.name.partition("-")[0]
         if process in self._of.get(role, ()):
             self._of[role].remove(process)
@@ -99,7 +99,7 @@ class Fleet:
         if idle and world.random.random() >= world.plan.cold:
             process: Process = world.random.choice(idle)
             return process
-        if idle:  # nobody sees an idle process end
+        if idle:  # the end of an idle process has no effect
             idle[0].retire()
             self._of[role].remove(idle[0])
         process = self.begin(role)

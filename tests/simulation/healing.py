@@ -25,8 +25,8 @@ _SLOT_MS = 6 * HOUR_MS
 
 
 def heal(world: World) -> SimClient:
-    """Bring the world to rest by schedules alone, the stream stays silent; a client to look at it with. What does not
-    come to rest is told."""
+    """Let the world become idle by schedules alone, the stream stays silent; returns a client to look at it with. What
+    does not become idle is reported."""
     world.subscribers.healed, world.streams = True, False
     world.weather.clears()
     inbox = Inbox()
@@ -85,7 +85,7 @@ def _minute(world: World, process: Process, inbox: Inbox) -> None:
 
 
 def _pull(client: SimClient) -> None:
-    """Good consumers take what nobody is called for."""
+    """Healthy consumers take what is not pushed."""
     for reader in readers_of(client.deps, client.topic):
         if reader.is_called:
             continue
@@ -94,7 +94,7 @@ def _pull(client: SimClient) -> None:
 
 
 def _pending(world: World, client: SimClient) -> Iterator[tuple[float, str]]:
-    """What waits, and until when (0: for anybody)."""
+    """What waits, and until when (0: for a consumer)."""
     a = world.adapters
     for fragment in range(FRAGMENTS):
         if (next_ms := a.timers.next_ms(fragment)) is not None:

@@ -1,10 +1,9 @@
 """Stages whose scheduled jobs never have time for all topics: each topic has its turn, and all of it (I9, I10).
 
-Nobody but the sweep wakes anybody, and nobody but the expirer keeps rows that the archive lacks. A run of either has
-time for any one topic, and mostly for some more; all runs have the same time, and a topic costs the same each time, so
-that runs may end at the same places again and again. Some topics cannot be looked at; and in some stages no run has
-time enough for one topic. Judged is by the number of runs: nothing may wait for
-more of them than there are topics, and one.
+Only the sweep wakes groups, and only the expirer keeps rows that the archive lacks. A run of either has time for any
+one topic, and mostly for some more; all runs have the same time, and a topic costs the same each time, so that runs may
+end at the same places again and again. Some topics cannot be looked at; and in some stages no run has time enough for
+one topic. The number of runs is judged: nothing may wait for more of them than there are topics, and one.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from tests.support.flows import draft, label_of
 from tests.support.push import Inbox, Subscribers
 from tests.support.stages import Stage, embedded_stage
 
-_PULLED = "pulled"  # a group of each topic for which nobody is called
+_PULLED = "pulled"  # a group of each topic without push consumers
 _HUGE = 20  # consumers: more than a run has time for
 _ROUNDS = 3  # runs of the sweep while producers send, by the number of topics
 
@@ -126,7 +125,7 @@ def story(hurry: Hurry, last: int = 80) -> str:
 
 
 def _founds(hurry: Hurry, name: str) -> None:
-    """A topic, with a group that nobody is called for, and others with one consumer or several who are."""
+    """A topic, with a group without push consumers, and others with one push consumer or several."""
     rng, deps = hurry.random, hurry.process()
     topic, _ = deps.admin.put_topic(name, {"shards": rng.choice((1, 1, 2, 4)), "retention_days": 1})
     hurry.topics.append(topic)
@@ -142,7 +141,7 @@ def _founds(hurry: Hurry, name: str) -> None:
 
 
 def _founds_huge(hurry: Hurry) -> None:
-    """A topic for which no run has time: nobody else may wait for it. What it waits for itself is not judged."""
+    """A topic for which no run has time: it must not delay other topics. Its own waits are not judged."""
     deps, name = hurry.process(), "t00-huge"
     topic, _ = deps.admin.put_topic(name, {"retention_days": 1})
     deps.admin.put_group(topic, _PULLED, {"begin": "earliest"})

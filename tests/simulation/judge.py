@@ -1,9 +1,9 @@
-"""Plays a seed and judges it: by what clients saw and what the store holds at rest (tests/support/history), by the laws
-that every write kept, and by what only this world can know.
+"""Plays a seed and judges it: by what clients saw and what the store holds in the end (tests/support/history), by the
+laws that every write kept, and by what only this world can know.
 
 Clocks differ by up to a minute. Leases, delays and holes are times in the store that each process compares with its own
-clock: nobody may be early by that (the laws), and by true time as early as the clocks lie apart (the history). Nothing
-else may depend on clocks: who settles, who is refused and what is stored are judged alike under any skew.
+clock: a process may be early by that at most (the laws), and by true time as early as the clocks lie apart (the
+history). Nothing else may depend on clocks: settlements, refusals and rows are judged alike under any skew.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def timers_of(deps: Deps) -> list[str]:
 
 
 def _second_lives(world: World, end: Final) -> tuple[str, ...]:
-    """Deliveries that a seek began anew while their first life may go on in the retry lane or among the dead letters:
-    there are two of them, then, and two ends. Or nobody can tell to which life a claim belongs."""
+    """Deliveries that a seek began again while their first life may go on in the retry lane or among the dead letters:
+    there are two of them, then, and two ends. Or it is unknown to which life a claim belongs."""
     failures = (
         e for e in world.events if e.lane or e.fate in ("RETRY", "DEAD") or e.op in (Op.REDRIVE, Op.RETRY_NOW)
     )
@@ -77,8 +77,9 @@ def _second_lives(world: World, end: Final) -> tuple[str, ...]:
 
 
 def _excused(world: World, violation: Violation, second_lives: tuple[str, ...]) -> bool:
-    """Is it known that seeks leave records and dead letters of former lives, and broadcasts' leavers what they had
-    waiting and buried? And a seek that is answered by nobody lets nobody tell which messages had to wait for which."""
+    """Is the violation a known one? Seeks leave records and dead letters of former lives, and consumers that leave a
+    broadcast leave waiting messages and dead letters. After a seek without an answer, the order of messages is
+    unknown."""
     groups = {reader.partition("/")[0] for reader in _readers(world, Op.LEAVE)}
     if violation.kind is Kind.LETTER and any(f" for {group}," in violation.about for group in groups):
         return True
@@ -94,7 +95,7 @@ def _readers(world: World, op: Op) -> set[str]:
 
 
 def _same_ids(world: World) -> Iterator[str]:
-    """I3: all who used a dedup id were told of one message."""
+    """I3: all producers that used a dedup id got the same message id."""
     ids: dict[str, set[str]] = {}
     for event in world.events:
         if event.dedup_id and event.message_id:

@@ -1,4 +1,4 @@
-"""What must hold of a cursor at every write, whoever writes it (I4, I5, I9, I15, I16); and its item is small."""
+"""The laws of every write of a cursor, by any process (I4, I5, I9, I15, I16); and its item is small."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chalicelib.domain.spans import Span
 
 def broken(before: Cursor, after: Cursor, change: Change, now_ms: int, item_bytes: int) -> Iterator[str]:
     """The laws that the step from `before` to `after`, which is stored in so many bytes, breaks; `now_ms` is by the
-    clock of whoever wrote."""
+    writer's clock."""
     if item_bytes > MAX_CURSOR_BYTES:
         yield f"a cursor's item has {item_bytes:,} bytes"
     places = [*_settled(after), *_offsets(_leased(after)), *_offsets(after.waiting)]

@@ -8,7 +8,7 @@ from chalicelib.scheduler.walk import Trouble
 
 
 def mistakes(report: object) -> Iterator[Trouble]:
-    """A job passes over a topic that it cannot read, or whose visit fails: in a simulation only the store may be the
+    """A job skips a topic that it cannot read, or whose visit fails: in a simulation only the store may be the
     reason. Of jobs that visit no topics there is nothing to say."""
     for trouble in report.stretch.troubles if hasattr(report, "stretch") else ():
         if trouble.topic and not trouble.detail.startswith(("Unavailable", "Unreadable")):

@@ -1,4 +1,4 @@
-"""People at work: they seek, pause, redrive, mend, try again, register and take leave."""
+"""Operators: they seek, pause, redrive, edit, retry, register and remove."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def _seek_since(world: World, group: GroupPlan) -> None:
 
 
 def _grow(world: World, group: GroupPlan) -> None:
-    """Only where nobody joins: a process may believe for seconds that there are fewer shards, and who joins there gets
-    the new ones whole."""
+    """Add shards, only where no consumer joins: for seconds a process may know fewer shards, and a consumer that joins
+    there gets the new ones whole."""
     if "join" not in world.plan.deeds:
         world.ask(SimClient.grow)
 
@@ -55,7 +55,7 @@ def _pause(world: World, group: GroupPlan) -> None:
 
 
 def _change_topic(world: World, group: GroupPlan) -> None:
-    """One of its settings; those that decide what is owed, or where keys stand, have deeds of their own."""
+    """Change one of its settings; those that decide what is owed, or the place of keys, have actions of their own."""
     rng, retry = world.random, world.plan.topic["retry"]
     settings: dict[str, Any] = {
         "lease_seconds": rng.choice((5, 10, 30)),
@@ -118,7 +118,7 @@ def _rotate(world: World, group: GroupPlan) -> None:
 
 
 def _join(world: World, group: GroupPlan) -> None:
-    """Somebody comes, and leaves after a while. A name is not used again."""
+    """A consumer joins, and leaves after a while. A name is not used again."""
     name = (
         f"{world.random.choice(('call', 'pull'))}-{world.stamp()}"
         if group.called

@@ -1,4 +1,4 @@
-"""What an ordering key promises, judged by where its messages stand in the log at rest (ADR 21): one shard for all,
+"""What an ordering key promises, judged by where its messages stand in the log in the end (ADR 21): one shard for all,
 however the topic grew; in it those that wait by their due times, then by acceptance; all others by acceptance.
 
 How consumers keep to the order of the log is the history's to judge (I7).
@@ -35,7 +35,7 @@ class Standing:
         return min(ask.ended for ask in self.asks if ask.told is Told.OK)
 
     def waited(self, skew_ms: int) -> bool:
-        """Was it accepted before its time, whose clock ever is asked? Else whoever is later may be under way."""
+        """Was it accepted before its time, by any clock? Else a later message may be in flight."""
         accepted_ms = min(ask.ended_ms for ask in self.asks if ask.told is Told.OK)
         return self.due_ms is not None and accepted_ms < self.due_ms - skew_ms
 

@@ -31,7 +31,7 @@ Thread = Callable[[], object]
 
 @dataclass(frozen=True)
 class Scene:
-    """What a reader and somebody who changes something do, and whether the change has had its effect."""
+    """The actions of a reader and a writer, and whether the change has had its effect."""
 
     reads: Thread
     changes: Thread
@@ -287,7 +287,7 @@ def _is_settled(stage: Stage) -> Scene:
 
 
 def _is_edited(stage: Stage) -> Scene:
-    """Whoever gets it after that gets it as it is now; it cannot be edited if the first group has it already."""
+    """Later claims get the edited message; it cannot be edited if the first group has it already."""
     desk = PushDesk.at(stage)
     groups = [desk.group(name) for name in ("billing", "mailer")]
     (message,) = desk.produce(make.draft("old"))

@@ -63,15 +63,15 @@ class Plan:
     refusal_ms: int = 0  # what a throttled call takes, with the SDK's own repetitions
     most_calls: int = 15_000  # what has not come to its end by then has none
     answer_ms: tuple[int, int] = (5, 500)  # how long subscribers take
-    sweeps: bool = True  # somebody comes by each minute
-    looks: int = 0  # how often somebody asks for all numbers, while it goes on
+    sweeps: bool = True  # the sweep runs each minute
+    looks: int = 0  # how often a reader asks for all numbers, while it goes on
     large: float = 0.0  # share of messages whose bodies lie in the blob store
     newcomers_s: float = 0.0  # subscribers register themselves, within so many seconds
     rivals: int = 0  # how many others change a delayed message at the same time
 
     @property
     def seeks(self) -> bool:
-        """Does anybody seek?"""
+        """Does an operator seek?"""
         return bool({"seek", "seek since"} & set(self.deeds))
 
 
@@ -117,7 +117,7 @@ def plan_of(seed: int) -> Plan:
 
 
 def plan_of_seeks(seed: int) -> Plan:
-    """A small world without faults: a subscriber that mostly fails, people who seek, and somebody who counts all the
+    """A small world without faults: a subscriber that mostly fails, operators who seek, and a reader who counts all the
     time. What is counted after a seek, before its messages have been settled again, is seen for moments only."""
     group = GroupPlan(
         "g0",

@@ -176,7 +176,7 @@ class Process:
         self.world.died(self)
 
     def retire(self) -> None:
-        """End it while nobody is at work there."""
+        """End the process while it is idle."""
         self.alive = False
         self.notes.ended()
 

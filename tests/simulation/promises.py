@@ -1,8 +1,8 @@
 """What was agreed about messages that come later, delayed ones and transactions, and what must be true of it (I9, I11
 to I13).
 
-The producer of such a message notes all that may be true by what it asked and was told. An answer is judged when it is
-given, by what the store holds at that moment; what became of everything, at rest.
+The producer of such a message notes all that may be true by its requests and their answers. An answer is judged when it
+is given, by what the store holds at that moment; the outcome of everything, in the end.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Delay:
     forms: set[Form]
     message_id: str = ""
     cancels: list[Told] = field(default_factory=list)
-    was_moved: bool = False  # to another time, or somebody tried
+    was_moved: bool = False  # to another time, or a client tried
     _changers: int = 0
-    _is_contested: bool = False  # several are at it: nobody knows whose change came last
+    _is_contested: bool = False  # several clients change it: which change came last is unknown
 
     def change(self, ask: Callable[[], Told | None], due_ms: int | None, body: bytes | None) -> Told:
         """It is asked to have another time or body, and may have it before there is an answer."""
@@ -62,8 +62,8 @@ class Delay:
 
 @dataclass
 class Deal:
-    """A transaction: how its producer answers when it is asked, which decisions may have been made by whoever made
-    them, and which were confirmed or refused."""
+    """A transaction: how its producer answers a check, which decisions may have been made, and which were confirmed or
+    refused."""
 
     truth: TransactionState | None
     mood: str
@@ -91,7 +91,7 @@ class Promises:
     # While it happens
 
     def stored(self, segment: Segment, timers: Sequence[Promotable], now_ms: int) -> None:
-        """A segment was written by somebody on whose clock it is now. (Retries may be hurried.)"""
+        """A segment was written by a process on whose clock it is now. (Retries may be hurried.)"""
         at = self._stamp()
         self.entered |= {
             draft.id: at for draft in segment.drafts if draft.id and draft.id not in self.entered
@@ -105,7 +105,7 @@ class Promises:
         self.deal_labels[transaction.id] = label_of(transaction.draft.body)
 
     def answered(self, delay: Delay, answer: Told) -> None:
-        """An answer about a delayed message says who won: its time, or whoever changed it."""
+        """An answer about a delayed message says which came first: its time, or the change."""
         is_entered = delay.message_id in self.entered
         if answer is Told.REFUSED and not is_entered and set(delay.cancels) <= {Told.REFUSED}:
             self._accuse(f"it is not too late for {delay.message_id}")
@@ -113,7 +113,7 @@ class Promises:
             self._accuse(f"{delay.message_id} was cancelled, and has come")
 
     def decided(self, label: str, transaction_id: str, state: TransactionState, answer: Told) -> None:
-        """The first decision is final, and whoever is late is told so."""
+        """The first decision is final, and a later one is refused."""
         deal, transaction = self.deals[label], self._transactions.get(transaction_id)
         assert transaction
         if answer is Told.OK:
@@ -124,7 +124,7 @@ class Promises:
             self._accuse(f"{label} is {transaction.state}; {state} was answered {answer}")
 
     def asks(self, transaction: Transaction) -> Deal:
-        """A producer is asked about its transaction: nobody may know the answer yet."""
+        """A producer is asked about its transaction: no other client may know the answer yet."""
         deal, stored_transaction = (
             self.deals[self.deal_labels[transaction.id]],
             self._transactions.get(transaction.id),
@@ -136,10 +136,10 @@ class Promises:
         deal.calls += 1
         return deal
 
-    # At rest
+    # In the end
 
     def resolved(self, events: Sequence[Event]) -> list[Event]:
-        """The history in which producing means that the message came for good, as far as anybody was told."""
+        """The history in which producing means that the message came for good, by all answers."""
         return [replace(e, told=self._came(e)) if e.op is Op.PRODUCE and e.later else e for e in events]
 
     def _came(self, event: Event) -> Told:

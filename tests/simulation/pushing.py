@@ -34,7 +34,7 @@ _FATES = {
 
 
 class Notes:
-    """What one process's deliveries did. Grants whose attempt nobody saw begin are claims that nobody heard of."""
+    """The deliveries of one process. Grants whose attempt did not begin are claims whose answers were lost."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -103,7 +103,7 @@ class Notes:
                 self.add(_unheard(grant[0]))
 
     def ended(self) -> None:
-        """The process is no more."""
+        """The process has ended."""
         for event, _ in self._granted:
             self.add(_unheard(event))
         self._granted.clear()
@@ -293,8 +293,8 @@ class Subscribers:
 
     @contextmanager
     def flying(self, push_batch: PushBatch, consumer: Consumer) -> Iterator[None]:
-        """Attempts under way: over all processes no more of a group than its `max_in_flight`. Clocks that differ end
-        leases early, and seeks all of them, while attempts go on: then nobody can tell."""
+        """Attempts in flight: over all processes no more of a group than its `max_in_flight`. Not judged where clocks
+        that differ end leases early, or seeks all of them, while attempts go on."""
         world = self._world
         per_consumer = world.groups[push_batch.group].mode == "broadcast"
         reader = (push_batch.topic, push_batch.group, consumer.uid if per_consumer else "")

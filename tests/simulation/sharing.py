@@ -2,10 +2,10 @@
 
 A world gives chances that are equal: its consumers are served alike, take as many at a time, as often, and keep them as
 long. First there is trouble, of which some consumers may have more than others. It ends; a while later, when leases and
-circuits of that time are over, the stretch begins in which all are healthy. Judged is who makes the first attempt of
-what is produced in that stretch: nobody's part is further than a fifth from the mean.
+circuits of that time are over, the stretch begins in which all are healthy. The first attempts of messages produced in
+that stretch are judged: each consumer's part is within a fifth of the mean.
 
-Chance parts, too: a puller that comes when nobody else has claimed for a second may take a burst whole. So parts that
+Chance has a part, too: a puller that comes when there was no claim for a second may take a burst whole. So parts that
 look unequal are judged again in a stretch three times as long. Of 250 fair runs of the worst case five were beyond a
 fifth in the short stretch, and none beyond 15 % in the long one, where a fifth is more than four standard deviations.
 """

@@ -38,7 +38,7 @@ def _begun(seed: int, rng: random.Random) -> tuple[World, list[str]]:
 
 
 def _changed(seed: int, rng: random.Random) -> tuple[World, list[str]]:
-    """Groups are paused, resumed and sought, each by somebody of its own, and then left to themselves."""
+    """Groups are paused, resumed and sought, each by an operator of its own, and then left to themselves."""
     plan = _small(seed, rng)
     return unswept.play(seed, plan, *(partial(_changer, group=group) for group in plan.groups))
 
@@ -79,7 +79,7 @@ def _slow(rng: random.Random, faults: Faults | None = None) -> Faults:
 
 
 def _small(seed: int, rng: random.Random, newcomers_s: float = 0.0) -> Plan:
-    """Some groups and few messages on one machine, where nothing is lost and nobody sweeps."""
+    """Some groups and few messages on one machine, where nothing is lost and no sweep runs."""
     return Plan(
         seed=seed,
         seconds=_STAYS_S,

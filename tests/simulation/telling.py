@@ -1,4 +1,4 @@
-"""What a failed seed tells: what is wrong, what clients saw of it, and the last port calls."""
+"""The report of a failed seed: the violations, what clients saw of them, and the last port calls."""
 
 from __future__ import annotations
 

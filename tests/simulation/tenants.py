@@ -1,8 +1,8 @@
 """Two tenants on one stage: one is in trouble, of one kind after another; the other's due work is timed (I17).
 
-Nothing else goes wrong: clocks agree, no process dies, schedules come each minute. So whatever of the good tenant's
-comes later than it should comes late because of its neighbour. Judged is when an attempt begins: a timer's, a retry's
-and a push's within 5 s of its time, what only a sweep finds within 5 s of the next sweep.
+Nothing else goes wrong: clocks agree, no process dies, schedules come each minute. So if work of the good tenant is
+late, its neighbour is the cause. The beginning of attempts is judged: a timer's, a retry's and a push's within 5 s of
+its time, what only a sweep finds within 5 s of the next sweep.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _WAIT_S = 1
 _RETRY = Retry(6, (_WAIT_S,), jitter=0.0)
 _LATE_MS = 5_000
 _SWEEP_MS = 60_500  # with the jitter of schedules
-_STREAM_MS = 2_400  # what the stream and an invocation take, whoever is in trouble
+_STREAM_MS = 2_400  # what the stream and an invocation take, also in trouble
 _LONGEST_CALL_MS = 500
 _SECONDS = 120
-_UNTIL_S = 45  # so long somebody may send: then the last sweep is due
+_UNTIL_S = 45  # so long producers may send: then the last sweep is due
 _MANY = 2_000
 """Timers that are due at once."""
 _FEW_TOPICS, _TOPICS, _CONSUMERS = 60, 300, 10  # few with the first seed: they take long to play
@@ -150,7 +150,7 @@ def _sends(world: World, due: Due, rng: random.Random) -> None:
 
 
 def _sends_unheard(world: World, due: Due, rng: random.Random) -> None:
-    """Messages of which no stream tells."""
+    """Messages without a record in the stream."""
     deps = outside(world)
     topic = deps.catalog.topic(QUIET)
     while world.seconds < _UNTIL_S:
@@ -168,7 +168,7 @@ def _produce(client: SimClient, topic: str, drafts: list[Draft]) -> list[Any]:
 
 
 def outside(world: World) -> Deps:
-    """Hands that reach into the store at once, unseen by the stream; nobody is woken by them."""
+    """Direct access to the store, unseen by the stream; it wakes no group."""
     clock = Clock(world.scheduler, 0)
     chance = SeededRandom(f"outside {world.stamp()}")
     return Deps(replace(world.adapters, clock=clock, random=chance, invoker=Inbox()))
@@ -229,7 +229,7 @@ def _loses_blobs(world: World) -> None:
 
 
 def _is_throttled(world: World) -> None:
-    """Whatever is its own is refused, for more than a minute."""
+    """All rows of its own are throttled, for more than a minute."""
     deps = outside(world)
     topic = deps.catalog.topic(TOPIC)
     group = deps.catalog.group(topic, "bad")
@@ -254,7 +254,7 @@ def _has_many_timers(world: World) -> None:
 
 
 def _nacks(world: World) -> None:
-    """A consumer takes whatever it can get, and gives it back at once."""
+    """A consumer claims all that it can get, and gives it back at once."""
     world.scheduler.spawn(partial(_floods, world, each_s=2), world)
     while world.seconds < _UNTIL_S:
         world.ask(_take_and_nack)
@@ -268,7 +268,7 @@ def _take_and_nack(client: SimClient) -> None:
 
 
 def _leaves_undecided(world: World) -> None:
-    """Many transactions are due to be checked at once, and whoever is asked never answers."""
+    """Many transactions are due to be checked at once, and the check URL never answers."""
     for _ in range(100):
         world.ask(_prepare)
     world.pause(_UNTIL_S)
@@ -284,7 +284,7 @@ def _prepare(client: SimClient) -> None:
 
 
 def _has_many_topics(world: World) -> None:
-    """Hundreds of its topics have something that nobody was woken for; thousands of consumers are registered there."""
+    """Hundreds of its topics have messages without a wake-up; thousands of consumers are registered there."""
     deps, topics = outside(world), _TOPICS if world.seed else _FEW_TOPICS
     for n in range(topics):
         topic, _ = deps.admin.put_topic(f"orders-{n}", dict(world.plan.topic))

@@ -95,7 +95,7 @@ def process(stage: Stage, scheduler: Scheduler, **ports: Any) -> Deps:
 
 @pytest.fixture(scope="module")
 def waiting() -> PushDesk:
-    """Large messages that nobody has claimed."""
+    """Large unclaimed messages."""
     desk = PushDesk.at(embedded_stage())
     desk.subscriber(desk.group(), "one")
     for _ in range(300):
@@ -194,7 +194,7 @@ def test_a_mover_whose_shards_are_slow_holds_a_few_looks() -> None:
 
 @dataclass
 class Flooded:
-    """A group whose cursor on a shard or a lane says that very many messages wait: a lane that was made anew may hold
+    """A group whose cursor on a shard or a lane says that very many messages wait: a new lane may hold
     so many, a damaged cursor may say so. The first of them are there."""
 
     mode: str = "queue"

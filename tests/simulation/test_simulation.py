@@ -1,7 +1,7 @@
 """Simulation: everybody at once, in virtual time, under trouble drawn from a seed; then peace, and nothing is missing.
 
 I1 to I10 and I14 to I16 of docs/invariants.md are judged by tests/support/history over what clients saw, and by
-tests/simulation/judge over what the store holds, at each write and at rest; I9 of delayed messages, and I11 to I13 of
+tests/simulation/judge over what the store holds, at each write and in the end; I9 of delayed messages, I11 to I13 of
 transactions, by tests/simulation/promises. To see a seed again: `HEADRACE_SEED=17 pytest tests/simulation`.
 """
 

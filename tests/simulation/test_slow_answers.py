@@ -11,7 +11,7 @@ from tests.simulation.slow_answers import play
 from tests.simulation.telling import story
 from tests.support.planting import Bug
 
-# What is hidden for seconds mends itself in most worlds. In one process a long age alone harms nothing: what is changed
+# Staleness of seconds has no effect in most worlds. In one process a long age alone harms nothing: what is changed
 # is dropped.
 LONG = Bug(TtlCache, "_is_fresh", "max(ages) <= self._max_age_ms", "max(ages) <= 20 * self._max_age_ms")
 BUGS: dict[str, tuple[int, tuple[Bug, ...]]] = {

@@ -1,4 +1,4 @@
-"""One tenant's trouble delays another tenant's due work by less than 5 s, whatever the trouble is."""
+"""One tenant's trouble, of any kind, delays another tenant's due work by less than 5 s."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Worlds that no sweep comes by: whatever is due and may be done begins by itself, within a bound (I10).
+"""Worlds without a sweep: all due work begins by itself, within a bound (I10).
 
-A sweep starts what everybody forgot. So it hides a delivery that stalls: all is well in the end, and late each time.
-Here nobody sweeps. Calls are slow and processes many, reads are stale, wake-ups come late and twice, subscribers fail
-and hang, people change things; but nothing is lost, for what is lost is the sweep's to find. Whoever leaves work that
-may be done must have seen to it that somebody comes back.
+A sweep starts all forgotten work. So it hides a delivery that stalls: all is well in the end, and late each time.
+Here no sweep runs. Calls are slow and processes many, reads are stale, wake-ups come late and twice, subscribers fail
+and hang, operators change things; but nothing is lost, since the sweep's task is to find what is lost. A run that
+leaves open work must make sure that another run comes.
 
-Judged is the store, once a second: a shard, a lane or a timer that could be served all the time, and was not.
+The store is judged, once a second: a shard, a lane or a timer that could be served all the time, and was not.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FLOODS = 3
 _VISITS = 3
 _VISITORS_LEASE_S = 600
 _NOTHING_ELSE: dict[str, Any] = {"messages": 0, "delayed": 0, "deals": 0, "lines": 0, "deeds": ()}
-_AFTERWARDS_S = 40  # nobody asks for anything any more; what was asked for must go on
+_AFTERWARDS_S = 40  # no new requests come; the work that was asked for must go on
 
 
 def play(seed: int, plan: Plan | None = None, *actors: Callable[[World], None]) -> tuple[World, list[str]]:
@@ -65,7 +65,7 @@ def _has_backlog(seed: int) -> bool:
 
 
 def unswept_plan(seed: int) -> Plan:
-    """The seed's world, in which nothing is lost and nobody sweeps."""
+    """The seed's world, in which nothing is lost and no sweep runs."""
     rng = random.Random(f"unswept {seed}")
     plan = plan_of(seed)
     stale, pause = rng.choice((0.0, 0.0, 0.1, 0.3)), rng.choice((0.0, 0.02))
@@ -205,7 +205,7 @@ def _called(rng: random.Random, group: GroupPlan, most: int) -> GroupPlan:
 
 
 def _resumes(world: World) -> None:
-    """Many messages wait on all shards when the groups go on, and then no more come: nobody is woken twice."""
+    """Many messages wait on all shards when the groups go on, and then no more come: no group is woken twice."""
     for group in world.groups:
         world.ask(SimClient.pause, group, True)
     for _ in range(_BURST):
@@ -259,8 +259,8 @@ class Idle:
                     yield from self._forgotten(group, cursors, now_ms)
 
     def _served(self, topic: Topic, group: Group, now_ms: int) -> list[str]:
-        """Whose cursors those are that somebody must be at work on: all who may have part in them are called, and no
-        circuit is open."""
+        """The groups whose cursors a run must be at work on: all their consumers are push consumers, and no circuit is
+        open."""
         consumers = self._world.adapters.control.consumers(topic, group)
         live = [
             c for c in consumers if c.is_called and c.state == "ACTIVE" and (c.open_until_ms or 0) <= now_ms
@@ -293,6 +293,6 @@ def _heads(cursor: Cursor) -> Iterable[Span]:
 
 
 def _at_work(cursor: Cursor, now_ms: int) -> int:
-    """How many messages runs have: what is pulled keeps nobody from coming."""
+    """How many messages runs have: pulled messages keep no run from coming."""
     leases = (lease for lease in cursor.leases.values() if lease.deadline_ms > now_ms and not lease.is_pulled)
     return sum(span.count for lease in leases for span in lease.spans)

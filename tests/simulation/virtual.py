@@ -1,4 +1,4 @@
-"""Virtual time and virtual threads: tasks of which exactly one runs, until it waits; then whoever is next in time.
+"""Virtual time and virtual threads: tasks of which exactly one runs, until it waits; then the next in time runs.
 
 Everything that happens is one heap of moments. So a run is a function of its seed, and hours cost nothing.
 """
@@ -59,7 +59,7 @@ class Scheduler:
         self.now = float(START_MS)
         self.hub = getcurrent()
         self.tasks: dict[Task, None] = {}
-        self.errors: list[Exception] = []  # of work in threads, whoever collects it: a mistake of ours
+        self.errors: list[Exception] = []  # of work in threads: a mistake of ours
         self._heap: list[list[Any]] = []
         self._count = itertools.count()
         _running[:] = [self]
@@ -94,7 +94,7 @@ class Scheduler:
         self.park(task)
 
     def park(self, task: Task) -> None:
-        """Wait until somebody wakes the task. Raises Death if its home is no more."""
+        """Wait until another task wakes this one. Raises Death if its home has ended."""
         self.hub.switch()
         if task.home is not None and not task.home.alive:
             raise Death("with its process")

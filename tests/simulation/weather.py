@@ -1,6 +1,6 @@
-"""What the sky does: for seconds or minutes a partition is throttled, transactions meet others, a service is away.
+"""Faults that last: for seconds or minutes a partition is throttled, transactions meet others, a service is away.
 
-Unlike a call that fails once, weather lasts longer than anybody's patience: whoever depends on one answer is seen.
+Unlike a call that fails once, weather outlasts every retry: it shows which code depends on one answer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The deeds of a stage's weeks, seed by seed."""
+"""The actions of a stage's weeks, seed by seed."""
 
 from __future__ import annotations
 

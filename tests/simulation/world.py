@@ -197,7 +197,7 @@ class World:
     # The course of events
 
     def run(self) -> None:
-        """Trouble, for as long as planned. Then nobody is left."""
+        """Trouble, for as long as planned. Then all actors leave."""
         self.scheduler.run(self.scheduler.now + self.plan.seconds * SECOND_MS)
         self.over, self.alive = True, False
         for process in self.fleet.everybody():

@@ -1,5 +1,5 @@
-"""A soak of a stated length: the time is divided among the kinds of nets, each plays seeds that no test plays, and at
-the end it is told what that was. (`make soak` without a length runs every test at its full size.)"""
+"""A soak of a stated length: the time is divided among the kinds of nets, each plays seeds that no test plays, and a
+report at the end says how much. (`make soak` without a length runs every test at its full size.)"""
 
 from __future__ import annotations
 

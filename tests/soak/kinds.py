@@ -141,7 +141,7 @@ def _files() -> list[str]:
 
 
 def _properties(number: int) -> Played:
-    """The properties of one file, with examples that nobody has seen yet. A step is an example."""
+    """The properties of one file, with new examples. A step is an example."""
     file = _files()[number % len(_files())]
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", "not oracle", "-p", "no:cacheprovider"]
     run = subprocess.run(
@@ -200,7 +200,7 @@ def prepare() -> None:
 
 
 def play(kind: str, number: int) -> tuple[Played, Counter[str]]:
-    """Play one seed of a kind; whatever goes wrong there is a complaint."""
+    """Play one seed of a kind; every error there is a complaint."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         if not KINDS[kind].by_boto3:
             make_virtual(monkeypatch)

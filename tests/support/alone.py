@@ -57,7 +57,7 @@ def _reports_of_child(item: pytest.Item) -> list[pytest.TestReport]:
 
 
 def _run(item: pytest.Item) -> list[dict[str, Any]]:
-    """The reports of the test and all its fixtures, which nobody has made before it and nobody keeps after it."""
+    """The reports of the test and all its fixtures, which are made for it only."""
     hook = item.config.hook
     return [
         hook.pytest_report_to_serializable(config=item.config, report=report)

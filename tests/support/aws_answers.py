@@ -40,7 +40,7 @@ class Kms:
         self.asked: list[tuple[str, str]] = []
 
     def attach(self, client: Any) -> None:
-        """To be told of every client that is made."""
+        """Answer a client's requests; called for every client that is made."""
         client.meta.events.register("before-send.kms", self._answer)
 
     def _answer(self, request: Any, **_: Any) -> AWSResponse:

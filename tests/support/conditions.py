@@ -143,7 +143,7 @@ def _alternatives(text: str) -> list[str]:
 
 
 def is_planted(clause: str) -> None:
-    """Raise AssertionError for a clause that nobody has planted a bug in."""
+    """Raise AssertionError for a clause without a planted bug."""
     assert clause in CLAUSES, f"plant a bug in this condition: {clause}"
 
 
@@ -177,7 +177,7 @@ def weakened(client: Any, weakness: Weakness) -> Iterator[list[str]]:
 
 @contextmanager
 def before(client: Any, table: str, act: Callable[[], object]) -> Iterator[None]:
-    """Just before the client's next conditional write to a table, somebody else acts."""
+    """Act just before the client's next conditional write to a table."""
     actions = [act]
 
     def happen(params: dict[str, Any], **_: Any) -> None:
@@ -239,7 +239,7 @@ def _is_store(frame: FrameType) -> bool:
 
 
 def _rewrite(request: dict[str, Any], condition: str) -> None:
-    """Put a condition in the place of the one there is; the store refuses values that nobody asks for."""
+    """Replace the condition of a request; values that are no longer used go, since the store refuses them."""
     if condition:
         request[CONDITION] = condition
     else:

@@ -19,7 +19,7 @@ GONE = "gone"  # the unit of an offset whose row expired
 
 @dataclass(frozen=True)
 class Write:
-    """A write somebody tried: what it wanted of which token, and whether it was applied."""
+    """An attempted write: its change, the token it concerns, and whether it was applied."""
 
     change: Change
     applied: bool
@@ -137,7 +137,7 @@ class World:
                 return False
         return True
 
-    # The invariants of a cursor at rest.
+    # The invariants of a stored cursor.
 
     def check(self) -> None:
         cursor = self.stored
@@ -167,7 +167,7 @@ class World:
         assert len(units) == len(set(units)), "I7: at most one message of a unit is leased"
 
     def stuck(self, snapshot: Cursor) -> bool:
-        """May a claim that knows the truth grant nothing? Only if nobody could be given anything."""
+        """May a claim that knows the truth grant nothing? Only if no message could be granted."""
         current = transitions.lapse(snapshot, self.now_ms)
         busy_units = {s.unit for lease in current.leases.values() for s in lease.spans}
         for span in sorted(current.waiting, key=lambda s: s.start):

@@ -79,7 +79,7 @@ def _change(dynamo: Any, table: str, key: Item, change: Change) -> None:
 
 
 class Damage:
-    """Rows that are damaged until somebody restores them."""
+    """Rows that stay damaged until the test restores them."""
 
     def __init__(self, stage: Holder) -> None:
         self._dynamo: Any = stage.adapters.log._dynamo

@@ -91,7 +91,7 @@ class World:
             )
 
     def wake(self, topic: Topic) -> None:
-        """The stream tells of new rows in all of a topic's shards and lanes."""
+        """Deliver the stream's records of new rows in all of a topic's shards and lanes."""
         stored_topic = self.deps.catalog.topic(topic.name)
         shards = [stored_topic.shard_key(n) for n in range(stored_topic.shards)]
         shards += [
@@ -117,7 +117,7 @@ class World:
 
 
 class Time:
-    """What a function is told about its invocation."""
+    """The context of an invocation."""
 
     aws_request_id = "r"
 
@@ -376,7 +376,7 @@ def journal(world: World, topic: Topic) -> None:
 
 
 def age(world: World) -> None:
-    """A topic that nobody reads any more."""
+    """A topic without readers."""
     topic = world.api.topic(shards=1, retention_days=1)
     group = topic.group()
     [topic.produce(n) for n in range(3)]

@@ -42,7 +42,7 @@ def bury(group: Group, reason: str = "no", **fields: Any) -> list[Any]:
 
 
 def receive_again(group: Group, **fields: Any) -> list[Any]:
-    """What is received anew; a lane that was just empty is not looked at for half a second."""
+    """What is received again; a lane that was just empty is not looked at for half a second."""
     return group.receive(wait_seconds=1, **fields)
 
 

@@ -1,5 +1,5 @@
-"""The settings of whoever runs the tests, which no test is to meet: a profile of AWS, another service's address, a
-token, a proxy, the `make` that began them."""
+"""The developer's own settings, which no test may see: a profile of AWS, another service's address, a token, a proxy,
+the variables of `make`."""
 
 from __future__ import annotations
 

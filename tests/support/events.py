@@ -1,14 +1,14 @@
-"""What clients saw, written down.
+"""The history of what clients saw.
 
-Clients write an Event for each thing they asked for and what they were told: OK, REFUSED (a 4xx: certainly
-nothing happened) or UNKNOWN (no answer, a 5xx, or death while waiting). tests/support/history judges them.
+Clients write an Event for each request and its answer: OK, REFUSED (a 4xx: certainly nothing happened) or UNKNOWN (no
+answer, a 5xx, or death while waiting). tests/support/history judges them.
 
 `began` and `ended` order events within one history (a counter, or a clock all clients share); the `_ms` are the
 time of day that leases and delays count in. A `reader` is a group or, in a broadcast, one of its consumers. A
-`label` is the producer's own name of a message: it tells messages apart that no answer ever named.
+`label` is the producer's own name of a message: it identifies messages whose id no answer contained.
 
-A subscriber that is called writes as well: its call as a CLAIM, what it answered as a SETTLE, which counts as heard
-when the delivery that called it has ended in peace.
+A push subscriber writes as well: its call as a CLAIM, its answer as a SETTLE, which counts as heard when the run that
+called it has ended normally.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Event:
     lease_ms: int = 0  # CLAIM, EXTEND: how long the lease was asked for
     fate: str = ""  # SETTLE: SUCCESS, RETRY, RELEASED (nothing was attempted) or DEAD
     delay_ms: int = 0  # SETTLE as RETRY or BACK
-    expires: bool = False  # PRODUCE: with a time after which nobody wants it
+    expires: bool = False  # PRODUCE: with a time after which it is dropped
     later: bool = False  # PRODUCE: it comes into the log some time after the answer
     unit: str = ""  # PRODUCE: what it is ordered by
     tag: str = ""
@@ -77,7 +77,7 @@ class Event:
 
     @property
     def maybe(self) -> bool:
-        """Did it happen, as far as anybody can tell?"""
+        """Did it happen, or is that unknown?"""
         return self.told not in (Told.REFUSED, Told.ALREADY)
 
     @property
@@ -113,13 +113,13 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Final:
-    """What the store holds at rest: where each label stands, and how each reader that is left is with it."""
+    """What the store holds in the end: where each label stands, and how each reader that is left is with it."""
 
     places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     statuses: Mapping[tuple[str, str], str | None] = field(default_factory=dict)  # (reader, message id)
     letters: frozenset[tuple[str, str]] = frozenset()  # the dead letters: (reader, message id)
     spots: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # shard and offset by message id
-    left: tuple[str, ...] = ()  # what should not be there at rest: timers, entries of lanes, a backlog
+    left: tuple[str, ...] = ()  # what should not be there in the end: timers, entries of lanes, a backlog
 
     @property
     def readers(self) -> set[str]:
@@ -146,7 +146,7 @@ class Delivery:
         return any(after.began < r.ended and r.began < before.ended for r in self.redrives)
 
     def earlier_attempts(self, before: int = NEVER) -> int:
-        """How many attempts were made in earlier lives, as far as anybody can tell."""
+        """How many attempts were made in earlier lives, as far as known."""
         return max((r.attempt for r in self.redrives if r.began < before), default=0)
 
     def answers(self, claim: Event) -> list[Event]:
@@ -199,7 +199,7 @@ class Case:
         return [e for e in self.starts[reader] if e.op is Op.SEEK]
 
     def era(self, reader: str, event: Event) -> int:
-        """How many seeks came before: each begins the reader's life anew."""
+        """How many seeks came before: each begins a new life of the reader."""
         return sum(seek.ended <= event.began for seek in self.seeks(reader))
 
     @cached_property
@@ -211,7 +211,7 @@ class Case:
         return {key: Delivery(key[0], key[2], events, self.skew_ms) for key, events in groups.items()}
 
     def unseen_claims(self, reader: str) -> int:
-        """Claims that may have granted something nobody heard of. A delivery's are its group's."""
+        """Claims whose grants no answer reported. A run's are its group's."""
         group, _, consumer = reader.partition("/")
         return self._unseen[reader] + (self._unseen[group] if consumer else 0)
 

@@ -1,6 +1,6 @@
-"""Hypothesis: no deadline. The same examples in every run, for a run that fails for some only holds up whoever comes
-next; `make soak` draws new ones, and many more (HYPOTHESIS_PROFILE=long; where its length is stated, some hundreds at a
-time: new)."""
+"""Hypothesis: no deadline. The examples are the same in every run, so that a failure is not a matter of luck; `make
+soak` draws new ones, and many more (HYPOTHESIS_PROFILE=long; where its length is stated, some hundreds at a time:
+new)."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Call:
 
     @property
     def shape(self) -> str:
-        """What tells it from requests of another kind: tables and conditions, without names and values."""
+        """The form of a request: tables and conditions, without names and values."""
         descriptions = {f"{kind} {_table(of)} if {_condition(of)}" for kind, of in self.actions}
         return f"{self.operation}: {', '.join(sorted(descriptions))}"
 
@@ -87,7 +87,7 @@ def die_after(call: Call) -> AWSResponse | None:
 
 
 def lose(call: Call) -> AWSResponse | None:
-    """The store does it; nobody hears of it."""
+    """The store does it, but the answer is lost."""
     _send(call)
     raise ConnectionClosedError(endpoint_url=call.request.url)
 
@@ -229,7 +229,7 @@ FAIL_ALWAYS. The soak has them all."""
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A call as it went out. `outside` counts how often somebody outside had been called by then."""
+    """A call as it went out. `outside` counts the calls to outside hosts before it."""
 
     operation: str
     shape: str
@@ -248,8 +248,8 @@ class Note:
 
     @property
     def is_of_waking(self) -> bool:
-        """Whom to wake, the mark for the sweep, and the assignment, which whoever looks next makes: a wake-up is a
-        hint, so what is done stands without it."""
+        """Wake-ups, the mark for the sweep, and the assignment, which the next reader makes: a wake-up is a hint, so
+        the result stands without it."""
         return (
             (self.operation in READS and " control " in self.shape)
             or (self.is_write and " rounds " in self.shape)

@@ -60,7 +60,7 @@ def numbers_up_to(last: str) -> list[str]:
 
 
 def figures(rows: list[Row]) -> str:
-    """The cells that stand for a page in the table of the folder's README."""
+    """The cells of a page in the table of the folder's README."""
     kinds = Counter(row.kind for row in rows)
     counts = (len(rows), kinds["works"], kinds["differs"], kinds["not yet"], kinds["no"])
     tests = sum(1 for row in rows if row.citations)

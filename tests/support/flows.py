@@ -102,7 +102,7 @@ def told_by(answer: object) -> Told:
 
 
 class Client:
-    """Does what the HTTP handlers do, and notes what it asked and what it was told."""
+    """Does what the HTTP handlers do, and notes its requests and their answers."""
 
     def __init__(self, deps: Deps, history: History, topic: str) -> None:
         self.deps = deps

@@ -82,7 +82,7 @@ class Audience:
         )
 
     def note_delivered(self, answer: Told) -> None:
-        """A delivery is over: what its subscribers answered was recorded, or nobody knows."""
+        """A run is over: its subscribers' answers were recorded, or that is unknown."""
         stamp = self.history.stamp()
         self.history.add(replace(e, told=answer, ended=stamp) for e in self._unheard)
         self._unheard.clear()
@@ -134,7 +134,7 @@ class Runner(Client):
             self.deliver(job)
 
     def deliver(self, job: DispatchTask) -> None:
-        """One delivery: what it claimed and told nobody of is a claim unheard of."""
+        """One run; its claims without an attempt are noted as unheard."""
         answer = Told.UNKNOWN
         with self._asking(self._event(Op.CLAIM, reader=job.group)):
             try:
@@ -174,7 +174,8 @@ class Runner(Client):
         return self.deps.letter_lookup.page(topic, consumer_group, DeadLetterFilter(), None, 100)[0]
 
     def redrive(self, group: str, letters: Sequence[DeadLetter]) -> int:
-        """Send letters again, as they were read; how many went. None of one that somebody else sent is refused."""
+        """Redrive dead letters as they were read, and return how many. If another call sent all of them first, it
+        counts as refused."""
         with self._asking(*self._about_letters(Op.REDRIVE, group, letters)) as request:
             topic, consumer_group, _ = self._find(group, None)
             count = self.deps.dead_letters.redrive(topic, consumer_group, letters)
@@ -186,7 +187,7 @@ class Runner(Client):
         return count
 
     def redrive_all(self, group: str) -> None:
-        """Send whatever dead letters there are again."""
+        """Redrive all dead letters that there are."""
         letters = self.letters(group)
         with self._asking(*self._about_letters(Op.REDRIVE, group, letters)) as request:
             topic, consumer_group, _ = self._find(group, None)
@@ -197,7 +198,7 @@ class Runner(Client):
         self.run()
 
     def edit(self, group: str, letter: DeadLetter, label: str) -> DeadLetter:
-        """Change a letter's body to this label's, with a mark."""
+        """Change a dead letter's body to this label's, with a mark."""
         body = f'"{label}|edited"'.encode()
         return self.deps.dead_letters.edit(self.topic, self.group(group), letter, body)
 

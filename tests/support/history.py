@@ -1,4 +1,4 @@
-"""The judge of histories: compares what clients saw with what the store holds at rest.
+"""The judge of histories: compares what clients saw with what the store holds in the end.
 
 It accuses only where no order of events explains what was seen: an UNKNOWN may have happened or not, at any moment
 from its beginning on. So duplicates and gaps are allowed exactly where a fault or a lost answer explains them.
@@ -67,7 +67,7 @@ def _check_stored(case: Case) -> Iterator[Violation]:
 
 
 def _check_ended(case: Case) -> Iterator[Violation]:
-    """I1, I15: whoever is owed a message has ended with it, and for a reason."""
+    """I1, I15: each reader has settled every message that it is owed, and for a reason."""
     for (reader, message_id), status in case.final.statuses.items():
         if case.is_owed(reader, message_id):
             if status not in ("SUCCESS", "DEAD"):
@@ -138,7 +138,7 @@ def _terminal(case: Case, delivery: Delivery, settle: Event) -> str:
 
 
 def _check_refusals(case: Case) -> Iterator[Violation]:
-    """I20: who holds a valid lease and has not used it is not told that it is stale."""
+    """I20: a valid, unused lease is never refused as stale."""
     for (reader, _, _), delivery in case.deliveries.items():
         changes = [*case.seeks(reader), *case.leaves[reader]]
         for no in (
@@ -184,7 +184,7 @@ def _check_attempts(case: Case, delivery: Delivery) -> Iterator[Violation]:
 
 
 def _check_leases(case: Case, delivery: Delivery) -> Iterator[Violation]:
-    """I4: while one lease is valid, nobody else gets the message. I16: nor settles with an older one."""
+    """I4: while one lease is valid, no other consumer gets the message. I16: nor settles with an older one."""
     for old in delivery.claims:
         for new in (c for c in delivery.claims if c.began > old.ended and c.token != old.token):
             void = any(old.began < s.ended and s.began < new.ended for s in case.seeks(new.reader))
@@ -203,8 +203,8 @@ def _check_after(case: Case, delivery: Delivery) -> Iterator[Violation]:
 
 
 def _check_early(case: Case, delivery: Delivery) -> Iterator[Violation]:
-    """I9: no attempt begins before its time. Where nobody knows whether a settlement was recorded, not before the
-    lease is over either, if that comes first."""
+    """I9: no attempt begins before its time. If it is unknown whether a settlement was recorded, not before the lease
+    is over either, if that comes first."""
     for old in delivery.claims:
         times = [_due_ms(case, delivery, old, s) for s in delivery.answers(old)]
         for new in (c for c in delivery.claims if c.began > old.ended and c.token != old.token):
@@ -216,7 +216,7 @@ def _check_early(case: Case, delivery: Delivery) -> Iterator[Violation]:
 
 
 def _due_ms(case: Case, delivery: Delivery, claim: Event, settle: Event) -> int:
-    """The earliest time of another attempt after this settlement, as far as anybody can tell."""
+    """The earliest time of another attempt after this settlement, as far as known."""
     over_ms = delivery.deadline_ms(claim)
     if _terminal(case, delivery, settle):
         return over_ms if settle.told is Told.UNKNOWN else 0
@@ -225,7 +225,7 @@ def _due_ms(case: Case, delivery: Delivery, claim: Event, settle: Event) -> int:
 
 
 def _check_letters(case: Case) -> Iterator[Violation]:
-    """I15: what is dead is a dead letter, unless somebody deleted it; what is not dead is none."""
+    """I15: a dead delivery has a dead letter, unless it was deleted; no other has one."""
     final = case.final
     dead_messages = {place for place, status in final.statuses.items() if status == "DEAD"}
     discarded_letters = {(d.reader, d.message_id) for d in case.deliveries.values() if d.discards}
@@ -237,7 +237,7 @@ def _check_letters(case: Case) -> Iterator[Violation]:
 
 
 def _check_rest(case: Case) -> Iterator[Violation]:
-    """I10, I15: at rest nothing waits any more."""
+    """I10, I15: in the end nothing waits any more."""
     for what in case.final.left:
         yield Violation(Kind.LEFT, what)
 

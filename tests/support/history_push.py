@@ -1,4 +1,4 @@
-"""The judge of histories of delivery: compares what subscribers saw with what the API says at rest.
+"""The judge of histories of delivery: compares what subscribers saw with what the API says in the end.
 
 Nothing of ours was killed, and all clocks are one, so little is to be explained away: a subscriber's answer that went
 out whole was accepted, each other attempt has failed. Only a request on a kept connection that ended without a byte of
@@ -57,7 +57,7 @@ class PushAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """What the API says at rest. `dead` are the dead letters by reader; `statuses` may be of a part of the messages:
+    """What the API says in the end. `dead` are the dead letters by reader; `statuses` may be of a part of the messages:
     (reader, message id) → status."""
 
     dead: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -102,7 +102,7 @@ def _forgive_late_answers(reader: Reader, attempts: list[PushAttempt]) -> None:
 def _check_expected(
     by_delivery: Collection[tuple[str, str]], deliveries: Iterable[tuple[Reader, Sent]]
 ) -> Iterator[Violation]:
-    """I2: nothing is delivered that was not produced, and to nobody who is not owed it."""
+    """I2: only produced messages are delivered, and only to readers that are owed them."""
     for reader, message_id in set(by_delivery) - {
         (reader.name, message.id) for reader, message in deliveries
     }:

@@ -1,4 +1,4 @@
-"""What the fixture `journal_v1` tells: rows as the log and the traces have them."""
+"""The rows in the fixture `journal_v1`, as the log and the traces have them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Pages whose commands are run: every block marked `sh`, compared with the block of output that follows it.
 
-A block marked `console` is only shown. In an output `…` stands for any text, in JSON for any other fields or elements;
+A block marked `console` is only shown. In an output `…` means any text, in JSON for any other fields or elements;
 neither white space nor the order of fields counts.
 """
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def is_running(pid: int) -> bool:
-    """Is there such a process? A zombie that nobody has collected does not run."""
+    """Is there such a process? An uncollected zombie does not run."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

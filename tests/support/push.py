@@ -142,7 +142,7 @@ class PushDesk(Desk):
     def function(
         self, group: Group, name: str, timeout_seconds: int | None, behaviour: Behaviour | None = None
     ) -> Consumer:
-        """A function that consumes, and what its owner told of its time-out."""
+        """A function that consumes, and its timeout as registered."""
         if behaviour:
             self.subscribers.behaviours[name] = behaviour
         contact = Contact(ConsumerKind.FUNCTION, name, timeout_seconds=timeout_seconds)

@@ -1,4 +1,4 @@
-"""A subscriber on a real socket that is quick, does as it is told, and remembers all it saw; also for measuring."""
+"""A quick subscriber on a real socket with scripted answers, which records all requests; also for measuring."""
 
 from __future__ import annotations
 

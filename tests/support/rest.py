@@ -35,7 +35,7 @@ class Reader:
 
 
 def readers_of(deps: Deps, topic: Topic, *, with_called: bool = True) -> list[Reader]:
-    """All readers of a topic. Whether Headrace calls them is asked for only where anybody may be called."""
+    """All readers of a topic. Push consumers are looked up only where there may be some."""
     control = deps.adapters.control
     readers: list[Reader] = []
     for group in control.groups(topic):
@@ -49,7 +49,7 @@ def readers_of(deps: Deps, topic: Topic, *, with_called: bool = True) -> list[Re
 
 
 def drain(client: Client, *, with_called: bool = True) -> int:
-    """Healthy consumers take and acknowledge whatever can be had now; how much it was."""
+    """Healthy consumers take and acknowledge all available messages; returns how many."""
     count = 0
     for reader in readers_of(client.deps, client.topic, with_called=with_called):
         if reader.is_called:

@@ -1,4 +1,4 @@
-"""A client of DynamoDB that says what a test tells it to, for what no engine can be made to do."""
+"""A client of DynamoDB with scripted answers, for what no engine can be made to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A mover with timers of its own, which tells what it put into logs and what it gave away."""
+"""A mover with timers of its own, which records what it put into logs and what it gave away."""
 
 from __future__ import annotations
 

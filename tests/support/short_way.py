@@ -1,5 +1,5 @@
 """A short way to the embedded engine: what botocore does for each call, its events and its repetitions too, but neither
-sockets, nor what it finds out anew for each (where to send it, how to sign it, what each part of an answer is)."""
+sockets, nor what it works out for each call (where to send it, how to sign it, what each part of an answer is)."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ _OF_ITEMS = {
 
 @contextmanager
 def short_way(endpoint: str, engine: Engine) -> Iterator[None]:
-    """All clients of this process take the short way to the engine that is served at this URL. Whatever runs in a
-    process of its own goes botocore's."""
+    """All clients of this process call the engine that is served at this URL directly. Other processes use botocore."""
     protocol = Protocol(engine)
     send, create_request = URLLib3Session.send, Endpoint.create_request
     resolve, parse_body = BaseClient._resolve_endpoint_ruleset, JSONParser._handle_json_body

@@ -1,4 +1,4 @@
-"""The circuit breaker: opens on failures, counts nothing while open, comes back slowly, tells before it gives up."""
+"""The circuit breaker: opens on failures, counts nothing while open, recovers slowly, warns before it disables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of settings of which some cannot be read: who is told, and what is concluded of the rest."""
+"""Unreadable rows of settings: who gets an error, and what is concluded from the rest."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A cursor's item is small, whatever is done with it: leases of 1,000 settled in any order by actors who do not see
-what the others do."""
+"""A cursor's item stays small: leases of 1,000 settled in any order by actors who do not see each other's writes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Whatever becomes of a stored row, its reader tells of it as it says, and raises nothing else: whoever reads rows one
-after the other goes on behind it."""
+"""The reader of a damaged row raises its documented error and no other, so that reading goes on with the next row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of DynamoDB's answers before anybody else sees them: errors, repetitions, pages, batches, units."""
+"""The handling of DynamoDB's answers: errors, repetitions, pages, batches, units."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_all_repetitions_of_a_transaction_bear_one_token() -> None:
 
 @pytest.mark.parametrize("later", [0, 1])
 def test_a_refusal_after_a_conflict_may_be_of_what_the_sdk_sent_before(later: int) -> None:
-    """What went out before any of the conflicts counts, whatever the later ones say."""
+    """A call sent before any of the conflicts counts, even if later conflicts differ."""
     conflicts = error("TransactionConflictException", 1), error("TransactionConflictException", later)
     engine = Scripted(*conflicts, error("ConditionalCheckFailedException"))
     with pytest.raises(ConditionFailed) as refusal:

@@ -129,7 +129,7 @@ def test_a_hole_is_waited_for_and_then_closed(scene: Scene, age_ms: int, end: in
 def test_a_hole_before_the_row_of_a_wrong_clock_is_not_waited_for(
     scene: Scene, ahead_ms: int, end: int
 ) -> None:
-    """It would be, for as long as that clock was ahead. A writer that comes late all the same takes other offsets."""
+    """It would be, for as long as that clock was ahead. A late writer then takes other offsets."""
     scene.put(0, allocation=Allocation.RESERVED)
     scene.put(4, allocation=Allocation.RESERVED, accepted_ms=START_MS + ahead_ms)
     assert scene.reader.slots_from(SHARD, 0, 0, 100)[-1].end == end
@@ -138,7 +138,7 @@ def test_a_hole_before_the_row_of_a_wrong_clock_is_not_waited_for(
 @pytest.mark.parametrize(("age_ms", "first"), [(LATE_MS - 1, 5000 - MAX_HOLE), (LATE_MS, 5000)])
 def test_a_late_writer_may_follow_rows_that_expired(scene: Scene, age_ms: int, first: int) -> None:
     """What lies further back than any hole has expired; the rest is closed row by row, so that no message that is
-    stored there meanwhile is passed over."""
+    stored there meanwhile is skipped."""
     scene.put(5000, allocation=Allocation.RESERVED)
     scene.clock.advance(age_ms)
     (hole, *_) = scene.reader.slots_from(SHARD, 0, 0, 1)

@@ -180,7 +180,7 @@ def test_a_run_leaves_a_fragment_whose_holder_renews_its_lease_to_it(woken_for: 
 
 
 def test_a_lease_that_comes_when_its_run_has_left_is_let_go_and_handed_over() -> None:
-    """Whoever was started meanwhile may have met it."""
+    """A run started meanwhile may have met it."""
     shed, goes_on = Shed(), threading.Event()
     timer = make.timer(START_MS - 1)
     shed.timers.store([timer])

@@ -1,4 +1,4 @@
-"""A mover's run: what goes when, what goes together, and what is told of it."""
+"""A mover's run: what goes when, what goes together, and the report."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_a_mover_that_was_woken_sees_the_timer_that_was_just_filed() -> None:
 
 
 def test_a_look_that_began_before_a_timer_was_stored_is_not_the_last_one() -> None:
-    """Whoever stored it has just woken this mover, and wakes no other."""
+    """The process that stored it has just woken this mover, and wakes no other."""
 
     class Slow(Inline):
         """The answer to the first look is late."""

@@ -1,9 +1,9 @@
-"""Movers in a world of their own: processes that file and cancel timers, invocations that come late, a schedule with
-jitter that misses a tick, functions that end at their limit, and others between any two calls of the store. Whatever
-they do, what is due goes in time.
+"""Movers in a world of their own: processes that store and cancel timers, invocations that come late, a schedule with
+jitter that misses a tick, functions that end at their limit, and others between any two calls of the store. In every
+case, due timers go in time.
 
-Where movers die, too, nobody can be in time before the next run has started and the dead one's lease has ended; from
-then on it is owed again."""
+Where movers die, too, a timer cannot be in time before the next run has started and the dead one's lease has ended;
+from then on it is owed again."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class World(Nobody):
         return run
 
     def kill(self, run: Run) -> None:
-        """A run dies where it is. Its lease stays, and whoever has just woken it wakes no other."""
+        """A run dies where it is. Its lease stays, and a process that has just woken it wakes no other."""
         if run.owner not in self.runs or self.scheduler.now > START_MS + MINUTES * 60 * SECOND_MS:
             return
         self.deaths += 1

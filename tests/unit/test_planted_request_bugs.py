@@ -38,7 +38,7 @@ _NAMES = ("1 own", "2 theirs", "3 own", "4 own")
 
 
 def _pages_name_nothing_foreign() -> None:
-    """Anybody can read a page token: only what was shown may mark a page."""
+    """Page tokens are readable: only visible rows may mark a page."""
     context = cast(Any, SimpleNamespace(query={"limit": "1"}))
 
     def read(after: str | None, rows: int) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Where a group begins, or is sent: found in a log some of whose rows have gone, in whatever order TTL took them."""
+"""Where a group begins, or is sought: found in a log with gaps, in any order of TTL's deletions."""
 
 from __future__ import annotations
 

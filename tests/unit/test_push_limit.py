@@ -1,4 +1,4 @@
-"""Pure rules of deliveries: batches, their time, what may be under way, and what is told of them."""
+"""Pure rules of deliveries: batches, their time, the limit in flight, and the report."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_places_count_what_is_leased_and_what_may_be_at_any_moment(counts: list[
     assert in_flight.slots >= sum(counts)
     slots = in_flight.slots_for_others(["0"])
     assert slots >= 0
-    # Whoever has less than it is sure of wants nothing; whoever has its equal part wants no more.
+    # A run below its guaranteed part wants nothing; a run with its equal part wants no more.
     assert slots <= sum(
         max(0, most // cursors_of(n, counts, guarantee) - n) for n in counts[1:] if n >= guarantee and n
     )

@@ -198,7 +198,7 @@ def test_what_an_archived_message_said_is_said_again() -> None:
 
 
 def test_a_text_that_does_not_match_is_refused_in_words() -> None:
-    """A pattern says to nobody what to change."""
+    """A pattern does not say what to change."""
     kinds = {ArchivedBody, MessageBody, *(entry.body for entry in CALLS if entry.body)}
     _, schemas = msgspec.json.schema_components(kinds)
     assert set(_patterns(schemas)) == set(problems.PATTERNS)

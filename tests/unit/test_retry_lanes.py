@@ -1,4 +1,4 @@
-"""What an entry of a retry lane says of its message, and the message that it leads to, whatever has become of both."""
+"""An entry of a retry lane, and the message that it leads to, in every state of both."""
 
 from __future__ import annotations
 

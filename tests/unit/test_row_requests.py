@@ -105,7 +105,7 @@ def refused(**item: Any) -> ClientError:
 
 
 def test_a_settlement_that_is_stored_stands_though_its_cursor_cannot_be_read_then() -> None:
-    """Told that it may not be, its caller would wake nobody for the retry, and a repetition would be refused."""
+    """With an error the caller would not wake the group for the retry, and a repetition would be refused."""
     before = make.leased_cursor(0, 2)
     after, _ = transitions.settle(before, "1.aaaa", [Result(0, Disposition.SUCCESS)])
     throttled = ClientError({"Error": {"Code": "ProvisionedThroughputExceededException"}}, "GetItem")

@@ -1,4 +1,4 @@
-"""Receipts and page tokens: one changed character and they are nobody's."""
+"""Receipts and page tokens: one changed character makes them invalid."""
 
 from __future__ import annotations
 

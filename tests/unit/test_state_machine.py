@@ -39,7 +39,7 @@ STATES: Mapping[str, Callable[[], Cursor]] = {
     "RUNNING": _running,
     "RETRYING": _retrying,
     "SUCCESS": _done,
-    "DEAD": _done,  # to the cursor both are settled; the delivery record tells them apart
+    "DEAD": _done,  # to the cursor both are settled; the delivery record distinguishes them
 }
 
 
@@ -119,7 +119,7 @@ _SAME_MECHANISM = {("NEW", "exhaust"), ("RETRYING", "filter"), ("RETRYING", "lim
 
 
 # To the cursor it is settled: the delivery record says that it goes on elsewhere. And what the log calls cancelled is
-# new until a claim passes over it.
+# new until a claim skips it.
 _TO_THE_CURSOR = {"later": "SUCCESS", "cancel": "NEW"}
 # A dead letter is in no cursor: tests/contract/ports/test_dead_letters.py.
 _OUTSIDE = {"redrive", "discard"}

@@ -1,4 +1,4 @@
-"""Rows of DynamoDB without one: what is stored comes back whole, and what is damaged as far as it can be told."""
+"""Rows of DynamoDB without a database: they are read back whole, and damaged ones as far as readable."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_look_ends_where_it_is_full_and_says_where_to_go_on() -> None:
     assert look.go_on_after == look.timers[-1].sort_key
 
 
-# Records and letters.
+# Records and dead letters.
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_a_time_is_read_as_it_was_shown_to_the_millisecond(ms: int) -> None:
 
 @pytest.mark.parametrize("shown", [at, moment, rfc3339])
 def test_a_time_that_no_calendar_has_is_shown_as_the_nearest(shown: Callable[[int], str]) -> None:
-    """A damaged row may have it: the messages beside it are listed, received and pushed all the same."""
+    """A damaged row may have it: the messages beside it are still listed, received and pushed."""
     assert shown(10**17) == "9999-12-31T23:59:59.000Z"
     assert shown(-(10**17)).endswith("1-01-01T00:00:00.000Z")
 

@@ -242,7 +242,7 @@ def registered_view(member: MemberView, secret: str | None) -> RegisteredConsume
 
 
 def masked(member: MemberView) -> MemberView:
-    """The same without what a URL tells beside its host: its path or query may be a secret."""
+    """The view with its URL cut after the host: the path and query may contain a secret."""
     if "url" not in member:
         return member
     return {**member, "url": without_path(member["url"])}

@@ -106,7 +106,7 @@ def list_dead_letters(context: Context) -> Response[Page[DeadLetterView]]:
 def _page(
     context: Context, topic: Topic, group: Group, added_bytes: int = 0
 ) -> "tuple[str, list[DeadLetter], str | None]":
-    """The purpose of its page tokens, a page of the letters that the query means, and where the next one begins."""
+    """The purpose of its page tokens, a page of dead letters that match the query, and where the next one begins."""
     query, deps, limit = context.query, context.deps, lists.limit(context.query)
     letter_filter = lists.letter_filter(query)
     purpose = lists.purpose("dead", [topic.name, group.name], query, LETTER_FILTERS)
@@ -118,7 +118,7 @@ def _page(
 
 
 def _count_that_fits(letters: "Sequence[DeadLetter]", added_bytes: int) -> int:
-    """How many of the first letters one answer can hold, if each grows by so many bytes; at least one."""
+    """How many of the dead letters fit into one answer, if each grows by so many bytes; at least one."""
     sizes = accumulate(letter.message.draft.weight + added_bytes for letter in letters)
     return max(1, sum(size <= MAX_ANSWER_BYTES for size in sizes))
 
@@ -203,7 +203,7 @@ def _merge_letter(
             check_size(topic, after)
             if not context.body.dry_run:
                 context.deps.dead_letters.edit(topic, group, letter, after, context.by)
-    except HeadraceError as error:  # too large now, or somebody else was faster
+    except HeadraceError as error:  # too large now, or another call was faster
         return {"id": id, "error": problem(error, context.request_id)}
     return {"id": id, "changed": is_changed, "body": msgspec.Raw(after)}
 
@@ -228,7 +228,7 @@ def retry_now(context: Context) -> Response[Retried]:
 
 
 def _status(context: Context, topic: Topic, group: Group, message: "AnyMessage") -> "DeliveryStatus | None":
-    """Where it stands after the retry; None where a row cannot be read that tells it."""
+    """The delivery's status after the retry; None if its row is unreadable."""
     if not isinstance(message, Message):
         return None
     try:
@@ -247,7 +247,7 @@ def _views(
 
 
 def dead_letter_view(letter: "DeadLetter", message: Message, names: Mapping[str, str]) -> DeadLetterView:
-    """A dead letter; `message` is its own with the body, `names` tells consumers by uid."""
+    """The view of a dead letter. `message` has the full body; `names` maps consumer uids to names."""
     body: DeadLetterView = {
         **content(message),
         "shard": message.shard,

@@ -252,7 +252,7 @@ def group_summary(survey: "GroupSurvey") -> GroupSummary:
 def group_detail(
     survey: "GroupSurvey", names: Mapping[str, str], owners: Sequence[str | None]
 ) -> GroupDetail:
-    """A group's settings, counts and shards; `names` tells consumers by uid, `owners` has one for each shard."""
+    """A group's settings, counts and shards. `names` maps consumer uids to names, `owners` has one for each shard."""
     shards = [_shard(each, names, owners[each.key.shard.shard]) for each in survey.shards]
     return {**group_summary(survey), "shards": shards}
 

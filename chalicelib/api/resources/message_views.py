@@ -77,7 +77,7 @@ class DeliveryView(TypedDict):
 
 class Retried(TypedDict, total=False):
     """The state of a delivery after the request to retry it now: the fields of DeliveryView, all missing where the
-    group is not owed the message, or a row cannot be read that tells them."""
+    group is not owed the message, or its row is unreadable."""
 
     id: Required[str]
     group: Required[str]
@@ -209,7 +209,7 @@ def fate_view(of: "MessageFate") -> GroupFate:
 
 
 def event_view(of: "Event", names: Mapping[str, str | None]) -> EventView:
-    """One event of a message's path; `names` tells those of tokens by id (None: it is gone)."""
+    """One event of a message's trace. `names` maps token ids to names (None: the token was deleted)."""
     body: EventView = {
         "at": at(of.at_ms),
         "event": of.event,

@@ -232,7 +232,7 @@ def list_messages(context: Context) -> Response[Page[MessageView]]:
 
     A message that was delayed is sorted by the time when it was due, also for `from` and `to`.
     A page may be short or empty while `next_page_token` says there is more. `dedup_id`, without other filters, finds
-    the one message that it stands for."""
+    the one message that has it."""
     topic, query = context.topic(), context.query
     if "dedup_id" in query:
         return Response({"items": _with_dedup_id(context, topic)})
@@ -348,7 +348,7 @@ def prepared_view(topic: Topic, transaction: Transaction, message: Message) -> M
 
 
 def _retries(topic: Topic, message: Message) -> int:
-    """How many retries a message has that nobody has tried yet, where no group says otherwise."""
+    """How many retries an untried message has, unless a group overrides it."""
     return (message.draft.max_attempts or topic.retry.max_attempts) - 1
 
 

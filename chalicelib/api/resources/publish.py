@@ -1,4 +1,4 @@
-"""Publishing the raw body, whatever its type; CloudEvents 1.0 in binary and structured mode are recognised."""
+"""Publishing a raw body of any content type. CloudEvents 1.0 in binary and structured mode are recognised."""
 
 import hashlib
 import re
@@ -112,7 +112,7 @@ def _unquoted(name: str, value: str) -> str:
 
 
 def _check_options(headers: Mapping[str, str]) -> None:
-    """A misspelt option must not be passed over, as if it had not been given."""
+    """Refuse a misspelt option instead of ignoring it."""
     for name in headers:
         if name.startswith(_OURS) and name not in (*_OPTIONS, *RESENDING) and not name.startswith(_FORWARD):
             raise invalid(name[:64], "unknown option")

@@ -40,7 +40,7 @@ class AckBody(Struct, forbid_unknown_fields=True):
 
 class NackBody(Struct, forbid_unknown_fields=True):
     """Deliveries to try again, or to turn into dead letters. Without `delay_seconds` the ladder gives the delay; 0: at
-    once. `untried`: nobody began with them, so no attempt is counted; without a delay they come again at once."""
+    once. `untried`: processing did not begin, so no attempt is counted; without a delay they come again at once."""
 
     receipts: Receipts
     delay_seconds: Annotated[int, Meta(ge=0, le=lim.MAX_NACK_DELAY_SECONDS)] | UnsetType = UNSET

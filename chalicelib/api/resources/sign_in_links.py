@@ -20,7 +20,7 @@ def create_sign_in_link(context: Context) -> Response[SignInLink]:
     assert caller is not None, "a call with scopes has a caller"
     headers = {name.lower(): value for name, value in context.headers.items()}
     text = headers.get("authorization", "").partition(" ")[2].strip()
-    # of this text: after a rotation, a link that the former one made signs nobody in
+    # of this text: after a rotation, a link made with the former one no longer works
     fingerprint = context.deps.tokens.fingerprint_of(text)
     ticket, ends_ms = context.deps.sign_in_links.ticket(caller.token_id, fingerprint)
     is_tls = bool(context.deps.adapters.stage) or headers.get("x-forwarded-proto") == "https"

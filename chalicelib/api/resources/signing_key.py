@@ -33,6 +33,6 @@ def rotate_signing_key(context: Context) -> Response[SigningKeyView]:
 
 
 def signing_key_view(ring: KeyRing, now_ms: int) -> SigningKeyView:
-    """A key that was just rotated; nobody sees the key itself."""
+    """The view of a key that was just rotated. The key itself is never shown."""
     ends = [key.until_ms for key in ring.keys[1:] if key.until_ms is not None]
     return {"rotated_at": at(now_ms), "former_until": [at(until_ms) for until_ms in ends]}

@@ -33,7 +33,7 @@ class TransactionBody(Struct, forbid_unknown_fields=True):
 
 class TransactionView(TypedDict):
     """A transaction without its message. Once committed, the message is in `shard` at `offset`, or waits until
-    `deliver_at`. `checks` were made of whoever prepared it; `last_answer` is what came of the last."""
+    `deliver_at`. `checks` counts the checks made so far; `last_answer` is the result of the last one."""
 
     transaction_id: str
     message_id: str

@@ -51,7 +51,7 @@ def dead_letters(visit: Visit) -> Shown:
 
 
 def link_filters(visit: Visit) -> dict[str, str]:
-    """The filters in the URL, for links to the same letters and for a redrive of them."""
+    """The filters in the URL, for links to the same dead letters and for their redrive."""
     return {name: visit.query[name] for name in lists.LETTER_FILTERS if visit.query.get(name)}
 
 
@@ -63,7 +63,7 @@ def letter_filter(visit: Visit) -> DeadLetterFilter:
 def read_letters(
     visit: Visit, topic: Topic, group: Group, most: int = _ROWS
 ) -> tuple[list[DeadLetter], str | None]:
-    """Letters that fit, and where the next page begins."""
+    """The matching dead letters, and where the next page begins."""
     purpose = f"console-letters:{group.uid}"
     after = visit.deps.signing_keys.verified(purpose, visit.query.get("after", "")) or None
     letters, position = visit.deps.letter_lookup.page(
@@ -79,7 +79,7 @@ def read_letters(
 
 
 def dead_letter(visit: Visit) -> Shown:
-    """One dead letter, with a form to mend it."""
+    """One dead letter, with a form to edit it."""
     return _letter(visit, None)
 
 
@@ -154,7 +154,7 @@ _CUT = DiffLine(" ", "…")
 
 
 def kinds(letters: Sequence[DeadLetter]) -> list[Kind]:
-    """The kinds of these letters, the most frequent first."""
+    """The kinds of these dead letters, the most frequent first."""
     by_kind: dict[tuple[str, str | None, str | None], list[DeadLetter]] = {}
     for letter in letters:
         key = letter.reason, letter.last_error, letter.message.draft.tag

@@ -45,7 +45,7 @@ def find(visit: Visit) -> Shown:
 
 
 def _topics(visit: Visit, after: str) -> Iterator[Topic]:
-    """The topics behind a name, read as they are asked for; those that the token may not use are passed over where that
+    """The topics behind a name, read as they are asked for; those that the token may not use are skipped where that
     is possible."""
     start = visit.caller.behind(after)
     while start is not None:

@@ -107,7 +107,7 @@ def group_settings(visit: Visit) -> Shown:
 
 
 def _preview(visit: Visit, topic: Topic, survey: TopicSurvey, to: str) -> Any:
-    """What a seek would mean: how many messages come again, and how many are passed over."""
+    """The effect of a seek: how many messages come again, and how many are skipped."""
     at_ms = None
     if to not in (EARLIEST, LATEST) and not forms.is_whole_number(to):
         at_ms = parse.time_ms(to, "to", f'"{EARLIEST}", "{LATEST}", an offset')
@@ -163,7 +163,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class SeekPreview:
-    """What a seek would do: messages that come again, messages that are passed over, leases that are void."""
+    """The effect of a seek: messages that come again, messages that are skipped, leases that end."""
 
     again: int
     passed_over: int
@@ -228,7 +228,7 @@ def seek_preview(survey: GroupSurvey, targets: Mapping[int, int], *, whole: bool
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Blocked:
     """A unit that waits for one of its messages: which, who has it (None: it waits for its next attempt, or its holder
-    has no name), until when, and how many were passed over for it."""
+    has no name), until when, and how many were skipped for it."""
 
     shard: int
     offset: int

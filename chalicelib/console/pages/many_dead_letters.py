@@ -81,7 +81,7 @@ def _with_bodies(visit: Visit, letters: list[DeadLetter]) -> list[DeadLetter]:
 
 
 def canary(visit: Visit) -> Shown:
-    """One letter, then ten, then the rest. What was sent stands in the URL: nothing is kept of it."""
+    """Redrive one dead letter, then ten, then the rest. The ids sent so far are in the URL and are not stored."""
     visit.check_may_read()
     topic, group = visit.group()
     ids_sent = visit.query.get("ids", "").split()[:_SOME]
@@ -140,7 +140,7 @@ def _letters(visit: Visit, topic: Topic, group: Group) -> Iterator[DeadLetter]:
 
 
 def _line_of(visit: Visit, letter: DeadLetter) -> bytes:
-    """The letter's line; without its body if no file has room for it."""
+    """The dead letter's line; without its body if no file has room for it."""
     draft = letter.message.draft
     text_bytes = draft.size if draft.is_json else draft.size * 4 // 3
     if text_bytes <= _MOST_BYTES:
@@ -172,7 +172,7 @@ def _line(letter: DeadLetter, body: dict[str, Any]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class PatchPreview:
-    """What a patch would do to letters: the diffs of the first that change, by message id; how many there
+    """The effect of a patch on dead letters: the diffs of the first that change, by message id; how many there
     are, and their ids as a form sends them."""
 
     diffs: Mapping[str, Sequence[DiffLine]]

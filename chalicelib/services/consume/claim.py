@@ -66,8 +66,8 @@ class Claimer:
 
     def dues_ms(self, key: CursorKey, lease_seconds: int) -> list[int]:
         """The times, also past ones, at which a cursor may have something to claim, as last read: when waiting messages
-        are due, when leases of up to `lease_seconds` (the longest of the caller's consumers) lapse if nobody settles
-        them, and when a hole in the log may be skipped."""
+        are due, when unsettled leases of up to `lease_seconds` (the longest of the caller's consumers) lapse, and when
+        a hole in the log may be skipped."""
         cursor = self._states.last(key).cursor
         until_ms = self._clock.now_ms() + lease_seconds * 1000
         ends = [lease.deadline_ms for lease in cursor.leases.values() if lease.deadline_ms <= until_ms]

@@ -39,7 +39,7 @@ def choose(
     most: int,
     most_bytes: int,
 ) -> Choice:
-    """Let the policy choose. What it passes over takes no space in the answer."""
+    """Let the policy choose. Skipped messages take no space in the answer."""
     selection = policy.select(current, back, new_candidates, most)
     granted = {offset for span in selection.granted for offset in span.offsets()}
     passed_over = {c.offset for c in new_candidates if not is_settled(c) and c.offset not in granted}
@@ -58,7 +58,7 @@ def within_bounds(
     most_bytes: int,
     passed_over: Set[int] = frozenset(),
 ) -> tuple[list[Candidate], list[Candidate], list[Candidate]]:
-    """Cut the candidates so that one answer holds their bodies, except of those that are passed over, and one
+    """Cut the candidates so that one answer holds their bodies, except of skipped messages, and one
     transaction their dead letters."""
     candidates: list[Candidate] = []
     dead_candidates: list[Candidate] = []

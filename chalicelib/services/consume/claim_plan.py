@@ -120,7 +120,7 @@ class ClaimPlanner:
 
     def plan_expiry(self, cursor: Cursor, has_time: Callable[[], bool]) -> ClaimPlan:
         """Plan dead letters for waiting and unclaimed messages that are expired, exhausted or past their retention;
-        grant nothing. Messages that are kept for longer are passed over: in a retry lane, whose entries come in any
+        grant nothing. Messages that are kept for longer are skipped: in a retry lane, whose entries come in any
         order, as many as there is time to read."""
         current = transitions.lapse(cursor, self._now_ms)
         trust = self._trust(cursor)
@@ -146,7 +146,7 @@ class ClaimPlanner:
         return self._plan(ahead, current, selection, messages, dead_candidates)
 
     def _lapsed_entries(self, cursor: Cursor, trust: Freshness) -> Iterable[Slot]:
-        """The entries of a lane whose leases have run out, as they are: each tells of which message the attempt was."""
+        """A lane's entries whose leases have lapsed. Each names the message of the attempt."""
         if self._shard is not None:
             return ()
         overdue_leases = [lease for lease in cursor.leases.values() if lease.deadline_ms <= self._now_ms]

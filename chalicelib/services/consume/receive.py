@@ -49,8 +49,8 @@ class Receiver:
         empty_lanes: TtlCache[CursorKey, bool],
         is_ending: Callable[[], bool],
     ) -> None:
-        """`empty_lanes` are retry lanes that were just seen empty and are skipped for a moment. `is_ending`: this
-        process is, and nobody waits longer for messages."""
+        """`empty_lanes` are retry lanes that were just seen empty and are skipped for a moment. `is_ending` is True
+        while this process shuts down: it then stops waiting for messages."""
         self._catalog = catalog
         self._assignments = assignments
         self._claimer = claimer
@@ -89,7 +89,7 @@ class Receiver:
             pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
             topic = self._catalog.topic(topic.name)  # it may have more shards by now
             current_group = self._catalog.group(topic, group.name)  # it may be paused or resumed meanwhile
-            # Made anew, perhaps in another mode: that one is for the next call.
+            # Created again, perhaps in another mode: the next call uses that one.
             if current_group.uid != group.uid:
                 return []
             group = current_group

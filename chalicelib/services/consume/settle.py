@@ -70,8 +70,8 @@ class Settler:
     def extend(
         self, topic: Topic, group: Group, receipts: Sequence[str], lease_seconds: int
     ) -> list[SettleAnswer]:
-        """Move the deadline of the receipts' leases to `lease_seconds` from now. A lease whose other messages are not
-        named is only made longer: whoever works on them was promised the time."""
+        """Move the deadline of the receipts' leases to `lease_seconds` from now. A lease with messages that are not
+        named is only made longer, since another worker may hold them."""
         deadline_ms = self._context.clock.now_ms() + lease_seconds * 1000
         answers, valid_receipts = self._open(group, receipts)
         owners: set[str] = set()

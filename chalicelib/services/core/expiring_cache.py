@@ -31,8 +31,8 @@ class StoreCall(Generic[K, V]):
         return value
 
     def replace(self, value: V) -> V:
-        """Keep what was written, or read consistently; calls under way are overtaken. If this one was, nobody knows
-        which value is newer: then none is kept."""
+        """Keep a value that was written or read consistently; discard the results of calls under way. If this call was
+        overtaken itself, the newer value is unknown: then none is kept."""
         self._cache.replace(self, value)
         return value
 

@@ -238,7 +238,7 @@ class LogReader:
         next_segment = rows[0]
         age = timedelta(milliseconds=self._clock.now_ms() - next_segment.accepted_ms)
         if next_segment.allocation is Allocation.RESERVED:
-            if -_CLOCKS_DIFFER <= age < HOLE_AGE:  # of a wrong clock's row nobody knows the age
+            if -_CLOCKS_DIFFER <= age < HOLE_AGE:  # the age of a row written by a wrong clock is unknown
                 self._young.put(shard, next_segment.accepted_ms + _HOLE_MS)
                 return None
             if before and next_segment.first - before[0].end <= MAX_HOLE:

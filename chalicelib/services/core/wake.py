@@ -174,7 +174,7 @@ class Waker:
     def wake_group(self, topic: Topic, group: Group) -> None:
         """Start all runs of a group: after a seek, a redrive."""
         self._mark(topic)
-        with suppress(Unavailable):  # it is done: who repeated a redrive would be told that nothing was left
+        with suppress(Unavailable):  # it is done: a repeated redrive would report 0
             for task in self.tasks_of(topic, group):
                 self.start(task, News(changed=True))
 

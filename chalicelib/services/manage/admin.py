@@ -214,7 +214,7 @@ def _group_is_busy() -> Unavailable:
 
 
 def _default_key_shards(old: Topic, settings: Mapping[str, Any]) -> int | None:
-    """The `key_shards` of a topic that is not told any."""
+    """The `key_shards` of a topic when a request leaves it out."""
     return old.shards_of_keys if settings.get("shards", old.shards) > old.shards else old.key_shards
 
 

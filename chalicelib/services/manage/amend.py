@@ -111,7 +111,7 @@ class Amender:
             )
 
     def _rewrite(self, topic: Topic, message: Message, rewrite: Rewrite, is_told_of: IsToldOf) -> Message:
-        """Rewrite the message and tell every group, until there is none that was not told."""
+        """Rewrite the message and note it in the cursors of all groups; repeat until no group is missing."""
         keys_told: frozenset[CursorKey] = frozenset()
         new_message: Message | None = None
         for _ in range(_TRIES):
@@ -146,7 +146,7 @@ class Amender:
         return new.message(message.shard, message.offset)
 
     def _keys(self, topic: Topic, shard: int, is_told_of: IsToldOf) -> dict[CursorKey, str | None]:
-        """Every cursor that may claim from the shard, and its group's name if the caller is told it (those first)."""
+        """Every cursor that may claim from the shard, with its group's name if the caller may see it (those first)."""
         keys: dict[CursorKey, str | None] = {}
         for group in sorted(self._control.groups(topic), key=lambda group: not is_told_of(group.name)):
             name = group.name if is_told_of(group.name) else None
@@ -185,7 +185,7 @@ class Amender:
         raise NotFound("MESSAGE_NOT_FOUND", f"Topic {topic.name!r} has this message no more; it has expired.")
 
     def _next_edition(self, topic: Topic, row: Segment, index: int, draft: Draft) -> tuple[Segment, Pack]:
-        """The row's next edition. A body for which it has no room goes to the blob store, whatever its size."""
+        """The row's next edition. A body that does not fit goes to the blob store, even a small one."""
         for above in (BLOB_THRESHOLD_BYTES, 0):
             stored_draft = self._producer.offload(topic, draft, above)
             drafts = (*row.drafts[:index], stored_draft, *row.drafts[index + 1 :])

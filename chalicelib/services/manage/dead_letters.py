@@ -55,7 +55,7 @@ class DeadLetters:
         clock: Clock,
         on_filled: Callable[[CursorKey], None],
     ) -> None:
-        """`on_filled` is told of retry lanes into which something was put."""
+        """`on_filled` is called with the retry lanes that got an entry."""
         self._catalog = catalog
         self._letter_lookup = letter_lookup
         self._statuses = statuses
@@ -84,9 +84,9 @@ class DeadLetters:
     def edit_all(
         self, topic: Topic, group: Group, message_id: str, body: bytes, by: str = ""
     ) -> list[DeadLetter]:
-        """Edit a message's dead letter, in a broadcast that of each consumer, and return those that were edited; one
-        that somebody else changed just now stays as that one left it. Raises NotFound, TooLarge, and Conflict if none
-        was edited."""
+        """Edit a message's dead letter, in a broadcast that of each consumer, and return those that were edited. A dead
+        letter that another call has just changed keeps that change. Raises NotFound, TooLarge, and Conflict if none was
+        edited."""
         letters = self._letter_lookup.find(topic, group, message_id)
         edited_letters, error = _one_by_one(letters, lambda x: self.edit(topic, group, x, body, by))
         if error:
@@ -130,16 +130,16 @@ class DeadLetters:
         )
 
     def redrive(self, topic: Topic, group: Group, letters: Sequence[DeadLetter], by: str = "") -> int:
-        """Send dead letters again, each with as many attempts as the first time. Returns how many were sent; those
-        that another call sent first are not counted. Not sent: letters of a broadcast's consumer that was removed,
-        and unreadable ones that nobody has given a body."""
+        """Send dead letters again, each with as many attempts as the first time. Returns how many were sent, without
+        those that another call sent first. Skipped: dead letters of a broadcast's removed consumer, and unreadable ones
+        without a new body."""
         count = self._send_again(topic, group, letters, by)
         if count:
             self._waker.wake_group(topic, group)
         return count
 
     def _send_again(self, topic: Topic, group: Group, letters: Sequence[DeadLetter], by: str) -> int:
-        """The same, and nobody is woken."""
+        """Send dead letters again without waking their groups."""
         count = 0
         owners = set(self._catalog.cursor_owners(topic, group))
         by_owner: dict[str, list[DeadLetter]] = {}
@@ -147,7 +147,7 @@ class DeadLetters:
             if letter.key.consumer_uid in owners and not _is_unreadable(letter):
                 by_owner.setdefault(letter.key.consumer_uid, []).append(letter)
         for uid, members in by_owner.items():
-            now_ms = self._clock.now_ms()  # before anybody can take them up
+            now_ms = self._clock.now_ms()  # before any consumer can claim them
             moves = [(x, _entry_of(x)) for x in members]
             messages = self._producer.move(lane_of(topic, group, uid), moves)
             self._on_filled(cursor_key(topic, group, None, uid))
@@ -179,7 +179,7 @@ class DeadLetters:
         after: str | None = None,
     ) -> tuple[int, str | None]:
         """Send up to `limit` matching dead letters behind a position again, page by page. Returns how many were sent,
-        and where to go on if time ended before the limit or the last letter: of very many perhaps few match."""
+        and where to go on if time ended before the limit or the last dead letter: of very many few may match."""
         count, until_ms = 0, self._clock.now_ms() + _REDRIVE_MS
         while count < limit:
             letters, after = self._letter_lookup.page(
@@ -265,9 +265,9 @@ class DeadLetters:
 
 
 def _one_by_one(places: Iterable[_T], act: Callable[[_T], _R]) -> tuple[list[_R], HeadraceError | None]:
-    """What was done, of an act at each of these places, whatever refused it at the others; and the error to answer
-    with. A refusal says that nothing happened (I20): it is the answer only where nothing was done anywhere. An outcome
-    that is not known is the answer at once: the store is busy, and is asked no more."""
+    """Perform an action at each place. Returns the results, and the error to answer with. A refusal means that nothing
+    happened (I20), so it is the answer only if no place succeeded. An unknown outcome is the answer at once: the store
+    is busy, and gets no more calls."""
     results: list[_R] = []
     errors: list[HeadraceError] = []
     for place in places:
@@ -286,15 +286,15 @@ def _is_unreadable(letter: DeadLetter) -> bool:
 
 
 def _entry_of(letter: DeadLetter) -> Draft:
-    """What goes into the lane: the whole message, for its row may go; without an expiry, for somebody wants it now."""
+    """The lane's entry: the whole message, since its row may expire; without an expiry, since it was asked for now."""
     attempts = letter.attempts
     entry = retry_lane.entry_of(letter.message, attempts, attempts_before_redrive=attempts, whole=True)
     return replace(entry, expires_ms=None)
 
 
 def _redrive_entries(letter: DeadLetter, now_ms: int, by: str) -> Iterator[TraceEntry]:
-    """What the trace keeps of a redrive, and of the burial that it ends: a delivery's record tells of its present state
-    only. A REJECTED letter's burial is in the trace: an attempt ended with it."""
+    """The trace entries of a redrive, and of the burial that it ends: a delivery's record has only the present state.
+    The burial of a REJECTED dead letter is in the trace already: an attempt ended with it."""
     if letter.reason != DeadReason.REJECTED:
         ago_ms = max(0, now_ms - letter.at_ms)
         yield TraceEntry(letter.offset, letter.attempts, AttemptOutcome.BURIED, ago_ms, letter.reason)

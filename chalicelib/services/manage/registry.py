@@ -188,7 +188,7 @@ class Registry:
 
     def note_alive(self, topic: Topic, group: Group, uid: str) -> None:
         """Note that the consumer with this uid is at work. If that cannot be stored now, a later call will; of one that
-        was removed a moment ago nothing is noted. What the consumer has just done counts all the same."""
+        was removed a moment ago nothing is noted. The consumer's call counts in any case."""
         if self._signs.get(uid):
             return
         self._signs.put(uid, True)
@@ -221,7 +221,7 @@ class Registry:
         return secret
 
     def activate(self, topic: Topic, group: Group, consumer: Consumer) -> Consumer | None:
-        """Call the consumer from now on. None: there is no such consumer with this target any more."""
+        """Call the consumer from now on. None: no consumer has this target any more."""
         return self._amend(
             topic,
             group,

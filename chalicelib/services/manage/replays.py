@@ -44,7 +44,7 @@ class Archived:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a replay's job tells of itself."""
+    """The progress that a replay's job reports."""
 
     state: ReplayState
     matched: int | None = None
@@ -77,7 +77,7 @@ class Replays:
     def create(self, replay: Replay, *, start: bool) -> tuple[Replay, bool]:
         """Store a replay with a new id, and start its job. Returns it, and whether the job was started.
 
-        Raises NotFound if there is no such topic or group.
+        Raises NotFound if the topic or group does not exist.
         """
         topic = self._catalog.topic(replay.into)
         uid = self._catalog.group(topic, replay.group).uid if replay.group else None
@@ -118,8 +118,8 @@ class Replays:
         return result
 
     def _put(self, new: Replay, old: Replay | None) -> None:
-        """Store it; where an answer was lost, the refusal that follows is of our own success. Raises Unavailable where
-        somebody else changed it."""
+        """Store it. If an answer was lost, the refusal that follows is of our own success. Raises Unavailable if
+        another call changed it."""
         if not self._control.put_replay(new, old):
             replay = self._control.replay(new.id)
             if replay is None or replace(replay, version=new.version) != new:

@@ -158,7 +158,7 @@ class Tokens:
         if self._noted.get(token_id):
             return
         self._noted.put(token_id, True)
-        with suppress(HeadraceError):  # nobody is refused because it could not be noted
+        with suppress(HeadraceError):  # a call is not refused because its time could not be stored
             self._control.note_use(token_id, self._clock.now_ms())
 
     def fingerprint_of(self, text: str) -> str:
@@ -181,8 +181,8 @@ class Tokens:
         return token
 
     def _find(self, token_id: str, secret_hash: str) -> Token | None:
-        """The token, if this is a valid secret of it. What is cached refuses nobody: another process may have rotated
-        the token."""
+        """The token, if this is a valid secret of it. A cached token never leads to a refusal: another process may have
+        rotated it."""
         hit = self._known.get(token_id)
         if hit is not None and self._is_good(hit, secret_hash):
             return hit  # not put again: a token in constant use must grow old too
@@ -222,7 +222,7 @@ class Tokens:
                 return None
             name, token_id = "first admin", self._random.id(_ID_CHARS)
             text = f"hr_{token_id}_{self._secret(token_id)}"
-            keep(text)  # once it is valid, nobody makes a first one again
+            keep(text)  # once it is valid, no further first token is made
         match = _TOKEN.match(text)
         if not match:
             raise ValueError(

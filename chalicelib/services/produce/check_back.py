@@ -1,10 +1,10 @@
-"""Check-backs: a producer that has not decided is asked what became of its transaction.
+"""Check-backs: Headrace asks a producer that has not decided for the state of its transaction.
 
 The mover stores the CHECK timer of the next time before it hands the check over, so that no crash ends a transaction's
-checks. A check is begun under a condition (the transaction is PREPARED, and as it was read), so that however often it
-is handed over, one call is made at a time, and none after the decision. The call is counted with its answer. Where a
-crash or the store prevented the call, or swallowed its answer, nothing counts: the answer is overdue after a while, and
-whoever is handed the check then makes it again (Lambda's next attempt), or else the next timer's is made in its place.
+checks. A check begins under a condition (the transaction is PREPARED and unchanged since it was read). So one call is
+made at a time, however often the check is handed over, and none after the decision. The call is counted with its
+answer. If a crash or the store prevents the call, or its answer is lost, nothing is counted: the answer becomes
+overdue, and the next run of the check repeats it (Lambda's next attempt, or else the next timer's check).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PAUSES_SECONDS = (1, 2, 4, 8, 16)  # before an answer is tried again that the s
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check of one transaction; `next_ms` is when its CHECK timer comes again, and tells checks apart."""
+    """One check of one transaction; `next_ms` is when its CHECK timer comes again, and identifies the check."""
 
     transaction_id: str
     next_ms: int

@@ -1,4 +1,4 @@
-"""Deduplication: what a dedup id stands for, and whether a second use is the same message."""
+"""Deduplication: the entry of a dedup id, and whether a second use is the same message."""
 
 from __future__ import annotations
 

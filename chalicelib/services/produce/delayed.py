@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _NOWHERE = -1
 _ROWS = 64
-_TRIES = 16  # each lost to somebody else's change of the very message
+_TRIES = 16  # each lost to another call's change of the same message
 _FOREVER_MS = 1 << 62
 _MOST_ROWS = 2_048  # how far behind its time a delayed message is looked for in a shard
 

@@ -53,7 +53,7 @@ def too_many(topic: Topic) -> TooMany:
 
 
 def takes_all(drafts: Sequence[Draft]) -> Callable[[Topic], bool]:
-    """Returns a function that tells whether a topic takes all of these messages."""
+    """Returns a function that checks whether a topic takes all of these messages."""
     return lambda topic: not any(refusal(topic, draft) for draft in drafts)
 
 

@@ -42,8 +42,8 @@ class Due:
         return len(messages)
 
     def _home(self, shard: ShardKey, keep_days: int) -> Topic | None:
-        """The topic of a shard, or the lane it is; None where that is no more. What another uid calls so may only be
-        cached still, so that is looked at once more."""
+        """The topic of a shard, or the lane it is; None if it was deleted. A topic with another uid may only be
+        cached, so it is read once more."""
         name, is_lane, group_name = shard.topic.partition("~")
         for consistent in (False, True):
             try:

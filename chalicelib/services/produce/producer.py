@@ -146,8 +146,8 @@ class Producer:
         raise too_many(topic)
 
     def _stored_before(self, topic: Topic, drafts: Sequence[Draft], request: Request | None) -> set[int]:
-        """Which of the drafts of a resend, by index, an earlier try has stored; of a first try none, nor
-        where it cannot be told: `produce` then says why, for each draft. What waits is known by its dedup id alone."""
+        """The indexes of a resend's drafts that an earlier try has stored. Empty for a first try, and if this is
+        unknown: `produce` then reports it for each draft. Waiting messages are recognised by their dedup id only."""
         if request is None or request.since_ms is None:
             return set()
         by_shard: defaultdict[int, list[int]] = defaultdict(list)

@@ -49,8 +49,8 @@ _WAKES_BELOW_SECONDS = (
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """Whom to ask what became of a transaction, and how long to wait before and between. Without a URL nobody is
-    asked; the transaction is UNDECIDED after the time that all checks would have taken."""
+    """The check URL, and the waits before and between checks. Without a URL no check is made; the transaction is
+    UNDECIDED after the time that all checks would have taken."""
 
     url: str | None = None
     after_seconds: int = DEFAULT_CHECK_AFTER_SECONDS
@@ -166,8 +166,8 @@ class Transactor:
         answer: CheckAnswer | None = None,
         by: str = "",
     ) -> Transaction:
-        """Commit or roll back a transaction as it was read, once for all; repeating it is harmless. `answer`: it is
-        a check's, which counts. `by` is the id of the token of whoever decides.
+        """Commit or roll back a transaction as it was read. The decision is final; repeating it is harmless. `answer`
+        is a check's, and counts as one. `by` is the id of the token that decides.
 
         Raises Conflict where the opposite was decided, and NotFound.
         """
@@ -241,7 +241,7 @@ def _require_same_decision(transaction: Transaction, decision: TransactionState)
 
 
 def _dedup(topic: Topic, draft: Draft, new: Transaction) -> DedupEntry:
-    """The entry of a dedup id that stands for a transaction: to produce with the same id is another thing."""
+    """The entry of a dedup id that a transaction uses; a message with the same id is a conflict."""
     return DedupEntry(
         topic.uid,
         draft.dedup_id or "",

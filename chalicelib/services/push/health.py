@@ -123,7 +123,7 @@ class SubscriberHealth:
 
 
 def _updated(version: int, health: Health, row: Consumer) -> Health:
-    """The health that a registration tells, if it is newer than the version that `health` is based on."""
+    """The health in a registration, if it is newer than the version that `health` is based on."""
     if row.version <= version:
         return health
     return replace(

@@ -125,8 +125,8 @@ class DispatchRun:
         return self._calls.was_woken()
 
     def until_drained(self) -> None:
-        """Claim and send as long as there are messages; settle every result. If the store is not available, the
-        messages in flight are settled, if it takes that, and `leave` tells."""
+        """Claim and send as long as there are messages; settle every result. If the store is unavailable, settle the
+        messages in flight as far as it allows; `leave` then reports the rest."""
         with self._context.threads() as pool:
             while self._launch(pool) or self._may_settle_yet():
                 self._settle_and_note(self._calls.take_ended())
@@ -161,8 +161,8 @@ class DispatchRun:
 
     def _next_dues(self, topic: Topic, group: Group) -> Collection[tuple[int, int]]:
         """The next time at which new work becomes due, with its shard: one for each worker, since by now another one
-        may have a shard that this run was told of, or had messages of. Work that was due at the last look is not
-        counted: time alone does not bring it back. The cursors are asked, since other processes settle too."""
+        may have a shard named to this run, or have had messages of it. Work that was due at the last look is not
+        counted: time alone does not bring it back. The cursors are read, since other processes settle too."""
         sources = self._sources(topic, group)
         shards = dict.fromkeys((*sources.in_turn(self._claims.looks, sources.most), *self._claims.served))
         seconds = self._time.longest_lease_seconds(sources)
@@ -188,9 +188,9 @@ class DispatchRun:
         return Sources(topic, group, self.task, self._context.teams(topic, group), partitions)
 
     def _launch(self, pool: Executor) -> bool:
-        """Send the messages that may be sent now. Returns whether to go on: some are in flight, or perhaps stand behind
-        those that a claim settled without a delivery. Nothing to send where it was told to look, and slots were scarce
-        meanwhile? Then it looks everywhere."""
+        """Send the messages that may be sent now. Returns whether to go on: some are in flight, or may be behind those
+        that a claim settled without a delivery. If the named sources had nothing to send while slots were scarce, it
+        looks in all sources."""
         was_crowded = self._capacity.was_crowded
         self._claims.has_left_off = False
         try:

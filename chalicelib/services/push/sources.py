@@ -70,7 +70,7 @@ class Sources:
 
     def in_turn(self, look: int, most: int, behind: int = -1) -> Iterator[int | None]:
         """The lane, then the shards, beginning behind one: the one that had messages last, so that busy shards have
-        equal parts, whatever empty ones stand between them. If only few messages may be in flight, the lane mostly
+        equal parts, however many empty ones are between them. If only few messages may be in flight, the lane mostly
         comes last: a message that failed before is a bad probe of a subscriber that may have recovered."""
         lane_first = most >= LANE_SHARE or not look % LANE_SHARE
         start = bisect(self._shards, behind)
@@ -223,9 +223,9 @@ class Capacity:
         return max(allowances, default=0)
 
     def room(self, sources: Sources, shard: int | None, consumer: Consumer) -> int:
-        """How many more messages of a source (a shard; None: the retry lane) a consumer may have in flight now. None
-        while the bodies in flight are as many as a function's memory holds: whoever repeats a run that was killed for
-        its memory would meet the same bodies again."""
+        """How many more messages of a source (a shard; None: the retry lane) a consumer may have in flight now. 0 while
+        the bodies in flight fill a function's memory: a run killed for its memory would meet the same bodies again when
+        it is repeated."""
         if self._bytes >= MAX_BYTES_UNDER_WAY:
             return 0
         allowance = self._health.allowance(consumer, sources.most)

@@ -63,7 +63,7 @@ class FaultyProxy(socketserver.ThreadingTCPServer):
             return fault
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no news here."""
+        """Ignore a client that went away."""
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Consumers that are killed while they work: every message is handled all the same, and each attempt is explained."""
+"""Consumers that are killed while they work: every message is still handled, and each attempt is explained."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def servers() -> Iterator[list[ThreadingHTTPServer]]:
 def tries_of(
     servers: list[ThreadingHTTPServer], service: Service, call: Call
 ) -> tuple[list[int], list[bool], HeadraceError | None]:
-    """At which address each try arrived, whether it said that it comes again, and what came of it all."""
+    """At which address each try arrived, whether it said that it comes again, and the result."""
     for server in servers:
         server.service = service  # type: ignore[attr-defined]
     ports = [server.server_address[1] for server in servers]
@@ -341,7 +341,7 @@ class PollingService(Service):
 def test_what_waits_for_messages_keeps_no_connection_from_the_others(
     servers: list[ThreadingHTTPServer], kind: type
 ) -> None:
-    """Consumers of 32 topics, all of whom wait, left none for settling and renewing."""
+    """Consumers of 32 topics, all of which wait, left none for settling and renewing."""
     service = servers[0].service = PollingService()  # type: ignore[attr-defined]
     transport = kind([f"http://127.0.0.1:{servers[0].server_address[1]}"], "hr_x", Retries(attempts=1), 20, 1)
     poll, other = Call("GET", "/v1/topics", wait_seconds=20), Call("GET", "/v1/topics")

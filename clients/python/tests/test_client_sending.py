@@ -454,7 +454,7 @@ def names_with_another_thread_at(step: int) -> list[str]:
 
 
 def test_two_threads_that_send_first_never_have_one_name() -> None:
-    """The service would take a message of the one for that of the other, sent again."""
+    """The service would take a message of the second for a resend of the first's."""
     step = 0
     while len(names := names_with_another_thread_at(step)) == 3:
         assert len(set(names)) == 3, f"at step {step}"

@@ -49,7 +49,7 @@ def test_a_body_that_was_deleted_is_not_there_and_to_delete_it_again_is_harmless
 
 
 class Away:
-    """A client of S3 that fails so, whatever it is asked."""
+    """A client of S3 whose every call fails like this."""
 
     def __init__(self, trouble: Exception) -> None:
         self._trouble = trouble

@@ -1,4 +1,4 @@
-"""What each condition of the store is for: somebody else was there first, and both stores refuse the same.
+"""Each condition of the store: another write came first, and both stores refuse the same.
 
 Each scene plays one race by hand. With one condition dropped or weakened, one of them fails
 (`test_planted_conditions.py`). Each is played once more with every write made twice, as the SDK makes it where the

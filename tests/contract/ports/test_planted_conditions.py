@@ -128,6 +128,6 @@ def test_every_condition_in_the_source_is_known() -> None:
 def _fails(scene: Scene, stage: Stage) -> bool:
     try:
         scene(stage)
-    except Exception:  # noqa: BLE001 - whatever a planted bug leads to
+    except Exception:  # noqa: BLE001 - any result of a planted bug
         return True
     return False

@@ -1,4 +1,4 @@
-"""Rows of scheduled jobs, rate limits, ends of logs and begun deletions that cannot be read keep nobody from work."""
+"""Unreadable rows of scheduled jobs, rate limits, ends of logs and begun deletions do not block other work."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_messages_with_a_key_are_found_beside_one_whose_expiry_cannot_be_read(st
 
 
 def test_a_token_that_cannot_be_read_can_be_revoked(stage: Stage) -> None:
-    """Whom it lets in, nobody can say; and a later release may be able to read it."""
+    """Its groups are unknown, and a later release may be able to read it."""
     control, token = stage.adapters.control, make.token(make.uid())
     assert control.put_token(token, None)
     change_control(stage, "tokens", token.id, without("scopes"))

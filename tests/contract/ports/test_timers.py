@@ -31,7 +31,7 @@ def timers(stage: Stage) -> Timers:
 
 @pytest.fixture
 def fragment_of_lease() -> int:
-    """A fragment whose lease nobody else took."""
+    """A fragment with a free lease."""
     return next(_fragments)
 
 

@@ -1,4 +1,4 @@
-"""store.Traces: whatever was tried at an offset is found from it."""
+"""store.Traces: every attempt at an offset is found from it."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from tests.support.troubled import SlowMinute
 
 
 class Visits:
-    """Notes whom it is to look after."""
+    """Notes which groups it is to look after."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -187,7 +187,7 @@ def test_who_hangs_holds_up_nobody(empty_stage: Stage) -> None:
         [consumer] = team.consumers
         hangs = replace(consumer, kind=ConsumerKind.URL, state=ConsumerState.PENDING, target=name)
         assert control.put_consumer(topic, team.group, hangs, consumer)
-    together = Barrier(len(topics))  # nobody goes on before all are asked
+    together = Barrier(len(topics))  # all are asked before one goes on
 
     def ask(topic: Topic, group: Group, consumer: Consumer) -> bool:
         together.wait(30)

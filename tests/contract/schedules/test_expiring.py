@@ -1,4 +1,4 @@
-"""Retention: what nobody owes goes with its row; what somebody does becomes a dead letter first."""
+"""Retention: a settled message goes with its row; an unsettled one becomes a dead letter first."""
 
 from __future__ import annotations
 

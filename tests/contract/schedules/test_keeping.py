@@ -152,7 +152,7 @@ def test_the_rows_of_one_topic_are_looked_at_for_a_minute_and_what_was_left_is_t
 
 
 class Away:
-    """A client of S3 that answers so, whatever it is asked."""
+    """A client of S3 that gives this answer to every call."""
 
     def __init__(self, code: str) -> None:
         self._code = code

@@ -1,4 +1,4 @@
-"""A large body stays as long as anybody may need it, and goes then."""
+"""A large body stays as long as it may be needed, and is then deleted."""
 
 from __future__ import annotations
 

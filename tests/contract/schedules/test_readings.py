@@ -72,7 +72,7 @@ def test_a_level_holds_one_reading_of_its_time(stage: Stage) -> None:
 
 @pytest.mark.parametrize("text", ["[", '{"mailer": 7}', '{"mailer": [1, 2]}'])
 def test_a_reading_that_cannot_be_read_is_a_gap_and_stops_no_run(empty_stage: Stage, text: str) -> None:
-    """The meter reader is the last of the sweep's works, before it tells what it saw."""
+    """The meter reader is the last of the sweep's works, before it reports its counts."""
     readings: Any = empty_stage.adapters.readings
     desk = Desk.at(empty_stage)
     desk.produce(make.draft())
@@ -322,7 +322,7 @@ def test_the_stages_own_meters_are_the_sum_of_all_topics(stage: Stage) -> None:
 
 
 def test_what_cannot_be_kept_now_is_kept_by_the_next_run(stage: Stage) -> None:
-    """A run goes on all the same: what else the sweep has to tell does not depend on charts."""
+    """A run goes on: the rest of the sweep's report does not depend on charts."""
     desk = Desk.at(stage)
     is_away = [True]
     readings: Any = Troubled(stage.adapters.readings, lambda name, *_: name == "keep" and is_away[0])

@@ -1,4 +1,4 @@
-"""Retention ends when it ends, whether TTL comes in time, late or never: what is past it reaches nobody, and what a
+"""Retention ends when it ends, whether TTL comes in time, late or never: no consumer gets a message past it, and what a
 group still owes becomes a dead letter."""
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def test_a_retention_that_is_lengthened_does_not_keep_what_was_written_before(
 def test_i1_no_row_goes_before_older_ones_when_the_retention_is_lowered_and_raised(
     empty_stage: Stage, mode: str
 ) -> None:
-    """More older messages than a burial passes over."""
+    """More older messages than a burial skips."""
     desk = Desk.at(empty_stage, mode=mode, retention_days=3)
     group = desk.group()
     desk.produce(*make.drafts(MAX_PASSED_OVER + 1))
@@ -230,7 +230,7 @@ def test_rows_that_wait_for_the_archive_are_out_of_reach_all_the_same(empty_stag
 def test_i1_what_waits_in_a_retry_lane_is_buried_before_its_row_goes(
     empty_stage: Stage, ttl: Pass, mode: str
 ) -> None:
-    """Of a group that is paused, say, so that nobody claims."""
+    """The group is paused, for example, so that there are no claims."""
     desk = Desk.at(empty_stage, mode=mode, retention_days=1, retry=Retry(9, (1,), jitter=0.0))
     group = desk.group()
     consumer = desk.consumer(group, "one")
@@ -377,7 +377,7 @@ def test_an_id_of_nothing_costs_little(empty_stage: Stage, ttl: Pass) -> None:
     (there,) = desk.produce(make.draft("there"))
 
     def reads(id: str, may_use: Callable[[str], bool] = anyone, most: int = 99) -> tuple[bool, int]:
-        """Is it found, and how often was a group asked for letters?"""
+        """Is it found, and how often were a group's dead letters read?"""
         records = Counted(empty_stage.adapters.records)
         deps = Deps(replace(empty_stage.adapters, **cast(Any, {"records": records})))
         answers = iter(range(most))

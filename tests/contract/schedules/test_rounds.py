@@ -1,4 +1,4 @@
-"""Jobs that go round all topics: every topic has its turn, whatever becomes of the runs."""
+"""Jobs that go round all topics: every topic has its turn, however the runs end."""
 
 from __future__ import annotations
 

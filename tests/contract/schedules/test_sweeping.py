@@ -1,4 +1,4 @@
-"""A wake-up that was lost is found within two minutes, in a stage with any number of topics; a stage at rest is not
+"""A wake-up that was lost is found within two minutes, in a stage with any number of topics; an idle stage is not
 written to."""
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Ill:
 
 
 class World:
-    """So many topics, each with a subscriber, whose wake-ups are all lost. Whoever the sweep wakes is served."""
+    """So many topics, each with a subscriber, whose wake-ups are all lost. Each group that the sweep wakes is
+    served."""
 
     def __init__(self, topics: int) -> None:
         self.stage = embedded_stage()
@@ -108,7 +109,7 @@ class World:
         return engine_of(self.stage.adapters)._storage._writer.total_changes
 
     def is_forgotten(self, name: str) -> bool:
-        """Does something lie there that nobody was woken for?"""
+        """Does the topic have a message without a wake-up?"""
         a = self.stage.adapters
         topic = a.control.topic(name)
         assert topic

@@ -61,7 +61,7 @@ def test_what_came_back_from_a_deliverer_that_died_is_found_long_after_it_was_pr
 ) -> None:
     desk, group = pushed(empty_stage)
     desk.produce(make.draft())
-    for _ in range(5):  # for a quarter of an hour somebody is at work, and dies
+    for _ in range(5):  # for a quarter of an hour a run is at work, and dies
         desk.receive(group, lease=180)
         for _ in range(3):
             desk.inbox.asked.clear()
@@ -134,7 +134,7 @@ def test_a_broadcast_at_rest_is_not_looked_at() -> None:
 
 
 def test_i10_what_comes_beside_a_message_that_is_pulled_for_hours_is_found(empty_stage: Stage) -> None:
-    """Only the lease of a run says that somebody sees to the shard."""
+    """Only the lease of a run shows that the shard is served."""
     desk, group = pushed(empty_stage)
     desk.produce(make.draft())
     assert len(desk.receive(group, lease=12 * 3600)) == 1

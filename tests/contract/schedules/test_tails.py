@@ -1,4 +1,4 @@
-"""A log never begins again below what its cursors have seen, whatever TTL took and whatever was written down."""
+"""A log never begins again below what its cursors have seen, whichever rows TTL removed or jobs stored."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def consumed(stage: Stage, count: int = 5, **settings: Any) -> tuple[Desk, Group
 
 
 def wither(desk: Desk, days: int = 9) -> None:
-    """All rows go, and nobody has come by to write anything down."""
+    """All rows expire before a job has stored a checkpoint."""
     desk.stage.clock.advance(days * DAY_MS)
     desk.stage.drop_expired()
 
@@ -210,7 +210,7 @@ def test_who_begins_or_is_sent_to_the_end_of_an_empty_log_misses_nothing_and_dra
 
 
 def test_i1_a_log_that_begins_again_gives_nobody_what_it_held_before(stage: Stage) -> None:
-    """No group is left that would know its end: what a process has kept of it must not stand for what is there now."""
+    """No group is left that would know its end: a process must not use what it has cached of the former log."""
     desk, group = consumed(stage)
     desk.deps.admin.delete_group(desk.topic, group)
     wither(desk)

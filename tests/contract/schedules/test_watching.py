@@ -1,4 +1,4 @@
-"""The watch sees how much lies where somebody wants to be warned, and costs next to nothing where all is quiet."""
+"""The watch measures backlogs that have an alarm, and costs next to nothing in an idle stage."""
 
 from __future__ import annotations
 

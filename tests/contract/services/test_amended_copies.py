@@ -1,4 +1,4 @@
-"""Whatever another process has read before an edit, no consumer is given the old copy."""
+"""After an edit no consumer gets the old copy, even if a process has read it before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages in the log are edited and cancelled while nobody has claimed them."""
+"""Unclaimed messages in the log are edited and cancelled."""
 
 from __future__ import annotations
 

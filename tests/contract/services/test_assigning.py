@@ -1,4 +1,5 @@
-"""Assignments: whoever looks keeps them true, each change raises the epoch by one, and idling writes nothing."""
+"""Assignments: each process that reads them keeps them true, each change raises the epoch by one, and idling writes
+nothing."""
 
 from __future__ import annotations
 

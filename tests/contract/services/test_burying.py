@@ -97,7 +97,7 @@ def test_a_redriven_message_has_all_its_attempts_again_and_says_so(stage: Stage)
 
 
 def test_what_is_redriven_is_counted_though_nobody_can_be_woken_now(stage: Stage) -> None:
-    """Whoever were told that it failed would try again, and be told that there is nothing to send."""
+    """An error would make the client try again, and learn that there is nothing to send."""
     desk = Desk.at(stage)
     group = desk.group()
     results = desk.produce(*make.drafts(3))

@@ -320,7 +320,7 @@ def test_what_another_run_held_is_claimed_after_a_second_once_it_is_free() -> No
 
 
 def test_who_found_every_place_taken_claims_again_if_they_are_free_after_its_last_return() -> None:
-    """Otherwise nobody would look again: the run that held them saw nothing waiting."""
+    """Otherwise no run would look again: the run that held them saw nothing waiting."""
     looks: list[str] = []
 
     def is_done_meanwhile(name: str, *_: object) -> bool:

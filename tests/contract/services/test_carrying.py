@@ -40,7 +40,7 @@ BYTES: dict[str, Any] = {"body": b"\x89PNG\r\n", "is_json": False, "content_type
 LARGE: dict[str, Any] = {"body": b'"%s"' % (b"x" * BLOB_THRESHOLD_BYTES)}
 EDITED = {"x-shop": "Basel"}
 NOT_CARRIED = {
-    *("shard", "dedup_id"),  # for whoever stores it
+    *("shard", "dedup_id"),  # for the call that stores it
     *(
         "blob",
         "blob_bytes",
@@ -62,7 +62,7 @@ def draft(**settings: Any) -> Draft:
 
 
 def test_a_message_of_these_tests_lacks_nothing() -> None:
-    """Whoever gives drafts another field says here whether it arrives."""
+    """A new field of drafts needs a line here that says whether it arrives."""
     assert {field.name for field in fields(Draft)} == GIVEN.keys() | NOT_CARRIED
     values = {field.name: field.default for field in fields(Draft) if field.default is not MISSING}
     same = {name for name in GIVEN if name in values and GIVEN[name] == values[name]}

@@ -202,7 +202,7 @@ def test_i13_a_check_for_which_the_store_does_not_answer_is_made_by_lambdas_next
 def test_i13_what_a_producer_said_outlasts_a_throttled_store(
     stage: Stage, decision: TransactionState | None, refused: str, is_done: bool
 ) -> None:
-    """Nobody asks it again before the next timer, which may be a day away."""
+    """The next check would come with the next timer, which may be a day away."""
     desk = PushDesk.at(stage)
     desk.subscribers.producer = lambda _: CheckAnswer(decision, "said")
     transaction = prepare(desk, checks=Checks("https://bank.example.com/check", 86_400))

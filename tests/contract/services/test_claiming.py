@@ -156,7 +156,7 @@ def planner(desk: Desk, group: Group, reader: LogReader | None = None) -> ClaimP
 
 
 def plan(desk: Desk, group: Group, most: int = 1, most_bytes: int = MAX_ANSWER_BYTES) -> ClaimPlan:
-    """Of a cursor that nobody has claimed from."""
+    """The plan of a cursor without claims."""
     return planner(desk, group).plan(Cursor(), most, most_bytes)
 
 
@@ -264,7 +264,7 @@ def produce_large(desk: Desk, count: int, ordering_key: str) -> None:
 def test_i7_large_messages_of_a_busy_key_hold_other_keys_back_only_past_the_bound(
     stage: Stage, is_leased: bool
 ) -> None:
-    """What is passed over takes no space in the answer. `is_leased`: the key is busy by an earlier claim."""
+    """Skipped messages take no space in the answer. `is_leased`: the key is busy by an earlier claim."""
     desk = Desk.at(stage, mode="serial")
     group = desk.group()
     last = MAX_PASSED_OVER + 1

@@ -1,4 +1,4 @@
-"""What is counted adds up: for each reader every message of a log is in one state; and what waits is told."""
+"""Counts add up: for each reader every message of a log is in one state; and waiting messages are counted."""
 
 from __future__ import annotations
 

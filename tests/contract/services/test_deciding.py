@@ -1,4 +1,4 @@
-"""What a decision leaves behind, and whom it wakes: each by itself."""
+"""The effects of a decision, and the groups it wakes: each by itself."""
 
 from __future__ import annotations
 

@@ -326,7 +326,7 @@ def test_a_topics_deletion_finishes_those_of_its_groups_that_crashes_cut_short(
     stage: Stage, step: int, mode: str, then: str
 ) -> None:
     """The group's deletion dies at any step; then the topic's does, at any step, and is repeated or followed by the
-    name's next life. Whoever has the group in his hands gets nothing any more."""
+    name's next life. A process that still holds the old group gets no messages."""
     desk = Desk.at(stage, mode=mode)
     group = desk.group()
     consumer = desk.consumer(group, "one")

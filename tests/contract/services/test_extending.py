@@ -1,4 +1,4 @@
-"""Extending leases, and answers to many receipts in one call: whatever other processes do meanwhile."""
+"""Extending leases, and answers to many receipts in one call, while other processes write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cursor that has no room for what is given back: it comes back by a timer, and nobody notices."""
+"""A full cursor: a message given back returns by a timer, at the same time."""
 
 from __future__ import annotations
 

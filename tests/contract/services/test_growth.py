@@ -1,4 +1,5 @@
-"""A topic grows: its ordering keys stay where they are and keep their order, whoever has heard of it."""
+"""A topic grows: its ordering keys stay where they are and keep their order, also in processes that know the old
+size."""
 
 from __future__ import annotations
 
@@ -141,7 +142,7 @@ def test_i7_a_key_keeps_its_order_through_delay_growth_and_retry(plan: list[tupl
 
 
 class Eventful:
-    """A clock on which something happens while somebody sleeps: each event once its time has come."""
+    """A clock on which something happens during a sleep: each event once its time has come."""
 
     def __init__(self, clock: Clock, events: list[tuple[int, Callable[[], object]]]) -> None:
         self._clock = clock

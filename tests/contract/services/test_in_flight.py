@@ -97,7 +97,8 @@ def test_deliveries_of_one_group_beside_one_another_keep_to_what_it_allows(
 def test_who_met_others_with_all_the_places_goes_on_where_nobody_else_looks(
     stage: Stage, most: int, at: str
 ) -> None:
-    """Each shard has one worker: it leaves only when nothing is left there, whatever the others had at its look."""
+    """Each shard has one worker: it leaves only when nothing is left there, even if other workers were busy at its
+    look."""
     shards, each = 4, 80
     desk = PushDesk.at(stage, shards=shards)
     group = desk.group(max_in_flight=most)

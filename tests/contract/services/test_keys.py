@@ -1,4 +1,4 @@
-"""Business keys: whatever is stored is found by each of its keys, newest first, and nothing else is."""
+"""Business keys: each stored message is found by each of its keys, newest first, and nothing else is."""
 
 from __future__ import annotations
 

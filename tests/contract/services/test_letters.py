@@ -1,4 +1,4 @@
-"""Dead letters in somebody's hands: each rule of editing, sending again and deleting them, by itself."""
+"""Dead letters: each rule of editing, redriving and deleting them, by itself."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_letter_tells_who_did_what_to_it(stage: Stage) -> None:
 
 @pytest.mark.parametrize("reason", ["EXPIRED", "ATTEMPTS_EXHAUSTED", "RATE_LIMITED", "REJECTED"])
 def test_a_burial_and_its_reason_outlive_the_redrive(stage: Stage, reason: str) -> None:
-    """But for REJECTED no attempt ends with it: before the redrive only the record tells of it."""
+    """Except for REJECTED no attempt ends with it: before the redrive only the record has it."""
     desk = Desk.at(stage, retry=Retry(1, (10,), jitter=0.0))
     group = desk.group()
     end_ms = START_MS + SECOND_MS

@@ -1,5 +1,5 @@
 """Topics and groups live, die and live again, seen by processes that each believe what they read seconds ago, while
-rows expire at TTL's leisure and only some of the schedules run. Whatever was accepted is accounted for.
+rows expire at TTL's leisure and only some of the schedules run. Each accepted message is accounted for.
 
 A state machine in virtual time. It knows which messages a group is owed for certain, and which it
 may get; the rest it must never see.
@@ -50,7 +50,7 @@ class Sent:
     life: int
     at_ms: int
     in_log_ms: int
-    certain: bool  # nobody deleted the topic meanwhile
+    certain: bool  # the topic was not deleted meanwhile
     delayed: bool
 
 
@@ -66,7 +66,7 @@ class Member:
 
 
 class Sleeper:
-    """Something happens while somebody sleeps on the stage's clock."""
+    """Something happens during a sleep on the stage's clock."""
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""Producer on both stores: I1, I2, I3 and the ways offsets are taken, whoever else writes."""
+"""Producer on both stores: I1, I2, I3 and the ways offsets are taken, with concurrent writers."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_i3_twenty_racing_twins_become_one_message_with_one_id(stage: Stage) -> 
 def test_i3_the_window_outlives_the_acknowledgement_and_then_ends(stage: Stage) -> None:
     desk = Desk.at(stage, dedup_window_seconds=60)
     group, draft = desk.group(), make.draft(1, dedup_id="d")
-    stage.clock.advance(700)  # the row's end is told in seconds
+    stage.clock.advance(700)  # the row's end is in seconds
     [first] = desk.produce(draft)
     assert desk.drain(group) == [0]
     stage.clock.advance(59_999)

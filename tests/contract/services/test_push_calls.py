@@ -1,4 +1,4 @@
-"""The calls of a run: to whom, how many messages together, for how long, and what becomes of those that fail."""
+"""The calls of a run: their subscribers, how many messages together, for how long, and the handling of failures."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_i7_what_a_serial_group_retries_in_its_lane_goes_to_the_owner_of_its_sha
 
 
 def test_i7_what_is_retried_in_a_lane_is_sent_as_its_own_subscriber_wants_it(stage: Stage) -> None:
-    """Whoever claimed it: as many together, and for as long."""
+    """As many together, and for as long, whichever run claimed it."""
     desk = PushDesk.at(stage, shards=2, mode="serial")
     group = desk.group(max_in_flight=64, batch_size=3)
     desk.produce(*(make.draft(shard=shard) for shard in (0, 1) for _ in range(6)))

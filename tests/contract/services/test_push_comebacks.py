@@ -38,7 +38,7 @@ def deliver(
     news: News = NO_NEWS,
     before: Callable[[str], bool] = lambda _: False,
 ) -> DispatchReport:
-    """One run; `before` is told what is asked of the cursors, and whether to refuse it."""
+    """One run; `before` is called with each question to the cursors, and decides whether to refuse it."""
     cursors: Any = Troubled(desk.deps.adapters.cursors, lambda name, *_: before(name))
     deps = Deps(replace(desk.deps.adapters, cursors=cursors))
     task = DispatchTask(desk.topic.name, group.name, worker, consumer_uid)
@@ -145,7 +145,7 @@ def due_tasks(desk: PushDesk, seconds: int) -> set[DispatchTask]:
 
 
 def test_i10_what_waits_in_shards_that_other_workers_have_is_left_to_these(stage: Stage) -> None:
-    """Who told the run of them did not know yet that there are more workers."""
+    """The process that woke the run did not know yet that there are more workers."""
     desk = PushDesk.at(stage, mode="serial", shards=4, retry=EXACT)
     group = desk.group(max_in_flight=64)
     desk.subscriber(group, "one", behaviour=fails(1))

@@ -1,4 +1,4 @@
-"""Replays on both stores: each message once, whoever sends it, and to one group where that was asked."""
+"""Replays on both stores: each message once, also with concurrent runs, and to one group where that was requested."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A named request that is sent again writes nothing twice, on both stores, whoever else writes; and its first try costs
-what it always did."""
+"""A resent named request writes nothing twice, on both stores, with concurrent writers; and its first try costs the
+same as without a name."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_repeat_finds_what_the_lost_answer_told(stage: Stage) -> None:
 
 @pytest.mark.parametrize("late_ms", [0, 5_000])
 def test_a_repeat_that_was_long_on_its_way_finds_it_too(stage: Stage, late_ms: int) -> None:
-    """On its way to the service, where nobody can tell how long; and then in it, in a cold start or a slow store."""
+    """The delay may be on its way to the service, where it is unknown; or in it, in a cold start or a slow store."""
     desk = Desk.at(stage)
     lose(desk, make.drafts(1))
     stage.clock.advance(29_000)

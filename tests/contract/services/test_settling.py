@@ -1,4 +1,4 @@
-"""What settling does with messages and leases, whatever other processes do meanwhile."""
+"""Settlements of messages and leases, while other processes write."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ def test_shards_that_work_at_what_they_had_to_return_have_their_parts_soon() -> 
 
 
 def test_who_returns_its_messages_goes_on_where_the_other_run_of_its_shard_has_ended_meanwhile() -> None:
-    """Those that have the slots work at other shards: nobody else would come."""
+    """Those that have the slots work at other shards: no other run would come."""
 
     def ends() -> None:
         same_shard.end()

@@ -1,4 +1,5 @@
-"""In a queue messages are shared out, not shards: equal consumers get equal parts, and who is idle waits for nobody."""
+"""In a queue messages are shared out, not shards: equal consumers get equal parts, and an idle consumer never waits for
+another."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def shares(desk: PushDesk) -> Counter[str]:
 
 
 def are_even(counts: Counter[str], consumers: int) -> bool:
-    """Nobody is further than a fifth from the mean."""
+    """Is each consumer within a fifth of the mean?"""
     mean = counts.total() / consumers
     return len(counts) == consumers and all(abs(n - mean) <= mean / 5 for n in counts.values())
 

@@ -1,4 +1,4 @@
-"""What the simulation has found, each told once in few steps."""
+"""What the simulation has found, each as a short test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is shown of a message, wherever it stands and whatever became of it."""
+"""The status of a message, in every state and place."""
 
 from __future__ import annotations
 
@@ -313,7 +313,8 @@ def test_a_message_that_every_group_was_moved_past_is_complete(stage: Stage) -> 
 
 
 def test_a_broadcast_skips_what_came_before_its_first_consumer(stage: Stage) -> None:
-    """A consumer of a broadcast begins with the messages that come after its registration, so nobody will get it."""
+    """A consumer of a broadcast begins with the messages that come after its registration, so no consumer will get
+    it."""
     desk = Desk.at(stage)
     group = desk.group(mode=Mode.BROADCAST)
     (result,) = desk.produce(make.draft("x"))

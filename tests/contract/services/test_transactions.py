@@ -1,4 +1,4 @@
-"""Transactions: prepared where nobody sees them, and decided once."""
+"""Transactions: prepared messages are invisible to consumers, and a decision is made once."""
 
 from __future__ import annotations
 

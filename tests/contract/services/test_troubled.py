@@ -210,7 +210,7 @@ def test_a_settlement_that_is_refused_for_a_while_is_made_up_for(stage: Stage, m
 
 
 def test_what_could_not_be_settled_in_all_its_time_comes_again_when_its_lease_ends(stage: Stage) -> None:
-    """No sweep is needed for it: whoever comes by next leaves a timer."""
+    """No sweep is needed for it: the next run leaves a timer."""
     trouble = [True]
     desk, group, _ = troubled_push(
         stage, lambda name, *args: bool(trouble[0] and name == "write" and settles(*args)), mode="serial"

@@ -73,7 +73,7 @@ def test_a_cancelled_message_is_shown_as_long_as_it_would_have_been_kept(stage: 
 
 
 def test_a_hurried_message_is_found_by_its_id_until_it_goes(stage: Stage) -> None:
-    """Its new time may be past; then what counts is when somebody hurried it."""
+    """Its new time may be past; then the time of the hurrying counts."""
     table = Table(stage)
     stage.clock.advance(5 * DAY_MS)
     table.amend(due_ms=stage.clock.now_ms() - DAY_MS)

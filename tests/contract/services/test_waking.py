@@ -1,4 +1,4 @@
-"""Nothing that stopped a delivery is left to the sweep: somebody comes back when it is over."""
+"""Nothing that stopped a delivery is left to the sweep: a run comes back when the obstacle is gone."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def loses_who_pulls(desk: PushDesk, group: Group) -> Callable[[], None]:
 
 
 def gets_who_pulls(desk: PushDesk, group: Group) -> Callable[[], None]:
-    """The shards are dealt anew: that of the one becomes the subscriber's."""
+    """The shards are assigned again: the pull consumer's becomes the subscriber's."""
     desk.consumer(group, "desk")
     return lambda: desk.deps.waker.wake_for(desk.topic, group, desk.consumer(group, "another"))
 
@@ -225,7 +225,7 @@ def gets_who_pulls(desk: PushDesk, group: Group) -> Callable[[], None]:
 def test_i10_a_message_that_a_run_thinks_is_not_for_it_comes_seconds_later(
     stage: Stage, prepare: Callable[[PushDesk, Group], Callable[[], None]], mode: str, shard: int
 ) -> None:
-    """Its process thinks that the group is paused, or the shard somebody's who pulls."""
+    """Its process believes that the group is paused, or that a pull consumer has the shard."""
     desk = PushDesk.at(stage, shards=3)
     group = desk.group(mode=mode)
     desk.subscriber(group, "one")

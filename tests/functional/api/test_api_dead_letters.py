@@ -1,4 +1,4 @@
-"""Dead letters over HTTP: seen, mended, merged, sent again, deleted; and what waits, tried now."""
+"""Dead letters over HTTP: listed, edited, patched, redriven, deleted; and waiting messages, retried now."""
 
 from __future__ import annotations
 

@@ -295,7 +295,7 @@ PAGED = {
 
 
 def readings(token: str) -> Iterator[bytes]:
-    """All that somebody could read out of a token."""
+    """All readable contents of a token."""
     yield token.encode()
     for start in range(4):
         part = token[start:]

@@ -275,7 +275,7 @@ def codes(results: list[Any]) -> list[str]:
 
 
 def refused_after(post: Callable[[], Reply]) -> int:
-    """How many are accepted until one is told to wait: time goes on, and a second brings another token."""
+    """How many are accepted before a refusal: time goes on, and each second brings another permit."""
     for count in range(20):
         reply = post()
         if reply.status != 201:
@@ -296,7 +296,7 @@ def test_a_batch_is_served_in_part_and_each_of_the_rest_is_told_so(api: Client) 
 
 
 def test_a_repeated_batch_goes_on_where_its_first_try_was_stopped(api: Client, clock: ShiftingClock) -> None:
-    """Its messages are equal: only the whole request tells which of them were stored, and those count no more."""
+    """Its messages are equal: only the whole request identifies the stored ones, which count no more."""
     topic = api.topic(rate_limit=10)
     body = {"messages": [{"body": "tick"}] * 12}
     stored: list[str] = []

@@ -240,7 +240,7 @@ def test_a_topic_whose_wake_is_direct_needs_no_stream(
 
 
 def test_a_delivery_that_calls_headrace_is_refused(api: Client) -> None:
-    """Our own deliveries bear a header that the front door refuses, whatever the path: no message goes in circles."""
+    """Our own deliveries carry a header that the API refuses on every path, so messages cannot go in circles."""
     topic = api.topic()
     for path in (f"/v1/publish/{topic.name}", f"{topic.path}/messages"):
         reply = api.call("POST", path, {"body": 1}, headers={"Headrace-Hop": "1"})

@@ -1,4 +1,4 @@
-"""A message's path over HTTP: what was tried by whom, in order; and who has which shard, and why."""
+"""A message's trace over HTTP: its attempts with their consumers, in order; and the owners of shards, with reasons."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tests.support.push import Inbox
 
 
 class Time:
-    """What a function is told about its invocation: a minute is left."""
+    """The context of an invocation: a minute is left."""
 
     def get_remaining_time_in_millis(self) -> int:
         return 60_000

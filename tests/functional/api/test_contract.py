@@ -1,4 +1,4 @@
-"""The OpenAPI document is valid, and the service behaves as it says, whatever is sent."""
+"""The OpenAPI document is valid, and the service behaves as documented for every request."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OF_ALL_TOPICS = ("/v1/topics", "/v1/stats")
 WORDS = {part for entry in CALLS for part in entry.path.split("/") if "{" not in part}
 EXISTING = {"topic": "contract", "group": "g", "consumer": "c", "name": "jmq"}
 TARGETS = [
-    {"url": "http://127.0.0.1:1/"},  # allowed here, and nobody listens
+    {"url": "http://127.0.0.1:1/"},  # allowed here, and a closed port
     {"url": "https://example.com/"},  # resolves to nothing
     {"url": "http://10.0.0.1/"},
     {"function": "charge"},
@@ -50,7 +50,7 @@ def wsgi(api: Client) -> Callable[[dict[str, Any], StartResponse], Iterable[byte
             for name, value in environ.items()
             if name.startswith("HTTP_") or name == "CONTENT_TYPE"
         }
-        headers["Authorization"] = f"Bearer {api.token}"  # whatever was generated
+        headers["Authorization"] = f"Bearer {api.token}"  # in place of the generated one
         raw = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         method, path = environ["REQUEST_METHOD"], environ["REQUEST_URI"]
         status, answer_headers, body = api.gateway.handle(method, path, headers, raw or None)
@@ -211,7 +211,7 @@ def test_no_request_gets_a_5xx_or_an_undocumented_answer(called: tuple[Client, A
                 case.path_parameters["id"] = message
         if entry.body is ConsumerBody and target:
             case.media_type, case.body = "application/json", target
-        if entry.any_media:  # a type that schemathesis can send whatever it made up
+        if entry.any_media:  # a type for which schemathesis can send any value
             case.media_type, case.body = "application/octet-stream", repr(case.body).encode()
         case.call_and_validate(checks=checks)
 

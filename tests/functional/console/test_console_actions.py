@@ -1,4 +1,4 @@
-"""What holds for all that can be done on a page: as curl, counted before, told afterwards, undone where it can be.
+"""Rules for all actions on a page: they match curl, are counted before, reported afterwards, and undone where possible.
 
 The list of actions is the forms'; what each page offers is read from the pages themselves.
 """

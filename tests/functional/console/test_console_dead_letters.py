@@ -1,4 +1,4 @@
-"""Dead letters: grouped by what went wrong, mended with a diff, sent again one, some or all."""
+"""Dead letters: grouped by their errors, edited with a diff, and redriven, one, some or all."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def page(browser: Browser, topic: Topic, id: str) -> Screen:
 
 
 def leave(group: Group) -> None:
-    """Nobody comes."""
+    """No consumer comes."""
 
 
 def work(group: Group) -> None:

@@ -1,4 +1,4 @@
-"""The overview of a stage with very many topics: at a bounded cost, the worst first, whatever its name is."""
+"""The overview of a stage with very many topics: at a bounded cost, the worst first, with any name."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Told:
 
 
 class Stdout(io.StringIO):
-    """Standard output as it is when somebody writes: a logger keeps the stream that it found at first."""
+    """Writes to the present `sys.stdout`: a logger keeps the stream that it found at first."""
 
     def write(self, text: str) -> int:
         return sys.stdout.write(text)
@@ -82,7 +82,7 @@ def receiver() -> Iterator[Receiver]:
 
 @dataclass(frozen=True)
 class Day:
-    """What the functions did: which rights their work took, which they lacked, who called hosts, and what was told."""
+    """The functions' work: the rights it took, those they lacked, calls to hosts, and the output."""
 
     guard: Guard
     used: frozenset[tuple[str, Asked]]
@@ -125,7 +125,7 @@ def trouble(world: World) -> None:
     world.api.post(f"{topic.path}/messages", {"body": 1}).refused(503)
     world.call("checkpoint")  # no topic can be visited
     world.adapters = whole
-    world.api.put("/v1/topics/topics-end", {}).expect(201)  # behind all others: nobody is at the list's end
+    world.api.put("/v1/topics/topics-end", {}).expect(201)  # behind all others, so that a list has an end
     world.call("assign", seconds=0)
     world.clock.advance(60)
     world.call("expire", seconds=0)

@@ -1,4 +1,4 @@
-"""What a stage tells of itself in metrics and log lines; the dashboard and the alarms ask for nothing else."""
+"""A stage's metrics and log lines; the dashboard and the alarms use nothing else."""
 
 from __future__ import annotations
 

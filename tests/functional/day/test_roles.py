@@ -10,7 +10,7 @@ SELDOM = {
     # Many writers on one shard: offsets are then counted.
     ("check", "dynamodb:UpdateItem", "log"),
     ("mover", "dynamodb:UpdateItem", "log"),
-    # A reserved offset whose writer died is closed by whoever reads there.
+    # A reserved offset whose writer died is closed by the next reader.
     ("deliver", "dynamodb:PutItem", "log"),
     ("expire", "dynamodb:PutItem", "log"),
     # A lease in a retry lane that ran out held messages of several shards.
@@ -27,9 +27,9 @@ SELDOM = {
     ("deliver", "dynamodb:UpdateItem", "log"),
     # Who goes to the end of a shard that was quiet for a day stores where that is.
     ("assign", "dynamodb:UpdateItem", "log"),
-    # The tail of an empty shard is asked for, and somebody appends to it at that moment.
+    # The tail of an empty shard is asked for, and a producer appends to it at that moment.
     ("sweep", "dynamodb:GetItem", "log"),
-    # Subscribers of this day are on loopback, where nobody is asked.
+    # Subscribers of this day are on loopback, where no handshake is needed.
     ("assign", "dynamodb:GetItem", "rates#handshakes#*"),
     ("assign", "dynamodb:PutItem", "rates#handshakes#*"),
     ("check", "dynamodb:GetItem", "rates#handshakes#*"),
@@ -42,7 +42,7 @@ SELDOM = {
     # A commit behind the time for which a message's keys were noted when it was prepared notes them once more.
     ("check", "dynamodb:PutItem", "keys"),
     ("check", "dynamodb:BatchWriteItem", "keys"),
-    # On this day nothing is archived yet, and nobody looks for a body that is not there.
+    # On this day nothing is archived yet, and no body is missing.
     (names.API, "s3:GetObject", "bucket/archive/manifests/*"),
     (names.API, "s3:GetObject", "bucket/archive/proved.json"),
     (names.API, "s3:GetObject", "bucket/reports/hours/*"),

@@ -98,7 +98,7 @@ def test_who_never_agreed_is_never_asked_about_transactions(
 
 
 def drip(receiver: object, connection: object) -> None:
-    """A byte now and then, for as long as anybody listens."""
+    """Send a byte now and then, until the client closes."""
     while True:
         connection.sendall(b"H")  # type: ignore[attr-defined]
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Whatever a receiver answers, an egress returns in time, with a reply or a reason."""
+"""An egress returns in time for every answer of a receiver, with a reply or a reason."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def test_an_answer_that_is_cut_or_wrong_is_none(egress: Egress, answer: bytes, e
 
 
 def test_nobody_there_is_told_as_such(egress: Egress) -> None:
-    with socket.socket() as free_socket:  # its port is nobody else's, and nobody listens
+    with socket.socket() as free_socket:  # its port is closed, and stays free
         free_socket.bind(("127.0.0.1", 0))
         assert detail(egress, f"http://127.0.0.1:{free_socket.getsockname()[1]}/") == "no connection"
 

@@ -52,7 +52,7 @@ NO_FILTERS = (
     "dedup_id",
     "limit",
     "page_token",
-)  # a dedup id stands for one message, so there is no second page
+)  # a dedup id has one message, so there is no second page
 
 
 @pytest.fixture

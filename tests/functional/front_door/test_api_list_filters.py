@@ -15,7 +15,7 @@ from tests.support.http import Client, ShiftingClock, Topic
 
 @dataclass(frozen=True)
 class Pair:
-    """Two messages that differ in whatever a list can be limited to, with the times by which it sorts them."""
+    """Two messages that differ in every filter of a list, with the times by which it sorts them."""
 
     topic: Topic
     first: Any

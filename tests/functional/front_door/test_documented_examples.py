@@ -1,6 +1,6 @@
 """The examples of openapi.json: there is one for each call, of its schema, and taken from a service that runs.
 
-`HEADRACE_WRITE_EXAMPLES=1 pytest tests/functional/front_door/test_documented_examples.py` takes them anew. Ids and
+`HEADRACE_WRITE_EXAMPLES=1 pytest tests/functional/front_door/test_documented_examples.py` updates them. Ids and
 times stay as they are in the file where nothing else changed, so that the difference shows the change.
 """
 
@@ -89,7 +89,7 @@ def is_receipt(value: Any) -> bool:
 
 @pytest.fixture
 def visitor() -> Iterator[Recorder]:
-    """A client of a service in memory, which nobody else uses."""
+    """A client of an in-memory service of its own."""
     clock = ShiftingClock()
     with sending(clock, "headrace.local", FUNCTIONS) as sender:
         deps = wiring.Deps(embedded_adapters(clock, SeededRandom(3), lambda: sender, Inbox()))
@@ -100,7 +100,7 @@ def visitor() -> Iterator[Recorder]:
 
 
 def tour(visitor: Recorder) -> None:
-    """Every call, as somebody would make it who tries them all."""
+    """Call every endpoint once, as a user who tries them all."""
     _set_up(visitor)
     message = _produce(visitor)
     _see_and_change(visitor, message)
@@ -315,7 +315,7 @@ def test_examples_change_only_where_an_answer_changed() -> None:
 
 
 def _fields(value: Any, place: str = "") -> set[str]:
-    """The places of all fields in a value, whatever they hold."""
+    """The places of all fields in a value."""
     if isinstance(value, list):
         return {field for each in value for field in _fields(each, f"{place}[]")}
     if not isinstance(value, dict):

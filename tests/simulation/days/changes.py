@@ -171,7 +171,7 @@ def seeks(days: Days) -> None:
     member.begins_anew(len(days.path), now_ms)
     if not is_sought or isinstance(where, int):
         member.from_ms = None
-        member.loose = True  # nobody knows what it is owed of what came before
+        member.loose = True  # what it is owed of earlier messages is unknown
     elif where == "earliest":
         member.from_ms = 0
     elif where == "latest":

@@ -1,4 +1,4 @@
-"""The end of a stage's weeks: no more trouble, and everybody takes what can be had until there is no more."""
+"""The end of a stage's weeks: no more trouble, and all consumers take messages until none are left."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def calms(days: Days) -> None:
 
 
 def heals(days: Days) -> None:
-    """Everybody takes what can be had, until there is no more. Who has not agreed is asked when the job that comes by
+    """All consumers take messages until none are left. A PENDING subscriber is asked when the job that comes by
     all topics has come by, which takes it up to three runs; strangers want to be asked three times."""
     for _ in range(12):
         if not _has_strangers(days):
@@ -53,7 +53,7 @@ def heals(days: Days) -> None:
 
 
 def _has_strangers(days: Days) -> bool:
-    """Is there anybody who is asked whether it may be called?"""
+    """Is there a subscriber whose handshake is still open?"""
     members = [member for _, member in days.members()]
     return any(days.moods[uid] == "strange" for uid, (_, m) in days.served.items() if m in members)
 

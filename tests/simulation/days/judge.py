@@ -1,4 +1,4 @@
-"""What must be true: of each message that is given, and of all when a stage is at rest."""
+"""What must be true: of each message that is given, and of all when a stage is idle."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LONGEST_REFUSAL_MS = 5_000
 
 
 def judge(days: Days) -> None:
-    """Everything that somebody is owed has its end, and the numbers that are shown say so."""
+    """Every message that is owed to a group has its end, and the numbers that are shown agree."""
     deps = days.another().deps
     for home, member in days.members():
         try:
@@ -83,7 +83,7 @@ def _content(draft: Draft) -> tuple[object, ...]:
 
 
 def inspect(days: Days, home: Home, member: Member, message: Message, is_live: bool) -> None:
-    """A message was given to somebody: may it be?"""
+    """Check that a consumer may get this message."""
     label, about = label_of(message.draft.body), f"{member.name} of {home.topic.name}"
     is_of_before = label in member.before
     is_first = label not in member.given
@@ -124,8 +124,8 @@ def inspect(days: Days, home: Home, member: Member, message: Message, is_live: b
 
 
 def inspect_outcomes(days: Days, home: Home, outcomes: Sequence[ProduceResult | HeadraceError]) -> None:
-    """What a producer was told: a topic with a rate limit takes something after a pause, and never more at once than a
-    second's worth."""
+    """Check a producer's answers: a topic with a rate limit takes something after a pause, and never more at once than
+    a second's worth."""
     now_ms, limit = days.clock.at_ms, home.topic.rate_limit
     pause_ms, home.sent_ms = now_ms - home.sent_ms, now_ms
     refused_count = sum(isinstance(each, TooMany) for each in outcomes)

@@ -1,4 +1,4 @@
-"""What is owed to whom: lives of topics, groups and consumers, what each accepted, and what was given."""
+"""Which reader is owed what: lives of topics, groups and consumers, what each accepted, and what was given."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Absence:
 class Member:
     """A life of a group, or of a broadcast's consumer: from its creation, or its last seek, to its deletion.
 
-    It is owed what came after it and, if `from_ms` says so, what came since then; where it is `loose` nobody can tell
-    what of the latter. `before` is what a seek found under way: that may come once more than it should."""
+    It is owed what came after it and, if `from_ms` says so, what came since then; where it is `loose`, how much of the
+    latter is unknown. `before` is what a seek found in flight: that may come once more than it should."""
 
     group: Group
     since: int  # by the number of things that had happened
@@ -55,7 +55,7 @@ class Member:
     leased_until_ms: int = 0  # perhaps: who holds a lease is not away
     missed: set[str] = field(default_factory=set)  # what it surely skipped
     done: set[str] = field(default_factory=set)
-    perhaps: set[str] = field(default_factory=set)  # acknowledged, and nobody heard the answer
+    perhaps: set[str] = field(default_factory=set)  # acknowledged, but the answer was lost
     given: set[str] = field(default_factory=set)
     before: set[str] = field(default_factory=set)
     skipped: set[str] = field(default_factory=set)  # what it may have skipped, for it was away
@@ -78,8 +78,8 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """When a message was: after how many things, at what time, and when it was due. `waited`: nobody knows when it
-    stood in the log."""
+    """When a message was accepted: after how many things, at what time, and when it was due. `waited`: it is unknown
+    when it entered the log."""
 
     number: int
     at_ms: int
@@ -90,8 +90,8 @@ class Accepted:
 
 @dataclass(slots=True)
 class Home:
-    """A life of a topic, and what it has accepted, by label.
-    `bodies` are those that a message may have after an edit; nobody knows whether what is `unsure` will come."""
+    """A life of a topic, and what it has accepted, by label. `bodies` are those that a message may have after an edit;
+    it is unknown whether what is `unsure` will come."""
 
     topic: Topic
     shortest_days: int
@@ -106,13 +106,13 @@ class Home:
     unsure: set[str] = field(default_factory=set)
     refused: set[str] = field(default_factory=set)  # over the rate limit
     rate_since_ms: int = 0  # when the rate limit was set
-    sent_ms: int = 0  # when somebody last sent something
+    sent_ms: int = 0  # when a producer last sent something
     absences: dict[str, Absence] = field(default_factory=dict)  # by groups
 
 
 @dataclass(slots=True)
 class Deal:
-    """A message under a decision, and what that is to be; `asked`: perhaps it was told already."""
+    """A message in a transaction, and the decision to make; `asked`: the decision may have been sent already."""
 
     home: Home
     label: str

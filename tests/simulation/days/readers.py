@@ -46,7 +46,7 @@ def _leaves(days: Days, home: Home, member: Member) -> None:
 
 
 def is_called(days: Days) -> None:
-    """Somebody has a group call it, by URL or as a function."""
+    """An operator registers a push consumer, by URL or as a function."""
     home = _some_home(days)
     if home and CALLED not in home.members:
         _registers(days, home, CALLED, "server", "queue", is_called=True)
@@ -134,7 +134,7 @@ def changes_mood(days: Days) -> None:
 
 
 def mend(days: Days) -> None:
-    """Everybody is good again, and registers anew who was switched off."""
+    """All consumers are healthy again, and disabled ones register again."""
     deps = days.another().deps
     for uid, mood in days.moods.items():
         days.moods[uid] = mood if mood == "strange" else "good"

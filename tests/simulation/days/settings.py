@@ -1,4 +1,4 @@
-"""Deeds of those who own topics and groups: they make, change, delete and make again."""
+"""Actions of the owners of topics and groups: they create, change, delete and create again."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def changes_any_setting_of_a_group(days: Days) -> None:
         "assignment": rng.choice(("mod", "average", "rendezvous")),
     }
     setting = rng.choice(sorted(settings))
-    if setting == "tags":  # also where nobody hears whether it was done
+    if setting == "tags":  # also if the answer is lost
         for member in home.members.values():
             if member.group.name == group:
                 member.filters.append(settings["tags"])

@@ -1,10 +1,10 @@
-"""A stage over weeks: topics and groups are made, changed, deleted and made again, rows end, functions run four times a
-day or once a minute, in processes that were just born or have slept; and nobody loses a message by it.
+"""A stage over weeks: topics and groups are created, changed, deleted and created again, rows expire, functions run
+four times a day or once a minute, in processes that have just started or have slept; and no message is lost.
 
 Here one thing happens at a time, but by processes with caches, clocks and deaths of their own, and time leaps: what
-lies between two calls is the other world's business (tests/simulation/world). What is judged is a ledger: everything
-that was accepted is, for each group that is owed it, given until it is acknowledged, and then never again; or it is a
-dead letter. The rows' end takes nothing that somebody is owed.
+lies between two calls is the other world's business (tests/simulation/world). A ledger is judged: every accepted
+message is, for each group that is owed it, given until it is acknowledged, and then never again; or it is a
+dead letter. The expiry of rows takes nothing that a group is owed.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Days:
         self.complaints.append(complaint)
 
     def ask(self, what: str, request: Callable[[Deps], Any], *, mortal: bool = True) -> Any:
-        """One request to some process; None where it was refused, or nobody knows what came of it."""
+        """One request to some process; None where it was refused, or its result is unknown."""
         n = self.random.randrange(len(self.seats))
         if self.random.random() < self.plan.cold / 4:
             self.seats[n] = self.another()
@@ -128,7 +128,7 @@ class Days:
         return answer
 
     def insist(self, what: str, request: Callable[[Deps], Any]) -> Any:
-        """One request of somebody who repeats it until there is an answer."""
+        """One request of a client that repeats it until there is an answer."""
         for _ in range(_MOST_TRIES):
             answer = self.ask(what, request, mortal=False)
             if not self.is_unanswered:
@@ -236,11 +236,11 @@ class Days:
             self.bad_since_ms[uid] = self.clock.at_ms
 
     def _explain_disabled(self) -> None:
-        """Nobody may have been switched off who was not bad for as long as is said."""
+        """A consumer may be disabled only after it has failed for the stated time."""
         for uid, (home, member) in self.served.items():
             try:
                 consumers = self.adapters.control.consumers(home.topic, member.group)
-            except Unreadable:  # then nobody could switch off one of them either
+            except Unreadable:  # then none of them could be disabled either
                 continue
             for consumer in consumers:
                 if consumer.uid != uid or consumer.state != "DISABLED" or uid in self.disabled:

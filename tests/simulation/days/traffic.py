@@ -1,4 +1,4 @@
-"""Deeds of producers and consumers: they send, receive, acknowledge, refuse, forget and redrive."""
+"""Actions of producers and consumers: they send, receive, acknowledge, refuse, forget and redrive."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LONG_LEASE_SECONDS = 1_800  # longer than it works, also where a run of six hou
 
 
 def sends(days: Days, to: str = "") -> None:
-    """A producer; what it was not told of may have come or not."""
+    """A producer; a message without an answer may have been stored or not."""
     name = to or days.random.choice(TOPICS)
     home = days.homes.get(name)
     delay_ms = days.random.choice((0, 0, 0, *_DELAYS_MS))
@@ -172,7 +172,7 @@ def _comes_back(days: Days, home: Home, member: Member) -> set[str]:
         return set()
     came = {label: each for label, each in home.accepted.items() if each.due_ms <= now_ms + skew_ms}
     member.skipped |= came.keys() - member.done
-    # Whoever was asked may have committed them meanwhile, which the ledger notes when somebody is told.
+    # A check may have committed them meanwhile, which the ledger notes with the answer.
     member.skipped |= {deal.label for deal in days.deals.values() if deal.home is home}
     is_certain = (
         now_ms - since_ms > _CERTAIN_ABSENCE_MS + skew_ms and now_ms > member.leased_until_ms + skew_ms

@@ -1,4 +1,4 @@
-"""The bytes of a request: our own headers stand, those of the connection are nobody else's, and none breaks a line."""
+"""The bytes of a request: our own headers stay, connection headers cannot be set, and no header breaks a line."""
 
 from __future__ import annotations
 

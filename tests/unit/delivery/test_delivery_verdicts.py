@@ -28,7 +28,7 @@ URL = "http://127.0.0.1:5000/in"
 
 
 class Told:
-    """A function of somebody else's, that answers as it is told."""
+    """A user's function with a scripted answer."""
 
     answer: bytes | FunctionFailed | Throttled = b""
 

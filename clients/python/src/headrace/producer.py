@@ -224,7 +224,7 @@ class Producer:
             return items
 
     def _deliver(self, batch: Batch) -> Sequence[Sent | Exception]:
-        """What came of a batch: the client's own retries, then the resend schedule. Never raises."""
+        """The results of a batch: the client's own retries, then the resend schedule. Never raises."""
         first_sent, begun_at = time.time(), time.monotonic()
         unknown: Unavailable | None = None
         for at in (*self._resend, None):

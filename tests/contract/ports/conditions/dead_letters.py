@@ -26,7 +26,7 @@ def _letter(stage: Stage, of: CursorKey | None = None, at_ms: int = START_MS) ->
 
 
 def _outdated(stage: Stage) -> Iterator[DeadLetter]:
-    """Letters that are there no more as they are known: one was edited, one redriven and buried anew."""
+    """Dead letters that have changed since they were read: one was edited, one redriven and buried again."""
     letter = _letter(stage)
     assert stage.adapters.records.edit(letter)
     yield letter

@@ -77,7 +77,7 @@ def a_timer_is_cancelled_as_it_was_read(stage: Stage) -> None:
 
 
 def a_wake_up_is_dropped_as_it_was_read(stage: Stage) -> None:
-    """Whoever stored it again may not have seen what the first one woke (I10)."""
+    """The process that stored it again may not have seen what the first one woke (I10)."""
     timers, delayed = stage.adapters.timers, make.timer(stored_ms=START_MS)
     wake = make.timer(kind=TimerKind.WAKE, stored_ms=START_MS - 9)
     again = replace(wake, stored_ms=START_MS - 5)

@@ -48,7 +48,7 @@ class AsyncAfterBlock:
         for topic, messages in self._messages.items():
             try:
                 self.results += await self._sends.send_many(topic, messages)
-            except HeadraceError as refusal:  # of the whole topic: the others' messages are sent all the same
+            except HeadraceError as refusal:  # of the whole topic: the others' messages are still sent
                 self.results += [refusal] * len(messages)
         for result in self.results:
             if isinstance(result, HeadraceError):

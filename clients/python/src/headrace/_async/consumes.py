@@ -51,7 +51,7 @@ class AsyncConsumes(AsyncCaller):
                 return [msgspec.structs.replace(each, topic=topic, group=group) for each in messages]
 
     async def ack(self, topic: str, group: str, *messages: Message | str) -> list[Settled]:
-        """Record success of messages (or receipts), 1,000 at most; what came of each."""
+        """Record success of messages (or receipts), 1,000 at most; returns a result for each."""
         return await self._settle(topic, group, "ack", messages)
 
     async def nack(

@@ -51,7 +51,7 @@ class Consumes(Caller):
                 return [msgspec.structs.replace(each, topic=topic, group=group) for each in messages]
 
     def ack(self, topic: str, group: str, *messages: Message | str) -> list[Settled]:
-        """Record success of messages (or receipts), 1,000 at most; what came of each."""
+        """Record success of messages (or receipts), 1,000 at most; returns a result for each."""
         return self._settle(topic, group, "ack", messages)
 
     def nack(

@@ -96,7 +96,7 @@ class Sends(Caller):
         return self._send(topic, message)
 
     def _send(self, topic: str, message: Outgoing) -> Sent:
-        """Send, and tell those who collect log lines what came of it."""
+        """Send a message, and log the result at level DEBUG."""
         url_path = path("topics", topic, "messages")
         with tracing.sending(topic, 1):
             call = Call("POST", url_path, message.fields(), headers=self._request_headers())

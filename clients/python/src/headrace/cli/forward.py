@@ -27,7 +27,7 @@ _SLOW_DOWN = (429, 503)
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a request. `status` is 0 where nothing came back."""
+    """The result of a request. `status` is 0 if no answer came back."""
 
     status: int
     ms: float

@@ -200,7 +200,7 @@ class Fate(Model, frozen=True, kw_only=True):
 
 
 class Settled(Model, frozen=True, kw_only=True):
-    """What came of one receipt. `already`: this lease had settled it before; `error` is a problem document."""
+    """The result for one receipt. `already`: this lease had settled it before; `error` is a problem document."""
 
     receipt: str
     ok: bool = False
