@@ -28,7 +28,7 @@ _MOST_ROWS = 2_048  # of a retry lane
 class Place(StrEnum):
     """What a delivery waits in, or that it is over."""
 
-    LOG = "log"  # nobody has claimed it
+    LOG = "log"  # no group has claimed it
     CURSOR = "cursor"  # it keeps its place there, until its unit is free or its time has come
     LEASE = "lease"
     TIMER = "timer"
@@ -59,7 +59,7 @@ class Fates:
 
     @property
     def is_complete(self) -> bool:
-        """Has every group come to an end with the message? Without a group, nobody has."""
+        """Has every group come to an end with the message? Without groups, none has."""
         has_groups = bool(self.owed or self.skipped)
         return has_groups and all(fate.status.status in OVER for fate in self.owed.values())
 
@@ -69,7 +69,7 @@ class Fates:
         return all(fate.adds_up for fate in self.owed.values())
 
     def of_groups(self, may_use_group: Callable[[str], bool]) -> Fates:
-        """The part that a caller may see. Whether it `is_complete` and `adds_up` is told of the whole, as a message's
+        """The part that a caller may see. Whether it `is_complete` and `adds_up` is that of the whole, as a message's
         status is."""
         return Fates(
             {name: fate for name, fate in self.owed.items() if may_use_group(name)},
@@ -137,7 +137,7 @@ class FateReader:
         return Place.CURSOR if span else Place.LOG, older
 
     def _older_status(self, key: CursorKey, record: Record) -> str | None:
-        """What a delivery from before a seek is, where its record tells that it left the cursor, and is not over."""
+        """What a delivery from before a seek is, if its record says that it left the cursor, and is not over."""
         if record.status == Status.DEAD:
             return record.status if self._records.dead_letter(key, record.offset) else None
         return record.status if record.status == Status.RETRYING and record.next_ms is not None else None

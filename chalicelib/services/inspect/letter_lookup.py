@@ -150,9 +150,9 @@ class LetterLookup:
     def _places_of_delayed(
         self, topic: Topic, group: Group, message_ids: Sequence[str]
     ) -> Mapping[str, tuple[int, int]]:
-        """Shard and offset of those of these delayed messages that have dead letters. The log tells one with some
-        thirty reads, and a page of letters many: few are looked for in the log first, many among the letters. Raises
-        Unavailable if there is no time for some."""
+        """Shard and offset of those of these delayed messages that have dead letters. To find one message in the log
+        takes some thirty reads; a page of dead letters has many. So few are looked for in the log first, many among
+        the dead letters. Raises Unavailable if there is no time for some."""
         begun_ms = self._clock.now_ms()
         are_few = len(message_ids) <= _FEW_IDS
         places: dict[str, tuple[int, int]] = {}
@@ -196,7 +196,7 @@ class LetterLookup:
         return places, False
 
     def locations(self, topic: Topic, group: Group, message_id: str) -> Iterator[tuple[CursorKey, int]]:
-        """Cursor and offset of a message for each consumer that is there, or nothing if the log does not tell it."""
+        """Cursor and offset of a message for each consumer that is there, or nothing if the log does not have it."""
         if location := self._location_of(topic, message_id):
             yield from self._keys_at(topic, group, location)
 
@@ -209,13 +209,13 @@ class LetterLookup:
                 yield key, offset
 
     def _location_of(self, topic: Topic, message_id: str) -> tuple[int, int] | None:
-        """Shard and offset: most ids tell them, that of a message that was delayed must be looked up."""
+        """Shard and offset: most ids contain them; for a delayed message they are looked up."""
         parts = ids.parse_message_id(message_id)
         if parts:
             return parts[1], parts[2]
         try:
             message = self._lookup.message(topic, message_id)
-        except (NotFound, Conflict):  # the group's letters tell it, too
+        except (NotFound, Conflict):  # the group's dead letters have it, too
             return None
         return message.shard, message.offset
 

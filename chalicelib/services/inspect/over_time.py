@@ -78,7 +78,7 @@ class Board:
 
     def walk(self, behind: Callable[[str | None], Sequence[Topic]], may_go_on: Callable[[], bool]) -> None:
         """Look at some topics more, going on where the last walk ended: sooner or later each one's turn comes.
-        `behind` tells the topics behind a name (None: the first ones)."""
+        `behind` lists the topics behind a name (None: the first ones)."""
         self._walked_ms = self._clock.now_ms()
         topics = behind(self._walked_to)
         if not topics:

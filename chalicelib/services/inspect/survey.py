@@ -81,7 +81,7 @@ class Progress:
 
     @property
     def settled(self) -> int:
-        """How many offsets are behind the cursor, whatever became of them."""
+        """How many offsets the cursor has settled, in any way."""
         cursor = self.cursor
         return cursor.next - cursor.begin - cursor.backlog(cursor.next - 1)
 
@@ -121,7 +121,7 @@ class GroupSurvey:
         if where is OffsetState.NOT_OWED:
             return None
         if where is OffsetState.RETRYING and span and span.attempt == 1:
-            return words.Status.NEW  # passed over for now: nobody has tried it
+            return words.Status.NEW  # skipped for now: not tried yet
         if where is not OffsetState.SETTLED:
             return str(where)
         status = self.failures.get((progress.shard or 0, offset, progress.key.consumer_uid))
@@ -154,7 +154,7 @@ class GroupSurvey:
 
     @property
     def settled(self) -> int:
-        """How many offsets are behind the group, whatever became of them."""
+        """How many offsets the group has settled, in any way."""
         return sum(each.settled for each in self.shards)
 
     @property

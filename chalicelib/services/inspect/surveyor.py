@@ -35,7 +35,7 @@ MOST_SHARDS = 8
 MOST_FAILURES = 50
 _MOST_LETTERS = 10
 _MOST_COUNTING_MS = 8_000  # of a request: API Gateway ends one after 29 s
-_MOST_COUNTED = 1_000  # timers of a fragment, transactions of a state: of more it is told "at least"
+_MOST_COUNTED = 1_000  # timers of a fragment, transactions of a state: more is shown as "at least"
 
 T = TypeVar("T")
 _WhenCame = Callable[[Extent, int], int | None]
@@ -187,7 +187,7 @@ class Surveyor:
             for key in self._catalog.cursor_keys(topic, group, None)
         )
         here = {(each.shard, each.key.consumer_uid) for each in shards}  # of who has left, nothing is counted
-        # of all others the cursor tells
+        # all others are in the cursor
         entries = (each for each in unfinished_deliveries if each.timed or each.status == Status.DEAD)
         apart = [each for each in entries if (each.shard, each.consumer_uid) in here]
         in_lanes = sum(lane.cursor.in_flight for lane in lanes) - self._older_in_lanes(lanes, shards, apart)
@@ -292,7 +292,7 @@ class Surveyor:
         self, lanes: Iterable[Progress], shards: Sequence[Progress], apart: Sequence[Unfinished]
     ) -> int:
         """How many leases in the lanes are of deliveries from before a seek, whose message is counted where the newer
-        delivery is: in its shard's cursor, or dead. It reads their entries, if a record tells that there may be such
+        delivery is: in its shard's cursor, or dead. It reads their entries, if a record says that there may be such
         a delivery."""
         cursors = {(each.shard, each.key.consumer_uid): each.cursor for each in shards}
         dead_places = {
@@ -328,8 +328,8 @@ def _account(shards: Sequence[Progress], apart: Iterable[Unfinished], in_lanes: 
 
 def _retrying_count(shards: Sequence[Progress], failures: Sequence[Unfinished]) -> int:
     """How many deliveries wait for another attempt. Those that wait in their shard's cursor need not have a record, and
-    those that have one may be under way: of them the cursor tells, if it was looked at. Of a broadcast's consumers who
-    have left nothing is counted."""
+    those that have one may be under way: the cursor counts them, if it was read. Consumers who have left a broadcast do
+    not count."""
     looked_at = {each.shard for each in shards}
     uids = {each.key.consumer_uid for each in shards}
     return sum(each.retrying for each in shards) + sum(

@@ -33,7 +33,7 @@ MOST_SHARDS = 16
 _FEWEST_ROWS = 10
 _FEWEST_ROWS_OF_ALL = 100
 _READS = 20  # of one shard
-_ENDED = set(ATTEMPTS) - {AttemptOutcome.LAPSED}  # a lapsed one tells no duration of the consumer's
+_ENDED = set(ATTEMPTS) - {AttemptOutcome.LAPSED}  # a lapsed one has no duration of the consumer's
 
 _ON_DEAD_LETTERS: dict[str, str] = {  # an admin's operations
     AttemptOutcome.REDRIVEN: "redriven",
@@ -49,7 +49,7 @@ class Event:
     """One thing that happened to a message: prepared, accepted, delayed, postponed, edited, cancelled, due (it came
     into its log), leased (it is, at this moment), delivered (an attempt), buried, redriven, deleted (its dead letter).
 
-    `shard` is None before it has one. `by` is the id of the token that did it, None where nobody did or it is not
+    `shard` is None before it has one. `by` is the id of the token that did it, None if no token did or it is not
     known. `owner` holds the lease until `deadline_ms`. `deliver_ms` is the time it was to wait for.
     """
 
@@ -222,7 +222,7 @@ class Tracer:
 
 
 def _entry(message: Message, transaction: Transaction | None) -> list[Event]:
-    """How the message came into its log, and what was done to it before anybody claimed it. `transaction` is the one it
+    """How the message came into its log, and what was done to it before the first claim. `transaction` is the one it
     was prepared in, if that is known."""
     headers, draft = message.draft.headers, message.draft
     replay_id = headers.get(REPLAY_HEADER)
