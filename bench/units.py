@@ -7,7 +7,7 @@ import string
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from chalicelib.services.inspect.filters import Filters
+from chalicelib.services.inspect.lookup import Filters
 
 from .figures import Figure, at_most, without_target
 from .front_door import Api

@@ -44,16 +44,13 @@ if TYPE_CHECKING:
     from .services.core.secrets import SecretCipher, SigningKeys
     from .services.core.tails import Tails
     from .services.core.wake import Waker
-    from .services.inspect.archive_days import ArchiveDays
-    from .services.inspect.as_of import Past
-    from .services.inspect.counts import Counts
+    from .services.inspect.archive import ArchiveDays
     from .services.inspect.fate import FateReader
     from .services.inspect.key_lookup import KeyLookup
     from .services.inspect.letter_lookup import LetterLookup
     from .services.inspect.lookup import Lookup
-    from .services.inspect.rates import RateCharts
+    from .services.inspect.over_time import Board, RateCharts
     from .services.inspect.statuses import Statuses
-    from .services.inspect.survey_board import Board
     from .services.inspect.surveyor import Surveyor
     from .services.inspect.trace import Tracer
     from .services.journal import Journal
@@ -217,16 +214,14 @@ class Deps:
     # What people see
     statuses: Statuses = _service("services.inspect.statuses.Statuses")
     lookup: Lookup = _service("services.inspect.lookup.Lookup")
-    counts: Counts = _service("services.inspect.counts.Counts")
     key_lookup: KeyLookup = _service("services.inspect.key_lookup.KeyLookup")
     letter_lookup: LetterLookup = _service("services.inspect.letter_lookup.LetterLookup")
     tracer: Tracer = _service("services.inspect.trace.Tracer")
     fates: FateReader = _service("services.inspect.fate.FateReader")
     surveyor: Surveyor = _service("services.inspect.surveyor.Surveyor")
-    board: Board = _service("services.inspect.survey_board.Board")
-    rate_charts: RateCharts = _service("services.inspect.rates.RateCharts")
-    past: Past = _service("services.inspect.as_of.Past")
-    archive_days: ArchiveDays = _service("services.inspect.archive_days.ArchiveDays")
+    board: Board = _service("services.inspect.over_time.Board")
+    rate_charts: RateCharts = _service("services.inspect.over_time.RateCharts")
+    archive_days: ArchiveDays = _service("services.inspect.archive.ArchiveDays")
 
     # What people change, and who may
     admin: Admin = _service("services.manage.admin.Admin")
@@ -260,7 +255,9 @@ class Deps:
     sweeper: Sweeper = _service(
         "scheduler.sweeper.Sweeper", wake=lambda deps: lambda shard: deps.waker.route({shard: None})
     )
-    watch: Watch = _service("scheduler.watch.Watch")
+    watch: Watch = _service(
+        "scheduler.watch.Watch", furthest_behind=lambda deps: deps.surveyor.furthest_behind
+    )
     meter_reader: MeterReader = _service(
         "scheduler.meter_reader.MeterReader",
         read=lambda deps: deps.surveyor.reading,
@@ -293,11 +290,10 @@ class Deps:
 
     def _state_of(self, topic: Topic) -> State:
         from .scheduler.meter_reader import State
-        from .services.inspect.troubles import worst_of
 
         survey = self.surveyor.survey(topic)
         has_backlog = any(group.backlog for group in survey.groups)
-        return State(worst_of(survey, survey.at_ms), has_backlog)
+        return State(survey.worst_trouble(survey.at_ms) or 0, has_backlog)
 
     def _see(self, topic: Topic, has_time: Callable[[], bool]) -> None:
         """What each minute's jobs have to know of a topic, where they may have missed it."""

@@ -17,9 +17,9 @@ from .http import invalid
 
 if TYPE_CHECKING:
     from ..domain.meter import Window
-    from ..services.inspect.counts import TopicStats
-    from ..services.inspect.filters import Filters
     from ..services.inspect.letter_lookup import DeadLetterFilter
+    from ..services.inspect.lookup import Filters
+    from ..services.inspect.survey import TopicSurvey
 
 
 T = TypeVar("T")
@@ -135,7 +135,7 @@ def visible_page(
     return items[:most], position(items[most - 1]) if len(items) > most else None
 
 
-def counted_topics(context: Context, purpose: str) -> "tuple[list[tuple[Topic, TopicStats]], str | None]":
+def counted_topics(context: Context, purpose: str) -> "tuple[list[TopicSurvey], str | None]":
     """A page of the topics that the token may use, by name, with what is in them, without those that have an unreadable
     row; shorter where counting takes long."""
     caller = context.caller
@@ -149,10 +149,10 @@ def counted_topics(context: Context, purpose: str) -> "tuple[list[tuple[Topic, T
     topics, next_start = visible_page(
         context, purpose, read, lambda t: caller.may_use(t.name), lambda t: t.name
     )
-    counts = context.deps.counts.stats(topics)
-    if len(counts) < len(topics):
-        next_start = topics[len(counts) - 1].name
-    return [(topic, stats) for topic, stats in zip(topics, counts, strict=False) if stats], next_start
+    surveys = context.deps.surveyor.exact_topics(topics)
+    if len(surveys) < len(topics):
+        next_start = topics[len(surveys) - 1].name
+    return [survey for survey in surveys if survey], next_start
 
 
 def purpose(kind: str, names: Sequence[str], query: Mapping[str, str], filter_names: Sequence[str]) -> str:
@@ -164,7 +164,7 @@ def purpose(kind: str, names: Sequence[str], query: Mapping[str, str], filter_na
 def of_query(query: Mapping[str, str]) -> "Filters":
     """The filters that any list of messages takes. Raises Malformed. Whether the topic has the shard is said by
     `topic_and_shard`."""
-    from ..services.inspect.filters import Filters
+    from ..services.inspect.lookup import Filters
 
     times = {name: parse.time_ms(query[name], name) for name in ("from", "to") if name in query}
     return Filters(

@@ -7,7 +7,7 @@ message may also have an older delivery (docs/state_machine.md): only the one in
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 
 from .cursor import Cursor, OffsetState, offset_state
 from .status import Status
@@ -60,12 +60,5 @@ def account(cursor: Cursor, tail: int, elsewhere: Iterable[tuple[int, str]]) -> 
 def with_running_in_lanes(sums: Account, in_lanes: int) -> Account:
     """The account, with `in_lanes` deliveries counted as RUNNING instead of RETRYING: they are leased in a retry
     lane."""
-    running_in_lane = min(in_lanes, sums.retrying)
-    return Account(
-        sums.new,
-        sums.running + running_in_lane,
-        sums.retrying - running_in_lane,
-        sums.success,
-        sums.dead,
-        sums.skipped,
-    )
+    running = min(in_lanes, sums.retrying)
+    return replace(sums, running=sums.running + running, retrying=sums.retrying - running)

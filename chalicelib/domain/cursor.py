@@ -93,6 +93,10 @@ class Cursor:
         """How many messages its leases hold."""
         return sum(s.count for lease in self.leases.values() for s in lease.spans)
 
+    def backlog(self, tail: int) -> int:
+        """How many messages up to offset `tail` are not settled: those never claimed, leased, and waiting."""
+        return max(0, tail + 1 - self.next) + sum(span.count for span in unsettled(self))
+
 
 class Disposition(StrEnum):
     """What settling does with one leased offset, as a consumer or the group's policy decided. The term is AMQP's."""

@@ -39,6 +39,11 @@ class Reading:
     accepted: int
     groups: Mapping[str, GroupReading] = field(default_factory=dict)
 
+    @property
+    def settled(self) -> int:
+        """How many messages its groups have settled."""
+        return sum(group.settled for group in self.groups.values())
+
     def shows_more_than(self, earlier: Reading) -> bool:
         """Has any number changed since `earlier`?"""
         return (self.accepted, self.groups) != (earlier.accepted, earlier.groups)

@@ -15,14 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import product
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from ..domain.errors import Unavailable
 from ..domain.mark import Bookmark
 from ..domain.times import MINUTE_MS
 from ..domain.topic import Group, Topic
-from ..modes import POLICIES
 from ..ports.world import Clock
 
 if TYPE_CHECKING:
@@ -97,13 +95,12 @@ def owners(control: Control, topic: Topic, refusals: list[Unavailable]) -> Itera
     consumers the store refuses to read is skipped, with the error in `refusals`."""
     for group in control.groups(topic):
         try:
-            uids = [""]
-            if POLICIES[group.mode].per_consumer:
-                uids = [c.uid for c in control.consumers(topic, group)]
+            uids = control.cursor_owners(topic, group)
         except Unavailable as error:
             refusals.append(error)
             continue
-        yield from product([group], uids)
+        for uid in uids:
+            yield group, uid
 
 
 def from_another(parts: Sequence[T], turn: int) -> Sequence[T]:

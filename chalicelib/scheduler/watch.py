@@ -6,24 +6,24 @@ cursors in any case, since a seek back changes them without a new message.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..domain import ranges
-from ..domain.cursor import Cursor, raise_floor
 from ..domain.errors import Unavailable
-from ..domain.topic import Group, Topic
-from ..modes import POLICIES
+from ..domain.topic import Topic
 from ..ports.world import Clock
 from .walk import HasTime, RoundRobin, Stretch, Trouble
 
 if TYPE_CHECKING:
     from ..store.control import Control
-    from ..store.cursors import Cursors
     from ..store.log import Log
     from ..store.marks import Marks, Rounds
 
+
+FurthestBehind = Callable[[Topic, Sequence[int]], Iterable[tuple[str, int, int | None]]]
+"""From a topic and the last offsets of its shards: each group's name, its backlog (in a broadcast, that of the consumer
+who is furthest behind) and when its oldest message came."""
 
 _JOB = "watch"
 _AFTER_ALL = 2**53  # behind every offset
@@ -77,11 +77,18 @@ class Watch:
     """Looks at the watched topics."""
 
     def __init__(
-        self, *, control: Control, log: Log, cursors: Cursors, marks: Marks, rounds: Rounds, clock: Clock
+        self,
+        *,
+        control: Control,
+        log: Log,
+        marks: Marks,
+        rounds: Rounds,
+        clock: Clock,
+        furthest_behind: FurthestBehind,
     ) -> None:
         self._control = control
         self._log = log
-        self._cursors = cursors
+        self._furthest_behind = furthest_behind
         self._marks = marks
         self._round_robin = RoundRobin(_JOB, rounds, clock)
         self._clock = clock
@@ -147,43 +154,12 @@ class Watch:
         topic, alarm = watch.topic, watch.topic.alarm_backlog or 0
         if not has_moved and not watch.backlog and watch.looks % _WHOLE_EVERY:
             return Backlog(topic.name, "", 0, 0, alarm)
-        backlogs = [self._of_group(topic, group, tails) for group in self._control.groups(topic)]
-        worst = max(
-            backlogs, key=lambda backlog: backlog.messages, default=Backlog(topic.name, "", 0, 0, alarm)
-        )
-        watch.backlog = worst.messages
-        return replace(worst, age_ms=max((backlog.age_ms for backlog in backlogs), default=0))
+        groups = list(self._furthest_behind(topic, tails))
+        name, watch.backlog, _ = max(groups, key=lambda group: group[1], default=("", 0, None))
+        now_ms = self._clock.now_ms()
+        age_ms = max((now_ms - oldest_ms for _, _, oldest_ms in groups if oldest_ms), default=0)
+        return Backlog(topic.name, name, watch.backlog, max(0, age_ms), alarm)
 
     def _tail(self, topic: Topic, shard: int) -> int:
         rows = self._log.read_back(topic.shard_key(shard), _AFTER_ALL, 1)
         return rows[0].end - 1 if rows else -1
-
-    def _of_group(self, topic: Topic, group: Group, tails: list[int]) -> Backlog:
-        """In a broadcast, of the consumer that is furthest behind."""
-        most, oldest_ms = 0, self._clock.now_ms()
-        for uid in self._owners(topic, group):
-            cursors = self._cursors.of_owner(group.uid, uid)
-            messages = 0
-            for shard, tail in enumerate(tails):
-                cursor = raise_floor(cursors.get(str(topic.shard_key(shard))) or Cursor())
-                backlog = max(0, tail + 1 - cursor.floor - ranges.total(cursor.settled))
-                messages += backlog
-                if backlog:
-                    oldest_ms = min(oldest_ms, self._accepted_ms(topic, shard, cursor.floor))
-            most = max(most, messages)
-        age_ms = self._clock.now_ms() - oldest_ms
-        return Backlog(topic.name, group.name, most, age_ms, topic.alarm_backlog or 0)
-
-    def _accepted_ms(self, topic: Topic, shard: int, offset: int) -> int:
-        """When the oldest unsettled message was accepted. If its row is gone, the age of the next row counts."""
-        key = topic.shard_key(shard)
-        rows = self._log.read_back(key, offset, 1)
-        if not rows or rows[0].end <= offset:
-            rows = self._log.read(key, offset, 1)
-        return rows[0].accepted_ms if rows else self._clock.now_ms()
-
-    def _owners(self, topic: Topic, group: Group) -> Iterator[str]:
-        if POLICIES[group.mode].per_consumer:
-            yield from (c.uid for c in self._control.consumers(topic, group))
-        else:
-            yield ""

@@ -14,6 +14,7 @@ from ..domain.assignment import Assignment, Staffed
 from ..domain.replay import Replay
 from ..domain.signing import KeyRing
 from ..domain.topic import Consumer, Group, Token, Topic
+from ..modes import POLICIES
 from .attributes import Item, text
 from .control_rows import (
     AssignmentRow,
@@ -118,6 +119,12 @@ class Control:
     def consumers(self, topic: Topic, group: Group) -> list[Consumer]:
         """All consumers of a group, by name."""
         return self._below(ConsumerRow, _home(topic), f"consumer#{group.uid}#")
+
+    def cursor_owners(self, topic: Topic, group: Group) -> list[str]:
+        """The owners of the group's cursors: "" for the group or, in a broadcast, each consumer's uid."""
+        if not POLICIES[group.mode].per_consumer:
+            return [""]
+        return [consumer.uid for consumer in self.consumers(topic, group)]
 
     def put_consumer(self, topic: Topic, group: Group, consumer: Consumer, old: Consumer | None) -> bool:
         """Store if the consumer still is `old` (None: absent). False: it is not."""

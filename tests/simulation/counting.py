@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 from chalicelib.domain.message import Message
-from chalicelib.domain.topic import Group, Topic
+from chalicelib.domain.topic import Topic
 from chalicelib.domain.transaction import UNDECIDED
-from chalicelib.services.inspect.counts import TopicStats
-from chalicelib.services.inspect.filters import Filters
+from chalicelib.services.inspect.lookup import Filters
+from chalicelib.services.inspect.survey import GroupSurvey, TopicSurvey
 from chalicelib.wiring import Deps
 from tests.simulation.clients import TOPIC, SimClient
 from tests.simulation.processes import Clock
@@ -42,11 +42,11 @@ def uncounted(world: World, client: SimClient, end: Final) -> Iterator[str]:
     """The errors in the numbers of an idle world."""
     deps, topic = client.deps, client.topic
     yield from _waiting(world, deps, topic)
-    stats = deps.counts.topic_stats(topic)
+    stats = deps.surveyor.exact_topic(topic)
     if stats.delayed.number:
         yield f"{stats.delayed.number} are delayed, and all is over"
-    for group in deps.catalog.groups(topic):
-        yield from _at_rest(world, deps, topic, group, stats, end)
+    for survey in stats.groups:
+        yield from _at_rest(world, deps, stats, survey, end)
     if world.plan.looks:
         yield from _uneven(world, deps, topic)
         yield from _untrue(world, deps, topic)
@@ -58,11 +58,10 @@ def _outside(world: World) -> Deps:
     return Deps(replace(world.adapters, clock=clock, random=SeededRandom("onlooker")))
 
 
-def _at_rest(
-    world: World, deps: Deps, topic: Topic, group: Group, stats: TopicStats, end: Final
-) -> Iterator[str]:
+def _at_rest(world: World, deps: Deps, stats: TopicSurvey, survey: GroupSurvey, end: Final) -> Iterator[str]:
     """Accepted is done, dead or was never owed; and it is what everybody has done with it."""
-    account, owners = stats.groups[group.name].account, deps.catalog.cursor_owners(topic, group)
+    group, account = survey.group, survey.account
+    owners = deps.catalog.cursor_owners(stats.topic, group)
     if account.total != stats.accepted * len(owners) or account.new + account.running + account.retrying:
         yield f"of {stats.accepted} for {len(owners)} of {group.name} there are {account}"
     labels = {i: label for label, ids in end.places.items() for i in ids}
@@ -80,7 +79,7 @@ def _at_rest(
 
 def _waiting(world: World, deps: Deps, topic: Topic) -> Iterator[str]:
     """What waits before the log."""
-    stats = deps.counts.topic_stats(topic)
+    stats = deps.surveyor.exact_topic(topic)
     promises = world.promises
     delays = [d for d in promises.delays.values() if d.message_id and not d.cancels]
     least = sum(delay.message_id not in promises.entered for delay in delays)
@@ -97,16 +96,16 @@ def _waiting(world: World, deps: Deps, topic: Topic) -> Iterator[str]:
 
 def _uneven(world: World, deps: Deps, topic: Topic) -> Iterator[str]:
     """Counts, lists and fates that are not of one mind."""
-    stats = deps.counts.topic_stats(topic)
+    stats = deps.surveyor.exact_topic(topic)
     messages = list(_messages(deps, topic))
-    for group in deps.catalog.groups(topic):
-        figures, words = stats.groups[group.name], Counter[str]()
+    for survey in stats.groups:
+        group, words = survey.group, Counter[str]()
         by_word: dict[str, set[str]] = {word: set() for word in _WORDS}
         for message in messages:
             if status := deps.statuses.delivery(topic, group, message):
                 words.update([each.status for each in status.consumers.values()] or [status.status])
                 by_word[status.status].add(message.id)
-        a = figures.account
+        a = survey.account
         owners = len(deps.catalog.cursor_owners(topic, group))
         if a.total != stats.accepted * owners:
             yield f"of {stats.accepted} for {owners} of {group.name} there are {a}"
@@ -154,14 +153,16 @@ def _ask(world: World, topic: Topic) -> None:
         return
     if not before <= stats.accepted <= after:
         world.accuse(f"{stats.accepted} were accepted, between {before} and {after}")
-    for name, group in stats.groups.items():
-        owners = len({shard.consumer_uid for shard in group.shards})
-        if not before * owners <= group.account.total <= after * owners:
-            world.accuse(f"of {before} to {after} for {owners} of {name} there were {group.account}")
+    for each in stats.groups:
+        owners = len({progress.key.consumer_uid for progress in each.shards})
+        if not before * owners <= each.account.total <= after * owners:
+            world.accuse(
+                f"of {before} to {after} for {owners} of {each.group.name} there were {each.account}"
+            )
 
 
-def _stats(client: SimClient) -> TopicStats:
-    return client.deps.counts.topic_stats(client.topic)
+def _stats(client: SimClient) -> TopicSurvey:
+    return client.deps.surveyor.exact_topic(client.topic)
 
 
 def _tails(world: World, topic: Topic) -> int:

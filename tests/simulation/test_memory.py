@@ -127,7 +127,7 @@ def test_a_delivery_to_slow_subscribers_holds_64_mb_of_bodies() -> None:
         task = DispatchTask(desk.topic.name, group.name)
         done(scheduler, lambda: deps.dispatcher.deliver(task, lambda: 800.0))
         assert most_mb() < 64 + 16
-    account = desk.deps.counts.group_status(desk.topic, group).account
+    account = desk.deps.surveyor.exact_group(desk.topic, group).account
     assert account.success == account.total == 30
 
 

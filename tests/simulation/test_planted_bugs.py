@@ -13,9 +13,9 @@ from chalicelib.services.consume import claim_plan
 from chalicelib.services.consume.claim_plan import ClaimPlanner
 from chalicelib.services.consume.lease_settlement import LeaseSettlement
 from chalicelib.services.core import bodies
-from chalicelib.services.inspect import counts
-from chalicelib.services.inspect.counts import Counts
-from chalicelib.services.inspect.filters import Filters
+from chalicelib.services.inspect import surveyor
+from chalicelib.services.inspect.lookup import Filters
+from chalicelib.services.inspect.surveyor import Surveyor
 from chalicelib.services.manage import admin
 from chalicelib.services.produce.check_back import Checker
 from chalicelib.services.produce.delayed import Delayed
@@ -174,7 +174,7 @@ BUGS: dict[str, Bug] = {
         "skipped=ranges.total(selection.settled)",
     ),
     "what waits in its cursor, left out of the count": Bug(
-        counts, "account", "retrying=waiting_counts[False] + retrying_count", "retrying=retrying_count"
+        surveyor, "account", "retrying=waiting_counts[False] + retrying_count", "retrying=retrying_count"
     ),
     "a list that goes by the state over all groups": Bug(
         Filters,
@@ -183,7 +183,7 @@ BUGS: dict[str, Bug] = {
         "status = status_for(self.group) and status_for(None)",
     ),
     "a retry of before a seek that is still counted": Bug(
-        Counts, "group_status", "if each.timed or each.status == Status.DEAD", "if True"
+        Surveyor, "exact_group", "if each.timed or each.status == Status.DEAD", "if True"
     ),
     "an extension that is answered, and forgotten": Bug(
         LeaseSettlement, "_extend", "lease.deadline_ms == until_ms", "lease.deadline_ms <= until_ms"
@@ -208,7 +208,7 @@ BUGS: dict[str, Bug] = {
 
 SOUGHT: dict[str, Bug] = {
     "a letter from before a seek, counted beside its message": Bug(
-        counts, "account", "if offset_state(cursor, offset)[0] is OffsetState.SETTLED", ""
+        surveyor, "account", "if offset_state(cursor, offset)[0] is OffsetState.SETTLED", ""
     ),
 }
 """Seen where somebody counts all the time beside seeks."""

@@ -14,8 +14,8 @@ from chalicelib.services.core import segment_cache
 from chalicelib.services.core.positions import Positions
 from chalicelib.services.core.rate_limiter import RateLimits
 from chalicelib.services.core.tails import Tails
-from chalicelib.services.inspect import counts
-from chalicelib.services.inspect.counts import Counts
+from chalicelib.services.inspect import surveyor
+from chalicelib.services.inspect.surveyor import Surveyor
 from chalicelib.services.manage.admin import Admin
 from chalicelib.services.manage.registry import Registry
 from chalicelib.services.produce.check_back import Checker
@@ -78,13 +78,13 @@ BUGS: dict[str, Bug] = {
         breaker, "should_disable", ">= _DISABLE_MS", ">= 60_000"
     ),
     "retries of who has left that are counted": Bug(
-        Counts,
-        "group_status",
+        Surveyor,
+        "exact_group",
         "for each in entries if (each.shard, each.consumer_uid) in here",
         "for each in entries",
     ),
     "a dead letter that is counted as a success, too": Bug(
-        counts,
+        surveyor,
         "account",
         "settled_count - retrying_count - dead_count - skipped_count",
         "settled_count - retrying_count - skipped_count",

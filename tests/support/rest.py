@@ -151,7 +151,7 @@ def _miscounted(
     deps: Deps, topic: Topic, group: Group, letters: int, statuses: Iterable[str | None]
 ) -> list[str]:
     """I15: what a group's counts say that the rows do not."""
-    status = deps.counts.group_status(topic, group)
+    status = deps.surveyor.exact_group(topic, group)
     if set(statuses) - {"SUCCESS", "DEAD", None}:
         return []  # accused of that already
     counts = (status.backlog, status.in_flight, status.retrying, status.dead)

@@ -26,9 +26,7 @@ GROUP = make.group(TOPIC)
 
 
 def survey(cursor: Cursor, first: int, tail: int) -> TopicSurvey:
-    place = Progress(
-        key=cursor_key(TOPIC, GROUP, 0), shard=0, cursor=cursor, backlog=max(0, tail + 1 - cursor.floor)
-    )
+    place = Progress(key=cursor_key(TOPIC, GROUP, 0), shard=0, cursor=cursor, tail=tail)
     of = GroupSurvey(GROUP, (place,), (), 0, 0)
     return TopicSurvey(TOPIC, 0, (Extent(0, first, tail),), (of,))
 
@@ -57,7 +55,7 @@ def test_every_offset_that_is_shown_is_in_one_piece(
 
 
 def test_what_left_its_lane_is_marked_where_it_lay() -> None:
-    place = Progress(key=cursor_key(TOPIC, GROUP, 0), shard=0, cursor=Cursor(50, 50), backlog=0)
+    place = Progress(key=cursor_key(TOPIC, GROUP, 0), shard=0, cursor=Cursor(50, 50), tail=99)
     failures = {(0, 7, ""): "RETRYING", (0, 40, ""): "DEAD", (0, 41, ""): "DEAD", (1, 9, ""): "DEAD"}
     of = GroupSurvey(GROUP, (place,), (), 3, 1, failures=failures)
     (shard_strip,) = topics.strips(TopicSurvey(TOPIC, 0, (Extent(0, 0, 99),), (of,)), {})

@@ -46,6 +46,11 @@ def test_settled_is_what_is_neither_leased_nor_waits_above_the_floor() -> None:
     assert replace(CURSOR, leases={"t": LEASE, "u": Lease("u", (Span(6),), 100)}).settled == ()
 
 
+@pytest.mark.parametrize(("tail", "count"), [(7, 4), (8, 4), (9, 5), (12, 8)])
+def test_the_backlog_is_what_is_leased_waits_or_was_never_claimed(tail: int, count: int) -> None:
+    assert CURSOR.backlog(tail) == count
+
+
 def test_what_waits_for_a_time_comes_back_then() -> None:
     assert transitions.due_spans(CURSOR, 49) == (Span(8, 1),)
     assert transitions.due_spans(CURSOR, 50) == CURSOR.waiting

@@ -15,7 +15,7 @@ from chalicelib.domain.ids import REQUEST_ID_CHARS, timed_id
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.topic import Group, Topic
 from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
-from chalicelib.services.inspect.records_ahead import RecordsAhead
+from chalicelib.services.inspect.statuses import RecordsAhead
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS

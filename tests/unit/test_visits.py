@@ -7,14 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from chalicelib.domain.limits import RETENTION_GRACE
 from chalicelib.domain.mark import Bookmark, Mark
 from chalicelib.domain.times import MINUTE_MS
 from chalicelib.domain.topic import ConsumerState, Mode, Topic, lane_of
 from chalicelib.scheduler.checkpoint import Checkpointer
 from chalicelib.scheduler.sweeper import Findings, Scout
 from chalicelib.scheduler.walk import HasTime, RoundRobin, Stretch, VisitInTurn, Walk
-from chalicelib.scheduler.watch import Watch
 from tests.support import factories as make
 from tests.support.clock import Inline
 from tests.support.desk import Desk
@@ -113,63 +111,6 @@ def test_a_run_without_time_leaves_the_place_and_one_that_is_through_none(stage:
     assert rounds.bookmark("job").after == "b"
     round_robin.end(rounds.bookmark("job"), Stretch(last="z"))
     assert rounds.bookmark("job").after is None
-
-
-# What the watch sees.
-
-
-def watch(desk: Desk) -> Watch:
-    a = desk.deps.adapters
-    return Watch(
-        control=a.control, log=a.log, cursors=a.cursors, marks=a.marks, rounds=a.rounds, clock=a.clock
-    )
-
-
-def watched(stage: Stage, **settings: object) -> Desk:
-    desk = Desk.at(stage, alarm_backlog=2, **settings)
-    watch(desk).restore_watch(desk.topic)
-    return desk
-
-
-def test_a_backlog_is_over_its_alarm_when_it_is_more(stage: Stage) -> None:
-    desk = watched(stage)
-    desk.group()
-    desk.produce(*make.drafts(2))
-    assert not watch(desk).run_once().over
-    desk.produce(make.draft())
-    assert [each.messages for each in watch(desk).run_once().over] == [3]
-
-
-def test_a_backlog_is_as_old_as_its_oldest_message(stage: Stage) -> None:
-    desk = watched(stage)
-    group = desk.group()
-    for _ in range(3):
-        desk.produce(make.draft())
-        stage.clock.advance(MINUTE_MS)
-    assert [each.age_ms for each in watch(desk).run_once().backlogs] == [3 * MINUTE_MS]
-    desk.ack(group, desk.receive(group, 1))
-    assert [each.age_ms for each in watch(desk).run_once().backlogs] == [2 * MINUTE_MS]
-
-
-def test_where_the_oldest_row_is_gone_the_next_one_tells_the_age(stage: Stage) -> None:
-    desk = watched(stage, retention_days=1)
-    desk.group()
-    desk.produce(make.draft())
-    stage.clock.advance(int(RETENTION_GRACE.total_seconds() * 1000) + MINUTE_MS)
-    desk.produce(make.draft())
-    stage.clock.advance(24 * 60 * MINUTE_MS)
-    stage.drop_expired()
-    assert [row.first for row in desk.rows()] == [1]
-    assert [each.age_ms for each in watch(desk).run_once().backlogs] == [24 * 60 * MINUTE_MS]
-
-
-def test_of_a_broadcast_not_the_sum_is_told_but_who_is_furthest_behind(stage: Stage) -> None:
-    desk = watched(stage)
-    group = desk.group(mode=Mode.BROADCAST)
-    first, _ = (desk.consumer(group, name) for name in "ab")
-    desk.produce(*make.drafts(4))
-    desk.ack(group, desk.receive(group, 1, first))
-    assert [each.messages for each in watch(desk).run_once().backlogs] == [4]
 
 
 # What the scout finds.

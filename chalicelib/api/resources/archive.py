@@ -47,7 +47,7 @@ _DAY = re.compile(r"(19[7-9]|2\d\d|[3-9]\d\d)\d-\d\d-\d\d\Z")  # fromisoformat r
 @call("GET", "/v1/archive", scopes=ANY, query=("to", "limit"))
 def get_archive(context: Context) -> Response[ArchiveView]:
     """List the archived days: `limit` days (14; 31 at most) back from the day `to` (today), UTC."""
-    from ...services.inspect.archive_days import MOST_DAYS
+    from ...services.inspect.archive import MOST_DAYS
 
     limit = lists.limit({"limit": str(_DAYS), **context.query})
     if limit > MOST_DAYS:

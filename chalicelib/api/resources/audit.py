@@ -1,18 +1,21 @@
 """The audit trail."""
 
-from collections.abc import Mapping
-from typing import Annotated, TypedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 from ...domain.audit import AuditEntry
 from ...domain.limits import AUDIT_DAYS, MAX_AUDIT_LOOKS
 from ...domain.times import DAY_MS
 from ...domain.topic import Scope
-from ...services.inspect.audit_list import AuditFilter, newest_first
 from .. import lists, parse
 from ..calls import Context, Reach, Response, call
 from ..fields import Time, at, one_of
 from ..http import check_name
 from ..lists import Page, page
+
+if TYPE_CHECKING:
+    from ...store.audit import Audit
 
 
 class AuditToken(TypedDict):
@@ -34,6 +37,20 @@ class AuditView(TypedDict):
     result: str
     source: str | None
     request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """Which entries: of this topic, by this token, at `from_ms` or later and before `to_ms`."""
+
+    from_ms: int
+    to_ms: int
+    topic: str | None = None
+    token_id: str | None = None
+
+    def fits(self, entry: AuditEntry) -> bool:
+        """Are the entry's topic and token those asked for? The times are not looked at: the query has limited them."""
+        return self.topic in (None, entry.topic) and self.token_id in (None, entry.token_id)
 
 
 _FILTERS = ("topic", "token", "from", "to")
@@ -87,3 +104,23 @@ def audit_view(entry: AuditEntry) -> AuditView:
         "source": entry.source,
         "request_id": entry.request_id,
     }
+
+
+def newest_first(
+    audit: "Audit",
+    which: AuditFilter,
+    before: str | None,
+    limit: int,
+    may_go_on: Callable[[int], bool],
+) -> tuple[list[AuditEntry], str | None]:
+    """Up to `limit` entries before a position, and the next position (None: the end). `may_go_on(entries)` is asked
+    after each query."""
+    entries: list[AuditEntry] = []
+    if which.from_ms >= which.to_ms:
+        return entries, None
+    for looks, entry in enumerate(audit.entries(which.from_ms, which.to_ms, before), 1):
+        if which.fits(entry):
+            entries.append(entry)
+        if len(entries) == limit or not may_go_on(looks):
+            return entries, entry.key
+    return entries, None

@@ -82,7 +82,7 @@ def _page(
 ) -> "tuple[Sequence[DelayedMessage], list[str | int] | None, int]":
     """A page of delayed messages, without those that an earlier page has postponed; where the next begins; and when the
     first was read."""
-    from ...services.inspect.delayed_list import reader, soonest_first
+    from ...services.inspect.waiting import reader, soonest_first
 
     filters, key = lists.of_query(context.query), lists.key(context.query)
     start = lists.page_start(context, purpose)

@@ -20,7 +20,7 @@ from .consumers import AssignmentView, assignment_view, shard_owners
 if TYPE_CHECKING:
     from ...domain.cursor import Lease
     from ...services.core.positions import Places
-    from ...services.inspect.counts import GroupStatus, ShardStatus
+    from ...services.inspect.survey import GroupSurvey, Progress
 
 
 class SeekBody(Struct, forbid_unknown_fields=True):
@@ -163,7 +163,7 @@ def get_group_rates(context: Context) -> Response[GroupRatesView]:
 @call("GET", "/v1/topics/{topic}/groups", scopes=ANY, query=("limit", "page_token"))
 def list_groups(context: Context) -> Response[Page[GroupSummary]]:
     """List the topic's groups, by name."""
-    topic, counts = context.topic(), context.deps.counts
+    topic = context.topic()
     purpose, limit = f"groups:{topic.name}", lists.limit(context.query)
     after = lists.page_start(context, purpose) or ""
     rest = [
@@ -171,8 +171,7 @@ def list_groups(context: Context) -> Response[Page[GroupSummary]]:
         for group in context.deps.catalog.groups(topic)
         if group.name > after and context.may_use_group(group.name)
     ]
-    statuses = counts.group_statuses(topic, rest[:limit])
-    items = [group_summary(*pair) for pair in zip(rest, statuses, strict=False)]
+    items = [group_summary(each) for each in context.deps.surveyor.exact_groups(topic, rest[:limit])]
     next_start = items[-1]["group"] if len(items) < len(rest) else None
     return Response(page(context, purpose, items, next_start))
 
@@ -239,38 +238,35 @@ def get_assignment(context: Context) -> Response[AssignmentView]:
 
 
 def _detail(context: Context, topic: Topic, group: Group) -> GroupDetail:
-    status = context.deps.counts.group_status(topic, group)
+    survey = context.deps.surveyor.exact_group(topic, group)
     assignment = context.deps.assignments.current(topic, group)
     names = context.deps.catalog.consumer_names(topic, group)
-    return group_detail(group, status, names, shard_owners(topic, assignment, names))
+    return group_detail(survey, names, shard_owners(topic, assignment, names))
 
 
-def group_summary(group: Group, status: "GroupStatus") -> GroupSummary:
+def group_summary(survey: "GroupSurvey") -> GroupSummary:
     """A group's settings and its counts."""
-    return {**group_view(group), **group_counts(status)}
+    return {**group_view(survey.group), **group_counts(survey)}
 
 
 def group_detail(
-    group: Group, status: "GroupStatus", names: Mapping[str, str], owners: Sequence[str | None]
+    survey: "GroupSurvey", names: Mapping[str, str], owners: Sequence[str | None]
 ) -> GroupDetail:
     """A group's settings, counts and shards. `names` maps consumer uids to names, `owners` has one for each shard."""
-    return {
-        **group_view(group),
-        **group_counts(status),
-        "shards": [_shard(s, names, owners[s.shard]) for s in status.shards],
-    }
+    shards = [_shard(each, names, owners[each.key.shard.shard]) for each in survey.shards]
+    return {**group_summary(survey), "shards": shards}
 
 
-def group_counts(status: "GroupStatus") -> GroupCounts:
+def group_counts(survey: "GroupSurvey") -> GroupCounts:
     """How far a group is."""
-    account = status.account
+    account = survey.account
     return {
-        "backlog": status.backlog,
-        "in_flight": status.in_flight,
-        "retrying": status.retrying,
-        "dead": status.dead,
+        "backlog": survey.backlog,
+        "in_flight": survey.in_flight,
+        "retrying": survey.retrying,
+        "dead": survey.dead,
         "consumed": account.success,
-        "oldest_age_seconds": status.oldest_age_seconds,
+        "oldest_age_seconds": survey.oldest_age_seconds,
         "states": {
             "NEW": account.new,
             "RUNNING": account.running,
@@ -282,21 +278,21 @@ def group_counts(status: "GroupStatus") -> GroupCounts:
     }
 
 
-def _shard(status: "ShardStatus", names: Mapping[str, str], owner: str | None) -> ShardView:
-    cursor = status.cursor
+def _shard(progress: "Progress", names: Mapping[str, str], owner: str | None) -> ShardView:
+    cursor, uid = progress.cursor, progress.key.consumer_uid
     body: ShardView = {
-        "shard": status.shard,
-        "tail": status.tail,
+        "shard": progress.key.shard.shard,
+        "tail": progress.tail,
         "floor": cursor.floor,
         "next": cursor.next,
-        "backlog": status.backlog,
+        "backlog": progress.backlog,
         "settled_above_floor": total(cursor.settled),
         "waiting": sum(span.count for span in cursor.waiting),
         "owner": owner,
         "leases": [_lease(lease, names) for lease in cursor.leases.values()],
     }
-    if status.consumer_uid:
-        body["consumer"] = names.get(status.consumer_uid)
+    if uid:
+        body["consumer"] = names.get(uid)
     return body
 
 

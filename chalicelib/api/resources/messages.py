@@ -33,8 +33,7 @@ from .message_views import (
 )
 
 if TYPE_CHECKING:
-    from ...services.inspect.filters import Filters
-    from ...services.inspect.lookup import AnyMessage
+    from ...services.inspect.lookup import AnyMessage, Filters
     from ...services.inspect.statuses import DeliveryStatus, TopicStatuses
     from ...services.produce.delayed import DelayedMessage
 
@@ -252,20 +251,22 @@ def _page(
     context: Context, topic_statuses: "TopicStatuses", filters: "Filters", start: Any
 ) -> "tuple[Sequence[AnyMessage], Any]":
     """A page of the list that the filters mean, from where the page token says, and where the next one starts."""
-    from ...services.inspect import delayed_list, prepared_list
+    from ...services.inspect import waiting
 
     limit, key = lists.limit(context.query), lists.key(context.query)
     adapters = context.deps.adapters
     if filters.status == _DELAYED:
-        read = delayed_list.reader(adapters.timers)
-        return delayed_list.soonest_first(read, topic_statuses.topic, filters, key, limit, start)
+        read = waiting.reader(adapters.timers)
+        return waiting.soonest_first(read, topic_statuses.topic, filters, key, limit, start)
     if key is not None:
         return context.deps.key_lookup.newest_first(
             topic_statuses.topic, key, filters, limit, start, topic_statuses
         )
     if filters.status == _PREPARED:
         position = (TransactionState(start[0]), start[1]) if start else None
-        return prepared_list.in_order(adapters.transactions, topic_statuses.topic, filters, limit, position)
+        return waiting.prepared_in_order(
+            adapters.transactions, topic_statuses.topic, filters, limit, position
+        )
     starts = {int(shard): offset for shard, offset in start.items()} if start is not None else None
     return context.deps.lookup.newest_first(topic_statuses.topic, filters, limit, starts, topic_statuses)
 

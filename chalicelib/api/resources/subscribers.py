@@ -12,7 +12,7 @@ from .consumers import without_path
 from .message_views import Outcome
 
 if TYPE_CHECKING:
-    from ...services.inspect.attempts import History, PastAttempt
+    from ...services.inspect.trace import History, PastAttempt
 
 
 class AttemptView(TypedDict):
@@ -75,15 +75,15 @@ _ID_CHARS = 20
 @call("GET", f"{_CONSUMER}/attempts", scopes=ANY, query=("limit",))
 def get_attempts(context: Context) -> Response[AttemptsView]:
     """The latest attempts at a consumer, and how long they took."""
-    from ...services.inspect.attempts import latest
     from ...services.inspect.lookup import MOST_LISTING_MS
+    from ...services.inspect.trace import latest_attempts
 
     topic, group, consumer = _find(context)
     limit = lists.limit(context.query)
     shards = context.deps.registry.membership(topic, group, consumer).shards
     traces, clock = context.deps.adapters.traces, context.deps.adapters.clock
     ends_ms = clock.now_ms() + MOST_LISTING_MS
-    history = latest(traces, topic, group, consumer, shards, limit, lambda: clock.now_ms() < ends_ms)
+    history = latest_attempts(traces, topic, group, consumer, shards, limit, lambda: clock.now_ms() < ends_ms)
     return Response(attempts_view(history))
 
 

@@ -74,9 +74,9 @@ def _numbers(query: Mapping[str, str]) -> dict[str, Any]:
 @call("GET", "/v1/stats", scopes=ANY, query=("limit", "page_token"))
 def stats(context: Context) -> Response[Page[NamedStats]]:
     """Counts per topic and group."""
-    pairs, next_start = lists.counted_topics(context, "stats")
+    surveys, next_start = lists.counted_topics(context, "stats")
     items: list[NamedStats] = [
-        {"topic": topic.name, **topic_stats_view(stats, context.may_use_group)} for topic, stats in pairs
+        {"topic": each.topic.name, **topic_stats_view(each, context.may_use_group)} for each in surveys
     ]
     return Response(page(context, "stats", items, next_start))
 

@@ -15,9 +15,9 @@ from .groups import GroupCounts, GroupRates, Rate, group_counts, group_rates, ro
 
 if TYPE_CHECKING:
     from ...domain.topic import Caller
-    from ...services.inspect.as_of import PastCounts
-    from ...services.inspect.counts import TopicStats
-    from ...services.inspect.due_hours import DueHour
+    from ...services.inspect.archive import PastCounts
+    from ...services.inspect.survey import TopicSurvey
+    from ...services.inspect.waiting import DueHour
 
 
 class TopicStatsView(TypedDict):
@@ -122,8 +122,8 @@ def put_topic(context: Context) -> Response[TopicView]:
 def get_topic(context: Context) -> Response[TopicDetail]:
     """A topic's settings and counts."""
     topic = context.topic()
-    stats = context.deps.counts.topic_stats(topic)
-    return Response(topic_detail(topic, stats, context.may_use_group))
+    survey = context.deps.surveyor.exact_topic(topic)
+    return Response(topic_detail(survey, context.may_use_group))
 
 
 @call("GET", "/v1/topics/{topic}/rates", scopes=ANY, query=("window",))
@@ -142,8 +142,7 @@ def get_due(context: Context) -> Response[DueView]:
     """Count delayed messages and retries by the hour in which they are due.
 
     It reads the first thousand or so timers of all topics from `from` on (default: from the earliest)."""
-    from ...services.inspect.delayed_list import reader
-    from ...services.inspect.due_hours import due_hours, lanes_of
+    from ...services.inspect.waiting import due_hours, lanes_of, reader
 
     query = context.query
     from_ms = parse.time_ms(query["from"], "from") if "from" in query else 0
@@ -162,16 +161,17 @@ def get_as_of(context: Context) -> Response[AsOfView]:
     `NOT_ARCHIVED` says who counts what is not counted yet."""
     at_ms = parse.time_ms(context.query.get("at", ""), "at")
     topic = context.topic()
-    return Response(as_of_view(topic, at_ms, context.deps.past.of(topic, at_ms), context.caller))
+    return Response(
+        as_of_view(topic, at_ms, context.deps.archive_days.counts_at(topic, at_ms), context.caller)
+    )
 
 
 @call("GET", "/v1/topics", scopes=ANY, query=("limit", "page_token"))
 def list_topics(context: Context) -> Response[Page[TopicDetail]]:
     """List the topics that the token may use, by name."""
-    pairs, next_start = lists.counted_topics(context, "topics")
-    return Response(
-        page(context, "topics", [topic_detail(*pair, context.may_use_group) for pair in pairs], next_start)
-    )
+    surveys, next_start = lists.counted_topics(context, "topics")
+    details = [topic_detail(survey, context.may_use_group) for survey in surveys]
+    return Response(page(context, "topics", details, next_start))
 
 
 @call(
@@ -194,22 +194,20 @@ def delete_topic(context: Context) -> Response[None]:
     return Response(None, 204)
 
 
-def topic_detail(
-    topic: Topic, topic_stats: "TopicStats", may_use_group: Callable[[str], bool]
-) -> TopicDetail:
+def topic_detail(survey: "TopicSurvey", may_use_group: Callable[[str], bool]) -> TopicDetail:
     """A topic's settings, and what is in it."""
-    return {**topic_view(topic), "stats": topic_stats_view(topic_stats, may_use_group)}
+    return {**topic_view(survey.topic), "stats": topic_stats_view(survey, may_use_group)}
 
 
-def topic_stats_view(topic_stats: "TopicStats", may_use_group: Callable[[str], bool]) -> TopicStatsView:
+def topic_stats_view(survey: "TopicSurvey", may_use_group: Callable[[str], bool]) -> TopicStatsView:
     """What is in a topic, with the groups that the caller may use."""
-    before = {"delayed": topic_stats.delayed, "prepared": topic_stats.prepared}
+    before = {"delayed": survey.delayed, "prepared": survey.prepared}
     body: TopicStatsView = {
-        "accepted": topic_stats.accepted,
-        "delayed": topic_stats.delayed.number,
-        "prepared": topic_stats.prepared.number,
+        "accepted": survey.accepted,
+        "delayed": survey.delayed.number,
+        "prepared": survey.prepared.number,
         "groups": {
-            name: group_counts(status) for name, status in topic_stats.groups.items() if may_use_group(name)
+            each.group.name: group_counts(each) for each in survey.groups if may_use_group(each.group.name)
         },
     }
     if at_least := [name for name, number in before.items() if not number.whole]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...api.resources.audit import filter_of
+from ...api.resources.audit import filter_of, newest_first
 from ...domain.errors import Malformed
-from ...services.inspect.audit_list import newest_first
 from .. import actions
 from ..forms import whole_time
 from ..visit import Page, Shown, Visit

@@ -8,7 +8,7 @@ from ...domain import ids
 from ...domain.errors import HeadraceError
 from ...domain.message import Message
 from ...domain.topic import Topic
-from ...services.inspect.filters import Filters
+from ...services.inspect.lookup import Filters
 from ..visit import MOST_READ_UNITS, Page, Shown, Visit
 
 _ROWS = 32  # topics that are listed at once

@@ -17,7 +17,6 @@ from ...domain.meter import WINDOWS
 from ...domain.topic import EARLIEST, LATEST, Consumer, ConsumerKind, Group, Token, Topic
 from ...modes import POLICIES
 from ...services.inspect.survey import GroupSurvey, TopicSurvey
-from ...services.inspect.troubles import of_group
 from .. import forms
 from ..visit import Page, Shown, Visit
 from .rates import rows_for, shard_charts
@@ -41,7 +40,7 @@ def group_page(visit: Visit) -> Shown:
         "group": group,
         "survey": survey,
         "of": survey.groups[0],
-        "troubles": of_group(topic, survey.groups[0], visit.now_ms),
+        "troubles": survey.troubles(visit.now_ms),
         "strips": strips(survey, names),
         "leases": leases(survey.groups[0], names),
         "blocked": [

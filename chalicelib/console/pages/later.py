@@ -10,9 +10,8 @@ from ...api.parse import whole_number
 from ...domain.timer import due_ms_of
 from ...domain.times import DAY_MS, HOUR_MS
 from ...domain.topic import Topic
-from ...services.inspect.delayed_list import ReadTimers, reader, soonest_first
-from ...services.inspect.due_hours import DueHour, due_hours, lanes_of
-from ...services.inspect.filters import Filters
+from ...services.inspect.lookup import Filters
+from ...services.inspect.waiting import DueHour, ReadTimers, due_hours, lanes_of, reader, soonest_first
 from ...services.produce.delayed import DelayedMessage
 from ..visit import Page, Shown, Visit
 

@@ -104,7 +104,7 @@ def _status_and_path(visit: Visit, topic: Topic, result: Any) -> dict[str, Any]:
     may_see = visit.caller.may_use_group
     own = [group for group in looked_at if may_see(group.name)]
     deliveries = {name: status for name, status in statuses.items() if may_see(name)}
-    events = deps.tracer.path(topic, result, own, topic_statuses.snapshot)
+    events = deps.tracer.path(topic, result, own, topic_statuses)
     steps = {
         group.name: next_attempts_ms(topic, group, result, deliveries[group.name])
         for group in own

@@ -18,8 +18,7 @@ from ...domain.limits import MAX_OFFSET
 from ...domain.message import Draft, Message, holds_json
 from ...domain.topic import Topic
 from ...services.core.bodies import with_body
-from ...services.inspect.filters import Filters
-from ...services.inspect.lookup import AnyMessage, status_before_log
+from ...services.inspect.lookup import AnyMessage, Filters, status_before_log
 from ...services.inspect.survey import GroupSurvey, TopicSurvey
 from ..forms import whole_time
 from ..visit import File, Page, Shown, Visit

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from ...domain.meter import Reading
 from ...domain.topic import Topic
-from ...services.inspect.survey import TopicSurvey
-from ...services.inspect.survey_board import Point
-from ...services.inspect.troubles import Kind, Trouble, of_group, worst_of
+from ...services.inspect.survey import Kind, TopicSurvey, Trouble
 from ..visit import Page, Shown, Visit
 
 _LINES = 32
@@ -60,7 +59,7 @@ def _look_at_others(visit: Visit, ranks: dict[str, int]) -> None:
     trouble no more are taken from `ranks`."""
     deps, now_ms = visit.deps, visit.now_ms
     surveys = {survey.topic.name: survey for survey in deps.board.known_surveys()}
-    in_trouble = {name for name, survey in surveys.items() if worst_of(survey, now_ms)}
+    in_trouble = {name for name, survey in surveys.items() if survey.worst_trouble(now_ms)}
     last_ms = {name: surveys[name].at_ms if name in surveys else 0 for name in {*ranks, *in_trouble}}
     for name in sorted(last_ms, key=lambda name: (last_ms[name], -ranks.get(name, 0), name)):
         if not visit.has_read_units(_FOR_THE_PAGE):
@@ -84,7 +83,7 @@ def _rank_now(visit: Visit, name: str, before: TopicSurvey | None) -> int:
     if topic is None:
         return 0
     survey = board.renew([topic], lambda: visit.has_read_units(_ENOUGH)).get(topic.uid)
-    return worst_of(survey, visit.now_ms) if survey else 1
+    return (survey.worst_trouble(visit.now_ms) or 0) if survey else 1
 
 
 def _topics(visit: Visit, after: str) -> tuple[list[Topic], str | None]:
@@ -173,7 +172,7 @@ class Overview:
 def overview_of(
     topics: Sequence[Topic],
     surveys: Mapping[str, TopicSurvey],
-    history: Mapping[str, Sequence[Point]],
+    history: Mapping[str, Sequence[Reading]],
     now_ms: int,
     others: Sequence[TopicSurvey] = (),
     *,
@@ -182,8 +181,8 @@ def overview_of(
     """The overview of these topics; surveys and history by the topics' uids. Of `others` those with which something is
     wrong are shown with them. `may_sum`: what was settled, which is known of all groups together, may be shown."""
     worst = sorted(
-        (survey for survey in others if worst_of(survey, now_ms)),
-        key=lambda survey: -worst_of(survey, now_ms),
+        (survey for survey in others if survey.worst_trouble(now_ms)),
+        key=lambda survey: -(survey.worst_trouble(now_ms) or 0),
     )[:_MOST_OTHERS]
     surveys = {**surveys, **{survey.topic.uid: survey for survey in worst}}
     topics = [*topics, *(survey.topic for survey in worst)]
@@ -192,27 +191,21 @@ def overview_of(
         for topic in topics
     ]
     lines.sort(key=lambda line: (-(line.worst or 0), -(line.backlog or 0), line.topic.name))
-    troubles = [
-        trouble
-        for survey in surveys.values()
-        for group in survey.groups
-        for trouble in of_group(survey.topic, group, now_ms)
-    ]
+    troubles = [trouble for survey in surveys.values() for trouble in survey.troubles(now_ms)]
     troubles.sort(key=lambda trouble: (-trouble.kind, -trouble.number, trouble.topic, trouble.group))
     return Overview(troubles, lines, sum(line.survey is None for line in lines))
 
 
 def _line(
-    topic: Topic, survey: TopicSurvey | None, points: Sequence[Point], now_ms: int, *, may_sum: bool
+    topic: Topic, survey: TopicSurvey | None, points: Sequence[Reading], now_ms: int, *, may_sum: bool
 ) -> Line:
     if survey is None:
         return Line(topic=topic)
     groups = survey.groups
-    kinds = [trouble.kind for group in groups for trouble in of_group(topic, group, now_ms)]
     return Line(
         topic=topic,
         survey=survey,
-        worst=max(kinds, default=None),
+        worst=survey.worst_trouble(now_ms),
         backlog=sum(group.backlog for group in groups),
         in_flight=sum(group.in_flight for group in groups),
         retrying=sum(group.retrying for group in groups),

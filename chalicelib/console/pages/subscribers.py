@@ -12,7 +12,7 @@ from typing import Any
 from ...api import lists
 from ...domain.errors import HeadraceError
 from ...domain.topic import Consumer, Group, Topic
-from ...services.inspect.attempts import PastAttempt, latest
+from ...services.inspect.trace import PastAttempt, latest_attempts
 from .. import actions
 from ..forms import whole_time
 from ..visit import Page, Shown, Visit
@@ -37,7 +37,7 @@ def subscriber(visit: Visit) -> Shown:
     assignment = deps.adapters.control.assignment(topic, group)
     (member,) = members([who], assignment, visit.now_ms)
     failures, problem = _failed_since(visit, topic, group)
-    history = latest(
+    history = latest_attempts(
         deps.adapters.traces,
         topic,
         group,

@@ -16,7 +16,6 @@ from ...domain.errors import Unavailable
 from ...domain.status import Status
 from ...domain.topic import Topic
 from ...services.inspect.survey import Extent, GroupSurvey, Progress, TopicSurvey
-from ...services.inspect.troubles import of_group
 from .. import forms
 from ..visit import Page, Shown, Visit
 from .overview import rate_of, spark
@@ -46,7 +45,7 @@ def topic_page(visit: Visit) -> Shown:
         "topic": topic,
         "survey": survey,
         "strips": strips(survey, _names(visit, topic, survey)),
-        "troubles": [each for group in survey.groups for each in of_group(topic, group, visit.now_ms)],
+        "troubles": survey.troubles(visit.now_ms),
         "accepted_rate": rate_of([(point.at_ms, point.accepted) for point in points]),
         "settled_rate": rate_of([(point.at_ms, point.settled) for point in points if may_sum]),
         "spark": spark([(point.at_ms, point.accepted) for point in points]),

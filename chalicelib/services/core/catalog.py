@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ...domain.errors import NotFound, Refused
-from ...domain.topic import Consumer, Group, Topic
+from ...domain.topic import Consumer, CursorKey, Group, Topic, cursor_key
 from ...modes import POLICIES
 from ...ports.world import Clock
 from .expiring_cache import TtlCache
@@ -88,10 +88,14 @@ class Catalog:
         return {consumer.uid: consumer.name for consumer in self.consumers(topic, group)}
 
     def cursor_owners(self, topic: Topic, group: Group) -> list[str]:
-        """The owners of the group's cursors: "" for the group or, in a broadcast, each consumer's uid."""
+        """As `Control.cursor_owners`, from the cache."""
         if not POLICIES[group.mode].per_consumer:
             return [""]
         return [c.uid for c in self.consumers(topic, group)]
+
+    def cursor_keys(self, topic: Topic, group: Group, shard: int | None) -> list[CursorKey]:
+        """The group's cursors on a shard, or on its retry lanes (None)."""
+        return [cursor_key(topic, group, shard, uid) for uid in self.cursor_owners(topic, group)]
 
     def consumer(self, topic: Topic, group: Group, name: str) -> Consumer:
         """The group's consumer, or NotFound."""

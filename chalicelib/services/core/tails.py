@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from ...domain.limits import TAIL_SURE
 from ...domain.segment import ShardKey, Tail
 from ...domain.topic import CursorKey, cursor_key
-from ...modes import POLICIES
 from ...ports.world import Clock
 
 if TYPE_CHECKING:
@@ -66,10 +65,7 @@ class Tails:
         owner = self._control.group(topic, group_name) if is_lane else None
         groups = self._control.groups(topic) if not is_lane else [owner] if owner else []
         for group in groups:
-            uids = [""]
-            if POLICIES[group.mode].per_consumer:
-                uids = [consumer.uid for consumer in self._control.consumers(topic, group)]
-            for uid in uids:
+            for uid in self._control.cursor_owners(topic, group):
                 key = cursor_key(topic, group, None if is_lane else shard.shard, uid)
                 if key.shard == shard:
                     yield key

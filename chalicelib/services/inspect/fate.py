@@ -13,14 +13,14 @@ from ...domain.record import Record
 from ...domain.status import OVER, Status
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ..core.catalog import Catalog
-from .statuses import DeliveryStatus, Snapshot, Statuses
+from .statuses import DeliveryStatus, Statuses, TopicStatuses
 
 if TYPE_CHECKING:
     from ...store.log import Log
     from ...store.records import Records
 
 
-_TRIES = 3  # what moves while we look is found at the next look
+_LOOKS = 4  # what moves during a look is found at the next one
 _ROWS = 64
 _MOST_ROWS = 2_048  # of a retry lane
 
@@ -28,7 +28,7 @@ _MOST_ROWS = 2_048  # of a retry lane
 class Place(StrEnum):
     """What a delivery waits in, or that it is over."""
 
-    LOG = "log"  # nobody has claimed it
+    LOG = "log"  # no group has claimed it
     CURSOR = "cursor"  # it keeps its place there, until its unit is free or its time has come
     LEASE = "lease"
     TIMER = "timer"
@@ -38,18 +38,10 @@ class Place(StrEnum):
     UNKNOWN = "unknown"  # its retry lane is too long to look through
 
 
-@dataclass(frozen=True, slots=True)
-class Whereabouts:
-    """The place of one delivery; None must not happen. `older`: the state, RETRYING or DEAD, of a delivery that began
-    before a seek and is still open."""
-
-    place: Place | None
-    older: str | None = None
-
-
 @dataclass(kw_only=True, frozen=True, slots=True)
 class MessageFate:
-    """A group's delivery of a message (in a broadcast: one for each consumer) and where it is."""
+    """A group's delivery of a message (in a broadcast: one for each consumer) and where it is. `older`: the statuses,
+    RETRYING or DEAD, of deliveries that began before a seek and are still open."""
 
     status: DeliveryStatus
     places: tuple[Place, ...]
@@ -67,7 +59,7 @@ class Fates:
 
     @property
     def is_complete(self) -> bool:
-        """Has every group come to an end with the message? Without a group, nobody has."""
+        """Has every group come to an end with the message? Without groups, none has."""
         has_groups = bool(self.owed or self.skipped)
         return has_groups and all(fate.status.status in OVER for fate in self.owed.values())
 
@@ -77,7 +69,7 @@ class Fates:
         return all(fate.adds_up for fate in self.owed.values())
 
     def of_groups(self, may_use_group: Callable[[str], bool]) -> Fates:
-        """The part that a caller may see. Whether it `is_complete` and `adds_up` is told of the whole, as a message's
+        """The part that a caller may see. Whether it `is_complete` and `adds_up` is that of the whole, as a message's
         status is."""
         return Fates(
             {name: fate for name, fate in self.owed.items() if may_use_group(name)},
@@ -105,48 +97,47 @@ class FateReader:
     ) -> MessageFate | None:
         """The same for one group; None if the group does not get it. Reads a limited number of rows of a retry
         lane."""
-        fate = self._look(topic, group, message, most_rows)
-        for _ in range(_TRIES):
+        fate = None
+        for _ in range(_LOOKS):
+            fate = self._look(topic, group, message, most_rows)
             if fate is None or fate.adds_up:
                 break
-            fate = self._look(topic, group, message, most_rows)
         return fate
 
     def _look(self, topic: Topic, group: Group, message: Message, most_rows: int) -> MessageFate | None:
         """The group's part as it is seen at once; what moves meanwhile may be seen nowhere."""
-        cursors = {
-            key: self._statuses.cursor(key) for key in self._statuses.keys(topic, group, message.shard)
-        }
-        snapshot = self._statuses.with_cursors(cursors)
-        status = self._statuses.delivery(topic, group, message, snapshot)
+        seen = self._statuses.of_topic(topic)
+        status = seen.delivery(group, message)
         if status is None:
             return None
         where = [
-            self._whereabouts(topic, group, key, snapshot, message.offset, most_rows)
-            for key, cursor in cursors.items()
-            if offset_state(cursor, message.offset)[0] is not OffsetState.NOT_OWED
+            self._whereabouts(seen, group, key, message.offset, most_rows)
+            for key in self._catalog.cursor_keys(topic, group, message.shard)
+            if offset_state(seen.cursor(key), message.offset)[0] is not OffsetState.NOT_OWED
         ]
         return MessageFate(
             status=status,
-            places=tuple(dict.fromkeys(each.place for each in where if each.place)),
-            older=tuple(dict.fromkeys(each.older for each in where if each.older)),
-            adds_up=all(each.place for each in where),
+            places=tuple(dict.fromkeys(place for place, _ in where if place)),
+            older=tuple(dict.fromkeys(older for _, older in where if older)),
+            adds_up=all(place for place, _ in where),
         )
 
     def _whereabouts(
-        self, topic: Topic, group: Group, key: CursorKey, snapshot: Snapshot, offset: int, most_rows: int
-    ) -> Whereabouts:
-        state, span = offset_state(snapshot.cursors[key], offset)
-        record = snapshot.records.get(key, offset)
+        self, seen: TopicStatuses, group: Group, key: CursorKey, offset: int, most_rows: int
+    ) -> tuple[Place | None, str | None]:
+        """The place of one delivery, None if it was seen nowhere; and the status, RETRYING or DEAD, of a delivery that
+        began before a seek and is still open."""
+        state, span = offset_state(seen.cursor(key), offset)
+        record = seen.records.get(key, offset)
         if state is OffsetState.SETTLED:
-            return Whereabouts(self._place_after_cursor(topic, group, key, record, most_rows))
+            return self._place_after_cursor(seen.topic, group, key, record, most_rows), None
         older = self._older_status(key, record) if record else None
         if state is OffsetState.RUNNING:
-            return Whereabouts(Place.LEASE, older)
-        return Whereabouts(Place.CURSOR if span else Place.LOG, older)
+            return Place.LEASE, older
+        return Place.CURSOR if span else Place.LOG, older
 
     def _older_status(self, key: CursorKey, record: Record) -> str | None:
-        """What a delivery from before a seek is, where its record tells that it left the cursor, and is not over."""
+        """What a delivery from before a seek is, if its record says that it left the cursor, and is not over."""
         if record.status == Status.DEAD:
             return record.status if self._records.dead_letter(key, record.offset) else None
         return record.status if record.status == Status.RETRYING and record.next_ms is not None else None
@@ -167,22 +158,23 @@ class FateReader:
     def _in_lane(
         self, topic: Topic, group: Group, key: CursorKey, offset: int, most_rows: int
     ) -> Place | None:
-        """Is an entry for this place in the retry lane, and not settled there?"""
+        """Is an entry for this place in the retry lane, and not settled there? The lane's cursor has those that were
+        claimed, its log the others."""
         lane = cursor_key(topic, group, None, key.consumer_uid)
-        cursor = self._statuses.cursor(lane)
-        behind = self._log.read_back(lane.shard, cursor.floor, 1, consistent=True)
-        at = behind[0].first if behind else 0  # a row may begin before the floor, and end after it
+        first = self._statuses.cursor(lane).next
+        if entry := self._statuses.lane_entry(topic, group, key, offset):
+            return Place.LEASE if entry.is_running else Place.LANE
+        behind = self._log.read_back(lane.shard, first, 1, consistent=True)
+        at = behind[0].first if behind else 0  # a row may begin before `first`, and end after it
         page = min(_ROWS, most_rows)
         for _ in range(most_rows // page):
             rows = self._log.read(lane.shard, at, page, consistent=True)
             for row in rows:
-                for number in range(max(row.first, cursor.floor), row.end):
-                    entry = row.message(0, number)
-                    origin = entry.draft.origin if entry else None
+                for number in range(max(row.first, first), row.end):
+                    message = row.message(0, number)
+                    origin = message.draft.origin if message else None
                     if origin and (origin.shard, origin.offset) == (key.shard.shard, offset):
-                        state, _ = offset_state(cursor, number)
-                        if state is not OffsetState.SETTLED:
-                            return Place.LEASE if state is OffsetState.RUNNING else Place.LANE
+                        return Place.LANE
             if rows.is_end:
                 return None
             at = rows[-1].end

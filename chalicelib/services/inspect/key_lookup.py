@@ -12,8 +12,7 @@ from ...domain.limits import DEFAULT_PAGE, MAX_ANSWER_BYTES
 from ...domain.message import Draft, Message
 from ...domain.topic import Topic
 from ...ports.world import Clock
-from .filters import Filters
-from .lookup import MOST_LISTING_MS, AnyMessage, Lookup, passes_before_log
+from .lookup import MOST_LISTING_MS, AnyMessage, Filters, Lookup, passes_before_log
 from .statuses import TopicStatuses
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from ...domain.errors import Conflict, NotFound, unavailable
 from ...domain.limits import MAX_CONSUMERS, MAX_SHARDS
 from ...domain.record import DeadLetter, Record
 from ...domain.status import Status
-from ...domain.topic import CursorKey, Group, Topic, cursor_key
-from ...modes import POLICIES
+from ...domain.topic import CursorKey, Group, Topic
 from ...ports.world import Clock
 from ..core.catalog import Catalog
 from .lookup import MOST_LISTING_MS, Lookup
@@ -98,8 +97,7 @@ class LetterLookup:
     def find(self, topic: Topic, group: Group, message_id: str) -> list[DeadLetter]:
         """The dead letter of a message (in a broadcast there may be one for each consumer, those that have left come
         last). Raises NotFound."""
-        per_consumer = POLICIES[group.mode].per_consumer
-        letters = (self.of_all_consumers if per_consumer else self.letters)(topic, group, message_id)
+        letters = self.letters(topic, group, message_id)
         if not letters:
             raise NotFound(
                 "DEAD_LETTER_NOT_FOUND", f"Group {group.name!r} has no dead letter with this message id."
@@ -107,20 +105,9 @@ class LetterLookup:
         return letters
 
     def letters(self, topic: Topic, group: Group, message_id: str) -> list[DeadLetter]:
-        """The same of those consumers that are there, or nothing."""
-        locations = list(self.locations(topic, group, message_id))
-        if not locations:
-            return self._without_location(topic, group, message_id)
-        return [
-            letter
-            for key, offset in locations
-            if (letter := self._records.dead_letter(key, offset)) and letter.message.id == message_id
-        ]
-
-    def of_all_consumers(self, topic: Topic, group: Group, message_id: str) -> list[DeadLetter]:
-        """A broadcast's, also of consumers that have left, in one read; or nothing."""
+        """The same, or nothing. One read, if the id says where the message is."""
         location = self._location_of(topic, message_id)
-        if location is None or location[0] >= MAX_SHARDS:
+        if location is None or location[0] >= MAX_SHARDS:  # `topic` may be of before it grew
             return self._without_location(topic, group, message_id)
         shard, offset = location
         letters = self._records.all_letters_at(group.uid, topic.shard_key(shard), offset)
@@ -163,9 +150,9 @@ class LetterLookup:
     def _places_of_delayed(
         self, topic: Topic, group: Group, message_ids: Sequence[str]
     ) -> Mapping[str, tuple[int, int]]:
-        """Shard and offset of those of these delayed messages that have dead letters. The log tells one with some
-        thirty reads, and a page of letters many: few are looked for in the log first, many among the letters. Raises
-        Unavailable if there is no time for some."""
+        """Shard and offset of those of these delayed messages that have dead letters. To find one message in the log
+        takes some thirty reads; a page of dead letters has many. So few are looked for in the log first, many among
+        the dead letters. Raises Unavailable if there is no time for some."""
         begun_ms = self._clock.now_ms()
         are_few = len(message_ids) <= _FEW_IDS
         places: dict[str, tuple[int, int]] = {}
@@ -209,7 +196,7 @@ class LetterLookup:
         return places, False
 
     def locations(self, topic: Topic, group: Group, message_id: str) -> Iterator[tuple[CursorKey, int]]:
-        """Cursor and offset of a message for each consumer that is there, or nothing if the log does not tell it."""
+        """Cursor and offset of a message for each consumer that is there, or nothing if the log does not have it."""
         if location := self._location_of(topic, message_id):
             yield from self._keys_at(topic, group, location)
 
@@ -218,17 +205,17 @@ class LetterLookup:
     ) -> Iterator[tuple[CursorKey, int]]:
         shard, offset = location
         if shard < MAX_SHARDS:  # `topic` may be of before it grew
-            for uid in self._catalog.cursor_owners(topic, group):
-                yield cursor_key(topic, group, shard, uid), offset
+            for key in self._catalog.cursor_keys(topic, group, shard):
+                yield key, offset
 
     def _location_of(self, topic: Topic, message_id: str) -> tuple[int, int] | None:
-        """Shard and offset: most ids tell them, that of a message that was delayed must be looked up."""
+        """Shard and offset: most ids contain them; for a delayed message they are looked up."""
         parts = ids.parse_message_id(message_id)
         if parts:
             return parts[1], parts[2]
         try:
             message = self._lookup.message(topic, message_id)
-        except (NotFound, Conflict):  # the group's letters tell it, too
+        except (NotFound, Conflict):  # the group's dead letters have it, too
             return None
         return message.shard, message.offset
 

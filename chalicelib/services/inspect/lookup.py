@@ -7,30 +7,28 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...domain import ids
 from ...domain.errors import Conflict, NotFound
 from ...domain.limits import MAX_ANSWER_BYTES, MAX_SHARDS, RETENTION_GRACE, TAIL_SURE
-from ...domain.message import DeadReason, Message
+from ...domain.message import DeadReason, Draft, Message
 from ...domain.record import DeadLetter
 from ...domain.segment import Segment, ShardKey
 from ...domain.status import OPEN, Status
 from ...domain.times import CLOCKS_DIFFER_MS
-from ...domain.topic import Topic
+from ...domain.topic import Group, Topic
 from ...domain.transaction import Transaction, TransactionState
 from ...ports.world import Clock
 from ..core.catalog import Catalog
 from ..core.log_reader import LogReader
 from ..produce.delayed import Delayed, DelayedMessage
-from .filters import Filters
 from .statuses import Statuses, TopicStatuses
 
 if TYPE_CHECKING:
     from ...store.log import Log
     from ...store.records import Records
-
 
 MOST_LISTING_MS = 8_000  # API Gateway ends a request after 29 s, and a row may hold a thousand messages
 
@@ -121,12 +119,17 @@ class Lookup:
         _, shard, offset = location
         if not self._may_have_expired(topic.shard_key(shard), offset, message_id):
             return None
+        groups = (group for group in self._catalog.groups(topic) if may_use_group(group.name))
+        letters = (
+            letter
+            for group in takewhile(lambda _: may_go_on(), islice(groups, _GROUPS))
+            for letter in self._records.letters_at(group.uid, topic.shard_key(shard), offset, _LETTERS)
+        )
         matches: list[DeadLetter] = []
-        for letter in self._letters(topic, shard, offset, may_use_group, may_go_on):
-            if letter.message.id == message_id:
-                matches.append(letter)
-                if _worth(letter) == _AS_PRODUCED:
-                    break
+        for letter in letters:
+            matches += [letter] if letter.message.id == message_id else []
+            if (matches and _worth(matches[-1]) == _AS_PRODUCED) or not may_go_on():
+                break
         return max(matches, key=_worth).message if matches else None
 
     def _may_have_expired(self, shard: ShardKey, offset: int, message_id: str) -> bool:
@@ -139,24 +142,6 @@ class Lookup:
             return row.accepted_ms <= self._clock.now_ms() - _TAIL_SURE_MS
         there = row.message(shard.shard, offset)
         return there is None or there.id == message_id or there.draft.dead_reason == DeadReason.UNDECODABLE
-
-    def _letters(
-        self,
-        topic: Topic,
-        shard: int,
-        offset: int,
-        may_use_group: Callable[[str], bool],
-        may_go_on: Callable[[], bool],
-    ) -> Iterator[DeadLetter]:
-        """The dead letters of this place in the groups that the caller may use, as `in_dead_letters` reads them."""
-        groups = (group for group in self._catalog.groups(topic) if may_use_group(group.name))
-        for group in islice(groups, _GROUPS):
-            if not may_go_on():
-                return
-            for letter in self._records.letters_at(group.uid, topic.shard_key(shard), offset, _LETTERS):
-                yield letter
-                if not may_go_on():
-                    return
 
     def find_by_dedup_id(self, topic: Topic, dedup_id: str) -> AnyMessage | None:
         """The message stored under this dedup id, while the id is remembered. One read more than `find`."""
@@ -339,3 +324,37 @@ def _messages_backward(row: Segment, shard: int, at: int) -> Iterable[Message]:
         message = row.message(shard, offset)
         if message:
             yield message
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What a list of messages is limited to. `status` is that of the named group, or without a group that over all
+    groups.
+
+    `from_ms` and `to_ms` bound the time that a list is sorted by: of a message in its log, when it came there; of a
+    delayed one, when it is due; of a prepared one, when it was prepared. Each list applies these two where it reads:
+    `Lookup` while it walks the log, `KeyLookup` in the index, `delayed_list` by the order of timers, `prepared_list`
+    by `covers`. All others are applied by `passes`."""
+
+    group: Group | None = None
+    status: str | None = None
+    tag: str | None = None
+    shard: int | None = None
+    from_ms: int | None = None
+    to_ms: int | None = None
+
+    def passes(
+        self, shard: int | None, draft: Draft, status_for: Callable[[Group | None], str | None]
+    ) -> bool:
+        """Is the message of this shard in the list, its time aside? `status_for` gives its status for a group, or over
+        all groups (None); it returns None where the group is not owed it, and is called only if it matters."""
+        if self.shard not in (None, shard) or self.tag not in (None, draft.tag):
+            return False
+        if self.group is None and self.status is None:
+            return True
+        status = status_for(self.group)
+        return status is not None and self.status in (None, status)
+
+    def covers(self, time_ms: int) -> bool:
+        """Is this time within the bounds?"""
+        return (self.from_ms or 0) <= time_ms and (self.to_ms is None or time_ms <= self.to_ms)

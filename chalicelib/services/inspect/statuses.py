@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -20,12 +20,15 @@ from ...modes import POLICIES
 from ...ports.world import Clock
 from ..core.catalog import Catalog
 from ..core.log_reader import LogReader
-from .records_ahead import RecordsAhead
 
 if TYPE_CHECKING:
     from ...store.cursors import Cursors
     from ...store.records import Records
     from ...store.timers import Timers
+
+
+_NEAR = 4  # offsets that are no further from one another are of one page
+_AHEAD = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,59 +48,85 @@ class DeliveryStatus:
 
 @dataclass(frozen=True, slots=True)
 class OpenLease:
-    """A lease of a message in a cursor: its owner, and in a broadcast the consumer whose cursor it is in. `has_lapsed`:
-    it has ended, and no claim has taken it back yet."""
+    """A lease of a message in a cursor, and in a broadcast the consumer whose cursor it is in. `has_lapsed`: it has
+    ended, and no claim has taken it back yet."""
 
-    token: str
-    owner_uid: str
+    lease: Lease
     consumer_uid: str
     attempt: int
-    deadline_ms: int
     has_lapsed: bool
 
 
 @dataclass(frozen=True, slots=True)
 class LaneEntry:
-    """The entry of a retry lane at which a message is tried: its offset, the last attempt that was begun there, its
-    lease while that holds, and the one that has ended, until a claim takes it back. `due_ms`: when it was given back
-    there to wait until this time; else 0."""
+    """The entry of a retry lane at which a message is tried: its offset, the last attempt that was begun there, and its
+    lease until a claim takes it back; `has_lapsed`: that has ended. `due_ms`: when it was given back there to wait
+    until this time; else 0."""
 
     offset: int
     attempt: int
     lease: Lease | None = None
-    lapsed_lease: Lease | None = None
+    has_lapsed: bool = False
     due_ms: int = 0
 
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """What was read of a topic's cursors and records at one moment, to answer several questions about that moment."""
-
-    records: RecordsAhead
-    cursors: dict[CursorKey, Cursor]
+    @property
+    def is_running(self) -> bool:
+        """Is it being tried?"""
+        return self.lease is not None and not self.has_lapsed
 
 
-@dataclass(frozen=True, slots=True)
+class RecordsAhead:
+    """Records, asked for message after message. If two neighbours of a shard are asked for, the next ones are read
+    together, in a broadcast for all consumers: most messages have no record, and looking for one that does not exist
+    costs a read as well. What was read last of a shard is not read again."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        self._last: dict[CursorKey, tuple[int, Record | None]] = {}
+        """The offset that was asked for last, and its record."""
+        self._ahead: dict[CursorKey, tuple[range, Mapping[tuple[str, int], Record]]] = {}
+        """By shard: the offsets that were read together, and the records among them by consumer and offset."""
+
+    def get(self, key: CursorKey, offset: int) -> Record | None:
+        """The record of one delivery, read consistently after its cursor."""
+        before, record = self._last.get(key, (None, None))
+        if before != offset:
+            record = self._read(key, offset, is_page=before is not None and 0 < before - offset <= _NEAR)
+            self._last[key] = offset, record
+        return record
+
+    def _read(self, key: CursorKey, offset: int, *, is_page: bool) -> Record | None:
+        shard = replace(key, consumer_uid="")
+        offsets, records = self._ahead.get(shard, (range(0), {}))
+        if offset not in offsets:
+            if not is_page:
+                return self._records.get(key, offset)
+            offsets = range(max(0, offset - _AHEAD + 1), offset + 1)
+            read_records = self._records.between(key.group_uid, key.shard, offsets[0], offset)
+            records = {(each.consumer_uid, each.offset): each for each in read_records}
+            self._ahead[shard] = offsets, records
+        return records.get((key.consumer_uid, offset))
+
+
 class TopicStatuses:
-    """Statuses of several messages of a topic at one moment. Groups and cursors are read once, when needed."""
+    """Statuses of messages of a topic at one moment. Groups, cursors and records are read once, when needed."""
 
-    statuses: Statuses
-    topic: Topic
-    groups: Callable[[], Sequence[Group]]
-    snapshot: Snapshot
-    _known: dict[tuple[str, str], DeliveryStatus | None] = field(default_factory=dict)
+    def __init__(
+        self, statuses: Statuses, topic: Topic, catalog: Catalog, records: Records, clock: Clock
+    ) -> None:
+        self.topic = topic
+        self.groups = cache(lambda: catalog.groups(topic))
+        self.records = RecordsAhead(records)
+        self.cursor = cache(statuses.cursor)
+        self._statuses = statuses
+        self._catalog = catalog
+        self._clock = clock
+        self._known: dict[tuple[str, str], DeliveryStatus | None] = {}
 
     def deliveries(self, message: Message) -> Mapping[str, DeliveryStatus]:
         """The status of the message for every group that is owed it."""
         statuses = {group.name: self.delivery(group, message) for group in self.groups()}
         return {name: status for name, status in statuses.items() if status is not None}
-
-    def delivery(self, group: Group, message: Message) -> DeliveryStatus | None:
-        """The same for one group; None where it is not owed it."""
-        key = group.uid, message.id
-        if key not in self._known:
-            self._known[key] = self.statuses.delivery(self.topic, group, message, self.snapshot)
-        return self._known[key]
 
     def overall(self, message: Message) -> str:
         """The message's own status."""
@@ -109,6 +138,78 @@ class TopicStatuses:
             return self.overall(message)
         delivery = self.delivery(group, message)
         return delivery.status if delivery else None
+
+    def delivery(self, group: Group, message: Message) -> DeliveryStatus | None:
+        """The status for one group (in a broadcast: of all its consumers). None if the group does not get the
+        message."""
+        key = group.uid, message.id
+        if key not in self._known:
+            self._known[key] = self._delivery(group, message)
+        return self._known[key]
+
+    def _delivery(self, group: Group, message: Message) -> DeliveryStatus | None:
+        keys = self._catalog.cursor_keys(self.topic, group, message.shard)
+        found = {key.consumer_uid: self._status(group, key, message) for key in keys}
+        statuses = {uid: status for uid, status in found.items() if status}
+        if not statuses:
+            return None
+        if message.draft.cancelled:
+            return DeliveryStatus(Status.CANCELLED, 0)
+        if not POLICIES[group.mode].per_consumer:
+            return statuses[""]
+        names = self._catalog.consumer_names(self.topic, group)
+        return _broadcast_status({names.get(uid, uid): status for uid, status in statuses.items()})
+
+    def _status(self, group: Group, key: CursorKey, message: Message) -> DeliveryStatus | None:
+        # A delivery that is settled in its shard may go on in the retry lane: its lease is there, then.
+        state, span = offset_state(self.cursor(key), message.offset)
+        if state is OffsetState.NOT_OWED:
+            return None
+        record = None if state is OffsetState.NEW else self.records.get(key, message.offset)
+        status = _status_of(state, span, record)
+        if state is OffsetState.SETTLED and not record and not group.wants(message.draft):
+            return replace(status, attempts=0)  # the claim that met it settled it
+        if state is OffsetState.SETTLED and record and status.status == Status.RETRYING:
+            status = self._retrying_status(group, key, record, status)
+        if status.status in OVER:
+            return status
+        # a redriven delivery is settled in its shard: if this one is not, the redrive was before a seek
+        attempts_before_redrive = (
+            record.attempts_before_redrive if record and state is OffsetState.SETTLED else 0
+        )
+        last = last_attempt(self.topic, group, message.draft, attempts_before_redrive)
+        return replace(status, retries_left=max(0, last - max(1, status.attempts)))
+
+    def _retrying_status(
+        self, group: Group, key: CursorKey, record: Record, status: DeliveryStatus
+    ) -> DeliveryStatus:
+        """The status of a delivery that is settled in its shard and goes on in its timer or in the retry lane."""
+        early = (record.next_ms or 0) > self._clock.now_ms()
+        if early and self._statuses.retry_timer(group, key, record):
+            return status
+        if entry := self._statuses.lane_entry(self.topic, group, key, record.offset):
+            if entry.is_running:
+                return DeliveryStatus(Status.RUNNING, entry.attempt, None, status.last_error)
+            next_ms = entry.due_ms or (None if early else status.next_attempt_ms)
+            return replace(status, attempts=max(status.attempts, entry.attempt), next_attempt_ms=next_ms)
+        return replace(status, next_attempt_ms=None) if early else status
+
+    def open_leases(self, group: Group, message: Message) -> Iterator[OpenLease]:
+        """The leases of the message that no claim has taken back: at most one, or in a broadcast one for each consumer.
+        Retry lanes are read again, and a cursor where the message waits to be claimed."""
+        for key in self._catalog.cursor_keys(self.topic, group, message.shard):
+            cursor, now_ms = self.cursor(key), self._clock.now_ms()
+            state, span = offset_state(cursor, message.offset)
+            if state is OffsetState.SETTLED:
+                entry = self._statuses.lane_entry(self.topic, group, key, message.offset)
+                if entry and entry.lease:
+                    yield OpenLease(entry.lease, key.consumer_uid, entry.attempt, entry.has_lapsed)
+                continue
+            if state is OffsetState.RETRYING and span and span.due_ms <= now_ms:
+                cursor = self._statuses.stored_cursor(key)
+            for lease in cursor.leases.values():
+                if attempt := lease.attempts().get(message.offset):
+                    yield OpenLease(lease, key.consumer_uid, attempt, lease.deadline_ms <= now_ms)
 
 
 class Statuses:
@@ -133,86 +234,23 @@ class Statuses:
 
     def of_topic(self, topic: Topic) -> TopicStatuses:
         """The statuses of several messages of a topic, which it reads when they are asked for."""
-        return TopicStatuses(self, topic, cache(lambda: self._catalog.groups(topic)), self.with_cursors({}))
-
-    def with_cursors(self, cursors: dict[CursorKey, Cursor]) -> Snapshot:
-        """These cursors, and no records yet."""
-        return Snapshot(RecordsAhead(self._records), cursors)
+        return TopicStatuses(self, topic, self._catalog, self._records, self._clock)
 
     def deliveries(self, topic: Topic, message: Message) -> Mapping[str, DeliveryStatus]:
         """The status of the message for every group that is owed it."""
         return self.of_topic(topic).deliveries(message)
 
-    def delivery(
-        self, topic: Topic, group: Group, message: Message, snapshot: Snapshot | None = None
-    ) -> DeliveryStatus | None:
-        """The status for one group (in a broadcast: of all its consumers). None if the group does not get the
-        message. What was read just now can be passed as `snapshot`; what is read here is added to it."""
-        snapshot = snapshot or self.with_cursors({})
-        statuses: dict[str, DeliveryStatus] = {}
-        for key in self.keys(topic, group, message.shard):
-            self._add(snapshot, key)
-            if status := self._status(topic, group, key, snapshot, message):
-                statuses[key.consumer_uid] = status
-        if not statuses:
-            return None
-        if message.draft.cancelled:
-            return DeliveryStatus(Status.CANCELLED, 0)
-        if not POLICIES[group.mode].per_consumer:
-            return statuses[""]
-        names = self._catalog.consumer_names(topic, group)
-        return _broadcast_status({names.get(uid, uid): status for uid, status in statuses.items()})
+    def delivery(self, topic: Topic, group: Group, message: Message) -> DeliveryStatus | None:
+        """The status for one group (in a broadcast: of all its consumers). None if the group does not get it."""
+        return self.of_topic(topic).delivery(group, message)
 
-    def keys(self, topic: Topic, group: Group, shard: int | None) -> list[CursorKey]:
-        """The group's cursors on a shard, or on its retry lanes (None)."""
-        return [cursor_key(topic, group, shard, uid) for uid in self._catalog.cursor_owners(topic, group)]
-
-    def cursor(self, key: CursorKey, *, consistent: bool = True) -> Cursor:
+    def cursor(self, key: CursorKey) -> Cursor:
         """The cursor as the next claim will see it: leases that have ended are taken back."""
-        cursor = self._cursors.get(key, consistent=consistent) or Cursor()
-        return transitions.lapse(cursor, self._clock.now_ms())
+        return transitions.lapse(self.stored_cursor(key), self._clock.now_ms())
 
-    def _add(self, snapshot: Snapshot, key: CursorKey) -> Cursor:
-        """The cursor as it was seen, or as it is now."""
-        if key not in snapshot.cursors:
-            snapshot.cursors[key] = self.cursor(key)
-        return snapshot.cursors[key]
-
-    def _status(
-        self, topic: Topic, group: Group, key: CursorKey, snapshot: Snapshot, message: Message
-    ) -> DeliveryStatus | None:
-        # A delivery that is settled in its shard may go on in the retry lane: its lease is there, then.
-        state, span = offset_state(snapshot.cursors[key], message.offset)
-        if state is OffsetState.NOT_OWED:
-            return None
-        record = None if state is OffsetState.NEW else snapshot.records.get(key, message.offset)
-        status = _status_of(state, span, record)
-        if state is OffsetState.SETTLED and not record and not group.wants(message.draft):
-            return replace(status, attempts=0)  # the claim that met it settled it
-        if state is OffsetState.SETTLED and record and status.status == Status.RETRYING:
-            status = self._retrying_status(topic, group, key, record, status)
-        if status.status in OVER:
-            return status
-        # a redriven delivery is settled in its shard: if this one is not, the redrive was before a seek
-        attempts_before_redrive = (
-            record.attempts_before_redrive if record and state is OffsetState.SETTLED else 0
-        )
-        last = last_attempt(topic, group, message.draft, attempts_before_redrive)
-        return replace(status, retries_left=max(0, last - max(1, status.attempts)))
-
-    def _retrying_status(
-        self, topic: Topic, group: Group, key: CursorKey, record: Record, status: DeliveryStatus
-    ) -> DeliveryStatus:
-        """The status of a delivery that is settled in its shard and goes on in its timer or in the retry lane."""
-        early = (record.next_ms or 0) > self._clock.now_ms()
-        if early and self.retry_timer(group, key, record):
-            return status
-        if entry := self.lane_entry(topic, group, key, record.offset):
-            if entry.lease:
-                return DeliveryStatus(Status.RUNNING, entry.attempt, None, status.last_error)
-            next_ms = entry.due_ms or (None if early else status.next_attempt_ms)
-            return replace(status, attempts=max(status.attempts, entry.attempt), next_attempt_ms=next_ms)
-        return replace(status, next_attempt_ms=None) if early else status
+    def stored_cursor(self, key: CursorKey) -> Cursor:
+        """The cursor as it is stored."""
+        return self._cursors.get(key, consistent=True) or Cursor()
 
     def retry_timer(self, group: Group, key: CursorKey, record: Record) -> Timer | None:
         """The timer that will move the delivery to its retry lane; None if it has moved already."""
@@ -224,52 +262,20 @@ class Statuses:
     def lane_entry(self, topic: Topic, group: Group, key: CursorKey, offset: int) -> LaneEntry | None:
         """How far the message of this place is with attempts in the retry lane; None where it has had none there."""
         lane = cursor_key(topic, group, None, key.consumer_uid)
-        cursor, now_ms = self._cursors.get(lane, consistent=True) or Cursor(), self._clock.now_ms()
-        for entry in _lane_entries(cursor, now_ms):
+        for entry in _lane_entries(self.stored_cursor(lane), self._clock.now_ms()):
             (slot,) = self._reader.fetch(lane.shard, [entry.offset]).values()
             origin = slot.message.draft.origin if slot.message else None
             if origin and (origin.shard, origin.offset) == (key.shard.shard, offset):
                 return replace(entry, attempt=origin.attempts + entry.attempt)
         return None
 
-    def open_leases(
-        self, topic: Topic, group: Group, message: Message, snapshot: Snapshot | None = None
-    ) -> Iterator[OpenLease]:
-        """The leases of the message that no claim has taken back: at most one, or in a broadcast one for each consumer.
-        `snapshot` as in `delivery`; retry lanes are read again, and a cursor where the message waits to be claimed."""
-        snapshot = snapshot or self.with_cursors({})
-        for key in self.keys(topic, group, message.shard):
-            cursor = self._add(snapshot, key)
-            state, span = offset_state(cursor, message.offset)
-            if state is OffsetState.SETTLED:
-                if entry := self.lane_entry(topic, group, key, message.offset):
-                    yield from _open_leases(key, entry)
-                continue
-            if state is OffsetState.RETRYING and span and span.due_ms <= self._clock.now_ms():
-                cursor = self._cursors.get(key, consistent=True) or Cursor()
-            for lease in cursor.leases.values():
-                if attempt := lease.attempts().get(message.offset):
-                    yield _open_lease(key, lease, attempt, lease.deadline_ms <= self._clock.now_ms())
-
 
 def _lane_entries(lane: Cursor, now_ms: int) -> Iterator[LaneEntry]:
     for lease in lane.leases.values():
-        here = (None, lease) if lease.deadline_ms <= now_ms else (lease, None)
         for offset, attempt in lease.attempts().items():
-            yield LaneEntry(offset, attempt, *here)
+            yield LaneEntry(offset, attempt, lease, lease.deadline_ms <= now_ms)
     for offset, span in in_order(lane.waiting):
         yield LaneEntry(offset, span.attempt - 1, due_ms=span.due_ms)
-
-
-def _open_leases(key: CursorKey, entry: LaneEntry) -> Iterator[OpenLease]:
-    if entry.lease:
-        yield _open_lease(key, entry.lease, entry.attempt, has_lapsed=False)
-    if entry.lapsed_lease:
-        yield _open_lease(key, entry.lapsed_lease, entry.attempt, has_lapsed=True)
-
-
-def _open_lease(key: CursorKey, lease: Lease, attempt: int, has_lapsed: bool) -> OpenLease:
-    return OpenLease(lease.token, lease.owner, key.consumer_uid, attempt, lease.deadline_ms, has_lapsed)
 
 
 def _status_of(state: OffsetState, span: Span | None, record: Record | None) -> DeliveryStatus:

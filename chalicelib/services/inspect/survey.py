@@ -1,23 +1,46 @@
-"""A summary of a topic at a bounded cost, for pages that are refreshed every few seconds.
-
-`Counts.stats` counts exactly, at any cost. A survey reads the ends of each shard, each group's cursors in one query,
-and the first few failures ("at least" so many). Reads are not consistent.
-"""
+"""The values of a survey: how far a topic and its groups are. `Surveyor` reads them, exactly or at a bounded cost."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from heapq import merge
 from itertools import groupby
 
 from ...domain import status as words
+from ...domain.account import Account
 from ...domain.cursor import Cursor, OffsetState, offset_state
 from ...domain.meter import GroupReading, Reading
 from ...domain.spans import Span, ranges_of
 from ...domain.topic import Caller, CursorKey, Group, Topic
+from ...domain.transaction import Counted
 
 SETTLED = "SETTLED"
+_NOT_COUNTED = Counted(0)
+_STUCK_MS = 60_000
+
+
+class Kind(IntEnum):
+    """What is wrong with a group; the worst has the highest number."""
+
+    RETRYING = 1
+    PAUSED = 2
+    STUCK = 3  # the oldest waits for long, and no message is leased
+    ALARM = 4  # more waits than the topic's alarm allows
+    DEAD = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One thing that is wrong, and how much of it."""
+
+    kind: Kind
+    topic: str
+    group: str
+    number: int
+    at_least: bool = False
+    since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,55 +63,65 @@ class Extent:
         return next((at_ms for offsets, at_ms in self.accepted if offset in offsets), None)
 
 
-@dataclass(kw_only=True, frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Progress:
-    """One cursor on one shard (None: on the retry lane), without leases that have ended."""
+    """One cursor on one shard (None: on the retry lane), without leases that have ended. `tail`: the last offset of the
+    shard. `oldest_ms`: when its oldest message that is not settled came into the log, if that was read."""
 
     key: CursorKey
     shard: int | None
     cursor: Cursor
-    backlog: int
+    tail: int = -1
     oldest_ms: int | None = None
 
     @property
+    def backlog(self) -> int:
+        """How many messages up to the tail are not settled."""
+        return self.cursor.backlog(self.tail)
+
+    @property
     def settled(self) -> int:
-        """How many offsets are behind the cursor, whatever became of them."""
-        return self.cursor.next - self.cursor.begin - _unsettled_count(self.cursor)
+        """How many offsets the cursor has settled, in any way."""
+        cursor = self.cursor
+        return cursor.next - cursor.begin - cursor.backlog(cursor.next - 1)
+
+    @property
+    def retrying(self) -> int:
+        """How many messages wait in the cursor for another attempt."""
+        return sum(span.count for span in self.cursor.waiting if span.attempt > 1)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSurvey:
-    """How far a group is. `dead` and `retrying` are "at least" where there may be more of them."""
+    """How far a group is. `dead` and `retrying` are "at least" where there may be more of them. Only an exact survey
+    has the `account`. `failures`: RETRYING or DEAD by shard, offset and consumer's uid."""
 
     group: Group
     shards: tuple[Progress, ...]
     lanes: tuple[Progress, ...]
-    dead: int
-    retrying: int
+    dead: int = 0
+    retrying: int = 0
     more_dead: bool = False
     more_retrying: bool = False
     failures: Mapping[tuple[int, int, str], str] = field(default_factory=dict)
-    """RETRYING or DEAD by shard, offset and consumer's uid."""
+    account: Account = field(default_factory=Account)
+    at_ms: int = 0
 
     def status_of(self, shard: int, offset: int) -> str | None:
         """The status of the delivery at this offset; None if the group does not get it. SETTLED: it is over, but
         whether it failed was not read."""
-        statuses = [self._status(progress, offset) for progress in self.shards if progress.shard == shard]
-        open_statuses = [status for status in statuses if status]
-        return (
-            words.combined([words.Status(each) for each in open_statuses])
-            if open_statuses and SETTLED not in open_statuses
-            else SETTLED
-            if open_statuses
-            else None
-        )
+        found = {self._status(progress, offset) for progress in self.shards if progress.shard == shard}
+        statuses = [status for status in found if status]
+        if SETTLED in statuses or not statuses:
+            return SETTLED if statuses else None
+        return words.combined([words.Status(each) for each in statuses])
 
     def _status(self, progress: Progress, offset: int) -> str | None:
         where, span = offset_state(progress.cursor, offset)
         if where is OffsetState.NOT_OWED:
             return None
         if where is OffsetState.RETRYING and span and span.attempt == 1:
-            return words.Status.NEW  # passed over for now: nobody has tried it
+            return words.Status.NEW  # skipped for now: not tried yet
         if where is not OffsetState.SETTLED:
             return str(where)
         status = self.failures.get((progress.shard or 0, offset, progress.key.consumer_uid))
@@ -121,7 +154,7 @@ class GroupSurvey:
 
     @property
     def settled(self) -> int:
-        """How many offsets are behind the group, whatever became of them."""
+        """How many offsets the group has settled, in any way."""
         return sum(each.settled for each in self.shards)
 
     @property
@@ -129,17 +162,25 @@ class GroupSurvey:
         """When the oldest message that is not settled came into the log."""
         return min((each.oldest_ms for each in self.shards if each.oldest_ms), default=None)
 
+    @property
+    def oldest_age_seconds(self) -> int | None:
+        """How old that message was when this was read."""
+        return max(0, self.at_ms - self.oldest_ms) // 1000 if self.oldest_ms else None
+
 
 @dataclass(frozen=True, slots=True)
 class TopicSurvey:
     """A topic as it was at `at_ms`: of its shards those that were asked for, and its groups as far as they went.
-    `groups_left`: how many groups it lacks, for which there was no time."""
+    `groups_left`: how many groups it lacks, for which there was no time. Only an exact survey has the numbers of
+    `delayed` and `prepared` messages."""
 
     topic: Topic
     at_ms: int
     shards: tuple[Extent, ...]
     groups: tuple[GroupSurvey, ...]
     groups_left: int = 0
+    delayed: Counted = _NOT_COUNTED
+    prepared: Counted = _NOT_COUNTED
 
     def seen_by(self, caller: Caller) -> TopicSurvey:
         """The same with the groups that the caller's token may use."""
@@ -163,28 +204,28 @@ class TopicSurvey:
     @property
     def reading(self) -> Reading:
         """The same as a reading of the topic's meters; of a whole survey."""
-        groups = {each.group.name: meters_of(each.shards, each.lanes, self.shards) for each in self.groups}
+        groups = {each.group.name: self._meters(each) for each in self.groups}
         return Reading(self.at_ms, self.accepted, groups)
+
+    def _meters(self, of: GroupSurvey) -> GroupReading:
+        by_shard = {each.shard: 0 for each in self.shards}
+        for progress in of.shards:
+            by_shard[progress.shard or 0] += progress.backlog
+        retried_count = sum(lane.cursor.next for lane in of.lanes)
+        return GroupReading(of.settled, of.backlog, retried_count, tuple(by_shard.values()))
+
+    def troubles(self, now_ms: int) -> list[Trouble]:
+        """What is wrong with the groups."""
+        return [trouble for each in self.groups for trouble in _troubles(self.topic, each, now_ms)]
+
+    def worst_trouble(self, now_ms: int) -> Kind | None:
+        """What the worst trouble is; None if there is none."""
+        return max((trouble.kind for trouble in self.troubles(now_ms)), default=None)
 
     @property
     def tail_ms(self) -> int | None:
         """When the last message came."""
         return max((each.tail_ms for each in self.shards if each.tail_ms), default=None)
-
-
-def meters_of(
-    shards: Sequence[Progress], lanes: Sequence[Progress], extents: Sequence[Extent]
-) -> GroupReading:
-    """A group's meters, from its cursors on these shards and on its retry lanes."""
-    by_shard = {each.shard: 0 for each in extents}
-    for progress in shards:
-        by_shard[progress.shard or 0] += progress.backlog
-    return GroupReading(
-        sum(progress.settled for progress in shards),
-        sum(by_shard.values()),
-        sum(lane.cursor.next for lane in lanes),
-        tuple(by_shard.values()),
-    )
 
 
 def _from_the_last(shard: int, spans: Iterable[Span]) -> Iterator[tuple[int, int]]:
@@ -198,5 +239,17 @@ def _highest_first(location: tuple[int, int]) -> tuple[int, int]:
     return -offset, shard
 
 
-def _unsettled_count(cursor: Cursor) -> int:
-    return cursor.in_flight + sum(span.count for span in cursor.waiting)
+def _troubles(topic: Topic, survey: GroupSurvey, now_ms: int) -> list[Trouble]:
+    name, backlog, oldest_ms = survey.group.name, survey.backlog, survey.oldest_ms
+    troubles = []
+    if survey.dead:
+        troubles.append(Trouble(Kind.DEAD, topic.name, name, survey.dead, survey.more_dead))
+    if topic.is_over_alarm(backlog):
+        troubles.append(Trouble(Kind.ALARM, topic.name, name, backlog, since_ms=oldest_ms))
+    if survey.group.paused and backlog:
+        troubles.append(Trouble(Kind.PAUSED, topic.name, name, backlog, since_ms=oldest_ms))
+    elif oldest_ms and now_ms - oldest_ms > _STUCK_MS and not survey.in_flight:
+        troubles.append(Trouble(Kind.STUCK, topic.name, name, backlog, since_ms=oldest_ms))
+    if survey.retrying:
+        troubles.append(Trouble(Kind.RETRYING, topic.name, name, survey.retrying, survey.more_retrying))
+    return troubles

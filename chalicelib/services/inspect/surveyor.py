@@ -1,46 +1,80 @@
-"""Reads the surveys of topics at a bounded cost."""
+"""Reads how far topics and their groups are: exactly, or at a bounded cost for pages that are refreshed often."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, TypeVar
 
 from ...domain import cursor_transitions as transitions
-from ...domain import ranges
-from ...domain import status as words
-from ...domain.cursor import Cursor, raise_floor
-from ...domain.limits import MAX_OFFSET
-from ...domain.meter import GroupReading, Reading
+from ...domain.account import Account, account, with_running_in_lanes
+from ...domain.cursor import Cursor, OffsetState, offset_state, raise_floor
+from ...domain.errors import Unreadable
+from ...domain.limits import FRAGMENTS, MAX_OFFSET
+from ...domain.meter import Reading
 from ...domain.record import Unfinished
-from ...domain.segment import Segment
-from ...domain.topic import CursorKey, Group, Topic, cursor_key
+from ...domain.status import Status
+from ...domain.topic import Group, Topic, cursor_key
+from ...domain.transaction import UNDECIDED, Counted
 from ...ports.world import Clock
 from ..core.catalog import Catalog
+from ..core.log_reader import LogReader
 from ..core.positions import first_since
-from .survey import Extent, GroupSurvey, Progress, TopicSurvey, meters_of
+from .survey import Extent, GroupSurvey, Progress, TopicSurvey
 
 if TYPE_CHECKING:
     from ...store.cursors import Cursors
     from ...store.log import Log
     from ...store.records import Records
+    from ...store.timers import Timers
+    from ...store.transactions import Transactions
 
 
 MOST_SHARDS = 8
 MOST_FAILURES = 50
 _MOST_LETTERS = 10
+_MOST_COUNTING_MS = 8_000  # of a request: API Gateway ends one after 29 s
+_MOST_COUNTED = 1_000  # timers of a fragment, transactions of a state: more is shown as "at least"
+
+T = TypeVar("T")
+_WhenCame = Callable[[Extent, int], int | None]
+"""When the message at an offset of a shard came; None if that is not known."""
+
+
+def _unasked(extent: Extent, offset: int) -> None:
+    return None
 
 
 class Surveyor:
-    """Reads only."""
+    """Reads only. A survey is bounded: it reads the ends of some shards, each group's cursors in one query, and the
+    first few failures ("at least" so many); it may be a moment old. An exact one reads all shards and all records, in
+    an order in which the counts add up while work goes on: the ends of the shards, cursors, records of failures, retry
+    lanes, dead letters."""
 
     def __init__(
-        self, *, catalog: Catalog, log: Log, cursors: Cursors, records: Records, clock: Clock
+        self,
+        *,
+        catalog: Catalog,
+        log: Log,
+        reader: LogReader,
+        cursors: Cursors,
+        records: Records,
+        timers: Timers,
+        transactions: Transactions,
+        clock: Clock,
+        on_skip: Callable[[Unreadable], object],
     ) -> None:
+        """`on_skip` is called for the unreadable row of each topic that `exact_topics` skips."""
         self._catalog = catalog
         self._log = log
+        self._reader = reader
         self._cursors = cursors
         self._records = records
+        self._timers = timers
+        self._transactions = transactions
         self._clock = clock
+        self._on_skip = on_skip
 
     def survey(
         self,
@@ -58,12 +92,12 @@ class Surveyor:
         shards = range(first_shard, min(topic.shards, first_shard + MOST_SHARDS))
         extents = tuple(self._extent(topic, shard, whole=whole) for shard in shards)
         groups = [only] if only else self._catalog.groups(topic)
-        oldest: dict[tuple[int, int], int | None] | None = {} if ages else None
+        when_came = self._when_came(topic) if ages else _unasked
         surveys: list[GroupSurvey] = []
         for group in groups:
             if surveys and not may_go_on():
                 break
-            surveys.append(self._group(topic, group, extents, oldest))
+            surveys.append(self._group(topic, group, extents, when_came))
         groups_left = len(groups) - len(surveys)
         return TopicSurvey(topic, self._clock.now_ms(), extents, tuple(surveys), groups_left)
 
@@ -79,6 +113,114 @@ class Surveyor:
             may_go_on,
         )
 
+    def reading(self, topic: Topic, only: Group | None = None) -> Reading:
+        """The topic's meters now, of all shards, and of one group or all: half a read unit for each shard, and half for
+        each group's cursors."""
+        extents = tuple(self._extent(topic, shard) for shard in range(topic.shards))
+        groups = tuple(
+            GroupSurvey(group, *self._progress(topic, group, extents))
+            for group in ([only] if only else self._catalog.groups(topic))
+        )
+        return TopicSurvey(topic, self._clock.now_ms(), extents, groups).reading
+
+    def furthest_behind(self, topic: Topic, tails: Sequence[int]) -> Iterator[tuple[str, int, int | None]]:
+        """Each group's name, its backlog (in a broadcast, that of the consumer who is furthest behind) and when the
+        oldest message came that is not settled. `tails`: the last offsets of the shards."""
+        extents = [Extent(shard, 0, tail) for shard, tail in enumerate(tails)]
+        when_came = self._when_came(topic, or_next=True)
+        for group in self._catalog.groups(topic):
+            shards, _ = self._progress(topic, group, extents, when_came)
+            backlogs: Counter[str] = Counter()
+            for each in shards:
+                backlogs[each.key.consumer_uid] += each.backlog
+            oldest_ms = min((each.oldest_ms for each in shards if each.oldest_ms), default=None)
+            yield group.name, max(backlogs.values(), default=0), oldest_ms
+
+    def exact_topics(self, topics: Sequence[Topic]) -> list[TopicSurvey | None]:
+        """The exact survey of each topic; None if a row of it is unreadable. If that takes too long, of the first
+        topics only. Timers are counted once for all of them."""
+        delayed = self._delayed_by_topic() if topics else None
+        surveys: list[TopicSurvey | None] = []
+        for topic in self._in_time(topics):
+            try:
+                surveys.append(self.exact_topic(topic, delayed))
+            except Unreadable as error:
+                self._on_skip(error)
+                surveys.append(None)
+        return surveys
+
+    def exact_topic(self, topic: Topic, delayed: Callable[[str], Counted] | None = None) -> TopicSurvey:
+        """The exact survey of one topic, with its delayed and prepared messages. Pass `delayed` if they are counted.
+        Raises Unreadable."""
+        delayed = delayed or self._delayed_by_topic()
+        extents = self._tails(topic)
+        groups = self._catalog.groups(topic)
+        prepared = [self._transactions.count(topic, state, _MOST_COUNTED) for state in UNDECIDED]
+        return TopicSurvey(
+            topic,
+            self._clock.now_ms(),
+            extents,
+            tuple(self.exact_group(topic, group, extents) for group in groups),
+            delayed=delayed(topic.uid),
+            prepared=Counted(sum(each.number for each in prepared), all(each.whole for each in prepared)),
+        )
+
+    def exact_groups(self, topic: Topic, groups: Sequence[Group]) -> list[GroupSurvey]:
+        """The exact survey of each group. If it takes too long, of the first groups only."""
+        extents = self._tails(topic) if groups else ()
+        return [self.exact_group(topic, group, extents) for group in self._in_time(groups)]
+
+    def exact_group(self, topic: Topic, group: Group, extents: Sequence[Extent] = ()) -> GroupSurvey:
+        """The group's backlog and other counts, exact because offsets have no gaps. Pass the shards' `extents` if they
+        are known."""
+
+        def when_came(extent: Extent, offset: int) -> int | None:
+            slot = self._reader.fetch(topic.shard_key(extent.shard), [offset])[offset]
+            return slot.message.accepted_ms if slot.message else None
+
+        extents = extents or self._tails(topic)
+        shards, _ = self._progress(topic, group, extents, when_came, consistent=True)
+        at_ms = self._clock.now_ms()
+        unfinished_deliveries = self._records.unfinished(topic.uid, group.uid)
+        lanes = tuple(
+            Progress(key, None, self._now(self._cursors.get(key)))
+            for key in self._catalog.cursor_keys(topic, group, None)
+        )
+        here = {(each.shard, each.key.consumer_uid) for each in shards}  # of who has left, nothing is counted
+        # all others are in the cursor
+        entries = (each for each in unfinished_deliveries if each.timed or each.status == Status.DEAD)
+        apart = [each for each in entries if (each.shard, each.consumer_uid) in here]
+        in_lanes = sum(lane.cursor.in_flight for lane in lanes) - self._older_in_lanes(lanes, shards, apart)
+        return GroupSurvey(
+            group,
+            shards,
+            lanes,
+            dead=self._records.count_dead(topic.uid, group.uid),
+            retrying=sum(each.retrying for each in shards)
+            + sum(each.status == Status.RETRYING for each in apart),
+            account=_account(shards, apart, in_lanes),
+            at_ms=at_ms,
+        )
+
+    def _in_time(self, items: Sequence[T]) -> Iterator[T]:
+        """The first ones, as many as there is time to count: at least one."""
+        until_ms = self._clock.now_ms() + _MOST_COUNTING_MS
+        for number, each in enumerate(items):
+            if number and self._clock.now_ms() > until_ms:
+                return
+            yield each
+
+    def _delayed_by_topic(self) -> Callable[[str], Counted]:
+        """How many messages wait for their time in each topic, by uid."""
+        counts = [self._timers.count_delayed(fragment, _MOST_COUNTED) for fragment in range(FRAGMENTS)]
+        is_whole = all(whole for _, whole in counts)
+        return lambda uid: Counted(sum(by_topic.get(uid, 0) for by_topic, _ in counts), is_whole)
+
+    def _tails(self, topic: Topic) -> tuple[Extent, ...]:
+        """The shards' last offsets, read consistently; where their logs begin is not read."""
+        shards = range(topic.shards)
+        return tuple(Extent(shard, 0, self._log.tail(topic.shard_key(shard)).offset) for shard in shards)
+
     def _extent(self, topic: Topic, shard: int, *, whole: bool = False) -> Extent:
         key = topic.shard_key(shard)
         last = self._log.read_back(key, MAX_OFFSET, 1)
@@ -89,51 +231,39 @@ class Surveyor:
         accepted_ranges = tuple((range(each.first, each.end), each.accepted_ms) for each in segments)
         return Extent(shard, segments[0].first, last[0].end - 1, accepted_ranges)
 
-    def reading(self, topic: Topic, only: Group | None = None) -> Reading:
-        """The topic's meters now, of all shards, and of one group or all: half a read unit for each shard, and half for
-        each group's cursors."""
-        extents = [self._extent(topic, shard) for shard in range(topic.shards)]
-        readings: dict[str, GroupReading] = {}
-        for group in [only] if only else self._catalog.groups(topic):
-            shards, lanes = self._cursors_of(topic, group, extents, None)
-            readings[group.name] = meters_of(shards, lanes, extents)
-        return Reading(self._clock.now_ms(), sum(each.tail + 1 for each in extents), readings)
-
-    def _cursors_of(
+    def _progress(
         self,
         topic: Topic,
         group: Group,
         extents: Sequence[Extent],
-        oldest: dict[tuple[int, int], int | None] | None,
-    ) -> tuple[list[Progress], list[Progress]]:
+        when_came: _WhenCame = _unasked,
+        *,
+        consistent: bool = False,
+    ) -> tuple[tuple[Progress, ...], tuple[Progress, ...]]:
         """A group's cursors on these shards, and on its retry lanes."""
         shards: list[Progress] = []
         lanes: list[Progress] = []
         for uid in self._catalog.cursor_owners(topic, group):
-            cursors = self._cursors.of_owner(group.uid, uid)
+            cursors = self._cursors.of_owner(group.uid, uid, consistent=consistent)
             for extent in extents:
                 key = cursor_key(topic, group, extent.shard, uid)
-                shards.append(self._progress(topic, key, cursors, extent, oldest))
+                cursor = raise_floor(self._now(cursors.get(str(key.shard))))
+                oldest_ms = when_came(extent, cursor.floor) if cursor.backlog(extent.tail) else None
+                shards.append(Progress(key, extent.shard, cursor, extent.tail, oldest_ms))
             lane = cursor_key(topic, group, None, uid)
-            lanes.append(
-                Progress(key=lane, shard=None, cursor=self._now(cursors.get(str(lane.shard))), backlog=0)
-            )
-        return shards, lanes
+            lanes.append(Progress(lane, None, self._now(cursors.get(str(lane.shard)))))
+        return tuple(shards), tuple(lanes)
 
     def _group(
-        self,
-        topic: Topic,
-        group: Group,
-        extents: Sequence[Extent],
-        oldest: dict[tuple[int, int], int | None] | None,
+        self, topic: Topic, group: Group, extents: Sequence[Extent], when_came: _WhenCame
     ) -> GroupSurvey:
-        shards, lanes = self._cursors_of(topic, group, extents, oldest)
+        shards, lanes = self._progress(topic, group, extents, when_came)
         failures, are_all = self._records.first_unfinished(topic.uid, group.uid, MOST_FAILURES)
         dead_count = self._records.count_dead(topic.uid, group.uid, _MOST_LETTERS)
         return GroupSurvey(
             group,
-            tuple(shards),
-            tuple(lanes),
+            shards,
+            lanes,
             dead_count,
             _retrying_count(shards, failures),
             dead_count >= _MOST_LETTERS,
@@ -141,49 +271,70 @@ class Surveyor:
             {(each.shard, each.offset, each.consumer_uid): each.status for each in failures},
         )
 
-    def _progress(
-        self,
-        topic: Topic,
-        key: CursorKey,
-        cursors: Mapping[str, Cursor],
-        extent: Extent,
-        oldest: dict[tuple[int, int], int | None] | None,
-    ) -> Progress:
-        cursor = raise_floor(self._now(cursors.get(str(key.shard))))
-        tail = max(extent.tail, cursor.next - 1)  # the two were not read at the same moment
-        backlog = max(0, tail + 1 - cursor.floor - ranges.total(cursor.settled))
-        oldest_ms = None
-        if backlog and oldest is not None:
-            location = extent.shard, cursor.floor
-            if location not in oldest:
-                oldest[location] = extent.accepted_ms(cursor.floor) or self._accepted_ms(topic, *location)
-            oldest_ms = oldest[location]
-        return Progress(key=key, shard=extent.shard, cursor=cursor, backlog=backlog, oldest_ms=oldest_ms)
-
     def _now(self, row: Cursor | None) -> Cursor:
         return transitions.lapse(row or Cursor(), self._clock.now_ms())
 
-    def _accepted_ms(self, topic: Topic, shard: int, offset: int) -> int | None:
-        rows = self._log.read_back(topic.shard_key(shard), offset, 1)
-        return rows[0].accepted_ms if rows and _holds(rows[0], offset) else None
+    def _when_came(self, topic: Topic, *, or_next: bool = False) -> _WhenCame:
+        """Reads when messages came, each once. `or_next`: if its row is gone, when the next one came."""
+
+        @cache
+        def when_came(extent: Extent, offset: int) -> int | None:
+            if at_ms := extent.accepted_ms(offset):
+                return at_ms
+            key = topic.shard_key(extent.shard)
+            rows = [row for row in self._log.read_back(key, offset, 1) if row.first <= offset < row.end]
+            rows = rows or (self._log.read(key, offset, 1) if or_next else [])
+            return rows[0].accepted_ms if rows else None
+
+        return when_came
+
+    def _older_in_lanes(
+        self, lanes: Iterable[Progress], shards: Sequence[Progress], apart: Sequence[Unfinished]
+    ) -> int:
+        """How many leases in the lanes are of deliveries from before a seek, whose message is counted where the newer
+        delivery is: in its shard's cursor, or dead. It reads their entries, if a record says that there may be such
+        a delivery."""
+        cursors = {(each.shard, each.key.consumer_uid): each.cursor for each in shards}
+        dead_places = {
+            (each.shard, each.consumer_uid, each.offset) for each in apart if each.status == Status.DEAD
+        }
+
+        def is_counted_elsewhere(shard: int, consumer_uid: str, offset: int) -> bool:
+            """Is the newest delivery dead, or in its shard's cursor? There it was begun by a seek."""
+            cursor = cursors.get((shard, consumer_uid))
+            is_here = cursor is not None and offset_state(cursor, offset)[0] is not OffsetState.SETTLED
+            return is_here or (shard, consumer_uid, offset) in dead_places
+
+        if not any(is_counted_elsewhere(each.shard, each.consumer_uid, each.offset) for each in apart):
+            return 0
+        count = 0
+        for lane in lanes:
+            leased_offsets = [offset for lease in lane.cursor.leases.values() for offset in lease.attempts()]
+            for slot in self._reader.fetch(lane.key.shard, leased_offsets).values():
+                origin = slot.message.draft.origin if slot.message else None
+                if origin and is_counted_elsewhere(origin.shard, lane.key.consumer_uid, origin.offset):
+                    count += 1
+        return count
+
+
+def _account(shards: Sequence[Progress], apart: Iterable[Unfinished], in_lanes: int) -> Account:
+    """Where all deliveries of a group are. `apart`: those that left their shard's cursor, RETRYING or DEAD."""
+    elsewhere: defaultdict[tuple[int | None, str], list[tuple[int, str]]] = defaultdict(list)
+    for each in apart:
+        elsewhere[each.shard, each.consumer_uid].append((each.offset, each.status))
+    parts = (account(each.cursor, each.tail, elsewhere[each.shard, each.key.consumer_uid]) for each in shards)
+    return with_running_in_lanes(sum(parts, Account()), in_lanes)
 
 
 def _retrying_count(shards: Sequence[Progress], failures: Sequence[Unfinished]) -> int:
     """How many deliveries wait for another attempt. Those that wait in their shard's cursor need not have a record, and
-    those that have one may be under way: of them the cursor tells, if it was looked at. Of a broadcast's consumers who
-    have left nothing is counted."""
-    looked_at = {progress.shard for progress in shards}
-    uids = {progress.key.consumer_uid for progress in shards}
-    waiting_count = sum(
-        span.count for progress in shards for span in progress.cursor.waiting if span.attempt > 1
-    )
-    return waiting_count + sum(
-        each.status == words.Status.RETRYING
+    those that have one may be under way: the cursor counts them, if it was read. Consumers who have left a broadcast do
+    not count."""
+    looked_at = {each.shard for each in shards}
+    uids = {each.key.consumer_uid for each in shards}
+    return sum(each.retrying for each in shards) + sum(
+        each.status == Status.RETRYING
         and (each.timed or each.shard not in looked_at)
         and each.consumer_uid in uids
         for each in failures
     )
-
-
-def _holds(row: Segment, offset: int) -> bool:
-    return row.first <= offset < row.end

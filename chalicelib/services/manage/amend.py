@@ -19,7 +19,6 @@ from ...domain.limits import BLOB_THRESHOLD_BYTES, MAX_AMENDED_BYTES, MAX_AMENDE
 from ...domain.message import Act, DeadReason, Draft, Message, with_acts
 from ...domain.segment import Segment
 from ...domain.topic import CursorKey, Topic, cursor_key
-from ...modes import POLICIES
 from ...ports.world import Clock
 from ..core.log_reader import LogReader
 from ..produce.delayed import already_due
@@ -151,10 +150,8 @@ class Amender:
         keys: dict[CursorKey, str | None] = {}
         for group in sorted(self._control.groups(topic), key=lambda group: not is_told_of(group.name)):
             name = group.name if is_told_of(group.name) else None
-            uids = [""]
-            if POLICIES[group.mode].per_consumer:
-                uids = [consumer.uid for consumer in self._control.consumers(topic, group)]
-            keys |= {cursor_key(topic, group, shard, uid): name for uid in uids}
+            owners = self._control.cursor_owners(topic, group)
+            keys |= {cursor_key(topic, group, shard, uid): name for uid in owners}
         if len(keys) > MAX_AMENDED_CURSORS:
             raise Conflict(
                 "TOO_MANY_READERS",

@@ -111,7 +111,7 @@ class DeadLetters:
         deletions, error = _one_by_one(letters, discard)
         if error:
             raise error
-        if len(deletions) < len(letters) and self._letter_lookup.of_all_consumers(topic, group, message_id):
+        if len(deletions) < len(letters) and self._letter_lookup.letters(topic, group, message_id):
             raise unavailable("Somebody else edited some of the dead letters just now; try again.")
 
     def _note(self, topic: Topic, group: Group, letter: DeadLetter, what: str, by: str) -> None:
@@ -242,7 +242,7 @@ class DeadLetters:
             self._producer.move(lane_of(topic, group, key.consumer_uid), [(timer, timer.draft)])
         else:
             entry = self._statuses.lane_entry(topic, group, key, record.offset)
-            if entry and entry.lease:
+            if entry and entry.is_running:
                 return False
             if entry:
                 self._make_due(lane, entry.offset)

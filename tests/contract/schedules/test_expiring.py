@@ -68,7 +68,9 @@ def test_a_broadcast_whose_consumers_cannot_be_read_keeps_no_other_group_from_it
     desk.produce(make.draft())
     empty_stage.clock.advance(DAY_MS + 1)
     there = empty_stage.another()
-    control = Troubled(there.control, lambda name, *_: name == "consumers")
+    control = Troubled(
+        there.control, lambda name, *call: name == "cursor_owners" and call[1].name == everyone.name
+    )
     report = Deps(replace(there, control=cast(Any, control))).expirer.run_once()
     assert (control.refused, report.buried, len(report.stretch.troubles)) == (1, 1, 1)
     assert [len(letters(desk, group)) for group in (everyone, behind)] == [0, 1]

@@ -19,7 +19,7 @@ from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Group
 from chalicelib.scheduler.expirer import PROOF
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.inspect.filters import Filters
+from chalicelib.services.inspect.lookup import Filters
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk, offsets
@@ -195,7 +195,7 @@ def test_i1_no_row_goes_before_older_ones_when_the_retention_is_lowered_and_rais
         empty_stage.clock.advance(6 * HOUR_MS)
         empty_stage.process().expirer.run_once()
         empty_stage.drop_expired()
-    assert desk.deps.counts.group_status(desk.topic, group).dead == MAX_PASSED_OVER + 3
+    assert desk.deps.surveyor.exact_group(desk.topic, group).dead == MAX_PASSED_OVER + 3
 
 
 def test_a_retention_that_is_lowered_counts_for_new_messages_at_once(empty_stage: Stage) -> None:

@@ -97,7 +97,7 @@ def test_expirers_at_once_bury_each_message_once(empty_stage: Stage) -> None:
     reports = at_once(desk, lambda deps: deps.expirer.run_once())
     assert sum(report.buried for report in reports) == 12
     assert letters(desk, group) == list(range(12))
-    status = desk.deps.counts.group_status(desk.topic, group)
+    status = desk.deps.surveyor.exact_group(desk.topic, group)
     assert (status.backlog, status.dead) == (0, 12)
 
 

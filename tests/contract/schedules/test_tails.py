@@ -71,7 +71,7 @@ def test_i1_tails_are_written_down_though_one_shard_or_a_groups_consumers_cannot
     away, adapters = str(desk.topic.shard_key(2)), empty_stage.another()
     refused: dict[str, Any] = {
         "shard": {"log": Troubled(adapters.log, lambda name, *call: name == "tail" and str(call[0]) == away)},
-        "consumers": {"control": Troubled(adapters.control, lambda name, *call: name == "consumers")},
+        "consumers": {"control": Troubled(adapters.control, lambda name, *call: name == "cursor_owners")},
     }
     report = Deps(replace(adapters, **refused[place])).checkpointer.run_once()
     assert [(each.topic, "throttled" in each.detail) for each in report.stretch.troubles] == [

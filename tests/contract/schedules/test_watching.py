@@ -8,11 +8,13 @@ from typing import Any, cast
 
 import pytest
 
+from chalicelib.domain.limits import RETENTION_GRACE
 from chalicelib.domain.mark import EachMinute
 from chalicelib.domain.message import Draft
-from chalicelib.domain.times import HOUR_MS
+from chalicelib.domain.times import DAY_MS, HOUR_MS, MINUTE_MS
 from chalicelib.scheduler.watch import Backlog, Watch
 from chalicelib.store.marks import Marks
+from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk
 from tests.support.stages import Stage
@@ -38,9 +40,9 @@ def desk(stage: Stage) -> Desk:
 
 
 def watch_of(desk: Desk, calls: list[str] | None = None) -> Watch:
-    a, notes = desk.deps.adapters, [] if calls is None else calls
+    a, notes = desk.stage.another(), [] if calls is None else calls
     control, log, cursors = (cast(Any, Counting(port, notes)) for port in (a.control, a.log, a.cursors))
-    return Watch(control=control, log=log, cursors=cursors, marks=a.marks, rounds=a.rounds, clock=a.clock)
+    return Deps(replace(a, control=control, log=log, cursors=cursors)).watch
 
 
 def seen(watch: Watch) -> list[tuple[str, int]]:
@@ -149,6 +151,36 @@ def test_in_a_broadcast_the_consumer_that_is_furthest_behind_counts(desk: Desk) 
     assert seen(watch_of(desk)) == [("all", 3)]
 
 
+def test_a_backlog_is_over_its_alarm_when_it_is_more(desk: Desk) -> None:
+    desk.group()
+    desk.produce(*both_shards(2))
+    assert not watch_of(desk).run_once().over
+    desk.produce(make.draft(shard=0))
+    assert [each.messages for each in watch_of(desk).run_once().over] == [3]
+
+
+def test_a_backlog_is_as_old_as_its_oldest_message(desk: Desk) -> None:
+    group = desk.group()
+    for _ in range(3):
+        desk.produce(make.draft(shard=0))
+        desk.stage.clock.advance(MINUTE_MS)
+    assert [each.age_ms for each in watch_of(desk).run_once().backlogs] == [3 * MINUTE_MS]
+    desk.ack(group, desk.receive(group, 1))
+    assert [each.age_ms for each in watch_of(desk).run_once().backlogs] == [2 * MINUTE_MS]
+
+
+def test_where_the_oldest_row_is_gone_the_next_one_tells_the_age(empty_stage: Stage) -> None:
+    desk = Desk.at(empty_stage, alarm_backlog=2, retention_days=1)
+    desk.group()
+    desk.produce(make.draft())
+    empty_stage.clock.advance(int(RETENTION_GRACE.total_seconds() * 1000) + MINUTE_MS)
+    desk.produce(make.draft())
+    empty_stage.clock.advance(DAY_MS)
+    empty_stage.drop_expired()
+    assert [row.first for row in desk.rows()] == [1]
+    assert [each.age_ms for each in watch_of(desk).run_once().backlogs] == [DAY_MS]
+
+
 def test_a_topic_at_rest_is_looked_at_by_its_tails_alone_and_now_and_then_wholly(desk: Desk) -> None:
     group = desk.group()
     desk.produce(*both_shards(4))
@@ -180,10 +212,7 @@ def test_a_topic_that_got_its_alarm_while_the_watch_let_it_go_is_watched(desk: D
             admin.put_topic(topic, {"alarm_backlog": 2})
             a.marks.unwatch(topic)
 
-    marks = cast(Marks, Meanwhile())
-    Watch(
-        control=a.control, log=a.log, cursors=a.cursors, marks=marks, rounds=a.rounds, clock=a.clock
-    ).run_once()
+    Deps(replace(a, marks=cast(Marks, Meanwhile()))).watch.run_once()
     desk.group()
     desk.produce(*both_shards(3))
     assert seen(watch_of(desk)) == [("billing", 3)]

@@ -14,7 +14,7 @@ from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import Group, cursor_key
 from chalicelib.domain.trace import TraceEntry, TraceRow
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.inspect.attempts import History, latest
+from chalicelib.services.inspect.trace import History, latest_attempts
 from tests.support import factories as make
 from tests.support.desk import Desk
 from tests.support.stages import Stage
@@ -259,7 +259,9 @@ class Crowd:
         may_go_on: Callable[[], bool] = lambda: True,
         shards: Sequence[int] = (0,),
     ) -> History:
-        return latest(self.traces, self.desk.topic, self.group, self.consumer, shards, limit, may_go_on)
+        return latest_attempts(
+            self.traces, self.desk.topic, self.group, self.consumer, shards, limit, may_go_on
+        )
 
 
 @pytest.mark.parametrize(("number", "is_whole"), [(1, True), (4, True), (5, False), (12, False)])

@@ -42,8 +42,8 @@ def test_i1_exhausted_attempts_are_buried_with_a_record(stage: Stage, by: str) -
     assert {o: (r.status, r.attempts, r.reason) for o, r in record_at.items()} == {
         o: ("DEAD", n, "ATTEMPTS_EXHAUSTED") for o, n in ((0, 2), (1, 1), (2, 3))
     }
-    assert desk.deps.counts.group_status(desk.topic, group).dead == 3
-    assert desk.deps.counts.group_status(desk.topic, group).backlog == 0
+    assert desk.deps.surveyor.exact_group(desk.topic, group).dead == 3
+    assert desk.deps.surveyor.exact_group(desk.topic, group).backlog == 0
 
 
 def test_a_message_rejected_for_good_is_buried_at_once(stage: Stage) -> None:
@@ -69,7 +69,7 @@ def test_i1_expired_messages_are_buried_with_a_record_however_many(stage: Stage)
     assert offsets(desk.receive(group, 1)) == [0]
     stage.clock.advance(1)
     assert offsets(desk.receive(group, 1)) == [200]
-    assert desk.deps.counts.group_status(desk.topic, group).dead == 199
+    assert desk.deps.surveyor.exact_group(desk.topic, group).dead == 199
     assert {r.reason for r in records(desk, group).values()} == {"EXPIRED"}
 
 
@@ -133,7 +133,7 @@ def test_i1_what_nobody_owes_hides_nothing_that_is_owed(stage: Stage) -> None:
     assert bury(desk, group) == 60
     assert desk.cursor(group).skipped == 250
     assert desk.receive(group) == []
-    assert desk.deps.counts.group_status(desk.topic, group).dead == 60
+    assert desk.deps.surveyor.exact_group(desk.topic, group).dead == 60
 
 
 @pytest.mark.parametrize("count", [1, 127, 128, 129, 130, 150, 199, 200])

@@ -14,7 +14,7 @@ from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.inspect.filters import Filters
+from chalicelib.services.inspect.lookup import Filters
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks

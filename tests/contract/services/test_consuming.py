@@ -249,7 +249,7 @@ def test_a_filter_settles_what_it_holds_back(stage: Stage) -> None:
     desk.produce(*(make.draft(tag=tag) for tag in ("paid", "new", None, "refunded", "new")))
     assert desk.drain(group) == [0, 3]
     assert desk.drain(everything) == [0, 1, 2, 3, 4]
-    assert desk.deps.counts.group_status(desk.topic, group).backlog == 0
+    assert desk.deps.surveyor.exact_group(desk.topic, group).backlog == 0
 
 
 @pytest.mark.parametrize("mode", ["queue", "serial"])
@@ -344,7 +344,7 @@ def test_leases_of_a_thousand_settled_in_any_order_stay_small(stage: Stage) -> N
     stage.clock.advance(4 * 3600 * SECOND_MS)
     offsets_taken = desk.drain(group, 1000)
     assert len(offsets_taken) == 3000
-    assert desk.deps.counts.group_status(desk.topic, group).backlog == 0
+    assert desk.deps.surveyor.exact_group(desk.topic, group).backlog == 0
 
 
 def test_nobody_waits_for_messages_in_a_process_that_is_ending(stage: Stage) -> None:

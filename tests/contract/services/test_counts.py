@@ -19,8 +19,8 @@ from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.inspect.counts import TopicStats
 from chalicelib.services.inspect.fate import Place
+from chalicelib.services.inspect.survey import TopicSurvey
 from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.wiring import Deps
@@ -35,9 +35,8 @@ SOAK = bool(os.environ.get("HEADRACE_SOAK"))
 BURY = Nack(dead_letter=True)
 
 
-def stats(desk: Desk) -> TopicStats:
-    topic_stats = desk.deps.counts.topic_stats(desk.topic)
-    return topic_stats
+def stats(desk: Desk) -> TopicSurvey:
+    return desk.deps.surveyor.exact_topic(desk.topic)
 
 
 def messages(desk: Desk) -> Iterator[Message]:
@@ -54,20 +53,20 @@ def places(desk: Desk, message: Message) -> tuple[str, ...]:
     return fate.places if fate.adds_up else ("nowhere",)
 
 
-def account(desk: Desk, group: str = "billing") -> Account:
-    return stats(desk).groups[group].account
+def account(desk: Desk) -> Account:
+    return stats(desk).groups[0].account
 
 
 def test_a_page_of_topics_or_of_groups_ends_where_counting_takes_long(empty_stage: Stage) -> None:
     desk = Desk.at(empty_stage)
     slow = Deps(replace(empty_stage.adapters, clock=Hasty()))
-    assert 1 < len(slow.counts.stats([desk.topic] * 50)) < 50
-    assert len(slow.counts.stats([desk.topic])) == 1
-    assert slow.counts.stats([]) == []
+    assert 1 < len(slow.surveyor.exact_topics([desk.topic] * 50)) < 50
+    assert len(slow.surveyor.exact_topics([desk.topic])) == 1
+    assert slow.surveyor.exact_topics([]) == []
     group = desk.group()
-    assert 1 < len(slow.counts.group_statuses(desk.topic, [group] * 50)) < 50
-    assert len(slow.counts.group_statuses(desk.topic, [group])) == 1
-    assert slow.counts.group_statuses(desk.topic, []) == []
+    assert 1 < len(slow.surveyor.exact_groups(desk.topic, [group] * 50)) < 50
+    assert len(slow.surveyor.exact_groups(desk.topic, [group])) == 1
+    assert slow.surveyor.exact_groups(desk.topic, []) == []
 
 
 def test_the_ends_of_the_logs_are_read_once_for_all_groups(empty_stage: Stage) -> None:
@@ -81,7 +80,7 @@ def test_the_ends_of_the_logs_are_read_once_for_all_groups(empty_stage: Stage) -
 
     log: Any = Troubled(empty_stage.adapters.log, refuses)
     deps = Deps(replace(empty_stage.another(), log=log))
-    assert all(deps.counts.group_statuses(desk.topic, groups))
+    assert all(deps.surveyor.exact_groups(desk.topic, groups))
     assert calls.count("tail") == 3
 
 
@@ -91,9 +90,9 @@ def test_the_oldest_of_all_shards_tells_how_far_a_group_is_behind(stage: Stage) 
     for shard in (1, 0):
         desk.produce(make.draft(shard=shard))
         stage.clock.advance(60 * SECOND_MS)
-    assert desk.deps.counts.group_status(desk.topic, group).oldest_age_seconds == 120
+    assert desk.deps.surveyor.exact_group(desk.topic, group).oldest_age_seconds == 120
     desk.drain(group)
-    assert desk.deps.counts.group_status(desk.topic, group).oldest_age_seconds is None
+    assert desk.deps.surveyor.exact_group(desk.topic, group).oldest_age_seconds is None
 
 
 def test_what_a_clock_stored_that_is_ahead_is_no_age_below_nothing(stage: Stage) -> None:
@@ -101,7 +100,7 @@ def test_what_a_clock_stored_that_is_ahead_is_no_age_below_nothing(stage: Stage)
     group = desk.group()
     desk.produce(make.draft("x"))
     stage.clock.advance(-10 * SECOND_MS)
-    assert desk.deps.counts.group_status(desk.topic, group).oldest_age_seconds == 0
+    assert desk.deps.surveyor.exact_group(desk.topic, group).oldest_age_seconds == 0
 
 
 def test_what_waits_before_the_log_is_counted(empty_stage: Stage) -> None:
@@ -122,7 +121,10 @@ def test_what_waits_before_the_log_is_counted(empty_stage: Stage) -> None:
     desk.deps.transactor.decide(halves[1], TransactionState.ROLLED_BACK)
     counts = stats(desk)
     assert (counts.accepted, counts.delayed.number, counts.prepared.number) == (1, 2, 1)
-    assert [s.delayed.number for s in desk.deps.counts.stats([other.topic, desk.topic]) if s] == [1, 2]
+    assert [s and s.delayed.number for s in desk.deps.surveyor.exact_topics([other.topic, desk.topic])] == [
+        1,
+        2,
+    ]
     empty_stage.clock.advance(61 * SECOND_MS)
     desk.deps.mover.tick(range(FRAGMENTS))
     assert (stats(desk).accepted, stats(desk).delayed.number) == (3, 0)
@@ -160,7 +162,7 @@ def test_each_way_out_of_a_group_is_counted_as_what_it_is(stage: Stage) -> None:
     assert account(desk) == Account(running=2, success=1, dead=1, skipped=8)
     desk.ack(group, again)
     assert account(desk) == Account(success=3, dead=1, skipped=8)
-    assert stats(desk).groups["billing"].backlog == 0
+    assert stats(desk).groups[0].backlog == 0
     desk.seek(group, 2)
     assert account(desk) == Account(new=10, skipped=2)
 
@@ -171,7 +173,7 @@ def test_letters_and_states_differ_after_a_seek(stage: Stage) -> None:
     desk.produce(make.draft("one"))
 
     def counts() -> tuple[int, Account]:
-        group_stats = stats(desk).groups["billing"]
+        group_stats = stats(desk).groups[0]
         return group_stats.dead, group_stats.account
 
     desk.nack(group, desk.receive(group), BURY)
@@ -225,7 +227,7 @@ def test_an_attempt_from_before_a_seek_is_no_other_messages(stage: Stage) -> Non
     desk.nack(group, [again], Nack(delay_ms=60_000))
     assert (again.message.id, older.message.id) == (first.message.id, second.message.id)
     assert account(desk) == Account(new=1, retrying=1), "the second is tried, but as it was before the seek"
-    assert stats(desk).groups["billing"].in_flight == 1
+    assert stats(desk).groups[0].in_flight == 1
 
 
 @pytest.mark.parametrize("mode", ["queue", "serial", "broadcast"])
@@ -316,7 +318,7 @@ def count_all_along(stage: Stage, mode: str, seed: int) -> None:
         look_at_counts(traffic)
     traffic.drain()
     counts = stats(traffic.desk)
-    account = counts.groups["billing"].account
+    account = counts.groups[0].account
     filtered_count = sum(draft.tag == "b" for row in traffic.desk.rows() for draft in row.drafts)
     assert (account.new, account.running, account.retrying) == (0, 0, 0)
     assert (account.success, account.skipped) == (len(traffic.acked), filtered_count * len(traffic.consumers))
@@ -328,7 +330,7 @@ def count_all_along(stage: Stage, mode: str, seed: int) -> None:
 
 def look_at_counts(traffic: Traffic) -> None:
     counts = stats(traffic.desk)
-    account = counts.groups["billing"].account
+    account = counts.groups[0].account
     assert account.total == counts.accepted * len(traffic.consumers)
     assert account.success == len(traffic.acked), "what was acknowledged and nothing else"
     states = Counter(word for message in messages(traffic.desk) for word in places(traffic.desk, message))

@@ -28,7 +28,7 @@ def test_i14_a_failed_message_climbs_its_ladder_to_the_second_and_is_then_a_dead
     ((_, letter),) = desk.deps.adapters.records.dead(desk.topic, group, None, 10)
     assert (letter.reason, letter.attempts, letter.last_error) == ("ATTEMPTS_EXHAUSTED", 4, "HTTP 500")
     assert letter.message.draft.body == b'{"n":1}'
-    status = desk.deps.counts.group_status(desk.topic, group)
+    status = desk.deps.surveyor.exact_group(desk.topic, group)
     assert (status.backlog, status.retrying, status.dead) == (0, 0, 1)
 
 
@@ -45,7 +45,7 @@ def test_a_failing_message_does_not_hold_up_the_others(stage: Stage) -> None:
     )
     desk.push()
     assert desk.subscribers.numbers() == {p.id: [1] for p in (first, *others)}
-    assert desk.deps.counts.group_status(desk.topic, group).backlog == 0
+    assert desk.deps.surveyor.exact_group(desk.topic, group).backlog == 0
     assert first.offset is not None
     record = desk.deps.adapters.records.get(desk.cursor_key(group), first.offset)
     assert record
@@ -67,7 +67,7 @@ def test_a_message_that_a_seek_has_put_into_the_lane_twice_holds_nobody_up(stage
     desk.deps.mover.tick(range(FRAGMENTS))
     desk.push()
     desk.pass_time(60)
-    status = desk.deps.counts.group_status(desk.topic, group)
+    status = desk.deps.surveyor.exact_group(desk.topic, group)
     assert (status.backlog, status.in_flight, status.retrying) == (0, 0, 0)
     assert status.dead == (len(results) if times == 9 else 0)
 

@@ -145,7 +145,7 @@ def test_what_the_store_took_of_a_lease_is_done_and_only_the_rest_is_an_error(st
     answers = other.nack(group, messages, DEAD)
     assert answers == [None] * 45 + ["UNAVAILABLE"] * 15
     assert other.nack(group, messages, DEAD) == [ALREADY] * 45 + [None] * 15
-    assert desk.deps.counts.group_status(desk.topic, group).dead == 60
+    assert desk.deps.surveyor.exact_group(desk.topic, group).dead == 60
 
 
 def test_whether_a_lease_has_ended_is_read_once_however_many_receipts_it_has(stage: Stage) -> None:

@@ -18,8 +18,7 @@ from chalicelib.domain.request import Request
 from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.inspect.filters import Filters
-from chalicelib.services.inspect.lookup import status_before_log
+from chalicelib.services.inspect.lookup import Filters, status_before_log
 from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.store.keys import Keys

@@ -178,7 +178,7 @@ def test_a_batch_with_one_bad_message_is_cut_at_once(stage: Stage, size: int, ca
     )
     desk.push()
     assert len(desk.subscribers.calls) == calls
-    assert desk.deps.counts.group_status(desk.topic, group).backlog == 0
+    assert desk.deps.surveyor.exact_group(desk.topic, group).backlog == 0
     for message_id, numbers in desk.subscribers.numbers().items():
         assert numbers == list(range(1, len(numbers) + 1))
         assert len(numbers) <= 3

@@ -54,7 +54,7 @@ def test_i17_messages_that_always_fail_do_not_keep_the_circuit_open_for_others(s
     assert good <= desk.subscribers.numbers().keys()
     bad.clear()
     desk.pass_time(60)
-    assert desk.deps.counts.group_status(desk.topic, group).retrying == 0
+    assert desk.deps.surveyor.exact_group(desk.topic, group).retrying == 0
 
 
 def test_i17_requests_that_fail_together_after_others_have_succeeded_beside_them_do_not_open_it(
@@ -256,7 +256,7 @@ class Watched:
 
     def put_consumer(self, *args: Any) -> bool:
         self.before_write()
-        status = self.desk.deps.counts.group_status(self.desk.topic, self.pushed_group)
+        status = self.desk.deps.surveyor.exact_group(self.desk.topic, self.pushed_group)
         self.in_flight.append(status.in_flight)
         return self._control.put_consumer(*args)
 

@@ -271,7 +271,7 @@ def test_outcomes_of_a_run_outlast_a_cursor_that_cannot_be_read_now(stage: Stage
     assert settlements.are_owed
     is_away = False
     settlements.settle(desk.topic, group, settlements.take_owed())
-    status = desk.deps.counts.group_status(desk.topic, group)
+    status = desk.deps.surveyor.exact_group(desk.topic, group)
     assert (status.account.success, status.in_flight) == (2, 0)
     assert {d.attempt for d in desk.receive(group, 4)} == {1}  # of what was given back
 

@@ -118,7 +118,7 @@ def test_what_nobody_wants_is_passed_over_where_it_is_shared_out_too(stage: Stag
     desk.push()
     for member in desk.deps.catalog.consumers(desk.topic, group):
         assert kind == "url" or desk.deps.receiver.receive(desk.topic, group, member, 1, 0, 30) == []
-    assert desk.deps.counts.group_status(desk.topic, group).backlog == 0
+    assert desk.deps.surveyor.exact_group(desk.topic, group).backlog == 0
 
 
 def test_a_batch_is_not_cut_to_share_it_out(stage: Stage) -> None:
@@ -161,7 +161,7 @@ def test_what_failed_at_one_subscriber_may_go_to_another(stage: Stage) -> None:
     desk.produce(*(make.draft(shard=0) for _ in range(6)))
     desk.push()
     desk.pass_time(600)
-    assert desk.deps.counts.group_status(desk.topic, group).dead == 0
+    assert desk.deps.surveyor.exact_group(desk.topic, group).dead == 0
     assert shares(desk)["good"] == 6
 
 

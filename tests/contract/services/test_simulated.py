@@ -78,7 +78,7 @@ def test_i15_a_message_that_expired_untried_and_is_redriven_ends_with_its_first_
     ((_, letter),) = desk.deps.adapters.records.dead(desk.topic, group, None, 10)
     assert desk.deps.dead_letters.redrive(desk.topic, group, [letter]) == 1
     assert desk.drain(group) == [0]
-    status = desk.deps.counts.group_status(desk.topic, group)
+    status = desk.deps.surveyor.exact_group(desk.topic, group)
     assert (status.backlog, status.retrying, status.dead) == (0, 0, 0)
 
 

@@ -17,7 +17,7 @@ from chalicelib.domain.topic import Mode
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.fate import Place
-from chalicelib.services.inspect.filters import Filters
+from chalicelib.services.inspect.lookup import Filters
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks
@@ -110,7 +110,7 @@ def test_a_retry_that_waited_in_its_cursor_is_over_with_the_seek(stage: Stage, m
     delivery_status = desk.deps.statuses.delivery(desk.topic, group, message)
     assert delivery_status
     assert (delivery_status.status, delivery_status.attempts) == ("SUCCESS", 1)
-    counts = desk.deps.counts.group_status(desk.topic, group)
+    counts = desk.deps.surveyor.exact_group(desk.topic, group)
     assert (counts.retrying, counts.account) == (0, Account(success=1))
     fate = desk.deps.fates.of(desk.topic, message).owed[group.name]
     assert (fate.places, fate.adds_up) == ((Place.SETTLED,), True)
@@ -130,7 +130,7 @@ def test_what_is_given_back_from_the_retry_lane_is_tried_again_from_there(stage:
     delivery_status = desk.deps.statuses.delivery(desk.topic, group, message)
     assert delivery_status
     assert (delivery_status.status, delivery_status.attempts) == ("RETRYING", 2)
-    assert desk.deps.counts.group_status(desk.topic, group).retrying == 1
+    assert desk.deps.surveyor.exact_group(desk.topic, group).retrying == 1
 
 
 @pytest.mark.parametrize("how", ["delay", "transaction", "both"])
@@ -242,7 +242,7 @@ def test_the_console_counts_retries_as_the_interface_does(
 
     def counts() -> list[tuple[int, int]]:
         [survey] = desk.deps.surveyor.survey(desk.topic).groups
-        status = desk.deps.counts.group_status(desk.topic, group)
+        status = desk.deps.surveyor.exact_group(desk.topic, group)
         return [(each.retrying, each.in_flight) for each in (survey, status)]
 
     desk.nack(group, desk.receive(group, 1), Nack(delay_ms=delay_ms, reason=reason))
@@ -262,7 +262,7 @@ def test_what_a_consumer_that_left_had_to_try_again_is_counted_no_more(stage: St
         desk.nack(group, desk.receive(group, consumer=consumer), Nack(delay_ms=60_000))
     assert desk.deps.surveyor.survey(desk.topic).groups[0].retrying == 2
     desk.deps.registry.unregister(desk.topic, group, bob)
-    assert desk.deps.counts.group_status(desk.topic, group).retrying == 1
+    assert desk.deps.surveyor.exact_group(desk.topic, group).retrying == 1
     assert desk.deps.surveyor.survey(desk.topic).groups[0].retrying == 1
 
 
@@ -278,7 +278,7 @@ def test_what_is_for_another_group_alone_was_no_attempt_of_this_one(stage: Stage
         "one": ("SUCCESS", 1),
         "other": ("SUCCESS", 0),
     }
-    assert desk.deps.counts.group_status(desk.topic, other).account == Account(success=1, skipped=1)
+    assert desk.deps.surveyor.exact_group(desk.topic, other).account == Account(success=1, skipped=1)
     survey = desk.deps.surveyor.survey(desk.topic)
     assert shown_statuses(message, survey) == {"one": "SUCCESS"}
 

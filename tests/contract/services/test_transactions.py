@@ -13,9 +13,8 @@ from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Message
 from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.transaction import Transaction, TransactionState
-from chalicelib.services.inspect import prepared_list
-from chalicelib.services.inspect.filters import Filters
-from chalicelib.services.inspect.lookup import AnyMessage
+from chalicelib.services.inspect import waiting
+from chalicelib.services.inspect.lookup import AnyMessage, Filters
 from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.store.layout import state_home
 from tests.support import factories as make
@@ -33,7 +32,7 @@ def test_i11_a_prepared_message_is_seen_by_nobody_before_its_commit(stage: Stage
     assert transaction.state is TransactionState.PREPARED
     assert desk.rows() == []
     assert desk.receive(group, consumer=consumer) == []
-    assert desk.deps.counts.topic_stats(desk.topic).accepted == 0
+    assert desk.deps.surveyor.exact_topic(desk.topic).accepted == 0
     message = desk.deps.lookup.find(desk.topic, transaction.message_id)
     assert isinstance(message, Transaction)
     assert message == transaction
@@ -108,7 +107,7 @@ def test_what_is_decided_while_the_list_is_read_is_not_in_it(
         return rows
 
     monkeypatch.setattr(transactions, "of_state", decide_behind)
-    messages, position = prepared_list.in_order(transactions, desk.topic, Filters(), 9, None)
+    messages, position = waiting.prepared_in_order(transactions, desk.topic, Filters(), 9, None)
     assert [each.id for each in messages] == [other.id]
     assert position == (TransactionState.UNDECIDED, None)
 

@@ -205,7 +205,7 @@ def test_a_settlement_that_is_refused_for_a_while_is_made_up_for(stage: Stage, m
     desk.push()
     assert cursors.refused == times
     assert [n for call in desk.subscribers.calls for n in call.offsets] == [0, 1, 2]
-    status = desk.deps.counts.group_status(desk.topic, group)
+    status = desk.deps.surveyor.exact_group(desk.topic, group)
     assert (status.backlog, status.in_flight) == (0, 0)
 
 
@@ -231,7 +231,7 @@ def test_what_could_not_be_settled_in_all_its_time_comes_again_when_its_lease_en
         desk.deps.mover.tick(range(FRAGMENTS))
         desk.run()
     assert [call.offsets for call in desk.subscribers.calls] == [(0,), (0,), (1,)]
-    assert desk.deps.counts.group_status(desk.topic, group).backlog == 0
+    assert desk.deps.surveyor.exact_group(desk.topic, group).backlog == 0
 
 
 def test_a_settlement_that_came_too_late_is_counted_and_one_that_was_refused_is_not(stage: Stage) -> None:

@@ -8,8 +8,8 @@ from chalicelib.domain.errors import Conflict
 from chalicelib.domain.message import DeadReason
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.topic import Group
-from chalicelib.services.inspect.filters import Filters
 from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
+from chalicelib.services.inspect.lookup import Filters
 from tests.support import factories as make
 from tests.support.damage import Change, change_row, having, without
 from tests.support.desk import Desk

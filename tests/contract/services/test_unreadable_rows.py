@@ -13,9 +13,9 @@ from chalicelib.domain.topic import cursor_key, lane_of
 from chalicelib.functions import route
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.wake import task_of
-from chalicelib.services.inspect.filters import Filters
 from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
-from chalicelib.services.inspect.prepared_list import in_order
+from chalicelib.services.inspect.lookup import Filters
+from chalicelib.services.inspect.waiting import prepared_in_order
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.store.attributes import Item
 from tests.support import factories as make
@@ -71,7 +71,7 @@ def test_a_cursor_is_named_and_stops_its_own_shard(stage: Stage, damage: str) ->
     for call in (
         lambda: others.receive(group),
         lambda: others.deps.positions.seek(desk.topic, key, "earliest"),
-        lambda: others.deps.counts.group_status(desk.topic, group),
+        lambda: others.deps.surveyor.exact_group(desk.topic, group),
     ):
         with pytest.raises(Unreadable, match=f"{group.uid} {key.shard}"):
             call()
@@ -116,7 +116,7 @@ def test_lists_skip_what_cannot_be_read(stage: Stage) -> None:
     ]
     assert waiting == delayed_ids[1:]
     assert [topic.name for topic in adapters.control.topics(None, 9)] == [desk.topic.name]
-    prepared, _ = in_order(adapters.transactions, desk.topic, Filters(), 9, None)
+    prepared, _ = prepared_in_order(adapters.transactions, desk.topic, Filters(), 9, None)
     assert [each.id for each in prepared] == [halves[1][0].id]
     with pytest.raises(Unreadable, match=other.topic.name):
         deps.catalog.topic(other.topic.name)
@@ -200,5 +200,5 @@ def test_a_job_goes_on_with_the_other_shards(stage: Stage) -> None:
 def test_an_overview_of_topics_goes_on(stage: Stage) -> None:
     bad, good = two_topics(stage)
     topics = [bad.topic, good.topic]
-    assert [stats is not None for stats in good.deps.counts.stats(topics)] == [False, True]
+    assert [stats is not None for stats in good.deps.surveyor.exact_topics(topics)] == [False, True]
     assert [*good.deps.board.renew(topics, lambda: True)] == [good.topic.uid]

@@ -9,7 +9,7 @@ import pytest
 from chalicelib.console import forms
 from chalicelib.console.pages.later import heat_map
 from chalicelib.domain.times import DAY_MS, HOUR_MS
-from chalicelib.services.inspect.due_hours import DueHour
+from chalicelib.services.inspect.waiting import DueHour
 from local.clock import HandClock
 from tests.support.browser import Browser
 from tests.support.http import Client, Topic

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.services.inspect.filters import Filters
+from chalicelib.services.inspect.lookup import Filters
 from tests.support.browser import Browser
 from tests.support.http import Client, ShiftingClock, Topic
 

@@ -40,7 +40,7 @@ def judge(days: Days) -> None:
         owed_labels = {label for label in home.accepted if _owes(days, home, member, label)}
         if lost_labels := owed_labels - member.done - member.perhaps - letters:
             days.accuse(f"{member.name} of {topic.name} was never given {sorted(lost_labels)}")
-        status = deps.counts.group_status(topic, group)
+        status = deps.surveyor.exact_group(topic, group)
         counts = status.backlog, status.in_flight, status.retrying
         if any(counts):
             days.accuse(f"{group.name} of {topic.name} counts {counts} at rest")

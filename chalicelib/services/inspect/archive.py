@@ -1,19 +1,25 @@
-"""The archive's days, as its manifests tell them: one object a day, read from the bucket (a folder locally)."""
+"""What the archive's days hold: one manifest a day and, of its report, one object for each topic and day, read from the
+bucket (a folder locally)."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import TypeVar
 
 import msgspec
 
 from ...domain import strict_json
 from ...domain.archive import WHOLE_DAY, ArchivedDay, TopicDay
+from ...domain.errors import NotFound
 from ...domain.ranges import Range, subtract, total
 from ...domain.times import HOUR_MS
+from ...domain.topic import Topic
 from ...ports.world import Blobs
 
+T = TypeVar("T")
 MOST_DAYS = 31
 _MANIFEST = "archive/manifests/{day}.json"
 _PROOF = "archive/proved.json"
@@ -52,8 +58,27 @@ class _Proof(msgspec.Struct):
     ranges: dict[str, _Ends] = {}
 
 
+class _Hours(msgspec.Struct):
+    """What is asked of a day's counts: by group and state the numbers at its full hours."""
+
+    since: date
+    complete: bool
+    groups: dict[str, dict[str, list[int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class PastCounts:
+    """A topic at a full hour. Messages accepted before `since_ms` are not counted. `is_complete` is False if the
+    archive lacks something of the days until then. `groups`: by group, the number of messages in each state."""
+
+    counted_ms: int
+    since_ms: int
+    is_complete: bool
+    groups: Mapping[str, Mapping[str, int]]
+
+
 class ArchiveDays:
-    """Reads manifests; nothing here changes anything, and nothing is read of the messages."""
+    """Reads only, and nothing of the messages."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
@@ -64,27 +89,39 @@ class ArchiveDays:
         Unavailable."""
         days = [(last - timedelta(days=n)).isoformat() for n in range(count)]
         manifests = {day: self._manifest(day) for day in days}
-        ends: Mapping[str, _Ends] = {}
+        proof = None  # the offsets that are in the archive by now; none where that cannot be read
         if any(shard.missing for each in manifests.values() if each for shard in each.shards):
-            ends = self._archived_by_now()
+            proof = self._read(_PROOF, _Proof)
+        ends = proof.ranges if proof else {}
         return [(day, _day(day, each, ends) if each else None) for day, each in manifests.items()]
+
+    def counts_at(self, topic: Topic, at_ms: int) -> PastCounts:
+        """A topic's counts at the last full hour before that time, UTC, as the report has stored them
+        (docs/report.md): one small object. Raises NotFound if there are none that can be read: the next report writes
+        them again."""
+        at = datetime.fromtimestamp(at_ms / 1000, UTC)
+        counts = self._read(f"reports/hours/day={at.date()}/{topic.name}.json", _Hours)
+        groups = {
+            name: {state: numbers[at.hour] for state, numbers in states.items()}
+            for name, states in (counts.groups if counts else {}).items()
+            if all(at.hour < len(numbers) for numbers in states.values())
+        }
+        if not counts or not groups:
+            raise _not_counted(topic, at)
+        since = datetime.combine(counts.since, time(), UTC)
+        return PastCounts(at_ms // HOUR_MS * HOUR_MS, int(since.timestamp()) * 1000, counts.complete, groups)
 
     def _manifest(self, day: str) -> _Manifest | None:
         name = _MANIFEST.format(day=day)
-        raw = self._blobs.get(name)
-        if not raw:
-            return None
-        try:
-            return strict_json.decoded(raw, _Manifest)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return _Manifest(day, 0, {}, damaged=[name])
+        return self._read(name, _Manifest, _Manifest(day, 0, {}, damaged=[name]))
 
-    def _archived_by_now(self) -> Mapping[str, _Ends]:
-        """By shard the offsets that are in the archive by now; none where that cannot be read."""
+    def _read(self, name: str, kind: type[T], unreadable: T | None = None) -> T | None:
+        """An object of the bucket; None if it is not there."""
+        raw = self._blobs.get(name)
         try:
-            return strict_json.decoded(self._blobs.get(_PROOF) or b"{}", _Proof).ranges
+            return strict_json.decoded(raw, kind) if raw else None
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return {}
+            return unreadable
 
 
 def _day(day: str, manifest: _Manifest, ends: Mapping[str, _Ends]) -> ArchivedDay:
@@ -116,3 +153,13 @@ def _day(day: str, manifest: _Manifest, ends: Mapping[str, _Ends]) -> ArchivedDa
 
 def _half_open(ranges: Sequence[tuple[int, int]]) -> list[Range]:
     return [(first, last + 1) for first, last in ranges]
+
+
+def _not_counted(topic: Topic, at: datetime) -> NotFound:
+    moment = f"{at:%Y-%m-%dT%H:%M:%SZ}"
+    return NotFound(
+        "NOT_ARCHIVED",
+        f"Topic {topic.name!r} was not counted for {moment}: the report, which follows the archive, counts the full "
+        f'hours of its days (`make archive report`). `make asof ARGS="--topic {topic.name} --at {moment}"` counts '
+        "that very moment, from the archive.",
+    )

@@ -1,0 +1,180 @@
+"""What waits before its log: delayed messages, prepared ones, and by the hour how many messages and retries are due.
+
+Timers of all topics are stored together, by fragment and time; an index by topic would cost one more write per
+delayed message. So what reads timers reads past other topics' timers: a limited number of rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Set
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING
+
+from ...domain.limits import FRAGMENTS, MAX_ANSWER_BYTES
+from ...domain.segment import ShardKey
+from ...domain.timer import Timer, TimerKind, due_ms_of, sort_key_of
+from ...domain.times import HOUR_MS
+from ...domain.topic import Topic, lane_of
+from ...domain.transaction import UNDECIDED, Transaction, TransactionState
+from ..core.catalog import Catalog
+from ..produce.delayed import DelayedMessage
+from .lookup import Filters, passes_before_log
+
+if TYPE_CHECKING:
+    from ...store.timers import Timers
+    from ...store.transactions import Transactions
+
+_ROWS = 16  # of a fragment at once: a row may hold 200 KB
+_ROUNDS = 8
+
+ReadTimers = Callable[[str], tuple[list[Timer], str | None]]
+"""The next timers of all fragments after a position, in order, up to the position that all fragments have been read to
+(None: to the end)."""
+
+Position = tuple[TransactionState, str | None]
+"""A state, and the sort key of the last transaction of that state that was read (None: none yet)."""
+
+_Counts = Counter[tuple[int, TimerKind]]  # by time
+
+
+@dataclass(frozen=True, slots=True)
+class DueHour:
+    """What is due in the hour from `at_ms` on. Retries of SERIAL groups wait in their cursors: they are not here."""
+
+    at_ms: int
+    delayed: int
+    retries: int
+
+
+def reader(timers: Timers, *, consistent: bool = True) -> ReadTimers:
+    """Reads timers from the store."""
+    return partial(_read_page, timers, consistent)
+
+
+def _read_page(timers: Timers, consistent: bool, position: str) -> tuple[list[Timer], str | None]:
+    pages = [timers.behind(fragment, position, _ROWS, consistent=consistent) for fragment in range(FRAGMENTS)]
+    end = min((page[-1].sort_key for page in pages if len(page) == _ROWS), default=None)
+    entries = (timer for page in pages for timer in page if end is None or timer.sort_key <= end)
+    return sorted(entries, key=lambda timer: timer.sort_key), end
+
+
+def soonest_first(
+    read: ReadTimers,
+    topic: Topic,
+    filters: Filters,
+    key: str | None,
+    limit: int,
+    after: str | None,
+    may_go_on: Callable[[], bool] = lambda: True,
+) -> tuple[list[DelayedMessage], str | None]:
+    """Up to `limit` delayed messages after the position `after`, and the position of the last one (None: there are no
+    more). The filters' times are due times. Reading stops when `may_go_on()` is False."""
+    position = after or sort_key_of(max(0, filters.from_ms or 0))
+    items: list[DelayedMessage] = []
+    weight = 0
+    for _ in range(_ROUNDS):
+        rows, end = read(position)
+        for timer in rows:
+            if filters.to_ms is not None and timer.due_ms > filters.to_ms:
+                return items, None
+            if _is_delayed(timer, topic) and timer.draft:
+                item = DelayedMessage(timer)
+                if (key is None or key in item.message.draft.keys) and passes_before_log(item, filters):
+                    weight += item.message.draft.weight
+                    if items and weight > MAX_ANSWER_BYTES:
+                        return items, position
+                    items.append(item)
+            position = timer.sort_key
+            if len(items) == limit:
+                return items, position
+        if end is None:
+            return items, None
+        if not may_go_on():
+            break
+    return items, position
+
+
+def prepared_in_order(
+    transactions: Transactions, topic: Topic, filters: Filters, limit: int, start: Position | None
+) -> tuple[list[Transaction], Position | None]:
+    """The prepared messages of a topic in the order of preparation, first those that are checked, then the undecided:
+    those of the next `limit` that the filters ask for, as many as one answer can hold, and where the next page starts
+    (None: the end). The filters' times are times of preparation. One read for the list, and one for each transaction.
+    """
+    state, after = start or (UNDECIDED[0], None)
+    messages: list[Transaction] = []
+    weight = 0
+    rows = transactions.of_state(topic, state, after, limit)
+    for transaction in transactions.whole(rows):
+        is_prepared = transaction.state in UNDECIDED  # it may have been decided since the list was read
+        if (
+            is_prepared
+            and filters.covers(transaction.prepared_ms)
+            and passes_before_log(transaction, filters)
+        ):
+            weight += transaction.message.draft.weight
+            if messages and weight > MAX_ANSWER_BYTES:
+                return messages, (state, after)
+            messages.append(transaction)
+        after = transaction.sort_key
+    if len(rows) == limit:
+        return messages, (state, rows[-1].sort_key)
+    following = UNDECIDED[UNDECIDED.index(state) + 1 :]
+    return messages, (following[0], None) if following else None
+
+
+def lanes_of(catalog: Catalog, topic: Topic, may_use_group: Callable[[str], bool]) -> Set[ShardKey]:
+    """The retry lanes of the topic's groups that the caller may use: no retries of others, nor of deleted groups."""
+    return {
+        lane_of(topic, group, uid).shard_key(0)
+        for group in catalog.groups(topic)
+        if may_use_group(group.name)
+        for uid in catalog.cursor_owners(topic, group)
+    }
+
+
+def due_hours(
+    read: ReadTimers,
+    topic: Topic,
+    lanes: Set[ShardKey],
+    from_ms: int,
+    may_go_on: Callable[[], bool] = lambda: True,
+) -> tuple[list[DueHour], int | None]:
+    """The hours with something due, and the time before which they are known (None: all). Retries are those of `lanes`.
+    Reading stops when `may_go_on()` is False; else all is read that is due at the first time, however much it is."""
+    counts: _Counts = Counter()
+    first_ms = None
+    rows, position = read(sort_key_of(max(0, from_ms)))
+    for number in count(1):
+        counts.update((timer.due_ms, timer.kind) for timer in rows if _is_counted(timer, topic, lanes))
+        if position is None:
+            break
+        first_ms, until_ms = first_ms or rows[0].due_ms, due_ms_of(position)
+        if (number >= _ROUNDS and until_ms > first_ms) or not may_go_on():
+            # The next call goes on at this time. It must not end at the time at which it began.
+            until_ms = max(until_ms, first_ms + 1)
+            return _by_hour(counts, until_ms), until_ms
+        rows, position = read(position)
+    return _by_hour(counts), None
+
+
+def _is_delayed(timer: Timer, topic: Topic) -> bool:
+    """Does the timer hold a delayed message of the topic?"""
+    return timer.kind is TimerKind.DELIVER and timer.shard.topic_uid == topic.uid
+
+
+def _is_counted(timer: Timer, topic: Topic, lanes: Set[ShardKey]) -> bool:
+    return _is_delayed(timer, topic) or (timer.kind is TimerKind.RETRY and timer.shard in lanes)
+
+
+def _by_hour(counts: _Counts, end_ms: int | None = None) -> list[DueHour]:
+    """The hours of what is due before the end."""
+    hours: _Counts = Counter()
+    for (due_ms, kind), number in counts.items():
+        if end_ms is None or due_ms < end_ms:
+            hours[due_ms // HOUR_MS * HOUR_MS, kind] += number
+    times = sorted({at_ms for at_ms, _ in hours})
+    return [DueHour(ms, hours[ms, TimerKind.DELIVER], hours[ms, TimerKind.RETRY]) for ms in times]
