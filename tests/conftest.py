@@ -115,29 +115,33 @@ def pytest_configure() -> None:
 
 
 @pytest.fixture(scope="session")
-def engine() -> Iterator[str]:
+def credentials() -> Iterator[None]:
+    """Credentials and a region, which boto3 asks for on an engine on this machine, too."""
+    before = dict(os.environ)
+    for name, value in LOCAL.items():
+        os.environ.setdefault(name, value)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture(scope="session")
+def engine(credentials: None) -> Iterator[str]:
     """The URL of an embedded engine, which boto3 and pynamodb now use, too. Tests share it: use names of your own.
 
     It is the one in AWS_ENDPOINT_URL_DYNAMODB, if that is set.
     """
-    before = dict(os.environ)
-    for name, value in LOCAL.items():
-        os.environ.setdefault(name, value)
-    try:
-        with ExitStack() as stack:
-            if _ENDPOINT not in os.environ:
-                engine = Engine()
-                stack.callback(engine.close)
-                os.environ |= stack.enter_context(serving(engine))
-                stack.enter_context(short_way(os.environ[_ENDPOINT], engine))
-            yield os.environ[_ENDPOINT]
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+    with ExitStack() as stack:
+        if _ENDPOINT not in os.environ:
+            engine = Engine()
+            stack.callback(engine.close)
+            os.environ |= stack.enter_context(serving(engine))
+            stack.enter_context(short_way(os.environ[_ENDPOINT], engine))
+        yield os.environ[_ENDPOINT]
 
 
 @pytest.fixture(scope="session")
-def oracle() -> Iterator[str]:
+def oracle(credentials: None) -> Iterator[str]:
     """The URL of DynamoDB Local, in memory: of one process only, whichever runs the tests that use it."""
     with dynamodb_local() as oracle:
         yield oracle.endpoint

@@ -12,7 +12,6 @@ from botocore.exceptions import ClientError
 
 from local.functions import Context, Function
 from local.stream import BATCH, StreamPoller
-from tests.conftest import LOCAL
 from tests.functional.triggered import BOUND_SECONDS, CallLog, Table, new_table, offsets, until_seen
 
 
@@ -21,8 +20,6 @@ def table(oracle: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
     """Of DynamoDB Local, whose shards end as those on AWS do."""
     for name in ("AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL_DYNAMODB_STREAMS"):
         monkeypatch.setenv(name, oracle)
-    for name, value in LOCAL.items():
-        monkeypatch.setenv(name, value)
     with new_table() as table:
         yield table
 
