@@ -31,7 +31,7 @@ TOPIC_PATTERN = r"^[A-Za-z0-9._*-]{1,128}\Z"
 TopicPattern = Annotated[str, Meta(pattern=TOPIC_PATTERN)]
 MEDIA_TYPE = r"^[\x20-\x7e]+\Z"
 MediaType = Annotated[str, Meta(min_length=1, max_length=lim.MAX_CONTENT_TYPE_CHARS, pattern=MEDIA_TYPE)]
-Step = Annotated[int, Meta(ge=1, le=lim.MAX_STEP_SECONDS)]
+Step = Annotated[int, Meta(ge=1, le=lim.MAX_RETRY_SECONDS)]
 
 
 def one_of(*values: str) -> Meta:

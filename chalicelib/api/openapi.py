@@ -18,8 +18,8 @@ from ..domain.limits import (
     MAX_DELAY_SECONDS,
     MAX_PAGE,
     MAX_RESEND_SECONDS,
+    MAX_RETRY_SECONDS,
     MAX_SHARDS,
-    MAX_STEP_SECONDS,
 )
 from . import problems
 from .calls import CALLS, JSON, Call
@@ -32,8 +32,8 @@ _TEXT = {"type": "string"}
 _TIME = {"type": "string", "format": "date-time"}
 _PARAMETER_SCHEMAS: dict[str, dict[str, Any]] = {
     "at": _TEXT,
-    "base_seconds": {"type": "integer", "minimum": 1, "maximum": MAX_STEP_SECONDS},
-    "cap_seconds": {"type": "integer", "minimum": 1, "maximum": MAX_STEP_SECONDS},
+    "base_seconds": {"type": "integer", "minimum": 1, "maximum": MAX_RETRY_SECONDS},
+    "cap_seconds": {"type": "integer", "minimum": 1, "maximum": MAX_RETRY_SECONDS},
     "confirm": _TEXT,
     "dedup_id": _TEXT,
     "factor": {"type": "number", "minimum": 1, "maximum": 10},

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from ..domain.call_result import MOST_SHOWN_BYTES, CallResult, Exchange, PushBatch, Verdict
-from ..domain.limits import MAX_RETRY_AFTER, NEVER_RETRY_STATUS
+from ..domain.limits import MAX_RETRY_SECONDS, NEVER_RETRY_STATUS
 from ..domain.topic import Consumer, ConsumerKind
 from ..domain.transaction import CheckAnswer, Transaction
 from ..ports.world import Clock
@@ -199,11 +199,11 @@ def live_secrets(consumer: Consumer, now_ms: int) -> list[bytes]:
 
 
 _DATES = ("%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %d %H:%M:%S %Y")
-_MAX_MS = MAX_RETRY_AFTER // timedelta(milliseconds=1)
+_MAX_MS = MAX_RETRY_SECONDS * 1000
 
 
 def asked_wait_ms(text: str | None, now_ms: int) -> int | None:
-    """How long to wait, at most a day; None for nothing, nonsense or a time that is past."""
+    """How long to wait, at most 30 days; None for nothing, nonsense or a time that is past."""
     text = (text or "").strip()
     if text.isascii() and text.isdigit():
         return min(int(text[:10]) * 1000, _MAX_MS) if len(text) <= 10 else _MAX_MS

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .limits import DEFAULT_MAX_ATTEMPTS, MAX_LADDER_STEPS, MAX_RETRY_AFTER
+from .limits import DEFAULT_MAX_ATTEMPTS, MAX_LADDER_STEPS
 
 NAMED: Mapping[str, tuple[int, ...]] = {
     "fixed-30": (30, 30, 30),
@@ -85,7 +85,5 @@ def jittered_wait_ms(retry: Retry, failed_attempt: int, message_id: str) -> int:
 
 
 def next_wait_ms(retry: Retry, failed_attempt: int, message_id: str, retry_after_ms: int | None) -> int:
-    """The wait, with the Retry-After of the subscriber: the longer of the two, of which a Retry-After counts for a day
-    at most."""
-    asked_ms = min(retry_after_ms or 0, round(MAX_RETRY_AFTER.total_seconds() * 1000))
-    return max(jittered_wait_ms(retry, failed_attempt, message_id), asked_ms)
+    """The wait that the ladder gives, or the subscriber's Retry-After if that is longer."""
+    return max(jittered_wait_ms(retry, failed_attempt, message_id), retry_after_ms or 0)

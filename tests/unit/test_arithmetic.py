@@ -10,7 +10,7 @@ from hypothesis import given
 
 from chalicelib.domain import ids, ladder, ranges
 from chalicelib.domain.ladder import NAMED, Retry
-from chalicelib.domain.limits import MAX_LADDER_STEPS, MAX_STEP_SECONDS
+from chalicelib.domain.limits import MAX_LADDER_STEPS, MAX_RETRY_SECONDS
 from chalicelib.domain.sharding import shard_of, unit_of
 
 some_ranges = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=8)
@@ -86,11 +86,11 @@ def test_an_exponential_ladder_doubles_up_to_its_cap() -> None:
 
 
 def test_an_exponential_ladder_that_rises_slowly_is_cut() -> None:
-    steps = ladder.exponential(1, 1.1, MAX_STEP_SECONDS)
-    assert (len(steps), steps[-1]) == (MAX_LADDER_STEPS, MAX_STEP_SECONDS)
+    steps = ladder.exponential(1, 1.1, MAX_RETRY_SECONDS)
+    assert (len(steps), steps[-1]) == (MAX_LADDER_STEPS, MAX_RETRY_SECONDS)
 
 
-@given(st.integers(1, 10**6), st.floats(1, 10, allow_nan=False), st.integers(1, MAX_STEP_SECONDS))
+@given(st.integers(1, 10**6), st.floats(1, 10, allow_nan=False), st.integers(1, MAX_RETRY_SECONDS))
 def test_an_exponential_ladder_rises_within_its_bounds(base: int, factor: float, cap: int) -> None:
     steps = ladder.exponential(base, factor, cap)
     assert 1 <= len(steps) <= MAX_LADDER_STEPS

@@ -43,7 +43,7 @@ class NackBody(Struct, forbid_unknown_fields=True):
     once. `untried`: processing did not begin, so no attempt is counted; without a delay they come again at once."""
 
     receipts: Receipts
-    delay_seconds: Annotated[int, Meta(ge=0, le=lim.MAX_NACK_DELAY_SECONDS)] | UnsetType = UNSET
+    delay_seconds: Annotated[int, Meta(ge=0, le=lim.MAX_RETRY_SECONDS)] | UnsetType = UNSET
     dead_letter: bool = False
     untried: bool = False
     reason: Annotated[str, Meta(max_length=lim.MAX_REASON_CHARS)] | None = None

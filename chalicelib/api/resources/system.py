@@ -7,7 +7,7 @@ from typing import Any, Literal, TypedDict
 
 from ...domain import ladder
 from ...domain.errors import NotFound
-from ...domain.limits import MAX_ATTEMPTS, MAX_STEP_SECONDS
+from ...domain.limits import MAX_ATTEMPTS, MAX_RETRY_SECONDS
 from .. import lists
 from ..calls import ANY, Context, Response, call
 from ..fields import Count
@@ -34,7 +34,7 @@ class LadderView(TypedDict):
     waits_sum_seconds: Count
 
 
-_NUMBERS = {"base_seconds": (1, MAX_STEP_SECONDS), "factor": (1, 10), "cap_seconds": (1, MAX_STEP_SECONDS)}
+_NUMBERS = {"base_seconds": (1, MAX_RETRY_SECONDS), "factor": (1, 10), "cap_seconds": (1, MAX_RETRY_SECONDS)}
 _WHOLE = r"[0-9]{1,7}\Z"
 _DECIMAL = r"[0-9]{1,2}(\.[0-9]{1,9})?\Z"
 

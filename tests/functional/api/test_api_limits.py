@@ -76,8 +76,7 @@ def url(topic: Topic, n: int) -> Reply:
     return topic.api.put(f"{topic.path}/groups/g/consumers/c", {"url": start + "x" * (n - len(start))})
 
 
-LEASE, STEP = limits.MAX_LEASE_SECONDS, limits.MAX_STEP_SECONDS
-DELAY = limits.MAX_NACK_DELAY_SECONDS
+LEASE, WAIT = limits.MAX_LEASE_SECONDS, limits.MAX_RETRY_SECONDS
 MOST: dict[str, tuple[int, Callable[[Topic, int], Reply]]] = {
     "body": (262144, message(body=lambda n: "x" * (n - 2))),
     "body in base64": (262144, message(body_base64=lambda n: base64.b64encode(b"\xff" * n).decode())),
@@ -101,9 +100,9 @@ MOST: dict[str, tuple[int, Callable[[Topic, int], Reply]]] = {
     "seek": (limits.MAX_OFFSET, post("/groups/g/seek", lambda n: {"to": n})),
     "attempts": (limits.MAX_ATTEMPTS, setting("retry", lambda n: {"max_attempts": n})),
     "ladder": (limits.MAX_LADDER_STEPS, setting("retry", lambda n: {"ladder": [1] * n})),
-    "ladder step": (STEP, setting("retry", lambda n: {"ladder": [n]})),
-    "base": (STEP, setting("retry", lambda n: {"ladder": "exponential", "base_seconds": n})),
-    "cap": (STEP, setting("retry", lambda n: {"ladder": "exponential", "cap_seconds": n})),
+    "ladder step": (WAIT, setting("retry", lambda n: {"ladder": [n]})),
+    "base": (WAIT, setting("retry", lambda n: {"ladder": "exponential", "base_seconds": n})),
+    "cap": (WAIT, setting("retry", lambda n: {"ladder": "exponential", "cap_seconds": n})),
     "filter": (limits.MAX_FILTER_TAGS, group_setting("filter", lambda n: " || ".join(f"t{i}" for i in range(n)))),
     "topic name": (128, named("/v1/topics/{name}")),
     "group name": (128, named("{topic}/groups/{name}")),
@@ -117,7 +116,7 @@ MOST: dict[str, tuple[int, Callable[[Topic, int], Reply]]] = {
         limits.MAX_RECEIPTS, post("/groups/g/extend", lambda n: {"receipts": ["x"] * n, "lease_seconds": 1})
     ),
     "extension": (LEASE, post("/groups/g/extend", lambda n: {"receipts": ["x"], "lease_seconds": n})),
-    "nack's delay": (DELAY, post("/groups/g/nack", lambda n: {"receipts": ["x"], "delay_seconds": n})),
+    "nack's delay": (WAIT, post("/groups/g/nack", lambda n: {"receipts": ["x"], "delay_seconds": n})),
     "reason": (limits.MAX_REASON_CHARS, post("/groups/g/nack", lambda n: {"receipts": ["x"], "reason": text(n)})),
     "ids to redrive": (limits.MAX_BATCH, post("/groups/g/dead-letters/redrive", lambda n: {"ids": ["x"] * n})),
     "redrive": (limits.MAX_REDRIVE, post("/groups/g/dead-letters/redrive", lambda n: {"limit": n})),

@@ -13,7 +13,7 @@ from chalicelib.domain.limits import (
     MAX_KEY_CHARS,
     MAX_KEYS,
     MAX_LADDER_STEPS,
-    MAX_STEP_SECONDS,
+    MAX_RETRY_SECONDS,
     MAX_TAG_CHARS,
 )
 from chalicelib.domain.message import JSON, Draft
@@ -45,7 +45,7 @@ def sends_extremes(days: Days) -> None:
         ordering_key=rng.choice((None, "a", _WIDE * MAX_KEY_CHARS)),
         headers=rng.choice(({}, {"empty": ""}, dict([_LONG_HEADER]), _MANY_HEADERS)),
         max_attempts=rng.choice((None, MAX_ATTEMPTS)),
-        ladder=rng.choice((None, (1,) * MAX_LADDER_STEPS, (MAX_STEP_SECONDS,))),
+        ladder=rng.choice((None, (1,) * MAX_LADDER_STEPS, (MAX_RETRY_SECONDS,))),
         jitter=rng.choice((None, 0.0, 1.0)),
         dedup_id=rng.choice((None, label.ljust(MAX_DEDUP_ID_CHARS, _WIDE))),
         due_ms=rng.choice((None, now_ms + 1, now_ms + 30 * DAY_MS)),

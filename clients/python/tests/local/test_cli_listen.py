@@ -85,7 +85,8 @@ def busy(retry_after: str) -> Iterator[str]:
     ("asked", "least", "most"),
     [
         ("7", 7, 7),
-        pytest.param(formatdate(time.time() + 40_000, usegmt=True), 39_000, 40_000, id="a date"),
+        pytest.param(formatdate(time.time() + 400_000, usegmt=True), 399_000, 400_000, id="a date"),
+        ("9999999", 2_592_000, 2_592_000),
         ("soon", None, None),
     ],
 )

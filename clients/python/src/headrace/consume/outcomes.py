@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..durations import Duration, whole_seconds
 
-LONGEST_WAIT_SECONDS = 12 * 3600
+LONGEST_WAIT_SECONDS = 30 * 86_400  # the service's limit
 """Of a message that is given back: the service takes none that is longer."""
 _REASON_CHARS = 512
 
@@ -22,8 +22,8 @@ class Bury(Exception):
 
 
 class Retry(Exception):
-    """Raise it in a handler: try again, after `in_seconds` (a duration; a consumer that pulls waits 12 hours at most)
-    or as the ladder says."""
+    """Raise it in a handler: try again, after `in_seconds` (a duration, 30 days at most) or as the
+    ladder says."""
 
     delay_seconds: int | None = None
     reason = ""
