@@ -31,7 +31,7 @@ from .http import invalid, trace_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)  # a float of seconds would lose one of these now and then
-_TIME = r"(?a)\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)\Z"  # compiled when it is needed
+_TIME = r"(?a)\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)\Z"  # compiled when it is needed
 
 
 class MessageBody(Struct, forbid_unknown_fields=True):
@@ -58,7 +58,7 @@ def time_ms(text: str, path: str, others: str = "") -> int:
     try:
         if not re.match(_TIME, text):  # Python reads much else, such as weeks
             raise ValueError(text)
-        moment = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text.upper())
         return (moment.astimezone(UTC) - _EPOCH) // _MILLISECOND
     except (ValueError, OverflowError):
         choices = f"{others} or a time" if others else "a time"

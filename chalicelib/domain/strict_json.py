@@ -20,6 +20,7 @@ from .limits import MAX_EXPONENT, MAX_JSON_DEPTH
 _STRUCTURE = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 _INEXACT = re.compile(rb"[0-9][.eE]|-0")  # perhaps a number that a float would change
 _EXACT = msgspec.json.Encoder(decimal_format="number")
+_LAST_EXACT = 2**53  # of a float's whole numbers
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -28,6 +29,7 @@ def parse(raw: bytes) -> Any:
 
     Malformed for: no UTF-8, a byte order mark, nesting over 32, a key twice, NaN or infinities, lone
     surrogates, numbers out of reach, anything behind the value. RFC 8259, read strictly.
+    A whole number is an int however it is written: 10.0 and 1e1 are 10.
     """
     if raw.startswith(b"\xef\xbb\xbf"):
         _refuse("The body begins with a byte order mark; send plain UTF-8.")
@@ -85,7 +87,7 @@ def _float(text: str) -> float:
         _refuse("A number in the body is too large.")
     if number == 0.0 and not _is_near(text):
         _refuse(f"A number in the body has an exponent below -{MAX_EXPONENT:,} or above {MAX_EXPONENT:,}.")
-    return number
+    return int(number) if number.is_integer() and abs(number) <= _LAST_EXACT else number
 
 
 def _is_near(text: str) -> bool:

@@ -47,6 +47,13 @@ def test_what_is_finer_than_a_millisecond_is_left_out_and_offsets_count(text: st
     assert parse.time_ms(text, "at") == 1_893_456_000_000
 
 
+@pytest.mark.parametrize(
+    "text", ["2030-01-01t00:00:00z", "2030-01-01T00:00:00.0z", "2030-01-01t01:00:00+01:00"]
+)
+def test_t_and_z_may_be_lower_case(text: str) -> None:
+    assert parse.time_ms(text, "at") == 1_893_456_000_000
+
+
 @pytest.mark.parametrize("text", ["0001-01-01T00:00:00+00:01", "9999-12-31T23:59:59-00:01"])
 def test_a_time_that_no_calendar_has_in_utc_is_refused(text: str) -> None:
     with pytest.raises(Malformed):

@@ -196,6 +196,24 @@ def test_a_number_that_no_parser_reads_is_refused_by_every_call_that_takes_json(
             assert "exponent" in reply.refused(400, "INVALID_JSON")["detail"], path
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "raw", "status"),
+    [
+        ("POST", "/messages", b'{"body":1,"delay_seconds":10.0,"retry":{"ladder":[1e1,20.0],"factor":2.0}}', 201),
+        ("PUT", "", b'{"lease_seconds":10.0}', 200),
+        ("POST", "/groups/g/receive", b'{"max":10.0,"wait_seconds":-0.0}', 200),
+        ("POST", "/groups/g/nack", b'{"receipts":["x"],"delay_seconds":1.00E1}', 200),
+        ("POST", "/groups/g/seek", b'{"to":10.0}', 200),
+    ],
+)  # fmt: skip
+def test_a_whole_number_may_have_a_fraction_of_zero_and_an_exponent(
+    api: Client, method: str, path: str, raw: bytes, status: int
+) -> None:
+    topic = api.topic()
+    topic.group()
+    api.call(method, topic.path + path, raw=raw, headers={"Content-Type": "application/json"}).expect(status)
+
+
 def test_a_raw_body_with_such_a_number_is_bytes_that_can_be_replayed(api: Client) -> None:
     topic, raw = api.topic(), b'{"a": 1e-999999999999999999999999999999}'
     group = topic.group()

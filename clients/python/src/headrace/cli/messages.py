@@ -148,7 +148,7 @@ def tail(
 def _moment(text: str) -> datetime:
     """A time. Raises BadParameter for one that is none, or has no zone."""
     try:
-        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        moment = datetime.fromisoformat(text.upper().replace("Z", "+00:00"))
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
