@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from datetime import UTC, datetime
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 
 from ..domain.call_result import MOST_SHOWN_BYTES, CallResult, Exchange, PushBatch, Verdict
 from ..domain.limits import MAX_RETRY_SECONDS, NEVER_RETRY_STATUS
@@ -198,20 +199,19 @@ def live_secrets(consumer: Consumer, now_ms: int) -> list[bytes]:
     return [bytes.fromhex(secret.hex) for secret in consumer.secrets if secret.is_live(now_ms)]
 
 
-_DATES = ("%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %d %H:%M:%S %Y")
-_MAX_MS = MAX_RETRY_SECONDS * 1000
+_MAX_WAIT_MS = MAX_RETRY_SECONDS * 1000
 
 
 def asked_wait_ms(text: str | None, now_ms: int) -> int | None:
-    """How long to wait, at most 30 days; None for nothing, nonsense or a time that is past."""
+    """The wait that a `Retry-After` asks for, by its seconds or its date (in UTC if it names no zone): 0 for a past
+    date, 30 days at most. None where there is none, and for nonsense."""
     text = (text or "").strip()
     if text.isascii() and text.isdigit():
-        return min(int(text[:10]) * 1000, _MAX_MS) if len(text) <= 10 else _MAX_MS
-    for form in _DATES:
+        wait_ms = float(text) * 1000
+    else:
         try:
-            at = datetime.strptime(text, form).replace(tzinfo=UTC)
-        except ValueError:
-            continue
-        ms = round(at.timestamp() * 1000) - now_ms
-        return min(ms, _MAX_MS) if ms > 0 else None
-    return None
+            date = parsedate_to_datetime(text)
+            wait_ms = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() * 1000 - now_ms
+        except (ValueError, OverflowError):
+            return None
+    return round(min(max(wait_ms, 0), _MAX_WAIT_MS))
