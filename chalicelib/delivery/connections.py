@@ -6,6 +6,7 @@ operation gets just the time that is left of the whole, so a trickle ends with t
 
 from __future__ import annotations
 
+import http.client
 import io
 import select
 import socket
@@ -21,6 +22,9 @@ from ..domain.limits import MAX_REPLY_BYTES, MAX_REPLY_HEADER_BYTES
 
 Monotonic = Callable[[], float]
 Dial = Callable[[str, int, float], socket.socket]
+
+# The standard library would refuse an answer for its 101st header; here the bytes of the head are bounded.
+http.client._MAXHEADERS = MAX_REPLY_HEADER_BYTES  # type: ignore[attr-defined]
 
 _IDLE_SECONDS = 4.0  # common servers close after five
 _RESET_MS = 300  # a round trip to the far side of the world
