@@ -37,8 +37,8 @@ from chalice.local import (
 )
 
 from chalicelib.domain import token_bucket
+from chalicelib.domain.limits import MAX_REQUEST_BYTES
 
-BODY_LIMIT_BYTES = 10 * 1024 * 1024
 INTEGRATION_SECONDS = 29.0
 _MEMORY_MB = 512
 _HEADERS = {
@@ -83,7 +83,7 @@ class Refusal(Exception):
 
 def body_too_large() -> Refusal:
     """413: over API Gateway's payload limit."""
-    return Refusal(413, "BODY_TOO_LARGE", f"A request body may have at most {BODY_LIMIT_BYTES} bytes.")
+    return Refusal(413, "BODY_TOO_LARGE", f"A request body may have at most {MAX_REQUEST_BYTES} bytes.")
 
 
 def unavailable() -> Refusal:
@@ -212,7 +212,7 @@ class Gateway:
     def _answer(
         self, method: str, path: str, headers: dict[str, str], body: bytes | None, context: LambdaContext
     ) -> Answer:
-        if body is not None and len(body) > BODY_LIMIT_BYTES:
+        if body is not None and len(body) > MAX_REQUEST_BYTES:
             raise body_too_large()
         if not path.startswith(f"{self._prefix}/"):
             raise _not_found()

@@ -11,8 +11,9 @@ from functools import lru_cache
 from http.client import responses
 from io import BufferedIOBase
 
+from chalicelib.domain.limits import MAX_REQUEST_BYTES
 from chalicelib.domain.message import is_single
-from local.gateway import BODY_LIMIT_BYTES, Answer, Refusal, body_too_large
+from local.gateway import Answer, Refusal, body_too_large
 
 LINE_LIMIT_BYTES = 8192
 HEADERS_LIMIT_BYTES = 10240  # API Gateway's, names and values of all headers together
@@ -137,7 +138,7 @@ def _body(stream: BufferedIOBase, headers: dict[str, str], send: Callable[[bytes
     if coding is not None and coding.lower() != "chunked":
         raise Refusal(501, "NOT_IMPLEMENTED", "The only transfer coding is chunked.")
     size = int(length or 0)
-    if size > BODY_LIMIT_BYTES:
+    if size > MAX_REQUEST_BYTES:
         raise body_too_large()
     if headers.get("expect", "").lower() == "100-continue":
         send(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -163,7 +164,7 @@ def _read_chunked(stream: BufferedIOBase) -> bytes:
             _headers(stream)  # trailers: read, and not used
             return b"".join(chunks)
         total += size
-        if total > BODY_LIMIT_BYTES:
+        if total > MAX_REQUEST_BYTES:
             raise body_too_large()
         chunks.append(_read_exactly(stream, size))
         if _line(stream, 2, _bad("A chunk is longer than it says.")) not in (b"\r\n", b"\n"):

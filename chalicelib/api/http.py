@@ -4,6 +4,7 @@ problem."""
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -19,12 +20,14 @@ from ..domain.errors import (
     Issue,
     Malformed,
     Refused,
+    TooLarge,
     TooMany,
     Unauthorized,
     Unavailable,
     UnsupportedMedia,
     unavailable,
 )
+from ..domain.limits import MAX_REQUEST_BYTES
 from ..domain.message import TRACEPARENT
 from ..domain.topic import Caller, Scope
 from ..ports.world import Clock
@@ -149,9 +152,7 @@ def _context(entry: Call, request: Request, params: Mapping[str, str], request_i
         audit.note_denied(entry, context, error.code)
         raise
     raw = request.raw_body
-    raw = raw.encode() if isinstance(raw, str) else raw
-    if raw:
-        _check_coding(request.headers)
+    raw = _decoded(request.headers, raw.encode() if isinstance(raw, str) else raw)
     return _with_body(entry, msgspec.structs.replace(context, query=_query(entry, request), raw=raw))
 
 
@@ -325,13 +326,28 @@ def _query(entry: Call, request: Request) -> dict[str, str]:
     return {name: query[name] for name in query}
 
 
-def _check_coding(headers: Mapping[str, str]) -> None:
-    """Refuse a compressed body: messages are stored and delivered unchanged, so subscribers could not decode it."""
-    codings = {coding.strip().lower() for coding in headers.get("content-encoding", "").split(",")}
-    if codings - {"", "identity"}:
+def _decoded(headers: Mapping[str, str], raw: bytes) -> bytes:
+    """The body without its Content-Encoding, which may be gzip. No more of it is unpacked than a request may have."""
+    codings = [coding.strip().lower() for coding in headers.get("content-encoding", "").split(",")]
+    codings = [coding for coding in codings if coding not in ("", "identity")]
+    if not raw or not codings:
+        return raw
+    if codings != ["gzip"]:
         raise UnsupportedMedia(
-            "UNSUPPORTED_MEDIA_TYPE", "Send the body as it is, without a Content-Encoding such as gzip."
+            "UNSUPPORTED_MEDIA_TYPE", "The only Content-Encoding of a body is gzip, applied once."
         )
+    unpacking = zlib.decompressobj(zlib.MAX_WBITS + 16)  # with gzip's header
+    try:
+        body = unpacking.decompress(raw, MAX_REQUEST_BYTES + 1)
+    except zlib.error:
+        body = b""
+    if len(body) > MAX_REQUEST_BYTES:
+        raise TooLarge(
+            "BODY_TOO_LARGE", f"A request body may have at most {MAX_REQUEST_BYTES} bytes, unpacked."
+        )
+    if not unpacking.eof or unpacking.unused_data:
+        raise invalid("content-encoding", "says gzip, but the body is not one whole gzip stream")
+    return body
 
 
 def _body(kind: type[T], headers: Mapping[str, str], raw: bytes) -> T:

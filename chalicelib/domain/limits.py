@@ -7,6 +7,7 @@ from datetime import timedelta
 from . import times
 
 # Requests
+MAX_REQUEST_BYTES = 10 * 1024 * 1024  # API Gateway's; also of what a compressed one unpacks to
 MAX_JSON_DEPTH = 32
 MAX_EXPONENT = 9_999  # of a zero, or of a number too small for a double
 MAX_BATCH = 1000

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from local.gateway import BODY_LIMIT_BYTES, INTEGRATION_SECONDS, Gateway, Throttle
+from chalicelib.domain.limits import MAX_REQUEST_BYTES
+from local.gateway import INTEGRATION_SECONDS, Gateway, Throttle
 from tests.functional.tiny_app import GOOD, OPEN, Clock, make
 
 
@@ -107,13 +108,13 @@ def test_preflight_is_answered_for_routes_with_cors(gateway: Gateway) -> None:
 
 
 def test_a_body_of_just_the_limit_passes(gateway: Gateway) -> None:
-    for size in (BODY_LIMIT_BYTES - 1, BODY_LIMIT_BYTES):
+    for size in (MAX_REQUEST_BYTES - 1, MAX_REQUEST_BYTES):
         assert ok(gateway.handle("POST", "/echo/a", OPEN, bytes(size)))["size"] == size
 
 
 @pytest.mark.parametrize("path", ["/echo/a", "/none"])
 def test_a_body_over_the_limit_is_413(gateway: Gateway, path: str) -> None:
-    answer = gateway.handle("POST", path, OPEN, bytes(BODY_LIMIT_BYTES + 1))
+    answer = gateway.handle("POST", path, OPEN, bytes(MAX_REQUEST_BYTES + 1))
     assert refused(answer) == (413, "BODY_TOO_LARGE")
 
 

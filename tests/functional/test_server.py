@@ -10,7 +10,8 @@ from http.client import HTTPConnection
 
 import pytest
 
-from local.gateway import BODY_LIMIT_BYTES, Answer, Gateway
+from chalicelib.domain.limits import MAX_REQUEST_BYTES
+from local.gateway import Answer, Gateway
 from local.server import Server, serve
 from tests.functional.raw_http import USUAL, code, echoed, post, statuses, talk, tiny_client, tiny_server
 from tests.functional.tiny_app import OPEN, make
@@ -72,18 +73,18 @@ def test_a_client_that_falls_silent_is_hung_up_on() -> None:
 
 
 def test_a_body_of_just_the_limit_passes(client: HTTPConnection) -> None:
-    for size in (BODY_LIMIT_BYTES - 1, BODY_LIMIT_BYTES):
+    for size in (MAX_REQUEST_BYTES - 1, MAX_REQUEST_BYTES):
         client.request("POST", "/echo/a", bytes(size), OPEN)
         assert echoed(client.getresponse())["size"] == size
 
 
 def test_a_body_over_the_limit_is_413_before_it_is_sent(server: Server) -> None:
-    raw = talk(server.port, post(b"Content-Length: %d\r\n" % (BODY_LIMIT_BYTES + 1)))
+    raw = talk(server.port, post(b"Content-Length: %d\r\n" % (MAX_REQUEST_BYTES + 1)))
     assert code(raw) == "BODY_TOO_LARGE"
 
 
 def test_a_body_over_the_limit_is_413_for_a_client_that_sends_it_all(client: HTTPConnection) -> None:
-    client.request("POST", "/echo/a", bytes(BODY_LIMIT_BYTES + 1), OPEN)
+    client.request("POST", "/echo/a", bytes(MAX_REQUEST_BYTES + 1), OPEN)
     assert client.getresponse().status == 413
 
 

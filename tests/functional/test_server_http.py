@@ -18,8 +18,9 @@ from typing import BinaryIO
 import pytest
 
 from chalicelib import observe
+from chalicelib.domain.limits import MAX_REQUEST_BYTES
 from local.functions import Context, attempt
-from local.gateway import BODY_LIMIT_BYTES, Answer, Refusal
+from local.gateway import Answer, Refusal
 from local.log import Lines, LoggedGateway, Unheard, logger
 from local.options import HUMAN, JSON
 from local.server import Server
@@ -170,13 +171,13 @@ def test_all_chunks_of_a_body_together_have_the_limit_of_one_body() -> None:
         chunks = [b"%x\r\n%s\r\n" % (size, b"a" * size) for size in (*sizes, 0)]
         return BytesIO(post(b"Transfer-Encoding: chunked\r\n", b"".join(chunks)))
 
-    half = BODY_LIMIT_BYTES // 2
-    whole = read_request(request(half, BODY_LIMIT_BYTES - half), lambda _: None)
+    half = MAX_REQUEST_BYTES // 2
+    whole = read_request(request(half, MAX_REQUEST_BYTES - half), lambda _: None)
     assert whole
     assert whole.body
-    assert len(whole.body) == BODY_LIMIT_BYTES
+    assert len(whole.body) == MAX_REQUEST_BYTES
     with pytest.raises(Refusal) as refusal:
-        read_request(request(half, BODY_LIMIT_BYTES - half, 1), lambda _: None)
+        read_request(request(half, MAX_REQUEST_BYTES - half, 1), lambda _: None)
     assert refusal.value.status == 413
 
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import base64
 import gzip
+import json
 import re
 import time
+import tracemalloc
 from typing import Any
 
 import pytest
 
+from chalicelib.api import http
 from chalicelib.api.calls import CALLS
+from chalicelib.domain.errors import TooLarge
+from chalicelib.domain.limits import MAX_BATCH_BYTES, MAX_REQUEST_BYTES
 from tests.support.http import Client, Reply, Topic
 
 SECRET = "s3cr3t-value"
@@ -137,14 +142,68 @@ def test_a_missing_media_type_is_taken_for_json(api: Client) -> None:
     send(api.topic(), b'{"body":1}', None).expect(201)
 
 
-@pytest.mark.parametrize("path", ["{topic}/messages", "{topic}/messages/batch", "/v1/publish/{name}"])
-def test_a_compressed_body_is_a_415_on_every_way_in(api: Client, path: str) -> None:
+def send_zipped(topic: Topic, path: str, raw: bytes, coding: str = "gzip") -> Reply:
+    headers = {"Content-Type": "application/json", "Content-Encoding": coding}
+    return topic.api.call("POST", path.format(topic=topic.path, name=topic.name), raw=raw, headers=headers)
+
+
+WAYS_IN = ["{topic}/messages", "{topic}/messages/batch", "/v1/publish/{name}"]
+
+
+@pytest.mark.parametrize("path", WAYS_IN)
+def test_a_gzipped_body_is_unpacked_on_every_way_in(api: Client, path: str) -> None:
     topic = api.topic()
-    path = path.format(topic=topic.path, name=topic.name)
-    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
-    raw = gzip.compress(b'{"body":1}')
-    api.call("POST", path, raw=raw, headers=headers).refused(415, "UNSUPPORTED_MEDIA_TYPE")
+    group, body = topic.group(), {"a": "x" * 9_000}
+    text = json.dumps({"messages": [{"body": body}]} if "batch" in path else {"body": body}).encode()
+    reply = send_zipped(topic, path, gzip.compress(text), " GZIP, identity")
+    assert reply.status in (200, 201)
+    [message] = group.receive()
+    assert message["body"] == (json.loads(text) if "publish" in path else body)
+
+
+ZIPPED = gzip.compress(b'{"body":1}', mtime=0)
+
+
+@pytest.mark.parametrize("path", WAYS_IN)
+@pytest.mark.parametrize(
+    "raw", [b'{"body":1}', ZIPPED[:-1], ZIPPED[:-8] + b"sum!" + ZIPPED[-4:], ZIPPED + b"x", ZIPPED * 2]
+)
+def test_a_body_that_is_not_one_gzip_stream_is_refused(api: Client, path: str, raw: bytes) -> None:
+    topic = api.topic()
+    problem = send_zipped(topic, path, raw).refused(400, "VALIDATION")
+    assert problem["errors"][0]["path"] == "content-encoding"
     assert topic.accepted == 0
+
+
+@pytest.mark.parametrize("coding", ["br", "deflate", "gzip, gzip", "gzip, br"])
+def test_other_codings_are_a_415(api: Client, coding: str) -> None:
+    topic = api.topic()
+    send_zipped(topic, WAYS_IN[0], ZIPPED, coding).refused(415, "UNSUPPORTED_MEDIA_TYPE")
+    assert topic.accepted == 0
+
+
+@pytest.mark.parametrize("path", WAYS_IN)
+def test_the_limits_hold_for_what_is_unpacked(api: Client, path: str) -> None:
+    topic = api.topic()
+    for size in (MAX_BATCH_BYTES + 1, MAX_REQUEST_BYTES + 1):
+        send_zipped(topic, path, message_of(size, "batch" in path)).refused(413)
+    assert topic.accepted == 0
+
+
+def test_a_bomb_is_unpacked_no_further_than_a_request_may_go() -> None:
+    bomb = message_of(20 * MAX_REQUEST_BYTES)
+    tracemalloc.start()
+    with pytest.raises(TooLarge):
+        http._decoded({"content-encoding": "gzip"}, bomb)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 3 * MAX_REQUEST_BYTES
+
+
+def message_of(size: int, in_batch: bool = False) -> bytes:
+    """A request whose message has so many bytes, gzipped."""
+    text = b'{"body":"%s"}' % (b"0" * size)
+    return gzip.compress(b'{"messages":[%s]}' % text if in_batch else text, 1)
 
 
 @pytest.mark.parametrize("coding", ["Identity", "", " ", ",", "identity, identity"])
