@@ -49,7 +49,7 @@ Attribute names are short because a row is billed by its size, names included.
 **records** · a delivery whose first attempt failed (rare). Written in one transaction with the cursor.
     g  S   partition key: `<group uid>`, or `<group uid>#dead` for the dead letters
     k  S   sort key: `<topic uid>/<shard>/<offset>[/<consumer uid>]`, numbers padded so that they sort
-    n  N   attempts      a  N  at      q  S  reason      h  S  last error
+    n  N   attempts      a  N  at      q  S  reason      h  S  last error      r  S  the subscriber's answer, as JSON
   in a record also
     j  S   status RETRYING, DEAD or SUCCESS (late)
     d  N   next attempt at      p  N  attempts spent in earlier lives      x  N  expires at (TTL)
@@ -98,7 +98,7 @@ Attribute names are short because a row is billed by its size, names included.
     w  S   consumer      u  S  its uid, in a broadcast      r  N  rank, where it has one      n  N  of how many
     a  N   started at      x  N  expires at (TTL)
     m S/B  the attempts, compressed where that is smaller: a JSON array of runs of neighbours with one outcome:
-           `[offset - first offset, count, attempt, outcome, duration ms, detail]`
+           `[offset - first offset, count, attempt, outcome, duration ms, detail, answer]`
 
 **dedup** · which dedup ids were used. Written in one transaction with the segment.
     d  S   partition key: `<topic uid>#<dedup id>`

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Required
 
 from msgspec import Raw
 
-from ...domain import ids
+from ...domain import call_result, ids
 from ...domain.message import DeadReason, Draft, Message, holds_json
 from ...domain.trace import ATTEMPTS
 from ..fields import Base64, Count, Status, Time, at, at_or_none, one_of
@@ -63,6 +63,15 @@ EventName = Annotated[
 Outcome = Annotated[str, one_of(*ATTEMPTS)]
 
 
+class Answer(TypedDict):
+    """What a subscriber answered to a failed attempt: its status (null: a function's), and the first 500 bytes of its
+    text, with secrets hidden."""
+
+    status: Count | None
+    content_type: str
+    text: str
+
+
 class DeliveryView(TypedDict):
     """A message's delivery to a group; in a broadcast, to each of its consumers. If it is DEAD it has a `reason`."""
 
@@ -71,6 +80,7 @@ class DeliveryView(TypedDict):
     next_attempt_at: Time | None
     last_error: str | None
     retries_left: int
+    answer: NotRequired[Answer]
     reason: NotRequired[str]
     consumers: NotRequired[dict[str, Status]]
 
@@ -86,6 +96,7 @@ class Retried(TypedDict, total=False):
     next_attempt_at: Time | None
     last_error: str | None
     retries_left: int
+    answer: Answer
     reason: str
     consumers: dict[str, Status]
 
@@ -121,6 +132,7 @@ class EventView(TypedDict):
     duration_ms: Count | None
     outcome: Outcome | None
     detail: str | None
+    answer: NotRequired[Answer]
     by: NotRequired[TokenName | None]
     owner: NotRequired[str | None]
     deadline_at: NotRequired[Time]
@@ -185,11 +197,18 @@ def delivery(status: "DeliveryStatus") -> DeliveryView:
         "last_error": status.last_error,
         "retries_left": status.retries_left,
     }
+    if status.answer:
+        body["answer"] = answer_view(status.answer)
     if status.reason:
         body["reason"] = status.reason
     if status.consumers:
         body["consumers"] = {name: each.status for name, each in status.consumers.items()}
     return body
+
+
+def answer_view(answer: call_result.Answer) -> Answer:
+    """A subscriber's answer."""
+    return {"status": answer.status, "content_type": answer.content_type, "text": answer.text}
 
 
 def retried_view(message_id: str, group: str, status: "DeliveryStatus | None") -> Retried:
@@ -223,6 +242,8 @@ def event_view(of: "Event", names: Mapping[str, str | None]) -> EventView:
         "outcome": of.outcome,
         "detail": of.detail,
     }
+    if of.answer:
+        body["answer"] = answer_view(of.answer)
     if of.event in _DONE_BY_SOMEBODY:
         body["by"] = {"id": of.by, "name": names.get(of.by)} if of.by else None
     if of.deliver_ms is not None:

@@ -4,10 +4,12 @@ the latest attempts at a consumer."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...domain import ids
+from ...domain.call_result import Answer, in_words
 from ...domain.errors import Unavailable
 from ...domain.message import DeadReason, Draft, Message
 from ...domain.replay import REPLAY_HEADER, REPLAY_OF_HEADER
@@ -64,6 +66,7 @@ class Event:
     duration_ms: int | None = None
     outcome: str | None = None
     detail: str | None = None
+    answer: Answer | None = None
     by: str | None = None
     owner: str | None = None
     deadline_ms: int | None = None
@@ -81,6 +84,12 @@ class PastAttempt:
     outcome: str
     duration_ms: int
     detail: str
+    answer: Answer | None
+
+    @property
+    def failure(self) -> str | None:
+        """What went wrong, in words."""
+        return in_words(self.detail or None, self.answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +288,7 @@ def _events(row: TraceRow, attempt: TraceEntry, consumer: str | None) -> Iterato
         duration_ms=attempt.duration_ms,
         outcome=attempt.outcome,
         detail=detail,
+        answer=attempt.answer,
     )
     if attempt.outcome == AttemptOutcome.DEAD:
         yield _burial(row.started_ms + attempt.duration_ms, consumer, attempt.attempt, attempt.detail)
@@ -321,7 +331,7 @@ def latest_attempts(
         rows, are_all = _own_rows(traces, key, group, consumer, rows_each, is_own, may_go_on)
         is_whole &= are_all
         attempts += (
-            PastAttempt(row.started_ms, shard, *astuple(entry))
+            PastAttempt(row.started_ms, shard, *attrgetter(*TraceEntry.__slots__)(entry))
             for row in rows
             for entry in row.entries
             if entry.outcome in ATTEMPTS

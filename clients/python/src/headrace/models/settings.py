@@ -89,6 +89,7 @@ class GroupSettings(Model, frozen=True, kw_only=True, rename={"begin": "from"}):
     offline: str
     assignment: str
     payload: str
+    keep_answers: bool
 
 
 class GroupFields(TypedDict, total=False):
@@ -115,3 +116,5 @@ class GroupFields(TypedDict, total=False):
     a consumer joins or leaves."""
     payload: Literal["binary", "structured", "batch"]
     """The form of requests: "binary", "structured" or "batch"."""
+    keep_answers: bool
+    """Keep the first 500 bytes of a subscriber's answer to a failed attempt, if it is text, with the attempt."""
