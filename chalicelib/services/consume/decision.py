@@ -51,19 +51,6 @@ def decision_after(
 ) -> SettleDecision:
     """The decision after an attempt. `is_split`: the message was in a batch that is split (`is_to_be_split` in
     `push/batches.py`) and tried again at once; the last attempt is never immediate."""
-    decision = _decision_after(topic, group, claimed_message, result, now_ms, is_split=is_split)
-    return replace(decision, answer=result.answer if group.keep_answers else None)
-
-
-def _decision_after(
-    topic: Topic,
-    group: Group,
-    claimed_message: ClaimedMessage,
-    result: CallResult,
-    now_ms: int,
-    *,
-    is_split: bool,
-) -> SettleDecision:
     error, duration_ms = result.detail or None, result.duration_ms
     if result.verdict is Verdict.DONE:
         return SettleDecision(Disposition.SUCCESS, duration_ms=duration_ms)

@@ -271,10 +271,9 @@ class DispatchRun:
         is_split = is_to_be_split(call.claimed_messages, call.results)
         now_ms = self._context.clock.now_ms()
         for claimed_message, result in zip(call.claimed_messages, call.results, strict=True):
-            yield (
-                claimed_message,
-                decision_after(topic, group, claimed_message, result, now_ms, is_split=is_split),
-            )
+            decision = decision_after(topic, group, claimed_message, result, now_ms, is_split=is_split)
+            answer = result.answer if group.keep_answers else None
+            yield claimed_message, replace(decision, answer=answer)
 
 
 _TROUBLES = 100
