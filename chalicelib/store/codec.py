@@ -73,6 +73,7 @@ class Wire(msgspec.Struct, omit_defaults=True):
     z: int | None = None  # when it was accepted, where that was before its row
     l: int | None = None  # noqa: E741 - when it was due
     p: str = ""  # id of the token it was produced with, where its row does not tell
+    v: int | None = None  # when its producer says that it was sent
     m: tuple[tuple[Any, ...], ...] = ()  # what was done to it: the fields of each Act
 
 
@@ -123,6 +124,7 @@ def encode(draft: Draft) -> bytes:
             z=draft.accepted_ms,
             l=draft.due_ms,
             p=draft.by,
+            v=draft.sent_ms,
             m=tuple(astuple(act) for act in draft.acts),
         )
     )
@@ -176,6 +178,7 @@ def _draft(wire: Wire) -> Draft:
         accepted_ms=wire.z,
         due_ms=wire.l,
         by=wire.p,
+        sent_ms=wire.v,
         acts=tuple(_from_tuple(Act, values) for values in wire.m),
     )
 

@@ -15,7 +15,8 @@ Attribute names are short because a row is billed by its size, names included.
     x  N   expires at, s: DynamoDB's TTL removes the row for nothing, a day or more after its retention has ended
     y  N   what x was, where the row is kept for longer: its retention ends all the same
     w  S   "r" where the offset was reserved from the counter (or is the row that turned the shard so)
-    p  S   id of the token the messages were produced with; left out where it would begin another KiB
+    p  S   id of the token the messages were produced with, and behind spaces the producer's app and address; all, or
+           app and address, are left out where they would begin another KiB
     e  N   edition, where a message was changed: written in one transaction with the cursors of all groups
   Row o = -1 of a shard is its memory, and has no expiry: every other row may be gone one day.
     t  N   checkpoint of the tail: an empty log continues after it, never again at 0

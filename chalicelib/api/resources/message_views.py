@@ -36,6 +36,7 @@ class Content(Body):
     ordering_key: str | None
     headers: Mapping[str, str]
     accepted_at: Time
+    sent_at: NotRequired[Time]
     deliver_at: NotRequired[Time]
     expires_at: NotRequired[Time]
     changed_at: NotRequired[Time]
@@ -119,7 +120,8 @@ class TokenName(TypedDict):
 
 class EventView(TypedDict):
     """One event of a message. What a producer or an admin did has `by`, what a consumer did has `consumer`; a lease has
-    its `owner` and `deadline_at`, a delay its `deliver_at`."""
+    its `owner` and `deadline_at`, a delay its `deliver_at`. The first has the producer's `app`, as it said, and its
+    `address`."""
 
     at: Time
     event: EventName
@@ -133,6 +135,8 @@ class EventView(TypedDict):
     outcome: Outcome | None
     detail: str | None
     answer: NotRequired[Answer]
+    app: NotRequired[str]
+    address: NotRequired[str]
     by: NotRequired[TokenName | None]
     owner: NotRequired[str | None]
     deadline_at: NotRequired[Time]
@@ -168,6 +172,8 @@ def base_content(message: Message) -> Content:
     }
     if draft.due_ms is not None:
         body["deliver_at"] = at(draft.due_ms)
+    if draft.sent_ms is not None:
+        body["sent_at"] = at(draft.sent_ms)
     if draft.expires_ms is not None:
         body["expires_at"] = at(draft.expires_ms)
     if draft.changed_ms is not None:
@@ -246,6 +252,10 @@ def event_view(of: "Event", names: Mapping[str, str | None]) -> EventView:
         body["answer"] = answer_view(of.answer)
     if of.event in _DONE_BY_SOMEBODY:
         body["by"] = {"id": of.by, "name": names.get(of.by)} if of.by else None
+    if of.app:
+        body["app"] = of.app
+    if of.address:
+        body["address"] = of.address
     if of.deliver_ms is not None:
         body["deliver_at"] = at(of.deliver_ms)
     if of.deadline_ms is not None:

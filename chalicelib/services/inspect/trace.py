@@ -67,6 +67,8 @@ class Event:
     outcome: str | None = None
     detail: str | None = None
     answer: Answer | None = None
+    app: str = ""
+    address: str = ""
     by: str | None = None
     owner: str | None = None
     deadline_ms: int | None = None
@@ -142,7 +144,8 @@ class Tracer:
         """All events of the message, in order of time. Servers' clocks differ, so no event is shown before the
         message's entry into the log. Pass the statuses that were `seen` just now."""
         seen = seen or self._statuses.of_topic(topic)
-        events = [replace(e, shard=message.shard) for e in _entry(message, self._transaction(message))]
+        entry = _with_producer(message, _entry(message, self._transaction(message)))
+        events = [replace(e, shard=message.shard) for e in entry]
         for group in self._catalog.groups(topic) if only is None else only:
             for e in self._of_group(seen, group, message):
                 at_ms = max(e.at_ms, message.accepted_ms)
@@ -153,10 +156,10 @@ class Tracer:
         """The events of a delayed or prepared message."""
         message = before.message
         if isinstance(before, DelayedMessage):
-            transaction = self._transaction(message)
-            return _beginning_events(message, before.timer.due_ms, transaction) + _act_events(message.draft)
-        prepared_event = Event(before.prepared_ms, "prepared", by=message.by or None)
-        return [prepared_event, *_act_events(message.draft)]
+            events = _beginning_events(message, before.timer.due_ms, self._transaction(message))
+        else:
+            events = [Event(before.prepared_ms, "prepared", by=message.by or None)]
+        return [*_with_producer(message, events), *_act_events(message.draft)]
 
     def _transaction(self, message: Message) -> Transaction | None:
         """The transaction that the message was prepared in; None if there was none, or its row is gone or unreadable:
@@ -246,6 +249,11 @@ def _entry(message: Message, transaction: Transaction | None) -> list[Event]:
         by = transaction.committed_by if transaction else ""
         events = [event, replace(accepted_event, by=by or None)]
     return events + _act_events(draft)
+
+
+def _with_producer(message: Message, events: Sequence[Event]) -> list[Event]:
+    """The events, the first with the producer's app and address."""
+    return [replace(events[0], app=message.app, address=message.address), *events[1:]]
 
 
 def _beginning_events(message: Message, due_ms: int, transaction: Transaction | None) -> list[Event]:

@@ -39,6 +39,7 @@ class Content(Model, frozen=True, kw_only=True, rename={"raw_body": "body"}):
     shard: int | None = None
     offset: int | None = None
     accepted_at: datetime | None = None
+    sent_at: datetime | None = None
     deliver_at: datetime | None = None
     expires_at: datetime | None = None
     changed_at: datetime | None = None
@@ -180,6 +181,8 @@ class Event(Model, frozen=True, kw_only=True):
     outcome: str | None = None
     detail: str | None = None
     answer: Answer | None = None
+    app: str | None = None
+    address: str | None = None
     by: By | None = None
     owner: str | None = None
     deadline_at: datetime | None = None
