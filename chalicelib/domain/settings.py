@@ -308,6 +308,12 @@ class GroupSettings:
         label="Payload",
         help='[the form of requests](delivery.md): "binary", "structured" or "batch"',
     )
+    auto_ack: bool = setting(
+        True,
+        label="Acknowledge by any 2xx",
+        help="false: a subscriber's 202 settles nothing; the message stays leased until the subscriber "
+        "[acknowledges it later](delivery.md#acknowledging-later), or its lease ends",
+    )
     keep_answers: bool = setting(
         True,
         label="Keep answers",

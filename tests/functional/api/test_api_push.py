@@ -136,6 +136,24 @@ def test_a_failing_subscriber_is_called_again_up_the_ladder_and_then_the_message
     assert {request.headers["webhook-id"] for request in receiver.seen} == {message["id"]}
 
 
+def test_a_subscriber_that_answers_202_may_acknowledge_later(
+    api: Client, background: Background, receiver: Receiver
+) -> None:
+    topic = api.topic(retry={"max_attempts": 3, "ladder": [5]})
+    group = topic.group(auto_ack=False, lease_seconds=60)
+    subscribe(group, url=receiver.url)
+    receiver.status = 202
+    message = topic.produce("x")
+    assert background.push(topic) == {"DONE": 1}
+    assert background.later(topic, 50) == {}
+    assert group.status_of(message["id"])["status"] == "RUNNING"
+    assert background.later(topic, 11) == {"DONE": 1}
+    assert attempts(receiver) == [1, 2]
+    receiver.status = 200
+    assert background.later(topic, 61) == {"DONE": 1}
+    assert group.status_of(message["id"])["status"] == "SUCCESS"
+
+
 def test_a_group_may_keep_no_answers(api: Client, background: Background, receiver: Receiver) -> None:
     topic = api.topic()
     group = topic.group(keep_answers=False)
