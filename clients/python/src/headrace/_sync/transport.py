@@ -60,7 +60,9 @@ class Transport:
             )
         if app and not _APP.match(app):
             raise ValueError("`app` (HEADRACE_APP) has up to 64 of A-Z, a-z, 0-9, `.`, `_`, `-` and `/`.")
-        self.app = app
+        self._own_headers = {"Authorization": f"Bearer {self.token}", "User-Agent": agent()}
+        if app:
+            self._own_headers["Headrace-App"] = app
         self.retries = retries
         self.timeout = timeout
         self.connections = connections
@@ -111,9 +113,7 @@ class Transport:
     ) -> T:
         import httpx
 
-        headers = {"Authorization": f"Bearer {self.token}", "User-Agent": agent(), **call.headers}
-        if self.app:
-            headers["Headrace-App"] = self.app
+        headers = {**self._own_headers, **call.headers}
         extensions = {}
         if call.first_sent is not None and REQUEST in headers:
             headers[RESEND] = resend_seconds(call.first_sent, time.time())
