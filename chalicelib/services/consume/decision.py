@@ -10,7 +10,7 @@ from ...domain.call_result import CallResult, Verdict
 from ...domain.cursor import Disposition
 from ...domain.message import DeadReason
 from ...domain.receipt import Receipt
-from ...domain.retry_policy import wait_ms
+from ...domain.retry_policy import wait_ms, within_expiry
 from ...domain.topic import Group, Topic
 from ...modes import POLICIES
 from .claimant import ClaimedMessage
@@ -23,7 +23,7 @@ class SettleDecision:
     """What was decided about one delivery. `due_ms` is the earliest time of its next attempt (0: at once); `reason` is
     a dead letter's; `error` says what went wrong, for people: it becomes the record's `last_error` and the attempt's
     `detail` in the trace. With `by_ladder`, the due time comes from the message's
-    ladder instead: it is not read yet.
+    ladder instead; with `may_expire`, the message may expire before `due_ms`. In both cases it is not read yet.
 
     RETRY waits in the cursor, RETRY_LATER leaves it for a timer (see `decision_after_failure`)."""
 
@@ -33,6 +33,7 @@ class SettleDecision:
     error: str | None = None
     duration_ms: int | None = None
     by_ladder: bool = False
+    may_expire: bool = False
 
 
 Decide = Callable[[Receipt, int], SettleDecision]
@@ -51,6 +52,7 @@ def decision_after(
     """The decision after an attempt. `is_split`: the message was in a batch that is split (`is_to_be_split` in
     `push/batches.py`) and tried again at once; the last attempt is never immediate."""
     error, duration_ms = result.detail or None, result.duration_ms
+    receipt, message = claimed_message.receipt, claimed_message.message
     if result.verdict is Verdict.DONE:
         return SettleDecision(Disposition.SUCCESS, duration_ms=duration_ms)
     if result.verdict is Verdict.REFUSED:
@@ -61,10 +63,10 @@ def decision_after(
         return SettleDecision(Disposition.DEAD, reason=DeadReason.UNDECODABLE, error=error)
     if result.verdict is Verdict.NOT_ATTEMPTED:
         pause_ms = max(HELD_PAUSE // timedelta(milliseconds=1), result.retry_after_ms or 0)
-        return SettleDecision(Disposition.RELEASED, now_ms + pause_ms)
-    receipt, message = claimed_message.receipt, claimed_message.message
+        return SettleDecision(Disposition.RELEASED, within_expiry(message.draft, now_ms + pause_ms, now_ms))
     number = receipt.attempt_since_redrive(claimed_message.attempt)
-    due_ms = now_ms + wait_ms(topic, group, message.id, message.draft, number, result.retry_after_ms)
+    pause_ms = wait_ms(topic, group, message.id, message.draft, number, result.retry_after_ms)
+    due_ms = within_expiry(message.draft, now_ms + pause_ms, now_ms)
     if is_split and claimed_message.attempt + 1 < receipt.last_attempt:
         due_ms = 0
     elif result.busy_ms:
