@@ -178,7 +178,7 @@ BUGS: Planted = {
         Bug(
             ClaimPlanner,
             "plan_that_fits",
-            "not count or cursor_size.has_room_for_claim(",
+            "not (count or passed_over) or cursor_size.has_room_for_claim(",
             "True or cursor_size.has_room_for_claim(",
         ),
         lambda: consuming.test_a_claim_takes_no_more_than_its_cursor_has_room_for(embedded_stage()),

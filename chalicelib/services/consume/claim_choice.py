@@ -47,8 +47,7 @@ def choose(
     is_cut = len(back_within) + len(new_within) < len(back) + len(new_candidates)
     if is_cut:
         selection = policy.select(current, back_within, new_within, most)
-    waiting_count = sum(span.count for span in current.waiting)
-    is_full = is_cut or len(passed_over) + waiting_count > MAX_PASSED_OVER
+    is_full = is_cut or len(passed_over) > MAX_PASSED_OVER
     return Choice(selection, back_within, new_within, dead_candidates, passed_over, is_full)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import tee, zip_longest
+from itertools import islice
 from operator import itemgetter
 
 from ...domain import cursor_size, pull_share, ranges
@@ -74,9 +74,12 @@ class ClaimPlanner:
                 after = replace(
                     after, round=pull_share.after(cursor.round, seat, count, unclaimed_count, self._now_ms)
                 )
-            if not count or cursor_size.has_room_for_claim(plan.cursor, after, count):
+            passed_over = plan.selection.passed_over  # they need space even where no lease is open
+            if not (count or passed_over) or cursor_size.has_room_for_claim(
+                plan.cursor, after, 0 if passed_over else count
+            ):
                 return plan, after
-            most = count // 2
+            most = count // 2 or min(1, most - 1)
 
     def plan(self, cursor: Cursor, most: int, most_bytes: int) -> ClaimPlan:
         """Read the messages that could be claimed and let the policy choose; read on if it passes many over."""
@@ -84,14 +87,8 @@ class ClaimPlanner:
         room = 0 if cursor_size.is_full(current) else self._claimant.room(self._claimant.in_flight(current))
         mine = min(most, room)
         most = min(mine * self._claimant.claimants, room)
-        dues, offsets_due = tee(self._dues(current) if most else ())
         trust = self._trust(cursor)
-        slots = self._resolve_all(
-            self._slots_at((offset for offset, _ in offsets_due), trust),
-            trust,
-            _LOOKAHEAD if self._policy.reads_units else most,
-        )
-        back = [self._candidate(slot, span) for slot, (_, span) in zip(slots, dues, strict=False)]
+        back, slots = self._back(current, most, trust)
         wanted_count = min(most, MAX_RECEIVE)
         if not self._policy.reads_units:
             wanted_count = max(0, wanted_count - len(back))
@@ -175,10 +172,30 @@ class ClaimPlanner:
                 break
         return candidates, slots
 
-    def _dues(self, current: Cursor) -> Iterator[tuple[int, Span]]:
-        """The waiting offsets that are due, in their order; with units, those of units that may go on, first the first
-        of each unit, then the second ones: so that those of one unit, which wait for each other, do not fill an
-        answer."""
+    def _back(self, current: Cursor, most: int, trust: Freshness) -> tuple[list[Candidate], list[Slot]]:
+        """The waiting messages that are due, as many as one answer holds. With units, those of each unit up to the
+        first that can be delivered, for the others wait for it; first the first of each unit, then the second ones, so
+        that those of one unit do not fill an answer."""
+        reads_units = self._policy.reads_units
+        candidates: list[Candidate] = []
+        slots: list[Slot] = []
+        size = 0
+        queues = self._dues(current) if most else []
+        while queues:
+            turn = sorted(((*due, queue) for queue in queues for due in islice(queue, 1)), key=itemgetter(0))
+            queues = []
+            for offset, span, queue in turn:
+                if len(slots) == (_LOOKAHEAD if reads_units else most) or size > MAX_ANSWER_BYTES:
+                    return candidates, slots
+                slots += self._resolve_all(self._slots_at([offset], trust), trust)
+                candidates.append(self._candidate(slots[-1], span))
+                size += candidates[-1].size
+                if not reads_units or is_settled(candidates[-1]):
+                    queues.append(queue)
+        return candidates, slots
+
+    def _dues(self, current: Cursor) -> list[Iterator[tuple[int, Span]]]:
+        """The waiting offsets that are due, in their order; with units, those of each unit that may go on."""
         spans = transitions.due_spans(current, self._now_ms)
         if self._policy.reads_units:
             free_units = transitions.free_units(current, self._now_ms)
@@ -186,8 +203,7 @@ class ClaimPlanner:
         by_unit: defaultdict[str, list[Span]] = defaultdict(list)
         for span in spans:
             by_unit[span.unit].append(span)
-        turns = zip_longest(*map(in_order, by_unit.values()))
-        return (due for turn in turns for due in sorted(filter(None, turn), key=itemgetter(0)))
+        return [in_order(spans) for spans in by_unit.values()]
 
     def _plan(
         self,
@@ -232,17 +248,16 @@ class ClaimPlanner:
     def _slots_at(self, offsets: Iterable[int], trust: Freshness) -> Iterator[Slot]:
         return (self._reader.fetch(self._key.shard, [offset], trust)[offset] for offset in offsets)
 
-    def _resolve_all(self, slots: Iterable[Slot], trust: Freshness, most: int | None = None) -> list[Slot]:
+    def _resolve_all(self, slots: Iterable[Slot], trust: Freshness) -> list[Slot]:
         """The messages that a lane's entries refer to, cached as long as the entries are; a topic's messages as they
-        are. Up to `most`; only the first ones, if an answer cannot hold more bodies: a function's memory could not
-        either."""
+        are. Only the first ones, if an answer cannot hold more bodies: a function's memory could not either."""
         resolved_slots: list[Slot] = []
         size = 0
         for slot in slots:
             resolved_slots.append(slot if self._shard is not None else self._resolve(slot, trust))
             message = resolved_slots[-1].message
             size += message.draft.size if message else 0
-            if size > MAX_ANSWER_BYTES or len(resolved_slots) == most:
+            if size > MAX_ANSWER_BYTES:
                 break
         return resolved_slots
 

@@ -29,8 +29,8 @@ class ClaimedMessage:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
     """The messages that one claim granted, and how many its cursor has leased after it that count for the claimant
-    (0 where none was granted). `has_left_off`: it found none so far, and ended after many writes that settled messages
-    without a delivery; the next one continues behind them."""
+    (0 where none was granted). `has_left_off`: it found none so far, and ended after many writes that settled or
+    skipped messages and delivered none; the next one continues behind them."""
 
     messages: Sequence[ClaimedMessage] = ()
     in_flight: int = 0
