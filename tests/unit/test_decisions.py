@@ -121,15 +121,15 @@ def test_who_may_still_be_at_work_on_the_last_attempt_keeps_the_message_until_it
 
 
 @pytest.mark.parametrize(
-    ("mode", "entry", "due_ms", "disposition"),
+    ("mode", "due_ms", "disposition"),
     [
-        (Mode.QUEUE, None, 9, Disposition.RETRY_LATER),
-        (Mode.QUEUE, None, 0, Disposition.RETRY),
-        (Mode.SERIAL, None, 9, Disposition.RETRY),
-        (Mode.SERIAL, 0, 9, Disposition.RETRY_LATER),
-        (Mode.BROADCAST, None, 9, Disposition.RETRY_LATER),
+        (Mode.QUEUE, 9, Disposition.RETRY_LATER),
+        (Mode.QUEUE, 0, Disposition.RETRY),
+        (Mode.SERIAL, 9, Disposition.RETRY),
+        (Mode.BROADCAST, 9, Disposition.RETRY_LATER),
     ],
 )
+@pytest.mark.parametrize("entry", [None, 0])
 def test_a_failed_message_waits_where_its_mode_says(
     mode: Mode, entry: int | None, due_ms: int, disposition: Disposition
 ) -> None:

@@ -55,7 +55,7 @@ class ClaimPlanner:
     ) -> None:
         self._reader = reader
         self._claimant = claimant
-        self._policy = claimant.policy(shard)
+        self._policy = claimant.policy
         self._shard = shard
         self._key = key
         self._now_ms = now_ms
@@ -117,15 +117,15 @@ class ClaimPlanner:
 
     def plan_expiry(self, cursor: Cursor, has_time: Callable[[], bool]) -> ClaimPlan:
         """Plan dead letters for waiting and unclaimed messages that are expired, exhausted or past their retention;
-        grant nothing. Messages that are kept for longer are skipped: in a retry lane, whose entries come in any
-        order, as many as there is time to read."""
+        grant nothing. Messages that are kept for longer are skipped: in a retry lane without units, whose entries come
+        in any order, as many as there is time to read."""
         current = transitions.lapse(cursor, self._now_ms)
         trust = self._trust(cursor)
         back, slots = self._buried_of_waiting(current, trust, has_time)
         kept_entries, ahead = self._to_bury(current, trust, has_time)
         new_candidates = [self._candidate(slot, None) for slot in ahead]
         staying_candidates = [c for c in new_candidates if not is_settled(c)]
-        most = len(staying_candidates) if self._shard is None else MAX_PASSED_OVER
+        most = len(staying_candidates) if self._keeps_entries else MAX_PASSED_OVER
         end = staying_candidates[most].offset if len(staying_candidates) > most else _AFTER_ALL
         waiting_dead, new_dead, dead_candidates = within_bounds(
             back,
@@ -233,13 +233,18 @@ class ClaimPlanner:
         they take no space in the cursor, for they are alike."""
         ahead = self._ahead(cursor, _BURIED_AT_ONCE, trust)
         kept_entries: tuple[Span, ...] = ()
-        while self._shard is None and ahead and has_time():
+        while self._keeps_entries and ahead and has_time():
             candidates = [self._candidate(slot, None) for slot in ahead]
             if any(map(is_settled, candidates)):
                 break
             kept_entries = coalesce([*kept_entries, *(Span(c.offset, 1, c.attempt) for c in candidates)])
             ahead = self._ahead(_cursor_behind(ahead, cursor), _BURIED_AT_ONCE, trust)
         return kept_entries, ahead
+
+    @property
+    def _keeps_entries(self) -> bool:
+        """Are the entries that a burial skips alike? They are in a lane without units."""
+        return self._shard is None and not self._policy.reads_units
 
     def _trust(self, cursor: Cursor) -> Freshness:
         """Which cached segments are acceptable; entries of a lane are never edited, so any are."""
@@ -278,7 +283,7 @@ class ClaimPlanner:
             return Candidate(slot.offset, slot.count, verdict=ClaimVerdict.SETTLE)
         attempt = span.attempt if span else 1
         draft = slot.message.draft
-        unit = unit_of(draft.ordering_key) if self._policy.reads_units else ""
+        unit = self._unit(slot.message) if self._policy.reads_units else ""
         group = self._claimant.group
         is_owed = (
             draft.origin is not None
@@ -291,6 +296,12 @@ class ClaimPlanner:
         is_dead = is_exhausted or draft.dead_reason is not None or self._is_over(slot.message)
         verdict = ClaimVerdict.DELIVER if is_owed and not is_dead else ClaimVerdict.SETTLE
         return Candidate(slot.offset, 1, attempt, unit, verdict, is_owed and is_dead, draft.weight)
+
+    def _unit(self, message: Message) -> str:
+        """The message's unit of order: its key, or its shard. A lane has messages of many shards."""
+        unit = unit_of(message.draft.ordering_key)
+        is_by_shard = self._shard is None and message.draft.ordering_key is None
+        return f"{unit}{message.shard}" if is_by_shard else unit
 
     def _is_over(self, message: Message) -> bool:
         in_lane = self._shard is None

@@ -12,7 +12,7 @@ from ...domain.message import Draft, Message
 from ...domain.pull_share import Round, Seat
 from ...domain.receipt import Receipt
 from ...domain.retry_policy import last_attempt
-from ...domain.topic import CursorKey, Group, Mode, Topic, cursor_key
+from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...modes import POLICIES, Policy
 
 
@@ -59,9 +59,10 @@ class Claimant:
         """The cursor on a shard, or on the retry lane (None)."""
         return cursor_key(self.topic, self.group, shard, self.consumer_uid)
 
-    def policy(self, shard: int | None) -> Policy:
-        """The policy of the mode; on the retry lane always QUEUE, since its messages have left their order."""
-        return POLICIES[self.group.mode if shard is not None else Mode.QUEUE]
+    @property
+    def policy(self) -> Policy:
+        """The policy of the mode, on shards and on the retry lane."""
+        return POLICIES[self.group.mode]
 
     def in_flight(self, cursor: Cursor) -> int:
         """How many leased messages of a cursor count for its limits."""

@@ -88,8 +88,8 @@ def decision_after_failure(
     is left. 0 means at once (not: no time is given): it waits in the cursor in any mode, without a timer."""
     if attempt >= receipt.last_attempt:
         return SettleDecision(Disposition.DEAD, reason=DeadReason.ATTEMPTS_EXHAUSTED, error=error)
-    # In SERIAL what failed holds back its unit, so it waits in the cursor; its lane (`entry`) has no units.
-    keeps_its_place = receipt.entry is None and POLICIES[group.mode].holds_back
+    # In SERIAL what failed holds back its unit, so it waits in the cursor.
+    keeps_its_place = POLICIES[group.mode].holds_back
     return SettleDecision(
         Disposition.RETRY if keeps_its_place or not due_ms else Disposition.RETRY_LATER, due_ms, error=error
     )

@@ -203,7 +203,7 @@ class Receiver:
     def _foreign_shards(self, claimant: Claimant, own: Sequence[int]) -> Sequence[int]:
         """The other consumers' shards, from the next one on: a QUEUE shares messages, not shards, so a consumer whose
         shards are empty tries these."""
-        policy, shards = claimant.policy(0), claimant.topic.shards
+        policy, shards = claimant.policy, claimant.topic.shards
         if not claimant.owner or policy.per_consumer or policy.holds_back:
             return ()
         first = own[0] if own else 0

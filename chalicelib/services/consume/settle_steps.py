@@ -123,9 +123,8 @@ class StepMaker:
         """When the next attempt is due, if the delivery has left its shard's cursor; None if it waits in the cursor."""
         if decision.disposition is Disposition.RETRY_LATER:
             return decision.due_ms
-        return (
-            self._now_ms if decision.disposition is Disposition.RETRY and receipt.entry is not None else None
-        )
+        waits_in_lane = decision.disposition is Disposition.RETRY and receipt.entry is not None
+        return (decision.due_ms or self._now_ms) if waits_in_lane else None
 
     def _record(self, receipt: Receipt, status: Status, decision: SettleDecision, attempt: int) -> Record:
         is_dead = decision.disposition is Disposition.DEAD
