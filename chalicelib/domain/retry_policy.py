@@ -25,13 +25,6 @@ def last_attempt(topic: Topic, group: Group, draft: Draft, attempts_before_redri
     return attempts_before_redrive + max_attempts(topic, group, draft)
 
 
-def within_expiry(draft: Draft | None, due_ms: int, now_ms: int) -> int:
-    """When a message that waits until `due_ms` is due: then, or when it expires, whichever is earlier. `draft` as in
-    `retry_of`."""
-    expires_ms = draft.expires_ms if draft else None
-    return due_ms if expires_ms is None else min(due_ms, max(now_ms, expires_ms))
-
-
 def wait_ms(
     topic: Topic,
     group: Group,

@@ -63,8 +63,8 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Bug(
             run,
             "decision_after",
-            "due_ms = within_expiry(message.draft, now_ms +",
-            "due_ms = within_expiry(message.draft, message.accepted_ms +",
+            "due_ms = receipt.within_expiry(now_ms +",
+            "due_ms = receipt.within_expiry(message.accepted_ms +",
         ),
         "push from the lane in vain",
         None,

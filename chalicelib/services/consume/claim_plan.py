@@ -320,6 +320,7 @@ class ClaimPlanner:
             token=token,
             last_attempt=self._claimant.last_attempt(message.draft),
             claimed_ms=self._now_ms,
+            expires_ms=message.draft.expires_ms,
             entry=offset if origin else None,
             attempts_before_entry=origin.attempts if origin else 0,
             attempts_before_redrive=origin.attempts_before_redrive if origin else 0,

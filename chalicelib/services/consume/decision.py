@@ -10,7 +10,7 @@ from ...domain.call_result import CallResult, Verdict
 from ...domain.cursor import Disposition
 from ...domain.message import DeadReason
 from ...domain.receipt import Receipt
-from ...domain.retry_policy import wait_ms, within_expiry
+from ...domain.retry_policy import wait_ms
 from ...domain.topic import Group, Topic
 from ...modes import POLICIES
 from .claimant import ClaimedMessage
@@ -23,7 +23,7 @@ class SettleDecision:
     """What was decided about one delivery. `due_ms` is the earliest time of its next attempt (0: at once); `reason` is
     a dead letter's; `error` says what went wrong, for people: it becomes the record's `last_error` and the attempt's
     `detail` in the trace. With `by_ladder`, the due time comes from the message's
-    ladder instead; with `may_expire`, the message may expire before `due_ms`. In both cases it is not read yet.
+    ladder instead: it is not read yet.
 
     RETRY waits in the cursor, RETRY_LATER leaves it for a timer (see `decision_after_failure`)."""
 
@@ -33,7 +33,6 @@ class SettleDecision:
     error: str | None = None
     duration_ms: int | None = None
     by_ladder: bool = False
-    may_expire: bool = False
 
 
 Decide = Callable[[Receipt, int], SettleDecision]
@@ -63,10 +62,10 @@ def decision_after(
         return SettleDecision(Disposition.DEAD, reason=DeadReason.UNDECODABLE, error=error)
     if result.verdict is Verdict.NOT_ATTEMPTED:
         pause_ms = max(HELD_PAUSE // timedelta(milliseconds=1), result.retry_after_ms or 0)
-        return SettleDecision(Disposition.RELEASED, within_expiry(message.draft, now_ms + pause_ms, now_ms))
+        return SettleDecision(Disposition.RELEASED, receipt.within_expiry(now_ms + pause_ms, now_ms))
     number = receipt.attempt_since_redrive(claimed_message.attempt)
     pause_ms = wait_ms(topic, group, message.id, message.draft, number, result.retry_after_ms)
-    due_ms = within_expiry(message.draft, now_ms + pause_ms, now_ms)
+    due_ms = receipt.within_expiry(now_ms + pause_ms, now_ms)
     if is_split and claimed_message.attempt + 1 < receipt.last_attempt:
         due_ms = 0
     elif result.busy_ms:

@@ -53,17 +53,17 @@ class Settler:
         now_ms = self._context.clock.now_ms()
         by_ladder = how.delay_ms is None and not how.untried
         due_ms = now_ms + how.delay_ms if how.delay_ms else 0
-        may_expire = due_ms > 0
         if by_ladder:
-            due_ms = now_ms  # until `StepMaker` has found the wait: 0 would be an attempt at once
+            due_ms = now_ms  # until `_by_ladder` has found the wait: 0 would be an attempt at once
 
         def rule(receipt: Receipt, attempt: int) -> SettleDecision:
             if how.untried:
-                return SettleDecision(Disposition.RELEASED, due_ms, may_expire=may_expire)
+                return SettleDecision(Disposition.RELEASED, due_ms and receipt.within_expiry(due_ms, now_ms))
             if how.dead_letter:
                 return SettleDecision(Disposition.DEAD, reason=DeadReason.REJECTED, error=how.reason)
-            decision = decision_after_failure(group, receipt, attempt, due_ms, how.reason)
-            return replace(decision, by_ladder=by_ladder, may_expire=may_expire)
+            retry_ms = due_ms and receipt.within_expiry(due_ms, now_ms)
+            decision = decision_after_failure(group, receipt, attempt, retry_ms, how.reason)
+            return replace(decision, by_ladder=by_ladder)
 
         return self._settle_texts(topic, group, receipts, rule)
 

@@ -12,7 +12,7 @@ from ...domain.message import DeadReason, Draft, Message, Origin
 from ...domain.ranges import Ranges
 from ...domain.receipt import Receipt
 from ...domain.record import Record
-from ...domain.retry_policy import wait_ms, within_expiry
+from ...domain.retry_policy import wait_ms
 from ...domain.status import Status
 from ...domain.timer import Timer, TimerKind, retry_id
 from ...domain.times import DAY_MS
@@ -70,10 +70,9 @@ class StepMaker:
         self.amended: Ranges = ()  # the edited messages of the cursor's shard, as last read
 
     def step(self, receipt: Receipt, decision: SettleDecision, attempt: int) -> Step:
-        """The step that carries out a decision about attempt number `attempt`. Reads the message from the log if it
-        is to wait or becomes a dead letter; raises Unavailable if that fails."""
-        if decision.by_ladder or decision.may_expire:
-            decision = self._with_due_time(receipt, decision, attempt)
+        """The step that carries out a decision about attempt number `attempt`. Reads the message from the log if the
+        ladder gives its delay, or if it becomes a dead letter; raises Unavailable if that fails."""
+        decision = self._by_ladder(receipt, decision, attempt) if decision.by_ladder else decision
         entry = _trace_entry(receipt, decision, attempt, self._now_ms)
         step = Result(receipt.leased_offset, decision.disposition, decision.due_ms)
         if decision.disposition is Disposition.RETRY_LATER:
@@ -108,16 +107,14 @@ class StepMaker:
         step = self.step(receipt, later, attempt if was_tried else attempt - 1)
         return step if was_tried else replace(step, entry=None, was_tried=False)
 
-    def _with_due_time(self, receipt: Receipt, decision: SettleDecision, attempt: int) -> SettleDecision:
-        """The decision with its due time: the caller's or that of the message's ladder (of the group's, if the message
-        has gone from the log), or the message's expiry if that is earlier."""
+    def _by_ladder(self, receipt: Receipt, decision: SettleDecision, attempt: int) -> SettleDecision:
+        """The decision with the due time of the message's ladder (of the group's, if the message has gone from the
+        log), or of its expiry if that is earlier."""
         message = self._message(receipt)
         draft = message.draft if message else None
-        due_ms = decision.due_ms
-        if decision.by_ladder:
-            number = receipt.attempt_since_redrive(attempt)
-            due_ms = self._now_ms + wait_ms(self._topic, self._group, receipt.id, draft, number, None)
-        return replace(decision, due_ms=within_expiry(draft, due_ms, self._now_ms))
+        number = receipt.attempt_since_redrive(attempt)
+        due_ms = self._now_ms + wait_ms(self._topic, self._group, receipt.id, draft, number, None)
+        return replace(decision, due_ms=receipt.within_expiry(due_ms, self._now_ms))
 
     def _next_ms(self, receipt: Receipt, decision: SettleDecision) -> int | None:
         """When the next attempt is due, if the delivery has left its shard's cursor; None if it waits in the cursor."""
