@@ -15,8 +15,8 @@ class Receipt:
 
     `last_attempt` is the number of the last attempt that the message has; `claimed_ms` is when it was
     claimed, so when its lease and this attempt began (the trace calls it `started_ms`); `expires_ms`, when the message
-    expires. `entry` is its offset in the retry lane, if it was claimed from there; `attempts_before_entry` attempts were
-    made before that entry was stored, `attempts_before_redrive` of them before the message was last redriven.
+    expires. `entry` is its offset in the retry lane, if it was claimed from there; `attempts_before_entry` attempts
+    were made before that entry was stored, `attempts_before_redrive` of them before the message was last redriven.
     """
 
     group_uid: str

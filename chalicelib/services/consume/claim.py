@@ -85,6 +85,12 @@ class Claimer:
         """How many messages one cursor has leased that count for the claimant, as last read."""
         return claimant.in_flight(self._states.last(claimant.key(shard)).cursor)
 
+    def has_lapsed(self, claimant: Claimant, shard: int | None) -> bool:
+        """Does a message wait whose last lease ended, as far as is known without a read?"""
+        state = self._states.seen(claimant.key(shard))
+        waiting = transitions.lapse(state.cursor, self._clock.now_ms()).waiting if state else ()
+        return any(span.has_lapsed for span in waiting)
+
     def is_drained(self, claimant: Claimant, shard: int | None) -> bool:
         """Had the log nothing behind the cursor when it was last read for a claim, and does nothing wait in the
         cursor?"""
@@ -129,7 +135,7 @@ class Claimer:
                     for span in selection.granted
                     for offset in span.offsets()
                 ]
-                return Claim(messages=messages, in_flight=claimant.in_flight(after))
+                return Claim(messages=messages, in_flight=claimant.in_flight(after), is_alone=plan.is_alone)
         return Claim(has_left_off=True)
 
     def _write(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -10,7 +9,7 @@ from operator import itemgetter
 
 from ...domain import cursor_size, pull_share, ranges
 from ...domain import cursor_transitions as transitions
-from ...domain.cursor import Cursor, Selection
+from ...domain.cursor import Cursor, Selection, offset_state
 from ...domain.limits import MAX_ANSWER_BYTES, MAX_PASSED_OVER, MAX_RECEIVE
 from ...domain.message import DeadReason, Draft, Message, is_expired
 from ...domain.receipt import Receipt
@@ -22,12 +21,13 @@ from ...domain.topic import CursorKey, cursor_key, passes_filter
 from ...modes import Candidate, ClaimVerdict
 from ..core.log_reader import Freshness, LogReader, Slot
 from . import retry_lane
-from .claim_choice import choose, is_settled, within_bounds
+from .claim_choice import choose, dues, is_settled, within_bounds
 from .claimant import Claimant, ClaimedMessage
 
 _LOOKAHEAD = 1_000
 _BURIED_AT_ONCE = 200
 _AFTER_ALL = 1 << 62
+_LEASE_ENDED = "The lease ended before the message was settled."
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,7 @@ class ClaimPlan:
     messages: dict[int, Message]
     dead: tuple[Record, ...]
     available: int = 0  # how many of the messages read could have been granted
+    is_alone: bool = False  # it grants one message, whose last lease ended
 
 
 class ClaimPlanner:
@@ -88,8 +89,9 @@ class ClaimPlanner:
         mine = min(most, room)
         most = min(mine * self._claimant.claimants, room)
         trust = self._trust(cursor)
-        back, slots = self._back(current, most, trust)
-        wanted_count = min(most, MAX_RECEIVE)
+        back, slots, is_alone = self._back(current, most, trust)
+        most = 1 if is_alone else most
+        wanted_count = 0 if is_alone else min(most, MAX_RECEIVE)
         if not self._policy.reads_units:
             wanted_count = max(0, wanted_count - len(back))
         if self._policy.holds_back and not cursor_size.has_room_for_new(current):
@@ -110,10 +112,11 @@ class ClaimPlanner:
             if len(ahead) == wanted_count:
                 wanted_count = min(_LOOKAHEAD, wanted_count * 2)
         selection, granted_count = choice.selection, choice.granted_count
-        if granted_count and self._claimant.claimants > 1:
+        if granted_count and self._claimant.claimants > 1 and not is_alone:
             part = self._claimant.part(cursor.round, granted_count, mine, self._now_ms)
             selection = self._policy.select(current, choice.back, choice.new_candidates, part)
-        return self._plan(ahead, current, selection, messages, choice.dead_candidates, granted_count)
+        plan = self._plan(ahead, current, selection, messages, choice.dead_candidates, granted_count)
+        return replace(plan, is_alone=is_alone)
 
     def plan_expiry(self, cursor: Cursor, has_time: Callable[[], bool]) -> ClaimPlan:
         """Plan dead letters for waiting and unclaimed messages that are expired, exhausted or past their retention;
@@ -172,38 +175,34 @@ class ClaimPlanner:
                 break
         return candidates, slots
 
-    def _back(self, current: Cursor, most: int, trust: Freshness) -> tuple[list[Candidate], list[Slot]]:
+    def _back(self, current: Cursor, most: int, trust: Freshness) -> tuple[list[Candidate], list[Slot], bool]:
         """The waiting messages that are due, as many as one answer holds. With units, those of each unit up to the
         first that can be delivered, for the others wait for it; first the first of each unit, then the second ones, so
-        that those of one unit do not fill an answer."""
+        that those of one unit do not fill an answer. Who pulls gets a message whose lease ended alone (True), for it
+        may have ended its consumer."""
         reads_units = self._policy.reads_units
         candidates: list[Candidate] = []
         slots: list[Slot] = []
         size = 0
-        queues = self._dues(current) if most else []
+        is_alone = False
+        queues = dues(self._policy, current, self._now_ms) if most else []
         while queues:
             turn = sorted(((*due, queue) for queue in queues for due in islice(queue, 1)), key=itemgetter(0))
             queues = []
             for offset, span, queue in turn:
                 if len(slots) == (_LOOKAHEAD if reads_units else most) or size > MAX_ANSWER_BYTES:
-                    return candidates, slots
+                    return candidates, slots, False
+                is_alone = span.has_lapsed and not self._claimant.is_called
+                if is_alone and not all(map(is_settled, candidates)):
+                    continue
                 slots += self._resolve_all(self._slots_at([offset], trust), trust)
                 candidates.append(self._candidate(slots[-1], span))
                 size += candidates[-1].size
+                if is_alone and not is_settled(candidates[-1]):
+                    return candidates, slots, True
                 if not reads_units or is_settled(candidates[-1]):
                     queues.append(queue)
-        return candidates, slots
-
-    def _dues(self, current: Cursor) -> list[Iterator[tuple[int, Span]]]:
-        """The waiting offsets that are due, in their order; with units, those of each unit that may go on."""
-        spans = transitions.due_spans(current, self._now_ms)
-        if self._policy.reads_units:
-            free_units = transitions.free_units(current, self._now_ms)
-            spans = tuple(span for span in spans if span.unit in free_units)
-        by_unit: defaultdict[str, list[Span]] = defaultdict(list)
-        for span in spans:
-            by_unit[span.unit].append(span)
-        return [in_order(spans) for spans in by_unit.values()]
+        return candidates, slots, False
 
     def _plan(
         self,
@@ -214,7 +213,7 @@ class ClaimPlanner:
         dead_candidates: Sequence[Candidate],
         available: int = 0,
     ) -> ClaimPlan:
-        records = self._records(dead_candidates, selection, messages)
+        records = self._records(dead_candidates, selection, messages, current)
         counted_selection = replace(selection, skipped=ranges.total(selection.settled) - len(records))
         return ClaimPlan(
             self._with_hint(ahead, current, counted_selection), current, messages, records, available
@@ -328,17 +327,25 @@ class ClaimPlanner:
         return ClaimedMessage(message, attempts_before(message.draft) + attempt, receipt)
 
     def _records(
-        self, dead_candidates: Sequence[Candidate], selection: Selection, messages: dict[int, Message]
+        self,
+        dead_candidates: Sequence[Candidate],
+        selection: Selection,
+        messages: dict[int, Message],
+        current: Cursor,
     ) -> tuple[Record, ...]:
         """A DEAD record for each dead letter of the claim."""
         return tuple(
-            self._record(candidate, messages[candidate.offset])
+            self._record(candidate, messages[candidate.offset], offset_state(current, candidate.offset)[1])
             for candidate in dead_candidates
             if ranges.contains(selection.settled, candidate.offset)
         )
 
-    def _record(self, candidate: Candidate, message: Message) -> Record:
+    def _record(self, candidate: Candidate, message: Message, span: Span | None) -> Record:
         origin = message.draft.origin
+        reason = message.draft.dead_reason or (
+            DeadReason.EXPIRED if self._is_over(message) else DeadReason.ATTEMPTS_EXHAUSTED
+        )
+        is_by_lapse = reason == DeadReason.ATTEMPTS_EXHAUSTED and span is not None and span.has_lapsed
         delivery_key = cursor_key(
             self._claimant.topic, self._claimant.group, message.shard, self._claimant.consumer_uid
         )
@@ -349,8 +356,8 @@ class ClaimPlanner:
             attempts=attempts_before(message.draft) + candidate.attempt - 1,
             at_ms=self._now_ms,
             consumer_uid=self._key.consumer_uid,
-            reason=message.draft.dead_reason
-            or (DeadReason.EXPIRED if self._is_over(message) else DeadReason.ATTEMPTS_EXHAUSTED),
+            reason=reason,
+            last_error=_LEASE_ENDED if is_by_lapse else None,
             attempts_before_redrive=origin.attempts_before_redrive if origin else 0,
             of=delivery_key if origin else None,
             message=retry_lane.content(message),

@@ -30,11 +30,13 @@ class ClaimedMessage:
 class Claim:
     """The messages that one claim granted, and how many its cursor has leased after it that count for the claimant
     (0 where none was granted). `has_left_off`: it found none so far, and ended after many writes that settled or
-    skipped messages and delivered none; the next one continues behind them."""
+    skipped messages and delivered none; the next one continues behind them. `is_alone`: its one message is to be in no
+    answer with others, for its last lease ended before it was settled."""
 
     messages: Sequence[ClaimedMessage] = ()
     in_flight: int = 0
     has_left_off: bool = False
+    is_alone: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from ...domain.call_result import CallResult
 from ...domain.errors import Unavailable
@@ -145,18 +146,22 @@ class Receiver:
         other."""
         if claimant.group.paused or not (shards or self._foreign_shards(claimant, shards)):
             return []
-        queue = deque((*source, 0, False) for source in self._sources_of(claimant, shards, most))
+        sources = self._sources_of(claimant, shards, most)
+        preload = partial(self._claimer.preload, claimant.topic, claimant.group, claimant.consumer_uid)
+        # Of many shards, the first mostly has enough.
+        if is_preloaded := claimant.topic.shards <= _FEW_SHARDS:
+            preload(shard for shard, _ in sources)
+        # A message whose lease ended comes alone, so it comes first.
+        sources.sort(key=lambda source: not self._claimer.has_lapsed(claimant, source[0]))
+        queue = deque((*source, 0, False) for source in sources)
         shards_tried = 0
-        is_preloaded = False
         claimed_messages: list[ClaimedMessage] = []
         faults: list[Unavailable] = []
         size = 0
         while queue and len(claimed_messages) < most and size < MAX_ANSWER_BYTES:
-            # Of many shards, the first mostly has enough.
-            if not is_preloaded and (shards_tried or claimant.topic.shards <= _FEW_SHARDS):
+            if not is_preloaded and shards_tried:
                 is_preloaded = True
-                sources_left = (source for source, *_ in queue)
-                self._claimer.preload(claimant.topic, claimant.group, claimant.consumer_uid, sources_left)
+                preload(shard for shard, *_ in queue)
             shard, limit, losses, was_busy = queue.popleft()
             shards_tried += shard is not None
             lock = self._locks.of(claimant.key(shard), threading.Lock)
@@ -181,6 +186,8 @@ class Receiver:
                 self._last_sources.put(claimant.group.uid + claimant.owner, shard)
             claimed_messages += claim.messages
             size += sum(each.message.draft.weight for each in claim.messages)
+            if claim.is_alone:
+                break
         if faults and not claimed_messages:
             raise faults[0]
         return claimed_messages

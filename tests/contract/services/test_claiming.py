@@ -51,7 +51,7 @@ def test_what_is_settled_between_a_claims_read_and_its_write_stays_settled(stage
     assert attempts(other.receive(group)) == {1: 1, 2: 1}
     assert not batches
     stage.clock.advance(30 * SECOND_MS)
-    assert attempts(desk.receive(group)) == {1: 2, 2: 2}
+    assert attempts([*desk.receive(group), *desk.receive(group)]) == {1: 2, 2: 2}
 
 
 def test_a_cursor_has_something_when_a_message_is_due_or_a_lease_may_end() -> None:
@@ -197,9 +197,10 @@ def test_what_comes_back_stands_in_the_order_of_the_log(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
     desk.produce(*make.drafts(40))
-    desk.nack(group, desk.receive(group, 40)[1::2])
-    claim(desk, group, 20)
-    stage.clock.advance(30 * SECOND_MS)
+    first = desk.receive(group, 40)
+    desk.nack(group, first[1::2])
+    desk.nack(group, claim(desk, group, 20))
+    desk.nack(group, first[::2])
     assert list(attempts(claim(desk, group, 40)).items()) == [(n, 2 + n % 2) for n in range(40)]
 
 

@@ -32,7 +32,7 @@ def test_i6_what_was_acknowledged_is_not_delivered_again(stage: Stage) -> None:
     assert offsets(messages) == [0, 1, 2, 3, 4]
     assert desk.ack(group, messages[1:4]) == [None] * 3
     stage.clock.advance(3600 * SECOND_MS)
-    assert attempts(desk.receive(group)) == {0: 2, 4: 2}
+    assert attempts([*desk.receive(group), *desk.receive(group)]) == {0: 2, 4: 2}
 
 
 def test_i14_a_lapsed_lease_is_delivered_again_with_the_next_attempt_number(stage: Stage) -> None:
@@ -52,7 +52,7 @@ def test_i5_a_receipt_of_a_lease_that_passed_on_changes_nothing(stage: Stage) ->
     desk.produce(*make.drafts(2))
     first = desk.receive(group, lease=10)
     stage.clock.advance(10 * SECOND_MS)
-    second = desk.receive(group)
+    second = [*desk.receive(group), *desk.receive(group)]
     before = desk.cursor(group)
     assert desk.ack(group, first) == [STALE, STALE]
     assert desk.nack(group, first) == [STALE, STALE]
