@@ -25,6 +25,12 @@ def lapse(cursor: Cursor, now_ms: int) -> Cursor:
     return replace(cursor, leases=live, waiting=coalesce([*cursor.waiting, *returned_spans]))
 
 
+def end_leases(cursor: Cursor) -> Cursor:
+    """End all leases, as if each had lapsed, and raise the epoch: their holders can settle nothing any more."""
+    last_ms = max((lease.deadline_ms for lease in cursor.leases.values()), default=0)
+    return replace(lapse(cursor, last_ms), epoch=cursor.epoch + 1)
+
+
 def due_spans(cursor: Cursor, now_ms: int) -> tuple[Span, ...]:
     """The spans of a cursor after `lapse` that may be delivered (again) now, lowest offset first."""
     return tuple(s for s in cursor.waiting if s.due_ms <= now_ms)
