@@ -146,14 +146,12 @@ class Receiver:
         other."""
         if claimant.group.paused or not (shards or self._foreign_shards(claimant, shards)):
             return []
-        sources = self._sources_of(claimant, shards, most)
         preload = partial(self._claimer.preload, claimant.topic, claimant.group, claimant.consumer_uid)
+        sources = self._sources_of(claimant, shards, most)
         # Of many shards, the first mostly has enough.
         if is_preloaded := claimant.topic.shards <= _FEW_SHARDS:
             preload(shard for shard, _ in sources)
-        # A message whose lease ended comes alone, so it comes first.
-        sources.sort(key=lambda source: not self._claimer.has_lapsed(claimant, source[0]))
-        queue = deque((*source, 0, False) for source in sources)
+        queue = deque((*source, 0, False) for source in self._lapsed_first(claimant, sources))
         shards_tried = 0
         claimed_messages: list[ClaimedMessage] = []
         faults: list[Unavailable] = []
@@ -206,6 +204,12 @@ class Receiver:
         first = most >= LANE_SHARE or not self._random.below(LANE_SHARE)
         lane: list[tuple[int | None, int]] = [(None, max(1, most // LANE_SHARE))] if first else []
         return [*lane, *sources, (None, most)]
+
+    def _lapsed_first(
+        self, claimant: Claimant, sources: Sequence[tuple[int | None, int]]
+    ) -> Sequence[tuple[int | None, int]]:
+        """First those with a message whose lease ended: it comes alone. As far as is known without a read."""
+        return sorted(sources, key=lambda source: not self._claimer.has_lapsed(claimant, source[0]))
 
     def _foreign_shards(self, claimant: Claimant, own: Sequence[int]) -> Sequence[int]:
         """The other consumers' shards, from the next one on: a QUEUE shares messages, not shards, so a consumer whose
