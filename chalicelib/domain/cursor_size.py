@@ -14,6 +14,7 @@ _CURSOR_BYTES = 350  # keys, numbers and names of attributes; a topic's name has
 _PART_BYTES = 30  # of a round: once, and for each consumer in it
 _LEASE_BYTES = 22  # the deadline, and the overhead of an entry
 _ENTRY_BYTES = 4
+_LAPSE_BYTES = 2  # the due time of what a lease lost by ending
 _WAIT_BYTES = 20  # how much longer a waiting entry with a due time is than its part of a lease
 _LARGEST_ENTRY_BYTES = 220  # of waiting messages: a mask over MAX_RECEIVE offsets
 _UNSEEN_ENTRIES = 4  # that other processes may have returned since a cursor was read
@@ -44,12 +45,13 @@ def _bytes(span: Span) -> int:
 
 
 def _growth(span: Span) -> int:
-    """How many bytes a leased span may grow by: a mask or, if it has an ordering unit, a due time. In other groups a
-    message that finds no room to wait gets a timer (`has_room_for_returns`); a lapse gives no due time. An entry that
+    """How many bytes a leased span may grow by: the mark of a lapse, and a mask or, if it has an ordering unit, a due
+    time. In other groups a message that finds no room to wait gets a timer (`has_room_for_returns`). An entry that
     grows in another way must be counted here."""
     if span.unit:  # a claim takes one message of each
         return _WAIT_BYTES
-    return 0 if span.mask or span.count <= _RUNS else (span.end - span.start) // _BITS + _RUN_BYTES
+    has_mask = span.mask or span.count <= _RUNS
+    return _LAPSE_BYTES + (0 if has_mask else (span.end - span.start) // _BITS + _RUN_BYTES)
 
 
 def is_full(cursor: Cursor) -> bool:

@@ -9,18 +9,26 @@ from dataclasses import replace
 from . import ranges
 from .cursor import RETURNING, Cursor, Disposition, Lease, Result, Selection, raise_floor, start_at
 from .limits import MAX_AMENDED_RANGES
-from .spans import Span, coalesce, ranges_of, without
+from .spans import LAPSED_MS, Span, coalesce, ranges_of, without
 
 
 def lapse(cursor: Cursor, now_ms: int) -> Cursor:
-    """Return the unsettled offsets of overdue leases to `waiting`, due at once; their attempt rises by one. The next
-    claim or burial stores it, and notes the attempts as LAPSED; who only looks at a cursor calls it, too."""
+    """Return the unsettled offsets of overdue leases to `waiting`, due at once (LAPSED_MS); their attempt rises by one.
+    The next claim or burial stores it, and notes the attempts as LAPSED; who only looks at a cursor calls it, too."""
     overdue = [lease for lease in cursor.leases.values() if lease.deadline_ms <= now_ms]
     if not overdue:
         return cursor
-    returned_spans = [replace(s, attempt=s.attempt + 1) for lease in overdue for s in lease.spans]
+    returned_spans = [
+        replace(s, attempt=s.attempt + 1, due_ms=LAPSED_MS) for lease in overdue for s in lease.spans
+    ]
     live = {t: lease for t, lease in cursor.leases.items() if lease.deadline_ms > now_ms}
     return replace(cursor, leases=live, waiting=coalesce([*cursor.waiting, *returned_spans]))
+
+
+def end_leases(cursor: Cursor) -> Cursor:
+    """End all leases, as if each had lapsed, and raise the epoch: their holders can settle nothing any more."""
+    last_ms = max((lease.deadline_ms for lease in cursor.leases.values()), default=0)
+    return replace(lapse(cursor, last_ms), epoch=cursor.epoch + 1)
 
 
 def due_spans(cursor: Cursor, now_ms: int) -> tuple[Span, ...]:
@@ -132,7 +140,7 @@ def amend(cursor: Cursor, offset: int) -> Cursor | None:
 
 def retry_now(cursor: Cursor, offset: int) -> Cursor | None:
     """Make a waiting offset due at once, and raise the epoch; None if the offset is not waiting for a due time."""
-    span = next((s for s in cursor.waiting if s.holds(offset) and s.due_ms), None)
+    span = next((s for s in cursor.waiting if s.holds(offset) and s.next_ms), None)
     if span is None:
         return None
     rest = without(cursor.waiting, ((offset, offset + 1),))

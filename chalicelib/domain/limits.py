@@ -99,7 +99,7 @@ MAX_AMENDED_RANGES = (
 )
 MAX_AMENDED_CURSORS = 95  # a transaction takes 100 actions, one is the log's row
 MAX_AMENDED_BYTES = 400_000  # of a segment in which a message was changed: DynamoDB's limit, nearly
-MAX_PASSED_OVER = 128  # messages of busy ordering keys that a SERIAL claim may skip
+MAX_PASSED_OVER = 128  # messages of busy ordering keys that one SERIAL claim skips
 COMPRESS_ABOVE_BYTES = 100  # JMQ compresses above 100 bytes
 HOLE_AGE = timedelta(seconds=5)  # how long a consumer waits at a reserved but unwritten offset
 LATE_WRITER = timedelta(hours=1)  # no put arrives later than this after it was begun

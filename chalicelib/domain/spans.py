@@ -15,6 +15,7 @@ from . import ranges
 from .limits import MAX_RECEIVE
 from .ranges import Ranges
 
+LAPSED_MS = 1  # the due time of what a lease lost by ending: at once, and the span says so
 _BITS = 6  # of a mask in one byte
 
 
@@ -48,6 +49,16 @@ class Span:
     def end(self) -> int:
         """The last offset plus one."""
         return self.start + (self.mask.bit_length() or self.count)
+
+    @property
+    def has_lapsed(self) -> bool:
+        """Is it to be delivered again since its lease ended before it was settled?"""
+        return self.due_ms == LAPSED_MS
+
+    @property
+    def next_ms(self) -> int | None:
+        """The earliest time of the next delivery; None: at once."""
+        return self.due_ms if self.due_ms > LAPSED_MS else None
 
     def ranges(self) -> Ranges:
         """Its offsets as half-open ranges, in rising order."""

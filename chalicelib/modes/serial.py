@@ -1,7 +1,8 @@
 """SERIAL: in order per unit; a failure holds back its own unit only.
 
-The unit is the ordering key where a message has one, else the shard. Messages of a busy unit are passed over
-within a bound, so that other units flow; past the bound the shard waits.
+The unit is the ordering key where a message has one, else the shard. Messages of a busy unit are skipped, so that
+other units continue: they wait in the cursor. One claim skips a bounded number, and the next one continues behind them.
+The shard waits only while its cursor has no space for more.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ class Serial:
                 busy.add(span.unit)
                 if candidate and len(grants) < most:
                     grants.append(Span(offset, 1, candidate.attempt, span.unit))
-        passed_over = _take_unclaimed(
-            unclaimed, busy, grants, settled_ranges, most, MAX_PASSED_OVER - _waiting_count(cursor)
-        )
+        passed_over = _take_unclaimed(unclaimed, busy, grants, settled_ranges, most)
         next_offset = max([cursor.next, *(s.end for s in grants), *(end for _, end in settled_ranges)])
-        # Offsets passed over behind the last grant stay unclaimed: a claim that grants nothing writes nothing.
+        if not grants and len(passed_over) == MAX_PASSED_OVER:
+            next_offset = max(next_offset, passed_over[-1].end)
+        # Fewer offsets passed over behind the last grant stay unclaimed, to save a write.
         return Selection(
             tuple(grants),
             tuple(s for s in passed_over if s.end <= next_offset),
@@ -60,17 +61,12 @@ class Serial:
         )
 
 
-def _waiting_count(cursor: Cursor) -> int:
-    return sum(span.count for span in cursor.waiting)
-
-
 def _take_unclaimed(
     unclaimed: Sequence[Candidate],
     busy: set[str],
     grants: list[Span],
     settled_ranges: list[Range],
     most: int,
-    room: int,
 ) -> list[Span]:
     """Add grants from `unclaimed` to the list; returns the spans passed over."""
     passed_over: list[Span] = []
@@ -82,7 +78,7 @@ def _take_unclaimed(
         elif candidate.unit not in busy:
             busy.add(candidate.unit)
             grants.append(Span(candidate.offset, 1, candidate.attempt, candidate.unit))
-        elif len(passed_over) < room:
+        elif len(passed_over) < MAX_PASSED_OVER:
             passed_over.append(Span(candidate.offset, 1, 1, candidate.unit))
         else:
             break

@@ -60,7 +60,12 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.LOST,
     ),
     "a wait counted from when the message came": (
-        Bug(run, "decision_after", "due_ms = now_ms +", "due_ms = claimed_message.message.accepted_ms +"),
+        Bug(
+            run,
+            "decision_after",
+            "due_ms = receipt.within_expiry(now_ms +",
+            "due_ms = receipt.within_expiry(message.accepted_ms +",
+        ),
         "push from the lane in vain",
         None,
         Kind.EARLY,

@@ -259,12 +259,7 @@ BUGS: dict[str, tuple[Bug, Callable[[], None]]] = {
         test_a_delivery_to_slow_subscribers_holds_64_mb_of_bodies,
     ),
     "a claim that reads all that waits": (
-        Bug(
-            ClaimPlanner,
-            "_resolve_all",
-            "if size > MAX_ANSWER_BYTES or len(resolved_slots) == most:",
-            "if len(resolved_slots) == most:",
-        ),
+        Bug(ClaimPlanner, "_back", "or size > MAX_ANSWER_BYTES:", "or False:"),
         test_a_claim_of_many_that_wait_holds_what_one_answer_may_have,
     ),
     "a burial that holds all that waits": (

@@ -178,14 +178,7 @@ class World:
                 if span.due_ms <= self.now_ms:
                     return False
                 busy_units.add(span.unit)
-        fresh = self.units[current.next :]
-        if self.policy.reads_units and passed_over(current) + len(fresh) <= 128:
-            return all(unit in busy_units for unit in fresh)
-        return self.policy.reads_units or not fresh
-
-
-def passed_over(cursor: Cursor) -> int:
-    return sum(s.count for s in cursor.waiting)
+        return all(unit in busy_units for unit in self.units[current.next :])
 
 
 def offsets(spans: ranges.Ranges) -> Iterator[int]:

@@ -172,6 +172,7 @@ def claimed_message(
         token=settings.pop("token", "1.aaaa"),
         last_attempt=settings.pop("last_attempt", 9),
         claimed_ms=settings.pop("claimed_ms", START_MS),
+        expires_ms=stored_message.draft.expires_ms,
         **settings,
     )
     return ClaimedMessage(stored_message, attempt, receipt)

@@ -86,10 +86,11 @@ class BoundMachine(RuleBasedStateMachine):
                 token = f"{self.tokens:x}.abcd"
                 after = transitions.claim(current, selection, token, "ownerabc", self.now_ms + LEASE_MS)
                 grant_count = sum(span.count for span in selection.granted)
-                if cursor_size.has_room_for_claim(current, after, grant_count):
+                sure_count = 0 if selection.passed_over else grant_count
+                if cursor_size.has_room_for_claim(current, after, sure_count):
                     break
-                count = grant_count // 2
-            if not count or not selection.granted:
+                count = grant_count // 2 or min(1, count - 1)
+            if not count or not (selection.granted or selection.passed_over):
                 return
             if self._write(actor, cursor_write.change(cursor, after)):
                 self.open |= {

@@ -14,7 +14,7 @@ from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain.cursor import Cursor, Disposition, Lease, OffsetState, Result, Selection, offset_state
 from chalicelib.domain.limits import MAX_AMENDED_RANGES, MAX_CURSOR_BYTES, MAX_RECEIVE
 from chalicelib.domain.pull_share import Part, Round
-from chalicelib.domain.spans import Span
+from chalicelib.domain.spans import LAPSED_MS, Span
 
 LEASE = Lease("t", (Span(4, 2, attempt=3),), 100, "ann")
 CURSOR = Cursor(4, 9, {"t": LEASE}, (Span(7, 1, attempt=2, due_ms=50), Span(8, 1)), 5, 2, 6, skipped=1)
@@ -24,14 +24,17 @@ CURSOR = Cursor(4, 9, {"t": LEASE}, (Span(7, 1, attempt=2, due_ms=50), Span(8, 1
 def test_a_lease_is_over_at_its_deadline(now_ms: int, is_over: bool) -> None:
     after = transitions.lapse(CURSOR, now_ms)
     assert after.leases == ({} if is_over else CURSOR.leases)
-    assert after.waiting == ((Span(4, 2, attempt=4), *CURSOR.waiting) if is_over else CURSOR.waiting)
+    assert after.waiting == (
+        (Span(4, 2, attempt=4, due_ms=LAPSED_MS), *CURSOR.waiting) if is_over else CURSOR.waiting
+    )
     assert is_over or after is CURSOR
 
 
 def test_what_several_leases_held_comes_back_in_the_order_of_the_log() -> None:
     later = Lease("u", (Span(2, 1, attempt=3), Span(6, 1, attempt=3)), 100)
     after = transitions.lapse(replace(CURSOR, leases={"t": LEASE, "u": later}), 100)
-    assert after.waiting == (Span(2, 1, attempt=4), Span(4, 3, attempt=4), *CURSOR.waiting)
+    lapsed_spans = (Span(2, 1, attempt=4, due_ms=LAPSED_MS), Span(4, 3, attempt=4, due_ms=LAPSED_MS))
+    assert after.waiting == (*lapsed_spans, *CURSOR.waiting)
 
 
 def test_the_messages_of_leases_are_counted_one_by_one() -> None:

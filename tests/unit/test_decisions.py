@@ -31,7 +31,7 @@ def decided(
     result: CallResult, attempt: int = 1, *, mode: Mode = Mode.QUEUE, is_split: bool = False, **settings: Any
 ) -> SettleDecision:
     topic = make.topic(retry=STEPS, mode=mode)
-    own = {name: settings.pop(name) for name in ("ladder", "jitter") if name in settings}
+    own = {name: settings.pop(name) for name in ("ladder", "jitter", "expires_ms") if name in settings}
     claimed_message = make.claimed_message(attempt, of=make.draft(**own), **settings)
     return decision_after(topic, make.group(topic), claimed_message, result, NOW_MS, is_split=is_split)
 
@@ -105,6 +105,15 @@ def test_who_may_still_be_at_work_is_not_disturbed(attempt: int, seconds: int) -
     assert decided(BUSY, attempt) == replace(later(seconds), error="no answer")
 
 
+@pytest.mark.parametrize(("in_seconds", "due_in_seconds"), [(-1, 0), (3, 3), (30, 10)])
+def test_a_wait_ends_when_the_message_expires(in_seconds: int, due_in_seconds: int) -> None:
+    expires_ms = NOW_MS + in_seconds * SECOND_MS
+    assert decided(FAILED, expires_ms=expires_ms) == later(due_in_seconds)
+    held = CallResult(Verdict.NOT_ATTEMPTED, "no", retry_after_ms=10 * SECOND_MS)
+    assert decided(held, expires_ms=expires_ms).due_ms == NOW_MS + due_in_seconds * SECOND_MS
+    assert decided(BUSY, expires_ms=expires_ms).due_ms == NOW_MS + 50 * SECOND_MS, "it may still be at work"
+
+
 def test_who_may_still_be_at_work_on_the_last_attempt_keeps_the_message_until_it_ends() -> None:
     assert decided(BUSY, 9) == SettleDecision(
         Disposition.RETRY, NOW_MS + 50 * SECOND_MS, None, "no answer", 5
@@ -112,15 +121,15 @@ def test_who_may_still_be_at_work_on_the_last_attempt_keeps_the_message_until_it
 
 
 @pytest.mark.parametrize(
-    ("mode", "entry", "due_ms", "disposition"),
+    ("mode", "due_ms", "disposition"),
     [
-        (Mode.QUEUE, None, 9, Disposition.RETRY_LATER),
-        (Mode.QUEUE, None, 0, Disposition.RETRY),
-        (Mode.SERIAL, None, 9, Disposition.RETRY),
-        (Mode.SERIAL, 0, 9, Disposition.RETRY_LATER),
-        (Mode.BROADCAST, None, 9, Disposition.RETRY_LATER),
+        (Mode.QUEUE, 9, Disposition.RETRY_LATER),
+        (Mode.QUEUE, 0, Disposition.RETRY),
+        (Mode.SERIAL, 9, Disposition.RETRY),
+        (Mode.BROADCAST, 9, Disposition.RETRY_LATER),
     ],
 )
+@pytest.mark.parametrize("entry", [None, 0])
 def test_a_failed_message_waits_where_its_mode_says(
     mode: Mode, entry: int | None, due_ms: int, disposition: Disposition
 ) -> None:

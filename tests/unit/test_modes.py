@@ -96,15 +96,20 @@ def test_no_more_is_granted_than_was_asked_for() -> None:
     assert (granted(selection), selection.next) == ([0], 2)
 
 
-def test_so_many_are_passed_over_and_then_the_shard_waits() -> None:
-    busy = waits("a")
-    room = MAX_PASSED_OVER - 1
-    in_flight_of = [of("a", 1 + n) for n in range(room)]
-    at_the_bound = serial(busy, *in_flight_of, of("b", 1 + room))
-    assert granted(at_the_bound) == [1 + room]
-    assert len(at_the_bound.passed_over) == room
-    behind = serial(busy, *in_flight_of, of("a", 1 + room), of("b", 2 + room))
-    assert (granted(behind), behind.passed_over, behind.next) == ([], (), 1)
+@pytest.mark.parametrize(("more", "skipped_count"), [(-1, 0), (0, MAX_PASSED_OVER), (1, MAX_PASSED_OVER)])
+def test_a_claim_that_grants_nothing_keeps_what_it_skipped_if_that_is_much(
+    more: int, skipped_count: int
+) -> None:
+    count = MAX_PASSED_OVER + more
+    selection = serial(waits("a"), *(of("a", 1 + n) for n in range(count)))
+    assert granted(selection) == []
+    assert (len(selection.passed_over), selection.next) == (skipped_count, 1 + skipped_count)
+
+
+def test_what_waits_already_takes_nothing_from_what_a_claim_may_skip() -> None:
+    waiting = Cursor(next=501, waiting=(Span(0, unit="a"), Span(1, 500, unit="b")))
+    selection = serial(waiting, *(of("a", 501 + n) for n in range(MAX_PASSED_OVER)), of("c", 900))
+    assert (granted(selection), len(selection.passed_over)) == ([900], MAX_PASSED_OVER)
 
 
 def test_what_is_settled_of_fresh_ones_moves_the_frontier() -> None:

@@ -11,6 +11,7 @@ from chalicelib.domain.topic import Topic
 from chalicelib.scheduler import walk
 from chalicelib.scheduler.assigner import Assigner
 from chalicelib.scheduler.expirer import Expirer
+from chalicelib.services.consume import claim_choice
 from chalicelib.services.consume.claim import Claimer
 from chalicelib.services.consume.claim_plan import ClaimPlanner
 from chalicelib.services.consume.claimant import Claimant
@@ -178,7 +179,7 @@ BUGS: Planted = {
         Bug(
             ClaimPlanner,
             "plan_that_fits",
-            "not count or cursor_size.has_room_for_claim(",
+            "not (count or passed_over) or cursor_size.has_room_for_claim(",
             "True or cursor_size.has_room_for_claim(",
         ),
         lambda: consuming.test_a_claim_takes_no_more_than_its_cursor_has_room_for(embedded_stage()),
@@ -267,7 +268,7 @@ BUGS: Planted = {
         _some_are_kept,
     ),
     "a burial that looks at the first of a lane only": (
-        Bug(ClaimPlanner, "_to_bury", "while self._shard is None and", "while False and"),
+        Bug(ClaimPlanner, "_to_bury", "while self._keeps_entries and", "while False and"),
         _many_are_kept_in_a_lane,
     ),
     "a row that goes before older ones": (
@@ -355,7 +356,7 @@ BUGS: Planted = {
         lambda: log_reader.test_an_answer_that_holds_no_more_rows_is_no_end(log_reader.Scene()),
     ),
     "waiting messages of a busy key that fill an answer": (
-        Bug(ClaimPlanner, "_dues", "if span.unit in free_units", ""),
+        Bug(claim_choice, "dues", "if s.unit in units", "", also=("chalicelib.services.consume.claim_plan",)),
         lambda: plans.test_i7_large_messages_behind_failed_or_leased_ones_leave_place_for_other_keys(
             embedded_stage(), is_leased=False
         ),

@@ -58,6 +58,7 @@ def test_a_receipt_comes_back_as_it_was_given(id: str) -> None:
         replace(
             RECEIPT,
             consumer_uid="",
+            expires_ms=2_000,
             claimed_ms=0,
             entry=7,
             attempts_before_entry=3,

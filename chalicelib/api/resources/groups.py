@@ -9,7 +9,7 @@ from ...domain import limits as lim
 from ...domain.errors import NotFound, Refused
 from ...domain.meter import Bucket, GroupBucket, Window
 from ...domain.ranges import total
-from ...domain.topic import EARLIEST, LATEST, Group, Scope, Topic, Where, cursor_keys
+from ...domain.topic import EARLIEST, LATEST, Group, Scope, Topic, Where, cursor_key, cursor_keys
 from .. import lists, parse, settings
 from ..calls import ANY, Context, Response, call
 from ..fields import Count, NoBody, Time, at
@@ -215,6 +215,7 @@ def seek_group(context: Context) -> Response[GroupDetail]:
             for key in cursor_keys(topic, group, uid):
                 if shard in (None, key.shard.shard):
                     context.deps.positions.seek(topic, key, where, places)
+            context.deps.positions.end_leases(cursor_key(topic, group, None, uid))
         except NotFound:  # a broadcast goes on without the consumer that has just left
             if not uid or context.group(consistent=True)[1].uid != group.uid:
                 raise

@@ -271,7 +271,7 @@ def blocked_units(survey: GroupSurvey, names: Mapping[str, str]) -> list[Blocked
                 attempt=span.attempt,
                 is_leased=False,
                 consumer=None,
-                until_ms=span.due_ms,
+                until_ms=span.next_ms or 0,
                 behind=passed_counts[span.unit],
             )
             for span in progress.cursor.waiting

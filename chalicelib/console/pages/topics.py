@@ -189,7 +189,7 @@ def _bars(cursor: Cursor, scale: _Scale) -> list[Bar]:
         for span in lease.spans:
             bars += _merged_bars("lease", span.ranges(), scale, span.attempt, lease.deadline_ms)
     for span in cursor.waiting:
-        bars += _merged_bars("wait", span.ranges(), scale, span.attempt - 1, span.due_ms or None)
+        bars += _merged_bars("wait", span.ranges(), scale, span.attempt - 1, span.next_ms)
     return bars + _merged_bars("new", [(cursor.next, scale.high)], scale)
 
 

@@ -21,7 +21,7 @@ from ..core.log_reader import LogReader
 from .claim_plan import ClaimPlan, ClaimPlanner
 from .claimant import Claim, Claimant
 
-_UNWANTED_WRITES = 100  # per shard and call: writes that only settle messages without a delivery
+_UNWANTED_WRITES = 100  # per shard and call: writes that settle or skip messages and deliver none
 Registered = Callable[[Topic, Group, str], bool]
 """Is the consumer with this uid registered at this moment?"""
 
@@ -85,6 +85,12 @@ class Claimer:
         """How many messages one cursor has leased that count for the claimant, as last read."""
         return claimant.in_flight(self._states.last(claimant.key(shard)).cursor)
 
+    def has_lapsed(self, claimant: Claimant, shard: int | None) -> bool:
+        """Does a message wait whose last lease ended, as far as is known without a read?"""
+        state = self._states.seen(claimant.key(shard))
+        waiting = transitions.lapse(state.cursor, self._clock.now_ms()).waiting if state else ()
+        return any(span.has_lapsed for span in waiting)
+
     def is_drained(self, claimant: Claimant, shard: int | None) -> bool:
         """Had the log nothing behind the cursor when it was last read for a claim, and does nothing wait in the
         cursor?"""
@@ -115,20 +121,21 @@ class Claimer:
             token = f"{base32(state.cursor.epoch + 1)}.{self._random.id(4)}"
             token += "" if claimant.is_called else PULLED
             plan, after = planner.plan_that_fits(state.cursor, most, most_bytes, token)
-            if not plan.selection.granted and not plan.selection.settled:
+            selection = plan.selection
+            if not (selection.granted or selection.settled or selection.passed_over):
                 return Claim()
             if not state.exists and not self._may_begin(claimant):
                 return Claim()
             if not self._write(key, state, _change(state, after), plan.dead, token):
                 return None
             self._note_lapsed(claimant, shard, state.cursor, plan, now_ms)
-            if plan.selection.granted:
+            if selection.granted:
                 messages = [
                     planner.claimed_message(token, span.attempt, offset, plan.messages[offset])
-                    for span in plan.selection.granted
+                    for span in selection.granted
                     for offset in span.offsets()
                 ]
-                return Claim(messages=messages, in_flight=claimant.in_flight(after))
+                return Claim(messages=messages, in_flight=claimant.in_flight(after), is_alone=plan.is_alone)
         return Claim(has_left_off=True)
 
     def _write(

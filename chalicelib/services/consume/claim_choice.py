@@ -3,11 +3,16 @@ hold."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from itertools import chain, groupby
+from operator import attrgetter
+from typing import Any
 
 from ...domain.cursor import Cursor, Selection
+from ...domain.cursor_transitions import due_spans, free_units
 from ...domain.limits import MAX_ANSWER_BYTES, MAX_PASSED_OVER
+from ...domain.spans import Span, in_order
 from ...modes import Candidate, ClaimVerdict, Policy
 
 DEAD_PER_WRITE = 45  # a transaction takes 100 actions: the cursor, and two for each dead letter
@@ -31,6 +36,28 @@ class Choice:
         return sum(span.count for span in self.selection.granted)
 
 
+def dues(policy: Policy, current: Cursor, now_ms: int) -> list[Iterator[tuple[int, Span]]]:
+    """The waiting offsets that are due, in their order; with units, those of each unit that may go on. Without, those
+    whose leases ended come last, and of them those that had the most: the others do not wait for them."""
+    spans = due_spans(current, now_ms)
+    if policy.reads_units:
+        units = free_units(current, now_ms)
+        return [
+            in_order(unit) for unit in _grouped((s for s in spans if s.unit in units), attrgetter("unit"))
+        ]
+    return [chain.from_iterable(map(in_order, _grouped(spans, _lapses)))]
+
+
+def _grouped(spans: Iterable[Span], key: Callable[[Span], Any]) -> Iterator[list[Span]]:
+    """The spans by key, the lowest first."""
+    return (list(group) for _, group in groupby(sorted(spans, key=key), key))
+
+
+def _lapses(span: Span) -> int:
+    """At most so many leases of it have ended; 0 if it was given back since."""
+    return span.attempt if span.has_lapsed else 0
+
+
 def choose(
     policy: Policy,
     current: Cursor,
@@ -47,8 +74,7 @@ def choose(
     is_cut = len(back_within) + len(new_within) < len(back) + len(new_candidates)
     if is_cut:
         selection = policy.select(current, back_within, new_within, most)
-    waiting_count = sum(span.count for span in current.waiting)
-    is_full = is_cut or len(passed_over) + waiting_count > MAX_PASSED_OVER
+    is_full = is_cut or len(passed_over) > MAX_PASSED_OVER
     return Choice(selection, back_within, new_within, dead_candidates, passed_over, is_full)
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import tee, zip_longest
+from itertools import islice
 from operator import itemgetter
 
 from ...domain import cursor_size, pull_share, ranges
 from ...domain import cursor_transitions as transitions
-from ...domain.cursor import Cursor, Selection
+from ...domain.cursor import Cursor, Selection, offset_state
 from ...domain.limits import MAX_ANSWER_BYTES, MAX_PASSED_OVER, MAX_RECEIVE
 from ...domain.message import DeadReason, Draft, Message, is_expired
 from ...domain.receipt import Receipt
@@ -22,12 +21,13 @@ from ...domain.topic import CursorKey, cursor_key, passes_filter
 from ...modes import Candidate, ClaimVerdict
 from ..core.log_reader import Freshness, LogReader, Slot
 from . import retry_lane
-from .claim_choice import choose, is_settled, within_bounds
+from .claim_choice import choose, dues, is_settled, within_bounds
 from .claimant import Claimant, ClaimedMessage
 
 _LOOKAHEAD = 1_000
 _BURIED_AT_ONCE = 200
 _AFTER_ALL = 1 << 62
+_LEASE_ENDED = "The lease ended before the message was settled."
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,7 @@ class ClaimPlan:
     messages: dict[int, Message]
     dead: tuple[Record, ...]
     available: int = 0  # how many of the messages read could have been granted
+    is_alone: bool = False  # it grants one message, whose last lease ended
 
 
 class ClaimPlanner:
@@ -55,7 +56,7 @@ class ClaimPlanner:
     ) -> None:
         self._reader = reader
         self._claimant = claimant
-        self._policy = claimant.policy(shard)
+        self._policy = claimant.policy
         self._shard = shard
         self._key = key
         self._now_ms = now_ms
@@ -74,9 +75,12 @@ class ClaimPlanner:
                 after = replace(
                     after, round=pull_share.after(cursor.round, seat, count, unclaimed_count, self._now_ms)
                 )
-            if not count or cursor_size.has_room_for_claim(plan.cursor, after, count):
+            passed_over = plan.selection.passed_over  # they need space even where no lease is open
+            if not (count or passed_over) or cursor_size.has_room_for_claim(
+                plan.cursor, after, 0 if passed_over else count
+            ):
                 return plan, after
-            most = count // 2
+            most = count // 2 or min(1, most - 1)
 
     def plan(self, cursor: Cursor, most: int, most_bytes: int) -> ClaimPlan:
         """Read the messages that could be claimed and let the policy choose; read on if it passes many over."""
@@ -84,15 +88,10 @@ class ClaimPlanner:
         room = 0 if cursor_size.is_full(current) else self._claimant.room(self._claimant.in_flight(current))
         mine = min(most, room)
         most = min(mine * self._claimant.claimants, room)
-        dues, offsets_due = tee(self._dues(current) if most else ())
         trust = self._trust(cursor)
-        slots = self._resolve_all(
-            self._slots_at((offset for offset, _ in offsets_due), trust),
-            trust,
-            _LOOKAHEAD if self._policy.reads_units else most,
-        )
-        back = [self._candidate(slot, span) for slot, (_, span) in zip(slots, dues, strict=False)]
-        wanted_count = min(most, MAX_RECEIVE)
+        back, slots, is_alone = self._back(current, most, trust)
+        most = 1 if is_alone else most
+        wanted_count = 0 if is_alone else min(most, MAX_RECEIVE)
         if not self._policy.reads_units:
             wanted_count = max(0, wanted_count - len(back))
         if self._policy.holds_back and not cursor_size.has_room_for_new(current):
@@ -113,22 +112,23 @@ class ClaimPlanner:
             if len(ahead) == wanted_count:
                 wanted_count = min(_LOOKAHEAD, wanted_count * 2)
         selection, granted_count = choice.selection, choice.granted_count
-        if granted_count and self._claimant.claimants > 1:
+        if granted_count and self._claimant.claimants > 1 and not is_alone:
             part = self._claimant.part(cursor.round, granted_count, mine, self._now_ms)
             selection = self._policy.select(current, choice.back, choice.new_candidates, part)
-        return self._plan(ahead, current, selection, messages, choice.dead_candidates, granted_count)
+        plan = self._plan(ahead, current, selection, messages, choice.dead_candidates, granted_count)
+        return replace(plan, is_alone=is_alone)
 
     def plan_expiry(self, cursor: Cursor, has_time: Callable[[], bool]) -> ClaimPlan:
         """Plan dead letters for waiting and unclaimed messages that are expired, exhausted or past their retention;
-        grant nothing. Messages that are kept for longer are skipped: in a retry lane, whose entries come in any
-        order, as many as there is time to read."""
+        grant nothing. Messages that are kept for longer are skipped: in a retry lane without units, whose entries come
+        in any order, as many as there is time to read."""
         current = transitions.lapse(cursor, self._now_ms)
         trust = self._trust(cursor)
         back, slots = self._buried_of_waiting(current, trust, has_time)
         kept_entries, ahead = self._to_bury(current, trust, has_time)
         new_candidates = [self._candidate(slot, None) for slot in ahead]
         staying_candidates = [c for c in new_candidates if not is_settled(c)]
-        most = len(staying_candidates) if self._shard is None else MAX_PASSED_OVER
+        most = len(staying_candidates) if self._keeps_entries else MAX_PASSED_OVER
         end = staying_candidates[most].offset if len(staying_candidates) > most else _AFTER_ALL
         waiting_dead, new_dead, dead_candidates = within_bounds(
             back,
@@ -175,19 +175,34 @@ class ClaimPlanner:
                 break
         return candidates, slots
 
-    def _dues(self, current: Cursor) -> Iterator[tuple[int, Span]]:
-        """The waiting offsets that are due, in their order; with units, those of units that may go on, first the first
-        of each unit, then the second ones: so that those of one unit, which wait for each other, do not fill an
-        answer."""
-        spans = transitions.due_spans(current, self._now_ms)
-        if self._policy.reads_units:
-            free_units = transitions.free_units(current, self._now_ms)
-            spans = tuple(span for span in spans if span.unit in free_units)
-        by_unit: defaultdict[str, list[Span]] = defaultdict(list)
-        for span in spans:
-            by_unit[span.unit].append(span)
-        turns = zip_longest(*map(in_order, by_unit.values()))
-        return (due for turn in turns for due in sorted(filter(None, turn), key=itemgetter(0)))
+    def _back(self, current: Cursor, most: int, trust: Freshness) -> tuple[list[Candidate], list[Slot], bool]:
+        """The waiting messages that are due, as many as one answer holds. With units, those of each unit up to the
+        first that can be delivered, for the others wait for it; first the first of each unit, then the second ones, so
+        that those of one unit do not fill an answer. Who pulls gets a message whose lease ended alone (True), for it
+        may have ended its consumer."""
+        reads_units = self._policy.reads_units
+        candidates: list[Candidate] = []
+        slots: list[Slot] = []
+        size = 0
+        is_alone = False
+        queues = dues(self._policy, current, self._now_ms) if most else []
+        while queues:
+            turn = sorted(((*due, queue) for queue in queues for due in islice(queue, 1)), key=itemgetter(0))
+            queues = []
+            for offset, span, queue in turn:
+                if len(slots) == (_LOOKAHEAD if reads_units else most) or size > MAX_ANSWER_BYTES:
+                    return candidates, slots, False
+                is_alone = span.has_lapsed and not self._claimant.is_called
+                if is_alone and not all(map(is_settled, candidates)):
+                    continue
+                slots += self._resolve_all(self._slots_at([offset], trust), trust)
+                candidates.append(self._candidate(slots[-1], span))
+                size += candidates[-1].size
+                if is_alone and not is_settled(candidates[-1]):
+                    return candidates, slots, True
+                if not reads_units or is_settled(candidates[-1]):
+                    queues.append(queue)
+        return candidates, slots, False
 
     def _plan(
         self,
@@ -198,7 +213,7 @@ class ClaimPlanner:
         dead_candidates: Sequence[Candidate],
         available: int = 0,
     ) -> ClaimPlan:
-        records = self._records(dead_candidates, selection, messages)
+        records = self._records(dead_candidates, selection, messages, current)
         counted_selection = replace(selection, skipped=ranges.total(selection.settled) - len(records))
         return ClaimPlan(
             self._with_hint(ahead, current, counted_selection), current, messages, records, available
@@ -217,13 +232,18 @@ class ClaimPlanner:
         they take no space in the cursor, for they are alike."""
         ahead = self._ahead(cursor, _BURIED_AT_ONCE, trust)
         kept_entries: tuple[Span, ...] = ()
-        while self._shard is None and ahead and has_time():
+        while self._keeps_entries and ahead and has_time():
             candidates = [self._candidate(slot, None) for slot in ahead]
             if any(map(is_settled, candidates)):
                 break
             kept_entries = coalesce([*kept_entries, *(Span(c.offset, 1, c.attempt) for c in candidates)])
             ahead = self._ahead(_cursor_behind(ahead, cursor), _BURIED_AT_ONCE, trust)
         return kept_entries, ahead
+
+    @property
+    def _keeps_entries(self) -> bool:
+        """Are the entries that a burial skips alike? They are in a lane without units."""
+        return self._shard is None and not self._policy.reads_units
 
     def _trust(self, cursor: Cursor) -> Freshness:
         """Which cached segments are acceptable; entries of a lane are never edited, so any are."""
@@ -232,17 +252,16 @@ class ClaimPlanner:
     def _slots_at(self, offsets: Iterable[int], trust: Freshness) -> Iterator[Slot]:
         return (self._reader.fetch(self._key.shard, [offset], trust)[offset] for offset in offsets)
 
-    def _resolve_all(self, slots: Iterable[Slot], trust: Freshness, most: int | None = None) -> list[Slot]:
+    def _resolve_all(self, slots: Iterable[Slot], trust: Freshness) -> list[Slot]:
         """The messages that a lane's entries refer to, cached as long as the entries are; a topic's messages as they
-        are. Up to `most`; only the first ones, if an answer cannot hold more bodies: a function's memory could not
-        either."""
+        are. Only the first ones, if an answer cannot hold more bodies: a function's memory could not either."""
         resolved_slots: list[Slot] = []
         size = 0
         for slot in slots:
             resolved_slots.append(slot if self._shard is not None else self._resolve(slot, trust))
             message = resolved_slots[-1].message
             size += message.draft.size if message else 0
-            if size > MAX_ANSWER_BYTES or len(resolved_slots) == most:
+            if size > MAX_ANSWER_BYTES:
                 break
         return resolved_slots
 
@@ -263,7 +282,7 @@ class ClaimPlanner:
             return Candidate(slot.offset, slot.count, verdict=ClaimVerdict.SETTLE)
         attempt = span.attempt if span else 1
         draft = slot.message.draft
-        unit = unit_of(draft.ordering_key) if self._policy.reads_units else ""
+        unit = self._unit(slot.message) if self._policy.reads_units else ""
         group = self._claimant.group
         is_owed = (
             draft.origin is not None
@@ -276,6 +295,12 @@ class ClaimPlanner:
         is_dead = is_exhausted or draft.dead_reason is not None or self._is_over(slot.message)
         verdict = ClaimVerdict.DELIVER if is_owed and not is_dead else ClaimVerdict.SETTLE
         return Candidate(slot.offset, 1, attempt, unit, verdict, is_owed and is_dead, draft.weight)
+
+    def _unit(self, message: Message) -> str:
+        """The message's unit of order: its key, or its shard. A lane has messages of many shards."""
+        unit = unit_of(message.draft.ordering_key)
+        is_by_shard = self._shard is None and message.draft.ordering_key is None
+        return f"{unit}{message.shard}" if is_by_shard else unit
 
     def _is_over(self, message: Message) -> bool:
         in_lane = self._shard is None
@@ -294,6 +319,7 @@ class ClaimPlanner:
             token=token,
             last_attempt=self._claimant.last_attempt(message.draft),
             claimed_ms=self._now_ms,
+            expires_ms=message.draft.expires_ms,
             entry=offset if origin else None,
             attempts_before_entry=origin.attempts if origin else 0,
             attempts_before_redrive=origin.attempts_before_redrive if origin else 0,
@@ -301,17 +327,25 @@ class ClaimPlanner:
         return ClaimedMessage(message, attempts_before(message.draft) + attempt, receipt)
 
     def _records(
-        self, dead_candidates: Sequence[Candidate], selection: Selection, messages: dict[int, Message]
+        self,
+        dead_candidates: Sequence[Candidate],
+        selection: Selection,
+        messages: dict[int, Message],
+        current: Cursor,
     ) -> tuple[Record, ...]:
         """A DEAD record for each dead letter of the claim."""
         return tuple(
-            self._record(candidate, messages[candidate.offset])
+            self._record(candidate, messages[candidate.offset], offset_state(current, candidate.offset)[1])
             for candidate in dead_candidates
             if ranges.contains(selection.settled, candidate.offset)
         )
 
-    def _record(self, candidate: Candidate, message: Message) -> Record:
+    def _record(self, candidate: Candidate, message: Message, span: Span | None) -> Record:
         origin = message.draft.origin
+        reason = message.draft.dead_reason or (
+            DeadReason.EXPIRED if self._is_over(message) else DeadReason.ATTEMPTS_EXHAUSTED
+        )
+        is_by_lapse = reason == DeadReason.ATTEMPTS_EXHAUSTED and span is not None and span.has_lapsed
         delivery_key = cursor_key(
             self._claimant.topic, self._claimant.group, message.shard, self._claimant.consumer_uid
         )
@@ -322,8 +356,8 @@ class ClaimPlanner:
             attempts=attempts_before(message.draft) + candidate.attempt - 1,
             at_ms=self._now_ms,
             consumer_uid=self._key.consumer_uid,
-            reason=message.draft.dead_reason
-            or (DeadReason.EXPIRED if self._is_over(message) else DeadReason.ATTEMPTS_EXHAUSTED),
+            reason=reason,
+            last_error=_LEASE_ENDED if is_by_lapse else None,
             attempts_before_redrive=origin.attempts_before_redrive if origin else 0,
             of=delivery_key if origin else None,
             message=retry_lane.content(message),

@@ -12,7 +12,7 @@ from ...domain.message import Draft, Message
 from ...domain.pull_share import Round, Seat
 from ...domain.receipt import Receipt
 from ...domain.retry_policy import last_attempt
-from ...domain.topic import CursorKey, Group, Mode, Topic, cursor_key
+from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...modes import POLICIES, Policy
 
 
@@ -29,12 +29,14 @@ class ClaimedMessage:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
     """The messages that one claim granted, and how many its cursor has leased after it that count for the claimant
-    (0 where none was granted). `has_left_off`: it found none so far, and ended after many writes that settled messages
-    without a delivery; the next one continues behind them."""
+    (0 where none was granted). `has_left_off`: it found none so far, and ended after many writes that settled or
+    skipped messages and delivered none; the next one continues behind them. `is_alone`: its one message is to be in no
+    answer with others, for its last lease ended before it was settled."""
 
     messages: Sequence[ClaimedMessage] = ()
     in_flight: int = 0
     has_left_off: bool = False
+    is_alone: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,9 +61,10 @@ class Claimant:
         """The cursor on a shard, or on the retry lane (None)."""
         return cursor_key(self.topic, self.group, shard, self.consumer_uid)
 
-    def policy(self, shard: int | None) -> Policy:
-        """The policy of the mode; on the retry lane always QUEUE, since its messages have left their order."""
-        return POLICIES[self.group.mode if shard is not None else Mode.QUEUE]
+    @property
+    def policy(self) -> Policy:
+        """The policy of the mode, on shards and on the retry lane."""
+        return POLICIES[self.group.mode]
 
     def in_flight(self, cursor: Cursor) -> int:
         """How many leased messages of a cursor count for its limits."""

@@ -52,6 +52,7 @@ def decision_after(
     """The decision after an attempt. `is_split`: the message was in a batch that is split (`is_to_be_split` in
     `push/batches.py`) and tried again at once; the last attempt is never immediate."""
     error, duration_ms = result.detail or None, result.duration_ms
+    receipt, message = claimed_message.receipt, claimed_message.message
     if result.verdict is Verdict.DONE:
         return SettleDecision(Disposition.SUCCESS, duration_ms=duration_ms)
     if result.verdict is Verdict.REFUSED:
@@ -62,10 +63,10 @@ def decision_after(
         return SettleDecision(Disposition.DEAD, reason=DeadReason.UNDECODABLE, error=error)
     if result.verdict is Verdict.NOT_ATTEMPTED:
         pause_ms = max(HELD_PAUSE // timedelta(milliseconds=1), result.retry_after_ms or 0)
-        return SettleDecision(Disposition.RELEASED, now_ms + pause_ms)
-    receipt, message = claimed_message.receipt, claimed_message.message
+        return SettleDecision(Disposition.RELEASED, receipt.within_expiry(now_ms + pause_ms, now_ms))
     number = receipt.attempt_since_redrive(claimed_message.attempt)
-    due_ms = now_ms + wait_ms(topic, group, message.id, message.draft, number, result.retry_after_ms)
+    pause_ms = wait_ms(topic, group, message.id, message.draft, number, result.retry_after_ms)
+    due_ms = receipt.within_expiry(now_ms + pause_ms, now_ms)
     if is_split and claimed_message.attempt + 1 < receipt.last_attempt:
         due_ms = 0
     elif result.busy_ms:
@@ -87,8 +88,8 @@ def decision_after_failure(
     is left. 0 means at once (not: no time is given): it waits in the cursor in any mode, without a timer."""
     if attempt >= receipt.last_attempt:
         return SettleDecision(Disposition.DEAD, reason=DeadReason.ATTEMPTS_EXHAUSTED, error=error)
-    # In SERIAL what failed holds back its unit, so it waits in the cursor; its lane (`entry`) has no units.
-    keeps_its_place = receipt.entry is None and POLICIES[group.mode].holds_back
+    # In SERIAL what failed holds back its unit, so it waits in the cursor.
+    keeps_its_place = POLICIES[group.mode].holds_back
     return SettleDecision(
         Disposition.RETRY if keeps_its_place or not due_ms else Disposition.RETRY_LATER, due_ms, error=error
     )

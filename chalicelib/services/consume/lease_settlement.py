@@ -37,9 +37,9 @@ SettleAnswer = HeadraceError | Already | None
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SettleContext:
-    """The services that a settlement uses. `on_timers_stored` is called with new timers, `filled` with cursors that
-    have waiting messages again, `on_freed` with those from which others may claim more than before, or sooner, and the
-    owner of the lease."""
+    """The services that a settlement uses. `on_timers_stored` is called with new timers, `on_freed` with
+    cursors from which others may claim more than before, or sooner, and the owner of the lease; `filled` with those of
+    them that may have been seen empty."""
 
     states: CursorStore
     reader: LogReader
@@ -170,9 +170,8 @@ class LeaseSettlement:
 
     @property
     def _holds_back(self) -> bool:
-        """Do messages wait in this cursor for others before them? Nothing does in a retry lane."""
-        in_lane = self._key.shard.topic_uid != self._topic.uid
-        return not in_lane and POLICIES[self._group.mode].holds_back
+        """Do messages wait in this cursor for others before them?"""
+        return POLICIES[self._group.mode].holds_back
 
     def _write(self, state: CursorSnapshot, steps: Sequence[Step]) -> CursorSnapshot | None:
         after, _ = transitions.settle(state.cursor, self._token, [step.result for step in steps])
@@ -182,9 +181,8 @@ class LeaseSettlement:
         new_state = self._context.states.write(self._key, state, change, records, timers)
         if new_state and timers:
             self._context.on_timers_stored(timers)
-        if new_state and _returns_any(steps):
-            self._context.filled(self._key)
         if new_state and (self._holds_back or _returns_any(steps)):
+            self._context.filled(self._key)
             self._context.on_freed(self._topic, self._group, self._key, self.owner)
         return new_state
 

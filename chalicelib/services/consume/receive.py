@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from ...domain.call_result import CallResult
 from ...domain.errors import Unavailable
@@ -145,18 +146,20 @@ class Receiver:
         other."""
         if claimant.group.paused or not (shards or self._foreign_shards(claimant, shards)):
             return []
-        queue = deque((*source, 0, False) for source in self._sources_of(claimant, shards, most))
+        preload = partial(self._claimer.preload, claimant.topic, claimant.group, claimant.consumer_uid)
+        sources = self._sources_of(claimant, shards, most)
+        # Of many shards, the first mostly has enough.
+        if is_preloaded := claimant.topic.shards <= _FEW_SHARDS:
+            preload(shard for shard, _ in sources)
+        queue = deque((*source, 0, False) for source in self._lapsed_first(claimant, sources))
         shards_tried = 0
-        is_preloaded = False
         claimed_messages: list[ClaimedMessage] = []
         faults: list[Unavailable] = []
         size = 0
         while queue and len(claimed_messages) < most and size < MAX_ANSWER_BYTES:
-            # Of many shards, the first mostly has enough.
-            if not is_preloaded and (shards_tried or claimant.topic.shards <= _FEW_SHARDS):
+            if not is_preloaded and shards_tried:
                 is_preloaded = True
-                sources_left = (source for source, *_ in queue)
-                self._claimer.preload(claimant.topic, claimant.group, claimant.consumer_uid, sources_left)
+                preload(shard for shard, *_ in queue)
             shard, limit, losses, was_busy = queue.popleft()
             shards_tried += shard is not None
             lock = self._locks.of(claimant.key(shard), threading.Lock)
@@ -181,6 +184,8 @@ class Receiver:
                 self._last_sources.put(claimant.group.uid + claimant.owner, shard)
             claimed_messages += claim.messages
             size += sum(each.message.draft.weight for each in claim.messages)
+            if claim.is_alone:
+                break
         if faults and not claimed_messages:
             raise faults[0]
         return claimed_messages
@@ -200,10 +205,16 @@ class Receiver:
         lane: list[tuple[int | None, int]] = [(None, max(1, most // LANE_SHARE))] if first else []
         return [*lane, *sources, (None, most)]
 
+    def _lapsed_first(
+        self, claimant: Claimant, sources: Sequence[tuple[int | None, int]]
+    ) -> Sequence[tuple[int | None, int]]:
+        """First those with a message whose lease ended: it comes alone. As far as is known without a read."""
+        return sorted(sources, key=lambda source: not self._claimer.has_lapsed(claimant, source[0]))
+
     def _foreign_shards(self, claimant: Claimant, own: Sequence[int]) -> Sequence[int]:
         """The other consumers' shards, from the next one on: a QUEUE shares messages, not shards, so a consumer whose
         shards are empty tries these."""
-        policy, shards = claimant.policy(0), claimant.topic.shards
+        policy, shards = claimant.policy, claimant.topic.shards
         if not claimant.owner or policy.per_consumer or policy.holds_back:
             return ()
         first = own[0] if own else 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...domain.message import Draft, Message, Origin
+from ...domain.message import Draft, Message, Origin, is_expired
 from ...domain.topic import Topic
 from ..core.log_reader import Freshness, LogReader
 
@@ -20,18 +20,21 @@ def resolve(reader: LogReader, topic: Topic, entry: Message, trust: Freshness) -
     whichever is earlier. A message without an origin is returned as it is.
 
     A message that has expired from the log meanwhile is returned empty and expired, so that it becomes a dead letter.
+    One that had expired when its entry was stored is over, even by a clock that is behind: its retry was due later.
     """
     origin = entry.draft.origin
     if origin is None:
         return entry
     if origin.whole:
         fields = (origin.id, origin.shard, origin.offset, origin.accepted_ms)
-        return Message(*fields, replace(entry.draft, origin=origin), ends_ms=entry.ends_ms)
+        ends_ms = _LONG_AGO_MS if is_expired(entry.draft, entry.accepted_ms) else entry.ends_ms
+        return Message(*fields, replace(entry.draft, origin=origin), ends_ms=ends_ms)
     message = reader.fetch(topic.shard_key(origin.shard), [origin.offset], trust)[origin.offset].message
     if message is None:
         expired_draft = Draft(b"", is_json=False, expires_ms=_LONG_AGO_MS, origin=origin)
         return Message(origin.id, origin.shard, origin.offset, origin.accepted_ms, expired_draft)
-    ends_ms = min(message.ends_ms, entry.ends_ms)
+    had_expired = is_expired(message.draft, entry.accepted_ms)
+    ends_ms = _LONG_AGO_MS if had_expired else min(message.ends_ms, entry.ends_ms)
     return replace(message, draft=replace(message.draft, origin=origin), ends_ms=ends_ms)
 
 

@@ -58,12 +58,12 @@ class Settler:
 
         def rule(receipt: Receipt, attempt: int) -> SettleDecision:
             if how.untried:
-                return SettleDecision(Disposition.RELEASED, due_ms)
+                return SettleDecision(Disposition.RELEASED, due_ms and receipt.within_expiry(due_ms, now_ms))
             if how.dead_letter:
                 return SettleDecision(Disposition.DEAD, reason=DeadReason.REJECTED, error=how.reason)
-            return replace(
-                decision_after_failure(group, receipt, attempt, due_ms, how.reason), by_ladder=by_ladder
-            )
+            retry_ms = due_ms and receipt.within_expiry(due_ms, now_ms)
+            decision = decision_after_failure(group, receipt, attempt, retry_ms, how.reason)
+            return replace(decision, by_ladder=by_ladder)
 
         return self._settle_texts(topic, group, receipts, rule)
 

@@ -108,21 +108,20 @@ class StepMaker:
         return step if was_tried else replace(step, entry=None, was_tried=False)
 
     def _by_ladder(self, receipt: Receipt, decision: SettleDecision, attempt: int) -> SettleDecision:
-        """The decision with the due time of the message's ladder; of the group's, if the message has gone from the
-        log."""
+        """The decision with the due time of the message's ladder (of the group's, if the message has gone from the
+        log), or of its expiry if that is earlier."""
         message = self._message(receipt)
         draft = message.draft if message else None
         number = receipt.attempt_since_redrive(attempt)
-        pause_ms = wait_ms(self._topic, self._group, receipt.id, draft, number, None)
-        return replace(decision, due_ms=self._now_ms + pause_ms)
+        due_ms = self._now_ms + wait_ms(self._topic, self._group, receipt.id, draft, number, None)
+        return replace(decision, due_ms=receipt.within_expiry(due_ms, self._now_ms))
 
     def _next_ms(self, receipt: Receipt, decision: SettleDecision) -> int | None:
         """When the next attempt is due, if the delivery has left its shard's cursor; None if it waits in the cursor."""
         if decision.disposition is Disposition.RETRY_LATER:
             return decision.due_ms
-        return (
-            self._now_ms if decision.disposition is Disposition.RETRY and receipt.entry is not None else None
-        )
+        waits_in_lane = decision.disposition is Disposition.RETRY and receipt.entry is not None
+        return (decision.due_ms or self._now_ms) if waits_in_lane else None
 
     def _record(self, receipt: Receipt, status: Status, decision: SettleDecision, attempt: int) -> Record:
         is_dead = decision.disposition is Disposition.DEAD

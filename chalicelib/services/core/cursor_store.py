@@ -46,6 +46,10 @@ class CursorStore:
         self._counters = counters
         self._seen: TtlCache[CursorKey, CursorSnapshot] = TtlCache(clock, _FRESH_MS)
 
+    def seen(self, key: CursorKey) -> CursorSnapshot | None:
+        """The state seen within the last second; None without a read if there is none."""
+        return self._seen.get(key)
+
     def last(self, key: CursorKey) -> CursorSnapshot:
         """The state seen within the last second, else from an inconsistent read: if it is stale, the write is
         refused."""

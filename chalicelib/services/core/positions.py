@@ -138,6 +138,17 @@ class Positions:
             raise NotFound("GROUP_NOT_FOUND", "The group, or the consumer, was deleted just now.")
         return snapshot.cursor
 
+    def end_leases(self, key: CursorKey) -> None:
+        """End every lease on a cursor, which keeps its place: a retry lane has none to be moved to."""
+
+        def attempt(state: CursorSnapshot) -> cursor_write.Change | None:
+            if not state.cursor.leases:
+                return None
+            return cursor_write.change(state.cursor, transitions.end_leases(state.cursor))
+
+        self._states.read(key)
+        self._states.update(key, attempt)
+
 
 def all_keys(topic: Topic, group: Group, consumer_uid: str = "") -> list[CursorKey]:
     """The cursor keys of a group (or of a broadcast's consumer), with that of its retry lane."""

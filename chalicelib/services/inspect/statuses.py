@@ -282,7 +282,7 @@ def _lane_entries(lane: Cursor, now_ms: int) -> Iterator[LaneEntry]:
         for offset, attempt in lease.attempts().items():
             yield LaneEntry(offset, attempt, lease, lease.deadline_ms <= now_ms)
     for offset, span in in_order(lane.waiting):
-        yield LaneEntry(offset, span.attempt - 1, due_ms=span.due_ms)
+        yield LaneEntry(offset, span.attempt - 1, due_ms=span.next_ms or 0)
 
 
 def _status_of(state: OffsetState, span: Span | None, record: Record | None) -> DeliveryStatus:
@@ -293,7 +293,7 @@ def _status_of(state: OffsetState, span: Span | None, record: Record | None) -> 
     if state is OffsetState.NEW:
         return DeliveryStatus(Status.NEW, 0)
     if state is OffsetState.RETRYING and span:
-        return DeliveryStatus(Status.RETRYING, span.attempt - 1, span.due_ms or None, error, answer=answer)
+        return DeliveryStatus(Status.RETRYING, span.attempt - 1, span.next_ms, error, answer=answer)
     if record is None or record.waited_in_cursor:
         return DeliveryStatus(Status.SUCCESS, 1)
     return DeliveryStatus(

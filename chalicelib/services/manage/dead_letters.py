@@ -139,11 +139,11 @@ class DeadLetters:
         return count
 
     def _send_again(self, topic: Topic, group: Group, letters: Sequence[DeadLetter], by: str) -> int:
-        """Send dead letters again without waking their groups."""
+        """Send dead letters again, in the order of the log, without waking their groups."""
         count = 0
         owners = set(self._catalog.cursor_owners(topic, group))
         by_owner: dict[str, list[DeadLetter]] = {}
-        for letter in letters:
+        for letter in sorted(letters, key=lambda each: (each.key.shard.shard, each.offset)):
             if letter.key.consumer_uid in owners and not _is_unreadable(letter):
                 by_owner.setdefault(letter.key.consumer_uid, []).append(letter)
         for uid, members in by_owner.items():

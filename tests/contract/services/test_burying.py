@@ -26,6 +26,8 @@ from tests.support.push import PushDesk, fails
 from tests.support.stages import Stage, embedded_stage
 from tests.support.troubled import Troubled
 
+LEASE_ENDED = "The lease ended before the message was settled."
+
 
 @pytest.mark.parametrize("by", ["lapse", "nack"])
 def test_i1_exhausted_attempts_are_buried_with_a_record(stage: Stage, by: str) -> None:
@@ -33,16 +35,38 @@ def test_i1_exhausted_attempts_are_buried_with_a_record(stage: Stage, by: str) -
     group = desk.group()
     desk.produce(make.draft(), make.draft(max_attempts=1), make.draft(max_attempts=3))
     for attempt in (1, 2, 3, 4):
-        messages = desk.receive(group, lease=10)
+        messages = [message for _ in range(3) for message in desk.receive(group, lease=10)]
         assert attempts(messages) == {o: attempt for o, most in ((1, 1), (0, 2), (2, 3)) if attempt <= most}
         if by == "nack":
             desk.nack(group, messages)
         stage.clock.advance(10 * SECOND_MS)
     record_at = records(desk, group)
-    assert {o: (r.status, r.attempts, r.reason) for o, r in record_at.items()} == {
-        o: ("DEAD", n, "ATTEMPTS_EXHAUSTED") for o, n in ((0, 2), (1, 1), (2, 3))
+    error = LEASE_ENDED if by == "lapse" else None
+    assert {o: (r.status, r.attempts, r.reason, r.last_error) for o, r in record_at.items()} == {
+        o: ("DEAD", n, "ATTEMPTS_EXHAUSTED", error) for o, n in ((0, 2), (1, 1), (2, 3))
     }
     assert desk.deps.surveyor.exact_group(desk.topic, group).dead == 3
+    assert desk.deps.surveyor.exact_group(desk.topic, group).backlog == 0
+
+
+@pytest.mark.parametrize("mode", ["queue", "serial"])
+def test_what_ends_its_worker_takes_no_neighbours_along(stage: Stage, mode: str) -> None:
+    desk = Desk.at(stage, mode=mode, shards=2)
+    group = desk.group()
+    consumers = [desk.consumer(group, name) for name in ("one", "two")]
+    desk.produce(*(make.draft(n, ordering_key=f"key {n}") for n in range(50)))
+    crashes = 0
+    for turn in range(300):
+        messages = desk.receive(group, 50, consumers[turn % 2])
+        if any(message.message.draft.body == b"25" for message in messages):
+            crashes += 1
+            assert crashes == 1 or len(messages) == 1
+            stage.clock.advance(30 * SECOND_MS)
+        else:
+            desk.ack(group, messages)
+    assert crashes == 16
+    (dead,) = [letter for _, letter in stage.adapters.records.dead(desk.topic, group, None, 9)]
+    assert (dead.message.draft.body, dead.last_error) == (b"25", LEASE_ENDED)
     assert desk.deps.surveyor.exact_group(desk.topic, group).backlog == 0
 
 

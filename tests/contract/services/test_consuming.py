@@ -10,7 +10,7 @@ import pytest
 
 from chalicelib.domain import cursor_size
 from chalicelib.domain.limits import MAX_CURSOR_BYTES, MAX_PASSED_OVER
-from chalicelib.domain.times import SECOND_MS
+from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.topic import cursor_key
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.positions import Places
@@ -32,7 +32,7 @@ def test_i6_what_was_acknowledged_is_not_delivered_again(stage: Stage) -> None:
     assert offsets(messages) == [0, 1, 2, 3, 4]
     assert desk.ack(group, messages[1:4]) == [None] * 3
     stage.clock.advance(3600 * SECOND_MS)
-    assert attempts(desk.receive(group)) == {0: 2, 4: 2}
+    assert attempts([*desk.receive(group), *desk.receive(group)]) == {0: 2, 4: 2}
 
 
 def test_i14_a_lapsed_lease_is_delivered_again_with_the_next_attempt_number(stage: Stage) -> None:
@@ -52,7 +52,7 @@ def test_i5_a_receipt_of_a_lease_that_passed_on_changes_nothing(stage: Stage) ->
     desk.produce(*make.drafts(2))
     first = desk.receive(group, lease=10)
     stage.clock.advance(10 * SECOND_MS)
-    second = desk.receive(group)
+    second = [*desk.receive(group), *desk.receive(group)]
     before = desk.cursor(group)
     assert desk.ack(group, first) == [STALE, STALE]
     assert desk.nack(group, first) == [STALE, STALE]
@@ -281,16 +281,38 @@ def test_i7_a_failing_key_holds_back_its_own_messages_alone(stage: Stage) -> Non
     assert desk.drain(group) == [1], "DEAD unblocks"
 
 
-def test_i7_a_busy_key_is_passed_over_within_a_bound(stage: Stage) -> None:
+def test_i7_a_busy_key_is_skipped_however_many_of_its_messages_wait(stage: Stage) -> None:
     desk = Desk.at(stage, mode="serial")
     group = desk.group()
-    desk.produce(*make.drafts(MAX_PASSED_OVER + 1, ordering_key="busy"), make.draft(ordering_key="other"))
+    busy_count = 9 * MAX_PASSED_OVER
+    desk.produce(*make.drafts(busy_count, ordering_key="busy"), make.draft(ordering_key="other"))
     desk.produce(make.draft(ordering_key="busy"), make.draft(ordering_key="third"))
+    assert offsets(desk.receive(group)) == [0]
     messages = desk.receive(group)
-    assert offsets(messages) == [0, MAX_PASSED_OVER + 1]
-    assert desk.receive(group) == [], "the bound is reached: the shard waits"
+    assert offsets(messages) == [busy_count, busy_count + 2]
+    assert len(desk.cursor(group).waiting) == 2
     desk.ack(group, messages)
-    assert offsets([*desk.receive(group), *desk.receive(group)]) == [1, MAX_PASSED_OVER + 3]
+    stage.clock.advance(60_000)
+    assert desk.drain(group, 1) == [*range(busy_count), busy_count + 1]
+
+
+def test_i7_many_busy_keys_are_skipped_while_their_cursor_has_space(stage: Stage) -> None:
+    """No lease is open, and each skipped message takes an entry of the cursor."""
+    desk = Desk.at(stage, mode="serial")
+    group = desk.group()
+    keys = [f"busy {n}" for n in range(60)]
+    desk.produce(*(make.draft(ordering_key=key) for key in keys))
+    failed_messages = desk.receive(group, 60)
+    assert len(failed_messages) == 60
+    desk.nack(group, failed_messages, Nack(delay_ms=DAY_MS))
+    drained = []
+    for n, times in enumerate((1, 1, 1, 2, 2, 2)):
+        desk.produce(*(make.draft(ordering_key=key) for key in (*keys * times, f"free {n}")))
+        drained += desk.drain(group)
+        assert cursor_size.most_bytes(desk.cursor(group)) <= MAX_CURSOR_BYTES
+    assert len(drained) == 3, "then the shard waits"
+    stage.clock.advance(DAY_MS)
+    assert sorted([*drained, *desk.drain(group)]) == [*range(600 + 6)]
 
 
 def test_a_claim_takes_no_more_than_its_cursor_has_room_for(stage: Stage) -> None:

@@ -142,7 +142,7 @@ def timers(line: Line) -> list[Timer]:
     return [timer for n in range(FRAGMENTS) for timer in port.behind(n, "", 500)]
 
 
-@pytest.mark.parametrize(("mode", "in_lane"), [("queue", False), ("queue", True), ("serial", True)])
+@pytest.mark.parametrize(("mode", "in_lane"), [("queue", False), ("queue", True)])
 def test_what_a_full_cursor_cannot_take_back_comes_back_as_if_it_had_room(mode: str, in_lane: bool) -> None:
     there, here = roomy(mode, in_lane), full(mode, in_lane)
     assert (here.cursor.waiting, here.cursor.in_flight) == ((), 1)

@@ -252,6 +252,36 @@ def test_a_process_that_saw_a_message_before_it_failed_tries_it_now(stage: Stage
     assert claimed_message.message.id == result.id
 
 
+def test_i7_letters_of_a_serial_group_come_again_one_after_the_other_of_each_key(stage: Stage) -> None:
+    """In the order of the log, in whichever order they are named, while others that failed before them wait."""
+    desk = Desk.at(stage, mode="serial", shards=2)
+    group = desk.group()
+    desk.produce(*(make.draft(n, ordering_key="key") for n in range(7)))
+    desk.produce(*(make.draft(n, shard=shard) for n in range(2) for shard in (0, 1)))
+    while messages := desk.receive(group, 100):
+        desk.nack(group, messages, BURY)
+    letters = desk.deps.letter_lookup.page(desk.topic, group, ALL, None, 100)[0]
+    assert desk.deps.dead_letters.redrive(desk.topic, group, letters[::-1]) == 11
+    consumers = [desk.consumer(group, name) for name in ("one", "two")]
+    came: list[tuple[str | None, int, int]] = []
+    for turn in range(60):
+        messages = desk.receive(group, 100, consumers[turn % 2])
+        again = desk.receive(group, 100, consumers[(turn + 1) % 2])
+        assert again == [], "each unit's next message waits for the one before"
+        came += [(m.message.draft.ordering_key, m.message.shard, body(m)) for m in messages]
+        failed = [m for m in messages if body(m) == 1 and m.attempt == 2]
+        desk.ack(group, [m for m in messages if m not in failed])
+        desk.nack(group, failed, Nack(delay_ms=2 * SECOND_MS))
+        stage.clock.advance(SECOND_MS)
+    assert [n for key, _, n in came if key] == [0, 1, 1, 2, 3, 4, 5, 6]
+    for shard in (0, 1):
+        assert [n for key, at, n in came if not key and at == shard] == [0, 1, 1]
+
+
+def body(claimed_message: ClaimedMessage) -> int:
+    return int(claimed_message.message.draft.body)
+
+
 @given(
     st.sampled_from(("queue", "serial")),
     st.lists(

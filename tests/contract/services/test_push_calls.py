@@ -131,9 +131,9 @@ def test_i7_what_a_serial_group_retries_in_its_lane_goes_to_the_owner_of_its_sha
     deliver(desk, group)
     (one, two) = owners(desk, group)
     assert {one, two} == {"one", "two"}
-    assert sorted((call.target, call.offsets[0]) for call in desk.subscribers.calls) == sorted(
-        (name, offset) for name in (one, two) for offset in range(9)
-    ), "all of them, in one run"
+    for name in (one, two):
+        came = [call.offsets for call in desk.subscribers.calls if call.target == name]
+        assert came == [(offset,) for offset in range(9)], "all of them, in one run and in order"
     assert min(leases.values()) - stage.clock.now_ms() > 100_000, "as long as the slowest may take"
 
 
@@ -141,7 +141,7 @@ def test_i7_what_is_retried_in_a_lane_is_sent_as_its_own_subscriber_wants_it(sta
     """As many together, and for as long, whichever run claimed it."""
     desk = PushDesk.at(stage, shards=2, mode="serial")
     group = desk.group(max_in_flight=64, batch_size=3)
-    desk.produce(*(make.draft(shard=shard) for shard in (0, 1) for _ in range(6)))
+    desk.produce(*(make.draft(ordering_key=f"key {n}") for n in range(12)))
     while messages := desk.receive(group, 12):
         desk.nack(group, messages, Nack(dead_letter=True))
     desk.subscriber(group, "calls")
@@ -156,7 +156,7 @@ def test_i7_what_is_retried_in_a_lane_is_sent_as_its_own_subscriber_wants_it(sta
             return desk.subscribers.send(consumer, push_batch, seconds)
 
     deliver(desk, group, sender=Watching)
-    (alone,), (together,) = sent["calls"], sent["together"]
+    (alone,), together = sent["calls"], max(sent["together"])
     assert (alone[0], together[0]) == (1, 3)
     assert alone[1] < 100 <= together[1]
 

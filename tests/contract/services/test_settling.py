@@ -13,7 +13,7 @@ from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.record import Record
 from chalicelib.domain.timer import Timer
-from chalicelib.domain.times import SECOND_MS
+from chalicelib.domain.times import HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import CursorKey, Group, cursor_key
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.decision import SettleDecision
@@ -89,6 +89,42 @@ def test_a_messages_own_number_of_attempts_goes_before_its_groups(stage: Stage) 
     dead_record = record(desk, group)
     assert dead_record
     assert (dead_record.status, dead_record.attempts) == ("DEAD", 2)
+
+
+@pytest.mark.parametrize("mode", ["queue", "serial"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param(Nack(delay_ms=HOUR_MS), id="the caller's delay"),
+        pytest.param(Nack(delay_ms=None), id="the ladder's"),
+        pytest.param(Nack(delay_ms=HOUR_MS, untried=True), id="untried"),
+    ],
+)
+def test_a_message_that_waits_for_a_retry_expires_at_its_time(stage: Stage, mode: str, how: Nack) -> None:
+    desk = Desk.at(stage, mode=mode, retry=Retry(9, (3600,), jitter=0.0))
+    group = desk.group()
+    desk.produce(make.draft(expires_ms=stage.clock.now_ms() + 60 * SECOND_MS))
+    assert desk.nack(group, desk.receive(group), how) == [None]
+    for wait_ms, letters in ((59 * SECOND_MS, []), (SECOND_MS, ["EXPIRED"])):
+        stage.clock.advance(wait_ms)
+        desk.deps.mover.tick(range(FRAGMENTS))
+        assert desk.receive(group) == []
+        page = stage.adapters.records.dead(desk.topic, group, None, 9)
+        assert [letter.reason for _, letter in page] == letters
+
+
+def test_i9_a_clock_that_is_behind_gives_no_attempt_to_what_a_mover_saw_expire(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(make.draft(expires_ms=stage.clock.now_ms() + 60 * SECOND_MS))
+    desk.nack(group, desk.receive(group), Nack(delay_ms=HOUR_MS))
+    stage.clock.advance(60 * SECOND_MS)
+    desk.deps.mover.tick(range(FRAGMENTS))
+    stage.clock.advance(-30 * SECOND_MS)
+    assert desk.receive(group) == []
+    assert [letter.reason for _, letter in stage.adapters.records.dead(desk.topic, group, None, 9)] == [
+        "EXPIRED"
+    ]
 
 
 def timers(desk: Desk) -> list[Timer]:

@@ -10,6 +10,7 @@ from chalicelib.domain.topic import cursor_key
 from tests.support import settings
 from tests.support.background import Background
 from tests.support.damage import change_control, change_cursor, having, without
+from tests.support.dead_letters import produce_and_bury, receive_again, redrive
 from tests.support.http import Client, ShiftingClock
 
 DEFAULTS = {row.name: row.default for row in settings.GROUP} | {
@@ -225,6 +226,17 @@ def test_seeking_back_delivers_again_from_the_first_attempt(api: Client, to: Any
     again = group.receive()
     assert sorted(m["body"] for m in again) == [0, 1, 2, 3]
     assert {m["attempt"] for m in again} == {1}
+
+
+def test_i5_a_seek_voids_the_leases_of_retries_too(api: Client) -> None:
+    group = api.topic(shards=1).group()
+    produce_and_bury(group.topic, group, "x")
+    assert redrive(group) == 1
+    [again] = receive_again(group)
+    api.post(f"{group.path}/seek", {"to": "latest"}).expect(200)
+    assert group.ack(again) == ["RECEIPT_STALE"]
+    [last] = receive_again(group)
+    assert (last["attempt"], group.ack(last)) == (3, ["ok"])
 
 
 def test_seeking_one_shard_leaves_the_others(api: Client) -> None:
