@@ -16,6 +16,7 @@ from .services.core.counters import Counters
 
 if TYPE_CHECKING:
     from .adapters import Adapters
+    from .domain.status import Because
     from .domain.topic import CursorKey, Group, Topic
     from .ports.world import Sender
     from .scheduler.assigner import Assigner
@@ -182,7 +183,7 @@ class Deps:
     claimer: Claimer = _service(
         "services.consume.claim.Claimer", is_registered=lambda deps: deps.catalog.is_registered
     )
-    empty_lanes: TtlCache[CursorKey, bool] = _service(
+    empty_lanes: TtlCache[CursorKey, Because] = _service(
         "services.core.expiring_cache.TtlCache", max_age_ms=lambda deps: _EMPTY_LANE_MS
     )
     """Retry lanes that need no look for a moment: nothing was there, and nothing was put there by this process."""

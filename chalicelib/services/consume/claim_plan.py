@@ -10,14 +10,14 @@ from operator import itemgetter
 
 from ...domain import cursor_size, pull_share, ranges
 from ...domain import cursor_transitions as transitions
-from ...domain.cursor import Cursor, Selection
+from ...domain.cursor import Cursor, Lease, Selection
 from ...domain.limits import MAX_ANSWER_BYTES, MAX_PASSED_OVER, MAX_RECEIVE
 from ...domain.message import DeadReason, Draft, Message, is_expired
 from ...domain.receipt import Receipt
 from ...domain.record import Record
 from ...domain.sharding import unit_of
 from ...domain.spans import Span, coalesce, in_order
-from ...domain.status import Status
+from ...domain.status import Because, Status
 from ...domain.topic import CursorKey, cursor_key, passes_filter
 from ...modes import Candidate, ClaimVerdict
 from ..core.log_reader import Freshness, LogReader, Slot
@@ -39,6 +39,7 @@ class ClaimPlan:
     messages: dict[int, Message]
     dead: tuple[Record, ...]
     available: int = 0  # how many of the messages read could have been granted
+    because: Because = Because.EMPTY  # why none is granted, if none is
 
 
 class ClaimPlanner:
@@ -116,7 +117,27 @@ class ClaimPlanner:
         if granted_count and self._claimant.claimants > 1:
             part = self._claimant.part(cursor.round, granted_count, mine, self._now_ms)
             selection = self._policy.select(current, choice.back, choice.new_candidates, part)
-        return self._plan(ahead, current, selection, messages, choice.dead_candidates, granted_count)
+        plan = self._plan(ahead, current, selection, messages, choice.dead_candidates, granted_count)
+        return replace(plan, because=self._because(current, mine, granted_count, len(choice.passed_over)))
+
+    def _because(self, current: Cursor, room: int, available: int, skipped_count: int) -> Because:
+        """Why nothing was granted, as far as the claim has read."""
+        if available:
+            return Because.NOT_OWNER
+        if not room or (self._policy.holds_back and not cursor_size.has_room_for_new(current)):
+            return Because.CURSOR_FULL
+        if self._policy.reads_units and (current.waiting or skipped_count):
+            return Because.KEYS_WAIT
+        return Because.IN_FLIGHT if current.leases or current.waiting else Because.EMPTY
+
+    def held(self, cursor: Cursor, lease: Lease) -> list[ClaimedMessage]:
+        """The messages of a lease, as when it was granted, at this planner's time."""
+        attempts, trust = lease.attempts(), self._trust(cursor)
+        return [
+            self.claimed_message(lease.token, attempts[slot.offset], slot.offset, slot.message)
+            for slot in self._resolve_all(self._slots_at(attempts, trust), trust)
+            if slot.message
+        ]
 
     def plan_expiry(self, cursor: Cursor, has_time: Callable[[], bool]) -> ClaimPlan:
         """Plan dead letters for waiting and unclaimed messages that are expired, exhausted or past their retention;
