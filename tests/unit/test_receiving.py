@@ -57,10 +57,10 @@ class Sleeper:
 class Waiter:
     """A process that waits for messages of a group."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, **adapters: Any) -> None:
         self.clock = Sleeper(desk.stage.clock)
         self._desk = desk
-        self.deps = Deps(replace(desk.stage.another(), clock=cast(Clock, self.clock)))
+        self.deps = Deps(replace(desk.stage.another(), clock=cast(Clock, self.clock), **adapters))
 
     def receive(self, group: Group, seconds: float, consumer: Consumer | None = None) -> list[ClaimedMessage]:
         return self.deps.receiver.receive(self._desk.topic, group, consumer, 10, seconds, 30)
@@ -110,6 +110,16 @@ def test_who_waits_for_a_group_that_is_made_anew_gets_none_of_the_new_ones_messa
     waiter.clock.events = [(1, replaced)]
     assert waiter.receive(group, 60) == []
     assert waiter.clock.seconds < 12
+
+
+def test_nothing_is_claimed_for_a_caller_who_has_gone() -> None:
+    desk = Desk.at(embedded_stage())
+    gone = threading.Event()
+    group, waiter = desk.group(), Waiter(desk, is_caller_gone=gone.is_set)
+    waiter.clock.events = [(4, gone.set), (4, lambda: desk.produce(make.draft()))]
+    assert waiter.receive(group, 20) == []
+    assert waiter.clock.seconds < 6
+    assert offsets(desk.receive(group)) == [0]
 
 
 def retrying(desk: Desk, group: Group, count: int) -> None:
