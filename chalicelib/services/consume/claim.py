@@ -148,6 +148,21 @@ class Claimer:
                     messages += planner.held(cursor, lease)
         return messages
 
+    def settle_unwanted(self, claimant: Claimant, shard: int, has_time: Callable[[], bool]) -> None:
+        """For the schedule `sweep`: settle the next unclaimed messages of a shard up to the first that the group gets.
+        Of messages that wait behind that one nothing is known."""
+        key = claimant.key(shard)
+        while has_time():
+            state = self._states.last(key)
+            planner = ClaimPlanner(
+                reader=self._reader, claimant=claimant, shard=shard, key=key, now_ms=self._clock.now_ms()
+            )
+            selection = planner.plan_unwanted(state.cursor)
+            if not selection.settled or (not state.exists and not self._may_begin(claimant)):
+                return
+            after = transitions.claim(state.cursor, selection, "", "", 0)
+            self._states.write(key, state, _change(state, after))
+
     def _write(
         self,
         key: CursorKey,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import tee, zip_longest
+from itertools import takewhile, tee, zip_longest
 from operator import itemgetter
 
 from ...domain import cursor_size, pull_share, ranges
@@ -129,6 +129,21 @@ class ClaimPlanner:
         if self._policy.reads_units and (current.waiting or skipped_count):
             return Because.KEYS_WAIT
         return Because.IN_FLIGHT if current.leases or current.waiting else Because.EMPTY
+
+    def plan_unwanted(self, cursor: Cursor) -> Selection:
+        """Settle the next unclaimed messages up to the first that the group gets, or that is to be buried. Looks at one
+        at first: it is mostly that one."""
+        trust = self._trust(cursor)
+        ahead = self._ahead(cursor, 1, trust)
+        if any(map(self._is_unwanted, ahead)):
+            ahead = self._ahead(cursor, _LOOKAHEAD, trust)
+        ahead = list(takewhile(self._is_unwanted, ahead))
+        candidates = [self._candidate(slot, None) for slot in ahead]
+        return self._plan(ahead, cursor, self._policy.select(cursor, (), candidates, 1), {}, ()).selection
+
+    def _is_unwanted(self, slot: Slot) -> bool:
+        candidate = self._candidate(slot, None)
+        return is_settled(candidate) and not candidate.dead
 
     def held(self, cursor: Cursor, lease: Lease) -> list[ClaimedMessage]:
         """The messages of a lease, as when it was granted, at this planner's time."""
