@@ -105,7 +105,7 @@ class AsyncTransport:
 
         headers = {"Authorization": f"Bearer {self.token}", **call.headers}
         extensions = {}
-        if call.first_sent is not None and REQUEST in headers:
+        if call.first_sent is not None and headers.keys() & {REQUEST, RESEND}:
             headers[RESEND] = resend_seconds(call.first_sent, time.time())
             extensions["trace"] = _count_to_departure(call.first_sent)
         content = call.content()

@@ -103,7 +103,7 @@ class Transport:
 
         headers = {"Authorization": f"Bearer {self.token}", **call.headers}
         extensions = {}
-        if call.first_sent is not None and REQUEST in headers:
+        if call.first_sent is not None and headers.keys() & {REQUEST, RESEND}:
             headers[RESEND] = resend_seconds(call.first_sent, time.time())
             extensions["trace"] = _count_to_departure(call.first_sent)
         content = call.content()
