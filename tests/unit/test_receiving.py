@@ -376,6 +376,26 @@ def test_a_repeat_finds_what_a_try_that_still_waits_gets() -> None:
     assert len(desk.receive(group, 10)) == 1
 
 
+def test_a_claim_whose_answer_is_lost_does_not_take_the_lease_of_another_try_for_its_own() -> None:
+    desk = Desk.at(embedded_stage())
+    group = desk.group()
+    desk.produce(*make.drafts(5))
+    first: list[Received] = []
+
+    def is_overtaken(name: str, *_: object) -> bool:
+        if name == "write" and not first:
+            first.append(marked(desk, group, 1, may_be_repeat=False))
+            return True
+        return False
+
+    cursors = cast(Cursors, Troubled(desk.stage.adapters.cursors, is_overtaken))
+    receiver = Deps(replace(desk.stage.another(), cursors=cursors)).receiver
+    with pytest.raises(Unavailable):
+        receiver.receive(desk.topic, group, None, 2, 0, 30, MARK)
+    repeat = receiver.receive(desk.topic, group, None, 2, 0, 30, MARK, may_be_repeat=True)
+    assert [each.receipt for each in repeat] == [each.receipt for each in first[0]]
+
+
 def test_a_marked_receive_that_is_the_first_reads_as_much_as_one_without_a_mark() -> None:
     desk = Desk.at(embedded_stage(), shards=4)
     group = desk.group()

@@ -140,7 +140,8 @@ class Claimer:
             key = claimant.key(shard)
             cursor = cursors.get(str(key.shard), Cursor())
             for lease in cursor.leases.values():
-                if lease.token.endswith(f".{claimant.mark}{PULLED}") and lease.deadline_ms > now_ms:
+                is_ours = lease.token.removesuffix(PULLED).endswith(f".{claimant.mark}")
+                if is_ours and lease.deadline_ms > now_ms:
                     began_ms = lease.deadline_ms - claimant.lease_seconds * 1000
                     planner = ClaimPlanner(
                         reader=self._reader, claimant=claimant, shard=shard, key=key, now_ms=began_ms
@@ -149,8 +150,8 @@ class Claimer:
         return messages
 
     def settle_unwanted(self, claimant: Claimant, shard: int, has_time: Callable[[], bool]) -> None:
-        """For the schedule `sweep`: settle the next unclaimed messages of a shard up to the first that the group gets.
-        Of messages that wait behind that one nothing is known."""
+        """For the schedule `sweep`: settle the next unclaimed messages of a shard up to the first that the group
+        gets."""
         key = claimant.key(shard)
         while has_time():
             state = self._states.last(key)
