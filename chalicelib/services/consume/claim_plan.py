@@ -22,7 +22,7 @@ from ...domain.topic import CursorKey, cursor_key, passes_filter
 from ...modes import Candidate, ClaimVerdict
 from ..core.log_reader import Freshness, LogReader, Slot
 from . import retry_lane
-from .claim_choice import choose, is_settled, within_bounds
+from .claim_choice import because_of, choose, is_settled, is_unwanted, within_bounds
 from .claimant import Claimant, ClaimedMessage
 
 _LOOKAHEAD = 1_000
@@ -118,32 +118,19 @@ class ClaimPlanner:
             part = self._claimant.part(cursor.round, granted_count, mine, self._now_ms)
             selection = self._policy.select(current, choice.back, choice.new_candidates, part)
         plan = self._plan(ahead, current, selection, messages, choice.dead_candidates, granted_count)
-        return replace(plan, because=self._because(current, mine, granted_count, len(choice.passed_over)))
-
-    def _because(self, current: Cursor, room: int, available: int, skipped_count: int) -> Because:
-        """Why nothing was granted, as far as the claim has read."""
-        if available:
-            return Because.NOT_OWNER
-        if not room or (self._policy.holds_back and not cursor_size.has_room_for_new(current)):
-            return Because.CURSOR_FULL
-        if self._policy.reads_units and (current.waiting or skipped_count):
-            return Because.KEYS_WAIT
-        return Because.IN_FLIGHT if current.leases or current.waiting else Because.EMPTY
+        return replace(plan, because=because_of(self._policy, current, choice, has_room=mine > 0))
 
     def plan_unwanted(self, cursor: Cursor) -> Selection:
         """Settle the next unclaimed messages up to the first that the group gets, or that is to be buried. Looks at one
         at first: it is mostly that one."""
         trust = self._trust(cursor)
-        ahead = self._ahead(cursor, 1, trust)
-        if any(map(self._is_unwanted, ahead)):
-            ahead = self._ahead(cursor, _LOOKAHEAD, trust)
-        ahead = list(takewhile(self._is_unwanted, ahead))
-        candidates = [self._candidate(slot, None) for slot in ahead]
-        return self._plan(ahead, cursor, self._policy.select(cursor, (), candidates, 1), {}, ()).selection
-
-    def _is_unwanted(self, slot: Slot) -> bool:
-        candidate = self._candidate(slot, None)
-        return is_settled(candidate) and not candidate.dead
+        ahead: list[Slot] = []
+        unwanted: list[Candidate] = []
+        for count in (1, _LOOKAHEAD):
+            if len(unwanted) == len(ahead):
+                ahead = self._ahead(cursor, count, trust)
+                unwanted = list(takewhile(is_unwanted, (self._candidate(slot, None) for slot in ahead)))
+        return self._plan(ahead, cursor, self._policy.select(cursor, (), unwanted, 1), {}, ()).selection
 
     def held(self, cursor: Cursor, lease: Lease) -> list[ClaimedMessage]:
         """The messages of a lease, as when it was granted, at this planner's time."""
