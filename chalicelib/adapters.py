@@ -126,6 +126,8 @@ class Adapters:
     """Logs and counts an unreadable row that a list or a job skips."""
     is_ending: Callable[[], bool] = lambda: False
     """Is this process about to end? Then no caller is kept waiting for messages."""
+    is_caller_gone: Callable[[], bool] = lambda: False
+    """Has the caller of this thread gone? Only a local service can see that."""
 
 
 def from_environment() -> Adapters:

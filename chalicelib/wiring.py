@@ -16,6 +16,8 @@ from .services.core.counters import Counters
 
 if TYPE_CHECKING:
     from .adapters import Adapters
+    from .domain.meter import Reading
+    from .domain.status import Because
     from .domain.topic import CursorKey, Group, Topic
     from .ports.world import Sender
     from .scheduler.assigner import Assigner
@@ -182,7 +184,7 @@ class Deps:
     claimer: Claimer = _service(
         "services.consume.claim.Claimer", is_registered=lambda deps: deps.catalog.is_registered
     )
-    empty_lanes: TtlCache[CursorKey, bool] = _service(
+    empty_lanes: TtlCache[CursorKey, Because] = _service(
         "services.core.expiring_cache.TtlCache", max_age_ms=lambda deps: _EMPTY_LANE_MS
     )
     """Retry lanes that need no look for a moment: nothing was there, and nothing was put there by this process."""
@@ -262,6 +264,7 @@ class Deps:
         "scheduler.meter_reader.MeterReader",
         read=lambda deps: deps.surveyor.reading,
         see=lambda deps: deps._state_of,
+        settle_unwanted=lambda deps: deps._settle_unwanted,
     )
     checkpointer: Checkpointer = _service("scheduler.checkpoint.Checkpointer")
     journal: Journal = _service(
@@ -294,6 +297,18 @@ class Deps:
         survey = self.surveyor.survey(topic)
         has_backlog = any(group.backlog for group in survey.groups)
         return State(survey.worst_trouble(survey.at_ms) or 0, has_backlog)
+
+    def _settle_unwanted(self, topic: Topic, reading: Reading, has_time: Callable[[], bool]) -> None:
+        """Not of a paused group: its filter may be changed before it continues."""
+        from .services.consume.claimant import Claimant
+
+        for group in self.catalog.groups(topic):
+            backlogs = reading.groups[group.name].by_shard if group.name in reading.groups else ()
+            shards = [shard for shard, backlog in enumerate(backlogs) if backlog and not group.paused]
+            for uid in self.catalog.cursor_owners(topic, group) if shards else ():
+                claimant = Claimant(topic=topic, group=group, lease_seconds=0, consumer_uid=uid)
+                for shard in shards:
+                    self.claimer.settle_unwanted(claimant, shard, has_time)
 
     def _see(self, topic: Topic, has_time: Callable[[], bool]) -> None:
         """What each minute's jobs have to know of a topic, where they may have missed it."""

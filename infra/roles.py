@@ -84,8 +84,8 @@ _TABLES: dict[str, dict[str, str]] = {
         "control#topic": _READ,
     },
     "sweep": {
-        "log": "GetItem Query",
-        "cursors": "Query",
+        "log": "GetItem Query PutItem",  # a hole is closed on the way to what a group does not get
+        "cursors": f"{_CLAIM} Query",
         "records": "Query",
         "rounds": f"{_READ} PutItem DeleteItem",
         "control#topics": "GetItem",

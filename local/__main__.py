@@ -25,7 +25,7 @@ from local.functions import Invocations, functions_of
 from local.gateway import Gateway, Throttle
 from local.log import LoggedGateway, hello
 from local.options import ENDPOINT, MOVABLE, Options
-from local.server import serve
+from local.server import is_caller_gone, serve
 from local.store import Store, expiry, open_store
 from local.triggers import Triggers
 
@@ -121,7 +121,7 @@ def _services(
 
     def make() -> Deps:
         adapters = store.adapters(settings.read(), clock, invoker=invocations)
-        return Deps(replace(adapters, is_ending=is_ending))
+        return Deps(replace(adapters, is_ending=is_ending, is_caller_gone=is_caller_gone))
 
     world: Any = wiring
     services = world.deps = Services(make)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import selectors
 import socket
 import socketserver
 import sys
@@ -20,6 +21,7 @@ _BACKLOG = 1024
 _LINGER_SECONDS = 2.0
 _DRAIN_SECONDS = 10.0
 _BLOCK_BYTES = 1 << 16
+_THREAD = threading.local()
 
 
 class Handler(Protocol):
@@ -110,6 +112,19 @@ def _allow_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
+def is_caller_gone() -> bool:
+    """Has the client whose request this thread answers closed its connection, or its half of it?"""
+    connection: socket.socket | None = getattr(_THREAD, "connection", None)
+    if connection is None:
+        return False
+    try:
+        with selectors.DefaultSelector() as selector:
+            selector.register(connection, selectors.EVENT_READ)
+            return bool(selector.select(0)) and not connection.recv(1, socket.MSG_PEEK)
+    except OSError:
+        return True
+
+
 class _Connection(socketserver.StreamRequestHandler):
     """One client's connection."""
 
@@ -119,6 +134,7 @@ class _Connection(socketserver.StreamRequestHandler):
     def setup(self) -> None:
         super().setup()
         self.connection.settimeout(self.server.socket_seconds)
+        _THREAD.connection = self.connection
 
     def handle(self) -> None:
         try:

@@ -231,15 +231,24 @@ def request(context: Context) -> Request | None:
         return None
     if not NAME.match(name):
         raise invalid(REQUEST, "must match [A-Za-z0-9._-]{1,128}")
-    if seconds is None:
+    seconds_ago = seconds_since_first(context)
+    if seconds_ago is None:
         return Request(name)
-    seconds_ago = whole_number(seconds, 6)
-    if seconds_ago is None or seconds_ago > MAX_RESEND_SECONDS:
-        raise invalid(RESEND, f"must be the seconds since it was sent first: 0 to {MAX_RESEND_SECONDS}")
     received_ms = context.received_ms
     if received_ms is None:
         received_ms = context.deps.adapters.clock.now_ms()
     return Request(name, received_ms - seconds_ago * 1000)
+
+
+def seconds_since_first(context: Context) -> int | None:
+    """How long ago the request was sent first, as the sender says; 0: this is the first time."""
+    seconds = context.headers.get(RESEND)
+    if seconds is None:
+        return None
+    seconds_ago = whole_number(seconds, 6)
+    if seconds_ago is None or seconds_ago > MAX_RESEND_SECONDS:
+        raise invalid(RESEND, f"must be the seconds since it was sent first: 0 to {MAX_RESEND_SECONDS}")
+    return seconds_ago
 
 
 def item_error(error: HeadraceError, path: str) -> HeadraceError:

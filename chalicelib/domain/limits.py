@@ -54,6 +54,7 @@ MAX_OVERLAPPING_SECRETS = 8
 # Receiving
 MAX_RECEIVE = 1000  # of one receive; spans and trace rows are built for it, too
 DEFAULT_RECEIVE = 10
+MAX_RECEIVE_ID_CHARS = 64
 MAX_RECEIVE_WAIT_SECONDS = 20
 MAX_RECEIPTS = 1000
 MAX_ANSWER_BYTES = 4 * 1024 * 1024  # bodies and fields of one answer; in base64 still below Lambda's 6 MB

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
 from . import ids
-from .signing import sign, verified
+from .signing import derived, sign, verified
+
+_MARK_CHARS = 8  # 40 bits: each lease carries them, and each guess is a receive of the group
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +47,13 @@ class Receipt:
     def leased_offset(self) -> int:
         """The offset that the lease holds: the message's in its shard, or its entry's in the retry lane."""
         return self.offset if self.entry is None else self.entry
+
+
+def lease_mark(key: bytes, receive_id: str, *caller: str) -> str:
+    """What the tokens of one receive's leases end with, by which a repeat finds them: a MAC over the `receive_id` and
+    who made it, so that the same id of another caller is another receive."""
+    digest = derived(key, "receive", json.dumps([receive_id, *caller]))
+    return ids.base32(int.from_bytes(digest)).zfill(_MARK_CHARS)[-_MARK_CHARS:]
 
 
 def sign_receipt(key: bytes, r: Receipt) -> str:

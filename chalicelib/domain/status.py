@@ -1,5 +1,5 @@
 """The status of a delivery or a message; and the combination of several: of a message over its groups, of a broadcast's
-delivery over its consumers."""
+delivery over its consumers. Also why a receive brings nothing."""
 
 from __future__ import annotations
 
@@ -18,6 +18,22 @@ class Status(StrEnum):
     CANCELLED = "CANCELLED"
     DELAYED = "DELAYED"
     PREPARED = "PREPARED"
+
+
+class Because(StrEnum):
+    """Why a receive brings no message; of several reasons the first counts."""
+
+    PAUSED = "paused"  # the group
+    NOT_OWNER = "not_owner"  # other consumers have the shards, or a part of their messages
+    CURSOR_FULL = "cursor_full"  # a shard's position has no space until something is settled
+    KEYS_WAIT = "keys_wait"  # of a serial group: behind an earlier message of their ordering key
+    IN_FLIGHT = "in_flight"  # all that is there is leased, or waits for its time
+    EMPTY = "empty"
+
+
+def first_reason(reasons: Collection[Because]) -> Because:
+    """The reason that counts; `empty` if there is none."""
+    return next((each for each in Because if each in reasons), Because.EMPTY)
 
 
 OPEN = (Status.RUNNING, Status.RETRYING)  # the first of these that is among them is the status of all

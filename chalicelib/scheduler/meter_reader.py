@@ -6,6 +6,9 @@ list of watched topics, which is read anyway.
 
 When a topic becomes idle, and now and then while it is in use, the reader checks it for troubles. It notes them in the
 same list, for users with very many topics; each run checks a few of the noted topics again.
+
+In a topic that moves it also settles the messages that a group does not get: they are no backlog of a group that
+receives seldom.
 """
 
 from __future__ import annotations
@@ -46,6 +49,9 @@ _NOTHING = State(0, has_backlog=False)
 
 Read = Callable[[Topic], Reading]
 See = Callable[[Topic], State]
+SettleUnwanted = Callable[[Topic, Reading, HasTime], None]
+"""Settle what the groups of a topic do not get, where the reading shows a backlog, up to the first message that they
+get."""
 
 
 @dataclass(slots=True)
@@ -104,12 +110,22 @@ def _reading_before_first(topic: Topic, reading: Reading) -> Reading:
 class MeterReader:
     """Reads the topics that were noted."""
 
-    def __init__(self, *, control: Control, marks: Marks, readings: Readings, read: Read, see: See) -> None:
+    def __init__(
+        self,
+        *,
+        control: Control,
+        marks: Marks,
+        readings: Readings,
+        read: Read,
+        see: See,
+        settle_unwanted: SettleUnwanted,
+    ) -> None:
         self._control = control
         self._marks = marks
         self._readings = readings
         self._read = read
         self._see = see
+        self._settle_unwanted = settle_unwanted
         self._troubled: Mapping[str, int] = {}
         self._passes = 0
         self._turns: dict[str, int] = {}  # by topic: when its last turn was, read or not
@@ -142,7 +158,7 @@ class MeterReader:
             self._turn += 1
             self._turns[name] = self._turn
             with suppress(Unavailable):
-                self._visit(name)
+                self._visit(name, has_time)
             number += 1
         for name in self._names_of_this_pass(sorted(self._troubled.keys() - moving_topics)):
             if has_time():
@@ -182,7 +198,7 @@ class MeterReader:
         if state.trouble != before:
             self._marks.note_trouble(name, state.trouble, before)
 
-    def _visit(self, name: str) -> None:
+    def _visit(self, name: str, has_time: HasTime) -> None:
         topic = self._control.topic(name, consistent=False)
         entry = self._known.pop(name, None)
         if topic is None:
@@ -203,6 +219,8 @@ class MeterReader:
             entry.last_ms[level.name] = reading.at_ms
         self._sum.add(entry.reading or _reading_before_first(topic, reading), reading)
         entry.reading = reading
+        if not is_same:
+            self._settle_unwanted(topic, reading, has_time)
         if self._is_at_rest(topic, entry, reading.at_ms, is_same=is_same):
             self._marks.note_at_rest(name)  # last: what was not kept is read again
 

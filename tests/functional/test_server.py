@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
@@ -12,7 +13,7 @@ import pytest
 
 from chalicelib.domain.limits import MAX_REQUEST_BYTES
 from local.gateway import Answer, Gateway
-from local.server import Server, serve
+from local.server import Server, is_caller_gone, serve
 from tests.functional.raw_http import USUAL, code, echoed, post, statuses, talk, tiny_client, tiny_server
 from tests.functional.tiny_app import OPEN, make
 
@@ -107,6 +108,31 @@ class WaitingGateway:
         self.entered.set()
         assert self.go.wait(60)
         return 200, {}, b"done"
+
+
+class AskingGateway(WaitingGateway):
+    """A gateway that asks whether its caller has gone: before the signal, and then until it has."""
+
+    def handle(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Answer:
+        self.answers = [is_caller_gone()]
+        answer = super().handle(method, path, headers, body)
+        deadline = time.monotonic() + 60
+        while not self.answers[-1] and time.monotonic() < deadline:
+            self.answers.append(is_caller_gone())
+        return answer
+
+
+def test_a_caller_that_closes_its_connection_is_seen_while_its_request_is_answered() -> None:
+    gateway = AskingGateway()
+    server = serve(gateway)
+    server.start()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\n" + USUAL + b"\r\n")
+        assert gateway.entered.wait(60)
+    gateway.go.set()
+    server.shutdown()
+    assert (gateway.answers[0], gateway.answers[-1]) == (False, True)
+    assert not is_caller_gone(), "where no request is answered"
 
 
 def _in_thread(work: Callable[[], None]) -> threading.Thread:

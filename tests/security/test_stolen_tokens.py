@@ -222,3 +222,21 @@ def test_no_token_reaches_what_it_was_not_made_for(world: World) -> None:
     finds_no_message_that_only_another_group_has(attacker(other_group))
     tries = sum(each.tries for each in attackers)
     print(f"{tries} tries with stolen, limited or no tokens: none came through")
+
+
+def test_a_receive_id_of_another_token_or_consumer_is_another_receive(world: World) -> None:
+    """The first holder numbers its receives: who knows the habit gets none of its messages or receipts."""
+    topic = world.api.topic(shards=2)
+    group = topic.group()
+    group.register("one")
+    topic.batch([{"body": n} for n in range(6)])
+    path, asked = f"{group.path}/receive", {"max": 2, "receive_id": "1"}
+    holder, attacker = client_with(world, "consume"), client_with(world, "consume")
+    answers = [
+        client.post(path, {**asked, **more}).expect(200)["messages"]
+        for client, more in ((holder, {}), (attacker, {}), (holder, {"consumer": "one"}))
+    ]
+    assert len({each["receipt"] for messages in answers for each in messages}) == 6
+    assert holder.post(path, asked).expect(200)["messages"] == answers[0]
+    others = client_with(world, "consume", groups=["mine*"])
+    assert "because" not in others.post(path, asked).refused(403, "GROUP_FORBIDDEN")

@@ -62,7 +62,14 @@ BUGS: dict[str, tuple[str, tuple[Bug, ...]]] = {
     ),
     "a lane that was empty before something was put there": (
         "a message is given back beside a receive",
-        (Bug(Receiver, "_claim", "call.keep(True)", "self._empty_lanes.put(claimant.key(None), True)"),),
+        (
+            Bug(
+                Receiver,
+                "_claim",
+                "call.keep(claim.because)",
+                "self._empty_lanes.put(claimant.key(None), claim.because)",
+            ),
+        ),
     ),
     "a revoked token that its use brings back": (
         "a token is revoked beside its use",

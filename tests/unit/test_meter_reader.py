@@ -65,6 +65,7 @@ class World:
             readings=cast(Any, self.readings),
             read=self.read,
             see=self.see,
+            settle_unwanted=lambda *_: None,
         )
 
     def topic(self, name: str, created_ms: int = START_MS) -> Topic:

@@ -14,10 +14,11 @@ from chalicelib.domain.cursor_write import replacement
 from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.limits import FRAGMENTS, MAX_ANSWER_BYTES
 from chalicelib.domain.segment import ShardKey
+from chalicelib.domain.status import Because
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import Consumer, Group, cursor_key
 from chalicelib.ports.world import Clock
-from chalicelib.services.consume.claimant import ClaimedMessage
+from chalicelib.services.consume.claimant import ClaimedMessage, Received
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from chalicelib.store.cursors import Cursors
@@ -56,13 +57,13 @@ class Sleeper:
 class Waiter:
     """A process that waits for messages of a group."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, **adapters: Any) -> None:
         self.clock = Sleeper(desk.stage.clock)
         self._desk = desk
-        self._deps = Deps(replace(desk.stage.another(), clock=cast(Clock, self.clock)))
+        self.deps = Deps(replace(desk.stage.another(), clock=cast(Clock, self.clock), **adapters))
 
     def receive(self, group: Group, seconds: float, consumer: Consumer | None = None) -> list[ClaimedMessage]:
-        return self._deps.receiver.receive(self._desk.topic, group, consumer, 10, seconds, 30)
+        return self.deps.receiver.receive(self._desk.topic, group, consumer, 10, seconds, 30)
 
 
 def test_a_receive_looks_at_growing_intervals_and_not_longer_than_it_may() -> None:
@@ -109,6 +110,16 @@ def test_who_waits_for_a_group_that_is_made_anew_gets_none_of_the_new_ones_messa
     waiter.clock.events = [(1, replaced)]
     assert waiter.receive(group, 60) == []
     assert waiter.clock.seconds < 12
+
+
+def test_nothing_is_claimed_for_a_caller_who_has_gone() -> None:
+    desk = Desk.at(embedded_stage())
+    gone = threading.Event()
+    group, waiter = desk.group(), Waiter(desk, is_caller_gone=gone.is_set)
+    waiter.clock.events = [(4, gone.set), (4, lambda: desk.produce(make.draft()))]
+    assert waiter.receive(group, 20) == []
+    assert waiter.clock.seconds < 6
+    assert offsets(desk.receive(group)) == [0]
 
 
 def retrying(desk: Desk, group: Group, count: int) -> None:
@@ -241,6 +252,161 @@ def test_cursors_are_read_together_but_those_of_many_shards_only_if_the_first_ha
     assert len(deps.receiver.receive(desk.topic, group, None, 1, 0, 30)) == has_messages
     assert cursors.calls["of_owner"] == queries
     assert cursors.calls["get"] <= 2, "the lane and the first shard"
+
+
+def empty(desk: Desk) -> Received:
+    return desk.receive(desk.group())
+
+
+def paused(desk: Desk) -> Received:
+    group = desk.group()
+    desk.produce(make.draft())
+    assert len(desk.receive(group)) == 1
+    desk.deps.admin.pause(desk.topic, group.name, True)
+    return desk.receive(desk.deps.catalog.group(desk.topic, group.name))
+
+
+def without_a_shard(desk: Desk) -> Received:
+    group = desk.group(mode="serial")
+    desk.produce(*make.drafts(3))
+    return [desk.receive(group, 10, desk.consumer(group, name)) for name in ("one", "two")][1]
+
+
+def after_its_part(desk: Desk) -> Received:
+    group = desk.group()
+    desk.produce(*make.drafts(4))
+    one, _ = desk.consumer(group, "one"), desk.consumer(group, "two")
+    assert len(desk.receive(group, 10, one)) == 2
+    return desk.receive(group, 10, one)
+
+
+def full(desk: Desk) -> Received:
+    group = desk.group()
+    desk.produce(*make.drafts(300))
+    while received := desk.receive(group, 1):
+        pass
+    return received
+
+
+def behind_a_leased_key(desk: Desk) -> Received:
+    group = desk.group(mode="serial")
+    desk.produce(*(make.draft(ordering_key="k") for _ in range(2)))
+    assert len(desk.receive(group, 10)) == 1
+    return desk.receive(group, 10)
+
+
+def leased(desk: Desk) -> Received:
+    group = desk.group()
+    desk.produce(make.draft())
+    assert len(desk.receive(group)) == 1
+    return desk.receive(group)
+
+
+def leased_in_the_lane(desk: Desk) -> Received:
+    group = desk.group()
+    retrying(desk, group, 1)
+    assert len(desk.receive(group)) == 1
+    assert desk.receive(group).because is Because.IN_FLIGHT
+    return desk.receive(group)  # the lane is not looked at again so soon
+
+
+REASONS = [
+    (empty, Because.EMPTY),
+    (paused, Because.PAUSED),
+    (without_a_shard, Because.NOT_OWNER),
+    (after_its_part, Because.NOT_OWNER),
+    (full, Because.CURSOR_FULL),
+    (behind_a_leased_key, Because.KEYS_WAIT),
+    (leased, Because.IN_FLIGHT),
+    (leased_in_the_lane, Because.IN_FLIGHT),
+]
+
+
+@pytest.mark.parametrize(("receive", "because"), REASONS, ids=[how.__name__ for how, _ in REASONS])
+def test_an_empty_receive_says_why(receive: Callable[[Desk], Received], because: Because) -> None:
+    received = receive(Desk.at(embedded_stage()))
+    assert (received, received.because) == ([], because)
+
+
+MARK = "0123abcd"
+
+
+def marked(desk: Desk, group: Group, most: int, *, may_be_repeat: bool, mark: str = MARK) -> Received:
+    """A receive with a mark, in another process."""
+    receiver = desk.stage.process().receiver
+    return receiver.receive(desk.topic, group, None, most, 0, 30, mark, may_be_repeat=may_be_repeat)
+
+
+def test_a_repeated_receive_gets_the_same_messages_from_shards_and_lane_while_their_leases_run() -> None:
+    desk = Desk.at(embedded_stage(), shards=3)
+    group = desk.group()
+    retrying(desk, group, 2)
+    desk.produce(*(make.draft(shard=n % 3) for n in range(30)))
+    first = marked(desk, group, 12, may_be_repeat=True)
+    assert len(first) == 12
+    desk.stage.clock.advance(SECOND_MS)
+    for _ in range(2):
+        repeat = marked(desk, group, 12, may_be_repeat=True)
+        assert {r.receipt: (r.attempt, r.message) for r in repeat} == {
+            r.receipt: (r.attempt, r.message) for r in first
+        }
+    others = marked(desk, group, 12, may_be_repeat=True, mark="0123abce")
+    assert not {each.receipt.id for each in others} & {each.receipt.id for each in first}
+    assert set(desk.ack(group, first[:5])) == {None}
+    left = marked(desk, group, 12, may_be_repeat=True)
+    assert {each.receipt for each in left} == {each.receipt for each in first[5:]}
+    desk.stage.clock.advance(30 * SECOND_MS)
+    again = marked(desk, group, 100, may_be_repeat=True)
+    assert not {each.receipt.token for each in again} & {each.receipt.token for each in first}
+
+
+def test_a_repeat_finds_what_a_try_that_still_waits_gets() -> None:
+    desk = Desk.at(embedded_stage(), shards=2)
+    group, waiter = desk.group(), Waiter(desk)
+
+    def first_try_gets_one() -> None:
+        desk.produce(make.draft(shard=0), make.draft(shard=1))
+        assert len(marked(desk, group, 1, may_be_repeat=False)) == 1
+
+    waiter.clock.events = [(3, first_try_gets_one)]
+    received = waiter.deps.receiver.receive(desk.topic, group, None, 1, 20, 30, MARK, may_be_repeat=True)
+    assert [each.receipt for each in received] == [
+        each.receipt for each in marked(desk, group, 1, may_be_repeat=True)
+    ]
+    assert len(desk.receive(group, 10)) == 1
+
+
+def test_a_claim_whose_answer_is_lost_does_not_take_the_lease_of_another_try_for_its_own() -> None:
+    desk = Desk.at(embedded_stage())
+    group = desk.group()
+    desk.produce(*make.drafts(5))
+    first: list[Received] = []
+
+    def is_overtaken(name: str, *_: object) -> bool:
+        if name == "write" and not first:
+            first.append(marked(desk, group, 1, may_be_repeat=False))
+            return True
+        return False
+
+    cursors = cast(Cursors, Troubled(desk.stage.adapters.cursors, is_overtaken))
+    receiver = Deps(replace(desk.stage.another(), cursors=cursors)).receiver
+    with pytest.raises(Unavailable):
+        receiver.receive(desk.topic, group, None, 2, 0, 30, MARK)
+    repeat = receiver.receive(desk.topic, group, None, 2, 0, 30, MARK, may_be_repeat=True)
+    assert [each.receipt for each in repeat] == [each.receipt for each in first[0]]
+
+
+def test_a_marked_receive_that_is_the_first_reads_as_much_as_one_without_a_mark() -> None:
+    desk = Desk.at(embedded_stage(), shards=4)
+    group = desk.group()
+    desk.produce(*(make.draft(shard=n) for n in range(4)))
+    reads = []
+    for mark in ("", MARK):
+        cursors = Counted(desk.stage.adapters.cursors)
+        deps = Deps(replace(desk.stage.another(), cursors=cast(Cursors, cursors)))
+        assert len(deps.receiver.receive(desk.topic, group, None, 1, 0, 30, mark)) == 1
+        reads.append(dict(cursors.calls))
+    assert reads[0] == reads[1]
 
 
 def failing(desk: Desk, shards: Collection[int]) -> tuple[Desk, Troubled]:

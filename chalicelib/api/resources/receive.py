@@ -7,8 +7,10 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ...domain import limits as lim
 from ...domain.errors import HeadraceError
-from ...domain.receipt import sign_receipt
+from ...domain.receipt import lease_mark, sign_receipt
+from ...domain.status import Because
 from ...domain.topic import Scope
+from .. import parse
 from ..calls import Context, Response, call
 from ..fields import Count, LeaseSeconds, Name, either
 from ..http import invalid
@@ -17,16 +19,19 @@ from .message_views import Content, base_content
 
 if TYPE_CHECKING:
     from ...services.consume.claimant import ClaimedMessage
+    from ...services.consume.claimant import Received as ReceivedMessages
     from ...services.consume.lease_settlement import SettleAnswer
 
 
 class ReceiveBody(Struct, forbid_unknown_fields=True):
-    """How many messages to claim, how long to wait for the first, and for which consumer."""
+    """How many messages to claim, how long to wait for the first, and for which consumer. While a lease of this receive
+    runs, the same caller gets the same messages for the same `receive_id`."""
 
     max: Annotated[int, Meta(ge=1, le=lim.MAX_RECEIVE)] = lim.DEFAULT_RECEIVE
     wait_seconds: Annotated[float, Meta(ge=0, le=lim.MAX_RECEIVE_WAIT_SECONDS)] = 0
     consumer: Name | None = None
     lease_seconds: LeaseSeconds | None = None
+    receive_id: Annotated[str, Meta(min_length=1, max_length=lim.MAX_RECEIVE_ID_CHARS)] | None = None
 
 
 Receipts = Annotated[list[str], Meta(min_length=1, max_length=lim.MAX_RECEIPTS)]
@@ -66,9 +71,10 @@ class ReceivedMessage(Content):
 
 
 class Received(TypedDict):
-    """The messages of one receive; empty if none arrived in time."""
+    """The messages of one receive; if there is none, `because` says why."""
 
     messages: list[ReceivedMessage]
+    because: NotRequired[Because]
 
 
 class ReceiptResult(TypedDict):
@@ -90,7 +96,7 @@ _GROUP = "/v1/topics/{topic}/groups/{group}"
 _CONSUME = (Scope.CONSUME,)
 
 
-@call("POST", f"{_GROUP}/receive", scopes=_CONSUME, body=ReceiveBody)
+@call("POST", f"{_GROUP}/receive", scopes=_CONSUME, body=ReceiveBody, headers=(parse.RESEND,))
 def receive(context: Context) -> Response[Received]:
     """Claim messages; each has a receipt that is valid for the lease."""
     deps, body = context.deps, context.body
@@ -101,12 +107,17 @@ def receive(context: Context) -> Response[Received]:
         deps.registry.sign_of_life(topic, group, consumer, body.wait_seconds)
     signing_key = deps.signing_key  # what could fail comes before the claim
     lease_seconds = body.lease_seconds or group.lease_seconds or topic.lease_seconds
-    claimed_messages = deps.receiver.receive(
-        topic, group, consumer, body.max, body.wait_seconds, lease_seconds
+    mark, may_be_repeat = "", parse.seconds_since_first(context) != 0
+    if body.receive_id:
+        mark = lease_mark(
+            signing_key, body.receive_id, group.uid, context.by, consumer.uid if consumer else ""
+        )
+    received = deps.receiver.receive(
+        topic, group, consumer, body.max, body.wait_seconds, lease_seconds, mark, may_be_repeat=may_be_repeat
     )
     if consumer is not None:
         deps.registry.note_alive(topic, group, consumer.uid)
-    return Response(received_view(claimed_messages, signing_key))
+    return Response(received_view(received, signing_key))
 
 
 @call("POST", f"{_GROUP}/ack", scopes=_CONSUME, body=AckBody)
@@ -141,9 +152,11 @@ def extend(context: Context) -> Response[ReceiptResults]:
     return Response(receipt_results(body.receipts, answers, context.request_id))
 
 
-def received_view(claimed_messages: "Sequence[ClaimedMessage]", key: bytes) -> Received:
+def received_view(received: "ReceivedMessages", key: bytes) -> Received:
     """Messages with their receipts, which `key` signs."""
-    return {"messages": [_received_message(each, key) for each in claimed_messages]}
+    if not received:
+        return {"messages": [], "because": received.because}
+    return {"messages": [_received_message(each, key) for each in received]}
 
 
 def _received_message(claimed_message: "ClaimedMessage", key: bytes) -> ReceivedMessage:

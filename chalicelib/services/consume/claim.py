@@ -19,7 +19,7 @@ from ..core.attempt_log import AttemptLog
 from ..core.cursor_store import CursorSnapshot, CursorStore
 from ..core.log_reader import LogReader
 from .claim_plan import ClaimPlan, ClaimPlanner
-from .claimant import Claim, Claimant
+from .claimant import Claim, Claimant, ClaimedMessage
 
 _UNWANTED_WRITES = 100  # per shard and call: writes that settle or skip messages and deliver none
 Registered = Callable[[Topic, Group, str], bool]
@@ -118,12 +118,12 @@ class Claimer:
             planner = ClaimPlanner(
                 reader=self._reader, claimant=claimant, shard=shard, key=key, now_ms=now_ms
             )
-            token = f"{base32(state.cursor.epoch + 1)}.{self._random.id(4)}"
+            token = f"{base32(state.cursor.epoch + 1)}.{claimant.mark or self._random.id(4)}"
             token += "" if claimant.is_called else PULLED
             plan, after = planner.plan_that_fits(state.cursor, most, most_bytes, token)
             selection = plan.selection
             if not (selection.granted or selection.settled or selection.passed_over):
-                return Claim()
+                return Claim(because=plan.because)
             if not state.exists and not self._may_begin(claimant):
                 return Claim()
             if not self._write(key, state, _change(state, after), plan.dead, token):
@@ -138,6 +138,39 @@ class Claimer:
                 return Claim(messages=messages, in_flight=claimant.in_flight(after), is_alone=plan.is_alone)
         return Claim(has_left_off=True)
 
+    def held(self, claimant: Claimant) -> list[ClaimedMessage]:
+        """The messages of the leases that an earlier try of the claimant's receive made, as they were granted: one
+        consistent query, and the log where it is not cached."""
+        cursors = self.cursors(claimant.group, claimant.consumer_uid)
+        now_ms, messages = self._clock.now_ms(), list[ClaimedMessage]()
+        for shard in (*range(claimant.topic.shards), None):
+            key = claimant.key(shard)
+            cursor = cursors.get(str(key.shard), Cursor())
+            for lease in cursor.leases.values():
+                is_ours = lease.token.removesuffix(PULLED).endswith(f".{claimant.mark}")
+                if is_ours and lease.deadline_ms > now_ms:
+                    began_ms = lease.deadline_ms - claimant.lease_seconds * 1000
+                    planner = ClaimPlanner(
+                        reader=self._reader, claimant=claimant, shard=shard, key=key, now_ms=began_ms
+                    )
+                    messages += planner.held(cursor, lease)
+        return messages
+
+    def settle_unwanted(self, claimant: Claimant, shard: int, has_time: Callable[[], bool]) -> None:
+        """For the schedule `sweep`: settle the next unclaimed messages of a shard up to the first that the group
+        gets."""
+        key = claimant.key(shard)
+        while has_time():
+            state = self._states.last(key)
+            planner = ClaimPlanner(
+                reader=self._reader, claimant=claimant, shard=shard, key=key, now_ms=self._clock.now_ms()
+            )
+            selection = planner.plan_unwanted(state.cursor)
+            if not selection.settled or (not state.exists and not self._may_begin(claimant)):
+                return
+            after = transitions.claim(state.cursor, selection, "", "", 0)
+            self._states.write(key, state, _change(state, after))
+
     def _write(
         self,
         key: CursorKey,
@@ -147,11 +180,13 @@ class Claimer:
         token: str,
     ) -> bool:
         """Write a claim; False where it lost a race. If the write's answer was lost, the cursor is read again:
-        otherwise the granted messages would be stuck until the lease ends."""
+        otherwise the granted messages would be stuck until the lease ends. A try of the same receive elsewhere may
+        have made a lease of that token: then it has other contents, or is the same for the caller, too."""
         try:
             return self._states.write(key, state, change, dead_records) is not None
         except Unavailable:
-            if token not in self._states.read(key).cursor.leases:
+            ours = change.after.leases.get(token)
+            if ours is None or self._states.read(key).cursor.leases.get(token) != ours:
                 raise
             return True
 

@@ -9,10 +9,12 @@ from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any
 
+from ...domain import cursor_size
 from ...domain.cursor import Cursor, Selection
 from ...domain.cursor_transitions import due_spans, free_units
 from ...domain.limits import MAX_ANSWER_BYTES, MAX_PASSED_OVER
 from ...domain.spans import Span, in_order
+from ...domain.status import Because
 from ...modes import Candidate, ClaimVerdict, Policy
 
 DEAD_PER_WRITE = 45  # a transaction takes 100 actions: the cursor, and two for each dead letter
@@ -78,6 +80,17 @@ def choose(
     return Choice(selection, back_within, new_within, dead_candidates, passed_over, is_full)
 
 
+def because_of(policy: Policy, current: Cursor, choice: Choice, *, has_room: bool) -> Because:
+    """Why nothing is granted, if nothing is, as far as the claim has read. `has_room`: it could grant something."""
+    if choice.granted_count:
+        return Because.NOT_OWNER
+    if not has_room or (policy.holds_back and not cursor_size.has_room_for_new(current)):
+        return Because.CURSOR_FULL
+    if policy.reads_units and (current.waiting or choice.passed_over):
+        return Because.KEYS_WAIT
+    return Because.IN_FLIGHT if current.leases or current.waiting else Because.EMPTY
+
+
 def within_bounds(
     back: Sequence[Candidate],
     new_candidates: Sequence[Candidate],
@@ -111,3 +124,8 @@ def within_bounds(
 def is_settled(candidate: Candidate) -> bool:
     """Is it settled without a delivery?"""
     return candidate.verdict is ClaimVerdict.SETTLE
+
+
+def is_unwanted(candidate: Candidate) -> bool:
+    """Is it settled without a delivery and without a dead letter?"""
+    return is_settled(candidate) and not candidate.dead

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, takewhile
 from operator import itemgetter
 
 from ...domain import cursor_size, pull_share, ranges
 from ...domain import cursor_transitions as transitions
-from ...domain.cursor import Cursor, Selection, offset_state
+from ...domain.cursor import Cursor, Lease, Selection, offset_state
 from ...domain.limits import MAX_ANSWER_BYTES, MAX_PASSED_OVER, MAX_RECEIVE
 from ...domain.message import DeadReason, Draft, Message, is_expired
 from ...domain.receipt import Receipt
 from ...domain.record import Record
 from ...domain.sharding import unit_of
 from ...domain.spans import Span, coalesce, in_order
-from ...domain.status import Status
+from ...domain.status import Because, Status
 from ...domain.topic import CursorKey, cursor_key, passes_filter
 from ...modes import Candidate, ClaimVerdict
 from ..core.log_reader import Freshness, LogReader, Slot
 from . import retry_lane
-from .claim_choice import choose, dues, is_settled, within_bounds
+from .claim_choice import because_of, choose, dues, is_settled, is_unwanted, within_bounds
 from .claimant import Claimant, ClaimedMessage
 
 _LOOKAHEAD = 1_000
@@ -40,6 +40,7 @@ class ClaimPlan:
     dead: tuple[Record, ...]
     available: int = 0  # how many of the messages read could have been granted
     is_alone: bool = False  # it grants one message, whose last lease ended
+    because: Because = Because.EMPTY  # why none is granted, if none is
 
 
 class ClaimPlanner:
@@ -116,7 +117,29 @@ class ClaimPlanner:
             part = self._claimant.part(cursor.round, granted_count, mine, self._now_ms)
             selection = self._policy.select(current, choice.back, choice.new_candidates, part)
         plan = self._plan(ahead, current, selection, messages, choice.dead_candidates, granted_count)
-        return replace(plan, is_alone=is_alone)
+        because = because_of(self._policy, current, choice, has_room=mine > 0)
+        return replace(plan, is_alone=is_alone, because=because)
+
+    def plan_unwanted(self, cursor: Cursor) -> Selection:
+        """Settle the next unclaimed messages up to the first that the group gets, or that is to be buried. Looks at one
+        at first: it is mostly that one."""
+        trust = self._trust(cursor)
+        ahead: list[Slot] = []
+        unwanted: list[Candidate] = []
+        for count in (1, _LOOKAHEAD):
+            if len(unwanted) == len(ahead):
+                ahead = self._ahead(cursor, count, trust)
+                unwanted = list(takewhile(is_unwanted, (self._candidate(slot, None) for slot in ahead)))
+        return self._plan(ahead, cursor, self._policy.select(cursor, (), unwanted, 1), {}, ()).selection
+
+    def held(self, cursor: Cursor, lease: Lease) -> list[ClaimedMessage]:
+        """The messages of a lease, as when it was granted, at this planner's time."""
+        attempts, trust = lease.attempts(), self._trust(cursor)
+        return [
+            self.claimed_message(lease.token, attempts[slot.offset], slot.offset, slot.message)
+            for slot in self._resolve_all(self._slots_at(attempts, trust), trust)
+            if slot.message
+        ]
 
     def plan_expiry(self, cursor: Cursor, has_time: Callable[[], bool]) -> ClaimPlan:
         """Plan dead letters for waiting and unclaimed messages that are expired, exhausted or past their retention;

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ...domain import pull_share
@@ -12,6 +12,7 @@ from ...domain.message import Draft, Message
 from ...domain.pull_share import Round, Seat
 from ...domain.receipt import Receipt
 from ...domain.retry_policy import last_attempt
+from ...domain.status import Because
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...modes import POLICIES, Policy
 
@@ -37,6 +38,15 @@ class Claim:
     in_flight: int = 0
     has_left_off: bool = False
     is_alone: bool = False
+    because: Because = Because.EMPTY  # why it granted none
+
+
+class Received(list[ClaimedMessage]):
+    """The messages of one receive, and why there is none."""
+
+    def __init__(self, messages: Iterable[ClaimedMessage] = (), because: Because = Because.EMPTY) -> None:
+        super().__init__(messages)
+        self.because = because
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,6 +66,7 @@ class Claimant:
     batch: int = 1  # it claims multiples of this number
     is_called: bool = False  # the owner is a push consumer
     seat: Seat | None = None  # of a pull consumer: it leaves the others their part
+    mark: str = ""  # of its receive, in the tokens of its leases (see `lease_mark`)
 
     def key(self, shard: int | None) -> CursorKey:
         """The cursor on a shard, or on the retry lane (None)."""

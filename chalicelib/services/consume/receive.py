@@ -12,6 +12,7 @@ from ...domain.call_result import CallResult
 from ...domain.errors import Unavailable
 from ...domain.limits import MAX_ANSWER_BYTES
 from ...domain.message import Message
+from ...domain.status import Because, first_reason
 from ...domain.topic import Consumer, CursorKey, Group, Topic
 from ...modes import POLICIES
 from ...ports.world import Blobs, Clock, Random
@@ -20,7 +21,7 @@ from ..core.bodies import with_bodies
 from ..core.catalog import Catalog, broadcast_needs_consumer
 from ..core.expiring_cache import BoundedCache, TtlCache
 from .claim import Claimer
-from .claimant import Claim, Claimant, ClaimedMessage
+from .claimant import Claim, Claimant, ClaimedMessage, Received
 from .decision import decision_after
 from .settle import Settler
 
@@ -47,11 +48,13 @@ class Receiver:
         blobs: Blobs,
         clock: Clock,
         random: Random,
-        empty_lanes: TtlCache[CursorKey, bool],
+        empty_lanes: TtlCache[CursorKey, Because],
         is_ending: Callable[[], bool],
+        is_caller_gone: Callable[[], bool],
     ) -> None:
-        """`empty_lanes` are retry lanes that were just seen empty and are skipped for a moment. `is_ending` is True
-        while this process shuts down: it then stops waiting for messages."""
+        """`empty_lanes` are retry lanes that gave nothing a moment ago, and why: they are skipped for a moment.
+        `is_ending` is True while this process shuts down: it then stops waiting for messages. `is_caller_gone`: the
+        caller of this thread has closed its connection: nothing is claimed for it."""
         self._catalog = catalog
         self._assignments = assignments
         self._claimer = claimer
@@ -62,6 +65,7 @@ class Receiver:
         self._last_sources: TtlCache[str, int] = TtlCache(clock, _LAST_SOURCE_MS)
         self._empty_lanes = empty_lanes
         self._is_ending = is_ending
+        self._is_caller_gone = is_caller_gone
         self._locks: BoundedCache[CursorKey, threading.Lock] = BoundedCache()
 
     def receive(
@@ -72,31 +76,45 @@ class Receiver:
         most: int,
         wait_seconds: float,
         lease_seconds: int,
-    ) -> list[ClaimedMessage]:
-        """Up to `most` messages, waiting up to `wait_seconds` for the first. Raises NotFound if the topic or
-        the group is deleted meanwhile, and Unavailable if nothing came and a shard could not be read."""
+        mark: str = "",
+        *,
+        may_be_repeat: bool = False,
+    ) -> Received:
+        """Up to `most` messages, waiting up to `wait_seconds` for the first. A receive with a `mark` (see `lease_mark`)
+        that may be a repeat gets what an earlier try has claimed; as that may still wait, it is looked for each time.
+        Raises NotFound if the topic or the group is deleted meanwhile, and Unavailable if nothing came and a shard
+        could not be read."""
         if POLICIES[group.mode].per_consumer and consumer is None:
             raise broadcast_needs_consumer()
         until_ms = self._clock.monotonic_ms() + int(wait_seconds * 1000)
         pause = _FIRST_PAUSE_SECONDS
-        while True:
-            claimant = self._claimant(topic, group, consumer, most, lease_seconds)
-            messages = self._from_shards(claimant, self.shards_for(topic, group, consumer), most)
-            claimed_messages = self._load_bodies(topic, group, messages)
+        while not self._is_caller_gone():
+            claimant = self._claimant(topic, group, consumer, most, lease_seconds, mark)
+            held = self._claimer.held(claimant)[:most] if mark and may_be_repeat else ()
+            shards = self.shards_for(topic, group, consumer)
+            received = Received(held) if held else self._from_shards(claimant, shards, most)
+            received = Received(self._load_bodies(topic, group, received), received.because)
             seconds_left = (until_ms - self._clock.monotonic_ms()) / 1000
-            if claimed_messages or seconds_left <= 0 or self._is_ending():
-                return claimed_messages
+            if received or seconds_left <= 0 or self._is_ending():
+                return received
             self._clock.sleep(min(pause, seconds_left))
             pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
             topic = self._catalog.topic(topic.name)  # it may have more shards by now
             current_group = self._catalog.group(topic, group.name)  # it may be paused or resumed meanwhile
             # Created again, perhaps in another mode: the next call uses that one.
             if current_group.uid != group.uid:
-                return []
+                break
             group = current_group
+        return Received()
 
     def _claimant(
-        self, topic: Topic, group: Group, consumer: Consumer | None, most: int, lease_seconds: int
+        self,
+        topic: Topic,
+        group: Group,
+        consumer: Consumer | None,
+        most: int,
+        lease_seconds: int,
+        mark: str,
     ) -> Claimant:
         """Who claims; with others that pull, it leaves them their part of a shard's messages."""
         uid = consumer.uid if consumer else ""
@@ -108,6 +126,7 @@ class Receiver:
             is_called=consumer is not None and consumer.is_called,
             consumer_uid=uid if POLICIES[group.mode].per_consumer else "",
             seat=None if group.paused else self._assignments.seat(topic, group, uid, most),
+            mark=mark,
         )
 
     def _load_bodies(
@@ -140,12 +159,12 @@ class Receiver:
             return tuple(range(topic.shards))
         return self._assignments.shards_for(topic, group, consumer)
 
-    def _from_shards(self, claimant: Claimant, shards: Sequence[int], most: int) -> list[ClaimedMessage]:
+    def _from_shards(self, claimant: Claimant, shards: Sequence[int], most: int) -> Received:
         """Claim from the shards and the lane in turn. A shard that another thread is claiming from, or where a race was
         lost, is tried again at the end. Threads of one process take turns on a cursor, so that they do not race each
         other."""
         if claimant.group.paused or not (shards or self._foreign_shards(claimant, shards)):
-            return []
+            return Received(because=Because.PAUSED if claimant.group.paused else Because.NOT_OWNER)
         preload = partial(self._claimer.preload, claimant.topic, claimant.group, claimant.consumer_uid)
         sources = self._sources_of(claimant, shards, most)
         # Of many shards, the first mostly has enough.
@@ -155,6 +174,7 @@ class Receiver:
         shards_tried = 0
         claimed_messages: list[ClaimedMessage] = []
         faults: list[Unavailable] = []
+        reasons = {self._empty_lanes.get(claimant.key(None)) or Because.EMPTY}
         size = 0
         while queue and len(claimed_messages) < most and size < MAX_ANSWER_BYTES:
             if not is_preloaded and shards_tried:
@@ -176,6 +196,7 @@ class Receiver:
                 break
             finally:
                 lock.release()
+            reasons.add(claim.because if claim else Because.IN_FLIGHT)  # others took what was there
             if claim is None:
                 if losses < _LOST_RACES:
                     queue.append((shard, limit, losses + 1, was_busy))
@@ -188,7 +209,7 @@ class Receiver:
                 break
         if faults and not claimed_messages:
             raise faults[0]
-        return claimed_messages
+        return Received(claimed_messages, first_reason(reasons))
 
     def _sources_of(
         self, claimant: Claimant, shards: Sequence[int], most: int
@@ -227,8 +248,8 @@ class Receiver:
             return self._claimer.claim(claimant, shard, most, most_bytes)
         with self._empty_lanes.calling(claimant.key(None)) as call:
             claim = self._claimer.claim(replace(claimant, seat=None), None, most, most_bytes)
-            if claim == Claim():
-                call.keep(True)
+            if claim and not claim.messages and not claim.has_left_off:
+                call.keep(claim.because)
             return claim
 
     def _start(self, claimant: Claimant, shards: Sequence[int]) -> int:

@@ -11,6 +11,7 @@ import msgspec
 from headrace import Message, errors
 from headrace.consume.consumer import Consumer
 from headrace.consume.settings import ConsumerSettings
+from headrace.models import Received
 
 BUSY = {"code": "UNAVAILABLE", "status": 503, "detail": "Busy, try again.", "retryable": True}
 
@@ -65,7 +66,7 @@ class Service:
     def delete_consumer(self, topic: str, group: str, name: str) -> None:
         self.calls.append(("delete_consumer", {"name": name}))
 
-    def receive(self, topic: str, group: str, **options: Any) -> Sequence[Message]:
+    def receive(self, topic: str, group: str, **options: Any) -> Received:
         self.calls.append(("receive", options))
         assert self.consumer is not None
         answer = self.answers.pop(0) if self.answers else ()
@@ -73,7 +74,7 @@ class Service:
             self.consumer.stop()
         if isinstance(answer, errors.HeadraceError):
             raise answer
-        return answer
+        return cast(Received, answer or Received())
 
     def ack(self, topic: str, group: str, *messages: Message) -> list[Any]:
         self.settled.append(("ack", *(each.id for each in messages)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
@@ -25,6 +25,7 @@ from headrace.consume.outcomes import ACK, Verdict, verdict_of
 from headrace.consume.runners import LoopRunner
 from headrace.consume.settings import ConsumerSettings
 from headrace.consume.settling import SettleQueue
+from headrace.models import Received
 
 
 def nack(
@@ -122,9 +123,9 @@ class Later(Service):
         super().__init__([*messages], [], **group)
         self.left = len(messages) if enough is None else enough
 
-    def receive(self, topic: str, group: str, **options: Any) -> Sequence[Message]:
+    def receive(self, topic: str, group: str, **options: Any) -> Received:
         self.calls.append(("receive", options))
-        return cast(Any, self.answers.pop(0) if len(self.answers) > 1 else ())
+        return Received(cast(Any, self.answers.pop(0) if len(self.answers) > 1 else ()))
 
     def count_down(self) -> None:
         self.left -= 1

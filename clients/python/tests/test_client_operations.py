@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from faulty_proxy import LOSE, FaultyProxy
+from faulty_proxy import FAIL, HALF, LOSE, PASS, FaultyProxy
 
 from headrace import AsyncHeadrace, Headrace, HeadraceError, Outgoing, Retries, errors
 from headrace._async.pager import AsyncPager
@@ -382,6 +382,46 @@ def test_the_asyncio_twin_does_the_same(hr: Headrace, service: str, topic: str) 
                 await hr.ack(topic, "g", *messages)
             assert sorted(map(str, bodies)) == list("012345")
             assert len({s.id for s in sent}) == 5
+
+    asyncio.run(main())
+
+
+def test_a_receive_whose_answer_was_lost_is_answered_with_the_same_messages(
+    hr: Headrace, proxy: FaultyProxy, topic: str
+) -> None:
+    hr.put_group(topic, "g", begin="earliest")
+    assert hr.receive(topic, "g").because == "empty"
+    hr.send_many(topic, [Outgoing(n) for n in range(40)])
+    proxy.plan.extend([LOSE, FAIL, HALF, PASS])
+    with Headrace(proxy.url, hr.transport.token, retries=Retries(base_seconds=0.01)) as client:
+        messages = client.receive(topic, "g", max=5)
+    assert len(messages) == 5
+    resends = [{name.lower(): value for name, value in headers.items()} for _, headers in proxy.requests]
+    assert [each["headrace-resend"] == "0" for each in resends] == [True, False, False, False]
+    others = hr.receive(topic, "g", max=100)
+    assert {each.body for each in (*messages, *others)} == set(range(40)), "nothing else was leased"
+
+
+def test_an_async_receive_that_is_cancelled_gives_back_untried_what_comes(
+    hr: Headrace, proxy: FaultyProxy, topic: str
+) -> None:
+    hr.put_group(topic, "g", begin="earliest")
+
+    async def main() -> None:
+        async with AsyncHeadrace(proxy.url, hr.transport.token) as client:
+            proxy.plan.append(PASS)
+            receive = asyncio.create_task(client.receive(topic, "g", wait=20))
+            assert await asyncio.to_thread(proxy.plan_done.wait, 20)
+            receive.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await receive
+            proxy.plan_done.clear()
+            proxy.plan.append(PASS)
+            await asyncio.to_thread(hr.send, topic, "x")
+            assert await asyncio.to_thread(proxy.plan_done.wait, 20)
+            assert proxy.requests[-1][0].endswith("/nack")
+            (message,) = await asyncio.to_thread(lambda: hr.receive(topic, "g", wait=20))
+            assert (message.body, message.attempt) == ("x", 1)
 
     asyncio.run(main())
 

@@ -27,6 +27,7 @@ NAMES = {
     "aiter_bytes": "iter_bytes",
     "async_loop": "loop",
     "async_pause": "pause",
+    "async_to_its_end": "to_its_end",
 }
 
 

@@ -16,7 +16,7 @@ export type Settled = Schemas["ReceiptResult"];
 export type SendOptions = Omit<Schemas["MessageBody"], "body" | "body_base64">;
 
 /** How messages are received: `wait_seconds` (20), `lease_seconds`, `consumer`; how many at a time; until when. */
-export type ConsumeOptions = Omit<Schemas["ReceiveBody"], "max"> & { concurrency?: number; signal?: AbortSignal };
+export type ConsumeOptions = Omit<Schemas["ReceiveBody"], "max" | "receive_id"> & { concurrency?: number; signal?: AbortSignal };
 
 const LONGEST_REST_MS = 1000;
 
@@ -87,7 +87,10 @@ export class Headrace {
     );
   }
 
-  /** Claim messages, `max` (10) at most, waiting up to `wait_seconds` (0; at most 20) for the first. Each is ours for its lease. */
+  /**
+   * Claim messages, `max` (10) at most, waiting up to `wait_seconds` (0; at most 20) for the first. Each is ours for its lease. After a
+   * lost answer it is sent again under its `receive_id`, and brings the same messages; one of your own finds those of your earlier call.
+   */
   async receive<Body = unknown>(
     topic: string,
     group: string,
@@ -96,7 +99,8 @@ export class Headrace {
     const { messages } = await answerOf(
       this.api.POST("/v1/topics/{topic}/groups/{group}/receive", {
         params: { path: { topic, group } },
-        body: options,
+        body: { ...options, receive_id: options.receive_id ?? randomId() },
+        headers: options.receive_id ? {} : { "Headrace-Resend": "0" },
       }),
     );
     return messages as Message<Body>[];
@@ -166,6 +170,10 @@ export class Headrace {
     );
     return results;
   }
+}
+
+function randomId(): string {
+  return Buffer.from(crypto.getRandomValues(new Uint8Array(16))).toString("base64url");
 }
 
 /** Where a service is; paths say /v1 themselves. TypeError for what is no such place, or has what no call can keep. */

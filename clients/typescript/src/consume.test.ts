@@ -10,15 +10,15 @@ const clientOf = (options: Partial<HeadraceOptions>): Headrace =>
 
 test("an option that is undefined is none", async () => {
   const stop = new AbortController();
-  let asked: unknown;
+  let asked: { receive_id?: string } = {};
   const answering = async (request: Request): Promise<Response> => {
-    asked = await request.json();
+    asked = (await request.json()) as typeof asked;
     stop.abort();
     return Response.json({ messages: [] });
   };
   const options = { wait_seconds: undefined, concurrency: undefined, signal: stop.signal } as object;
   await clientOf({ fetch: answering }).consume("orders", "mailer", async () => {}, options);
-  assert.deepEqual(asked, { wait_seconds: 20, max: 1 });
+  assert.deepEqual(asked, { wait_seconds: 20, max: 1, receive_id: asked.receive_id });
   let tries = 0;
   const failing = async (): Promise<Response> => {
     tries++;
@@ -27,6 +27,22 @@ test("an option that is undefined is none", async () => {
   const retries = { attempts: undefined, baseMs: 1, capMs: 1, totalMs: 1000 } as object;
   await assert.rejects(clientOf({ fetch: failing, retries }).receive("orders", "mailer"));
   assert.equal(tries, 5);
+});
+
+test("a receive whose answer is lost is sent again under its id, and says so; the next one has another id", async () => {
+  const asked: [id: unknown, resend: string | null][] = [];
+  const losing = async (request: Request): Promise<Response> => {
+    asked.push([((await request.json()) as { receive_id?: string }).receive_id, request.headers.get("Headrace-Resend")]);
+    if (asked.length === 1) throw new TypeError("the connection was cut");
+    return Response.json({ messages: [], because: "empty" });
+  };
+  const hr = clientOf({ fetch: losing, retries: { baseMs: 1 } });
+  await hr.receive("orders", "mailer");
+  await hr.receive("orders", "mailer");
+  await hr.receive("orders", "mailer", { receive_id: "mine" });
+  const ids = asked.map(([id]) => id);
+  assert.deepEqual(asked.map(([, resend]) => resend), ["0", "1", "0", null]);
+  assert.ok(ids[0] === ids[1] && ids[1] !== ids[2] && String(ids[0]).length === 22 && ids[3] === "mine", `${ids}`);
 });
 
 test("a consumer rests longer and longer between receives that bring nothing at once", async () => {

@@ -48,7 +48,8 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
     }
     const body = first.body && new Uint8Array(await first.arrayBuffer()); // a clone breaks once another of them is collected
     const repeatable = !NOT_REPEATABLE.test(call) && !(REGISTERS.test(call) && makesSecret(body));
-    const waitMs = RECEIVES.test(call) ? 1000 * ((jsonOf(body) as ReceiveBody | undefined)?.wait_seconds ?? 0) : 0;
+    const receives = RECEIVES.test(call);
+    const waitMs = receives ? 1000 * ((jsonOf(body) as ReceiveBody | undefined)?.wait_seconds ?? 0) : 0;
     const [beganAt, start] = [Date.now(), performance.now()];
     let perhapsStored = false;
     let results: Result[] | undefined; // so far
@@ -56,7 +57,7 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
       const msLeft = Math.max(LEAST_MS, retries.totalMs - (performance.now() - start));
       const end = new AbortController();
       const request = new Request(first, { body, signal: end.signal });
-      if (named && perhapsStored) {
+      if ((named || receives) && perhapsStored) {
         request.headers.set("Headrace-Resend", resendSeconds(beganAt, start));
       }
       const ask = async (): Promise<Answer> => whole(await fetch(request), call, body);

@@ -123,6 +123,27 @@ def test_a_topic_is_read_while_something_moves_and_then_no_more(stage: Stage) ->
     assert is_noted(desk), "what comes later is seen"
 
 
+@pytest.mark.parametrize("mode", ["queue", "serial", "broadcast"])
+def test_what_a_group_does_not_get_is_no_backlog_a_minute_later(stage: Stage, mode: str) -> None:
+    desk = Desk.at(stage, shards=2, mode=mode)
+    group, paused = desk.group(tags=("paid",)), desk.group("paused", tags=("paid",))
+    consumers = [desk.consumer(each, "desk") for each in (group, paused)]
+    desk.deps.admin.pause(desk.topic, "paused", True)
+    note(desk)
+    desk.produce(*(make.draft(shard=0, tag="sent") for _ in range(1_200)))
+    desk.produce(*(make.draft(n, shard=1, tag="paid" if n in (3, 4) else "sent") for n in range(6)))
+    run(desk)
+    exact = {each.group.name: each for each in desk.deps.surveyor.exact_topic(desk.topic).groups}
+    assert (exact["billing"].backlog, exact["billing"].account.skipped) == (3, 1_203)
+    assert exact["paused"].backlog == 1_206, "its filter may be changed before it goes on"
+    uid = consumers[0].uid if mode == "broadcast" else ""
+    cursors = [desk.cursor(group, shard, uid) for shard in range(2)]
+    desk.produce(make.draft(shard=1, tag="sent"))
+    run(desk)
+    assert [desk.cursor(group, shard, uid) for shard in range(2)] == cursors, "nothing is written in vain"
+    assert desk.receive(group, 10, consumers[0])[0].message.draft.body == b"3"
+
+
 def test_a_topic_that_cannot_be_read_takes_no_turn_of_the_others(stage: Stage) -> None:
     bad, good = Desk.at(stage).topic, Desk.at(stage).topic
     a, turns = stage.adapters, list[str]()
@@ -139,6 +160,7 @@ def test_a_topic_that_cannot_be_read_takes_no_turn_of_the_others(stage: Stage) -
         readings=a.readings,
         read=read,
         see=lambda _: State(0, has_backlog=True),
+        settle_unwanted=lambda *_: None,
     )
     for _ in range(6):
         stage.clock.advance(MINUTE_MS)

@@ -35,6 +35,23 @@ def test_ten_messages_are_received_unless_asked_otherwise(api: Client) -> None:
     assert len(group.receive(1000)) == 19
 
 
+def test_a_receive_says_why_it_is_empty_and_repeats_its_answer_under_its_id(api: Client) -> None:
+    topic = api.topic(shards=4)
+    group = topic.group()
+    path = f"{group.path}/receive"
+    assert api.post(path).expect(200) == {"messages": [], "because": "empty"}
+    topic.batch([{"body": n} for n in range(40)])
+    asked = {"max": 3, "receive_id": "9f2c"}
+    answers = [api.post(path, asked).expect(200) for _ in range(4)]
+    assert answers == [answers[0]] * 4
+    assert answers[0].keys() == {"messages"}
+    for seconds, is_same in (("2", True), ("0", False)):
+        headers = {"Headrace-Resend": seconds}
+        answer = api.call("POST", path, asked, headers=headers).expect(200)
+        assert (answer == answers[0]) is is_same, "who says that it is the first time is believed"
+    api.call("POST", path, asked, headers={"Headrace-Resend": "soon"}).refused(400)
+
+
 def test_waiting_ends_when_the_time_is_up(api: Client, clock: ShiftingClock) -> None:
     group = api.topic().group()
     start = clock.now_ms()

@@ -106,6 +106,7 @@ def day(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Day:
         with pytest.MonkeyPatch.context() as patch, http_receiver() as receiver:
             patch.setattr(Egress, "call", calling)
             work(world, receiver)
+            unwanted(world)
         used, denied = frozenset(guard.used), tuple(guard.denied)
         trouble(world)
     return Day(guard, used, denied, frozenset(callers), Told(out.getvalue).read())
@@ -139,6 +140,18 @@ def trouble(world: World) -> None:
     stale(world)
     leaving(world)
     unreadable(world)
+
+
+def unwanted(world: World) -> None:
+    """A group gets none of a topic's messages, and nobody receives."""
+    topic = world.api.topic(shards=1)
+    topic.group(filter="no-such-tag")
+    for _ in range(2):
+        topic.produce("x")
+        world.wake(topic)
+        world.clock.advance(61)
+        world.call("sweep")
+    assert topic.counts()["backlog"] == 0
 
 
 def unreadable(world: World) -> None:

@@ -13,6 +13,7 @@ SELDOM = {
     # A reserved offset whose writer died is closed by the next reader.
     ("deliver", "dynamodb:PutItem", "log"),
     ("expire", "dynamodb:PutItem", "log"),
+    ("sweep", "dynamodb:PutItem", "log"),
     # A lease in a retry lane that ran out held messages of several shards.
     ("expire", "dynamodb:BatchWriteItem", "traces"),
     # A dead letter whose message retention took while it was under way is only counted.

@@ -213,7 +213,8 @@ def _see_and_change(visitor: Recorder, message: str) -> None:
 
 
 def _consume(visitor: Recorder, message: str) -> None:
-    reply = visitor.post(f"{MAILER}/receive", {"max": 10, "wait_seconds": 5, "consumer": "worker-1"})
+    asked = {"max": 10, "wait_seconds": 5, "consumer": "worker-1", "receive_id": "5f0c9a7e21d34b68"}
+    reply = visitor.post(f"{MAILER}/receive", asked)
     receipts = {each["id"]: each["receipt"] for each in reply.expect(200)["messages"]}
     mine = receipts.pop(message)
     visitor.post(f"{MAILER}/extend", {"receipts": [mine], "lease_seconds": 60}).expect(200)

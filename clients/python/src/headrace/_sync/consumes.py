@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable
 
 import msgspec
 
 from .. import typed
-from ..calls import Call, given
+from .._pause import to_its_end
+from ..calls import RESEND, Call, given
 from ..durations import Duration, seconds, whole_seconds
-from ..models import Message, Model, Settled
+from ..models import Message, Model, Received, Settled
 from .caller import Caller, group_path, of_each
 
 _LONGEST_POLL_SECONDS = 20.0
+_ID_BYTES = 16
 
 
 class _Messages(Model, frozen=True, kw_only=True):
     messages: list[Message]
+    because: str | None = None
 
 
 class _Results(Model, frozen=True, kw_only=True):
@@ -35,20 +39,27 @@ class Consumes(Caller):
         wait: Duration = 0,
         consumer: str | None = None,
         lease: Duration | None = None,
-    ) -> list[Message]:
-        """Claim up to `max` messages, waiting up to `wait` for the first. Each is ours for its lease."""
+    ) -> Received:
+        """Claim up to `max` messages, waiting up to `wait` for the first. Each is ours for its lease. An empty list has
+        the reason, `because`. An async receive that is cancelled gives back, untried, what still comes."""
         options = given(
             max=max, consumer=consumer, lease_seconds=whole_seconds(lease) if lease is not None else None
         )
         seconds_left = seconds(wait)
         while True:
             poll = min(seconds_left, _LONGEST_POLL_SECONDS)
-            body = {**options, "wait_seconds": poll}
-            call = Call("POST", group_path(topic, group, "receive"), body, wait_seconds=poll)
-            messages = (self._transport.ask(call, _Messages)).messages
+            # after a lost answer the call is sent again under its id: then it has the same answer
+            body = {**options, "wait_seconds": poll, "receive_id": secrets.token_urlsafe(_ID_BYTES)}
+            place = group_path(topic, group, "receive")
+            call = Call("POST", place, body, headers={RESEND: "0"}, wait_seconds=poll)
+            answer = to_its_end(
+                self._transport.ask(call, _Messages),
+                lambda late: self.nack(topic, group, *late.messages, untried=True),
+            )
             seconds_left -= poll
-            if messages or seconds_left <= 0:
-                return [msgspec.structs.replace(each, topic=topic, group=group) for each in messages]
+            if answer.messages or seconds_left <= 0:
+                messages = (msgspec.structs.replace(m, topic=topic, group=group) for m in answer.messages)
+                return Received(messages, answer.because)
 
     def ack(self, topic: str, group: str, *messages: Message | str) -> list[Settled]:
         """Record success of messages (or receipts), 1,000 at most; returns a result for each."""

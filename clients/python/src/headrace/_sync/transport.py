@@ -115,7 +115,7 @@ class Transport:
 
         headers = {**self._own_headers, **call.headers}
         extensions = {}
-        if call.first_sent is not None and REQUEST in headers:
+        if call.first_sent is not None and headers.keys() & {REQUEST, RESEND}:
             headers[RESEND] = resend_seconds(call.first_sent, time.time())
             extensions["trace"] = _count_to_departure(call.first_sent)
         content = call.content()

@@ -14,6 +14,14 @@ from .output import short
 from .session import session
 from .settling import refusals
 
+_WHY = {
+    "paused": "Nothing: the group is paused.",
+    "not_owner": "Nothing for this consumer: other consumers have the shards, or their part of the messages.",
+    "cursor_full": "Nothing more: too many leases are open. Settle some messages first.",
+    "keys_wait": "Nothing yet: messages wait for earlier ones of their keys.",
+    "in_flight": "Nothing yet: messages are leased, or wait for their next attempt.",
+}
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -40,7 +48,8 @@ def receive(
     s = session(context)
     messages = s.hr.receive(topic, group, max=max, wait=wait, consumer=consumer)
     rows = ((m, (m.id, m.attempt, m.keys, m.tag, short(m.body), m.receipt[:12] + "…")) for m in messages)
-    s.output.many(("ID", "ATTEMPT", "KEYS", "TAG", "BODY", "RECEIPT"), rows, "Nothing there.")
+    nothing = _WHY.get(messages.because or "", "Nothing there.")
+    s.output.many(("ID", "ATTEMPT", "KEYS", "TAG", "BODY", "RECEIPT"), rows, nothing)
     if not (ack or back):
         return
     settle: Callable[..., list[Settled]] = s.hr.ack if ack else partial(s.hr.nack, delay=0)

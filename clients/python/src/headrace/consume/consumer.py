@@ -156,6 +156,8 @@ class Consumer:
                 except RuntimeError:  # its loop was closed
                     self._give_back(message)
                     raise
+            if not messages:
+                _LOG.debug("%s/%s: nothing received: %s", s.topic, s.group, messages.because)
             rest = 0.0 if messages else min(seconds(s.rest), rest * 2 + 0.05)
             if rest:
                 self._stopping.wait(rest)

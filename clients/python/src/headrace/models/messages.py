@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -64,6 +65,15 @@ class Message(Content, frozen=True, kw_only=True, rename={"raw_body": "body"}):
     receipt: str = ""
     topic: str = ""
     group: str = ""
+
+
+class Received(list[Message]):
+    """The messages of one receive. `because` says why there is none: `paused`, `not_owner`, `cursor_full`, `keys_wait`,
+    `in_flight` or `empty`."""
+
+    def __init__(self, messages: Iterable[Message] = (), because: str | None = None) -> None:
+        super().__init__(messages)
+        self.because = because
 
 
 class Answer(Model, frozen=True, kw_only=True):
