@@ -121,7 +121,8 @@ def draft_of(message: MessageBody, now_ms: int, raw: bytes = b"", attributes: Co
         headers=message.headers,
         expires_ms=due_ms + message.expires_in_seconds * 1000 if message.expires_in_seconds else None,
         due_ms=due_ms if due_ms > now_ms else None,
-        accepted_ms=now_ms if due_ms > now_ms else None,  # of what waits: its delay begins here
+        # Of what was given a time, be it over by now: its delay begins here.
+        accepted_ms=now_ms if due_ms > now_ms or message.deliver_at is not None else None,
         **(retry_of(message.retry) if message.retry else {}),
         dedup_id=message.dedup_id,
     )

@@ -97,7 +97,8 @@ class Draft:
     target_group_uid: str | None = None
     """The one group that gets it; None: all."""
     accepted_ms: int | None = None
-    """When it was produced, and `by` whom (a token's id), if it waited before it came into the log."""
+    """When it was produced, and `by` whom (a token's id), if it waited before it came into the log. Of a draft that is
+    not stored yet: set where its producer gave it a time."""
     by: str = ""
     acts: tuple[Act, ...] = ()
     """What people changed in it since."""

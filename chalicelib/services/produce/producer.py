@@ -24,7 +24,7 @@ from ..core.rate_limiter import RateLimits
 from ..core.tails import Tails
 from ..core.unit_names import UnitNames
 from .appender import Appender, ProduceResult, entries_of
-from .dedup import content_hash, entry_of, mismatch
+from .dedup import content_hash, entry_of, has_time, mismatch, named
 from .drafts import (
     count_that_can_move,
     dead_by_limit,
@@ -34,6 +34,7 @@ from .drafts import (
     timer_batches,
     too_many,
     unit_of,
+    without_time,
 )
 from .resend import ResendLookup, RowsFound
 
@@ -79,14 +80,15 @@ class Producer:
         self, topic: Topic, drafts: Sequence[Draft], by: str = "", request: Request | None = None
     ) -> list[ProduceResult | HeadraceError]:
         """Store drafts, all of one shard in as few rows as possible. Returns for each draft where it was stored, or
-        the error. `by` is the id of the producer's token; `request` names a request that may be sent again; it
-        applies only to messages without a delay.
+        the error. `by` is the id of the producer's token; `request` names a request that may be sent again.
 
         What is over the topic's rate limit, the last first, is not stored and gets TooMany; or it is stored as a dead
         letter for every group, where the topic wants that. A fault below turns the drafts it concerns into UNAVAILABLE
         (unknown, safe to repeat with a dedup id).
         """
         outcomes: list[ProduceResult | HeadraceError | None] = [refusal(topic, d) for d in drafts]
+        if request:
+            drafts = named(drafts, request)
         if topic.rate_limit is not None:
             drafts = self._limit(topic, drafts, request, outcomes)
         first_of: dict[str, int] = {}
@@ -106,7 +108,8 @@ class Producer:
                 if request and shard is not None
                 else None
             )
-            self._produce_to(topic, shard, [(i, drafts[i]) for i in members], outcomes, by, resend_lookup)
+            items = [(i, without_time(drafts[i])) for i in members]
+            self._produce_to(topic, shard, items, outcomes, by, resend_lookup)
         for i, draft in enumerate(drafts):
             if outcomes[i] is None:
                 first = first_of[draft.dedup_id or ""]
@@ -147,7 +150,7 @@ class Producer:
 
     def _stored_before(self, topic: Topic, drafts: Sequence[Draft], request: Request | None) -> set[int]:
         """The indexes of a resend's drafts that an earlier try has stored. Empty for a first try, and if this is
-        unknown: `produce` then reports it for each draft. Waiting messages are recognised by their dedup id only."""
+        unknown: `produce` then reports it for each draft. Messages with a time are recognised by their dedup id."""
         if request is None or request.since_ms is None:
             return set()
         by_shard: defaultdict[int, list[int]] = defaultdict(list)
@@ -156,7 +159,7 @@ class Producer:
             if draft.due_ms is None:
                 shard = log_shard_of(topic, draft)
                 by_shard[request.shard(topic.shards) if shard is None else shard].append(i)
-            elif draft.dedup_id and self._is_remembered(topic, draft.dedup_id):
+            if draft.dedup_id and has_time(draft) and self._is_remembered(topic, draft.dedup_id):
                 stored.add(i)
         for shard, indexes in by_shard.items():
             key = topic.shard_key(shard)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from chalicelib.api.fields import at
 from tests.support.background import Background
 from tests.support.http import Client, Reply, ShiftingClock
 
@@ -252,6 +253,22 @@ def test_a_named_request_that_is_sent_again_is_answered_with_what_it_stored(api:
         == message["id"]
     )
     assert topic.accepted == 4
+
+
+def test_a_named_request_whose_messages_wait_is_stored_once(api: Client, clock: ShiftingClock) -> None:
+    topic = api.topic()
+    path, first, again = f"{topic.path}/messages", {"Headrace-Request": "shop-7"}, {"Headrace-Resend": "60"}
+    soon = at(clock.now_ms() + 30_000)
+    batch = {"messages": [{"body": 1, "delay_seconds": 30}, {"body": 2, "deliver_at": soon}] * 2}
+    results = api.call("POST", f"{path}/batch", batch, headers=first).expect(200)["results"]
+    raw = {"Headrace-Request": "shop-8", "Headrace-Delay-Seconds": "30"}
+    message = api.call("POST", f"/v1/publish/{topic.name}", raw=b"x", headers=raw).expect(201)
+    clock.advance(31)
+    repeated = api.call("POST", f"{path}/batch", batch, headers=first | again).expect(200)["results"]
+    assert [(r["id"], r["duplicate"]) for r in repeated] == [(r["id"], True) for r in results]
+    assert len({r["id"] for r in repeated}) == 4
+    found = api.call("POST", f"/v1/publish/{topic.name}", raw=b"x", headers=raw | again).expect(200)
+    assert (found["id"], found["duplicate"]) == (message["id"], True)
 
 
 def test_a_name_that_is_none_is_refused(api: Client) -> None:

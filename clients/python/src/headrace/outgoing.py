@@ -47,9 +47,9 @@ class Outgoing:
         return self.deliver_at is not None or (self.delay is not None and seconds(self.delay) > 0)
 
     def fields(self, now: datetime | None = None) -> dict[str, Any]:
-        """The message as the interface wants it. One for later gets a dedup id, so that sending it again changes
-        nothing. A delay counts from its arrival, by the service's clock; with `now`, from then: for one that may lie
-        in a spool for hours. ValueError for a duration that is none, TypeError for keys that are one text."""
+        """The message as the interface wants it. A delay counts from its arrival, by the service's clock; with `now`,
+        from then: for one that may lie in a spool for hours. ValueError for a duration that is none, TypeError for keys
+        that are one text."""
         if isinstance(self.keys, str):
             raise TypeError("Give one key as key=…, several as keys=[…].")
         keys = ([self.key] if self.key is not None else []) + [k for k in self.keys if k != self.key]
@@ -76,13 +76,12 @@ class Outgoing:
             raise ValueError("Give delay or deliver_at, not both.")
         if not self.is_for_later:
             return {} if self.delay is None else {"delay_seconds": 0}
-        identity = {"dedup_id": self.dedup_id if self.dedup_id is not None else new_id()}
         if self.deliver_at is not None:
-            return {"deliver_at": rfc3339(self.deliver_at), **identity}
+            return {"deliver_at": rfc3339(self.deliver_at)}
         assert self.delay is not None
         if now is None:
-            return {"delay_seconds": whole_seconds(self.delay), **identity}
-        return {"deliver_at": rfc3339(now + timedelta(seconds=seconds(self.delay))), **identity}
+            return {"delay_seconds": whole_seconds(self.delay)}
+        return {"deliver_at": rfc3339(now + timedelta(seconds=seconds(self.delay)))}
 
 
 class SendOptions(TypedDict, total=False):

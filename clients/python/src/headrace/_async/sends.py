@@ -196,9 +196,6 @@ class AsyncSends(AsyncCaller):
         """Send bytes as they are; `headers` may make them a CloudEvent (`ce-…`). The way for bodies of megabytes.
         ValueError for what no header can hold."""
         delay_seconds = whole_seconds(delay) if delay is not None else None
-        if delay_seconds and dedup_id is None:
-            # a delayed message is not found by the request's name (Headrace-Request): it needs a dedup id
-            dedup_id = new_id()
         options = given(
             **{
                 "Content-Type": content_type,
@@ -320,9 +317,8 @@ def _outcomes_of(answer: bytes) -> list[Sent | HeadraceError]:
 
 def goes_again(result: Sent | HeadraceError) -> bool:
     """Is a message of a batch sent again with those that may be tried again? What was stored is, too: the service knows
-    the messages of a request by their contents, and would take an equal one that it refused for it. (A delayed one is
-    known by its dedup id.)"""
-    return result.deliver_at is None if isinstance(result, Sent) else result.retryable
+    the messages of a request by their contents, and would take an equal one that it refused for it."""
+    return isinstance(result, Sent) or result.retryable
 
 
 def _parts_that_fit(messages: Sequence[Mapping[str, Any]]) -> Iterable[list[Mapping[str, Any]]]:
