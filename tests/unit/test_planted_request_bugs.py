@@ -77,7 +77,7 @@ BUGS: Planted = {
         lambda: rate_limits.test_what_a_repeat_has_stored_takes_no_permit(embedded_stage(), False),
     ),
     "a repeat whose delayed messages take the permits of the others": (
-        Bug(Producer, "_stored_before", "elif draft.dedup_id and", "elif not draft.dedup_id and"),
+        Bug(Producer, "_stored_before", "if draft.dedup_id and", "if not draft.dedup_id and"),
         lambda: rate_limits.test_what_a_repeat_has_stored_takes_no_permit(embedded_stage(), True),
     ),
     "everybody's rows taken for its own": (

@@ -308,19 +308,22 @@ def lose_answer(monkeypatch: pytest.MonkeyPatch, port: str, method: str) -> None
     monkeypatch.setattr(wiring, "deps", lambda: deps)
 
 
-@pytest.mark.parametrize(("port", "method", "delay"), [("log", "put", ""), ("timers", "store", "60")])
+@pytest.mark.parametrize(
+    ("port", "method", "delay", "notice"),
+    [("log", "put", "", "Sent."), ("timers", "store", "60", "It was stored before, and not once more")],
+)
 def test_a_message_sent_again_after_a_lost_answer_is_stored_once(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, port: str, method: str, delay: str
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, port: str, method: str, delay: str, notice: str
 ) -> None:
     lose_answer(monkeypatch, port, method)
     form = scene.browser.get("/console/topics/clicks/send").form("produce")
-    outage = scene.browser.submit(form, body='{"order": 1}', keys="once-only", delay_seconds=delay)
+    outage = scene.browser.submit(form, body='{"order": 1}', keys=f"once-{port}", delay_seconds=delay)
     assert (outage.status, "It may have been done" in outage.text) == (503, False)
     refusal = scene.browser.submit(outage.form("produce"), body='{"order": ')
     assert refusal.status == 400
     screen = scene.browser.submit(refusal.form("produce"), body='{"order": 1}')
-    assert "Sent." in screen.text
-    messages = scene.client.get("/v1/topics/clicks/messages?key=once-only").expect(200)["items"]
+    assert notice in screen.text
+    messages = scene.client.get(f"/v1/topics/clicks/messages?key=once-{port}").expect(200)["items"]
     assert [message["body"] for message in messages] == [{"order": 1}]
 
 
