@@ -54,6 +54,7 @@ _PARAMETER_SCHEMAS: dict[str, dict[str, Any]] = {
     "topic": _TEXT,
     "window": _TEXT,
     "headrace-dedup-id": _TEXT,
+    "headrace-dedup-until": {"type": "string", "enum": ["window", "done"]},
     "headrace-delay-seconds": {"type": "integer", "minimum": 0, "maximum": MAX_DELAY_SECONDS},
     "headrace-key": _TEXT,
     "headrace-ordering-key": _TEXT,

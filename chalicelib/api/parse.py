@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -49,6 +49,7 @@ class MessageBody(Struct, forbid_unknown_fields=True):
     deliver_at: Time | None = None
     expires_in_seconds: Annotated[int, Meta(ge=1, le=MAX_DELAY_SECONDS)] | None = None
     dedup_id: Annotated[str, Meta(min_length=1, max_length=MAX_DEDUP_ID_CHARS, pattern=TEXT)] | None = None
+    dedup_until: Literal["window", "done"] = "window"
     retry: settings.Retry | None = None
 
 
@@ -102,6 +103,8 @@ def draft_of(message: MessageBody, now_ms: int, raw: bytes = b"", attributes: Co
         raise invalid("body", "give either body or body_base64")
     if message.delay_seconds is not None and message.deliver_at is not None:
         raise Refused("DELAY_AMBIGUOUS", "Give either delay_seconds or deliver_at.")
+    if message.dedup_until == "done" and message.dedup_id is None:
+        raise invalid("dedup_until", "goes with dedup_id")
     due_ms = (
         due(message.deliver_at, now_ms)
         if message.deliver_at is not None
@@ -125,6 +128,7 @@ def draft_of(message: MessageBody, now_ms: int, raw: bytes = b"", attributes: Co
         accepted_ms=now_ms if due_ms > now_ms or message.deliver_at is not None else None,
         **(retry_of(message.retry) if message.retry else {}),
         dedup_id=message.dedup_id,
+        dedup_until=message.dedup_until,
     )
 
 

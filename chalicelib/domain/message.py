@@ -79,6 +79,10 @@ class Draft:
     ladder: tuple[int, ...] | None = None
     jitter: float | None = None
     dedup_id: str | None = None
+    dedup_until: str = "window"
+    """`done`: the dedup id is free once every group has ended its message."""
+    instead_of: str | None = None
+    """The ended message whose dedup id it takes over."""
     blob: str | None = None
     """The object that holds the body, if it is too large for the log."""
     blob_bytes: int = 0

@@ -59,7 +59,7 @@ BUGS: Planted = {
         lambda: resending.test_a_repeat_finds_what_the_lost_answer_told(embedded_stage()),
     ),
     "a repeat that was long on its way looks too short a time back": (
-        Bug(ResendLookup, "before", "- _SLACK_MS", "- 1_000"),
+        Bug(ResendLookup, "before", "- SLACK_MS", "- 1_000"),
         lambda: resending.test_a_repeat_that_was_long_on_its_way_finds_it_too(embedded_stage(), 5_000),
     ),
     "a dedup window that ends within its last second": (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -16,13 +16,14 @@ from ...domain.limits import MAX_ANSWER_BYTES, MAX_SHARDS, RETENTION_GRACE, TAIL
 from ...domain.message import DeadReason, Draft, Message
 from ...domain.record import DeadLetter
 from ...domain.segment import Segment, ShardKey
-from ...domain.status import OPEN, Status
+from ...domain.status import OPEN, OVER, Status
 from ...domain.times import CLOCKS_DIFFER_MS
 from ...domain.topic import Group, Topic
 from ...domain.transaction import Transaction, TransactionState
 from ...ports.world import Clock
 from ..core.catalog import Catalog
 from ..core.log_reader import LogReader
+from ..produce.dedup import FirstUse
 from ..produce.delayed import Delayed, DelayedMessage
 from .statuses import Statuses, TopicStatuses
 
@@ -50,10 +51,12 @@ AnyMessage = Message | BeforeLog
 
 
 class MessageState(NamedTuple):
-    """A message's status over all groups, and the message; None if it is not shown any more."""
+    """A message's status over all groups, and the message; None if it is not shown any more. `use`: what that says of
+    its dedup id."""
 
     status: str
     message: AnyMessage | None = None
+    use: FirstUse = FirstUse.OPEN
 
 
 class Lookup:
@@ -195,17 +198,23 @@ class Lookup:
 
     def state_by_id(self, topic: Topic) -> Callable[[str], MessageState]:
         """Returns a function from a message id to its present state, as produce shows it of a duplicate; NEW if the
-        message has expired. Groups and cursors are read once for all ids."""
-        topic_statuses = self.statuses.of_topic(topic)
+        message has expired. Groups, cursors and rows are read once for all ids."""
+        topic_statuses, fresh = self.statuses.of_topic(topic), self._reader.now()
 
         def state_of(message_id: str) -> MessageState:
+            if location := ids.parse_message_id(message_id):  # it may have been cancelled a moment ago
+                self._reader.fetch(topic.shard_key(location[1]), [location[2]], fresh)
             try:
-                message = self.find(topic, message_id)
+                message = self.find_with_dead_letters(topic, message_id, lambda _: True)
             except (NotFound, Conflict):
                 return MessageState(Status.NEW)
             if isinstance(message, Message):
-                return MessageState(topic_statuses.overall(message), message)
-            return MessageState(status_before_log(message), message)
+                statuses = [each.status for each in topic_statuses.deliveries(message).values()]
+                return MessageState(
+                    topic_statuses.overall(message), message, _use_of(message.draft.cancelled, statuses)
+                )
+            status = status_before_log(message)
+            return MessageState(status, message, _use_of(status == Status.CANCELLED))
 
         return state_of
 
@@ -310,6 +319,15 @@ def passes_before_log(message: BeforeLog, filters: Filters) -> bool:
     return filters.passes(
         message.shard, message.message.draft, lambda group: None if group else status_before_log(message)
     )
+
+
+def _use_of(is_cancelled: bool, statuses: Sequence[Status] = ()) -> FirstUse:
+    """What a message's statuses for its groups say of its dedup id. Without a group it waits for one."""
+    if is_cancelled:
+        return FirstUse.CANCELLED
+    if Status.DEAD in statuses:
+        return FirstUse.DEAD
+    return FirstUse.ENDED if statuses and all(status in OVER for status in statuses) else FirstUse.OPEN
 
 
 def _worth(letter: DeadLetter) -> int:

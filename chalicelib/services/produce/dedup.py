@@ -1,12 +1,12 @@
-"""Deduplication: the entry of a dedup id, whether a second use is the same message, and the ids of what waits in a
-named request."""
+"""Deduplication: the entry of a dedup id, what a second use comes to, and the ids of what waits in a named request."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from enum import Enum, auto
 
 from ...domain.append import DedupEntry
 from ...domain.errors import Conflict
@@ -15,7 +15,28 @@ from ...domain.message import TRACEPARENT, Draft
 from ...domain.request import Request
 from ...domain.topic import Topic
 
+DONE = "done"  # a `dedup_until`
+
 _MADE = "\x1f"  # begins the dedup ids made here: a producer's has no control characters
+
+
+class FirstUse(Enum):
+    """What has become of the message that has a dedup id: every group has ended it, or it is a dead letter of one, or
+    it was cancelled (or rolled back). OPEN: none of these, or unknown."""
+
+    OPEN = auto()
+    ENDED = auto()
+    DEAD = auto()
+    CANCELLED = auto()
+
+
+FirstUseOf = Callable[[str], FirstUse]
+"""By the message's id."""
+
+
+def unknown_use(_: str) -> FirstUse:
+    """For producers whose repeats are always the same message."""
+    return FirstUse.OPEN
 
 
 def content_hash(draft: Draft) -> str:
@@ -43,15 +64,45 @@ def entry_of(topic: Topic, draft: Draft, message_id: str, accepted_ms: int) -> D
         message_id,
         accepted_ms,
         window_end_ms(topic, draft, accepted_ms),
+        draft.instead_of,
     )
+
+
+def is_made(draft: Draft) -> bool:
+    """Was its dedup id made here, of its request's name?"""
+    return (draft.dedup_id or "").startswith(_MADE)
+
+
+def is_free(draft: Draft, first_use: FirstUse) -> bool:
+    """May the draft take over its dedup id, whose message has come to this?"""
+    return first_use is FirstUse.CANCELLED or (draft.dedup_until == DONE and first_use is FirstUse.ENDED)
+
+
+def refusal_of_repeat(content: str, entry: DedupEntry, first_use: FirstUse) -> Conflict | None:
+    """Why a draft with this content hash is not answered with the entry's message; None: it is."""
+    if entry.content_hash != content:
+        return mismatch()
+    if first_use is FirstUse.DEAD:
+        return Conflict(
+            "DEDUP_DEAD",
+            f"The message with this dedup_id, {entry.message_id}, is a dead letter: redrive it, or send this one under "
+            "another dedup_id.",
+        )
+    return None
+
+
+def mismatch() -> Conflict:
+    """The error of a dedup id's second use for something else."""
+    return Conflict("DEDUP_MISMATCH", "This dedup_id was used for another message within the window.")
 
 
 def window_end_ms(topic: Topic, draft: Draft, accepted_ms: int) -> int:
     """Until when a dedup id is remembered: of a delayed message the window begins when it is due. An id made here is
-    remembered as long as its request may be sent again."""
-    made = (draft.dedup_id or "").startswith(_MADE)
-    seconds = max(topic.dedup_window_seconds, MAX_RESEND_SECONDS if made else 0)
-    return max(accepted_ms, draft.due_ms or 0) + seconds * 1000
+    remembered as long as its request may be sent again, one until its message is done as long as messages are kept."""
+    window_ms = topic.retention_ms if draft.dedup_until == DONE else topic.dedup_window_seconds * 1000
+    if is_made(draft):
+        window_ms = max(window_ms, MAX_RESEND_SECONDS * 1000)
+    return max(accepted_ms, draft.due_ms or 0) + window_ms
 
 
 def named(drafts: Iterable[Draft], request: Request) -> list[Draft]:
@@ -72,8 +123,3 @@ def named(drafts: Iterable[Draft], request: Request) -> list[Draft]:
 def has_time(draft: Draft) -> bool:
     """Was the draft given a time to be delivered at, be it over by now?"""
     return draft.due_ms is not None or draft.accepted_ms is not None
-
-
-def mismatch() -> Conflict:
-    """The error of a dedup id's second use for something else."""
-    return Conflict("DEDUP_MISMATCH", "This dedup_id was used for another message within the window.")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ...domain import ids
 from ...domain.append import AlreadyMoved, DedupEntry, DedupHit, KeyEntry, Promotable
@@ -24,7 +24,18 @@ from ..core.rate_limiter import RateLimits
 from ..core.tails import Tails
 from ..core.unit_names import UnitNames
 from .appender import Appender, ProduceResult, entries_of
-from .dedup import content_hash, entry_of, has_time, mismatch, named
+from .dedup import (
+    FirstUseOf,
+    content_hash,
+    entry_of,
+    has_time,
+    is_free,
+    is_made,
+    mismatch,
+    named,
+    refusal_of_repeat,
+    unknown_use,
+)
 from .drafts import (
     count_that_can_move,
     dead_by_limit,
@@ -42,6 +53,11 @@ if TYPE_CHECKING:
     from ...store.keys import Keys
     from ...store.log import Log
     from ...store.timers import Timers
+
+Judge = Callable[[Draft, DedupEntry], "Draft | ProduceResult | HeadraceError"]
+"""What a draft comes to whose dedup id has an entry; a draft: it is to be stored."""
+
+_T = TypeVar("_T")
 
 
 class Producer:
@@ -77,16 +93,23 @@ class Producer:
         self._unit_names = UnitNames(clock, random)
 
     def produce(
-        self, topic: Topic, drafts: Sequence[Draft], by: str = "", request: Request | None = None
+        self,
+        topic: Topic,
+        drafts: Sequence[Draft],
+        by: str = "",
+        request: Request | None = None,
+        first_use: FirstUseOf = unknown_use,
     ) -> list[ProduceResult | HeadraceError]:
         """Store drafts, all of one shard in as few rows as possible. Returns for each draft where it was stored, or
-        the error. `by` is the id of the producer's token; `request` names a request that may be sent again.
+        the error. `by` is the id of the producer's token; `request` names a request that may be sent again;
+        `first_use` says what has become of a dedup id's message.
 
         What is over the topic's rate limit, the last first, is not stored and gets TooMany; or it is stored as a dead
         letter for every group, where the topic wants that. A fault below turns the drafts it concerns into UNAVAILABLE
         (unknown, safe to repeat with a dedup id).
         """
         outcomes: list[ProduceResult | HeadraceError | None] = [refusal(topic, d) for d in drafts]
+        judge = partial(_judged, first_use=first_use, request=request)
         if request:
             drafts = named(drafts, request)
         if topic.rate_limit is not None:
@@ -101,7 +124,7 @@ class Producer:
                     shard = request.shard(topic.shards)
                 (by_shard[shard] if draft.due_ms is None else later).append(i)
         if later:
-            self._store_later(topic, [(i, replace(drafts[i], by=by)) for i in later], outcomes)
+            self._store_later(topic, [(i, replace(drafts[i], by=by)) for i in later], outcomes, judge)
         for shard, members in by_shard.items():
             resend_lookup = (
                 ResendLookup(self._log, request, topic.shard_key(shard))
@@ -109,7 +132,7 @@ class Producer:
                 else None
             )
             items = [(i, without_time(drafts[i])) for i in members]
-            self._produce_to(topic, shard, items, outcomes, by, resend_lookup)
+            self._produce_to(topic, shard, items, outcomes, judge, by, resend_lookup)
         for i, draft in enumerate(drafts):
             if outcomes[i] is None:
                 first = first_of[draft.dedup_id or ""]
@@ -207,6 +230,7 @@ class Producer:
         topic: Topic,
         members: Sequence[tuple[int, Draft]],
         outcomes: list[ProduceResult | HeadraceError | None],
+        judge: Judge,
     ) -> None:
         """Store drafts that are due later as timers, each under an id of its own. After a failure the later drafts of
         the same ordering key are not stored."""
@@ -219,7 +243,8 @@ class Producer:
                 timers = [
                     self._first_timer(topic, self.offload(topic, draft)) for _, draft in numbered_drafts
                 ]
-                self._store_batch(topic, numbered_drafts, timers, outcomes)
+                items = [(i, draft, timer) for (i, draft), timer in zip(numbered_drafts, timers, strict=True)]
+                self._store_batch(topic, items, outcomes, judge)
             except HeadraceError as error:
                 errors |= {unit: error for _, draft in numbered_drafts if (unit := unit_of(topic, draft))}
                 for i, _ in numbered_drafts:
@@ -241,23 +266,21 @@ class Producer:
     def _store_batch(
         self,
         topic: Topic,
-        run: Sequence[tuple[int, Draft]],
-        timers: Sequence[Timer],
+        items: Sequence[tuple[int, Draft, Timer]],
         outcomes: list[ProduceResult | HeadraceError | None],
+        judge: Judge,
     ) -> None:
-        items_left = list(zip(run, timers, strict=True))
-        while items_left:
-            entries = [entry_of(topic, d, t.id, t.stored_ms) for (_, d), t in items_left if d.dedup_id]
-            self.note_keys(topic, [(timer.draft, timer.due_ms) for _, timer in items_left])
-            duplicates = {e.dedup_id: e for e in self._timers.store([t for _, t in items_left], entries)}
-            for (i, draft), timer in items_left:
-                if draft.dedup_id in duplicates:
-                    outcomes[i] = _duplicate(draft, duplicates[draft.dedup_id])
-                elif not duplicates:
-                    outcomes[i] = ProduceResult(timer.id, None, None, timer.stored_ms, due_ms=timer.due_ms)
-            if not duplicates:
-                self._on_timers_stored([timer for _, timer in items_left])
-            items_left = [each for each in items_left if outcomes[each[0][0]] is None]
+        while items:
+            entries = [entry_of(topic, d, t.id, t.stored_ms) for _, d, t in items if d.dedup_id]
+            timers = [timer for *_, timer in items]
+            self.note_keys(topic, [(timer.draft, timer.due_ms) for timer in timers])
+            if used_entries := self._timers.store(timers, entries):
+                items = _to_store(items, used_entries, outcomes, judge)
+                continue
+            for i, _, timer in items:
+                outcomes[i] = ProduceResult(timer.id, None, None, timer.stored_ms, due_ms=timer.due_ms)
+            self._on_timers_stored(timers)
+            return
 
     def _first_timer(self, topic: Topic, draft: Draft) -> Timer:
         """The timer of a message that was accepted when its delay began."""
@@ -285,6 +308,7 @@ class Producer:
         shard: int | None,
         members: Sequence[tuple[int, Draft]],
         outcomes: list[ProduceResult | HeadraceError | None],
+        judge: Judge,
         by: str,
         resend_lookup: ResendLookup | None,
     ) -> None:
@@ -294,7 +318,7 @@ class Producer:
             for run in runs_of(members):
                 items_left = [(i, draft, self.offload(topic, draft)) for i, draft in run]
                 while items_left:
-                    items_left = self._append(topic, shard, items_left, outcomes, by, resend_lookup)
+                    items_left = self._append(topic, shard, items_left, outcomes, judge, by, resend_lookup)
         except HeadraceError as error:
             for i, _ in members:
                 outcomes[i] = outcomes[i] or error
@@ -313,6 +337,7 @@ class Producer:
         shard: int | None,
         members: Sequence[tuple[int, Draft, Draft]],
         outcomes: list[ProduceResult | HeadraceError | None],
+        judge: Judge,
         by: str,
         resend_lookup: ResendLookup | None,
     ) -> list[tuple[int, Draft, Draft]]:
@@ -330,11 +355,7 @@ class Producer:
                     outcomes[i] = ProduceResult(*at, duplicate=True)
             return [m for m in members if outcomes[m[0]] is None]
         if isinstance(answer, DedupHit):
-            entries = {entry.dedup_id: entry for entry in answer.entries}
-            for i, original, _ in now:
-                if original.dedup_id in entries:
-                    outcomes[i] = _duplicate(original, entries[original.dedup_id])
-            return [m for m in now if outcomes[m[0]] is None] + list(later)
+            return _to_store(now, answer.entries, outcomes, judge) + list(later)
         for (i, *_), result in zip(now, answer, strict=True):
             outcomes[i] = result
         return list(later)
@@ -353,9 +374,35 @@ class Producer:
             self._keys.note(entries)
 
 
-def _duplicate(draft: Draft, entry: DedupEntry) -> ProduceResult | HeadraceError:
-    if entry.content_hash != content_hash(draft):
-        return mismatch()
+def _to_store(
+    items: Sequence[tuple[int, Draft, _T]],
+    used_entries: Iterable[DedupEntry],
+    outcomes: list[ProduceResult | HeadraceError | None],
+    judge: Judge,
+) -> list[tuple[int, Draft, _T]]:
+    """What is still to be stored, where some dedup ids were used before; fills in the outcomes of the rest."""
+    entries = {entry.dedup_id: entry for entry in used_entries}
+    items_left: list[tuple[int, Draft, _T]] = []
+    for i, draft, stored_form in items:
+        entry = entries.get(draft.dedup_id or "")
+        outcome = judge(draft, entry) if entry else draft
+        if isinstance(outcome, Draft):
+            items_left.append((i, outcome, stored_form))
+        else:
+            outcomes[i] = outcome
+    return items_left
+
+
+def _judged(
+    draft: Draft, entry: DedupEntry, first_use: FirstUseOf, request: Request | None
+) -> Draft | ProduceResult | HeadraceError:
+    """A resend gets what its first try stored, whatever has become of it."""
+    is_resent = is_made(draft) or (request is not None and request.may_have_stored(entry.accepted_ms))
+    use = (unknown_use if is_resent else first_use)(entry.message_id)
+    if is_free(draft, use):
+        return replace(draft, instead_of=entry.message_id)
+    if error := refusal_of_repeat(content_hash(draft), entry, use):
+        return error
     _, shard, offset = ids.parse_message_id(entry.message_id) or (None, None, None)
     parts = ids.parse_timed_id(entry.message_id)
     due_ms = parts.due_ms if parts else None

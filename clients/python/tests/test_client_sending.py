@@ -134,6 +134,7 @@ OPTIONS: dict[str, tuple[Any, Mapping[str, Any]]] = {
     ),
     "expires_in": ("1m", {"expires_in_seconds": 60}),
     "dedup_id": ("d", {"dedup_id": "d"}),
+    "dedup_until": ("done", {"dedup_until": "done"}),
     "retry": ({"max_attempts": 3}, {"retry": {"max_attempts": 3}}),
     "content_type": ("text/plain", {"content_type": "text/plain"}),
 }
@@ -172,6 +173,7 @@ def test_bytes_are_published_with_all_that_is_said_of_them(is_async: bool) -> No
         tag="t",
         ordering_key="o",
         dedup_id="d",
+        dedup_until="done",
         delay="1m",
         headers={"ce-id": "1"},
     )
@@ -185,6 +187,7 @@ def test_bytes_are_published_with_all_that_is_said_of_them(is_async: bool) -> No
         "Headrace-Tag": "t",
         "Headrace-Ordering-Key": "o",
         "Headrace-Dedup-Id": "d",
+        "Headrace-Dedup-Until": "done",
         "Headrace-Delay-Seconds": "60",
         "ce-id": "1",
     }

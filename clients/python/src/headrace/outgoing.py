@@ -9,13 +9,14 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from .calls import given
 from .durations import Duration, rfc3339, seconds, whole_seconds
 
 BATCH_MESSAGES = 1000
 BATCH_BYTES = 4_000_000
+DedupUntil = Literal["window", "done"]
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
@@ -24,7 +25,8 @@ class Outgoing:
     """What is sent: a `body` (anything that has a JSON form, or bytes) and how it shall travel.
 
     `key` and `keys` are what the message is found by; `ordering_key` keeps those that share it in order; `delay` and
-    `deliver_at` let it wait; `expires_in` lets it end; `dedup_id` makes the same message sent again the same message.
+    `deliver_at` let it wait; `expires_in` lets it end; `dedup_id` makes the same message sent again the same message,
+    within the topic's window, or (`dedup_until="done"`) until every group has ended it.
     """
 
     body: Any
@@ -38,6 +40,7 @@ class Outgoing:
     deliver_at: datetime | str | None = None
     expires_in: Duration | None = None
     dedup_id: str | None = None
+    dedup_until: DedupUntil | None = None
     retry: Mapping[str, Any] | None = None
     content_type: str | None = None
 
@@ -62,6 +65,7 @@ class Outgoing:
             headers=dict(self.headers) or None,
             expires_in_seconds=whole_seconds(self.expires_in) if self.expires_in is not None else None,
             dedup_id=self.dedup_id,
+            dedup_until=self.dedup_until,
             retry=self.retry,
         )
         if isinstance(self.body, bytes | bytearray | memoryview):
@@ -97,6 +101,7 @@ class SendOptions(TypedDict, total=False):
     deliver_at: datetime | str | None
     expires_in: Duration | None
     dedup_id: str | None
+    dedup_until: DedupUntil | None
     retry: Mapping[str, Any] | None
     content_type: str | None
 

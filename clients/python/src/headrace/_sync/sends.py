@@ -18,7 +18,7 @@ from ..calls import REQUEST, Call, encode, given, path
 from ..durations import Duration, whole_seconds
 from ..errors import HeadraceError, Unavailable, of_problem
 from ..models import Sent, Transaction
-from ..outgoing import BATCH_BYTES, Outgoing, RequestIds, chunks, new_id, outgoing
+from ..outgoing import BATCH_BYTES, DedupUntil, Outgoing, RequestIds, chunks, new_id, outgoing
 from .after import AfterBlock
 from .caller import Caller, of_each
 from .pager import Pager
@@ -70,6 +70,7 @@ class Sends(Caller):
         deliver_at: datetime | str | None = None,
         expires_in: Duration | None = None,
         dedup_id: str | None = None,
+        dedup_until: DedupUntil | None = None,
         retry: Mapping[str, Any] | None = None,
         content_type: str | None = None,
     ) -> Sent:
@@ -90,6 +91,7 @@ class Sends(Caller):
             deliver_at=deliver_at,
             expires_in=expires_in,
             dedup_id=dedup_id,
+            dedup_until=dedup_until,
             retry=retry,
             content_type=content_type,
         )
@@ -188,6 +190,7 @@ class Sends(Caller):
         tag: str | None = None,
         ordering_key: str | None = None,
         dedup_id: str | None = None,
+        dedup_until: DedupUntil | None = None,
         delay: Duration | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Sent:
@@ -201,6 +204,7 @@ class Sends(Caller):
                 "Headrace-Tag": tag,
                 "Headrace-Ordering-Key": ordering_key,
                 "Headrace-Dedup-Id": dedup_id,
+                "Headrace-Dedup-Until": dedup_until,
                 "Headrace-Delay-Seconds": str(delay_seconds) if delay_seconds is not None else None,
             }
         )
