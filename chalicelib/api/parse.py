@@ -167,7 +167,7 @@ def retry_of(override: settings.Retry) -> dict[str, Any]:
     """What a message says about its own retries: only what was given, the rest is its group's."""
     fields, whole = settings.retry_fields(override), settings.retry(override)
     draft_fields: dict[str, Any] = {
-        name: fields[name] for name in ("max_attempts", "jitter") if name in fields
+        name: fields[name] for name in ("max_attempts", "jitter", "steps_from") if name in fields
     }
     if fields.keys() & {"ladder", "base_seconds", "factor", "cap_seconds"}:
         draft_fields["ladder"] = ladder.steps(whole)

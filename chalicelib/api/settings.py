@@ -31,10 +31,12 @@ class Retry(Struct, forbid_unknown_fields=True, omit_defaults=True):
     base_seconds: Step | UnsetType = UNSET
     factor: Annotated[float, Meta(ge=1, le=10)] | UnsetType = UNSET
     cap_seconds: Step | UnsetType = UNSET
+    steps_from: Literal["failure", "start"] | UnsetType = UNSET
 
 
 class RetryView(TypedDict):
-    """A retry policy. `ladder` is a name or a list of seconds; the last three fields are for `exponential`."""
+    """A retry policy. `ladder` is a name or a list of seconds; three fields are for `exponential`. `steps_from`: that a
+    step counts from the start of the failed attempt."""
 
     max_attempts: Count
     ladder: str | list[Count]
@@ -42,6 +44,7 @@ class RetryView(TypedDict):
     base_seconds: NotRequired[Count]
     factor: NotRequired[float]
     cap_seconds: NotRequired[Count]
+    steps_from: NotRequired[Literal["start"]]
 
 
 def _body(name: str, doc: str, settings: type) -> type[Struct]:
@@ -201,6 +204,8 @@ def retry_view(retry: ladder.Retry) -> RetryView:
         body["base_seconds"] = retry.base_seconds
         body["factor"] = retry.factor
         body["cap_seconds"] = retry.cap_seconds
+    if retry.steps_from == "start":
+        body["steps_from"] = "start"
     return body
 
 

@@ -75,9 +75,10 @@ class Draft:
     expires_ms: int | None = None
     """After this time it is not delivered any more."""
     max_attempts: int | None = None
-    """Overrides the group's, as do `ladder` (waits in seconds) and `jitter`."""
+    """Overrides the group's, as do `ladder` (waits in seconds), `jitter` and `steps_from`."""
     ladder: tuple[int, ...] | None = None
     jitter: float | None = None
+    steps_from: str | None = None
     dedup_id: str | None = None
     dedup_until: str = "window"
     """`done`: the dedup id is free once every group has ended its message."""

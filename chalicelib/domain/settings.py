@@ -163,8 +163,8 @@ class TopicSettings:
     retry: Retry = setting(
         DEFAULT_RETRY,
         usual='`{"max_attempts": 16, "ladder": "rocketmq"}`',
-        help="how failed deliveries are [retried](delivery.md#retries): `max_attempts`, `ladder`, `jitter` (0.1), and "
-        'for "exponential" `base_seconds`, `factor`, `cap_seconds`',
+        help="how failed deliveries are [retried](delivery.md#retries): `max_attempts`, `ladder`, `jitter` (0.1), "
+        '`steps_from` ("failure" or "start"), and for "exponential" `base_seconds`, `factor`, `cap_seconds`',
     )
     lease_seconds: int = setting(
         30,

@@ -100,6 +100,7 @@ class RetryMap(DynamicMapAttribute):
     base_seconds = NumberAttribute()
     factor = NumberAttribute()
     cap_seconds = NumberAttribute()
+    steps_from = UnicodeAttribute()
 
 
 def _attributes_of(settings: type) -> dict[str, Attribute[Any]]:

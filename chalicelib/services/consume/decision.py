@@ -64,7 +64,8 @@ def decision_after(
         return SettleDecision(Disposition.RELEASED, now_ms + pause_ms)
     receipt, message = claimed_message.receipt, claimed_message.message
     number = receipt.attempt_since_redrive(claimed_message.attempt)
-    due_ms = now_ms + wait_ms(topic, group, message.id, message.draft, number, result.retry_after_ms)
+    took_ms = now_ms - receipt.claimed_ms
+    due_ms = now_ms + wait_ms(topic, group, message.id, message.draft, number, result.retry_after_ms, took_ms)
     if is_split and claimed_message.attempt + 1 < receipt.last_attempt:
         due_ms = 0
     elif result.busy_ms:

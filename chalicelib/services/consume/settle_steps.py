@@ -113,7 +113,8 @@ class StepMaker:
         message = self._message(receipt)
         draft = message.draft if message else None
         number = receipt.attempt_since_redrive(attempt)
-        pause_ms = wait_ms(self._topic, self._group, receipt.id, draft, number, None)
+        took_ms = self._now_ms - receipt.claimed_ms
+        pause_ms = wait_ms(self._topic, self._group, receipt.id, draft, number, took_ms=took_ms)
         return replace(decision, due_ms=self._now_ms + pause_ms)
 
     def _next_ms(self, receipt: Receipt, decision: SettleDecision) -> int | None:

@@ -43,6 +43,7 @@ class RetryPolicy(Model, frozen=True, kw_only=True):
     base_seconds: int | None = None
     factor: float | None = None
     cap_seconds: int | None = None
+    steps_from: str | None = None
 '''
 
 

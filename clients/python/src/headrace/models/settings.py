@@ -23,6 +23,7 @@ class RetryPolicy(Model, frozen=True, kw_only=True):
     base_seconds: int | None = None
     factor: float | None = None
     cap_seconds: int | None = None
+    steps_from: str | None = None
 
 
 class TopicSettings(Model, frozen=True, kw_only=True):
@@ -53,8 +54,8 @@ class TopicFields(TypedDict, total=False):
     """How many of its shards ordering keys use; shown if fewer than `shards`. Raising `shards` does not change it,
     so keys keep their shard and their order."""
     retry: Mapping[str, Any]
-    """How failed deliveries are retried: `max_attempts`, `ladder`, `jitter` (0.1), and for "exponential"
-    `base_seconds`, `factor`, `cap_seconds`."""
+    """How failed deliveries are retried: `max_attempts`, `ladder`, `jitter` (0.1), `steps_from` ("failure" or
+    "start"), and for "exponential" `base_seconds`, `factor`, `cap_seconds`."""
     lease_seconds: int
     """How long a consumer may work on a message before it is delivered again; it can extend the lease."""
     retention_days: int
