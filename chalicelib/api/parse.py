@@ -144,8 +144,8 @@ def check_headers(headers: Mapping[str, str], attributes: Collection[str] = ()) 
                 "HEADER_RESERVED",
                 f"A message may not have the header {name!r}: on its way it would be taken for the request's own.",
             )
-    if sum(len(name) + len(value) for name, value in headers.items()) > MAX_HEADERS_BYTES:
-        raise TooLarge("HEADERS_TOO_LARGE", f"The headers together may have {MAX_HEADERS_BYTES} characters.")
+    if sum(len(name) + len(value.encode()) for name, value in headers.items()) > MAX_HEADERS_BYTES:
+        raise TooLarge("HEADERS_TOO_LARGE", f"The headers together may have {MAX_HEADERS_BYTES} bytes.")
 
 
 def due(deliver_at: str, now_ms: int) -> int:
