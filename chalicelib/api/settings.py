@@ -68,9 +68,9 @@ def _given_type(row: Setting) -> Any:
     if row.choices:
         of = Literal[row.choices]
     elif row.given is not ladder.Retry:
-        of = Annotated[
-            row.given, Meta(ge=row.least, le=row.most) if row.given is int else Meta(max_length=row.most)
-        ]
+        is_text = row.given is str
+        bounds = Meta(max_length=row.most) if is_text else Meta(ge=row.least, le=row.most)
+        of = Annotated[row.given, bounds]
     return of | None if row.nullable else of
 
 
@@ -79,8 +79,11 @@ def _answer(name: str, settings: type) -> Any:
     return TypedDict(name, {row.name: _shown_type(row) for row in rows_of(settings)})  # type: ignore[operator]
 
 
+_SHOWN_TYPES: Mapping[type, Any] = {ladder.Retry: RetryView, int: Count, float: float}
+
+
 def _shown_type(row: Setting) -> Any:
-    of: Any = RetryView if row.given is ladder.Retry else Count if row.given is int else str
+    of: Any = _SHOWN_TYPES.get(row.given, str)
     if row.choices:
         of = Annotated[str, one_of(*row.choices)]
     if row.field == "key_shards":
@@ -129,8 +132,13 @@ class GroupView(_GroupSettings):
 
 
 def given(body: msgspec.Struct) -> dict[str, Any]:
-    """The fields that were given."""
-    return {name: value for name in body.__struct_fields__ if (value := getattr(body, name)) is not UNSET}
+    """The fields that were given; whole numbers as such."""
+    fields = {name: value for name in body.__struct_fields__ if (value := getattr(body, name)) is not UNSET}
+    return {name: _whole(value) if isinstance(value, float) else value for name, value in fields.items()}
+
+
+def _whole(value: float) -> int | float:
+    return int(value) if value.is_integer() else value
 
 
 def retry(body: Retry, base: ladder.Retry = DEFAULT_RETRY) -> ladder.Retry:

@@ -170,7 +170,7 @@ def _settings(fields: Fields, rows: Iterable[Setting], *, is_new: bool = False) 
     what is empty here."""
     body: dict[str, Any] = {}
     for row in rows:
-        value_of, given = (_number, _numbers) if row.given is int else (_text, _given_texts)
+        value_of, given = (_number, _numbers) if row.given in (int, float) else (_text, _given_texts)
         body |= (
             _or_null(fields, value_of, row.name) if row.nullable and not is_new else given(fields, row.name)
         )

@@ -90,7 +90,7 @@ class _Load(NamedTuple):
 
     kind: TimerKind
     shard: ShardKey
-    keep_days: int
+    keep_days: int | float
 
 
 class _Visit(NamedTuple):

@@ -203,7 +203,10 @@ class Lookup:
 
         def state_of(message_id: str) -> MessageState:
             if location := ids.parse_message_id(message_id):  # it may have been cancelled a moment ago
-                self._reader.fetch(topic.shard_key(location[1]), [location[2]], fresh)
+                _, shard, offset = location
+                message = self._reader.fetch(topic.shard_key(shard), [offset], fresh)[offset].message
+                if message and message.id == message_id and message.draft.cancelled:
+                    return MessageState(Status.CANCELLED, message, FirstUse.CANCELLED)
             try:
                 message = self.find_with_dead_letters(topic, message_id, lambda _: True)
             except (NotFound, Conflict):

@@ -16,7 +16,6 @@ from ...domain.errors import Conflict, NotFound, unavailable
 from ...domain.limits import DEFAULT_CHECK_AFTER_SECONDS, MAX_CHECKS
 from ...domain.message import Draft
 from ...domain.timer import ANY
-from ...domain.times import DAY_SECONDS
 from ...domain.topic import Topic
 from ...domain.transaction import (
     DECIDED,
@@ -133,7 +132,7 @@ class Transactor:
             prepared_ms=now_ms,
             check_ms=now_ms + after_ms * (1 if checks.url else MAX_CHECKS),
             check_after_ms=after_ms,
-            keep_s=max(topic.retention_days * DAY_SECONDS, topic.dedup_window_seconds),
+            keep_s=max(topic.retention_ms // 1000, topic.dedup_window_seconds),
             draft=replace(draft, id=ids.half_id(id), due_ms=None, accepted_ms=None),
             check_url=checks.url,
             shard=draft.shard,

@@ -65,10 +65,14 @@ def _line(row: Setting) -> str:
     values = ""
     if row.choices:
         values = ", ".join(f'"{choice}"' for choice in row.choices)
-    elif row.given is int:
-        values = f"{row.least:,} to {row.most:,}"
+    elif row.given in (int, float):
+        values = f"{_bound(row.least)} to {row.most:,}"
     cells = (f"`{row.name}`", row.usual or _default(row.default), values, row.help)
     return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+
+
+def _bound(value: int | float | None) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else f"{value:,}"
 
 
 def _default(value: object) -> str:
@@ -100,12 +104,12 @@ def _field(row: Setting) -> str:
 
 
 def _shown(row: Setting) -> str:
-    of = {Retry: "RetryPolicy", int: "int"}.get(row.given, "str")
+    of = {Retry: "RetryPolicy", int: "int", float: "float"}.get(row.given, "str")
     return f"{of} | None = None" if row.may_be_none and row.given is not str else of
 
 
 def _given(row: Setting) -> str:
-    of = {Retry: "Mapping[str, Any]", int: "int"}.get(row.given, "str")
+    of = {Retry: "Mapping[str, Any]", int: "int", float: "float"}.get(row.given, "str")
     if row.choices:
         of = f"Literal[{', '.join(map(repr, row.choices))}]".replace("'", '"')
     return f"{of} | None" if row.nullable else of

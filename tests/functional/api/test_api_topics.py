@@ -69,6 +69,12 @@ def test_a_change_keeps_the_settings_that_are_not_given(api: Client) -> None:
     assert api.get(topic.path).expect(200)["retry"] == view["retry"]
 
 
+def test_a_retention_may_be_hours_and_a_whole_number_stays_one(api: Client) -> None:
+    topic = api.topic(retention_days=0.25)
+    assert api.get(topic.path).expect(200)["retention_days"] == 0.25
+    assert b'"retention_days":2,' in api.put(topic.path, {"retention_days": 2.0}).raw
+
+
 def test_a_ladder_may_be_a_list_of_seconds_or_a_formula(api: Client) -> None:
     by_list = api.put("/v1/topics/ladder-list", {"retry": {"ladder": [1, 5, 9]}}).expect(201)
     assert by_list["retry"]["ladder"] == [1, 5, 9]

@@ -34,7 +34,7 @@ class TopicSettings(Model, frozen=True, kw_only=True):
     key_shards: int | None = None
     retry: RetryPolicy
     lease_seconds: int
-    retention_days: int
+    retention_days: float
     alarm_backlog: int | None = None
     rate_limit: int | None = None
     on_rate_limit: str
@@ -58,9 +58,10 @@ class TopicFields(TypedDict, total=False):
     "start"), and for "exponential" `base_seconds`, `factor`, `cap_seconds`."""
     lease_seconds: int
     """How long a consumer may work on a message before it is delivered again; it can extend the lease."""
-    retention_days: int
-    """How long a message is kept. After that it is not delivered any more; for groups that have not settled it, it
-    becomes a dead letter, reason EXPIRED. A higher value applies to new messages only."""
+    retention_days: float
+    """How long a message is kept; 0.25 is six hours. After that it is not delivered any more; for groups that have
+    not settled it, it becomes a dead letter within six hours, reason EXPIRED. A higher value applies to new
+    messages only."""
     alarm_backlog: int | None
     """An alarm is raised when a group's backlog is larger."""
     rate_limit: int | None
