@@ -23,8 +23,8 @@ from ...domain.transaction import Transaction, TransactionState
 from ...ports.world import Clock
 from ..core.catalog import Catalog
 from ..core.log_reader import LogReader
-from ..produce.dedup import FirstUse
 from ..produce.delayed import Delayed, DelayedMessage
+from ..produce.repeats import FirstUse
 from .statuses import Statuses, TopicStatuses
 
 if TYPE_CHECKING:

@@ -1,15 +1,13 @@
-"""Deduplication: the entry of a dedup id, what a second use comes to, and the ids of what waits in a named request."""
+"""Deduplication: the entry of a dedup id, and the ids of what waits in a named request."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
-from enum import Enum, auto
 
 from ...domain.append import DedupEntry
-from ...domain.errors import Conflict
 from ...domain.limits import MAX_RESEND_SECONDS
 from ...domain.message import TRACEPARENT, Draft
 from ...domain.request import Request
@@ -18,25 +16,6 @@ from ...domain.topic import Topic
 DONE = "done"  # a `dedup_until`
 
 _MADE = "\x1f"  # begins the dedup ids made here: a producer's has no control characters
-
-
-class FirstUse(Enum):
-    """What has become of the message that has a dedup id: every group has ended it, or it is a dead letter of one, or
-    it was cancelled (or rolled back). OPEN: none of these, or unknown."""
-
-    OPEN = auto()
-    ENDED = auto()
-    DEAD = auto()
-    CANCELLED = auto()
-
-
-FirstUseOf = Callable[[str], FirstUse]
-"""By the message's id."""
-
-
-def unknown_use(_: str) -> FirstUse:
-    """For producers whose repeats are always the same message."""
-    return FirstUse.OPEN
 
 
 def content_hash(draft: Draft) -> str:
@@ -71,29 +50,6 @@ def entry_of(topic: Topic, draft: Draft, message_id: str, accepted_ms: int) -> D
 def is_made(draft: Draft) -> bool:
     """Was its dedup id made here, of its request's name?"""
     return (draft.dedup_id or "").startswith(_MADE)
-
-
-def is_free(draft: Draft, first_use: FirstUse) -> bool:
-    """May the draft take over its dedup id, whose message has come to this?"""
-    return first_use is FirstUse.CANCELLED or (draft.dedup_until == DONE and first_use is FirstUse.ENDED)
-
-
-def refusal_of_repeat(content: str, entry: DedupEntry, first_use: FirstUse) -> Conflict | None:
-    """Why a draft with this content hash is not answered with the entry's message; None: it is."""
-    if entry.content_hash != content:
-        return mismatch()
-    if first_use is FirstUse.DEAD:
-        return Conflict(
-            "DEDUP_DEAD",
-            f"The message with this dedup_id, {entry.message_id}, is a dead letter: redrive it, or send this one under "
-            "another dedup_id.",
-        )
-    return None
-
-
-def mismatch() -> Conflict:
-    """The error of a dedup id's second use for something else."""
-    return Conflict("DEDUP_MISMATCH", "This dedup_id was used for another message within the window.")
 
 
 def window_end_ms(topic: Topic, draft: Draft, accepted_ms: int) -> int:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from ...domain import ids
-from ...domain.append import AlreadyMoved, DedupEntry, DedupHit, KeyEntry, Promotable
+from ...domain.append import AlreadyMoved, DedupHit, KeyEntry, Promotable
 from ...domain.blob_expiry import body_name
 from ...domain.errors import HeadraceError
 from ...domain.limits import BLOB_THRESHOLD_BYTES
@@ -24,18 +24,7 @@ from ..core.rate_limiter import RateLimits
 from ..core.tails import Tails
 from ..core.unit_names import UnitNames
 from .appender import Appender, ProduceResult, entries_of
-from .dedup import (
-    FirstUseOf,
-    content_hash,
-    entry_of,
-    has_time,
-    is_free,
-    is_made,
-    mismatch,
-    named,
-    refusal_of_repeat,
-    unknown_use,
-)
+from .dedup import entry_of, has_time, named
 from .drafts import (
     count_that_can_move,
     dead_by_limit,
@@ -47,17 +36,13 @@ from .drafts import (
     unit_of,
     without_time,
 )
+from .repeats import FirstUseOf, Judge, judged, outcome_of_same_id, to_store, unknown_use
 from .resend import ResendLookup, RowsFound
 
 if TYPE_CHECKING:
     from ...store.keys import Keys
     from ...store.log import Log
     from ...store.timers import Timers
-
-Judge = Callable[[Draft, DedupEntry], "Draft | ProduceResult | HeadraceError"]
-"""What a draft comes to whose dedup id has an entry; a draft: it is to be stored."""
-
-_T = TypeVar("_T")
 
 
 class Producer:
@@ -109,7 +94,7 @@ class Producer:
         (unknown, safe to repeat with a dedup id).
         """
         outcomes: list[ProduceResult | HeadraceError | None] = [refusal(topic, d) for d in drafts]
-        judge = partial(_judged, first_use=first_use, request=request)
+        judge = partial(judged, first_use=first_use, request=request)
         if request:
             drafts = named(drafts, request)
         if topic.rate_limit is not None:
@@ -136,7 +121,7 @@ class Producer:
         for i, draft in enumerate(drafts):
             if outcomes[i] is None:
                 first = first_of[draft.dedup_id or ""]
-                outcomes[i] = _outcome_of_same_id(drafts[first], draft, outcomes[first])
+                outcomes[i] = outcome_of_same_id(drafts[first], draft, outcomes[first])
         results = [outcome for outcome in outcomes if outcome is not None]
         self._counters.add(ACCEPTED, sum(isinstance(o, ProduceResult) and not o.duplicate for o in results))
         return results
@@ -275,7 +260,7 @@ class Producer:
             timers = [timer for *_, timer in items]
             self.note_keys(topic, [(timer.draft, timer.due_ms) for timer in timers])
             if used_entries := self._timers.store(timers, entries):
-                items = _to_store(items, used_entries, outcomes, judge)
+                items = to_store(items, used_entries, outcomes, judge)
                 continue
             for i, _, timer in items:
                 outcomes[i] = ProduceResult(timer.id, None, None, timer.stored_ms, due_ms=timer.due_ms)
@@ -355,7 +340,7 @@ class Producer:
                     outcomes[i] = ProduceResult(*at, duplicate=True)
             return [m for m in members if outcomes[m[0]] is None]
         if isinstance(answer, DedupHit):
-            return _to_store(now, answer.entries, outcomes, judge) + list(later)
+            return to_store(now, answer.entries, outcomes, judge) + list(later)
         for (i, *_), result in zip(now, answer, strict=True):
             outcomes[i] = result
         return list(later)
@@ -372,47 +357,3 @@ class Producer:
                 )
         if entries:
             self._keys.note(entries)
-
-
-def _to_store(
-    items: Sequence[tuple[int, Draft, _T]],
-    used_entries: Iterable[DedupEntry],
-    outcomes: list[ProduceResult | HeadraceError | None],
-    judge: Judge,
-) -> list[tuple[int, Draft, _T]]:
-    """What is still to be stored, where some dedup ids were used before; fills in the outcomes of the rest."""
-    entries = {entry.dedup_id: entry for entry in used_entries}
-    items_left: list[tuple[int, Draft, _T]] = []
-    for i, draft, stored_form in items:
-        entry = entries.get(draft.dedup_id or "")
-        outcome = judge(draft, entry) if entry else draft
-        if isinstance(outcome, Draft):
-            items_left.append((i, outcome, stored_form))
-        else:
-            outcomes[i] = outcome
-    return items_left
-
-
-def _judged(
-    draft: Draft, entry: DedupEntry, first_use: FirstUseOf, request: Request | None
-) -> Draft | ProduceResult | HeadraceError:
-    """A resend gets what its first try stored, whatever has become of it."""
-    is_resent = is_made(draft) or (request is not None and request.may_have_stored(entry.accepted_ms))
-    use = (unknown_use if is_resent else first_use)(entry.message_id)
-    if is_free(draft, use):
-        return replace(draft, instead_of=entry.message_id)
-    if error := refusal_of_repeat(content_hash(draft), entry, use):
-        return error
-    _, shard, offset = ids.parse_message_id(entry.message_id) or (None, None, None)
-    parts = ids.parse_timed_id(entry.message_id)
-    due_ms = parts.due_ms if parts else None
-    return ProduceResult(entry.message_id, shard, offset, entry.accepted_ms, duplicate=True, due_ms=due_ms)
-
-
-def _outcome_of_same_id(
-    first: Draft, again: Draft, outcome: ProduceResult | HeadraceError | None
-) -> ProduceResult | HeadraceError | None:
-    """The outcome of a dedup id's second use within one batch."""
-    if content_hash(first) != content_hash(again):
-        return mismatch()
-    return replace(outcome, duplicate=True) if isinstance(outcome, ProduceResult) else outcome

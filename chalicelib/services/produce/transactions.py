@@ -33,8 +33,9 @@ from ..core.catalog import Catalog
 from ..core.counters import ACCEPTED, Counters
 from ..core.secrets import SigningKeys
 from ..core.wake import Waker
-from .dedup import FirstUseOf, content_hash, entry_of, is_free, refusal_of_repeat, unknown_use
+from .dedup import content_hash, entry_of
 from .producer import Producer
+from .repeats import FirstUseOf, is_free, refusal_of_repeat, unknown_use
 
 if TYPE_CHECKING:
     from ...store.transactions import Transactions
