@@ -79,11 +79,8 @@ def _answer(name: str, settings: type) -> Any:
     return TypedDict(name, {row.name: _shown_type(row) for row in rows_of(settings)})  # type: ignore[operator]
 
 
-_SHOWN_TYPES: Mapping[type, Any] = {ladder.Retry: RetryView, int: Count, float: float}
-
-
 def _shown_type(row: Setting) -> Any:
-    of: Any = _SHOWN_TYPES.get(row.given, str)
+    of: Any = {ladder.Retry: RetryView, int: Count}.get(row.given, row.given)
     if row.choices:
         of = Annotated[str, one_of(*row.choices)]
     if row.field == "key_shards":

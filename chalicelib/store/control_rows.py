@@ -108,6 +108,7 @@ def _attributes_of(settings: type) -> dict[str, Attribute[Any]]:
     kinds: Mapping[type, Callable[..., Attribute[Any]]] = {
         int: NumberAttribute,
         float: NumberAttribute,
+        bool: BooleanAttribute,
         str: UnicodeAttribute,
         Retry: RetryMap,
     }

@@ -93,7 +93,7 @@ def prepare(context: Context) -> Response[PreparedTransaction]:
         draft,
         checks,
         delay_from_commit=body.message.deliver_at is None,
-        by=context.by,
+        by=parse.producer(context),
         first_use=first_use(state_lookup(context, topic)),
     )
     secret = format_secret(deps.transactor.secret(topic))

@@ -39,6 +39,7 @@ class Outgoing:
     delay: Duration | None = None
     deliver_at: datetime | str | None = None
     expires_in: Duration | None = None
+    sent_at: datetime | str | None = None
     dedup_id: str | None = None
     dedup_until: DedupUntil | None = None
     retry: Mapping[str, Any] | None = None
@@ -64,6 +65,7 @@ class Outgoing:
             shard=self.shard,
             headers=dict(self.headers) or None,
             expires_in_seconds=whole_seconds(self.expires_in) if self.expires_in is not None else None,
+            sent_at=rfc3339(self.sent_at) if self.sent_at is not None else None,
             dedup_id=self.dedup_id,
             dedup_until=self.dedup_until,
             retry=self.retry,
@@ -100,6 +102,7 @@ class SendOptions(TypedDict, total=False):
     delay: Duration | None
     deliver_at: datetime | str | None
     expires_in: Duration | None
+    sent_at: datetime | str | None
     dedup_id: str | None
     dedup_until: DedupUntil | None
     retry: Mapping[str, Any] | None
