@@ -85,7 +85,7 @@ def to_store(
 def judged(
     draft: Draft, entry: DedupEntry, first_use: FirstUseOf, request: Request | None
 ) -> Draft | ProduceResult | HeadraceError:
-    """A resend gets what its first try stored, whatever has become of it."""
+    """What the draft comes to. A resend gets what its first try stored, also if that has ended since."""
     is_resent = is_made(draft) or (request is not None and request.may_have_stored(entry.accepted_ms))
     use = (unknown_use if is_resent else first_use)(entry.message_id)
     if is_free(draft, use):

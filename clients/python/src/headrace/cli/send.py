@@ -22,6 +22,9 @@ _CHUNK = 100
 _STDIN = "standard input"
 _Placed = tuple[str, Outgoing]
 """Where a message comes from, for people, and the message."""
+_Until = Annotated[
+    DedupUntil | None, typer.Option(help="done: the id is free once every group has ended its message.")
+]
 
 
 class _Line(msgspec.Struct, forbid_unknown_fields=True):
@@ -65,10 +68,7 @@ def send(
     dedup_id: Annotated[
         str | None, typer.Option(help="A message sent twice with this id is stored once.")
     ] = None,
-    dedup_until: Annotated[
-        DedupUntil | None,
-        typer.Option(help="done: the id is free once every group has ended its message."),
-    ] = None,
+    dedup_until: _Until = None,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Repeatable.")] = None,
     content_type: Annotated[str | None, typer.Option(help="With --raw (text/plain).")] = None,
 ) -> None:
