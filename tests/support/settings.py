@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import ceil
 
 from chalicelib.domain.settings import GroupSettings, Setting, TopicSettings, rows_of
 
@@ -13,9 +14,9 @@ GROUP = list(rows_of(GroupSettings))
 NUMBERS = (int, float)
 
 
-def numbers(rows: Iterable[Setting]) -> list[tuple[str, int | float, int]]:
+def numbers(rows: Iterable[Setting]) -> list[tuple[str, int, int]]:
     """The names of the numbers among settings, with their bounds."""
-    return [(row.name, row.least or 0, row.most or 0) for row in rows if row.given in NUMBERS]
+    return [(row.name, ceil(row.least or 0), row.most or 0) for row in rows if row.given in NUMBERS]
 
 
 def values(row: Setting) -> tuple[str | int | float | None, ...]:

@@ -22,7 +22,7 @@ from ...domain.topic import Group, Topic
 from ...domain.transaction import Transaction, TransactionState
 from ...ports.world import Clock
 from ..core.catalog import Catalog
-from ..core.log_reader import LogReader
+from ..core.log_reader import Freshness, LogReader
 from ..produce.delayed import Delayed, DelayedMessage
 from ..produce.repeats import FirstUse
 from .statuses import Statuses, TopicStatuses
@@ -187,13 +187,14 @@ class Lookup:
         deliveries = self.statuses.deliveries(topic, message).values()
         return any(delivery.status in _UNDONE for delivery in deliveries)
 
-    def _find_by_place(self, topic: Topic, message_id: str) -> Message | None:
+    def _find_by_place(self, topic: Topic, message_id: str, trust: Freshness | None = None) -> Message | None:
         """The message at the shard and offset in its id."""
         location = ids.parse_message_id(message_id)
         if location is None or location[1] >= MAX_SHARDS:  # `topic` may be of before it grew
             return None
         _, shard, offset = location
-        slot = self._reader.fetch(topic.shard_key(shard), [offset], self._reader.recent())[offset]
+        trust = trust or self._reader.recent()
+        slot = self._reader.fetch(topic.shard_key(shard), [offset], trust)[offset]
         return slot.message if slot.message and slot.message.id == message_id else None
 
     def state_by_id(self, topic: Topic) -> Callable[[str], MessageState]:
@@ -202,22 +203,19 @@ class Lookup:
         topic_statuses, fresh = self.statuses.of_topic(topic), self._reader.now()
 
         def state_of(message_id: str) -> MessageState:
-            if location := ids.parse_message_id(message_id):  # it may have been cancelled a moment ago
-                _, shard, offset = location
-                message = self._reader.fetch(topic.shard_key(shard), [offset], fresh)[offset].message
-                if message and message.id == message_id and message.draft.cancelled:
-                    return MessageState(Status.CANCELLED, message, FirstUse.CANCELLED)
+            row_message = self._find_by_place(topic, message_id, fresh)  # it may be cancelled since a moment
+            if row_message and row_message.draft.cancelled:
+                return MessageState(Status.CANCELLED, row_message, FirstUse.CANCELLED)
             try:
                 message = self.find_with_dead_letters(topic, message_id, lambda _: True)
             except (NotFound, Conflict):
                 return MessageState(Status.NEW)
             if isinstance(message, Message):
                 statuses = [each.status for each in topic_statuses.deliveries(message).values()]
-                return MessageState(
-                    topic_statuses.overall(message), message, _use_of(message.draft.cancelled, statuses)
-                )
+                return MessageState(topic_statuses.overall(message), message, _use_of(statuses))
             status = status_before_log(message)
-            return MessageState(status, message, _use_of(status == Status.CANCELLED))
+            use = FirstUse.CANCELLED if status == Status.CANCELLED else FirstUse.OPEN
+            return MessageState(status, message, use)
 
         return state_of
 
@@ -324,10 +322,8 @@ def passes_before_log(message: BeforeLog, filters: Filters) -> bool:
     )
 
 
-def _use_of(is_cancelled: bool, statuses: Sequence[Status] = ()) -> FirstUse:
+def _use_of(statuses: Sequence[Status]) -> FirstUse:
     """What a message's statuses for its groups say of its dedup id. Without a group it waits for one."""
-    if is_cancelled:
-        return FirstUse.CANCELLED
     if Status.DEAD in statuses:
         return FirstUse.DEAD
     return FirstUse.ENDED if statuses and all(status in OVER for status in statuses) else FirstUse.OPEN
