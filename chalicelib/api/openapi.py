@@ -55,6 +55,7 @@ _PARAMETER_SCHEMAS: dict[str, dict[str, Any]] = {
     "window": _TEXT,
     "headrace-app": {"type": "string", "pattern": "^[A-Za-z0-9._/-]{1,64}$"},
     "headrace-dedup-id": _TEXT,
+    "headrace-dedup-until": {"type": "string", "enum": ["window", "done"]},
     "headrace-delay-seconds": {"type": "integer", "minimum": 0, "maximum": MAX_DELAY_SECONDS},
     "headrace-key": _TEXT,
     "headrace-ordering-key": _TEXT,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -50,6 +50,7 @@ class MessageBody(Struct, forbid_unknown_fields=True):
     sent_at: Time | None = None
     expires_in_seconds: Annotated[int, Meta(ge=1, le=MAX_DELAY_SECONDS)] | None = None
     dedup_id: Annotated[str, Meta(min_length=1, max_length=MAX_DEDUP_ID_CHARS, pattern=TEXT)] | None = None
+    dedup_until: Literal["window", "done"] = "window"
     retry: settings.Retry | None = None
 
 
@@ -103,6 +104,8 @@ def draft_of(message: MessageBody, now_ms: int, raw: bytes = b"", attributes: Co
         raise invalid("body", "give either body or body_base64")
     if message.delay_seconds is not None and message.deliver_at is not None:
         raise Refused("DELAY_AMBIGUOUS", "Give either delay_seconds or deliver_at.")
+    if message.dedup_until == "done" and message.dedup_id is None:
+        raise invalid("dedup_until", "goes with dedup_id")
     due_ms = (
         due(message.deliver_at, now_ms)
         if message.deliver_at is not None
@@ -122,9 +125,11 @@ def draft_of(message: MessageBody, now_ms: int, raw: bytes = b"", attributes: Co
         headers=message.headers,
         expires_ms=due_ms + message.expires_in_seconds * 1000 if message.expires_in_seconds else None,
         due_ms=due_ms if due_ms > now_ms else None,
-        accepted_ms=now_ms if due_ms > now_ms else None,  # of what waits: its delay begins here
+        # Of what was given a time, be it over by now: its delay begins here.
+        accepted_ms=now_ms if due_ms > now_ms or message.deliver_at is not None else None,
         **(retry_of(message.retry) if message.retry else {}),
         dedup_id=message.dedup_id,
+        dedup_until=message.dedup_until,
         sent_ms=time_ms(message.sent_at, "sent_at") if message.sent_at is not None else None,
     )
 
@@ -141,8 +146,8 @@ def check_headers(headers: Mapping[str, str], attributes: Collection[str] = ()) 
                 "HEADER_RESERVED",
                 f"A message may not have the header {name!r}: on its way it would be taken for the request's own.",
             )
-    if sum(len(name) + len(value) for name, value in headers.items()) > MAX_HEADERS_BYTES:
-        raise TooLarge("HEADERS_TOO_LARGE", f"The headers together may have {MAX_HEADERS_BYTES} characters.")
+    if sum(len(name) + len(value.encode()) for name, value in headers.items()) > MAX_HEADERS_BYTES:
+        raise TooLarge("HEADERS_TOO_LARGE", f"The headers together may have {MAX_HEADERS_BYTES} bytes.")
 
 
 def due(deliver_at: str, now_ms: int) -> int:
@@ -164,7 +169,7 @@ def retry_of(override: settings.Retry) -> dict[str, Any]:
     """What a message says about its own retries: only what was given, the rest is its group's."""
     fields, whole = settings.retry_fields(override), settings.retry(override)
     draft_fields: dict[str, Any] = {
-        name: fields[name] for name in ("max_attempts", "jitter") if name in fields
+        name: fields[name] for name in ("max_attempts", "jitter", "steps_from") if name in fields
     }
     if fields.keys() & {"ladder", "base_seconds", "factor", "cap_seconds"}:
         draft_fields["ladder"] = ladder.steps(whole)

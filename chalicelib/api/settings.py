@@ -31,10 +31,12 @@ class Retry(Struct, forbid_unknown_fields=True, omit_defaults=True):
     base_seconds: Step | UnsetType = UNSET
     factor: Annotated[float, Meta(ge=1, le=10)] | UnsetType = UNSET
     cap_seconds: Step | UnsetType = UNSET
+    steps_from: Literal["failure", "start"] | UnsetType = UNSET
 
 
 class RetryView(TypedDict):
-    """A retry policy. `ladder` is a name or a list of seconds; the last three fields are for `exponential`."""
+    """A retry policy. `ladder` is a name or a list of seconds; three fields are for `exponential`. `steps_from`: that a
+    step counts from the start of the failed attempt."""
 
     max_attempts: Count
     ladder: str | list[Count]
@@ -42,6 +44,7 @@ class RetryView(TypedDict):
     base_seconds: NotRequired[Count]
     factor: NotRequired[float]
     cap_seconds: NotRequired[Count]
+    steps_from: NotRequired[Literal["start"]]
 
 
 def _body(name: str, doc: str, settings: type) -> type[Struct]:
@@ -65,9 +68,9 @@ def _given_type(row: Setting) -> Any:
     if row.choices:
         of = Literal[row.choices]
     elif row.given is not ladder.Retry:
-        of = Annotated[
-            row.given, Meta(ge=row.least, le=row.most) if row.given is int else Meta(max_length=row.most)
-        ]
+        is_text = row.given is str
+        bounds = Meta(max_length=row.most) if is_text else Meta(ge=row.least, le=row.most)
+        of = Annotated[row.given, bounds]
     return of | None if row.nullable else of
 
 
@@ -126,8 +129,13 @@ class GroupView(_GroupSettings):
 
 
 def given(body: msgspec.Struct) -> dict[str, Any]:
-    """The fields that were given."""
-    return {name: value for name in body.__struct_fields__ if (value := getattr(body, name)) is not UNSET}
+    """The fields that were given; whole numbers as such."""
+    fields = {name: value for name in body.__struct_fields__ if (value := getattr(body, name)) is not UNSET}
+    return {name: _whole(value) if isinstance(value, float) else value for name, value in fields.items()}
+
+
+def _whole(value: float) -> int | float:
+    return int(value) if value.is_integer() else value
 
 
 def retry(body: Retry, base: ladder.Retry = DEFAULT_RETRY) -> ladder.Retry:
@@ -201,6 +209,8 @@ def retry_view(retry: ladder.Retry) -> RetryView:
         body["base_seconds"] = retry.base_seconds
         body["factor"] = retry.factor
         body["cap_seconds"] = retry.cap_seconds
+    if retry.steps_from == "start":
+        body["steps_from"] = "start"
     return body
 
 

@@ -63,7 +63,7 @@ def of(visit: Visit, error: HeadraceError) -> Correction | None:
     shown_names = _RESEND_FIELDS | {field.name for field in fields}
     hidden_fields = {field: value for field, value in form.items() if field not in shown_names}
     hidden_fields |= _resend_fields(visit, action, error) | {"csrf": visit.signed_in.csrf}
-    may_be_done = isinstance(error, Unavailable) and not is_stored_once(visit, action)
+    may_be_done = isinstance(error, Unavailable) and REQUEST not in action.call.headers
     return Correction(fields, hidden_fields, may_be_done) if fields else None
 
 
@@ -121,9 +121,3 @@ def _resend_fields(visit: Visit, action: Action, error: HeadraceError) -> dict[s
     if "request" not in visit.form and isinstance(error, Unavailable):
         return {"request": visit.request_id, "since_ms": str(visit.now_ms - _LONGEST_MS)}
     return {name: value for name, value in visit.form.items() if name in _RESEND_FIELDS}
-
-
-def is_stored_once(visit: Visit, action: Action) -> bool:
-    """Is it stored once, however often the form is sent? A delayed message is not found by its request's name."""
-    is_delayed = bool(visit.form.get("delay_seconds") or visit.form.get("deliver_at"))
-    return REQUEST in action.call.headers and (not is_delayed or bool(visit.form.get("dedup_id")))

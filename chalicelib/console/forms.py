@@ -173,7 +173,7 @@ def _settings(fields: Fields, rows: Iterable[Setting], *, is_new: bool = False) 
         if row.given is bool:
             body |= {row.name: fields[row.name] == "true"} if fields.get(row.name) else {}
             continue
-        value_of, given = (_number, _numbers) if row.given is int else (_text, _given_texts)
+        value_of, given = (_number, _numbers) if row.given in (int, float) else (_text, _given_texts)
         body |= (
             _or_null(fields, value_of, row.name) if row.nullable and not is_new else given(fields, row.name)
         )
@@ -207,7 +207,7 @@ def _seek(name: str, fields: Fields) -> Action:
 
 def _produce(name: str, fields: Fields) -> Action:
     body: dict[str, Any] = {"body": _json(fields, "body")}
-    body |= _given_texts(fields, "tag", "ordering_key", "dedup_id", "deliver_at")
+    body |= _given_texts(fields, "tag", "ordering_key", "dedup_id", "dedup_until", "deliver_at")
     body |= _numbers(fields, "delay_seconds", "expires_in_seconds", "shard")
     if keys := [key.strip() for key in fields.get("keys", "").split(",") if key.strip()]:
         body["keys"] = keys

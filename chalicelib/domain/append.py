@@ -30,6 +30,8 @@ class DedupEntry:
     message_id: str
     accepted_ms: int
     ends_ms: int
+    instead_of: str | None = None
+    """The message whose entry it replaces; None: no message has the id."""
 
     @property
     def expires_s(self) -> int:

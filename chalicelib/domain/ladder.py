@@ -21,7 +21,8 @@ _ATTEMPTS = {"fixed-30": 4}  # DMQ retries three times
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """A retry policy: how many attempts in all, and the waits between them in seconds."""
+    """A retry policy: how many attempts in all, and the waits between them in seconds. They count from an attempt's
+    failure or from its start (`steps_from`)."""
 
     max_attempts: int
     ladder: str | tuple[int, ...]
@@ -29,6 +30,7 @@ class Retry:
     base_seconds: int = 1
     factor: float = 2.0
     cap_seconds: int = 3600
+    steps_from: str = "failure"
 
 
 def default_attempts(ladder: str | tuple[int, ...]) -> int:
@@ -57,9 +59,11 @@ def steps(retry: Retry) -> tuple[int, ...]:
     return NAMED[retry.ladder]
 
 
-def overridden(retry: Retry, ladder: tuple[int, ...] | None, jitter: float | None) -> Retry:
-    """A policy with a message's own ladder and jitter, where it has them."""
-    own: dict[str, Any] = {"ladder": ladder, "jitter": jitter}
+def overridden(
+    retry: Retry, ladder: tuple[int, ...] | None, jitter: float | None, steps_from: str | None = None
+) -> Retry:
+    """A policy with a message's own ladder, jitter and `steps_from`, where it has them."""
+    own: dict[str, Any] = {"ladder": ladder, "jitter": jitter, "steps_from": steps_from}
     return replace(retry, **{name: value for name, value in own.items() if value is not None})
 
 
@@ -84,6 +88,10 @@ def jittered_wait_ms(retry: Retry, failed_attempt: int, message_id: str) -> int:
     return step_ms + int(step_ms * retry.jitter * int.from_bytes(digest, "big") / 2**48)
 
 
-def next_wait_ms(retry: Retry, failed_attempt: int, message_id: str, retry_after_ms: int | None) -> int:
-    """The wait that the ladder gives, or the subscriber's Retry-After if that is longer."""
-    return max(jittered_wait_ms(retry, failed_attempt, message_id), retry_after_ms or 0)
+def next_wait_ms(
+    retry: Retry, failed_attempt: int, message_id: str, retry_after_ms: int | None, took_ms: int = 0
+) -> int:
+    """The wait after the failure of an attempt that took so long: what the ladder gives, or the subscriber's
+    Retry-After if that is longer."""
+    spent_ms = max(0, took_ms) if retry.steps_from == "start" else 0
+    return max(jittered_wait_ms(retry, failed_attempt, message_id) - spent_ms, retry_after_ms or 0)

@@ -24,7 +24,7 @@ MAX_TAG_CHARS = 128
 MAX_HEADERS = 32
 MAX_HEADER_NAME_CHARS = 128
 MAX_HEADER_VALUE_CHARS = 1024
-MAX_HEADERS_BYTES = 8 * 1024
+MAX_HEADERS_BYTES = 32 * 1024  # in UTF-8
 MAX_CONTENT_TYPE_CHARS = 256
 MAX_DEDUP_ID_CHARS = 128
 MAX_ID_CHARS = 128
@@ -109,6 +109,7 @@ TAIL_TRUST = timedelta(minutes=5)
 MAX_LOOK_BACK_ROWS = 16_384  # of a shard, read to find the rows of an earlier try of a request
 MAX_RESEND_SECONDS = times.DAY_SECONDS
 RESEND_SLACK = timedelta(seconds=5)  # how long a repeat may be on its way to the service, and clocks differ
+MIN_RETENTION = timedelta(hours=1)  # rows are there for two days all the same
 TAIL_SURE = timedelta(days=1)  # no row expires sooner: behind a younger row none can be missing
 RETENTION_GRACE = timedelta(days=1)  # a row outlives its retention by this, for dead letters to be made
 FRAGMENTS = 8  # of the timers, as in DMQ

@@ -75,10 +75,15 @@ class Draft:
     expires_ms: int | None = None
     """After this time it is not delivered any more."""
     max_attempts: int | None = None
-    """Overrides the group's, as do `ladder` (waits in seconds) and `jitter`."""
+    """Overrides the group's, as do `ladder` (waits in seconds), `jitter` and `steps_from`."""
     ladder: tuple[int, ...] | None = None
     jitter: float | None = None
+    steps_from: str | None = None
     dedup_id: str | None = None
+    dedup_until: str = "window"
+    """`done`: the dedup id is free once every group has ended its message."""
+    instead_of: str | None = None
+    """The ended message whose dedup id it takes over."""
     blob: str | None = None
     """The object that holds the body, if it is too large for the log."""
     blob_bytes: int = 0
@@ -99,7 +104,8 @@ class Draft:
     sent_ms: int | None = None
     """When its producer says that it was sent."""
     accepted_ms: int | None = None
-    """When it was produced, and `by` whom (see `producer_text`), if it waited before it came into the log."""
+    """When it was produced, and `by` whom (see `producer_text`), if it waited before it came into the log. Of a draft
+    that is not stored yet: set where its producer gave it a time."""
     by: str = ""
     acts: tuple[Act, ...] = ()
     """What people changed in it since."""

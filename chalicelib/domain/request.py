@@ -10,11 +10,14 @@ import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 
 from .ids import REQUEST_ID_CHARS, base32
+from .limits import RESEND_SLACK
 from .segment import Segment, ShardKey
 from .sharding import shard_of
 
+SLACK_MS = RESEND_SLACK // timedelta(milliseconds=1)
 NAME = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
 _PREFIX_CHARS = 8  # 40 bits; the content has to agree, too
 _CONTENT_CHARS = REQUEST_ID_CHARS - _PREFIX_CHARS
@@ -27,6 +30,10 @@ class Request:
 
     name: str
     since_ms: int | None = None
+
+    def may_have_stored(self, accepted_ms: int) -> bool:
+        """May an earlier try of it have stored a message that was accepted then?"""
+        return self.since_ms is not None and accepted_ms >= self.since_ms - SLACK_MS
 
     def shard(self, shards: int) -> int:
         """The shard of its messages without an ordering key, the same at every try: a hash of the name up to its last

@@ -9,10 +9,10 @@ from .topic import Group, Topic
 
 
 def retry_of(topic: Topic, group: Group, draft: Draft | None) -> Retry:
-    """A message's own ladder and jitter where it has them, else its group's, else its topic's; `draft` is None if the
-    message has gone from the log."""
+    """A message's own ladder, jitter and `steps_from` where it has them, else its group's, else its topic's; `draft` is
+    None if the message has gone from the log."""
     retry = group.retry or topic.retry
-    return ladder.overridden(retry, draft.ladder, draft.jitter) if draft else retry
+    return ladder.overridden(retry, draft.ladder, draft.jitter, draft.steps_from) if draft else retry
 
 
 def max_attempts(topic: Topic, group: Group, draft: Draft) -> int:
@@ -31,8 +31,10 @@ def wait_ms(
     message_id: str,
     draft: Draft | None,
     failed_attempt: int,
-    retry_after_ms: int | None,
+    retry_after_ms: int | None = None,
+    took_ms: int = 0,
 ) -> int:
-    """The wait after the n-th failed attempt since the last redrive (from 1): its ladder's step or the subscriber's
-    Retry-After, whichever is longer. `draft` as in `retry_of`."""
-    return ladder.next_wait_ms(retry_of(topic, group, draft), failed_attempt, message_id, retry_after_ms)
+    """The wait after the n-th failed attempt since the last redrive (from 1), which took so long: its ladder's step or
+    the subscriber's Retry-After, whichever is longer. `draft` as in `retry_of`."""
+    retry = retry_of(topic, group, draft)
+    return ladder.next_wait_ms(retry, failed_attempt, message_id, retry_after_ms, took_ms)

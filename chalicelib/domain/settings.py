@@ -12,6 +12,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from functools import cache
 from types import NoneType
@@ -50,9 +51,9 @@ DEFAULT_RETRY = Retry(limits.DEFAULT_MAX_ATTEMPTS, "rocketmq")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A row. `type` is that of the dataclass's field; `given` is the type in requests: int, bool, str or Retry. A
-    number is from `least` to `most`, a text has `most` characters at most or is one of `choices`. `nullable`: null in a
-    request takes the setting away. `label` is in the console (empty: no plain field of its form), `help` and `usual`
+    """A row. `type` is that of the dataclass's field; `given` is the type in requests: int, float, bool, str or Retry.
+    A number is from `least` to `most`, a text has `most` characters at most or is one of `choices`. `nullable`: null in
+    a request takes the setting away. `label` is in the console (empty: no plain field of its form), `help` and `usual`
     (the default in words) are in the docs."""
 
     field: str
@@ -62,7 +63,7 @@ class Setting:
     default: Any
     label: str
     help: str
-    least: int | None
+    least: int | float | None
     most: int | None
     choices: tuple[str, ...]
     nullable: bool
@@ -95,7 +96,7 @@ def setting(
     label: str = "",
     name: str | None = None,
     given: type | None = None,
-    least: int | None = None,
+    least: int | float | None = None,
     most: int | None = None,
     choices: tuple[str, ...] = (),
     nullable: bool = False,
@@ -168,8 +169,8 @@ class TopicSettings:
     retry: Retry = setting(
         DEFAULT_RETRY,
         usual='`{"max_attempts": 16, "ladder": "rocketmq"}`',
-        help="how failed deliveries are [retried](delivery.md#retries): `max_attempts`, `ladder`, `jitter` (0.1), and "
-        'for "exponential" `base_seconds`, `factor`, `cap_seconds`',
+        help="how failed deliveries are [retried](delivery.md#retries): `max_attempts`, `ladder`, `jitter` (0.1), "
+        '`steps_from` ("failure" or "start"), and for "exponential" `base_seconds`, `factor`, `cap_seconds`',
     )
     lease_seconds: int = setting(
         30,
@@ -178,13 +179,15 @@ class TopicSettings:
         label="Lease, seconds",
         help="how long a consumer may work on a message before it is delivered again; it can extend the lease",
     )
-    retention_days: int = setting(
+    retention_days: int | float = setting(
         7,
-        least=1,
+        given=float,
+        least=limits.MIN_RETENTION / timedelta(days=1),
         most=3650,
         label="Retention, days",
-        help="how long a message is kept. After that it is not delivered any more; for groups that have not settled "
-        "it, it becomes a dead letter, reason EXPIRED. A higher value applies to new messages only",
+        help="how long a message is kept; 0.25 is six hours. After that it is not delivered any more; for groups that "
+        "have not settled it, it becomes a dead letter within six hours, reason EXPIRED. A higher value applies to new "
+        "messages only",
     )
     alarm_backlog: int | None = setting(
         None,

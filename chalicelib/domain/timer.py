@@ -43,7 +43,7 @@ class Timer:
     kind: TimerKind
     shard: ShardKey
     draft: Draft | None = None
-    keep_days: int = 0
+    keep_days: int | float = 0
     group_uid: str = ""
     consumer_uid: str = ""
     stored_ms: int = 0

@@ -69,14 +69,14 @@ class Topic(TopicSettings):
 
     def expires_s(self, accepted_ms: int) -> int:
         """When DynamoDB may remove a row of the topic's log: not before an older row, also after the retention was
-        lowered."""
-        ends_ms = max(accepted_ms + self.retention_ms, self.rows_until_ms)
+        lowered; and after two days at the earliest, in which the archive gets it and `expire` comes by."""
+        ends_ms = max(accepted_ms + max(self.retention_ms, DAY_MS), self.rows_until_ms)
         return ends_ms // 1000 + RETENTION_GRACE // timedelta(seconds=1)
 
     @property
     def retention_ms(self) -> int:
         """How long its messages are kept, in ms."""
-        return self.retention_days * DAY_MS
+        return round(self.retention_days * DAY_MS)
 
     def keeps_until_ms(self, of: Segment | Message) -> int:
         """When the retention of a row or message ends: by the retention under which it was written, or by today's if

@@ -37,7 +37,7 @@ _CHECKS_TOGETHER = 25
 K = TypeVar("K")
 T = TypeVar("T")
 
-Append = Callable[[ShardKey, int, Sequence[Timer]], int]
+Append = Callable[[ShardKey, int | float, Sequence[Timer]], int]
 """Move the drafts of timers into a shard's log, to be kept for so many days. Returns how many were moved."""
 Wake = Callable[[Sequence[Timer]], None]
 """Start the deliveries that WAKE timers stand for. Raises Unavailable if that fails."""
@@ -90,7 +90,7 @@ class _Load(NamedTuple):
 
     kind: TimerKind
     shard: ShardKey
-    keep_days: int
+    keep_days: int | float
 
 
 class _Visit(NamedTuple):

@@ -12,7 +12,7 @@ def text(value: str) -> dict[str, str]:
     return {"S": value}
 
 
-def number(value: int) -> dict[str, str]:
+def number(value: int | float) -> dict[str, str]:
     """A number as an attribute value."""
     return {"N": str(value)}
 
@@ -20,6 +20,12 @@ def number(value: int) -> dict[str, str]:
 def int_of(item: Item, name: str, default: int = 0) -> int:
     """The number in an attribute."""
     return int(item[name]["N"]) if name in item else default
+
+
+def number_of(item: Item, name: str) -> int | float:
+    """The number in an attribute, whole or not; 0 where it is absent."""
+    text = item[name]["N"] if name in item else "0"
+    return int(text) if text.isdigit() else float(text)
 
 
 def known_int(item: Item, name: str, default: int = 0) -> int:

@@ -64,6 +64,7 @@ class Wire(msgspec.Struct, omit_defaults=True):
     a: int | None = None
     w: tuple[int, ...] | None = None  # its own ladder
     f: float | None = None  # and jitter
+    wf: str | None = None  # and what its steps count from
     i: tuple[Any, ...] | None = None  # the fields of its Origin
     n: str | None = None  # its own id
     d: str | None = None  # why it is a dead letter from the start
@@ -114,6 +115,7 @@ def encode(draft: Draft) -> bytes:
             e=draft.expires_ms,
             a=draft.max_attempts,
             w=draft.ladder,
+            wf=draft.steps_from,
             f=draft.jitter,
             i=astuple(draft.origin) if draft.origin else None,
             n=draft.id,
@@ -167,6 +169,7 @@ def _draft(wire: Wire) -> Draft:
         max_attempts=wire.a,
         ladder=wire.w,
         jitter=wire.f,
+        steps_from=wire.wf,
         blob=wire.u,
         blob_bytes=wire.s,
         origin=origin,

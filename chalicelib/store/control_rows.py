@@ -100,12 +100,14 @@ class RetryMap(DynamicMapAttribute):
     base_seconds = NumberAttribute()
     factor = NumberAttribute()
     cap_seconds = NumberAttribute()
+    steps_from = UnicodeAttribute()
 
 
 def _attributes_of(settings: type) -> dict[str, Attribute[Any]]:
     """The attributes of a table of settings, by the names of its fields."""
     kinds: Mapping[type, Callable[..., Attribute[Any]]] = {
         int: NumberAttribute,
+        float: NumberAttribute,
         bool: BooleanAttribute,
         str: UnicodeAttribute,
         Retry: RetryMap,

@@ -11,7 +11,12 @@ from .layout import FORMAT, dedup_key
 
 
 def dedup_put(table: str, entry: DedupEntry) -> dict[str, Any]:
-    """The transaction's action that remembers a dedup id, unless it was used within its window."""
+    """The transaction's action that remembers a dedup id, unless it was used within its window: by another message than
+    the one whose entry this replaces."""
+    # TTL removes rows late: a window that has passed is as good as no row.
+    condition, values = "attribute_not_exists(d) OR e <= :ms", {":ms": number(entry.accepted_ms)}
+    if entry.instead_of:
+        condition, values = f"{condition} OR i = :i", {**values, ":i": text(entry.instead_of)}
     return {
         "Put": {
             "TableName": table,
@@ -24,9 +29,8 @@ def dedup_put(table: str, entry: DedupEntry) -> dict[str, Any]:
                 "x": number(entry.expires_s),
                 "v": {"N": FORMAT},
             },
-            # TTL removes rows late: a window that has passed is as good as no row.
-            "ConditionExpression": "attribute_not_exists(d) OR e <= :ms",
-            "ExpressionAttributeValues": {":ms": number(entry.accepted_ms)},
+            "ConditionExpression": condition,
+            "ExpressionAttributeValues": values,
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
     }

@@ -105,6 +105,7 @@ Attribute names are short because a row is billed by its size, names included.
     d  S   partition key: `<topic uid>#<dedup id>`
     h  S   hash of the content      i  S  message id      a  N  accepted at
     e  N   window's end, ms      x  N  the same in s, rounded up (TTL)
+  A repeat replaces the row of a message that was cancelled, on the condition that `i` is still that message.
   A row `ticket#<id>` says that a link that signs in was used (`a`: when); `x` is when it would have ended.
 
 **keys** · which messages have a business key. Written before the message, without a transaction.

@@ -14,7 +14,7 @@ from ..domain.limits import MAX_LOOK_BYTES
 from ..domain.timer import FirstTimers, Moved, Timer, TimerKind, due_ms_of
 from ..domain.times import CLOCKS_DIFFER_MS
 from . import codec
-from .attributes import Item, int_of, known_int, number, packed, payload_of, text, text_of
+from .attributes import Item, int_of, known_int, number, number_of, packed, payload_of, text, text_of
 from .clients import sent_once
 from .dedup import dedup_put, used_entries
 from .dynamo import Cancelled, ConditionFailed, Dynamo
@@ -274,7 +274,7 @@ def _content_of(item: Item, due_ms: int, timer_id: str) -> Timer:
         kind=kind,
         shard=shard_of(item["s"]["S"]),
         draft=draft,
-        keep_days=int_of(item, "d"),
+        keep_days=number_of(item, "d"),
         group_uid=text_of(item, "g") or "",
         consumer_uid=text_of(item, "c") or "",
         stored_ms=int_of(item, "a"),

@@ -71,7 +71,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.EARLY,
     ),
     "a subscriber's wish for more time forgotten": (
-        Bug(run, "decision_after", "result.retry_after_ms)", "None)"),
+        Bug(run, "decision_after", "result.retry_after_ms, took_ms", "None, took_ms"),
         "push to one who asks for more time",
         None,
         Kind.EARLY,

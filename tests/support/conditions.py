@@ -73,6 +73,9 @@ CLAUSES: dict[str, str] = {
     "log.put: put in dedup if attribute_not_exists(d) OR e <= :ms": (
         "an_appended_message_has_its_dedup_id_once"
     ),
+    "log.put: put in dedup if attribute_not_exists(d) OR e <= :ms OR i = :i": (
+        "an_appended_message_has_its_dedup_id_once"
+    ),
     "log.put: put in log if attribute_not_exists(o)": "an_append_never_replaces_a_row",
     "log.put: put in transactions if e = :e": "a_transaction_is_decided_as_it_was_read",
     "log.put_tombstone: put in log if attribute_not_exists(o)": "a_tombstone_replaces_nothing",
@@ -98,12 +101,18 @@ CLAUSES: dict[str, str] = {
     "timers.store: put in dedup if attribute_not_exists(d) OR e <= :ms": (
         "a_delayed_message_has_its_dedup_id_once"
     ),
+    "timers.store: put in dedup if attribute_not_exists(d) OR e <= :ms OR i = :i": (
+        "a_delayed_message_has_its_dedup_id_once"
+    ),
     "timers.acquire_lease: update in timers if attribute_not_exists(o) OR o = :o OR u <= :now OR u > :far": (
         "one_owns_a_fragment"
     ),
     "timers.release_lease: delete in timers if o = :o": "one_owns_a_fragment",
     "transactions.change: put in transactions if e = :e": "a_transaction_is_decided_as_it_was_read",
     "transactions.prepare: put in dedup if attribute_not_exists(d) OR e <= :ms": (
+        "a_transaction_has_its_dedup_id_once"
+    ),
+    "transactions.prepare: put in dedup if attribute_not_exists(d) OR e <= :ms OR i = :i": (
         "a_transaction_has_its_dedup_id_once"
     ),
 }

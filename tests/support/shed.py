@@ -24,7 +24,7 @@ class Shed:
     timers: Timers = field(default_factory=lambda: Timers(embedded_dynamo()))
     moved: list[Timer] = field(default_factory=list)
     given: list[Sequence[int]] = field(default_factory=list)
-    loads: list[tuple[int, list[str]]] = field(default_factory=list)
+    loads: list[tuple[int | float, list[str]]] = field(default_factory=list)
     """What went together, and for how many days."""
     told: list[tuple[str, str]] = field(default_factory=list)
     seconds: float = 0
@@ -65,7 +65,7 @@ class Shed:
     def tell(self, where: str, error: BaseException) -> None:
         self.told.append((where, str(error)))
 
-    def append(self, shard: ShardKey, keep_days: int, due: Sequence[Timer]) -> int:
+    def append(self, shard: ShardKey, keep_days: int | float, due: Sequence[Timer]) -> int:
         self.clock.advance(round(self.seconds * 1000))
         self.timers.drop(due)
         self.moved += due

@@ -29,7 +29,7 @@ def test_a_run_leaves_alone_what_another_run_of_its_process_holds() -> None:
     meanwhile: list[MoveReport] = []
 
     class Reentrant(Shed):
-        def append(self, shard: ShardKey, keep_days: int, due: Sequence[Timer]) -> int:
+        def append(self, shard: ShardKey, keep_days: int | float, due: Sequence[Timer]) -> int:
             began_ms = self.clock.now_ms()
             meanwhile.append(self.mover.run_once(lambda: self.clock.now_ms() < began_ms + 5_000))
             return super().append(shard, keep_days, due)
@@ -88,7 +88,7 @@ def test_a_run_that_is_over_gives_back_what_it_is_granted_late() -> None:
 
 def test_a_fragment_is_its_movers_for_three_renewals() -> None:
     class Slow(Shed):
-        def append(self, shard: ShardKey, keep_days: int, due: Sequence[Timer]) -> int:
+        def append(self, shard: ShardKey, keep_days: int | float, due: Sequence[Timer]) -> int:
             self.clock.advance(14_000)
             other = Mover(
                 timers=cast(Any, self.timers),

@@ -59,7 +59,7 @@ def test_retries_go_with_those_that_are_kept_as_long_and_messages_with_all() -> 
 
 def test_a_bug_is_told_once_and_the_run_has_not_finished() -> None:
     class Broken(Shed):
-        def append(self, shard: ShardKey, keep_days: int, due: Sequence[Timer]) -> int:
+        def append(self, shard: ShardKey, keep_days: int | float, due: Sequence[Timer]) -> int:
             raise KeyError("bug")
 
     shed = Broken()
@@ -94,7 +94,7 @@ def test_i10_a_wake_up_that_comes_again_while_it_is_woken_for_is_woken_for_again
 
 def test_a_run_that_was_refused_something_has_not_finished() -> None:
     class Refusing(Shed):
-        def append(self, shard: ShardKey, keep_days: int, due: Sequence[Timer]) -> int:
+        def append(self, shard: ShardKey, keep_days: int | float, due: Sequence[Timer]) -> int:
             if self.clock.now_ms() < START_MS + 500:
                 raise unavailable()
             return super().append(shard, keep_days, due)
@@ -204,7 +204,7 @@ def test_what_a_run_was_refused_besides_is_counted() -> None:
 
 def test_the_end_of_a_process_is_the_end_of_its_run() -> None:
     class Ending(Shed):
-        def append(self, shard: ShardKey, keep_days: int, due: Sequence[Timer]) -> int:
+        def append(self, shard: ShardKey, keep_days: int | float, due: Sequence[Timer]) -> int:
             raise Death
 
     shed = Ending()

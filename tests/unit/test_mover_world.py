@@ -170,7 +170,7 @@ class World(Nobody):
     def hand_over(self, fragments: Sequence[int]) -> None:
         self.invoke("mover", {"detail": {"fragments": list(fragments)}})
 
-    def append(self, shard: ShardKey, keep_days: int, timers: Sequence[Timer]) -> int:
+    def append(self, shard: ShardKey, keep_days: int | float, timers: Sequence[Timer]) -> int:
         self.pass_time(SLOWEST_MS)
         self.store.drop(timers)
         now_ms = self.clock.now_ms()

@@ -59,7 +59,7 @@ BUGS: Planted = {
         lambda: resending.test_a_repeat_finds_what_the_lost_answer_told(embedded_stage()),
     ),
     "a repeat that was long on its way looks too short a time back": (
-        Bug(ResendLookup, "before", "- _SLACK_MS", "- 1_000"),
+        Bug(ResendLookup, "before", "- SLACK_MS", "- 1_000"),
         lambda: resending.test_a_repeat_that_was_long_on_its_way_finds_it_too(embedded_stage(), 5_000),
     ),
     "a dedup window that ends within its last second": (
@@ -77,7 +77,7 @@ BUGS: Planted = {
         lambda: rate_limits.test_what_a_repeat_has_stored_takes_no_permit(embedded_stage(), False),
     ),
     "a repeat whose delayed messages take the permits of the others": (
-        Bug(Producer, "_stored_before", "elif draft.dedup_id and", "elif not draft.dedup_id and"),
+        Bug(Producer, "_stored_before", "if draft.dedup_id and", "if not draft.dedup_id and"),
         lambda: rate_limits.test_what_a_repeat_has_stored_takes_no_permit(embedded_stage(), True),
     ),
     "everybody's rows taken for its own": (

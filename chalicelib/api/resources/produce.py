@@ -25,6 +25,7 @@ from ..problems import Problem, problem
 if TYPE_CHECKING:
     from ...services.inspect.lookup import MessageState
     from ...services.produce.appender import ProduceResult
+    from ...services.produce.repeats import FirstUseOf
 
 
 class BatchBody(Struct, forbid_unknown_fields=True):
@@ -90,21 +91,23 @@ def produce(context: Context) -> Response[Produced]:
 def store_one(context: Context, draft: Draft) -> Response[Produced]:
     """Store a single message; the answer has its status."""
     topic = context.topic_for(takes_all([draft]))
-    (outcome,) = _store(context, topic, [draft])
+    state_of = state_lookup(context, topic)
+    (outcome,) = _store(context, topic, [draft], state_of)
     if isinstance(outcome, HeadraceError):
         raise outcome
-    return Response(_view(topic, outcome, _state_lookup(context, topic)), 200 if outcome.duplicate else 201)
+    return Response(_view(topic, outcome, state_of), 200 if outcome.duplicate else 201)
 
 
 StateLookup = Callable[[str], "MessageState | None"]
 
 
-def _state_lookup(context: Context, topic: Topic) -> StateLookup:
+def state_lookup(context: Context, topic: Topic) -> StateLookup:
     """Returns a lookup of messages' states, which reads nothing unless there is a duplicate. None where a state cannot
     be read, and for all after it: to refuse what is stored would have it produced twice, and so might a late answer."""
     state_by_id = cache(lambda: context.deps.lookup.state_by_id(topic))
     can_be_read = True
 
+    @cache
     def state(message_id: str) -> "MessageState | None":
         nonlocal can_be_read
         try:
@@ -116,23 +119,33 @@ def _state_lookup(context: Context, topic: Topic) -> StateLookup:
     return state
 
 
-def _view(topic: Topic, stored: "ProduceResult", state_lookup: StateLookup) -> Produced:
+def first_use(state_of: StateLookup) -> "FirstUseOf":
+    """What a state says of the message's dedup id; one that cannot be read says nothing."""
+    from ...services.produce.repeats import unknown_use
+
+    return lambda message_id: state.use if (state := state_of(message_id)) else unknown_use(message_id)
+
+
+def _view(topic: Topic, stored: "ProduceResult", state_of: StateLookup) -> Produced:
     """The answer for one message; for a duplicate, the present state of the first, if it can be read."""
-    state = state_lookup(stored.id) if stored.duplicate else None
+    state = state_of(stored.id) if stored.duplicate else None
     if state is None:
         return produced_view(topic.name, stored)
     from ...services.produce.delayed import DelayedMessage
 
-    status, message = state
+    message = state.message
     if isinstance(message, Message):
         stored = replace(stored, shard=message.shard, offset=message.offset, due_ms=message.draft.due_ms)
     elif isinstance(message, DelayedMessage):
         stored = replace(stored, due_ms=message.timer.due_ms)
-    return produced_view(topic.name, stored, status)
+    return produced_view(topic.name, stored, state.status)
 
 
-def _store(context: Context, topic: Topic, drafts: Sequence[Draft]) -> "list[ProduceResult | HeadraceError]":
-    outcomes = context.deps.producer.produce(topic, drafts, parse.producer(context), parse.request(context))
+def _store(
+    context: Context, topic: Topic, drafts: Sequence[Draft], state_of: StateLookup
+) -> "list[ProduceResult | HeadraceError]":
+    request, by = parse.request(context), parse.producer(context)
+    outcomes = context.deps.producer.produce(topic, drafts, by, request, first_use(state_of))
     context.deps.waker.wake_after_append(topic, [o for o in outcomes if not isinstance(o, HeadraceError)])
     return outcomes
 
@@ -156,12 +169,12 @@ def produce_batch(context: Context) -> Response[BatchView]:
     ]
     drafts = [c for c in drafts_and_errors if isinstance(c, Draft)]
     topic = context.topic_for(takes_all(drafts))
-    outcomes = iter(_store(context, topic, drafts))
-    state_lookup = _state_lookup(context, topic)
+    state_of = state_lookup(context, topic)
+    outcomes = iter(_store(context, topic, drafts, state_of))
     results = []
     for i, each in enumerate(drafts_and_errors):
         outcome = next(outcomes) if isinstance(each, Draft) else each
-        result = outcome if isinstance(outcome, HeadraceError) else _view(topic, outcome, state_lookup)
+        result = outcome if isinstance(outcome, HeadraceError) else _view(topic, outcome, state_of)
         results.append(batch_item(i, result, context.request_id))
     return Response({"results": results})
 

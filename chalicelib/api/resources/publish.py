@@ -25,6 +25,7 @@ _OPTIONS = {
     "headrace-tag": "tag",
     "headrace-ordering-key": "ordering_key",
     "headrace-dedup-id": "dedup_id",
+    "headrace-dedup-until": "dedup_until",
     "headrace-delay-seconds": "delay_seconds",
     "headrace-sent-at": "sent_at",
 }

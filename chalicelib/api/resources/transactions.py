@@ -19,6 +19,7 @@ from ..fields import Count, NoBody, Time, at, at_or_none
 from ..http import invalid
 from ..lists import Page, page
 from ..parse import MessageBody
+from .produce import first_use, state_lookup
 
 
 class TransactionBody(Struct, forbid_unknown_fields=True):
@@ -88,7 +89,12 @@ def prepare(context: Context) -> Response[PreparedTransaction]:
     checks = Checks(body.check_url, body.check_after_seconds)
     # A delay counts from the commit; `deliver_at` is a time by itself.
     transaction, is_new = deps.transactor.prepare(
-        topic, draft, checks, delay_from_commit=body.message.deliver_at is None, by=parse.producer(context)
+        topic,
+        draft,
+        checks,
+        delay_from_commit=body.message.deliver_at is None,
+        by=parse.producer(context),
+        first_use=first_use(state_lookup(context, topic)),
     )
     secret = format_secret(deps.transactor.secret(topic))
     answer: PreparedTransaction = {

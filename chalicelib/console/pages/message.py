@@ -258,7 +258,7 @@ def next_attempts_ms(topic: Topic, group: Group, message: Message, status: Deliv
     moments = [status.next_attempt_ms]
     next_attempt = max_attempts(topic, group, message.draft) - status.retries_left + 1  # since a redrive
     for attempt in range(next_attempt, next_attempt + min(status.retries_left, _MOST_COMING) - 1):
-        moments.append(moments[-1] + wait_ms(topic, group, message.id, message.draft, attempt, None))
+        moments.append(moments[-1] + wait_ms(topic, group, message.id, message.draft, attempt))
     return moments
 
 

@@ -65,7 +65,8 @@ def decision_after(
         pause_ms = max(HELD_PAUSE // timedelta(milliseconds=1), result.retry_after_ms or 0)
         return SettleDecision(Disposition.RELEASED, receipt.within_expiry(now_ms + pause_ms, now_ms))
     number = receipt.attempt_since_redrive(claimed_message.attempt)
-    pause_ms = wait_ms(topic, group, message.id, message.draft, number, result.retry_after_ms)
+    took_ms = now_ms - receipt.claimed_ms
+    pause_ms = wait_ms(topic, group, message.id, message.draft, number, result.retry_after_ms, took_ms)
     due_ms = receipt.within_expiry(now_ms + pause_ms, now_ms)
     if is_split and claimed_message.attempt + 1 < receipt.last_attempt:
         due_ms = 0

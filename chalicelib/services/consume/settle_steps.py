@@ -113,8 +113,9 @@ class StepMaker:
         message = self._message(receipt)
         draft = message.draft if message else None
         number = receipt.attempt_since_redrive(attempt)
-        due_ms = self._now_ms + wait_ms(self._topic, self._group, receipt.id, draft, number, None)
-        return replace(decision, due_ms=receipt.within_expiry(due_ms, self._now_ms))
+        took_ms = self._now_ms - receipt.claimed_ms
+        pause_ms = wait_ms(self._topic, self._group, receipt.id, draft, number, took_ms=took_ms)
+        return replace(decision, due_ms=receipt.within_expiry(self._now_ms + pause_ms, self._now_ms))
 
     def _next_ms(self, receipt: Receipt, decision: SettleDecision) -> int | None:
         """When the next attempt is due, if the delivery has left its shard's cursor; None if it waits in the cursor."""

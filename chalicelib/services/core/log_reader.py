@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _FIRST_ROWS = 8
 _MOST_ROWS = 256
+_FOREVER = 1 << 62
 _AHEAD = 3
 _RECENT_MS = 1_000
 _HOLE_MS = round(HOLE_AGE.total_seconds() * 1000)
@@ -94,6 +95,11 @@ class LogReader:
         if not 0 <= now_ms - self._recent_ms <= _RECENT_MS:
             self._recent_ms, self._recent_moment = now_ms, self._segments.moment()
         return Freshness(self._recent_moment)
+
+    def now(self) -> Freshness:
+        """For what must not be a moment old: segments that were read consistently, from now on."""
+        now = self._segments.moment()
+        return Freshness(now, ((0, _FOREVER),), now)
 
     def keep(self, shard: ShardKey, segment: Segment) -> None:
         """Keep a segment as it was just written."""

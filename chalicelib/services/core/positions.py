@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ...domain import cursor_transitions as transitions
 from ...domain import cursor_write
 from ...domain.cursor import Cursor, start_at
 from ...domain.errors import NotFound
+from ...domain.limits import MIN_RETENTION
 from ...domain.segment import ShardKey
-from ...domain.times import CLOCKS_DIFFER_MS, DAY_MS
+from ...domain.times import CLOCKS_DIFFER_MS
 from ...domain.topic import EARLIEST, LATEST, CursorKey, Group, Topic, Where, cursor_key, cursor_keys
 from ...ports.world import Clock
 from .cursor_store import CursorSnapshot, CursorStore
@@ -25,7 +27,7 @@ from ...domain.segment import Segment
 
 _ROWS = 64
 _PAGES = 2
-_SHORTEST_RETENTION_MS = DAY_MS
+_SHORTEST_RETENTION_MS = MIN_RETENTION // timedelta(milliseconds=1)
 
 Place = tuple[int, int]
 """An offset, and where its segment begins."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -16,14 +16,15 @@ from ...domain.limits import MAX_ANSWER_BYTES, MAX_SHARDS, RETENTION_GRACE, TAIL
 from ...domain.message import DeadReason, Draft, Message
 from ...domain.record import DeadLetter
 from ...domain.segment import Segment, ShardKey
-from ...domain.status import OPEN, Status
+from ...domain.status import OPEN, OVER, Status
 from ...domain.times import CLOCKS_DIFFER_MS
 from ...domain.topic import Group, Topic
 from ...domain.transaction import Transaction, TransactionState
 from ...ports.world import Clock
 from ..core.catalog import Catalog
-from ..core.log_reader import LogReader
+from ..core.log_reader import Freshness, LogReader
 from ..produce.delayed import Delayed, DelayedMessage
+from ..produce.repeats import FirstUse
 from .statuses import Statuses, TopicStatuses
 
 if TYPE_CHECKING:
@@ -50,10 +51,12 @@ AnyMessage = Message | BeforeLog
 
 
 class MessageState(NamedTuple):
-    """A message's status over all groups, and the message; None if it is not shown any more."""
+    """A message's status over all groups, and the message; None if it is not shown any more. `use`: what that says of
+    its dedup id."""
 
     status: str
     message: AnyMessage | None = None
+    use: FirstUse = FirstUse.OPEN
 
 
 class Lookup:
@@ -184,28 +187,35 @@ class Lookup:
         deliveries = self.statuses.deliveries(topic, message).values()
         return any(delivery.status in _UNDONE for delivery in deliveries)
 
-    def _find_by_place(self, topic: Topic, message_id: str) -> Message | None:
+    def _find_by_place(self, topic: Topic, message_id: str, trust: Freshness | None = None) -> Message | None:
         """The message at the shard and offset in its id."""
         location = ids.parse_message_id(message_id)
         if location is None or location[1] >= MAX_SHARDS:  # `topic` may be of before it grew
             return None
         _, shard, offset = location
-        slot = self._reader.fetch(topic.shard_key(shard), [offset], self._reader.recent())[offset]
+        trust = trust or self._reader.recent()
+        slot = self._reader.fetch(topic.shard_key(shard), [offset], trust)[offset]
         return slot.message if slot.message and slot.message.id == message_id else None
 
     def state_by_id(self, topic: Topic) -> Callable[[str], MessageState]:
         """Returns a function from a message id to its present state, as produce shows it of a duplicate; NEW if the
-        message has expired. Groups and cursors are read once for all ids."""
-        topic_statuses = self.statuses.of_topic(topic)
+        message has expired. Groups, cursors and rows are read once for all ids."""
+        topic_statuses, fresh = self.statuses.of_topic(topic), self._reader.now()
 
         def state_of(message_id: str) -> MessageState:
+            row_message = self._find_by_place(topic, message_id, fresh)  # it may be cancelled since a moment
+            if row_message and row_message.draft.cancelled:
+                return MessageState(Status.CANCELLED, row_message, FirstUse.CANCELLED)
             try:
-                message = self.find(topic, message_id)
+                message = self.find_with_dead_letters(topic, message_id, lambda _: True)
             except (NotFound, Conflict):
                 return MessageState(Status.NEW)
             if isinstance(message, Message):
-                return MessageState(topic_statuses.overall(message), message)
-            return MessageState(status_before_log(message), message)
+                statuses = [each.status for each in topic_statuses.deliveries(message).values()]
+                return MessageState(topic_statuses.overall(message), message, _use_of(statuses))
+            status = status_before_log(message)
+            use = FirstUse.CANCELLED if status == Status.CANCELLED else FirstUse.OPEN
+            return MessageState(status, message, use)
 
         return state_of
 
@@ -310,6 +320,13 @@ def passes_before_log(message: BeforeLog, filters: Filters) -> bool:
     return filters.passes(
         message.shard, message.message.draft, lambda group: None if group else status_before_log(message)
     )
+
+
+def _use_of(statuses: Sequence[Status]) -> FirstUse:
+    """What a message's statuses for its groups say of its dedup id. Without a group it waits for one."""
+    if Status.DEAD in statuses:
+        return FirstUse.DEAD
+    return FirstUse.ENDED if statuses and all(status in OVER for status in statuses) else FirstUse.OPEN
 
 
 def _worth(letter: DeadLetter) -> int:

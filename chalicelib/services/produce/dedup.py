@@ -1,13 +1,21 @@
-"""Deduplication: the entry of a dedup id, and whether a second use is the same message."""
+"""Deduplication: the entry of a dedup id, and the ids of what waits in a named request."""
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
 
 from ...domain.append import DedupEntry
-from ...domain.errors import Conflict
+from ...domain.limits import MAX_RESEND_SECONDS
 from ...domain.message import TRACEPARENT, Draft
+from ...domain.request import Request
 from ...domain.topic import Topic
+
+DONE = "done"  # a `dedup_until`
+
+_MADE = "\x1f"  # begins the dedup ids made here: a producer's has no control characters
 
 
 def content_hash(draft: Draft) -> str:
@@ -35,14 +43,39 @@ def entry_of(topic: Topic, draft: Draft, message_id: str, accepted_ms: int) -> D
         message_id,
         accepted_ms,
         window_end_ms(topic, draft, accepted_ms),
+        draft.instead_of,
     )
 
 
+def is_made(draft: Draft) -> bool:
+    """Was its dedup id made here, of its request's name?"""
+    return (draft.dedup_id or "").startswith(_MADE)
+
+
 def window_end_ms(topic: Topic, draft: Draft, accepted_ms: int) -> int:
-    """Until when a dedup id is remembered: of a delayed message the window begins when it is due."""
-    return max(accepted_ms, draft.due_ms or 0) + topic.dedup_window_seconds * 1000
+    """Until when a dedup id is remembered: of a delayed message the window begins when it is due. An id made here is
+    remembered as long as its request may be sent again, one until its message is done as long as messages are kept."""
+    window_ms = topic.retention_ms if draft.dedup_until == DONE else topic.dedup_window_seconds * 1000
+    if is_made(draft):
+        window_ms = max(window_ms, MAX_RESEND_SECONDS * 1000)
+    return max(accepted_ms, draft.due_ms or 0) + window_ms
 
 
-def mismatch() -> Conflict:
-    """The error of a dedup id's second use for something else."""
-    return Conflict("DEDUP_MISMATCH", "This dedup_id was used for another message within the window.")
+def named(drafts: Iterable[Draft], request: Request) -> list[Draft]:
+    """The drafts of a named request; each that waits has a dedup id: its own, or one made of the request's name, its
+    content and its number among equal ones. In a repeat also those have one whose time may have come since."""
+    numbers: Counter[str] = Counter()
+    with_ids: list[Draft] = []
+    for draft in drafts:
+        if draft.dedup_id is None and (has_time(draft) if request.since_ms else draft.due_ms is not None):
+            content = content_hash(draft)
+            numbers[content] += 1
+            made_id = f"{_MADE}{request.name}{_MADE}{content}{_MADE}{numbers[content]}"
+            draft = replace(draft, dedup_id=made_id)
+        with_ids.append(draft)
+    return with_ids
+
+
+def has_time(draft: Draft) -> bool:
+    """Was the draft given a time to be delivered at, be it over by now?"""
+    return draft.due_ms is not None or draft.accepted_ms is not None

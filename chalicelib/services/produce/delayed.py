@@ -12,7 +12,7 @@ from ...domain.limits import MAX_SHARDS
 from ...domain.message import Act, Message, with_acts
 from ...domain.segment import ShardKey
 from ...domain.timer import Timer
-from ...domain.times import CLOCKS_DIFFER_MS, DAY_SECONDS
+from ...domain.times import CLOCKS_DIFFER_MS
 from ...domain.topic import Topic
 from ...domain.transaction import Transaction, TransactionState
 from ...ports.world import Clock
@@ -228,8 +228,8 @@ class Delayed:
             yield Act("POSTPONED", now_ms, by, due_ms)
 
     def cancel(self, topic: Topic, waiting: DelayedMessage, by: str = "") -> None:
-        """Cancel a message; safe to repeat. `by` is the token's id. Raises Conflict where it is too late or others keep
-        changing it."""
+        """Cancel a message, which frees its dedup id; safe to repeat. `by` is the token's id. Raises Conflict where it
+        is too late or others keep changing it."""
         for _ in range(_TRIES):
             if waiting.cancelled or self._cancel(topic, waiting.timer, by):
                 return
@@ -239,7 +239,9 @@ class Delayed:
     def _cancel(self, topic: Topic, timer: Timer, by: str) -> bool:
         assert timer.draft is not None
         draft = with_acts(timer.draft, Act("CANCELLED", self._clock.now_ms(), by))
-        keep_s = self._comes_ms(timer) // 1000 + topic.retention_days * DAY_SECONDS
+        # A repeat of its dedup id must find that it was cancelled.
+        window_ms = max(topic.retention_ms, topic.dedup_window_seconds * 1000)
+        keep_s = (max(self._comes_ms(timer), _keys_noted_ms(timer)) + window_ms) // 1000
         return self._timers.cancel(replace(timer, draft=draft), keep_s)
 
     def _comes_ms(self, timer: Timer) -> int:

@@ -57,6 +57,11 @@ def takes_all(drafts: Sequence[Draft]) -> Callable[[Topic], bool]:
     return lambda topic: not any(refusal(topic, draft) for draft in drafts)
 
 
+def without_time(draft: Draft) -> Draft:
+    """The draft as it goes into the log at once, where its row says when it was accepted."""
+    return draft if draft.accepted_ms is None else replace(draft, accepted_ms=None)
+
+
 def log_shard_of(topic: Topic, draft: Draft) -> int | None:
     """The shard that the draft must go to; None: any."""
     if draft.shard is not None:

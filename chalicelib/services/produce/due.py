@@ -28,7 +28,7 @@ class Due:
         self._timers = timers
         self._waker = waker
 
-    def append(self, shard: ShardKey, keep_days: int, timers: Sequence[Timer]) -> int:
+    def append(self, shard: ShardKey, keep_days: int | float, timers: Sequence[Timer]) -> int:
         """Move the drafts of timers into a shard's log (ANY: whichever shard is free). Returns how many were moved;
         the others had been moved before."""
         home = self._home(shard, keep_days)
@@ -41,7 +41,7 @@ class Due:
         self._waker.wake_after_append(home, messages)
         return len(messages)
 
-    def _home(self, shard: ShardKey, keep_days: int) -> Topic | None:
+    def _home(self, shard: ShardKey, keep_days: int | float) -> Topic | None:
         """The topic of a shard, or the lane it is; None if it was deleted. A topic with another uid may only be
         cached, so it is read once more."""
         name, is_lane, group_name = shard.topic.partition("~")

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...domain import ids
-from ...domain.append import AlreadyMoved, DedupEntry, DedupHit, KeyEntry, Promotable
+from ...domain.append import AlreadyMoved, DedupHit, KeyEntry, Promotable
 from ...domain.blob_expiry import body_name
 from ...domain.errors import HeadraceError
 from ...domain.limits import BLOB_THRESHOLD_BYTES
@@ -24,7 +24,7 @@ from ..core.rate_limiter import RateLimits
 from ..core.tails import Tails
 from ..core.unit_names import UnitNames
 from .appender import Appender, ProduceResult, entries_of
-from .dedup import content_hash, entry_of, mismatch
+from .dedup import entry_of, has_time, named
 from .drafts import (
     count_that_can_move,
     dead_by_limit,
@@ -34,7 +34,9 @@ from .drafts import (
     timer_batches,
     too_many,
     unit_of,
+    without_time,
 )
+from .repeats import FirstUseOf, Judge, judged, outcome_of_same_id, to_store, unknown_use
 from .resend import ResendLookup, RowsFound
 
 if TYPE_CHECKING:
@@ -76,17 +78,25 @@ class Producer:
         self._unit_names = UnitNames(clock, random)
 
     def produce(
-        self, topic: Topic, drafts: Sequence[Draft], by: str = "", request: Request | None = None
+        self,
+        topic: Topic,
+        drafts: Sequence[Draft],
+        by: str = "",
+        request: Request | None = None,
+        first_use: FirstUseOf = unknown_use,
     ) -> list[ProduceResult | HeadraceError]:
         """Store drafts, all of one shard in as few rows as possible. Returns for each draft where it was stored, or
-        the error. `by` is the id of the producer's token; `request` names a request that may be sent again; it
-        applies only to messages without a delay.
+        the error. `by` is the id of the producer's token; `request` names a request that may be sent again;
+        `first_use` says what has become of a dedup id's message.
 
         What is over the topic's rate limit, the last first, is not stored and gets TooMany; or it is stored as a dead
         letter for every group, where the topic wants that. A fault below turns the drafts it concerns into UNAVAILABLE
         (unknown, safe to repeat with a dedup id).
         """
         outcomes: list[ProduceResult | HeadraceError | None] = [refusal(topic, d) for d in drafts]
+        judge = partial(judged, first_use=first_use, request=request)
+        if request:
+            drafts = named(drafts, request)
         if topic.rate_limit is not None:
             drafts = self._limit(topic, drafts, request, outcomes)
         first_of: dict[str, int] = {}
@@ -99,18 +109,19 @@ class Producer:
                     shard = request.shard(topic.shards)
                 (by_shard[shard] if draft.due_ms is None else later).append(i)
         if later:
-            self._store_later(topic, [(i, replace(drafts[i], by=by)) for i in later], outcomes)
+            self._store_later(topic, [(i, replace(drafts[i], by=by)) for i in later], outcomes, judge)
         for shard, members in by_shard.items():
             resend_lookup = (
                 ResendLookup(self._log, request, topic.shard_key(shard))
                 if request and shard is not None
                 else None
             )
-            self._produce_to(topic, shard, [(i, drafts[i]) for i in members], outcomes, by, resend_lookup)
+            items = [(i, without_time(drafts[i])) for i in members]
+            self._produce_to(topic, shard, items, outcomes, judge, by, resend_lookup)
         for i, draft in enumerate(drafts):
             if outcomes[i] is None:
                 first = first_of[draft.dedup_id or ""]
-                outcomes[i] = _outcome_of_same_id(drafts[first], draft, outcomes[first])
+                outcomes[i] = outcome_of_same_id(drafts[first], draft, outcomes[first])
         results = [outcome for outcome in outcomes if outcome is not None]
         self._counters.add(ACCEPTED, sum(isinstance(o, ProduceResult) and not o.duplicate for o in results))
         return results
@@ -147,7 +158,7 @@ class Producer:
 
     def _stored_before(self, topic: Topic, drafts: Sequence[Draft], request: Request | None) -> set[int]:
         """The indexes of a resend's drafts that an earlier try has stored. Empty for a first try, and if this is
-        unknown: `produce` then reports it for each draft. Waiting messages are recognised by their dedup id only."""
+        unknown: `produce` then reports it for each draft. Messages with a time are recognised by their dedup id."""
         if request is None or request.since_ms is None:
             return set()
         by_shard: defaultdict[int, list[int]] = defaultdict(list)
@@ -156,7 +167,7 @@ class Producer:
             if draft.due_ms is None:
                 shard = log_shard_of(topic, draft)
                 by_shard[request.shard(topic.shards) if shard is None else shard].append(i)
-            elif draft.dedup_id and self._is_remembered(topic, draft.dedup_id):
+            if draft.dedup_id and has_time(draft) and self._is_remembered(topic, draft.dedup_id):
                 stored.add(i)
         for shard, indexes in by_shard.items():
             key = topic.shard_key(shard)
@@ -204,6 +215,7 @@ class Producer:
         topic: Topic,
         members: Sequence[tuple[int, Draft]],
         outcomes: list[ProduceResult | HeadraceError | None],
+        judge: Judge,
     ) -> None:
         """Store drafts that are due later as timers, each under an id of its own. After a failure the later drafts of
         the same ordering key are not stored."""
@@ -216,7 +228,8 @@ class Producer:
                 timers = [
                     self._first_timer(topic, self.offload(topic, draft)) for _, draft in numbered_drafts
                 ]
-                self._store_batch(topic, numbered_drafts, timers, outcomes)
+                items = [(i, draft, timer) for (i, draft), timer in zip(numbered_drafts, timers, strict=True)]
+                self._store_batch(topic, items, outcomes, judge)
             except HeadraceError as error:
                 errors |= {unit: error for _, draft in numbered_drafts if (unit := unit_of(topic, draft))}
                 for i, _ in numbered_drafts:
@@ -238,23 +251,21 @@ class Producer:
     def _store_batch(
         self,
         topic: Topic,
-        run: Sequence[tuple[int, Draft]],
-        timers: Sequence[Timer],
+        items: Sequence[tuple[int, Draft, Timer]],
         outcomes: list[ProduceResult | HeadraceError | None],
+        judge: Judge,
     ) -> None:
-        items_left = list(zip(run, timers, strict=True))
-        while items_left:
-            entries = [entry_of(topic, d, t.id, t.stored_ms) for (_, d), t in items_left if d.dedup_id]
-            self.note_keys(topic, [(timer.draft, timer.due_ms) for _, timer in items_left])
-            duplicates = {e.dedup_id: e for e in self._timers.store([t for _, t in items_left], entries)}
-            for (i, draft), timer in items_left:
-                if draft.dedup_id in duplicates:
-                    outcomes[i] = _duplicate(draft, duplicates[draft.dedup_id])
-                elif not duplicates:
-                    outcomes[i] = ProduceResult(timer.id, None, None, timer.stored_ms, due_ms=timer.due_ms)
-            if not duplicates:
-                self._on_timers_stored([timer for _, timer in items_left])
-            items_left = [each for each in items_left if outcomes[each[0][0]] is None]
+        while items:
+            entries = [entry_of(topic, d, t.id, t.stored_ms) for _, d, t in items if d.dedup_id]
+            timers = [timer for *_, timer in items]
+            self.note_keys(topic, [(timer.draft, timer.due_ms) for timer in timers])
+            if used_entries := self._timers.store(timers, entries):
+                items = to_store(items, used_entries, outcomes, judge)
+                continue
+            for i, _, timer in items:
+                outcomes[i] = ProduceResult(timer.id, None, None, timer.stored_ms, due_ms=timer.due_ms)
+            self._on_timers_stored(timers)
+            return
 
     def _first_timer(self, topic: Topic, draft: Draft) -> Timer:
         """The timer of a message that was accepted when its delay began."""
@@ -282,6 +293,7 @@ class Producer:
         shard: int | None,
         members: Sequence[tuple[int, Draft]],
         outcomes: list[ProduceResult | HeadraceError | None],
+        judge: Judge,
         by: str,
         resend_lookup: ResendLookup | None,
     ) -> None:
@@ -291,7 +303,7 @@ class Producer:
             for run in runs_of(members):
                 items_left = [(i, draft, self.offload(topic, draft)) for i, draft in run]
                 while items_left:
-                    items_left = self._append(topic, shard, items_left, outcomes, by, resend_lookup)
+                    items_left = self._append(topic, shard, items_left, outcomes, judge, by, resend_lookup)
         except HeadraceError as error:
             for i, _ in members:
                 outcomes[i] = outcomes[i] or error
@@ -310,6 +322,7 @@ class Producer:
         shard: int | None,
         members: Sequence[tuple[int, Draft, Draft]],
         outcomes: list[ProduceResult | HeadraceError | None],
+        judge: Judge,
         by: str,
         resend_lookup: ResendLookup | None,
     ) -> list[tuple[int, Draft, Draft]]:
@@ -327,11 +340,7 @@ class Producer:
                     outcomes[i] = ProduceResult(*at, duplicate=True)
             return [m for m in members if outcomes[m[0]] is None]
         if isinstance(answer, DedupHit):
-            entries = {entry.dedup_id: entry for entry in answer.entries}
-            for i, original, _ in now:
-                if original.dedup_id in entries:
-                    outcomes[i] = _duplicate(original, entries[original.dedup_id])
-            return [m for m in now if outcomes[m[0]] is None] + list(later)
+            return to_store(now, answer.entries, outcomes, judge) + list(later)
         for (i, *_), result in zip(now, answer, strict=True):
             outcomes[i] = result
         return list(later)
@@ -348,21 +357,3 @@ class Producer:
                 )
         if entries:
             self._keys.note(entries)
-
-
-def _duplicate(draft: Draft, entry: DedupEntry) -> ProduceResult | HeadraceError:
-    if entry.content_hash != content_hash(draft):
-        return mismatch()
-    _, shard, offset = ids.parse_message_id(entry.message_id) or (None, None, None)
-    parts = ids.parse_timed_id(entry.message_id)
-    due_ms = parts.due_ms if parts else None
-    return ProduceResult(entry.message_id, shard, offset, entry.accepted_ms, duplicate=True, due_ms=due_ms)
-
-
-def _outcome_of_same_id(
-    first: Draft, again: Draft, outcome: ProduceResult | HeadraceError | None
-) -> ProduceResult | HeadraceError | None:
-    """The outcome of a dedup id's second use within one batch."""
-    if content_hash(first) != content_hash(again):
-        return mismatch()
-    return replace(outcome, duplicate=True) if isinstance(outcome, ProduceResult) else outcome

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ...domain.errors import Conflict
-from ...domain.limits import BLOB_THRESHOLD_BYTES, MAX_BATCH, MAX_LOOK_BACK_ROWS, RESEND_SLACK
+from ...domain.limits import BLOB_THRESHOLD_BYTES, MAX_BATCH, MAX_LOOK_BACK_ROWS
 from ...domain.message import Draft, Message
-from ...domain.request import Request
+from ...domain.request import SLACK_MS, Request
 from ...domain.segment import Allocation, Segment, ShardKey
 from .dedup import content_hash
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 
 _ROWS_PER_PAGE = 512
-_SLACK_MS = RESEND_SLACK // timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +74,7 @@ class ResendLookup:
         low, self._seen = self._seen, segment.first
         if low is None and self._request.since_ms is None:
             return None
-        since_ms = 0 if low is not None else (self._request.since_ms or 0) - _SLACK_MS
+        since_ms = 0 if low is not None else (self._request.since_ms or 0) - SLACK_MS
         own: list[Segment] = []
         next_segment, rows = segment, 0
         while next_segment.first > (low or 0):

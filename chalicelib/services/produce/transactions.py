@@ -16,7 +16,6 @@ from ...domain.errors import Conflict, NotFound, unavailable
 from ...domain.limits import DEFAULT_CHECK_AFTER_SECONDS, MAX_CHECKS
 from ...domain.message import Draft
 from ...domain.timer import ANY
-from ...domain.times import DAY_SECONDS
 from ...domain.topic import Topic
 from ...domain.transaction import (
     DECIDED,
@@ -34,8 +33,9 @@ from ..core.catalog import Catalog
 from ..core.counters import ACCEPTED, Counters
 from ..core.secrets import SigningKeys
 from ..core.wake import Waker
-from .dedup import content_hash, mismatch, window_end_ms
+from .dedup import content_hash, entry_of
 from .producer import Producer
+from .repeats import FirstUseOf, is_free, refusal_of_repeat, unknown_use
 
 if TYPE_CHECKING:
     from ...store.transactions import Transactions
@@ -81,13 +81,20 @@ class Transactor:
         self._counters = counters
 
     def prepare(
-        self, topic: Topic, draft: Draft, checks: Checks, *, delay_from_commit: bool = False, by: str = ""
+        self,
+        topic: Topic,
+        draft: Draft,
+        checks: Checks,
+        *,
+        delay_from_commit: bool = False,
+        by: str = "",
+        first_use: FirstUseOf = unknown_use,
     ) -> tuple[Transaction, bool]:
         """Store a message that no consumer sees before it is committed. `delay_from_commit`: its delay counts from
-        the commit. `by` is the id of the producer's token.
+        the commit. `by` is the id of the producer's token; `first_use` says what has become of a dedup id's message.
 
         With a dedup id that was used for the same, the transaction it was used for; True: this one is new. Raises
-        TooMany, or why the topic does not take the message.
+        TooMany, Conflict, or why the topic does not take the message.
         """
         draft = self._producer.admit(topic, draft)
         if checks.url:
@@ -100,9 +107,14 @@ class Transactor:
         assert new.draft is not None
         self._producer.note_keys(topic, [(new.draft, _last_possible_ms(new))], new.prepared_ms)
         entries = [_dedup(topic, draft, new)] if draft.dedup_id else []
-        for entry in self._transactions.prepare(new, entries):
-            if entry.content_hash != entries[0].content_hash:
-                raise mismatch()
+        while used_entries := self._transactions.prepare(new, entries):
+            (entry,) = used_entries
+            use = first_use(entry.message_id)
+            if is_free(draft, use):
+                entries = [replace(entries[0], instead_of=entry.message_id)]
+                continue
+            if error := refusal_of_repeat(entries[0].content_hash, entry, use):
+                raise error
             return self.find(ids.parse_half_id(entry.message_id) or ""), False
         if checks.after_seconds < _WAKES_BELOW_SECONDS:
             self._waker.wake_movers([check_timer(new)])
@@ -121,7 +133,7 @@ class Transactor:
             prepared_ms=now_ms,
             check_ms=now_ms + after_ms * (1 if checks.url else MAX_CHECKS),
             check_after_ms=after_ms,
-            keep_s=max(topic.retention_days * DAY_SECONDS, topic.dedup_window_seconds),
+            keep_s=max(topic.retention_ms // 1000, topic.dedup_window_seconds),
             draft=replace(draft, id=ids.half_id(id), due_ms=None, accepted_ms=None),
             check_url=checks.url,
             shard=draft.shard,
@@ -242,11 +254,5 @@ def _require_same_decision(transaction: Transaction, decision: TransactionState)
 
 def _dedup(topic: Topic, draft: Draft, new: Transaction) -> DedupEntry:
     """The entry of a dedup id that a transaction uses; a message with the same id is a conflict."""
-    return DedupEntry(
-        topic.uid,
-        draft.dedup_id or "",
-        f"x{content_hash(draft)}",
-        new.message_id,
-        new.prepared_ms,
-        window_end_ms(topic, draft, new.prepared_ms),
-    )
+    entry = entry_of(topic, draft, new.message_id, new.prepared_ms)
+    return replace(entry, content_hash=f"x{content_hash(draft)}")

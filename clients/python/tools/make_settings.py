@@ -44,6 +44,7 @@ class RetryPolicy(Model, frozen=True, kw_only=True):
     base_seconds: int | None = None
     factor: float | None = None
     cap_seconds: int | None = None
+    steps_from: str | None = None
 '''
 
 
@@ -65,12 +66,16 @@ def _line(row: Setting) -> str:
     values = ""
     if row.choices:
         values = ", ".join(f'"{choice}"' for choice in row.choices)
-    elif row.given is int:
-        values = f"{row.least:,} to {row.most:,}"
+    elif row.given in (int, float):
+        values = f"{_bound(row.least)} to {row.most:,}"
     elif row.given is bool:
         values = "true, false"
     cells = (f"`{row.name}`", row.usual or _default(row.default), values, row.help)
     return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+
+
+def _bound(value: int | float | None) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else f"{value:,}"
 
 
 def _default(value: object) -> str:

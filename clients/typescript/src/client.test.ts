@@ -175,19 +175,20 @@ test("what would do more the second time is not sent again", async () => {
   assert.equal(Date.parse(data?.items[0]?.deliver_at ?? ""), Date.parse(deliver_at ?? "") + 60_000);
 });
 
-test("what waits and has no dedup id is not sent again, by no call", async () => {
+test("what waits is sent again by every call, and stored once", async () => {
   const params = { path: { topic } };
   const waiting = async (): Promise<number> =>
     (await hr.api.GET("/v1/topics/{topic}", { params })).data?.stats.delayed ?? 0;
   const before = await waiting();
   const unlucky = Headrace.fromEnv({ fetch: losingAll, retries: { baseMs: 1 } });
+  await assert.rejects(unlucky.send(topic, "late", { delay_seconds: 3600 }));
   const late = { body: "late", delay_seconds: 3600 };
   await assert.rejects(unlucky.api.POST("/v1/topics/{topic}/messages", { params, body: late }));
   const batch = { messages: [late] };
   await assert.rejects(unlucky.api.POST("/v1/topics/{topic}/messages/batch", { params, body: batch }));
   const header = { "headrace-delay-seconds": 3600 };
   await assert.rejects(unlucky.api.POST("/v1/publish/{topic}", { params: { ...params, header }, body: "late" }));
-  assert.equal(await waiting(), before + 3);
+  assert.equal(await waiting(), before + 4);
 });
 
 test("a delay is the service's to count, and none is none", async () => {

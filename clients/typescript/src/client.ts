@@ -38,9 +38,8 @@ export interface HeadraceOptions {
  *
  * Methods throw `HeadraceError`. `api` has every other call of the interface, typed, as openapi-fetch gives it:
  * `{ data, error }`, and it throws where nobody answers, or something else than Headrace; it names, repeats and waits in the same way.
- * After a lost answer it does not repeat what would be done twice, such as sending a message with a delay and no `dedup_id` (the
- * methods give it one), nor what shows a secret only once, such as registering a `url` without a `secret` of your own (`rotate-secret`
- * makes another).
+ * After a lost answer it does not repeat what would be done twice, such as `redrive`, nor what shows a secret only once, such as
+ * registering a `url` without a `secret` of your own (`rotate-secret` makes another).
  */
 export class Headrace {
   readonly api: Client<paths>;
@@ -206,17 +205,10 @@ function textOf(error: unknown): string {
 }
 
 /** A message as the interface wants it. */
-function messageOf({ body, ...options }: { body: unknown } & SendOptions): Schemas["MessageBody"] {
-  const message = knownLater(options);
+function messageOf({ body, ...message }: { body: unknown } & SendOptions): Schemas["MessageBody"] {
   if (!(body instanceof Uint8Array)) return { body, ...message };
   const bytes = Buffer.from(body.buffer, body.byteOffset, body.byteLength);
   return { ...message, content_type: message.content_type ?? "application/octet-stream", body_base64: bytes.toString("base64") };
-}
-
-/** What is sent for later gets a dedup id, so that sending it again changes nothing: it is not found by its request's name. */
-function knownLater(options: SendOptions): SendOptions {
-  if (!options.delay_seconds && !options.deliver_at) return options;
-  return { ...options, dedup_id: options.dedup_id ?? crypto.randomUUID() };
 }
 
 /** "", "." and ".." fall out of a URL, with what stands before them: the call would be about something else. */

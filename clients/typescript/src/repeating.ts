@@ -4,7 +4,6 @@ import { type Answer, isRetryable, jsonOf, whole } from "./answers.js";
 import { HeadraceError, isProblem } from "./errors.js";
 import type { components } from "./schema.js";
 
-type Message = components["schemas"]["MessageBody"];
 type ReceiveBody = components["schemas"]["ReceiveBody"];
 type ConsumerBody = components["schemas"]["ConsumerBody"];
 type Result = components["schemas"]["BatchView" | "ReceiptResults"]["results"][number];
@@ -73,8 +72,7 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
       const unknown = isLost || partly || answer.response.status >= 500;
       const pause = pauseMs(retries, attempt, answer, Date.now());
       const late = performance.now() - start + pause > retries.totalMs;
-      const once = !repeatable || (named && unknown && waitsWithoutDedupId(first, body));
-      if (!again || attempt >= retries.attempts || late || (unknown && once)) {
+      if (!again || attempt >= retries.attempts || late || (unknown && !repeatable)) {
         const stands = !named || (!isLost && answer.response.status < 500); // a send that was lost may be stored
         if (results && attempt > 1 && stands) return Response.json({ results });
         if (isLost) throw answer;
@@ -101,15 +99,6 @@ function resendSeconds(beganAt: number, start: number): string {
 function makesSecret(body: Uint8Array | null): boolean {
   const { url, secret } = (jsonOf(body) ?? {}) as ConsumerBody;
   return Boolean(url) && !secret;
-}
-
-/** Is a message of it for later? Such a one is found by its dedup id, not by its request's name. */
-function waitsWithoutDedupId({ url, headers }: Request, body: Uint8Array | null): boolean {
-  if (Number(headers.get("Headrace-Delay-Seconds")) > 0) return !headers.has("Headrace-Dedup-Id");
-  if (/\/v1\/publish\/[^/]+$/.test(new URL(url).pathname)) return false;
-  const sent = jsonOf(body) as (Message & { messages?: Message[] }) | undefined;
-  const messages = [sent?.messages ?? sent].flat();
-  return messages.some((message) => (message?.delay_seconds || message?.deliver_at) && !message.dedup_id);
 }
 
 /**

@@ -31,7 +31,7 @@ def prove(
     stage.adapters.blobs.put(PROOF, json.dumps(proof).encode())
 
 
-def archiving(stage: Stage, retention_days: int = 1, **settings: int) -> tuple[Desk, Deps, ShardKey]:
+def archiving(stage: Stage, retention_days: float = 1, **settings: int) -> tuple[Desk, Deps, ShardKey]:
     desk = Desk.at(stage, retention_days=retention_days, **settings)
     return desk, Deps(replace(stage.another(), archive=True)), desk.topic.shard_key(0)
 
@@ -40,8 +40,9 @@ def offsets(stage: Stage, shard: ShardKey) -> list[int]:
     return [row.first for row in stage.adapters.log.read(shard, 0, 100)]
 
 
-def test_what_is_not_proved_stays_and_is_told(empty_stage: Stage) -> None:
-    desk, deps, shard = archiving(empty_stage)
+@pytest.mark.parametrize("days", [1 / 24, 1])
+def test_what_is_not_proved_stays_and_is_told(empty_stage: Stage, days: float) -> None:
+    desk, deps, shard = archiving(empty_stage, days)
     for n in range(4):
         desk.produce(make.draft(n))
     prove(empty_stage, shard, (0, 1))

@@ -60,19 +60,20 @@ def shows(desk: Desk, message_id: str) -> bool:
     return True
 
 
+@pytest.mark.parametrize("days", [1 / 24, 0.25, 1])
 def test_what_a_group_owes_past_its_retention_is_buried_by_the_claim_that_meets_it(
-    empty_stage: Stage, ttl: Pass
+    empty_stage: Stage, ttl: Pass, days: float
 ) -> None:
-    desk = Desk.at(empty_stage, retention_days=1)
+    desk = Desk.at(empty_stage, retention_days=days)
     group = desk.group()
     desk.produce(*make.drafts(3))
-    ttl(DAY_MS - 1)
+    ttl(round(days * DAY_MS) - 1)
     desk.produce(make.draft("young"))
     assert offsets(desk.receive(group, most=1)) == [0]
     ttl(1)
     assert offsets(desk.receive(group)) == [3]
     assert letters(desk, group) == [(1, "EXPIRED"), (2, "EXPIRED")]
-    ttl(DAY_MS - SECOND_MS)  # the first one's lease has lapsed
+    ttl(round(days * DAY_MS) - SECOND_MS)  # the first one's lease has lapsed
     desk.stage.process().expirer.run_once()
     assert letters(desk, group) == [(n, "EXPIRED") for n in range(3)]
     ttl(SECOND_MS)
@@ -118,15 +119,16 @@ def test_what_is_owed_or_dead_shows_by_its_id_for_a_day_more(empty_stage: Stage,
 
 
 @pytest.mark.parametrize("where", ["earliest", 0, "@1"])
+@pytest.mark.parametrize("days", [2 / 24, 2])
 def test_who_begins_at_the_beginning_begins_with_what_is_kept(
-    empty_stage: Stage, ttl: Pass, where: int | str
+    empty_stage: Stage, ttl: Pass, where: int | str, days: float
 ) -> None:
-    desk = Desk.at(empty_stage, retention_days=2)
+    desk = Desk.at(empty_stage, retention_days=days)
     sent_group = desk.group("sent")
     for _ in range(4):
         desk.produce(*make.drafts(2))
         assert len(desk.drain(sent_group)) == 2
-        ttl(DAY_MS)
+        ttl(round(days * DAY_MS / 2))
     if isinstance(where, str):
         new = desk.group("new", begin=where)
         assert desk.drain(new) == [4, 5, 6, 7][2:]

@@ -36,12 +36,13 @@ GIVEN: dict[str, Any] = {
     "max_attempts": 7,
     "ladder": (5, 50),
     "jitter": 0.5,
+    "steps_from": "start",
 }
 BYTES: dict[str, Any] = {"body": b"\x89PNG\r\n", "is_json": False, "content_type": "image/png"}
 LARGE: dict[str, Any] = {"body": b'"%s"' % (b"x" * BLOB_THRESHOLD_BYTES)}
 EDITED = {"x-shop": "Basel"}
 NOT_CARRIED = {
-    *("shard", "dedup_id"),  # for the call that stores it
+    *("shard", "dedup_id", "dedup_until", "instead_of"),  # for the call that stores it
     *(
         "blob",
         "blob_bytes",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import cast
 
 import pytest
@@ -16,6 +17,7 @@ from chalicelib.domain.times import DAY_MS
 from chalicelib.services.core.bodies import with_body
 from chalicelib.store.log import Log
 from tests.support import factories as make
+from tests.support.amending import cancel
 from tests.support.desk import Desk, overtaken, require_stored
 from tests.support.stages import Stage, embedded_stage
 from tests.support.troubled import Troubled
@@ -204,6 +206,29 @@ def test_i3_twenty_racing_twins_become_one_message_with_one_id(stage: Stage) -> 
     assert len({message_id for message_id, _ in answers}) == 1
     assert [duplicate for _, duplicate in answers].count(False) == 1
     assert sum(row.count for shard in range(4) for row in desk.rows(shard)) == 1
+
+
+def test_i3_a_dedup_id_that_is_freed_by_a_cancel_is_taken_once(stage: Stage) -> None:
+    """Of twenty twins in processes that have read the message just before it was cancelled."""
+    desk = Desk.at(stage)
+    others = [stage.process() for _ in range(4)]
+    draft = make.draft({"pay": 1}, dedup_id="order-1")
+    [first] = desk.produce(draft)
+
+    def send(n: int) -> tuple[str, bool]:
+        other = others[n % 4]
+        state_of = cache(other.lookup.state_by_id(desk.topic))
+        outcomes = other.producer.produce(desk.topic, [draft], first_use=lambda id: state_of(id).use)
+        [place] = require_stored(outcomes)
+        return place.id, place.duplicate
+
+    with ThreadPoolExecutor(20) as pool:
+        assert set(pool.map(send, range(20))) == {(first.id, True)}
+        cancel(desk, first)
+        answers = list(pool.map(send, range(20)))
+    assert len({message_id for message_id, _ in answers} - {first.id}) == 1
+    assert [duplicate for _, duplicate in answers].count(False) == 1
+    assert sum(row.count for row in desk.rows()) == 2
 
 
 def test_i3_the_window_outlives_the_acknowledgement_and_then_ends(stage: Stage) -> None:

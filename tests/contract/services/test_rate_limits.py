@@ -145,11 +145,9 @@ def test_repeating_what_was_stored_counts_as_any_message(stage: Stage) -> None:
 
 @pytest.mark.parametrize("are_delayed", [False, True])
 def test_what_a_repeat_has_stored_takes_no_permit(stage: Stage, are_delayed: bool) -> None:
-    """Else the end of a large batch would never be admitted. The messages are equal: none is taken for another, unless
-    they are delayed, where they need ids."""
+    """Else the end of a large batch would never be admitted. The messages are equal: none is taken for another."""
     desk, since_ms = Desk.at(stage, rate_limit=10), stage.clock.now_ms()
-    settings = [{"due_ms": since_ms + 60_000, "dedup_id": f"t{n}"} if are_delayed else {} for n in range(8)]
-    ticks = [make.draft("tick", **each) for each in settings]
+    ticks = [make.draft("tick", due_ms=since_ms + 60_000 if are_delayed else None)] * 8
     first = desk.deps.producer.produce(desk.topic, ticks, request=Request("shop-1"))
     assert over(first) == [5, 6, 7]
     stage.clock.advance(300)

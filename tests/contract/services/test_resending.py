@@ -10,7 +10,7 @@ import pytest
 
 from chalicelib.domain.append import Stored
 from chalicelib.domain.errors import Conflict, Unavailable, unavailable
-from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, MAX_LOOK_BACK_ROWS
+from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, FRAGMENTS, MAX_LOOK_BACK_ROWS
 from chalicelib.domain.message import Draft
 from chalicelib.domain.request import Request
 from chalicelib.domain.segment import Allocation, Segment, ShardKey
@@ -197,6 +197,39 @@ def test_one_sender_keeps_to_one_shard(stage: Stage) -> None:
     assert len(shards) == 1
     keyed_draft = make.draft("keyed", shard=3)
     assert send(desk.producer(), desk, [keyed_draft], FIRST)[0].shard == 3
+
+
+def waiting(*values: str) -> list[Draft]:
+    return [make.draft(value, due_ms=START_MS + 60_000) for value in values]
+
+
+def move(desk: Desk) -> None:
+    desk.stage.clock.advance(60_000)
+    desk.deps.mover.tick(range(FRAGMENTS))
+
+
+def test_what_waits_is_stored_once_before_and_after_its_time(stage: Stage) -> None:
+    """Equal messages of a batch, too; and those that an earlier try did not store are stored now."""
+    desk = Desk.at(stage, dedup_window_seconds=1)
+    first = send(desk.producer(), desk, waiting("twin", "other", "twin"), FIRST)
+    again = send(desk.producer(), desk, waiting("twin", "twin", "new", "other", "twin"), AGAIN)
+    ids = [p.id for p in again]
+    assert [ids[n] for n in (0, 3, 1)] == [p.id for p in first]
+    assert [p.duplicate for p in again] == [True, True, False, True, False]
+    assert [p.duplicate for p in send(desk.producer(), desk, waiting("twin"), Request("shop-2"))] == [False]
+    move(desk)
+    assert len(stored(desk)) == 6
+    stage.clock.advance(2_000)
+    came = [make.draft(value, accepted_ms=START_MS) for value in ("twin", "twin", "new", "other", "twin")]
+    assert [p.id for p in send(desk.producer(), desk, came, AGAIN)] == ids
+    assert len(stored(desk)) == 6
+
+
+def test_what_was_due_at_the_first_try_is_found_in_its_shard(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    due = [make.draft("due", accepted_ms=START_MS)]
+    lose(desk, due)
+    assert [(p.offset, p.duplicate) for p in send(desk.producer(), desk, due, AGAIN)] == [(0, True)]
 
 
 def test_where_too_much_was_stored_since_it_says_so(stage: Stage) -> None:

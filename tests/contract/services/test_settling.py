@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.cursor import Disposition
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
@@ -61,6 +62,38 @@ def test_a_broadcasts_records_and_retries_are_their_consumers(stage: Stage) -> N
     buried_record = record(desk, group, one.uid, offset=1)
     assert buried_record
     assert (buried_record.consumer_uid, buried_record.reason) == (one.uid, "EXPIRED")
+
+
+@pytest.mark.parametrize(
+    ("is_push", "of_topic", "of_message", "took_s", "wait_s"),
+    [
+        *((is_push, "failure", None, 4, 10) for is_push in (False, True)),
+        *((is_push, "start", None, 4, 6) for is_push in (False, True)),
+        *((is_push, "failure", "start", 4, 6) for is_push in (False, True)),
+        (False, "start", None, 25, 0),
+        (True, "start", None, 25, 75),  # after a second attempt at once
+    ],
+)
+def test_a_step_counts_from_the_failure_or_from_the_start_of_the_attempt(
+    stage: Stage, is_push: bool, of_topic: str, of_message: str | None, took_s: int, wait_s: int
+) -> None:
+    desk = PushDesk.at(stage, retry=replace(STEPS, steps_from=of_topic))
+    group = desk.group()
+
+    def fails_late(_: PushBatch) -> CallResult:
+        stage.clock.advance(took_s * SECOND_MS)
+        return CallResult(Verdict.FAILED)
+
+    if is_push:
+        desk.subscriber(group, "one", behaviour=fails_late)
+    desk.produce(make.draft(steps_from=of_message))
+    if is_push:
+        desk.push()
+    else:
+        messages = desk.receive(group)
+        stage.clock.advance(took_s * SECOND_MS)
+        desk.nack(group, messages, Nack(delay_ms=None))
+    assert timer(desk).due_ms == stage.clock.now_ms() + wait_s * SECOND_MS
 
 
 def test_each_way_of_settling_is_counted_as_what_it_is(stage: Stage) -> None:

@@ -60,14 +60,9 @@ def named(path: str) -> Callable[[Topic, int], Reply]:
 
 
 def headers_bytes(n: int) -> dict[str, str]:
-    """Eight headers that have n characters together."""
-    headers = {f"h{i}": "v" * 1000 for i in range(8)}
-    headers["h0"] += "v" * (n - 8 * 1002)
-    return (
-        headers
-        if len(headers["h0"]) <= 1024
-        else {**headers, "h0": "v" * 1000, "more": "v" * (n - 8 * 1002 - 4)}
-    )
+    """As many headers as there may be, which have n bytes together."""
+    size, more = divmod(n, limits.MAX_HEADERS)
+    return {f"h{i:02}": "v" * (size - 3 + (i < more)) for i in range(limits.MAX_HEADERS)}
 
 
 def url(topic: Topic, n: int) -> Reply:

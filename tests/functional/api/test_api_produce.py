@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from chalicelib.api.fields import at
+from chalicelib.domain.times import DAY_SECONDS
 from tests.support.background import Background
 from tests.support.http import Client, Reply, ShiftingClock
 
@@ -120,17 +122,74 @@ def test_the_same_dedup_id_with_the_same_content_is_answered_with_the_first_id(a
 
 
 @pytest.mark.parametrize("fields", [{}, {"delay_seconds": 60}])
-def test_the_duplicate_of_a_cancelled_message_says_so(api: Client, fields: dict[str, Any]) -> None:
+def test_a_cancelled_message_frees_its_dedup_id(api: Client, fields: dict[str, Any]) -> None:
     topic = api.topic()
-    payload = {"body": 1, "dedup_id": "d", **fields}
-    first = topic.produce(**payload)
-    again = api.post(f"{topic.path}/messages", payload).expect(200)
+    path, payload, name = (
+        f"{topic.path}/messages",
+        {"body": 1, "dedup_id": "d"} | fields,
+        {"Headrace-Request": "n"},
+    )
+    first = api.call("POST", path, payload, headers=name).expect(201)
+    again = api.post(path, payload).expect(200)
     assert (again["id"], again["status"], again["duplicate"]) == (first["id"], first["status"], True)
-    api.delete(f"{topic.path}/messages/{first['id']}").expect(204)
-    again = api.post(f"{topic.path}/messages", payload).expect(200)
-    assert (again["id"], again["status"], again["duplicate"]) == (first["id"], "CANCELLED", True)
-    [one, other] = topic.batch([payload, {"body": 2}])
-    assert (one["status"], other["status"]) == ("CANCELLED", "NEW")
+    api.delete(f"{path}/{first['id']}").expect(204)
+    resent = api.call("POST", path, payload, headers=name | {"Headrace-Resend": "9"}).expect(200)
+    assert (resent["id"], resent["status"], resent["duplicate"]) == (first["id"], "CANCELLED", True)
+    second = api.post(path, payload).expect(201)
+    assert second["id"] != first["id"]
+    assert [r["id"] for r in topic.batch([payload] * 2)] == [second["id"]] * 2
+    api.delete(f"{path}/{second['id']}").expect(204)
+    [other, twin] = topic.batch([payload | {"body": 2}] * 2)
+    assert (other["duplicate"], twin["duplicate"], other["id"]) == (False, True, twin["id"])
+    api.post(path, payload).refused(409, "DEDUP_MISMATCH")
+
+
+@pytest.mark.parametrize("fields", [{}, {"delay_seconds": 1}])
+def test_the_dedup_id_of_a_dead_letter_is_refused_until_it_is_redriven(
+    api: Client, clock: ShiftingClock, background: Background, fields: dict[str, Any]
+) -> None:
+    topic = api.topic()
+    group, other = topic.group(), topic.group("other")
+    path, payload = f"{topic.path}/messages", {"body": 1, "dedup_id": "d"} | fields
+    first = topic.produce(**payload)
+    clock.advance(2)
+    background.move()
+    group.nack(*group.receive(), dead_letter=True)
+    producer = api.with_token(api.new_token("produce")["token"])
+    assert first["id"] in producer.post(path, payload).refused(409, "DEDUP_DEAD")["detail"]
+    [result, _] = topic.batch([payload, {"body": 2}])
+    assert result["error"]["code"] == "DEDUP_DEAD"
+    api.post(path, payload | {"body": 2}).refused(409, "DEDUP_MISMATCH")
+    api.post(f"{group.path}/dead-letters/redrive", {"ids": [first["id"]]}).expect(200)
+    assert api.post(path, payload).expect(200)["id"] == first["id"]
+    assert len(other.receive()) == 2
+
+
+def test_a_dedup_id_until_done_is_free_once_every_group_has_ended_its_message(api: Client) -> None:
+    topic = api.topic(dedup_window_seconds=60)
+    groups = [topic.group(), topic.group("other")]
+    path, payload = f"{topic.path}/messages", {"body": 1, "dedup_id": "d"}
+    until_done = payload | {"dedup_until": "done"}
+    first = topic.produce(**until_done)
+    for group in groups:
+        assert api.post(path, until_done).expect(200)["id"] == first["id"]
+        group.ack(*group.receive())
+    again = api.post(path, payload).expect(200)
+    assert (again["id"], again["status"]) == (first["id"], "SUCCESS")
+    options = {"Headrace-Dedup-Id": "d", "Headrace-Dedup-Until": "done", "Content-Type": "application/json"}
+    assert topic.publish(b"1", **options).expect(201)["id"] != first["id"]
+    api.post(path, {"body": 1, "dedup_until": "done"}).refused(400, "VALIDATION")
+
+
+def test_a_dedup_id_until_done_outlives_the_window(api: Client, clock: ShiftingClock) -> None:
+    topic = api.topic(dedup_window_seconds=60)
+    topic.group()
+    path, payload = f"{topic.path}/messages", {"body": 1, "dedup_id": "d", "dedup_until": "done"}
+    api.post(path, payload).expect(201)
+    clock.advance(3_600)
+    api.post(path, payload).expect(200)
+    clock.advance(7 * DAY_SECONDS)
+    api.post(path, payload).expect(201)
 
 
 def test_the_duplicate_of_a_delayed_message_says_where_it_is_now(
@@ -252,6 +311,22 @@ def test_a_named_request_that_is_sent_again_is_answered_with_what_it_stored(api:
         == message["id"]
     )
     assert topic.accepted == 4
+
+
+def test_a_named_request_whose_messages_wait_is_stored_once(api: Client, clock: ShiftingClock) -> None:
+    topic = api.topic()
+    path, first, again = f"{topic.path}/messages", {"Headrace-Request": "shop-7"}, {"Headrace-Resend": "60"}
+    soon = at(clock.now_ms() + 30_000)
+    batch = {"messages": [{"body": 1, "delay_seconds": 30}, {"body": 2, "deliver_at": soon}] * 2}
+    results = api.call("POST", f"{path}/batch", batch, headers=first).expect(200)["results"]
+    raw = {"Headrace-Request": "shop-8", "Headrace-Delay-Seconds": "30"}
+    message = api.call("POST", f"/v1/publish/{topic.name}", raw=b"x", headers=raw).expect(201)
+    clock.advance(31)
+    repeated = api.call("POST", f"{path}/batch", batch, headers=first | again).expect(200)["results"]
+    assert [(r["id"], r["duplicate"]) for r in repeated] == [(r["id"], True) for r in results]
+    assert len({r["id"] for r in repeated}) == 4
+    found = api.call("POST", f"/v1/publish/{topic.name}", raw=b"x", headers=raw | again).expect(200)
+    assert (found["id"], found["duplicate"]) == (message["id"], True)
 
 
 def test_a_name_that_is_none_is_refused(api: Client) -> None:

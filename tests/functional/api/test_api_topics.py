@@ -64,6 +64,15 @@ def test_a_change_keeps_the_settings_that_are_not_given(api: Client) -> None:
     view = api.put(topic.path, {"retry": {"jitter": 0}}).expect(200)
     assert view["lease_seconds"] == 7
     assert view["retry"] == {"max_attempts": 3, "ladder": "rocketmq", "jitter": 0}
+    view = api.put(topic.path, {"retry": {"steps_from": "start"}}).expect(200)
+    assert view["retry"] == {"max_attempts": 3, "ladder": "rocketmq", "jitter": 0, "steps_from": "start"}
+    assert api.get(topic.path).expect(200)["retry"] == view["retry"]
+
+
+def test_a_retention_may_be_hours_and_a_whole_number_stays_one(api: Client) -> None:
+    topic = api.topic(retention_days=0.25)
+    assert api.get(topic.path).expect(200)["retention_days"] == 0.25
+    assert b'"retention_days":2,' in api.put(topic.path, {"retention_days": 2.0}).raw
 
 
 def test_a_ladder_may_be_a_list_of_seconds_or_a_formula(api: Client) -> None:

@@ -126,6 +126,15 @@ def test_a_message_is_prepared_committed_and_received(topic: Topic) -> None:
     assert events
 
 
+def test_a_rollback_frees_the_dedup_id(topic: Topic) -> None:
+    message = {"body": 1, "dedup_id": "d"}
+    first = prepare(topic, message)
+    again = topic.api.post(f"{topic.path}/transactions", {"message": message}).expect(200)
+    assert (again["transaction_id"], again["duplicate"]) == (first["transaction_id"], True)
+    topic.api.post(path(first, "/rollback")).expect(200)
+    assert prepare(topic, message)["transaction_id"] != first["transaction_id"]
+
+
 def test_what_is_rolled_back_stays_so(topic: Topic) -> None:
     group = topic.group()
     transaction = prepare(topic)

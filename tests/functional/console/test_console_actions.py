@@ -308,41 +308,31 @@ def lose_answer(monkeypatch: pytest.MonkeyPatch, port: str, method: str) -> None
     monkeypatch.setattr(wiring, "deps", lambda: deps)
 
 
+@pytest.mark.parametrize(
+    ("port", "method", "delay", "notice"),
+    [("log", "put", "", "Sent."), ("timers", "store", "60", "It was stored before, and not once more")],
+)
 def test_a_message_sent_again_after_a_lost_answer_is_stored_once(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, port: str, method: str, delay: str, notice: str
 ) -> None:
-    lose_answer(monkeypatch, "log", "put")
+    lose_answer(monkeypatch, port, method)
     form = scene.browser.get("/console/topics/clicks/send").form("produce")
-    outage = scene.browser.submit(form, body='{"order": 1}', keys="once-only")
+    outage = scene.browser.submit(form, body='{"order": 1}', keys=f"once-{port}", delay_seconds=delay)
     assert (outage.status, "It may have been done" in outage.text) == (503, False)
     refusal = scene.browser.submit(outage.form("produce"), body='{"order": ')
     assert refusal.status == 400
     screen = scene.browser.submit(refusal.form("produce"), body='{"order": 1}')
-    assert "Sent." in screen.text
-    messages = scene.client.get("/v1/topics/clicks/messages?key=once-only").expect(200)["items"]
+    assert notice in screen.text
+    messages = scene.client.get(f"/v1/topics/clicks/messages?key=once-{port}").expect(200)["items"]
     assert [message["body"] for message in messages] == [{"order": 1}]
 
 
-@pytest.mark.parametrize(
-    ("port", "method", "path", "action", "fields"),
-    [
-        ("control", "put_token", "tokens", "create_token", {"name": "night"}),
-        ("timers", "store", "topics/clicks/send", "produce", {"delay_seconds": "60"}),
-    ],
-)
-def test_what_may_be_done_twice_says_so(
-    scene: Scene,
-    monkeypatch: pytest.MonkeyPatch,
-    port: str,
-    method: str,
-    path: str,
-    action: str,
-    fields: dict[str, str],
-) -> None:
-    lose_answer(monkeypatch, port, method)
-    outage = scene.browser.submit(scene.browser.get(f"/console/{path}").form(action), **fields)
+def test_what_may_be_done_twice_says_so(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    lose_answer(monkeypatch, "control", "put_token")
+    form = scene.browser.get("/console/tokens").form("create_token")
+    outage = scene.browser.submit(form, name="night")
     assert (outage.status, "It may have been done all the same" in outage.text) == (503, True)
-    assert outage.form(action, **fields)
+    assert outage.form("create_token", name="night")
 
 
 def test_a_token_that_would_be_too_much_is_corrected(scene: Scene) -> None:

@@ -94,7 +94,7 @@ class Home:
     it is unknown whether what is `unsure` will come."""
 
     topic: Topic
-    shortest_days: int
+    shortest_days: int | float
     members: dict[str, Member] = field(default_factory=dict)
     ghosts: list[Member] = field(default_factory=list)
     accepted: dict[str, Accepted] = field(default_factory=dict)

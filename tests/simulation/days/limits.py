@@ -24,7 +24,7 @@ from tests.simulation.days.stage import Days
 
 _WIDE = "\U0001f980"  # four bytes in UTF-8, two units in UTF-16
 _LONG_HEADER = ("x" * MAX_HEADER_NAME_CHARS, "v" * MAX_HEADER_VALUE_CHARS)
-_MANY_HEADERS = {f"h{n}": "v" * (MAX_HEADERS_BYTES // 8 - 2) for n in range(8)}
+_MANY_HEADERS = {f"h{n:02}": "v" * (MAX_HEADERS_BYTES // 32 - 3) for n in range(32)}
 
 
 def sends_extremes(days: Days) -> None:

@@ -21,7 +21,7 @@ class Plan:
     deaths: float
     missed: float
     skew_ms: int
-    retention_days: int
+    retention_days: int | float
     shards: int
     checkpoints: bool
     ragged: bool  # up to every other run of a job has hardly any time
@@ -54,7 +54,7 @@ def plan_of(seed: int, *also: str) -> Plan:
         deaths=0.0 if steps else rng.choice((0.0, 0.1)),
         missed=0.0 if steps else rng.choice((0.0, 0.1)),
         skew_ms=rng.choice((0, 0, 10_000)),
-        retention_days=rng.choice((1, 2, 7)),
+        retention_days=rng.choice((0.25, 1, 2, 7)),
         shards=rng.choice((1, 2, 3)),
         checkpoints=rng.random() < 0.7,
         ragged=rng.random() < 0.3,

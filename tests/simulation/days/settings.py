@@ -18,7 +18,7 @@ def changes_topic(days: Days) -> None:
     home = days.homes.get(name := days.random.choice(TOPICS))
     if home is None:
         return
-    settings: dict[str, Any] = {"retention_days": days.random.choice((1, 2, 7, 30))}
+    settings: dict[str, Any] = {"retention_days": days.random.choice((1 / 24, 0.25, 1, 2, 7, 30))}
     if days.random.random() < 0.3 and home.topic.shards < 4:
         settings["shards"] = home.topic.shards + 1
     _put_topic(days, name, settings)

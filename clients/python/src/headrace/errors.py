@@ -174,6 +174,10 @@ class DedupMismatch(Conflict):
     of_code: ClassVar[str | None] = "DEDUP_MISMATCH"
 
 
+class DedupDead(Conflict):
+    of_code: ClassVar[str | None] = "DEDUP_DEAD"
+
+
 class AlreadyClaimed(Conflict):
     of_code: ClassVar[str | None] = "ALREADY_CLAIMED"
 

@@ -9,13 +9,14 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from .calls import given
 from .durations import Duration, rfc3339, seconds, whole_seconds
 
 BATCH_MESSAGES = 1000
 BATCH_BYTES = 4_000_000
+DedupUntil = Literal["window", "done"]
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
@@ -24,7 +25,8 @@ class Outgoing:
     """What is sent: a `body` (anything that has a JSON form, or bytes) and how it shall travel.
 
     `key` and `keys` are what the message is found by; `ordering_key` keeps those that share it in order; `delay` and
-    `deliver_at` let it wait; `expires_in` lets it end; `dedup_id` makes the same message sent again the same message.
+    `deliver_at` let it wait; `expires_in` lets it end; `dedup_id` makes the same message sent again the same message,
+    within the topic's window, or (`dedup_until="done"`) until every group has ended it.
     """
 
     body: Any
@@ -39,6 +41,7 @@ class Outgoing:
     expires_in: Duration | None = None
     sent_at: datetime | str | None = None
     dedup_id: str | None = None
+    dedup_until: DedupUntil | None = None
     retry: Mapping[str, Any] | None = None
     content_type: str | None = None
 
@@ -48,9 +51,9 @@ class Outgoing:
         return self.deliver_at is not None or (self.delay is not None and seconds(self.delay) > 0)
 
     def fields(self, now: datetime | None = None) -> dict[str, Any]:
-        """The message as the interface wants it. One for later gets a dedup id, so that sending it again changes
-        nothing. A delay counts from its arrival, by the service's clock; with `now`, from then: for one that may lie
-        in a spool for hours. ValueError for a duration that is none, TypeError for keys that are one text."""
+        """The message as the interface wants it. A delay counts from its arrival, by the service's clock; with `now`,
+        from then: for one that may lie in a spool for hours. ValueError for a duration that is none, TypeError for keys
+        that are one text."""
         if isinstance(self.keys, str):
             raise TypeError("Give one key as key=…, several as keys=[…].")
         keys = ([self.key] if self.key is not None else []) + [k for k in self.keys if k != self.key]
@@ -64,6 +67,7 @@ class Outgoing:
             expires_in_seconds=whole_seconds(self.expires_in) if self.expires_in is not None else None,
             sent_at=rfc3339(self.sent_at) if self.sent_at is not None else None,
             dedup_id=self.dedup_id,
+            dedup_until=self.dedup_until,
             retry=self.retry,
         )
         if isinstance(self.body, bytes | bytearray | memoryview):
@@ -78,13 +82,12 @@ class Outgoing:
             raise ValueError("Give delay or deliver_at, not both.")
         if not self.is_for_later:
             return {} if self.delay is None else {"delay_seconds": 0}
-        identity = {"dedup_id": self.dedup_id if self.dedup_id is not None else new_id()}
         if self.deliver_at is not None:
-            return {"deliver_at": rfc3339(self.deliver_at), **identity}
+            return {"deliver_at": rfc3339(self.deliver_at)}
         assert self.delay is not None
         if now is None:
-            return {"delay_seconds": whole_seconds(self.delay), **identity}
-        return {"deliver_at": rfc3339(now + timedelta(seconds=seconds(self.delay))), **identity}
+            return {"delay_seconds": whole_seconds(self.delay)}
+        return {"deliver_at": rfc3339(now + timedelta(seconds=seconds(self.delay)))}
 
 
 class SendOptions(TypedDict, total=False):
@@ -101,6 +104,7 @@ class SendOptions(TypedDict, total=False):
     expires_in: Duration | None
     sent_at: datetime | str | None
     dedup_id: str | None
+    dedup_until: DedupUntil | None
     retry: Mapping[str, Any] | None
     content_type: str | None
 

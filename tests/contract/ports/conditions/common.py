@@ -48,3 +48,6 @@ def is_remembered_for_its_window(use: Callable[[DedupEntry], tuple[DedupEntry, .
     assert use(entry) == ()
     assert use(replace(entry, message_id="m2", accepted_ms=until_ms - 1)) == (entry,)
     assert use(replace(entry, message_id="m3", accepted_ms=until_ms, ends_ms=until_ms + 60_000)) == ()
+    current = replace(entry, message_id="m3", accepted_ms=until_ms, ends_ms=until_ms + 60_000)
+    assert use(replace(current, message_id="m4", instead_of=entry.message_id)) == (current,)
+    assert use(replace(current, message_id="m4", instead_of="m3")) == ()

@@ -18,7 +18,7 @@ from ..calls import REQUEST, Call, encode, given, path
 from ..durations import Duration, whole_seconds
 from ..errors import HeadraceError, Unavailable, of_problem
 from ..models import Sent, Transaction
-from ..outgoing import BATCH_BYTES, Outgoing, RequestIds, chunks, new_id, outgoing
+from ..outgoing import BATCH_BYTES, DedupUntil, Outgoing, RequestIds, chunks, new_id, outgoing
 from .after import AsyncAfterBlock
 from .caller import AsyncCaller, of_each
 from .pager import AsyncPager
@@ -71,6 +71,7 @@ class AsyncSends(AsyncCaller):
         expires_in: Duration | None = None,
         sent_at: datetime | str | None = None,
         dedup_id: str | None = None,
+        dedup_until: DedupUntil | None = None,
         retry: Mapping[str, Any] | None = None,
         content_type: str | None = None,
     ) -> Sent:
@@ -92,6 +93,7 @@ class AsyncSends(AsyncCaller):
             expires_in=expires_in,
             sent_at=sent_at,
             dedup_id=dedup_id,
+            dedup_until=dedup_until,
             retry=retry,
             content_type=content_type,
         )
@@ -192,15 +194,13 @@ class AsyncSends(AsyncCaller):
         tag: str | None = None,
         ordering_key: str | None = None,
         dedup_id: str | None = None,
+        dedup_until: DedupUntil | None = None,
         delay: Duration | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Sent:
         """Send bytes as they are; `headers` may make them a CloudEvent (`ce-…`). The way for bodies of megabytes.
         ValueError for what no header can hold."""
         delay_seconds = whole_seconds(delay) if delay is not None else None
-        if delay_seconds and dedup_id is None:
-            # a delayed message is not found by the request's name (Headrace-Request): it needs a dedup id
-            dedup_id = new_id()
         options = given(
             **{
                 "Content-Type": content_type,
@@ -208,6 +208,7 @@ class AsyncSends(AsyncCaller):
                 "Headrace-Tag": tag,
                 "Headrace-Ordering-Key": ordering_key,
                 "Headrace-Dedup-Id": dedup_id,
+                "Headrace-Dedup-Until": dedup_until,
                 "Headrace-Delay-Seconds": str(delay_seconds) if delay_seconds is not None else None,
             }
         )
@@ -322,9 +323,8 @@ def _outcomes_of(answer: bytes) -> list[Sent | HeadraceError]:
 
 def goes_again(result: Sent | HeadraceError) -> bool:
     """Is a message of a batch sent again with those that may be tried again? What was stored is, too: the service knows
-    the messages of a request by their contents, and would take an equal one that it refused for it. (A delayed one is
-    known by its dedup id.)"""
-    return result.deliver_at is None if isinstance(result, Sent) else result.retryable
+    the messages of a request by their contents, and would take an equal one that it refused for it."""
+    return isinstance(result, Sent) or result.retryable
 
 
 def _parts_that_fit(messages: Sequence[Mapping[str, Any]]) -> Iterable[list[Mapping[str, Any]]]:

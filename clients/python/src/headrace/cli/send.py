@@ -14,7 +14,7 @@ from .. import typed
 from ..calls import encode
 from ..errors import HeadraceError, Unavailable
 from ..models import Sent
-from ..outgoing import BATCH_BYTES, Outgoing
+from ..outgoing import BATCH_BYTES, DedupUntil, Outgoing
 from .arguments import Topic, headers_of, parsed
 from .session import Session, session
 
@@ -22,6 +22,9 @@ _CHUNK = 100
 _STDIN = "standard input"
 _Placed = tuple[str, Outgoing]
 """Where a message comes from, for people, and the message."""
+_Until = Annotated[
+    DedupUntil | None, typer.Option(help="done: the id is free once every group has ended its message.")
+]
 
 
 class _Line(msgspec.Struct, forbid_unknown_fields=True):
@@ -33,6 +36,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     ordering_key: str | None = None
     headers: dict[str, str] | None = None
     dedup_id: str | None = None
+    dedup_until: DedupUntil | None = None
 
 
 def register(app: typer.Typer) -> None:
@@ -64,6 +68,7 @@ def send(
     dedup_id: Annotated[
         str | None, typer.Option(help="A message sent twice with this id is stored once.")
     ] = None,
+    dedup_until: _Until = None,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Repeatable.")] = None,
     content_type: Annotated[str | None, typer.Option(help="With --raw (text/plain).")] = None,
 ) -> None:
@@ -81,6 +86,7 @@ def send(
         "delay": delay,
         "deliver_at": at,
         "dedup_id": dedup_id,
+        "dedup_until": dedup_until,
         "headers": headers_of(header),
         "content_type": (content_type or "text/plain; charset=utf-8") if raw else None,
     }

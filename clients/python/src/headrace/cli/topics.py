@@ -18,7 +18,7 @@ app = typer.Typer(name="topics", help="Topics: list, show, create, change, delet
 def list_topics(context: typer.Context) -> None:
     """List the topics that your token may use."""
     s = session(context)
-    rows = ((t, (t.topic, t.mode, t.shards, f"{t.retention_days} d")) for t in s.hr.list_topics())
+    rows = ((t, (t.topic, t.mode, t.shards, f"{t.retention_days:g} d")) for t in s.hr.list_topics())
     s.output.many(("TOPIC", "MODE", "SHARDS", "KEPT"), rows, "No topics yet: headrace topics create orders")
 
 

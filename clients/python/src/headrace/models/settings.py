@@ -23,6 +23,7 @@ class RetryPolicy(Model, frozen=True, kw_only=True):
     base_seconds: int | None = None
     factor: float | None = None
     cap_seconds: int | None = None
+    steps_from: str | None = None
 
 
 class TopicSettings(Model, frozen=True, kw_only=True):
@@ -33,7 +34,7 @@ class TopicSettings(Model, frozen=True, kw_only=True):
     key_shards: int | None = None
     retry: RetryPolicy
     lease_seconds: int
-    retention_days: int
+    retention_days: float
     alarm_backlog: int | None = None
     rate_limit: int | None = None
     on_rate_limit: str
@@ -53,13 +54,14 @@ class TopicFields(TypedDict, total=False):
     """How many of its shards ordering keys use; shown if fewer than `shards`. Raising `shards` does not change it,
     so keys keep their shard and their order."""
     retry: Mapping[str, Any]
-    """How failed deliveries are retried: `max_attempts`, `ladder`, `jitter` (0.1), and for "exponential"
-    `base_seconds`, `factor`, `cap_seconds`."""
+    """How failed deliveries are retried: `max_attempts`, `ladder`, `jitter` (0.1), `steps_from` ("failure" or
+    "start"), and for "exponential" `base_seconds`, `factor`, `cap_seconds`."""
     lease_seconds: int
     """How long a consumer may work on a message before it is delivered again; it can extend the lease."""
-    retention_days: int
-    """How long a message is kept. After that it is not delivered any more; for groups that have not settled it, it
-    becomes a dead letter, reason EXPIRED. A higher value applies to new messages only."""
+    retention_days: float
+    """How long a message is kept; 0.25 is six hours. After that it is not delivered any more; for groups that have
+    not settled it, it becomes a dead letter within six hours, reason EXPIRED. A higher value applies to new
+    messages only."""
     alarm_backlog: int | None
     """An alarm is raised when a group's backlog is larger."""
     rate_limit: int | None
