@@ -26,6 +26,7 @@ _METRICS = {
     "stale": "Stale",
     "assigned": "Reassigned",
     "checkpoints": "Checkpoints",
+    "findings": "Findings",
     "kept": "Kept",
     "troubles": "Troubles",
     "round_age_ms": "RoundAge",
@@ -158,8 +159,10 @@ def assign(context: Any, deps: Deps) -> dict[str, Any]:
 
 
 def checkpoint(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
-    """Write down the tails of quiet shards."""
+    """Write down the tails of quiet shards; look for what does not fit together."""
     report = deps.checkpointer.run_once(_has_time(context))
+    for finding in report.findings[:_TOLD]:
+        observe.event("does not fit together", **asdict(finding))
     _restart_unfinished("checkpoint", event, report.stretch, deps)
     return _report("checkpoint", report.as_dict(), deps)
 

@@ -25,6 +25,8 @@ UNITS = {
     "Forgotten": "Count",  # shards with work that only the sweep found
     "Reassigned": "Count",  # groups whose shards changed hands on the schedule
     "Checkpoints": "Count",  # tails of quiet shards written down
+    "LogBehind": "Count",  # cursors above the end of their log, each minute
+    "Findings": "Count",  # what the daily check found that does not fit together
     "Kept": "Count",  # messages that only stay in the log because the archive lacks them
     "Backlog": "Count",  # unsettled messages for the group furthest behind
     "OldestAge": "Seconds",  # of the oldest that any group owes

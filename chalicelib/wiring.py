@@ -58,9 +58,11 @@ if TYPE_CHECKING:
     from .services.journal import Journal
     from .services.manage.admin import Admin
     from .services.manage.amend import Amender
+    from .services.manage.audit_replay import AuditReplay
     from .services.manage.dead_letters import DeadLetters
     from .services.manage.handshake import Consent
     from .services.manage.registry import Registry
+    from .services.manage.repair import Repair
     from .services.manage.replays import Replays
     from .services.manage.tokens import Refusals, SignInLinks, Tokens
     from .services.produce.check_back import Checker
@@ -238,6 +240,11 @@ class Deps:
     dead_letters: DeadLetters = _service(
         "services.manage.dead_letters.DeadLetters", on_filled=lambda deps: deps.empty_lanes.drop
     )
+    repair: Repair = _service(
+        "services.manage.repair.Repair",
+        restore_marks=lambda deps: deps._see,
+    )
+    audit_replay: AuditReplay = _service("services.manage.audit_replay.AuditReplay")
     replays: Replays = _service("services.manage.replays.Replays")
     consent: Consent = _service("services.manage.handshake.Consent")
 
@@ -266,7 +273,11 @@ class Deps:
         see=lambda deps: deps._state_of,
         settle_unwanted=lambda deps: deps._settle_unwanted,
     )
-    checkpointer: Checkpointer = _service("scheduler.checkpoint.Checkpointer")
+    checkpointer: Checkpointer = _service(
+        "scheduler.checkpoint.Checkpointer",
+        look=lambda deps: deps.repair.look,
+        look_at_timers=lambda deps: deps.repair.look_at_timers,
+    )
     journal: Journal = _service(
         "services.journal.Journal",
         written=lambda deps: import_module("chalicelib.store.changes").written_rows,

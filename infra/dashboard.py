@@ -132,11 +132,13 @@ class _Stage:
             self._own_metric(name, "Sum")
             for name in ("Forgotten", "Reassigned", "Checkpoints", "Unfinished", "Troubles")
         ]
+        oddities = [self._own_metric(name, "Sum") for name in ("LogBehind", "Findings")]
         row = [
             _graph("Stream behind, ms", [self._function_metric("route", "IteratorAge", "Maximum")]),
             _graph("Lost races", races),
             _graph("Jobs", jobs),
             _graph("Rounds behind, ms", [self._own_metric("RoundAge", "Maximum")]),
+            _graph("Does not fit together", oddities),
         ]
         advice = "Forgotten: only the sweep found it. Lost races beside Accepted: more shards would help."
         return "Shards", advice, row

@@ -60,7 +60,7 @@ def describe(stack: Stack, build: Path) -> Path:
     document = json.loads(sam.read_text())
     if stack.iam:
         add_iam(document, stack.prefix, stack.web_acl)
-    bound_anonymous(document, stack.anonymous_per_second)
+    bound_anonymous(document, min(stack.anonymous_per_second, stack.calls_per_second))
     sam.write_text(json.dumps(document, indent=2))
     return sam.rename(build / TEMPLATE)
 

@@ -102,8 +102,12 @@ _TABLES: dict[str, dict[str, str]] = {
     },
     "checkpoint": {
         "log": "GetItem Query UpdateItem",
+        "cursors": "GetItem",  # here and below: the daily check
+        "records": "GetItem Query",
+        "timers": "GetItem Query",
+        "traces": "Query",
         "rounds": "GetItem PutItem",
-        "control#topics": "Query",
+        "control#topics": "GetItem Query",
         "control#topic": "Query",
     },
     "expire": {

@@ -103,10 +103,10 @@ class Stack:
             raise StackError(
                 f"log_days must be one of {', '.join(map(str, _LOG_DAYS))}, not {self.log_days!r}."
             )
-        for name in ("calls_per_second", "anonymous_per_second"):
+        for name, least in (("calls_per_second", 0), ("anonymous_per_second", 1)):
             number = getattr(self, name)
-            if not isinstance(number, int) or number < 1:
-                raise StackError(f"{name} must be a whole number from 1, not {number!r}.")
+            if not isinstance(number, int) or number < least:
+                raise StackError(f"{name} must be a whole number from {least}, not {number!r}.")
         if self.reserve not in (ALWAYS, IF_POSSIBLE):
             raise StackError(f"reserve must be {ALWAYS!r} or {IF_POSSIBLE!r}, not {self.reserve!r}.")
         for name in ("access_log", "archive", "iam"):

@@ -39,6 +39,7 @@ _COMMANDS = {
     "env": ("local.env", "main"),
     "backup": ("local.backup", "backup_main"),
     "restore": ("local.backup", "restore_main"),
+    "repair": ("local.repair", "main"),
 }
 # a thread whose commit is on the disk waits so long for one that computes: a fifth of Python's
 _SWITCH_SECONDS = 0.001

@@ -37,7 +37,7 @@ def main(program: str, arguments: Sequence[str]) -> int:
     if at < len(arguments) and not command:
         parser.error("name a command after --")
     if command:
-        with _engine(data) as variables:
+        with engine_of(data) as variables:
             return _run(command, os.environ | variables)
     running = engine_variables(data)
     if running is None:
@@ -51,7 +51,7 @@ def main(program: str, arguments: Sequence[str]) -> int:
 
 
 @contextlib.contextmanager
-def _engine(data: Path) -> Iterator[Mapping[str, str]]:
+def engine_of(data: Path) -> Iterator[Mapping[str, str]]:
     """What leads to the engine: the one that the environment names, the folder's that is served already, or the
     folder's, served from now on. Raises Unusable."""
     if endpoint := os.environ.get(ENDPOINT):

@@ -23,7 +23,8 @@ commands on a data folder; each has a --help of its own:
   %(prog)s env               print the variables that lead an SDK of AWS to the engine of the running service
   %(prog)s env -- COMMAND    run a command with them, also while no service runs
   %(prog)s backup FILE       save everything in one file, while the service runs or not
-  %(prog)s restore FILE      unpack that into an empty folder"""
+  %(prog)s restore FILE      unpack that into an empty folder
+  %(prog)s repair            put right what does not fit together after a restore"""
 _ENVIRONMENT = f"""\
 environment, for what no option says:
   HEADRACE_PORT, HEADRACE_HOST, HEADRACE_DATA, HEADRACE_TOKEN, HEADRACE_FUNCTIONS

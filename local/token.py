@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
 
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
@@ -15,7 +16,7 @@ from local import Unusable
 
 def first_token(prefix: str, another: bool) -> str:
     """The text of a new admin token. Raises Unusable."""
-    _check_stage(prefix)
+    check_stage(prefix)
     from chalicelib.services.manage.tokens import SCOPES
     from chalicelib.wiring import deps
 
@@ -29,7 +30,7 @@ def first_token(prefix: str, another: bool) -> str:
     return text
 
 
-def _check_stage(prefix: str) -> None:
+def check_stage(prefix: str) -> None:
     """Is the stage there?"""
     try:
         boto3.client("dynamodb").describe_table(TableName=f"{prefix}-control")
@@ -49,13 +50,22 @@ def main() -> int:
     parser.add_argument("--another", action="store_true", help="make one although there are tokens already")
     options = parser.parse_args()
     os.environ["HEADRACE_PREFIX"] = options.prefix
+
+    def print_token() -> int:
+        print(first_token(options.prefix, options.another))
+        return 0
+
+    return on_stage(print_token)
+
+
+def on_stage(work: Callable[[], int]) -> int:
+    """Do work on the tables of a stage, or of this machine; its exit code. What goes wrong becomes a sentence."""
     try:
         if (
             region := os.environ.get("AWS_REGION") or boto3.Session().region_name
         ):  # boto3 reads only the other
             os.environ["AWS_REGION"] = os.environ["AWS_DEFAULT_REGION"] = region
-        print(first_token(options.prefix, options.another))
-        return 0
+        return work()
     except Unusable as error:
         why = str(error)
     except HeadraceError as error:  # the store refuses, or does not answer

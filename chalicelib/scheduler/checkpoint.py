@@ -1,4 +1,5 @@
-"""The function `checkpoint`: stores the tails of quiet shards before their last rows expire.
+"""The function `checkpoint`: stores the tails of quiet shards before their last rows expire. It is also the daily
+check: in a month it looks once at each shard for what does not fit together.
 
 Without it, an empty log would begin again at offset 0 below its groups' cursors, and its messages would not be
 delivered.
@@ -6,14 +7,17 @@ delivered.
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..domain.errors import Unavailable
-from ..domain.times import HOUR_SECONDS
-from ..domain.topic import Topic, lane_of
+from ..domain.segment import ShardKey, Tail
+from ..domain.times import HOUR_MS, HOUR_SECONDS
+from ..domain.topic import Group, Topic, lane_of
 from ..ports.world import Clock
-from .walk import HasTime, Stretch, Walk, as_many_as_time_allows, owners
+from .walk import HasTime, Stretch, Trouble, Walk, as_many_as_time_allows, owners
 
 if TYPE_CHECKING:
     from ..store.control import Control
@@ -24,6 +28,14 @@ if TYPE_CHECKING:
 _JOB = "checkpoint"
 # the job runs every six hours: so that four visits may be missing; no row lives shorter than 48
 _AHEAD_S = 30 * HOUR_SECONDS
+_EVERY_MS = 6 * HOUR_MS
+_TURNS = 4 * 30  # in so many runs each shard is looked at once
+
+Look = Callable[[Topic, Sequence[tuple[Group, str]], int, Tail, int], Iterable[Any]]
+"""Look for what does not fit together in one shard with this tail, for these owners of cursors; what was found. The
+number grows from run to run."""
+LookAtTimers = Callable[[int], Iterable[Any]]
+"""The same among some timers."""
 
 
 @dataclass(slots=True)
@@ -32,47 +44,67 @@ class CheckpointReport:
 
     shards: int = 0
     checkpoints: int = 0
+    findings: list[Any] = field(default_factory=list)
     stretch: Stretch = field(default_factory=Stretch)
 
     def as_dict(self) -> dict[str, int | bool]:
         """The counts as JSON, for the function's log line."""
-        return {"shards": self.shards, "checkpoints": self.checkpoints, **self.stretch.as_dict()}
+        counts = {"shards": self.shards, "checkpoints": self.checkpoints, "findings": len(self.findings)}
+        return {**counts, **self.stretch.as_dict()}
 
 
 class Checkpointer:
     """Visits all topics. It writes only for shards whose last row may soon be gone, and costs about two read units
     per shard."""
 
-    def __init__(self, *, control: Control, log: Log, rounds: Rounds, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        control: Control,
+        log: Log,
+        rounds: Rounds,
+        clock: Clock,
+        look: Look,
+        look_at_timers: LookAtTimers,
+    ) -> None:
         self._control = control
         self._walk = Walk(job=_JOB, control=control, rounds=rounds, clock=clock)
         self._log = log
         self._clock = clock
+        self._look = look
+        self._look_at_timers = look_at_timers
 
     def run_once(self, has_time: HasTime = lambda: True) -> CheckpointReport:
         """Visit the topics, as many as there is time for; the next run goes on there."""
         report = CheckpointReport()
+        run = self._clock.now_ms() // _EVERY_MS
 
         def visit(topic: Topic, has_time: HasTime, turn: int) -> None:
             refusals: list[Unavailable] = []
             # the retry lanes, too: their rows expire as well
-            lanes = [lane_of(topic, *owner) for owner in owners(self._control, topic, refusals)]
+            whose = list(owners(self._control, topic, refusals))
+            lanes = [lane_of(topic, *owner) for owner in whose]
             shards = [(log, shard) for log in [topic, *lanes] for shard in range(log.shards)]
             for log, shard in as_many_as_time_allows(shards, turn, has_time):
                 report.shards += 1
                 try:
-                    report.checkpoints += self._shard(log, shard)
+                    tail = self._log.tail(log.shard_key(shard))
+                    report.checkpoints += self._shard(log.shard_key(shard), tail)
+                    if log is topic and _is_in_turn(log.shard_key(shard), run):
+                        report.findings += self._look(topic, whose, shard, tail, run // _TURNS)
                 except Unavailable as error:
                     refusals.append(error)
             for refusal in refusals:
                 raise refusal
 
         report.stretch = self._walk.run(visit, has_time)
+        try:
+            report.findings += self._look_at_timers(run)
+        except Unavailable as error:
+            report.stretch.troubles.append(Trouble.of("", error))
         return report
 
-    def _shard(self, topic: Topic, number: int) -> bool:
-        shard = topic.shard_key(number)
-        tail = self._log.tail(shard)
+    def _shard(self, shard: ShardKey, tail: Tail) -> bool:
         rows = self._log.read_back(shard, tail.offset, 1) if tail.offset >= 0 else []
         if not rows or rows[0].end - 1 < tail.offset:  # it is written down
             return False
@@ -80,3 +112,7 @@ class Checkpointer:
             return False
         self._log.checkpoint(shard, tail)
         return True
+
+
+def _is_in_turn(shard: ShardKey, run: int) -> bool:
+    return (zlib.crc32(str(shard).encode()) + run) % _TURNS == 0

@@ -287,6 +287,20 @@ class Log:
         except ConditionFailed:
             return
 
+    def raise_counter(self, shard: ShardKey, next_offset: int) -> None:
+        """Reserve no offset below this one from now on. Where offsets are not reserved, nothing changes."""
+        try:
+            self._dynamo.call(
+                "update_item",
+                TableName=self._table,
+                Key=segment_key(shard, META_OFFSET),
+                UpdateExpression="SET c = :c",
+                ConditionExpression="c < :c",
+                ExpressionAttributeValues={":c": number(next_offset)},
+            )
+        except ConditionFailed:
+            return
+
     def _query(
         self, shard: ShardKey, where: str, values: Item, rows: int, *, forward: bool, consistent: bool = False
     ) -> list[Item]:

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 from ..domain.errors import unavailable
+from ..domain.limits import MAX_OFFSET
 from ..domain.message import Message
 from ..domain.record import DeadLetter, Record, Unfinished
 from ..domain.segment import ShardKey
@@ -16,7 +17,7 @@ from ..domain.status import Status
 from ..domain.topic import CursorKey, Group, Topic
 from . import codec
 from .attributes import Item, int_of, number, packed, payload_of, text, text_of
-from .dynamo import ConditionFailed, Dynamo
+from .dynamo import Cancelled, ConditionFailed, Dynamo
 from .layout import FORMAT, record_key, record_prefix
 
 _DELETED_AT_ONCE = 500
@@ -41,6 +42,37 @@ class Records:
         """The group's records of a shard's messages from `first` to `last`, in a broadcast those of all consumers, read
         consistently in one query."""
         return [_record(item) for item in self._range(group_uid, shard, first, last)]
+
+    def of_shard(
+        self, group_uid: str, shard: ShardKey, first: int = 0, most: int | None = None
+    ) -> Iterator[Record]:
+        """The group's records of a shard from an offset on, in a broadcast those of all consumers, read as they are
+        needed. With `most`: so many at most, at a bounded cost. They may be a moment old; unreadable ones are
+        skipped."""
+        items = self._dynamo.query(
+            TableName=self._table,
+            KeyConditionExpression="g = :g AND k BETWEEN :first AND :last",
+            ExpressionAttributeValues={
+                ":g": text(group_uid),
+                ":first": text(record_prefix(shard, first)),
+                ":last": text(f"{record_prefix(shard, MAX_OFFSET)}/~"),
+            },
+            **({"Limit": most} if most else {}),
+        )
+        return self._dynamo.readable(islice(items, most), _record)
+
+    def restore(self, key: CursorKey, record: Record, old: Record | None) -> bool:
+        """Store a record (a DEAD one with its dead letter) that a restored table lacks, in the place of `old` (None:
+        of none). False: another one is there."""
+        put, *beside = record_writes(self._table, key, [record])
+        put["Put"]["ConditionExpression"] = "a = :a" if old else "attribute_not_exists(g)"
+        if old:
+            put["Put"]["ExpressionAttributeValues"] = {":a": number(old.at_ms)}
+        try:
+            self._dynamo.call("transact_write_items", TransactItems=[put, *beside])
+        except Cancelled:
+            return False
+        return True
 
     def unfinished(self, topic_uid: str, group_uid: str) -> list[Unfinished]:
         """The group's deliveries that have failed and not succeeded since. It may be a moment old."""
@@ -106,6 +138,13 @@ class Records:
         )
         item: Item = answer.get("Item", {})
         return _letter(key, item) if "m" in item else None
+
+    def has_letter(self, key: CursorKey, offset: int) -> bool:
+        """Is there a dead letter, if only one that is counted? Read consistently."""
+        answer = self._dynamo.call(
+            "get_item", TableName=self._table, Key=record_key(key, offset, dead=True), ConsistentRead=True
+        )
+        return "Item" in answer
 
     def letters_between(self, key: CursorKey, first: int, last: int) -> dict[int, DeadLetter]:
         """One cursor's dead letters from `first` to `last`, by offset, read consistently in one query."""

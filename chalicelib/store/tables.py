@@ -41,7 +41,12 @@ def unreadable(dynamo: Dynamo) -> str | None:
 
 def _expire_by(client: Any, table: str, attribute: str) -> None:
     status = client.describe_time_to_live(TableName=table)["TimeToLiveDescription"]["TimeToLiveStatus"]
-    if status == "DISABLED":
+    if status != "DISABLED":
+        return
+    try:
         client.update_time_to_live(
             TableName=table, TimeToLiveSpecification={"Enabled": True, "AttributeName": attribute}
         )
+    except ClientError as error:  # another process that was started at the same time has just done it
+        if "already enabled" not in str(error):
+            raise

@@ -7,6 +7,8 @@ import itertools
 import json
 import os
 import stat
+import subprocess
+import sys
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -20,7 +22,7 @@ from local import Unusable
 from local.backup import backup_main, restore, restore_main, save
 from local.engine.client import Client
 from local.engine.core import Engine
-from tests.support.local_service import LocalService, serving
+from tests.support.local_service import ROOT, LocalService, serving
 from tests.support.receiver import Receiver
 
 _TOKEN = "hr_me_0123456789abcdef"
@@ -306,3 +308,49 @@ def test_no_service_starts_on_what_a_restore_has_left_in_the_middle(tmp_path: Pa
     (tmp_path / "engine.db.part").touch()
     with pytest.raises(Unusable, match="did not end"):
         DataFolder(tmp_path).engine(lambda: 0)
+
+
+def repaired(data: Path, *options: str) -> str:
+    """What `headrace-local repair` prints."""
+    process = subprocess.run(
+        [sys.executable, "-m", "headrace_local", "repair", "--data", str(data), *options],
+        cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if not name.startswith(("HEADRACE_", "AWS_"))},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return process.stdout
+
+
+def test_a_log_that_is_older_than_the_rest_is_repaired_while_the_service_runs_or_not(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with on(data) as service:
+        service.ask("PUT", "/topics/orders", {"shards": 1})
+        service.ask("PUT", "/topics/orders/groups/g", {"from": "earliest"})
+        for n in range(3):
+            service.ask("POST", "/topics/orders/messages", {"body": n})
+        answer = service.ask("POST", "/topics/orders/groups/g/receive", {"max": 10})
+        receipts = [each["receipt"] for each in answer["messages"]]
+        service.ask("POST", "/topics/orders/groups/g/ack", {"receipts": receipts})
+        assert "1 topics: 0 findings." in repaired(data, "--dry-run")
+        revoked = service.ask("POST", "/tokens", {"name": "leaked", "scopes": ["consume"]})
+    engine = Engine(data / "engine.db")
+    log = Client(engine)
+    for row in log.scan(TableName="headrace-log")["Items"]:
+        log.delete_item(TableName="headrace-log", Key={"s": row["s"], "o": row["o"]})
+    engine.close()
+
+    line = "orders/0 (g): the log ends below the cursor, offsets 0-2"
+    looked = repaired(data, "--dry-run")
+    assert line in looked
+    assert "Would write 2 write units." in looked
+    done = repaired(data, "--since", "2100-01-01T00:00:00Z", "--revoke-all-but", "me")
+    assert line in done
+    assert "Revoked 1 tokens." in done
+    assert "The audit trail has no change since then." in done
+    with on(data) as service:
+        assert [each["id"] for each in service.ask("GET", "/tokens")["items"]] == ["me"] != [revoked["id"]]
+        service.ask("POST", "/topics/orders/messages", {"body": "after the repair"})
+        assert received(service) == ["after the repair"]

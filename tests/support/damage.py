@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from chalicelib.adapters import Adapters
@@ -99,6 +99,15 @@ class Damage:
             if "LastEvaluatedKey" not in page:
                 return rows
             start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
+
+    def rewind(self, table: str, rows: Sequence[Item]) -> None:
+        """Have a table hold what it held once."""
+        name = self._name(table)
+        keys = [{each: row[each] for each in self._keys[name]} for row in self.rows(table)]
+        if keys:
+            self._dynamo.delete(name, keys)
+        if rows:
+            self._dynamo.put(name, rows)
 
     def row(self, table: str, key: Item) -> Item:
         """The row of a key."""

@@ -28,10 +28,10 @@ from chalicelib.domain.blob_expiry import parse
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import DAY_SECONDS
-from chalicelib.domain.topic import ConsumerState, lane_of
+from chalicelib.domain.topic import ConsumerState, cursor_key, lane_of
 from chalicelib.store.blobs import S3Blobs
 from chalicelib.store.clients import Clients
-from chalicelib.store.layout import Tables
+from chalicelib.store.layout import Tables, record_key, segment_key
 from local.functions import functions_of
 from local.gateway import Gateway
 from local.stream import stream_event
@@ -226,6 +226,7 @@ def work(world: World, receiver: Receiver) -> None:
     remove_while_called(world)
     journal(world, topic)
     age(world)
+    restore(world)
     world.api.get("/v1/audit").expect(200)
     world.api.get(f"{topic.path}/rates").expect(200)
 
@@ -392,6 +393,29 @@ def age(world: World) -> None:
     assert not world.call("expire")["troubles"]
     assert topic.counts()["dead"] == 4, "and the role allows it"
     large_bodies(world)
+
+
+def restore(world: World) -> None:
+    """The log and the records of a topic are from an older backup than its cursor and its timer."""
+    topic = world.api.topic(shards=1)
+    group = topic.group()
+    topic.batch([{"body": n} for n in range(2)])
+    group.settle("nack", group.receive(2), delay_seconds=20 * DAY_SECONDS)
+    stored_topic = world.deps.catalog.topic(topic.name)
+    key = cursor_key(stored_topic, world.deps.catalog.group(stored_topic, group.name), 0)
+    client = Clients("us-east-1").get("dynamodb")
+    for offset in range(2):
+        client.delete_item(TableName=world.tables.records, Key=record_key(key, offset))
+    client.delete_item(TableName=world.tables.log, Key=segment_key(key.shard, 0))
+    world.deps.adapters.marks.note_moving(topic.name)
+    assert not world.call("sweep")["troubles"]
+    findings = 0
+    for _ in range(FRAGMENTS):
+        world.clock.advance(DAY_SECONDS / 4)
+        report = world.call("checkpoint")
+        assert not report["troubles"]
+        findings += report["findings"]
+    assert findings
 
 
 def large_bodies(world: World) -> None:

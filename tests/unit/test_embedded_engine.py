@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from chalicelib.store.layout import Tables
+from chalicelib.store.tables import create_missing
 from local.engine.client import Client, Streams
 from local.engine.core import Engine
 from local.engine.errors import Refused
@@ -48,6 +50,25 @@ def put(client: Client, key: str, **attributes: dict[str, Any]) -> None:
 
 def keys(client: Client) -> list[str]:
     return sorted(item["k"]["S"] for item in client.scan(TableName="rows")["Items"])
+
+
+def test_two_processes_make_the_tables_at_the_same_time(client: Client) -> None:
+    tables = Tables("both")
+
+    class First:
+        """Has just seen that the rows of a table do not expire when the other process makes them."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(client, name)
+
+        def describe_time_to_live(self, **request: Any) -> Any:
+            answer = client.describe_time_to_live(**request)
+            create_missing(client, tables)
+            return answer
+
+    create_missing(First(), tables)
+    expiring = client.describe_time_to_live(TableName=tables.log)["TimeToLiveDescription"]
+    assert expiring == {"TimeToLiveStatus": "ENABLED", "AttributeName": "x"}
 
 
 def test_what_waits_for_a_commit_goes_into_the_next_one_together(client: Client) -> None:

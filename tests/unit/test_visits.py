@@ -10,7 +10,6 @@ import pytest
 from chalicelib.domain.mark import Bookmark, Mark
 from chalicelib.domain.times import MINUTE_MS
 from chalicelib.domain.topic import ConsumerState, Mode, Topic, lane_of
-from chalicelib.scheduler.checkpoint import Checkpointer
 from chalicelib.scheduler.sweeper import Findings, Scout
 from chalicelib.scheduler.walk import HasTime, RoundRobin, Stretch, VisitInTurn, Walk
 from tests.support import factories as make
@@ -170,7 +169,7 @@ def test_tails_of_all_shards_and_lanes_are_written_down(stage: Stage) -> None:
         row = make.segment(0, 2, expires_s=stage.clock.now_ms() // 1000 + 2 * 86_400)
         stage.adapters.log.put(shard, row, make.packed(row))
     a = stage.adapters
-    job = Checkpointer(control=a.control, log=a.log, rounds=a.rounds, clock=a.clock)
+    job = stage.process().checkpointer
     assert job.run_once().checkpoints == 0, "they are there for days"
     stage.clock.advance(24 * 60 * MINUTE_MS)
     report = job.run_once()

@@ -12,6 +12,7 @@ FAILED = "Failed"
 DEAD = "Dead"
 UNDECODABLE = "Undecodable"
 CHECKS = "Checks"
+LOG_BEHIND = "LogBehind"
 _MOST_EVENTS = 100
 
 

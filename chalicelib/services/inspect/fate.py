@@ -130,7 +130,7 @@ class FateReader:
         state, span = offset_state(seen.cursor(key), offset)
         record = seen.records.get(key, offset)
         if state is OffsetState.SETTLED:
-            return self._place_after_cursor(seen.topic, group, key, record, most_rows), None
+            return self.place_after_cursor(seen.topic, group, key, record, most_rows), None
         older = self._older_status(key, record) if record else None
         if state is OffsetState.RUNNING:
             return Place.LEASE, older
@@ -142,10 +142,16 @@ class FateReader:
             return record.status if self._records.dead_letter(key, record.offset) else None
         return record.status if record.status == Status.RETRYING and record.next_ms is not None else None
 
-    def _place_after_cursor(
-        self, topic: Topic, group: Group, key: CursorKey, record: Record | None, most_rows: int
+    def place_after_cursor(
+        self,
+        topic: Topic,
+        group: Group,
+        key: CursorKey,
+        record: Record | None,
+        most_rows: int = _MOST_ROWS,
     ) -> Place | None:
-        """Where a delivery is that has left its cursor."""
+        """Where a delivery is that has left its cursor; None if it was seen nowhere. Reads a limited number of rows of
+        a retry lane."""
         if record is None or record.status == Status.SUCCESS or record.waited_in_cursor:
             return Place.SETTLED
         if record.status == Status.DEAD:

@@ -19,6 +19,7 @@ from ...domain.topic import Group, Topic, cursor_key
 from ...domain.transaction import UNDECIDED, Counted
 from ...ports.world import Clock
 from ..core.catalog import Catalog
+from ..core.counters import LOG_BEHIND, Counters
 from ..core.log_reader import LogReader
 from ..core.positions import first_since
 from .survey import Extent, GroupSurvey, Progress, TopicSurvey
@@ -62,6 +63,7 @@ class Surveyor:
         records: Records,
         timers: Timers,
         transactions: Transactions,
+        counters: Counters,
         clock: Clock,
         on_skip: Callable[[Unreadable], object],
     ) -> None:
@@ -73,6 +75,7 @@ class Surveyor:
         self._records = records
         self._timers = timers
         self._transactions = transactions
+        self._counters = counters
         self._clock = clock
         self._on_skip = on_skip
 
@@ -121,7 +124,21 @@ class Surveyor:
             GroupSurvey(group, *self._progress(topic, group, extents))
             for group in ([only] if only else self._catalog.groups(topic))
         )
+        for each in groups:
+            self._count_behind(each)
         return TopicSurvey(topic, self._clock.now_ms(), extents, groups).reading
+
+    def _count_behind(self, survey: GroupSurvey) -> None:
+        """Count cursors that stand above the end of their log: what is appended below them is never delivered. A
+        cursor may be newer than the end that was read, so the end is read again."""
+        for each in survey.shards:
+            end = each.tail + 1
+            if each.cursor.next > end and not each.cursor.is_closed:
+                end = self._log.tail(each.key.shard).offset + 1
+            if each.cursor.next > end and not each.cursor.is_closed:
+                self._counters.add(LOG_BEHIND, 1)
+                ids = {"group": survey.group.name, "cursor": each.cursor.next, "log_end": end}
+                self._counters.note("log behind cursor", topic=survey.group.topic, shard=each.shard, **ids)
 
     def furthest_behind(self, topic: Topic, tails: Sequence[int]) -> Iterator[tuple[str, int, int | None]]:
         """Each group's name, its backlog (in a broadcast, that of the consumer who is furthest behind) and when the

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from chalicelib.api.audit import TRAFFIC, is_audited
 from chalicelib.api.calls import CALLS
-from chalicelib.domain.errors import unavailable
+from chalicelib.domain.errors import Unauthorized, unavailable
+from chalicelib.wiring import Deps
 from tests.functional.front_door.test_api_access import acting, token
 from tests.support.background import Background
+from tests.support.damage import Damage
 from tests.support.http import Client, ShiftingClock
 
 
@@ -96,3 +100,51 @@ def test_every_call_that_changes_something_is_traffic_or_audited() -> None:
     assert calls_that_change >= TRAFFIC, "a name that no call has"
     audited_calls = {entry.handler.__name__ for entry in CALLS if is_audited(entry)}
     assert audited_calls == calls_that_change - TRAFFIC
+
+
+def test_what_was_revoked_after_the_backup_of_the_control_data_is_revoked_again(
+    api: Client, services: Background, clock: ShiftingClock
+) -> None:
+    deps, stored = services.deps, Damage(services.deps)
+    topic = api.topic()
+    consumers = f"{topic.path}/groups/g/consumers"
+    api.put(f"{topic.path}/groups/g", {"from": "earliest"}).expect(201)
+    for name in ("leaver", "again"):
+        api.put(f"{consumers}/{name}").expect(201)
+    leaked, turned = token(api, "admin"), token(api, "admin")
+    receipt_key = deps.signing_keys.present()
+    clock.advance(1)
+    backup, since_ms = stored.rows("control"), clock.now_ms()
+
+    clock.advance(1)
+    api.delete(f"/v1/tokens/{leaked['id']}").expect(204)
+    api.post(f"/v1/tokens/{turned['id']}/rotate", {"overlap_seconds": 0}).expect(200)
+    api.delete(f"{consumers}/leaver").expect(204)
+    api.post("/v1/signing-key/rotate", {"overlap_seconds": 0}).expect(200)
+    api.put(topic.path, {"shards": 8}).expect(200)
+    stored.rewind("control", backup)
+    deps = Deps(deps.adapters)
+
+    looked = list(deps.audit_replay.since(since_ms, dry=True))
+    assert list(deps.audit_replay.since(since_ms, dry=False)) == looked, "to look changes nothing"
+    assert [(each.entry.object, each.done, bool(each.advice)) for each in looked] == [
+        (f"token {leaked['id']}", True, False),
+        (f"token {turned['id']}", True, True),
+        (f"consumer {topic.name}/g/leaver", True, False),
+        ("rotate", True, False),
+        (f"topic {topic.name}", False, True),
+    ]
+    for old in (leaked, turned):
+        with pytest.raises(Unauthorized):
+            Deps(deps.adapters).tokens.authenticate(old["token"])
+    assert [each["consumer"] for each in api.get(consumers).expect(200)["items"]] == ["again"]
+    assert receipt_key not in deps.signing_keys.live()
+
+    api.put(f"{consumers}/leaver").expect(201)
+    key = deps.signing_key
+    again = list(Deps(deps.adapters).audit_replay.since(since_ms, dry=False))
+    assert [each.done for each in again] == [False] * 6, "what was made again since stays"
+    assert Deps(deps.adapters).signing_key == key
+    stored.rewind("control", backup)
+    once_more = list(Deps(deps.adapters).audit_replay.since(since_ms, dry=False))
+    assert sum(each.done for each in once_more) == 4, "after a second restore it is done again"

@@ -26,6 +26,14 @@ SELDOM = {
     # Two runs do not agree on whether a subscriber's circuit is open: in a broadcast that skips it goes to the end.
     ("deliver", "dynamodb:GetItem", "log"),
     ("deliver", "dynamodb:UpdateItem", "log"),
+    # The daily check meets a failed delivery, or a dead record without a dead letter.
+    ("checkpoint", "dynamodb:GetItem", "records"),
+    ("checkpoint", "dynamodb:GetItem", "timers"),
+    ("checkpoint", "dynamodb:Query", "traces"),
+    ("checkpoint", "dynamodb:GetItem", "control#topics"),
+    # It looks at a shard a month.
+    ("checkpoint", "dynamodb:GetItem", "cursors"),
+    ("checkpoint", "dynamodb:Query", "records"),
     # Who goes to the end of a shard that was quiet for a day stores where that is.
     ("assign", "dynamodb:UpdateItem", "log"),
     # The tail of an empty shard is asked for, and a producer appends to it at that moment.

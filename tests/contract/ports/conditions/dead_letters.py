@@ -76,9 +76,24 @@ def only_what_is_dead_leaves_a_letter(stage: Stage) -> None:
     assert records.count_dead(key.shard.topic_uid, key.group_uid) == 2, "of one the message is gone"
 
 
+def a_record_is_restored_as_it_was_read(stage: Stage) -> None:
+    key, records = make.cursor_key(), stage.adapters.records
+    waiting = make.record(1, "RETRYING", at_ms=START_MS)
+    assert records.restore(key, waiting, None)
+    assert not records.restore(key, replace(waiting, attempts=9), None), "it is there"
+    dead = make.dead_record(1, at_ms=START_MS + 1)
+    assert not records.restore(key, dead, replace(waiting, at_ms=START_MS - 1)), "it has changed"
+    assert records.dead_letter(key, 1) is None
+    assert records.get(key, 1) == waiting
+    assert records.restore(key, dead, waiting)
+    assert records.dead_letter(key, 1) == make.letter(key, dead)
+    assert not records.restore(key, waiting, waiting)
+
+
 SCENES = (
     a_letter_is_edited_as_it_was_read,
     a_letter_is_discarded_as_it_was_read,
     a_letter_is_redriven_as_it_was_read,
     only_what_is_dead_leaves_a_letter,
+    a_record_is_restored_as_it_was_read,
 )

@@ -115,6 +115,16 @@ def a_checkpoint_rises(stage: Stage) -> None:
         assert log.tail(shard) == Tail(highest)
 
 
+def a_counter_rises_and_is_not_made(stage: Stage) -> None:
+    log, shard = stage.adapters.log, make.shard()
+    log.raise_counter(shard, 4)
+    assert log.reserve(shard, 1) is None
+    log.begin_reserving(shard, 7)
+    for offset, counter in ((5, 7), (9, 9), (9, 9)):
+        log.raise_counter(shard, offset)
+        assert log.tail(shard).offset == counter - 1
+
+
 SCENES = (
     an_append_never_replaces_a_row,
     an_appended_message_has_its_dedup_id_once,
@@ -124,4 +134,5 @@ SCENES = (
     a_cursor_that_moved_on_refuses_an_amendment,
     a_row_is_kept_longer_and_never_shorter,
     a_checkpoint_rises,
+    a_counter_rises_and_is_not_made,
 )
