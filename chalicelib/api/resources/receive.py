@@ -10,9 +10,10 @@ from ...domain.errors import HeadraceError
 from ...domain.receipt import sign_receipt
 from ...domain.topic import Scope
 from ..calls import Context, Response, call
-from ..fields import Count, LeaseSeconds, Name, either
+from ..fields import Count, Instance, LeaseSeconds, Name, either
 from ..http import invalid
 from ..problems import Problem, problem
+from .consumers import take_over
 from .message_views import Content, base_content
 
 if TYPE_CHECKING:
@@ -21,11 +22,12 @@ if TYPE_CHECKING:
 
 
 class ReceiveBody(Struct, forbid_unknown_fields=True):
-    """How many messages to claim, how long to wait for the first, and for which consumer."""
+    """How many messages to claim, how long to wait for the first, for which consumer, and for which instance of it."""
 
     max: Annotated[int, Meta(ge=1, le=lim.MAX_RECEIVE)] = lim.DEFAULT_RECEIVE
     wait_seconds: Annotated[float, Meta(ge=0, le=lim.MAX_RECEIVE_WAIT_SECONDS)] = 0
     consumer: Name | None = None
+    instance: Instance | None = None
     lease_seconds: LeaseSeconds | None = None
 
 
@@ -98,11 +100,12 @@ def receive(context: Context) -> Response[Received]:
     consumer = None
     if body.consumer is not None:
         consumer = deps.catalog.consumer(topic, group, body.consumer)
-        deps.registry.sign_of_life(topic, group, consumer, body.wait_seconds)
+        take_over(context, topic, group, consumer, body.instance)
+        deps.registry.sign_of_life(topic, group, consumer, body.wait_seconds, receives=True)
     signing_key = deps.signing_key  # what could fail comes before the claim
     lease_seconds = body.lease_seconds or group.lease_seconds or topic.lease_seconds
     claimed_messages = deps.receiver.receive(
-        topic, group, consumer, body.max, body.wait_seconds, lease_seconds
+        topic, group, consumer, body.max, body.wait_seconds, lease_seconds, body.instance
     )
     if consumer is not None:
         deps.registry.note_alive(topic, group, consumer.uid)

@@ -71,9 +71,11 @@ class Receiver:
         most: int,
         wait_seconds: float,
         lease_seconds: int,
+        instance: str | None = None,
     ) -> list[ClaimedMessage]:
         """Up to `most` messages, waiting up to `wait_seconds` for the first. Raises NotFound if the topic or
-        the group is deleted meanwhile, and Unavailable if nothing came and a shard could not be read."""
+        the group is deleted meanwhile, Conflict if another instance of the consumer takes over from this `instance`,
+        and Unavailable if nothing came and a shard could not be read."""
         if POLICIES[group.mode].per_consumer and consumer is None:
             raise broadcast_needs_consumer()
         until_ms = self._clock.monotonic_ms() + int(wait_seconds * 1000)
@@ -93,6 +95,8 @@ class Receiver:
             if current_group.uid != group.uid:
                 return []
             group = current_group
+            if consumer is not None and instance is not None:
+                consumer = self._catalog.consumer(topic, group, consumer.name).with_instance(instance, "")
 
     def _claimant(
         self, topic: Topic, group: Group, consumer: Consumer | None, most: int, lease_seconds: int
