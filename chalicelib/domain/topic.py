@@ -166,7 +166,7 @@ class Consumer:
     def with_instance(self, instance: str | None, by: str, *, takes_back: bool = False) -> Self:
         """The consumer after a call of this instance (None: of none), made with the token `by`. An instance that was
         not seen before takes the name over. Raises Conflict for one that lost the name, unless it `takes_back`."""
-        if instance in (None, self.instance):
+        if instance in (None, self.instance) or self.is_called:
             return self
         if instance in self.former_instances and not takes_back:
             raise Conflict(
