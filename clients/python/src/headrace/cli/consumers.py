@@ -8,7 +8,7 @@ import typer
 
 from .. import models
 from .arguments import Group, Topic, Yes, sure
-from .output import Output
+from .output import Output, failure
 from .session import session
 
 app = typer.Typer(
@@ -60,7 +60,15 @@ def attempts(
 
 
 def _attempt(each: models.Attempt) -> tuple[Any, ...]:
-    return each.at, each.shard, each.offset, each.attempt, each.outcome, each.duration_ms, each.detail
+    return (
+        each.at,
+        each.shard,
+        each.offset,
+        each.attempt,
+        each.outcome,
+        each.duration_ms,
+        failure(each.detail, each.answer),
+    )
 
 
 @app.command()
