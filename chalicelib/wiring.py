@@ -150,7 +150,10 @@ class Deps:
     secret_cipher: SecretCipher = _service("services.core.secrets.SecretCipher")
     signing_keys: SigningKeys = _service("services.core.secrets.SigningKeys")
     catalog: Catalog = _service("services.core.catalog.Catalog")
-    assignments: Assignments = _service("services.core.assignments.Assignments")
+    assignments: Assignments = _service(
+        "services.core.assignments.Assignments",
+        has_backlog=lambda deps: lambda key: deps.positions.has_backlog(key),
+    )
     states: CursorStore = _service("services.core.cursor_store.CursorStore")
     reader: LogReader = _service("services.core.log_reader.LogReader")
     tails: Tails = _service("services.core.tails.Tails")
@@ -300,6 +303,7 @@ class Deps:
         "scheduler.assigner.Assigner",
         look_after=lambda deps: deps.assignments.look_after,
         ask=lambda deps: lambda *who: deps.consent.ask(*who),
+        remove=lambda deps: lambda *who: deps.registry.remove_expired(*who),
     )
 
     def _state_of(self, topic: Topic) -> State:
@@ -337,6 +341,10 @@ class Deps:
     ) -> int:
         from .services.consume.claimant import Claimant
 
+        if consumer_uid not in self.catalog.cursor_owners(topic, group):
+            return 0
+        if shard is not None and consumer_uid in self.catalog.owed_nothing(topic, group):
+            return 0
         return self.claimer.expire(
             Claimant(topic=topic, group=group, lease_seconds=0, owner="", consumer_uid=consumer_uid),
             shard,

@@ -11,6 +11,7 @@ from ..domain.errors import HeadraceError
 from ..domain.ids import NAME
 
 if TYPE_CHECKING:
+    from ..domain.topic import Consumer
     from .calls import Call, Context
 
 TRAFFIC = frozenset(
@@ -24,6 +25,7 @@ TRAFFIC = frozenset(
 """Handlers of what is done for each message: its trace says who it was."""
 
 _OBJECT_CHARS = 300
+_CONSUMER = "/v1/topics/{topic}/groups/{group}/consumers/{consumer}"
 
 
 class Entry(Protocol):
@@ -46,6 +48,19 @@ def is_audited(entry: Call) -> bool:
 
 def note(entry: Entry, context: Context, result: str, created_id: str = "") -> None:
     """Add an entry. The call stays done: an entry that cannot be stored is only logged."""
+    _add(context, entry.method, entry.path, _object(entry, context, created_id), result, context.request_id)
+
+
+def note_taken_over(context: Context, consumer: Consumer, token_id: str | None) -> None:
+    """Add an entry for a consumer's name that the caller's instance took over from one with this token; None: from
+    none."""
+    if token_id is not None:
+        what = f"consumer {consumer.topic}/{consumer.group}/{consumer.name}, taken over from {token_id}"
+        # The call may leave an entry of its own in the same millisecond.
+        _add(context, "PUT", _CONSUMER, what[:_OBJECT_CHARS], "OK", f"{context.request_id}-taken-over")
+
+
+def _add(context: Context, method: str, path: str, what: str, result: str, request_id: str) -> None:
     caller, clock = context.caller, context.deps.adapters.clock
     topic = context.params.get("topic")
     if caller is None:
@@ -54,18 +69,18 @@ def note(entry: Entry, context: Context, result: str, created_id: str = "") -> N
         at_ms=clock.now_ms(),
         token_id=caller.token_id,
         token_name=caller.name,
-        method=entry.method,
-        path=entry.path,
-        object=_object(entry, context, created_id),
+        method=method,
+        path=path,
+        object=what,
         result=result,
-        request_id=context.request_id,
+        request_id=request_id,
         topic=topic if topic and NAME.match(topic) else None,
         source=context.source or None,
     )
     try:
         context.deps.adapters.audit.add(new_entry)
     except HeadraceError as error:
-        observe.event("audit entry lost", call=entry.handler.__name__, detail=str(error))
+        observe.event("audit entry lost", call=f"{method} {path}", detail=str(error))
 
 
 def note_denied(entry: Entry, context: Context, code: str) -> None:

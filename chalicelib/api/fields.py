@@ -58,6 +58,16 @@ class NoBody(Struct, forbid_unknown_fields=True):
     """No fields: `{}` or no body."""
 
 
+Instance = Annotated[str, Meta(min_length=1, max_length=lim.MAX_INSTANCE_CHARS)]
+"""A process that works under a consumer's name."""
+
+
+class HeartbeatBody(Struct, forbid_unknown_fields=True):
+    """Which instance of the consumer is alive."""
+
+    instance: Instance | None = None
+
+
 class RotateBody(Struct, forbid_unknown_fields=True):
     """A rotation: how long the old text or secret of a token or consumer stays valid in addition to the new one."""
 

@@ -24,6 +24,7 @@ from ..domain.limits import (
 from ..domain.message import JSON, TRACEPARENT, Draft, is_reserved, producer_text, traceparent
 from ..domain.request import NAME, Request
 from ..domain.times import DAY_SECONDS
+from ..domain.topic import EARLIEST, LATEST, Where
 from . import settings
 from .calls import Context
 from .fields import TEXT, HeaderName, HeaderValue, Key, MediaType, MessageDelay, Tag, Time
@@ -52,6 +53,14 @@ class MessageBody(Struct, forbid_unknown_fields=True):
     dedup_id: Annotated[str, Meta(min_length=1, max_length=MAX_DEDUP_ID_CHARS, pattern=TEXT)] | None = None
     dedup_until: Literal["window", "done"] = "window"
     retry: settings.Retry | None = None
+
+
+BEGINS = f'"{EARLIEST}", "{LATEST}"'
+
+
+def beginning(text: str) -> Where:
+    """A first position, from the field `from`."""
+    return text if text in (EARLIEST, LATEST) else f"@{time_ms(text, 'from', BEGINS)}"
 
 
 def time_ms(text: str, path: str, others: str = "") -> int:

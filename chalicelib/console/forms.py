@@ -202,7 +202,8 @@ def _delete_group(name: str, fields: Fields) -> Action:
 def _seek(name: str, fields: Fields) -> Action:
     to = fields.get("to", "").strip()
     body: dict[str, Any] = {"to": int(to) if is_whole_number(to) else to}
-    return Action(name, _required(fields, "topic", "group"), body=body | _numbers(fields, "shard"))
+    body |= _numbers(fields, "shard") | _given_texts(fields, "consumer")
+    return Action(name, _required(fields, "topic", "group"), body=body)
 
 
 def _produce(name: str, fields: Fields) -> Action:
@@ -261,7 +262,8 @@ def _retry_now(name: str, fields: Fields) -> Action:
 
 
 def _put_consumer(name: str, fields: Fields) -> Action:
-    body = _given_texts(fields, "url", "function", "secret") | _numbers(fields, "timeout_seconds")
+    body = _given_texts(fields, "url", "function", "secret", "from")
+    body |= _numbers(fields, "timeout_seconds", "expires_after_seconds")
     return Action(name, _required(fields, "topic", "group", "consumer"), body=body)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from . import breaker
 from .limits import CONSUMER_OFFLINE_AFTER
@@ -12,6 +13,7 @@ from .times import MINUTE_MS
 from .topic import Consumer, ConsumerState, Group
 
 _OFFLINE_AFTER_MS = round(CONSUMER_OFFLINE_AFTER.total_seconds() * 1000)
+_IDLE_AFTER_MS = 3 * MINUTE_MS  # since the last receive of a consumer that holds back a shard
 _MOST_AHEAD_MS = MINUTE_MS  # by how much the clock that noted a sign of life may be ahead of ours
 EVERYONE = "broadcast"
 """In place of a strategy: every member has all shards."""
@@ -22,7 +24,8 @@ class Assignment:
     """The consumers that are online, and the owner of each shard.
 
     `members` are consumers' uids in the order of their ranks: by name. `owners` has one of them for each shard; it is
-    empty in a broadcast and while no consumer is online. `epoch` rises by one with each change (0: no change yet).
+    empty in a broadcast and while no consumer is online. `idle` members get no shards: they do not receive.
+    `epoch` rises by one with each change (0: no change yet).
     """
 
     epoch: int
@@ -30,6 +33,7 @@ class Assignment:
     members: tuple[str, ...] = ()
     owners: tuple[str, ...] = ()
     at_ms: int = 0
+    idle: tuple[str, ...] = ()
 
     def rank(self, uid: str) -> int | None:
         """The consumer's index among the members; None if it is not a member."""
@@ -39,10 +43,26 @@ class Assignment:
         """The shards that the consumer owns."""
         return tuple(shard for shard, owner in enumerate(self.owners) if owner == uid)
 
-    def fits(self, strategy: str, members: tuple[str, ...], shards: int) -> bool:
-        """Is this the assignment that `deal` would make for these members and shards?"""
-        shard_count = shards if members and strategy != EVERYONE else 0
-        return (self.strategy, self.members, len(self.owners)) == (strategy, members, shard_count)
+    def fits(self, target: Target) -> bool:
+        """Is this the assignment that `deal` would make?"""
+        shard_count = target.shards if target.members and target.strategy != EVERYONE else 0
+        mine = (self.strategy, self.members, self.idle, len(self.owners))
+        return mine == (target.strategy, target.members, target.idle, shard_count)
+
+
+class Target(NamedTuple):
+    """What an assignment has to be made for."""
+
+    strategy: str
+    members: tuple[str, ...]
+    idle: tuple[str, ...]
+    shards: int
+
+    def dealt(self, epoch: int, now_ms: int) -> Assignment:
+        """The assignment."""
+        receiving = [uid for uid in self.members if uid not in self.idle]
+        owners = deal(self.strategy, receiving, self.shards)
+        return Assignment(epoch, self.strategy, self.members, owners, now_ms, self.idle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +126,21 @@ def is_online(consumer: Consumer, now_ms: int) -> bool:
     return -_MOST_AHEAD_MS <= now_ms - consumer.seen_ms < _OFFLINE_AFTER_MS
 
 
-def seen(consumer: Consumer, now_ms: int) -> Consumer:
-    """The consumer after a sign of life, if it is one that pulls. A later sign stays, unless a wrong clock noted it."""
+def is_silent(consumer: Consumer, now_ms: int) -> bool:
+    """Is it a pull consumer that is not online?"""
+    return not consumer.is_called and not is_online(consumer, now_ms)
+
+
+def is_idle(consumer: Consumer, now_ms: int) -> bool:
+    """Is it a pull consumer that has not received for minutes?"""
+    return not consumer.is_called and now_ms - consumer.received_ms > _IDLE_AFTER_MS
+
+
+def seen(consumer: Consumer, now_ms: int, *, receives: bool = False) -> Consumer:
+    """The consumer after a sign of life, if it is one that pulls. A later sign stays, unless a wrong clock noted it.
+    `receives`: the sign was a receive."""
+    if receives and not consumer.is_called:
+        consumer = replace(consumer, received_ms=now_ms)
     if consumer.is_called or 0 <= consumer.seen_ms - now_ms <= _MOST_AHEAD_MS:
         return consumer
     return replace(consumer, seen_ms=now_ms)

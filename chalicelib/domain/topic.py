@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 from typing import Self
 
+from .errors import Conflict
 from .limits import FUNCTION_START, MAX_FUNCTION_SECONDS, RETENTION_GRACE
 from .message import Draft, Message
 from .segment import Segment, ShardKey
@@ -21,6 +22,7 @@ from .signing import Secret
 from .times import DAY_MS
 
 _ID_CHARS = 128
+_FORMER_INSTANCES = 8
 IAM = "iam:"
 """The beginning of a caller's id without a token."""
 EARLIEST = "earliest"
@@ -114,6 +116,10 @@ class Consumer:
     `target` is the URL, the function's ARN or its local name; `why` is for a state other than ACTIVE. `failing_ms` is
     when the present run of failed attempts began; `open_until_ms` is when its circuit breaker lets the next probe
     through, `times_opened` how often in a row it opened. `timeout_seconds` is a function's own timeout, as registered.
+
+    A pull consumer is removed when it is silent for longer than `expires_after_seconds` (None: never). `received_ms` is
+    its last receive, as far as it is noted. `instance` has its name at present, by the token `instance_by`; from each
+    of the `former_instances` a later one took the name over, the latest first.
     """
 
     topic: str
@@ -131,6 +137,11 @@ class Consumer:
     open_until_ms: int | None = None
     times_opened: int = 0
     timeout_seconds: int | None = None
+    expires_after_seconds: int | None = None
+    received_ms: int = 0
+    instance: str | None = None
+    instance_by: str = ""
+    former_instances: tuple[str, ...] = ()
     version: int = 0
 
     @property
@@ -145,6 +156,31 @@ class Consumer:
     def is_called(self) -> bool:
         """Is it a push consumer?"""
         return self.kind != ConsumerKind.PULL
+
+    def is_expired(self, now_ms: int) -> bool:
+        """Was it silent for so long that it counts as removed?"""
+        if self.is_called or self.expires_after_seconds is None:
+            return False
+        return now_ms - self.seen_ms > self.expires_after_seconds * 1000
+
+    def with_instance(self, instance: str | None, by: str, *, takes_back: bool = False) -> Self:
+        """The consumer after a call of this instance (None: of none), made with the token `by`. An instance that was
+        not seen before takes the name over. Raises Conflict for one that lost the name, unless it `takes_back`."""
+        if instance in (None, self.instance) or self.is_called:
+            return self
+        if instance in self.former_instances and not takes_back:
+            raise Conflict(
+                "CONSUMER_TAKEN_OVER",
+                f"Another instance, {self.instance!r}, has taken over the name {self.name!r}. Stop this one, "
+                "or register it again.",
+            )
+        former = [each for each in (self.instance, *self.former_instances) if each and each != instance]
+        return replace(
+            self,
+            instance=instance,
+            instance_by=by,
+            former_instances=tuple(former[:_FORMER_INSTANCES]),
+        )
 
     def overlap_until_ms(self, now_ms: int) -> int | None:
         """Until when the secret before the last rotation also signs; None: only the present one signs."""

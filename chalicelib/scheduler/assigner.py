@@ -1,5 +1,7 @@
 """The function `assign`: renews the assignments of idle groups, and repeats handshakes.
 
+It also removes consumers that have expired.
+
 A group in use renews its own assignment within seconds (services/core/assignments). This job is for groups in which
 nothing happens: their shards must have an owner who can be woken. It visits marked topics only (domain/mark), and
 writes only what has changed. A topic with a PENDING subscriber is marked again, also when nothing is produced.
@@ -47,10 +49,13 @@ class AssignReport:
         }
 
 
+_REMOVED_AT_ONCE = 100  # of a group, by one visit
 T = TypeVar("T")
 _Pending = tuple[Topic, Group, Consumer]
 Ask = Callable[[Topic, Group, Consumer], bool]
 """Ask a PENDING consumer's owner once more; whether it agreed."""
+Remove = Callable[[Topic, Group, Consumer], object]
+"""Remove a consumer if it has expired."""
 
 
 class Assigner:
@@ -64,6 +69,7 @@ class Assigner:
         rounds: Rounds,
         look_after: Callable[[Topic, Staffed], bool],
         ask: Ask,
+        remove: Remove,
         clock: Clock,
         threads: Callable[[], Executor],
     ) -> None:
@@ -72,6 +78,7 @@ class Assigner:
         self._round_robin = RoundRobin(_JOB, rounds, clock)
         self._look_after = look_after
         self._ask = ask
+        self._remove = remove
         self._clock = clock
         self._threads = threads
 
@@ -94,6 +101,7 @@ class Assigner:
             for staffed in self._control.staffed_groups(topic) if topic else ():
                 assert topic
                 report.groups += 1
+                self._remove_expired(topic, staffed)
                 report.assigned += self._look_after(topic, staffed)
                 of_topic += self._pending_consumers(topic, staffed)
 
@@ -103,10 +111,18 @@ class Assigner:
         return report
 
     def restore_mark(self, topic: Topic) -> None:
-        """Mark a topic that has a PENDING subscriber, if the mark was lost."""
+        """Mark a topic that has a PENDING subscriber, if the mark was lost. Remove consumers that have expired: no
+        other job visits a topic from which all pull."""
         for staffed in self._control.staffed_groups(topic):
+            self._remove_expired(topic, staffed)
             if any(consumer.state == ConsumerState.PENDING for consumer in staffed.consumers):
                 self._marks.mark(Mark(topic.name, self._clock.now_ms()))
+
+    def _remove_expired(self, topic: Topic, staffed: Staffed) -> None:
+        now_ms = self._clock.now_ms()
+        expired = [consumer for consumer in staffed.consumers if consumer.is_expired(now_ms)]
+        for consumer in expired[:_REMOVED_AT_ONCE]:
+            self._remove(topic, staffed.group, consumer)
 
     def _pending_consumers(self, topic: Topic, staffed: Staffed) -> list[_Pending]:
         """Who has not agreed yet; the topic is marked for when they are asked again."""

@@ -190,6 +190,11 @@ class ConsumerRow(Row[Consumer]):
     open_until_ms = NumberAttribute(null=True)
     times_opened = NumberAttribute(attr_name="trips")
     timeout_seconds = NumberAttribute(null=True)
+    expires_after_seconds = NumberAttribute(null=True)
+    received_ms = NumberAttribute()
+    instance = UnicodeAttribute(null=True)
+    instance_by = UnicodeAttribute()
+    former_instances = ListAttribute(of=UnicodeAttribute)
 
 
 class AssignmentRow(Row[Assignment]):
@@ -200,6 +205,7 @@ class AssignmentRow(Row[Assignment]):
     strategy = UnicodeAttribute()
     members = ListAttribute(of=UnicodeAttribute)
     owners = ListAttribute(of=UnicodeAttribute)
+    idle = ListAttribute(of=UnicodeAttribute)
     at_ms = NumberAttribute()
 
 

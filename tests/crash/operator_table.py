@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from chalicelib.domain.topic import Consumer
+from chalicelib.services.manage.registry import Contact
 from chalicelib.store.control import Control
 from tests.crash.push_table import FAILS, GONE, ONCE, PUSHED, REFUSES, SERIAL, failed, push
 from tests.crash.scenes import (
@@ -186,6 +187,26 @@ def _was_opened(scene: Scene, client: Runner) -> list[str]:
     return [] if (one.failing_ms, one.open_until_ms, one.times_opened) == (None, None, 0) else [str(one)]
 
 
+def _remove_expired(scene: Scene, client: Runner) -> None:
+    client.remove_expired(GROUP, "one")
+
+
+def _is_removed(scene: Scene, client: Runner) -> list[str]:
+    """Neither its row nor a cursor is left."""
+    topic, group = client.topic, client.group(GROUP)
+    uid = scene.fan.uid if scene.fan else ""
+    cursors = client.deps.adapters.cursors.of_owner(group.uid, uid, consistent=True).values()
+    rows = client.deps.adapters.control.consumers(topic, group)
+    good = bool(uid) and rows == [] and all(cursor.is_closed for cursor in cursors)
+    return [] if good else [f"{rows}, {cursors}"]
+
+
+def _let_one_expire(scene: Scene, client: Runner) -> None:
+    client.register(GROUP, "one", Contact(expires_after_seconds=60))
+    scene.fan = _consumer(scene, client)
+    passing(61)(scene, client)
+
+
 _again = steps(subscribe(), produce("later"))
 
 OPERATOR_FLOWS: Mapping[str, Flow] = {
@@ -263,6 +284,9 @@ OPERATOR_FLOWS: Mapping[str, Flow] = {
         produce("a"),
         lambda scene, client: client.register(GROUP, "one"),
     ),
+    "remove one that expired": Flow(
+        _remove_expired, _let_one_expire, _remove_expired, group={"mode": "broadcast"}, also=_is_removed
+    ),
     "rotate a secret": Flow(
         rotate, steps(subscribe(), produce("a")), rotate, group=PUSHED, also=_has_two_secrets
     ),
@@ -310,6 +334,7 @@ OPERATOR_CALLS: Mapping[str, int] = {
     "subscribe after it was gone": 12,
     "subscribe in a race": 18,
     "register one that pulls": 11,
+    "remove one that expired": 6,
     "rotate a secret": 5,
     "unsubscribe": 11,
     "unsubscribe the last one": 11,

@@ -177,6 +177,15 @@ class Client:
             self.deps.registry.unregister(topic, consumer_group, member)
             request.note_all(Told.OK)
 
+    def remove_expired(self, group: str, consumer: str) -> None:
+        """As the minute's job does with what it has read; harmless if it is gone."""
+        with self._asking(self._event(Op.LEAVE, reader=f"{group}/{consumer}")) as request:
+            topic = self.topic
+            consumer_group = self.deps.catalog.group(topic, group)
+            if row := self.deps.adapters.control.consumer(topic, consumer_group, consumer):
+                self.deps.registry.remove_expired(topic, consumer_group, row)
+            request.note_all(Told.OK)
+
     def produce(self, *drafts: Draft, name: Request | None = None) -> list[ProduceResult | HeadraceError]:
         """`name`: that of the request, if it has one, for when it is sent again. Each draft has another content."""
         events = [

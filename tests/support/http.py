@@ -272,11 +272,11 @@ class Group:
         settings = {"delay_seconds": 0, **fields}
         return self.settle("nack", messages, **{k: v for k, v in settings.items() if v is not None})
 
-    def register(self, consumer: str) -> Any:
-        return self.api.put(f"{self.path}/consumers/{consumer}").expect(201)
+    def register(self, consumer: str, **fields: Any) -> Any:
+        return self.api.put(f"{self.path}/consumers/{consumer}", fields).expect(201)
 
-    def heartbeat(self, consumer: str) -> Any:
-        return self.api.post(f"{self.path}/consumers/{consumer}/heartbeat").expect(200)
+    def heartbeat(self, consumer: str, **fields: Any) -> Any:
+        return self.api.post(f"{self.path}/consumers/{consumer}/heartbeat", fields).expect(200)
 
     def status_of(self, message_id: str) -> Any:
         view = self.api.get(f"{self.topic.path}/messages/{message_id}").expect(200)

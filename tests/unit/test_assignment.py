@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from chalicelib.domain.assignment import EVERYONE, Assignment, deal, is_online
+from chalicelib.domain.assignment import EVERYONE, Assignment, Target, deal, is_online
 from chalicelib.domain.times import HOUR_MS, MINUTE_MS
 from tests.support import factories as make
 from tests.support.clock import START_MS
@@ -81,11 +81,21 @@ def test_in_a_broadcast_nobody_owns_a_shard_but_everyone_has_a_rank() -> None:
 def test_an_assignment_fits_what_it_was_made_for_and_nothing_else(
     strategy: str, there: list[str], count: int
 ) -> None:
-    assignment = Assignment(1, strategy, tuple(there), deal(strategy, there, count))
-    assert assignment.fits(strategy, tuple(there), count)
-    assert not assignment.fits("other", tuple(there), count)
-    assert not assignment.fits(strategy, (*there, "new"), count)
-    assert assignment.fits(strategy, tuple(there), count + 1) is (not there or strategy == EVERYONE)
+    target = Target(strategy, tuple(there), tuple(there[1:2]), count)
+    assignment = target.dealt(1, 0)
+    assert assignment.fits(target)
+    assert not assignment.fits(target._replace(strategy="other"))
+    assert not assignment.fits(target._replace(members=(*there, "new")))
+    assert not assignment.fits(target._replace(idle=(*there, "new")))
+    assert assignment.fits(target._replace(shards=count + 1)) is (not there or strategy == EVERYONE)
+
+
+@given(strategies, st.lists(uids, min_size=2, max_size=5, unique=True), shards)
+def test_an_idle_member_keeps_its_rank_and_has_no_shards(strategy: str, there: list[str], count: int) -> None:
+    assignment = Target(strategy, tuple(there), tuple(there[:1]), count).dealt(1, 0)
+    assert assignment.rank(there[0]) == 0
+    assert assignment.shards(there[0]) == ()
+    assert len(assignment.owners) == count
 
 
 CALLED: dict[str, Any] = {"kind": "url", "target": "https://example.com/hook", "seen_ms": 0}

@@ -5,19 +5,19 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
 from urllib.parse import urlsplit
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from ...delivery.webhooks import format_secret, parse_secret
 from ...domain import breaker
 from ...domain import limits as lim
-from ...domain.assignment import EVERYONE, Assignment
+from ...domain.assignment import EVERYONE, Assignment, is_silent
 from ...domain.call_result import Verdict
 from ...domain.errors import Refused, Unavailable
-from ...domain.topic import Consumer, ConsumerKind, ConsumerState, Group, Scope, Topic
-from ...wiring import Deps
-from .. import lists
+from ...domain.topic import LATEST, Consumer, ConsumerKind, ConsumerState, Group, Scope, Topic
+from ...modes import POLICIES
+from .. import audit, lists, parse
 from ..calls import ANY, Context, Response, call
-from ..fields import Count, NoBody, RotateBody, Time, at, at_or_none, one_of
+from ..fields import Count, HeartbeatBody, Instance, RotateBody, Time, at, at_or_none, one_of
 from ..http import invalid
 from ..lists import Page, page
 
@@ -27,21 +27,30 @@ if TYPE_CHECKING:
 
 class ConsumerBody(Struct, forbid_unknown_fields=True):
     """A consumer: `{}` is a pull consumer; `url` or `function` makes a push consumer. `timeout_seconds` is the time-out
-    of the Lambda function."""
+    of the Lambda function. A pull consumer is removed after `expires_after_seconds` of silence (absent: never).
+    `instance` names its process: a later one takes the consumer's name over. `from` is the first position of a new
+    consumer of a broadcast: "earliest", "latest" (default) or a time."""
 
     url: Annotated[str, Meta(max_length=lim.MAX_URL_CHARS)] | None = None
     secret: Annotated[str, Meta(max_length=256)] | None = None
     function: Annotated[str, Meta(max_length=256)] | None = None
     timeout_seconds: Annotated[int, Meta(ge=1, le=lim.MAX_TIMEOUT_SECONDS)] | None = None
+    expires_after_seconds: (
+        Annotated[int, Meta(ge=lim.MIN_CONSUMER_EXPIRY_SECONDS, le=lim.MAX_CONSUMER_EXPIRY_SECONDS)] | None
+    ) = None
+    instance: Instance | None = None
+    begin: str | None = field(default=None, name="from")
 
 
+_OFFLINE = "OFFLINE"
 Kind = Annotated[str, one_of("pull", "url", "function")]
-State = Annotated[str, one_of("ACTIVE", "PENDING", "DISABLED")]
+State = Annotated[str, one_of("ACTIVE", "PENDING", "DISABLED", _OFFLINE)]
 
 
 class ConsumerView(TypedDict):
-    """A consumer. A pull consumer was last seen at `last_seen_at`; a push consumer has a `url` or a `function`, and its
-    health. Until `overlap_until_at` the secret from before a rotation signs, too."""
+    """A consumer. A pull consumer was last seen at `last_seen_at`; after 30 seconds of silence it is OFFLINE, after
+    `expires_after_seconds` it is removed (null: never). A push consumer has a `url` or a `function`, and its health.
+    Until `overlap_until_at` the secret from before a rotation signs, too."""
 
     consumer: str
     topic: str
@@ -49,6 +58,8 @@ class ConsumerView(TypedDict):
     kind: Kind
     state: State
     last_seen_at: NotRequired[Time]
+    expires_after_seconds: NotRequired[Count | None]
+    instance: NotRequired[str | None]
     url: NotRequired[str]
     function: NotRequired[str]
     timeout_seconds: NotRequired[Count | None]
@@ -125,42 +136,68 @@ _ROLES = (Scope.CONSUME, Scope.ADMIN)
 
 @call("PUT", _CONSUMER, scopes=_ROLES, body=ConsumerBody, statuses=(200, 201))
 def put_consumer(context: Context) -> Response[RegisteredConsumer]:
-    """Register a consumer, or renew its registration; in a broadcast it gets messages from now on."""
+    """Register a consumer, or renew its registration; in a broadcast it gets messages from now on, or `from` a
+    position."""
     topic, group = context.group(consistent=True)
-    contact = _contact(context.body, context.deps)
+    contact = _contact(context, group)
     if contact.kind == ConsumerKind.URL:  # its owner had seconds to answer: for longer than a deletion waits
         topic, group = context.group(consistent=True)
-    member, is_new, secret = context.deps.registry.register(topic, group, context.params["consumer"], contact)
+    member, is_new, secret, taken_from = context.deps.registry.register(
+        topic, group, context.params["consumer"], contact
+    )
+    audit.note_taken_over(context, member.consumer, taken_from)
     with suppress(Unavailable):  # its secret is shown now or never, and the sweep finds what waits for it
         context.deps.waker.wake_for(topic, group, member.consumer)
     text = format_secret(secret) if secret else None
     return Response(registered_view(_view(context, member), text), 201 if is_new else 200)
 
 
-def _contact(body: ConsumerBody, deps: Deps) -> "Contact":
-    """How to reach the consumer; a URL whose owner does not agree at once is PENDING."""
-    from ...services.manage.registry import PULLS, Contact
+def take_over(context: Context, topic: Topic, group: Group, consumer: Consumer, instance: str | None) -> None:
+    """Note that this instance (None: none is named) works under the consumer's name. Raises Conflict if a later one
+    does."""
+    taken_from = context.deps.registry.take_over(topic, group, consumer, instance, context.by)
+    audit.note_taken_over(context, consumer, taken_from)
 
+
+def _contact(context: Context, group: Group) -> "Contact":
+    """How to reach the consumer; a URL whose owner does not agree at once is PENDING."""
+    from ...services.manage.registry import Contact
+
+    body: ConsumerBody = context.body
+    deps = context.deps
     if body.url is not None and body.function is not None:
         raise Refused("TARGET_AMBIGUOUS", "Give either url or function, or neither to pull.")
     if body.secret is not None and body.url is None:
         raise Refused("SECRET_NEEDS_URL", "Give a secret with a url only: nothing else is signed.")
     if body.timeout_seconds is not None and body.function is None:
         raise Refused("TIMEOUT_NEEDS_FUNCTION", "Give timeout_seconds with a function only.")
+    if body.begin is not None and not POLICIES[group.mode].per_consumer:
+        raise Refused(
+            "WRONG_MODE",
+            "Only a broadcast's consumer has a position: give `from` to the group.",
+        )
+    begin = parse.beginning(body.begin or LATEST)
     secret = _secret(body.secret) if body.secret is not None else None
     target = body.url if body.url is not None else body.function
     if target is None:
-        return PULLS
+        return Contact(
+            expires_after_seconds=body.expires_after_seconds,
+            instance=body.instance,
+            instance_by=context.by,
+            begin=begin,
+        )
+    if body.expires_after_seconds is not None or body.instance is not None:
+        raise Refused("PULL_NEEDED", "Give expires_after_seconds and instance to a pull consumer only.")
     kind = ConsumerKind.URL if body.url is not None else ConsumerKind.FUNCTION
     refusal = deps.sender.refusal(kind, target)
     if refusal:
         raise Refused("TARGET_REFUSED", f"This {kind} {refusal}.")
     if kind == ConsumerKind.FUNCTION:
-        return Contact(kind, target, timeout_seconds=body.timeout_seconds)
+        return Contact(kind, target, timeout_seconds=body.timeout_seconds, begin=begin)
     greeting = deps.outbound.greet(target)
     if greeting.verdict is Verdict.DONE:
-        return Contact(kind, target, secret=secret)
-    return Contact(kind, target, ConsumerState.PENDING, greeting.detail, secret)
+        return Contact(kind, target, secret=secret, begin=begin)
+    return Contact(kind, target, ConsumerState.PENDING, greeting.detail, secret, begin=begin)
 
 
 def _secret(text: str) -> bytes:
@@ -189,10 +226,11 @@ def list_consumers(context: Context) -> Response[Page[MemberView]]:
     return Response(page(context, purpose, items, rest[limit - 1].name if len(rest) > limit else None))
 
 
-@call("POST", f"{_CONSUMER}/heartbeat", scopes=_ROLES, body=NoBody)
+@call("POST", f"{_CONSUMER}/heartbeat", scopes=_ROLES, body=HeartbeatBody)
 def heartbeat(context: Context) -> Response[MemberView]:
     """Stay online; the response has rank, total and shards."""
     topic, group, consumer = _find(context)
+    take_over(context, topic, group, consumer, context.body.instance)
     return Response(_view(context, context.deps.registry.heartbeat(topic, group, consumer)))
 
 
@@ -260,11 +298,13 @@ def _consumer_view(consumer: Consumer, now_ms: int) -> ConsumerView:
         "topic": consumer.topic,
         "group": consumer.group,
         "kind": consumer.kind,
-        "state": consumer.state,
+        "state": shown_state(consumer, now_ms),
         "created_at": at(consumer.created_ms),
     }
     if not consumer.is_called:
         body["last_seen_at"] = at(consumer.seen_ms)
+        body["expires_after_seconds"] = consumer.expires_after_seconds
+        body["instance"] = consumer.instance
         return body
     if consumer.kind == ConsumerKind.FUNCTION:
         body["function"] = consumer.target
@@ -280,7 +320,14 @@ def _consumer_view(consumer: Consumer, now_ms: int) -> ConsumerView:
     return body
 
 
-def assignment_view(topic: Topic, assignment: Assignment, consumers: Sequence[Consumer]) -> AssignmentView:
+def shown_state(consumer: Consumer, now_ms: int) -> str:
+    """A consumer's state, or OFFLINE for one that pulls and is silent."""
+    return _OFFLINE if is_silent(consumer, now_ms) else consumer.state
+
+
+def assignment_view(
+    topic: Topic, assignment: Assignment, consumers: Sequence[Consumer], now_ms: int
+) -> AssignmentView:
     """Who has which shard, and why."""
     online = [c for c in consumers if c.uid in assignment.members]
     names = {c.uid: c.name for c in consumers}
@@ -289,7 +336,7 @@ def assignment_view(topic: Topic, assignment: Assignment, consumers: Sequence[Co
         "epoch": assignment.epoch,
         "why": _why(assignment),
         "consumers": [_online(topic, assignment, c) for c in online],
-        "offline": [_offline(c) for c in consumers if c not in online],
+        "offline": [_offline(c, now_ms) for c in consumers if c not in online],
         "shards": [
             {"shard": shard, "owner": owner}
             for shard, owner in enumerate(shard_owners(topic, assignment, names))
@@ -314,11 +361,11 @@ def _online(topic: Topic, assignment: Assignment, consumer: Consumer) -> Assigne
     }
 
 
-def _offline(consumer: Consumer) -> OfflineConsumer:
+def _offline(consumer: Consumer, now_ms: int) -> OfflineConsumer:
     return {
         "consumer": consumer.name,
         "kind": consumer.kind,
-        "state": consumer.state,
+        "state": shown_state(consumer, now_ms),
         "why": _absence(consumer),
     }
 

@@ -10,9 +10,10 @@ from ...domain.errors import NotFound, Refused
 from ...domain.meter import Bucket, GroupBucket, Window
 from ...domain.ranges import total
 from ...domain.topic import EARLIEST, LATEST, Group, Scope, Topic, Where, cursor_key, cursor_keys
+from ...modes import POLICIES
 from .. import lists, parse, settings
 from ..calls import ANY, Context, Response, call
-from ..fields import Count, NoBody, Time, at
+from ..fields import Count, Name, NoBody, Time, at
 from ..lists import Page, page
 from ..settings import GroupBody, GroupView, group_view
 from .consumers import AssignmentView, assignment_view, shard_owners
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
 
 
 class SeekBody(Struct, forbid_unknown_fields=True):
-    """A group's new position: "earliest", "latest", a time (RFC 3339) or an offset; on one shard or on all."""
+    """A group's new position: "earliest", "latest", a time (RFC 3339) or an offset; on one shard or on all. In a
+    broadcast: of one `consumer`, or of all."""
 
     to: str | Annotated[int, Meta(ge=0, le=lim.MAX_OFFSET)]
     shard: Annotated[int, Meta(ge=0)] | None = None
+    consumer: Name | None = None
 
 
 class GroupStates(TypedDict):
@@ -118,7 +121,6 @@ class GroupRatesView(TypedDict):
     points: list[GroupRatePoint]
 
 
-_BEGINS = f'"{EARLIEST}", "{LATEST}"'
 _GROUP = "/v1/topics/{topic}/groups/{group}"
 
 
@@ -128,7 +130,7 @@ def put_group(context: Context) -> Response[GroupView]:
     topic, name = context.topic(consistent=True), context.params["group"]
     fields = settings.given(context.body)
     if "begin" in fields:
-        fields["begin"] = _begin(fields["begin"])
+        fields["begin"] = parse.beginning(fields["begin"])
     if "tags" in fields:
         fields["tags"] = settings.tags(fields["tags"])
     group, is_new = context.deps.admin.put_group(topic, name, fields, settings.new_retry(fields))
@@ -136,10 +138,6 @@ def put_group(context: Context) -> Response[GroupView]:
     if not is_new and fields.keys() & {"max_in_flight", "batch_size"}:
         context.deps.waker.wake_after_redivision(topic)
     return Response(group_view(group), 201 if is_new else 200)
-
-
-def _begin(text: str) -> str:
-    return text if text in (EARLIEST, LATEST) else f"@{parse.time_ms(text, 'from', _BEGINS)}"
 
 
 @call("GET", _GROUP, scopes=ANY)
@@ -204,13 +202,14 @@ def resume_group(context: Context) -> Response[GroupView]:
 
 @call("POST", f"{_GROUP}/seek", scopes=(Scope.ADMIN,), body=SeekBody)
 def seek_group(context: Context) -> Response[GroupDetail]:
-    """Move the group to earliest, latest, a time or an offset; its open leases become invalid."""
+    """Move the group, or a `consumer` of a broadcast, to earliest, latest, a time or an offset; its open leases become
+    invalid."""
     topic, group = context.group(consistent=True)
     where, shard = _where(context.body.to), context.body.shard
     if shard is not None and shard >= topic.shards:
         raise Refused("NO_SUCH_SHARD", f"Topic {topic.name!r} has shards 0 to {topic.shards - 1}.")
     places: Places = {}
-    for uid in context.deps.catalog.cursor_owners(topic, group):
+    for uid in _sought(context, topic, group):
         try:
             for key in cursor_keys(topic, group, uid):
                 if shard in (None, key.shard.shard):
@@ -223,10 +222,22 @@ def seek_group(context: Context) -> Response[GroupDetail]:
     return Response(_detail(context, topic, group))
 
 
+def _sought(context: Context, topic: Topic, group: Group) -> Sequence[str]:
+    """Whose cursors are moved."""
+    name, catalog = context.body.consumer, context.deps.catalog
+    if name is None:
+        return catalog.cursor_owners(topic, group)
+    if not POLICIES[group.mode].per_consumer:
+        raise Refused(
+            "WRONG_MODE", "Only consumers of a broadcast have positions of their own: leave out `consumer`."
+        )
+    return [catalog.consumer(topic, group, name).uid]
+
+
 def _where(to: str | int) -> Where:
     if isinstance(to, int) or to in (EARLIEST, LATEST):
         return to
-    return f"@{parse.time_ms(to, 'to', f'{_BEGINS}, an offset')}"
+    return f"@{parse.time_ms(to, 'to', f'{parse.BEGINS}, an offset')}"
 
 
 @call("GET", f"{_GROUP}/assignment", scopes=ANY)
@@ -235,7 +246,8 @@ def get_assignment(context: Context) -> Response[AssignmentView]:
     topic, group = context.group()
     assignment = context.deps.assignments.current(topic, group)
     consumers = context.deps.catalog.consumers(topic, group)
-    return Response(assignment_view(topic, assignment, consumers))
+    now_ms = context.deps.adapters.clock.now_ms()
+    return Response(assignment_view(topic, assignment, consumers, now_ms))
 
 
 def _detail(context: Context, topic: Topic, group: Group) -> GroupDetail:

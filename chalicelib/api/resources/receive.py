@@ -12,9 +12,10 @@ from ...domain.status import Because
 from ...domain.topic import Scope
 from .. import parse
 from ..calls import Context, Response, call
-from ..fields import Count, LeaseSeconds, Name, either
+from ..fields import Count, Instance, LeaseSeconds, Name, either
 from ..http import invalid
 from ..problems import Problem, problem
+from .consumers import take_over
 from .message_views import Content, base_content
 
 if TYPE_CHECKING:
@@ -24,12 +25,13 @@ if TYPE_CHECKING:
 
 
 class ReceiveBody(Struct, forbid_unknown_fields=True):
-    """How many messages to claim, how long to wait for the first, and for which consumer. While a lease of this receive
-    runs, the same caller gets the same messages for the same `receive_id`."""
+    """How many messages to claim, how long to wait for the first, for which consumer, and for which instance of it.
+    While a lease of this receive runs, the same caller gets the same messages for the same `receive_id`."""
 
     max: Annotated[int, Meta(ge=1, le=lim.MAX_RECEIVE)] = lim.DEFAULT_RECEIVE
     wait_seconds: Annotated[float, Meta(ge=0, le=lim.MAX_RECEIVE_WAIT_SECONDS)] = 0
     consumer: Name | None = None
+    instance: Instance | None = None
     lease_seconds: LeaseSeconds | None = None
     receive_id: Annotated[str, Meta(min_length=1, max_length=lim.MAX_RECEIVE_ID_CHARS)] | None = None
 
@@ -104,16 +106,24 @@ def receive(context: Context) -> Response[Received]:
     consumer = None
     if body.consumer is not None:
         consumer = deps.catalog.consumer(topic, group, body.consumer)
-        deps.registry.sign_of_life(topic, group, consumer, body.wait_seconds)
+        take_over(context, topic, group, consumer, body.instance)
+        deps.registry.sign_of_life(topic, group, consumer, body.wait_seconds, receives=True)
     signing_key = deps.signing_key  # what could fail comes before the claim
     lease_seconds = body.lease_seconds or group.lease_seconds or topic.lease_seconds
     mark, may_be_repeat = "", parse.seconds_since_first(context) != 0
     if body.receive_id:
-        mark = lease_mark(
-            signing_key, body.receive_id, group.uid, context.by, consumer.uid if consumer else ""
-        )
+        who = context.by, consumer.uid if consumer else "", body.instance or ""
+        mark = lease_mark(signing_key, body.receive_id, group.uid, *who)
     received = deps.receiver.receive(
-        topic, group, consumer, body.max, body.wait_seconds, lease_seconds, mark, may_be_repeat=may_be_repeat
+        topic,
+        group,
+        consumer,
+        body.max,
+        body.wait_seconds,
+        lease_seconds,
+        mark,
+        may_be_repeat=may_be_repeat,
+        instance=body.instance,
     )
     if consumer is not None:
         deps.registry.note_alive(topic, group, consumer.uid)

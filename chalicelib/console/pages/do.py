@@ -127,7 +127,8 @@ def _consumer(visit: Visit, action: Action) -> Fields | None:
     group = visit.deps.catalog.group(topic, action.params["group"])
     consumer = visit.deps.catalog.consumer(topic, group, action.params["consumer"])
     is_lost = consumer.is_called or group.mode == Mode.BROADCAST
-    return None if is_lost else {"call": "put_consumer"}
+    seconds = consumer.expires_after_seconds
+    return None if is_lost else {"call": "put_consumer", "expires_after_seconds": str(seconds or "")}
 
 
 def _delayed(visit: Visit, action: Action) -> Fields | None:

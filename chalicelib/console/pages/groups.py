@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...api import parse
@@ -82,12 +82,13 @@ def _message_at(visit: Visit, topic: Topic, shard: int, offset: int) -> Message 
 def group_settings(visit: Visit) -> Shown:
     """The group's settings, its seek with a preview, its end."""
     topic, group = visit.group(consistent=True)
-    to = visit.query.get("to", "").strip()
+    to, consumer = visit.query.get("to", "").strip(), visit.query.get("consumer", "")
     survey = visit.deps.surveyor.survey(topic, only=group, whole=bool(to), ages=False)
+    uids = {each.name: each.uid for each in visit.deps.catalog.consumers(topic, group)}
     preview, problem = None, None
     if to:
         try:
-            preview = _preview(visit, topic, survey, to)
+            preview = _preview(visit, topic, survey, to, uids.get(consumer))
         except HeadraceError as error:
             problem = error
     model = {
@@ -97,17 +98,20 @@ def group_settings(visit: Visit) -> Shown:
         "fields": forms.group_fields(group),
         "usual": {"filter": "*", **forms.topic_fields(topic)},
         "to": to,
+        "consumer": consumer,
+        "names": sorted(uids) if POLICIES[group.mode].per_consumer else (),
         "preview": preview,
         "problem": problem,
         "survey": survey,
         "of": survey.groups[0],
-        "consumers": len(visit.deps.catalog.consumers(topic, group)),
+        "consumers": len(uids),
     }
     return Page("group_settings.html", model)
 
 
-def _preview(visit: Visit, topic: Topic, survey: TopicSurvey, to: str) -> Any:
-    """The effect of a seek: how many messages come again, and how many are skipped."""
+def _preview(visit: Visit, topic: Topic, survey: TopicSurvey, to: str, uid: str | None) -> Any:
+    """The effect of a seek, of all or of one consumer of a broadcast (its uid): how many messages come again, and how
+    many are skipped."""
     at_ms = None
     if to not in (EARLIEST, LATEST) and not forms.is_whole_number(to):
         at_ms = parse.time_ms(to, "to", f'"{EARLIEST}", "{LATEST}", an offset')
@@ -124,7 +128,9 @@ def _preview(visit: Visit, topic: Topic, survey: TopicSurvey, to: str) -> Any:
         else:
             offset = 0 if to == EARLIEST else int(to)
             targets[extent.shard] = min(max(offset, extent.first), extent.tail + 1)
-    return seek_preview(survey.groups[0], targets, whole=len(targets) == topic.shards)
+    of = survey.groups[0]
+    shards = tuple(each for each in of.shards if uid in (None, each.key.consumer_uid))
+    return seek_preview(replace(of, shards=shards), targets, whole=len(targets) == topic.shards)
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)

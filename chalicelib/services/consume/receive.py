@@ -79,11 +79,12 @@ class Receiver:
         mark: str = "",
         *,
         may_be_repeat: bool = False,
+        instance: str | None = None,
     ) -> Received:
         """Up to `most` messages, waiting up to `wait_seconds` for the first. A receive with a `mark` (see `lease_mark`)
         that may be a repeat gets what an earlier try has claimed; as that may still wait, it is looked for each time.
-        Raises NotFound if the topic or the group is deleted meanwhile, and Unavailable if nothing came and a shard
-        could not be read."""
+        Raises NotFound if the topic or the group is deleted meanwhile, Conflict if another instance of the consumer
+        takes over from this `instance`, and Unavailable if nothing came and a shard could not be read."""
         if POLICIES[group.mode].per_consumer and consumer is None:
             raise broadcast_needs_consumer()
         until_ms = self._clock.monotonic_ms() + int(wait_seconds * 1000)
@@ -105,6 +106,8 @@ class Receiver:
             if current_group.uid != group.uid:
                 break
             group = current_group
+            if consumer is not None and instance is not None:
+                consumer = self._catalog.consumer(topic, group, consumer.name).with_instance(instance, "")
         return Received()
 
     def _claimant(

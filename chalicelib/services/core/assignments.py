@@ -7,13 +7,13 @@ costs no write.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...domain.assignment import EVERYONE, Assignment, Staffed, Team, deal, is_online
+from ...domain.assignment import EVERYONE, Assignment, Staffed, Target, Team, deal, is_idle, is_online
 from ...domain.pull_share import Seat
-from ...domain.topic import Consumer, ConsumerState, Group, Topic
+from ...domain.topic import Consumer, ConsumerState, CursorKey, Group, Topic, cursor_key
 from ...modes import POLICIES
 from ...ports.world import Clock
 from .catalog import CACHE_MS, Catalog
@@ -24,29 +24,34 @@ if TYPE_CHECKING:
 
 
 _TRIES = 8
-_Target = tuple[str, tuple[str, ...], int]  # strategy, members, shards
+_LOOK_MS = 60_000  # how often a process looks whether members that do not receive have a backlog
 
 
 class Assignments:
     """Which consumer has which shards, with an epoch that rises with every change."""
 
-    def __init__(self, control: Control, catalog: Catalog, clock: Clock) -> None:
+    def __init__(
+        self, control: Control, catalog: Catalog, has_backlog: Callable[[CursorKey], bool], clock: Clock
+    ) -> None:
+        """`has_backlog` reads whether there is something to claim behind a cursor."""
         self._control = control
         self._catalog = catalog
         self._clock = clock
+        self._has_backlog = has_backlog
         self._stored: TtlCache[str, Assignment] = TtlCache(clock, CACHE_MS)
+        self._behind: TtlCache[str, frozenset[str]] = TtlCache(clock, _LOOK_MS)
 
     def current(self, topic: Topic, group: Group) -> Assignment:
         """The group's assignment for the consumers that this process knows to be online (at most 3 s old)."""
         assignment = self._stored.get(group.uid) or self._read(topic, group)
-        if assignment.fits(*self._target(topic, group, self._catalog.consumers(topic, group))):
+        if assignment.fits(self._target(topic, group, self._catalog.consumers(topic, group), assignment)):
             return assignment
         return self._reassign(topic, group)
 
     def look_after(self, topic: Topic, staffed: Staffed) -> bool:
         """Renew the assignment of a group, just read, if it does not fit. True: it did not."""
         assignment = staffed.assignment or Assignment(0, _strategy(staffed.group))
-        if assignment.fits(*self._target(topic, staffed.group, staffed.consumers)):
+        if assignment.fits(self._target(topic, staffed.group, staffed.consumers, assignment)):
             return False
         return self._reassign(topic, staffed.group).epoch > assignment.epoch
 
@@ -108,11 +113,10 @@ class Assignments:
         a write; the row first, since its epoch guards the later reads."""
         for _ in range(_TRIES):
             assignment = self._read(topic, group)
-            target = self._stored_target(topic, group)
-            if target is None or assignment.fits(*target):
+            target = self._stored_target(topic, group, assignment)
+            if target is None or assignment.fits(target):
                 break
-            strategy, members, _ = target
-            new = Assignment(assignment.epoch + 1, strategy, members, deal(*target), self._clock.now_ms())
+            new = target.dealt(assignment.epoch + 1, self._clock.now_ms())
             with self._stored.calling(group.uid) as call:
                 if self._control.put_assignment(topic, group, new):
                     return call.replace(new)
@@ -123,18 +127,41 @@ class Assignments:
             row = self._control.assignment(topic, group)
             return call.keep(row or Assignment(0, _strategy(group)))
 
-    def _stored_target(self, topic: Topic, group: Group) -> _Target | None:
+    def _stored_target(self, topic: Topic, group: Group, assignment: Assignment) -> Target | None:
         """The assignment that fits the stored consumers; None if the group is gone."""
         self._catalog.forget(topic, group)
         now = self._control.topic(topic.name)
         here = self._control.group(now, group.name) if now else None
         if now is None or here is None or here.uid != group.uid:
             return None
-        return self._target(now, here, self._catalog.consumers(now, here))
+        return self._target(now, here, self._catalog.consumers(now, here), assignment)
 
-    def _target(self, topic: Topic, group: Group, consumers: Sequence[Consumer]) -> _Target:
+    def _target(
+        self, topic: Topic, group: Group, consumers: Sequence[Consumer], assignment: Assignment
+    ) -> Target:
+        """The assignment that the group should have. `assignment`: the one that it has."""
         now_ms = self._clock.now_ms()
-        return _strategy(group), tuple(c.uid for c in consumers if is_online(c, now_ms)), topic.shards
+        online = [consumer for consumer in consumers if is_online(consumer, now_ms)]
+        members = tuple(consumer.uid for consumer in online)
+        idle: tuple[str, ...] = ()
+        if POLICIES[group.mode].holds_back and len(online) > 1:
+            idle = self._idle(topic, group, [c.uid for c in online if is_idle(c, now_ms)], assignment)
+        return Target(_strategy(group), members, idle if len(idle) < len(members) else (), topic.shards)
+
+    def _idle(
+        self, topic: Topic, group: Group, uids: Sequence[str], assignment: Assignment
+    ) -> tuple[str, ...]:
+        """Those of the members that do not receive who get no shards: their shards have a backlog, or had one when they
+        lost them."""
+        behind = self._behind.get(group.uid) if uids else frozenset[str]()
+        if behind is None:
+            behind = frozenset(
+                uid
+                for uid in uids
+                if any(self._has_backlog(cursor_key(topic, group, shard)) for shard in assignment.shards(uid))
+            )
+            self._behind.put(group.uid, behind)
+        return tuple(uid for uid in uids if uid in behind or uid in assignment.idle)
 
 
 def _strategy(group: Group) -> str:

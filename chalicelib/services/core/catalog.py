@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import TYPE_CHECKING
 
+from ...domain.assignment import is_silent
 from ...domain.errors import NotFound, Refused
-from ...domain.topic import Consumer, CursorKey, Group, Topic, cursor_key
+from ...domain.topic import Consumer, ConsumerState, CursorKey, Group, Offline, Topic, cursor_key
 from ...modes import POLICIES
 from ...ports.world import Clock
 from .expiring_cache import TtlCache
@@ -25,6 +26,7 @@ class Catalog:
 
     def __init__(self, control: Control, clock: Clock) -> None:
         self.control = control
+        self._clock = clock
         self._topics: TtlCache[str, Topic] = TtlCache(clock, CACHE_MS)
         self._looked_again: TtlCache[str, bool] = TtlCache(clock, _LOOK_AGAIN_MS)
         self._groups: TtlCache[tuple[str, str], Group] = TtlCache(clock, CACHE_MS)
@@ -76,12 +78,26 @@ class Catalog:
         return self.control.groups(topic)
 
     def consumers(self, topic: Topic, group: Group) -> list[Consumer]:
-        """All registered consumers of the group, by name."""
+        """All registered consumers of the group, by name. One that has expired is none, though its row is still
+        there."""
         entry = self._consumers.get(group.uid)
         if entry is None:
             with self._consumers.calling(group.uid) as call:
-                entry = call.keep(self.control.consumers(topic, group))
+                rows, now_ms = self.control.consumers(topic, group), self._clock.now_ms()
+                entry = call.keep([row for row in rows if not row.is_expired(now_ms)])
         return entry
+
+    def owed_nothing(self, topic: Topic, group: Group) -> Set[str]:
+        """The uids of the consumers that a broadcast with `offline: "skip"` owes nothing new now: they are silent, or
+        not called."""
+        if group.offline != Offline.SKIP or not POLICIES[group.mode].per_consumer:
+            return frozenset()
+        now_ms = self._clock.now_ms()
+        return {
+            consumer.uid
+            for consumer in self.consumers(topic, group)
+            if is_silent(consumer, now_ms) or consumer.state != ConsumerState.ACTIVE
+        }
 
     def consumer_names(self, topic: Topic, group: Group) -> Mapping[str, str]:
         """The names of the consumers by uid."""

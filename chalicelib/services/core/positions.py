@@ -65,6 +65,14 @@ class Positions:
         leases = (lease for key in keys for lease in self._states.read(key).cursor.leases.values())
         return any(lease.deadline_ms > now_ms for lease in leases)
 
+    def has_backlog(self, key: CursorKey) -> bool:
+        """Is there something to claim behind the cursor?"""
+        now_ms = self._clock.now_ms()
+        cursor = transitions.lapse(self._states.last(key).cursor, now_ms)
+        return (
+            bool(transitions.due_spans(cursor, now_ms)) or self._tails.read(key.shard).offset >= cursor.next
+        )
+
     def _end(self, topic: Topic, key: CursorKey) -> int:
         """The end of the log on which the cursor is given a position."""
         return self._tails.read(key.shard, topic.created_ms).offset + 1

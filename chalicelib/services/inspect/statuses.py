@@ -129,6 +129,7 @@ class TopicStatuses:
         self._catalog = catalog
         self._clock = clock
         self._known: dict[tuple[str, str], DeliveryStatus | None] = {}
+        self._owed_nothing = cache(lambda group: catalog.owed_nothing(topic, group))
 
     def deliveries(self, message: Message) -> Mapping[str, DeliveryStatus]:
         """The status of the message for every group that is owed it."""
@@ -169,8 +170,10 @@ class TopicStatuses:
 
     def _status(self, group: Group, key: CursorKey, message: Message) -> DeliveryStatus | None:
         # A delivery that is settled in its shard may go on in the retry lane: its lease is there, then.
-        state, span = offset_state(self.cursor(key), message.offset)
-        if state is OffsetState.NOT_OWED:
+        cursor = self.cursor(key)
+        state, span = offset_state(cursor, message.offset)
+        is_skipped = not cursor.leases and key.consumer_uid in self._owed_nothing(group)
+        if state is OffsetState.NOT_OWED or (is_skipped and state is not OffsetState.SETTLED):
             return None
         record = None if state is OffsetState.NEW else self.records.get(key, message.offset)
         status = _status_of(state, span, record)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
@@ -257,7 +258,9 @@ class Surveyor:
         *,
         consistent: bool = False,
     ) -> tuple[tuple[Progress, ...], tuple[Progress, ...]]:
-        """A group's cursors on these shards, and on its retry lanes."""
+        """A group's cursors on these shards, and on its retry lanes. A consumer that is owed nothing now has no
+        backlog."""
+        owed_nothing = self._catalog.owed_nothing(topic, group)
         shards: list[Progress] = []
         lanes: list[Progress] = []
         for uid in self._catalog.cursor_owners(topic, group):
@@ -265,6 +268,8 @@ class Surveyor:
             for extent in extents:
                 key = cursor_key(topic, group, extent.shard, uid)
                 cursor = raise_floor(self._now(cursors.get(str(key.shard))))
+                if uid in owed_nothing and not cursor.leases:
+                    cursor = _after_skipping(cursor, extent.tail)
                 oldest_ms = when_came(extent, cursor.floor) if cursor.backlog(extent.tail) else None
                 shards.append(Progress(key, extent.shard, cursor, extent.tail, oldest_ms))
             lane = cursor_key(topic, group, None, uid)
@@ -332,6 +337,13 @@ class Surveyor:
                 if origin and is_counted_elsewhere(origin.shard, lane.key.consumer_uid, origin.offset):
                     count += 1
         return count
+
+
+def _after_skipping(cursor: Cursor, tail: int) -> Cursor:
+    """The cursor after what it has not settled was skipped."""
+    end = max(cursor.next, tail + 1)
+    skipped_count = cursor.skipped + cursor.backlog(tail)
+    return replace(cursor, floor=end, next=end, waiting=(), skipped=skipped_count)
 
 
 def _account(shards: Sequence[Progress], apart: Iterable[Unfinished], in_lanes: int) -> Account:

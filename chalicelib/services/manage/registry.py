@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ...domain.assignment import is_online, seen
 from ...domain.breaker import Health
 from ...domain.errors import NotFound, Refused, Unavailable, unavailable
-from ...domain.limits import MAX_CONSUMERS
 from ...domain.signing import Secret
-from ...domain.topic import LATEST, Consumer, ConsumerKind, ConsumerState, Group, Offline, Topic, cursor_keys
+from ...domain.times import MINUTE_MS
+from ...domain.topic import (
+    LATEST,
+    Consumer,
+    ConsumerKind,
+    ConsumerState,
+    Group,
+    Offline,
+    Topic,
+    cursor_keys,
+)
 from ...modes import POLICIES
 from ...ports.world import Clock, Random
 from ..core.assignments import Assignments
@@ -20,6 +29,11 @@ from ..core.cursor_store import CursorStore
 from ..core.expiring_cache import TtlCache
 from ..core.positions import Positions, all_keys
 from ..core.secrets import SecretCipher, encryption_context_of
+from .contact import PULLS as PULLS
+from .contact import Contact as Contact
+from .contact import Membership as Membership
+from .contact import Registration as Registration
+from .contact import check_number, fresh, taken_from, with_contact
 from .new_secret import OVERLAP_MS, NewSecret
 
 if TYPE_CHECKING:
@@ -29,41 +43,9 @@ if TYPE_CHECKING:
 _UID_CHARS = 8
 _SIGN_OF_LIFE_MS = 10_000  # receiving counts as a heartbeat, written at most this often
 _LONGEST_SILENCE_MS = 25_000  # safely less than what makes a consumer offline
+_RECEIVE_NOTED_MS = MINUTE_MS  # how old the note of the last receive may be, where it decides about shards
 _TRIES = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Membership:
-    """A consumer and what it serves at the moment."""
-
-    consumer: Consumer
-    rank: int | None
-    total: int
-    shards: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Contact:
-    """How to reach a consumer: it pulls, or is called at `target`. `state` is ACTIVE or PENDING, with the reason in
-    `why`. `secret`: a signing secret chosen by its owner. `timeout_seconds`: a function's own time-out."""
-
-    kind: ConsumerKind = ConsumerKind.PULL
-    target: str = ""
-    state: ConsumerState = ConsumerState.ACTIVE
-    why: str | None = None
-    secret: bytes | None = None
-    timeout_seconds: int | None = None
-
-
-class Registration(NamedTuple):
-    """The result of a registration; `secret` only if it is a new one."""
-
-    member: Membership
-    created: bool
-    secret: bytes | None
-
-
-PULLS = Contact()
+_REMOVED_AT_ONCE = 2  # expired consumers, by a registration: more than it adds
 
 
 class Registry:
@@ -109,10 +91,10 @@ class Registry:
         if contact.kind != ConsumerKind.PULL:
             self._will_be_called(topic)
         for _ in range(_TRIES):
-            consumers = self._control.consumers(topic, group)
+            consumers = self._without_expired(topic, group, name)
             old = next((consumer for consumer in consumers if consumer.name == name), None)
-            if old is None and len(consumers) >= MAX_CONSUMERS:
-                raise Refused("TOO_MANY_CONSUMERS", f"A group has {MAX_CONSUMERS} consumers at most.")
+            if old is None:
+                check_number(consumers, now_ms)
             if old_secrets is None:
                 old_secrets = old.secrets if old else ()
             base = old or Consumer(
@@ -123,8 +105,10 @@ class Registry:
                 created_ms=now_ms,
                 seen_ms=now_ms,
                 state=ConsumerState.PENDING,
+                instance=contact.instance,
+                instance_by=contact.instance_by,
             )
-            new = _with_contact(base, contact, now_ms)
+            new = with_contact(base, contact, now_ms)
             if contact.kind == ConsumerKind.URL and (contact.secret or not new.secrets):
                 new = signing(new)
             if old is not None:
@@ -132,13 +116,32 @@ class Registry:
             elif POLICIES[group.mode].per_consumer:
                 for old_consumer in self._control.retired_consumers(topic, group, name):
                     self._end_removal(topic, group, old_consumer)
-                self._positions.begin(topic, group, LATEST, uid)
+                self._positions.begin(topic, group, contact.begin, uid)
             if new == old or self._put(topic, group, new, old):
                 version = base.version if new == old else base.version + 1
                 member = self._membership_if_known(topic, group, replace(new, version=version))
                 is_new = signing.signs(new) and new.secrets[0] not in old_secrets
-                return Registration(member, new.uid == uid, secret if is_new else None)
+                loser = taken_from(base, new)
+                return Registration(member, new.uid == uid, secret if is_new else None, loser)
         raise _busy()
+
+    def take_over(
+        self, topic: Topic, group: Group, consumer: Consumer, instance: str | None, by: str
+    ) -> str | None:
+        """Note a call of this instance (None: of none). If it takes the name over from another one: that one's token.
+        Raises Conflict if it lost the name itself."""
+        if instance in (None, consumer.instance):
+            return None
+        before = after = consumer
+
+        def with_instance(row: Consumer) -> Consumer:
+            nonlocal before
+            before = row
+            return row.with_instance(instance, by)
+
+        after = self._amend(topic, group, consumer, with_instance) or before
+        self._catalog.forget(topic, group)
+        return taken_from(before, after)
 
     def _will_be_called(self, topic: Topic) -> None:
         """From now on, who puts anything into the topic marks it; what lies there already is found by this mark."""
@@ -154,14 +157,20 @@ class Registry:
         self._mark(row)
 
     def heartbeat(
-        self, topic: Topic, group: Group, consumer: Consumer, *, was_at_work: bool = False
+        self,
+        topic: Topic,
+        group: Group,
+        consumer: Consumer,
+        *,
+        was_at_work: bool = False,
+        receives: bool = False,
     ) -> Membership:
         """Note that a pull consumer is alive; a push consumer shows it by answering. One that was at work was never
         away, however long it was silent. Counts for the consumer that has the name now. Raises NotFound."""
         now_ms = self._clock.now_ms()
 
         def with_sign_of_life(row: Consumer) -> Consumer:
-            return seen(row, now_ms)
+            return seen(row, now_ms, receives=receives)
 
         if self._amend(topic, group, consumer, with_sign_of_life, was_at_work=was_at_work) is None:
             self._catalog.forget(topic, group)
@@ -176,6 +185,7 @@ class Registry:
         wait_seconds: float = 0,
         *,
         was_at_work: bool = False,
+        receives: bool = False,
     ) -> None:
         """Count a receive or a settlement as a heartbeat; not each is written. The consumer may be silent for the
         next `wait_seconds`."""
@@ -183,8 +193,10 @@ class Registry:
         silent_ms = now_ms - consumer.seen_ms
         soon = silent_ms + wait_seconds * 1000 > _LONGEST_SILENCE_MS
         is_known = is_online(consumer, now_ms) and silent_ms <= _SIGN_OF_LIFE_MS
+        if receives and POLICIES[group.mode].holds_back:
+            is_known = is_known and now_ms - consumer.received_ms <= _RECEIVE_NOTED_MS
         if not consumer.is_called and (soon or not is_known):
-            self.heartbeat(topic, group, consumer, was_at_work=was_at_work)
+            self.heartbeat(topic, group, consumer, was_at_work=was_at_work, receives=receives)
 
     def note_alive(self, topic: Topic, group: Group, uid: str) -> None:
         """Note that the consumer with this uid is at work. If that cannot be stored now, a later call will; of one that
@@ -226,7 +238,7 @@ class Registry:
             topic,
             group,
             consumer,
-            lambda row: row if row.state == ConsumerState.ACTIVE else _fresh(row, ConsumerState.ACTIVE),
+            lambda row: row if row.state == ConsumerState.ACTIVE else fresh(row, ConsumerState.ACTIVE),
         )
 
     def still_pending(self, topic: Topic, group: Group, consumer: Consumer, why: str) -> Consumer | None:
@@ -302,6 +314,31 @@ class Registry:
         if has_cursors:
             self._end_removal(topic, group, consumer)
 
+    def remove_expired(self, topic: Topic, group: Group, consumer: Consumer) -> bool:
+        """Remove a consumer that has expired, in a broadcast with its cursors. A sign of life in the last moment keeps
+        it: False. After a crash the next call goes on."""
+        if not consumer.is_expired(self._clock.now_ms()):
+            return False
+        # From here on it has expired by each clock.
+        if consumer.seen_ms and not self._put(topic, group, replace(consumer, seen_ms=0), consumer):
+            return False
+        if POLICIES[group.mode].per_consumer:
+            self._states.close(all_keys(topic, group, consumer.uid))
+        self._control.delete_consumer(topic, group, consumer)
+        self._catalog.forget(topic, group)
+        return True
+
+    def _without_expired(self, topic: Topic, group: Group, name: str) -> list[Consumer]:
+        """The consumers of a group as they are stored, but for expired ones. Of these, the one of this name is removed,
+        and a few others."""
+        now_ms = self._clock.now_ms()
+        consumers = self._control.consumers(topic, group)
+        expired = [consumer for consumer in consumers if consumer.is_expired(now_ms)]
+        expired.sort(key=lambda consumer: (consumer.name != name, consumer.seen_ms))
+        for consumer in expired[:_REMOVED_AT_ONCE]:
+            self.remove_expired(topic, group, consumer)
+        return [consumer for consumer in consumers if consumer not in expired]
+
     def _end_removal(self, topic: Topic, group: Group, consumer: Consumer) -> None:
         """Close the cursors of a broadcast's consumer that is in no list any more."""
         self._states.close(all_keys(topic, group, consumer.uid))
@@ -319,7 +356,7 @@ class Registry:
         """Change a registration as it stands; None where this consumer, with this target, is there no more."""
         for _ in range(_TRIES):
             row = self._control.consumer(topic, group, consumer.name)
-            if row is None or _identity(row) != _identity(consumer):
+            if row is None or _identity(row) != _identity(consumer) or row.is_expired(self._clock.now_ms()):
                 return None
             new = change(row)
             if new == row:
@@ -348,22 +385,6 @@ class Registry:
 
 def _identity(consumer: Consumer) -> tuple[str, str, str]:
     return consumer.uid, consumer.kind, consumer.target
-
-
-def _with_contact(consumer: Consumer, contact: Contact, now_ms: int) -> Consumer:
-    """The consumer with this contact; one that has it and is called stays as it is: that a twin was first is no
-    reason to write again."""
-    if (consumer.kind, consumer.target) != (contact.kind, contact.target):
-        consumer = replace(
-            consumer, kind=contact.kind, target=contact.target, state=ConsumerState.PENDING, secrets=()
-        )
-    if consumer.state != ConsumerState.ACTIVE:
-        consumer = _fresh(consumer, contact.state, contact.why)
-    return seen(replace(consumer, timeout_seconds=contact.timeout_seconds), now_ms)
-
-
-def _fresh(consumer: Consumer, state: ConsumerState, why: str | None = None) -> Consumer:
-    return replace(consumer, state=state, why=why, failing_ms=None, open_until_ms=None, times_opened=0)
 
 
 def _busy() -> Unavailable:

@@ -59,8 +59,8 @@ class Service:
     def get_topic(self, topic: str) -> Any:
         return SimpleNamespace(lease_seconds=30)
 
-    def put_consumer(self, topic: str, group: str, name: str) -> Any:
-        self.calls.append(("put_consumer", {"name": name}))
+    def put_consumer(self, topic: str, group: str, name: str, **options: Any) -> Any:
+        self.calls.append(("put_consumer", {"name": name, **options}))
         return SimpleNamespace(name=name)
 
     def delete_consumer(self, topic: str, group: str, name: str) -> None:

@@ -52,6 +52,7 @@ class Keeping:
         self.trouble = trouble or errors.Unavailable("UNAVAILABLE", "no answer", retryable=True)
         self.extended: list[tuple[float, list[str], Any]] = []
         self.beats: list[float] = []
+        self.is_taken_over = False
 
     def extend(self, topic: str, group: str, *messages: Message, **options: Any) -> list[Any]:
         self.extended.append((self.clock.now, [each.id for each in messages], options))
@@ -64,8 +65,10 @@ class Keeping:
             for each in messages
         ]
 
-    def heartbeat(self, topic: str, group: str, name: str) -> Any:
+    def heartbeat(self, topic: str, group: str, name: str, *, instance: str) -> Any:
         self.beats.append(self.clock.now)
+        if self.is_taken_over:
+            raise errors.ConsumerTakenOver("CONSUMER_TAKEN_OVER", "by another process")
         return f"{name} at {self.clock.now:g}"
 
 
@@ -152,6 +155,18 @@ def test_who_has_a_name_says_every_ten_seconds_that_it_is_there(
     assert consumer.registration == ("me at 22" if name else None)
 
 
+def test_a_consumer_that_was_taken_over_keeps_its_leases_and_sends_no_more_heartbeats(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(monkeypatch, rounds=25)
+    service, holdings = Keeping(clock), Holdings(10, None)
+    service.is_taken_over = True
+    holdings.take(message("a"))
+    keep(clock, service, holdings, 10, "me")
+    assert len(service.beats) == 1
+    assert len(service.extended) > 2
+
+
 class Pauses:
     """Notes how long a consumer waits, instead of waiting."""
 
@@ -203,7 +218,7 @@ def test_a_consumer_that_cannot_come_back_at_once_waits_and_tries_again() -> Non
     """Its error ended the consumer, and with it all others of its client."""
 
     class Busy(Service):
-        def put_consumer(self, topic: str, group: str, name: str) -> Any:
+        def put_consumer(self, topic: str, group: str, name: str, **options: Any) -> Any:
             super().put_consumer(topic, group, name)
             if len(self.calls_of("put_consumer")) == 2:
                 raise errors.Unavailable("UNAVAILABLE", "no answer", retryable=True)

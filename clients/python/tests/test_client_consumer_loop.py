@@ -46,7 +46,9 @@ def test_what_comes_after_a_stop_is_given_back_untried_at_once() -> None:
 
 def test_it_asks_for_as_many_as_have_a_place_for_its_own_name_and_lease() -> None:
     service = Service((), ()).run(ignored, concurrency=3, prefetch=4, wait=7, lease=5, name="me")
-    assert service.calls_of("receive") == [{"max": 7, "wait": 7.0, "consumer": "me", "lease": 5}] * 2
+    (registration,) = service.calls_of("put_consumer")
+    own = {"consumer": "me", "lease": 5, "instance": registration["instance"]}
+    assert service.calls_of("receive") == [{"max": 7, "wait": 7.0, **own}] * 2
     large = Service((), ()).run(ignored, concurrency=800)
     assert [options["max"] for options in large.calls_of("receive")] == [1000, 1000]
 
@@ -60,7 +62,7 @@ def test_it_leaves_its_group_but_for_a_named_place_in_a_broadcast(
 ) -> None:
     service = Service((), mode=mode).run(ignored, name=name)
     ((registration,), deletions) = (service.calls_of("put_consumer"), service.calls_of("delete_consumer"))
-    assert deletions == ([registration] if does_leave else [])
+    assert deletions == ([{"name": registration["name"]}] if does_leave else [])
     assert name in (None, registration["name"])
 
 
@@ -105,8 +107,22 @@ def test_a_group_of_another_mode_is_refused() -> None:
 def test_a_consumer_that_was_removed_comes_back() -> None:
     removal = errors.ConsumerNotFound("CONSUMER_NOT_FOUND", "offline for long")
     service = Service(removal, ()).run(ignored, name="me")
-    assert service.calls_of("put_consumer") == [{"name": "me"}] * 2
-    assert len(service.calls_of("receive")) == 2
+    first, again = service.calls_of("put_consumer")
+    assert first == again == {"name": "me", "instance": first["instance"], "expires_after_seconds": None}
+    assert [call["instance"] for call in service.calls_of("receive")] == [first["instance"]] * 2
+
+
+def test_a_name_that_the_client_made_expires_an_hour_after_its_process_died() -> None:
+    (registration,) = Service((), ()).run(ignored).calls_of("put_consumer")
+    assert registration["expires_after_seconds"] == 3600
+
+
+def test_a_consumer_that_was_taken_over_ends_and_leaves_the_name_to_the_later_one() -> None:
+    service = Service(errors.ConsumerTakenOver("CONSUMER_TAKEN_OVER", "by another process"), ())
+    with pytest.raises(errors.ConsumerTakenOver):
+        service.run(ignored, name="me")
+    assert len(service.calls_of("put_consumer")) == 1
+    assert service.calls_of("delete_consumer") == []
 
 
 def test_what_waiting_does_not_mend_ends_it() -> None:

@@ -63,6 +63,7 @@ def task_of(stage: Stage, visits: Visits) -> Assigner:
         rounds=a.rounds,
         look_after=visits.look_after,
         ask=lambda *_: False,
+        remove=lambda *_: False,
         clock=a.clock,
         threads=Inline,
     )
@@ -202,9 +203,21 @@ def test_who_hangs_holds_up_nobody(empty_stage: Stage) -> None:
         rounds=a.rounds,
         look_after=Visits().look_after,
         ask=ask,
+        remove=lambda *_: False,
         clock=a.clock,
         threads=lambda: ThreadPoolExecutor(8),
     )
     report = job.run_once()
     assert report.agreed == 6
     assert [trouble.topic for trouble in report.stretch.troubles] == ["t3"]
+
+
+def test_consumers_that_have_expired_are_removed(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group, control = desk.group(), stage.adapters.control
+    desk.deps.registry.register(desk.topic, group, "c", Contact(expires_after_seconds=60))
+    for seconds, left in ((60, 1), (1, 0)):
+        stage.clock.advance(seconds * SECOND_MS)
+        mark(stage, desk.topic.name)
+        desk.deps.assigner.run_once()
+        assert len(control.consumers(desk.topic, group)) == left

@@ -251,3 +251,17 @@ def test_who_has_not_agreed_and_whose_mark_was_lost_is_asked_again(empty_stage: 
     assert desk.deps.assigner.run_once().agreed == 0
     desk.deps.expirer.run_once()
     assert desk.deps.assigner.run_once().agreed == 1
+
+
+def test_a_consumer_that_expired_or_skips_leaves_no_dead_letters(empty_stage: Stage) -> None:
+    desk = Desk.at(empty_stage, retention_days=1, shards=1)
+    kept, skipping = desk.group("kept", mode="broadcast"), desk.group("s", mode="broadcast", offline="skip")
+    for group, seconds in ((kept, 3600), (skipping, None)):
+        contact = Contact(expires_after_seconds=seconds)
+        desk.deps.registry.register(desk.topic, group, "c", contact)
+    desk.produce(make.draft("x"))
+    empty_stage.clock.advance(DAY_MS + 1)
+    assert desk.deps.expirer.run_once().buried == 0
+    assert letters(desk, kept) + letters(desk, skipping) == []
+    control = empty_stage.adapters.control
+    assert [len(control.consumers(desk.topic, group)) for group in (kept, skipping)] == [0, 1]

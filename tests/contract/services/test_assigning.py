@@ -66,7 +66,7 @@ class Watched:
 def watched(desk: Desk) -> tuple[Watched, Assignments]:
     control = Watched(desk.stage.adapters.control)
     port, clock = cast(Control, control), desk.stage.clock
-    return control, Assignments(port, Catalog(port, clock), clock)
+    return control, Assignments(port, Catalog(port, clock), desk.deps.positions.has_backlog, clock)
 
 
 def test_joining_and_leaving_assign_at_once_and_raise_the_epoch_by_one(desk: Desk) -> None:

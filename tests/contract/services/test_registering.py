@@ -14,7 +14,7 @@ from chalicelib.domain.signing import Secret
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Consumer, ConsumerKind, ConsumerState, Group
 from chalicelib.services.consume.claimant import Claim, Claimant
-from chalicelib.services.manage import registry
+from chalicelib.services.manage import contact
 from chalicelib.services.manage.registry import PULLS, Contact, Registration
 from chalicelib.store.control import Control
 from chalicelib.store.cursors import Cursors
@@ -110,7 +110,7 @@ def test_another_contact_replaces_the_one_there_was(desk: Desk, group: Group, co
     old = register(desk, group).member.consumer
     desk.deps.registry.set_health(desk.topic, group, old, lambda _: BROKEN)
     desk.deps.registry.disable(desk.topic, group, old, "gone")
-    member, is_new, secret = register(desk, group, contact)
+    member, is_new, secret, _ = register(desk, group, contact)
     new = member.consumer
     assert not is_new
     assert (new.uid, new.kind, new.target, new.state, new.why) == (
@@ -154,7 +154,7 @@ def test_a_secret_that_is_given_is_used_and_the_old_one_is_good_for_a_day(desk: 
 def test_a_group_has_so_many_consumers_and_no_more(
     desk: Desk, group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "MAX_CONSUMERS", 2)
+    monkeypatch.setattr(contact, "MAX_CONSUMERS", 2)
     for name in ("a", "b"):
         desk.deps.registry.register(desk.topic, group, name, HOOK)
     with pytest.raises(Refused, match="2 consumers at most"):
@@ -408,3 +408,81 @@ def test_another_process_finds_who_has_just_come_and_not_who_has_just_gone() -> 
     desk.deps.registry.unregister(desk.topic, group, second)
     assert not catalog.is_registered(desk.topic, group, second.uid)
     assert catalog.is_registered(desk.topic, group, first.uid)
+
+
+def expired(desk: Desk, group: Group) -> Consumer:
+    """A pull consumer that has been silent for longer than it may."""
+    contact = replace(PULLS, expires_after_seconds=60)
+    consumer = register(desk, group, contact).member.consumer
+    desk.stage.clock.advance(61 * SECOND_MS)
+    return consumer
+
+
+def test_a_removal_of_an_expired_consumer_that_was_broken_off_is_ended_by_the_next(desk: Desk) -> None:
+    group, control = desk.group(mode="broadcast"), desk.stage.adapters.control
+    consumer = expired(desk, group)
+    adapters = desk.stage.another()
+    dying_registry = Deps(replace(adapters, cursors=cast(Cursors, Interrupted(adapters.cursors)))).registry
+    with pytest.raises(Death):
+        dying_registry.remove_expired(desk.topic, group, consumer)
+    assert not desk.cursor(group, 1, consumer.uid).is_closed
+    with pytest.raises(NotFound):
+        desk.stage.process().registry.heartbeat(desk.topic, group, consumer)
+    [row] = control.consumers(desk.topic, group)
+    assert desk.stage.process().registry.remove_expired(desk.topic, group, row)
+    assert control.consumers(desk.topic, group) == []
+    assert desk.cursor(group, 1, consumer.uid).is_closed
+
+
+def test_a_sign_of_life_in_the_last_moment_keeps_a_consumer(desk: Desk) -> None:
+    """The job has read its row, and a process with a slower clock notes a heartbeat."""
+    group = desk.group(mode="broadcast")
+    consumer = expired(desk, group)
+    desk.stage.clock.advance(-2 * SECOND_MS)
+    desk.stage.process().registry.heartbeat(desk.topic, group, consumer)
+    desk.stage.clock.advance(2 * SECOND_MS)
+    assert not desk.deps.registry.remove_expired(desk.topic, group, consumer)
+    assert stored(desk, group).uid == consumer.uid
+    assert not desk.cursor(group, 1, consumer.uid).is_closed
+
+
+def test_registrations_remove_expired_consumers_of_other_names(desk: Desk) -> None:
+    group = desk.group(mode="broadcast")
+    for name in "abc":
+        register(desk, group, replace(PULLS, expires_after_seconds=60), name)
+    desk.stage.clock.advance(61 * SECOND_MS)
+    for name in "de":
+        register(desk, group, PULLS, name)
+    assert [c.name for c in desk.stage.adapters.control.consumers(desk.topic, group)] == ["d", "e"]
+
+
+def test_instances_that_lost_a_name_do_not_take_it_back_by_a_call(desk: Desk, group: Group) -> None:
+    register(desk, group, replace(PULLS, instance="0", instance_by="t0"))
+
+    def take_over(instance: int) -> str | None:
+        who = str(instance), f"t{instance}"
+        return desk.deps.registry.take_over(desk.topic, group, stored(desk, group), *who)
+
+    for n in range(1, 10):
+        assert take_over(n) == f"t{n - 1}"
+        with pytest.raises(HeadraceError, match="CONSUMER_TAKEN_OVER"):
+            take_over(n - 1)
+    row = stored(desk, group)
+    assert (row.instance, row.former_instances) == ("9", tuple("87654321"))
+    back = replace(PULLS, instance="3", instance_by="t")
+    assert register(desk, group, back).taken_from == "t9"
+    assert stored(desk, group).former_instances == tuple("98765421")
+
+
+def test_a_receive_of_the_same_instance_writes_nothing(desk: Desk) -> None:
+    group = desk.group(mode="serial")
+    register(desk, group, replace(PULLS, instance="i"))
+    process = desk.stage.another()
+    control = Troubled(process.control, lambda name, *_: name.startswith("put"))
+    deps = Deps(replace(process, control=cast(Control, control)))
+    consumer = deps.catalog.consumer(desk.topic, group, "w")
+    for _ in range(3):
+        desk.stage.clock.advance(3 * SECOND_MS)
+        assert deps.registry.take_over(desk.topic, group, consumer, "i", "t") is None
+        deps.registry.sign_of_life(desk.topic, group, consumer, receives=True)
+    assert not control.refused

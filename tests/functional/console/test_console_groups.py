@@ -8,7 +8,7 @@ from tests.functional.delivery.receivers import Receiver
 from tests.support.background import Background
 from tests.support.browser import Browser, Screen
 from tests.support.damage import change_control, having
-from tests.support.http import Client, Group
+from tests.support.http import Client, Group, ShiftingClock
 
 
 @pytest.fixture
@@ -76,6 +76,25 @@ def test_a_seek_says_before_what_it_does(browser: Browser, group: Group, api: Cl
     screen = page(browser, group, "/settings?to=earliest")
     assert "The group was moved" in browser.submit(screen.form("seek_group")).text
     assert api.get(group.path).expect(200)["backlog"] == 10
+
+
+def test_a_broadcasts_consumer_is_registered_for_a_time_and_moved_alone(
+    browser: Browser, api: Client, clock: ShiftingClock
+) -> None:
+    group = api.topic(mode="broadcast", shards=1).group()
+    group.register("south")
+    group.topic.produce(1)
+    form = page(browser, group).form("put_consumer")
+    browser.submit(form, consumer="north", expires_after_seconds="90", **{"from": "earliest"})
+    clock.advance(31)
+    text = page(browser, group).text
+    assert text.count("OFFLINE") == 2
+    assert "removed after 1 m 30 s of silence" in text
+    screen = page(browser, group, "/settings?to=latest&consumer=north")
+    assert "1 is passed over" in screen.text
+    browser.submit(screen.form("seek_group"))
+    assert group.bodies(consumer="north") == []
+    assert group.bodies(consumer="south") == [1]
 
 
 def test_a_seek_to_a_time_in_a_long_log_stays_cheap(api: Client, browser: Browser) -> None:

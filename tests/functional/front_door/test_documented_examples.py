@@ -118,9 +118,10 @@ def _set_up(visitor: Recorder) -> None:
     put(ORDERS, {"alarm_backlog": 10_000}).expect(200)
     put(MAILER, {"from": "earliest", "filter": "paid || refunded"}).expect(201)
     put(MAILER, {"max_in_flight": 128}).expect(200)
-    put(f"{MAILER}/consumers/worker-1").expect(201)
-    put(f"{MAILER}/consumers/worker-1").expect(200)
-    post(f"{MAILER}/consumers/worker-1/heartbeat").expect(200)
+    worker = {"expires_after_seconds": 3600, "instance": "worker-1-7f3a"}
+    put(f"{MAILER}/consumers/worker-1", worker).expect(201)
+    put(f"{MAILER}/consumers/worker-1", worker).expect(200)
+    post(f"{MAILER}/consumers/worker-1/heartbeat", {"instance": worker["instance"]}).expect(200)
     put(f"{ORDERS}/groups/billing", {"from": "earliest"}).expect(201)
     hook = f"{ORDERS}/groups/billing/consumers/hook"
     put(hook, {"url": "http://127.0.0.1:9000/orders"}).expect(201)

@@ -182,6 +182,12 @@ class AlreadyClaimed(Conflict):
     of_code: ClassVar[str | None] = "ALREADY_CLAIMED"
 
 
+class ConsumerTakenOver(Conflict):
+    """A later process has the consumer's name: this one is to end."""
+
+    of_code: ClassVar[str | None] = "CONSUMER_TAKEN_OVER"
+
+
 class ReceiptStale(Conflict):
     of_code: ClassVar[str | None] = "RECEIPT_STALE"
 

@@ -82,6 +82,22 @@ def test_a_preview_counts(
     assert previews == [{"waiting": 3, "would_wait": 3, "bound": "exactly"}]
 
 
+def test_a_consumer_of_a_broadcast_is_moved_alone_and_deleted(
+    command: Command, headrace: LocalHeadrace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    headrace.put_group("orders", "screens", mode="broadcast")
+    for name in ("north", "south"):
+        headrace.put_consumer("orders", "screens", name, expires_after_seconds=3600)
+    headrace.send("orders", 1)
+    assert run(["seek", "orders", "screens", "latest", "--consumer", "north", "--yes"]) == 0
+    assert "north would skip 1 message" in capsys.readouterr().err
+    assert headrace.receive("orders", "screens", consumer="north") == []
+    assert len(headrace.receive("orders", "screens", consumer="south")) == 1
+    command("consumers", "delete", "orders", "screens", "south", "--yes")
+    (north,) = command("consumers", "list", "orders", "screens", "--json")
+    assert (north["consumer"], north["expires_after_seconds"]) == ("north", 3600)
+
+
 def test_stats_count_by_group(command: Command, headrace: LocalHeadrace) -> None:
     headrace.send("orders", 1)
     first, second = command("stats", "--watch", "--times", "2", "--every", "0", "--json")

@@ -39,11 +39,16 @@ class AsyncConsumes(AsyncCaller):
         wait: Duration = 0,
         consumer: str | None = None,
         lease: Duration | None = None,
+        instance: str | None = None,
     ) -> Received:
         """Claim up to `max` messages, waiting up to `wait` for the first. Each is ours for its lease. An empty list has
-        the reason, `because`. An async receive that is cancelled gives back, untried, what still comes."""
+        the reason, `because`. An async receive that is cancelled gives back, untried, what still comes. `instance`: of
+        the consumer; raises ConsumerTakenOver if a later one has its name."""
         options = given(
-            max=max, consumer=consumer, lease_seconds=whole_seconds(lease) if lease is not None else None
+            max=max,
+            consumer=consumer,
+            instance=instance,
+            lease_seconds=whole_seconds(lease) if lease is not None else None,
         )
         seconds_left = seconds(wait)
         while True:

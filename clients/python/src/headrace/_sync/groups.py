@@ -50,11 +50,19 @@ class Groups(Caller):
         return self._ask(Group, "POST", group_path(topic, group, "resume"), {})
 
     def seek_group(
-        self, topic: str, group: str, to: datetime | str | int, *, shard: int | None = None
+        self,
+        topic: str,
+        group: str,
+        to: datetime | str | int,
+        *,
+        shard: int | None = None,
+        consumer: str | None = None,
     ) -> Group:
-        """Send the group to "earliest", "latest", a time or an offset; its open leases are void."""
+        """Send the group, or one `consumer` of a broadcast, to "earliest", "latest", a time or an offset; its open
+        leases are void."""
         target = rfc3339(to) if isinstance(to, datetime) else to
-        return self._ask(Group, "POST", group_path(topic, group, "seek"), given(to=target, shard=shard))
+        body = given(to=target, shard=shard, consumer=consumer)
+        return self._ask(Group, "POST", group_path(topic, group, "seek"), body)
 
     def get_assignment(self, topic: str, group: str) -> Assignment:
         """Who owns which shard, and why."""
@@ -70,12 +78,27 @@ class Groups(Caller):
         secret: str | None = None,
         function: str | None = None,
         timeout_seconds: int | None = None,
+        expires_after_seconds: int | None = None,
+        instance: str | None = None,
+        begin: datetime | str | None = None,
     ) -> Consumer:
         """Register a consumer: with a `url` or a `function` it is called, with neither it pulls. Only the first answer
         shows the secret that the service made for a `url`: without a `secret` of your own it is not repeated after a
-        lost answer; `rotate_secret` makes another."""
+        lost answer; `rotate_secret` makes another.
+
+        A consumer that pulls is removed after `expires_after_seconds` of silence (None: never). An `instance` takes the
+        name over from the one before. A new consumer of a broadcast begins at `begin`, the interface's `from`:
+        "earliest", "latest" (default) or a time."""
         url_path = group_path(topic, group, "consumers", consumer)
-        body = given(url=url, secret=secret, function=function, timeout_seconds=timeout_seconds)
+        body = given(
+            url=url,
+            secret=secret,
+            function=function,
+            timeout_seconds=timeout_seconds,
+            expires_after_seconds=expires_after_seconds,
+            instance=instance,
+            **{"from": rfc3339(begin) if begin is not None else None},
+        )
         makes_secret = url is not None and secret is None
         return self._ask(Consumer, "PUT", url_path, body, repeatable=not makes_secret)
 
@@ -87,9 +110,11 @@ class Groups(Caller):
         """The group's consumers, by name."""
         return self._list(Consumer, group_path(topic, group, "consumers"), limit=limit)
 
-    def heartbeat(self, topic: str, group: str, consumer: str) -> Consumer:
-        """Stay online; the answer has rank, total and shards."""
-        return self._ask(Consumer, "POST", group_path(topic, group, "consumers", consumer, "heartbeat"), {})
+    def heartbeat(self, topic: str, group: str, consumer: str, *, instance: str | None = None) -> Consumer:
+        """Stay online; the answer has rank, total and shards. Raises ConsumerTakenOver if a later instance has the
+        name."""
+        url_path = group_path(topic, group, "consumers", consumer, "heartbeat")
+        return self._ask(Consumer, "POST", url_path, given(instance=instance))
 
     def rotate_secret(
         self, topic: str, group: str, consumer: str, *, overlap_seconds: int | None = None

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 import typer
 
 from .. import models
-from .arguments import Group, Topic
+from .arguments import Group, Topic, Yes, sure
 from .output import Output, failure
 from .session import session
 
 app = typer.Typer(
     name="consumers",
-    help="Consumers: list, their attempts, a test, a new secret.",
+    help="Consumers: list, delete, their attempts, a test, a new secret.",
     no_args_is_help=True,
 )
 Consumer = Annotated[str, typer.Argument(help="The consumer.")]
@@ -21,15 +21,24 @@ Consumer = Annotated[str, typer.Argument(help="The consumer.")]
 
 @app.command("list")
 def list_consumers(context: typer.Context, topic: Topic, group: Group) -> None:
-    """List a group's consumers, with the health of push consumers."""
+    """List a group's consumers: when they were last seen, and the health of push consumers."""
     s = session(context)
     rows = ((c, _row(c)) for c in s.hr.list_consumers(topic, group))
-    columns = ("CONSUMER", "KIND", "STATE", "WHY", "CIRCUIT", "FAILING SINCE")
+    columns = ("CONSUMER", "KIND", "STATE", "LAST SEEN", "WHY", "CIRCUIT", "FAILING SINCE")
     s.output.many(columns, rows, "No consumers yet.")
 
 
 def _row(c: models.Consumer) -> tuple[Any, ...]:
-    return c.consumer, c.kind, c.state, c.why, c.breaker, c.failing_since_at
+    return c.consumer, c.kind, c.state, c.last_seen_at, c.why, c.breaker, c.failing_since_at
+
+
+@app.command()
+def delete(context: typer.Context, topic: Topic, group: Group, consumer: Consumer, yes: Yes = False) -> None:
+    """Delete a consumer: its shards go to the others, in a broadcast its position ends."""
+    s = session(context)
+    sure(f"Delete {consumer} of {group}?", yes)
+    s.hr.delete_consumer(topic, group, consumer)
+    s.output.say(f"{consumer} is deleted.")
 
 
 @app.command()

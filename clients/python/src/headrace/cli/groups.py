@@ -46,7 +46,7 @@ def show(context: typer.Context, topic: Topic, group: Group) -> None:
         s.output.document(details)
         return
     _show(s.output, details)
-    s.output.out.print(_shards(details))
+    s.output.out.print(_shards(details.shards))
     consumers = [(c.consumer, c.kind, c.state, c.rank, c.shards) for c in s.hr.list_consumers(topic, group)]
     if consumers:
         s.output.out.print(table_of(("CONSUMER", "KIND", "STATE", "RANK", "SHARDS"), consumers))
@@ -99,27 +99,32 @@ def seek(
     group: Group,
     to: Annotated[str, typer.Argument(help="earliest, latest, a time (2030-01-01T00:00:00Z) or an offset.")],
     shard: Annotated[int | None, typer.Option(help="Only this shard.")] = None,
+    consumer: Annotated[str | None, typer.Option(help="Of a broadcast, only this consumer.")] = None,
     preview: Annotated[bool, typer.Option("--preview", help="Only show the effect.")] = False,
     yes: Yes = False,
 ) -> None:
-    """Move a group back or forward, after showing the effect."""
+    """Move a group, or a consumer of a broadcast, back or forward, after showing the effect."""
     s = session(context)
     target = _place(to)
     before = s.hr.get_group(topic, group)
+    moved = [
+        each for each in before.shards if shard in (None, each.shard) and consumer in (None, each.consumer)
+    ]
     if not s.output.as_json:
-        s.output.out.print(_shards(before, shard))
-    effect = _preview(s, before, target, shard)
-    s.output.say(effect.sentence(before.group))
+        s.output.out.print(_shards(moved))
+    effect = _preview(s, before.topic, moved, target, shard)
+    s.output.say(effect.sentence(consumer or before.group))
     if preview:
         if s.output.as_json:
             s.output.document(effect)
         return
     sure("Its open leases are void then. Go?", yes)
-    after = s.hr.seek_group(topic, group, target, shard=shard)
+    after = s.hr.seek_group(topic, group, target, shard=shard, consumer=consumer)
     if s.output.as_json:
         s.output.document(after)
     else:
-        s.output.out.print(_shards(after, shard))
+        places = {(each.shard, each.consumer) for each in moved}
+        s.output.out.print(_shards([each for each in after.shards if (each.shard, each.consumer) in places]))
 
 
 def _place(to: str) -> str | int:
@@ -150,25 +155,22 @@ class Preview:
         return f"{group} would have {bound}{messages} before it; now it has {self.waiting}."
 
 
-def _preview(s: Session, group: models.Group, to: str | int, shard: int | None) -> Preview:
-    shards = [each for each in group.shards if shard in (None, each.shard)]
+def _preview(
+    s: Session, topic: str, shards: Sequence[models.Shard], to: str | int, shard: int | None
+) -> Preview:
     backlog = sum(each.backlog for each in shards)
     if to == "latest":
         return Preview(backlog, 0)
     if isinstance(to, int):
         return Preview(backlog, sum(max(0, each.tail - to + 1) for each in shards), "at_most")
     begin = None if to == "earliest" else to
-    messages = s.hr.list_messages(group.topic, begin=begin, shard=shard, limit=200)
+    messages = s.hr.list_messages(topic, begin=begin, shard=shard, limit=200)
     count = sum(1 for _ in islice(messages, _COUNTED))
     return Preview(backlog, count, "at_least" if count == _COUNTED else "exactly")
 
 
-def _shards(group: models.Group, shard: int | None = None) -> Any:
-    rows = [
-        (each.shard, each.tail, each.next, each.backlog, each.owner or each.consumer)
-        for each in group.shards
-        if shard in (None, each.shard)
-    ]
+def _shards(shards: Sequence[models.Shard]) -> Any:
+    rows = [(each.shard, each.tail, each.next, each.backlog, each.owner or each.consumer) for each in shards]
     return table_of(("SHARD", "TAIL", "NEXT", "WAITING", "OWNER"), rows)
 
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from .. import tracing
 from .._sync.client import Operations
 from ..durations import seconds
-from ..errors import ConsumerNotFound, Forbidden, GroupNotFound, HeadraceError
+from ..errors import ConsumerNotFound, ConsumerTakenOver, Forbidden, GroupNotFound, HeadraceError
 from ..models import Consumer as Registration
 from ..models import Group, Message
+from ..outgoing import new_id
 from .handlers import Handler, bound, is_async
 from .holdings import Holdings
 from .outcomes import ACK, UNTRIED, Retry, Verdict, verdict_of
@@ -28,6 +29,7 @@ _LOG = logging.getLogger("headrace")
 _MOST = 1000
 _BEAT_SECONDS = 10.0
 _TROUBLE_SECONDS = 5.0
+_EXPIRES_AFTER_SECONDS = 3600
 
 
 class Consumer:
@@ -39,6 +41,8 @@ class Consumer:
         self.registration: Registration | None = None
         self._call = bound(handler, settings.middleware)
         self._stopping = threading.Event()
+        self._instance = ""
+        self._is_taken_over = False
 
     def stop(self) -> None:
         """Ask for no more; what is held is finished. Any thread, and signal handlers."""
@@ -53,7 +57,8 @@ class Consumer:
         return self._stopping.is_set()
 
     def run(self, hr: Operations, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        """Work until `stop`. Raises what makes it impossible: no such topic, a token that may not."""
+        """Work until `stop`. Raises what makes it impossible: no such topic, a token that may not, another process that
+        registered under the name."""
         group = self.ensure_group(hr)
         lease = self._lease_seconds(hr, group)
         name = self._join(hr)
@@ -72,6 +77,9 @@ class Consumer:
         keeper.start()
         try:
             self._poll(hr, runner, name)
+        except ConsumerTakenOver:
+            self._is_taken_over = True
+            raise
         finally:
             holdings.wait_until_idle()
             runner.stop()
@@ -120,11 +128,24 @@ class Consumer:
         if not self.settings.register:
             return None
         name = self.settings.consumer_name()
-        self.registration = hr.put_consumer(self.settings.topic, self.settings.group, name)
+        self._instance, self._is_taken_over = new_id(), False
+        self._register(hr, name)
         return name
 
+    def _register(self, hr: Operations, name: str) -> None:
+        """Register as this instance. A name that was made here has no other user: if this process dies, its
+        registration ends as well."""
+        expires = _EXPIRES_AFTER_SECONDS if self.settings.name is None else None
+        self.registration = hr.put_consumer(
+            self.settings.topic,
+            self.settings.group,
+            name,
+            expires_after_seconds=expires,
+            instance=self._instance,
+        )
+
     def _leave(self, hr: Operations, name: str | None) -> None:
-        if name is None or (self.settings.name is not None and self.registration is None):
+        if name is None or self._is_taken_over:
             return
         try:
             hr.delete_consumer(self.settings.topic, self.settings.group, name)
@@ -141,7 +162,13 @@ class Consumer:
                 continue
             try:
                 messages = hr.receive(
-                    s.topic, s.group, max=min(room, _MOST), wait=wait, consumer=name, lease=s.lease
+                    s.topic,
+                    s.group,
+                    max=min(room, _MOST),
+                    wait=wait,
+                    consumer=name,
+                    lease=s.lease,
+                    instance=self._instance if name else None,
                 )
             except HeadraceError as error:
                 self._stopping.wait(self._pause_after(hr, error, name))
@@ -171,7 +198,7 @@ class Consumer:
         # offline for so long that it was removed
         if isinstance(error, ConsumerNotFound) and name is not None:
             try:
-                self.registration = hr.put_consumer(self.settings.topic, self.settings.group, name)
+                self._register(hr, name)
                 return 0.0
             except HeadraceError as refusal:
                 error = refusal
@@ -267,9 +294,11 @@ class Consumer:
                             self._held.renew(message, since)
                         elif not may_go_again(answer):
                             self._held.drop(message)
-                if name is not None and since > beat + _BEAT_SECONDS:
+                if name is not None and not self._is_taken_over and since > beat + _BEAT_SECONDS:
                     beat = since
-                    self.registration = hr.heartbeat(s.topic, s.group, name)
+                    self.registration = hr.heartbeat(s.topic, s.group, name, instance=self._instance)
+            except ConsumerTakenOver:  # the next receive raises it
+                self._is_taken_over = True
             except Exception as error:  # the thread continues after any error
                 _LOG.warning("%s/%s: leases were not renewed: %s", s.topic, s.group, error)
 

@@ -180,6 +180,8 @@ class Consumer(Model, frozen=True, kw_only=True):
     secret: str | None = None
     why: str | None = None
     last_seen_at: datetime | None = None
+    expires_after_seconds: int | None = None
+    instance: str | None = None
     failing_since_at: datetime | None = None
     disables_at: datetime | None = None
     breaker: str | None = None

@@ -1,0 +1,96 @@
+"""What a registration says of a consumer, and the consumer after it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from ...domain.assignment import is_silent, seen
+from ...domain.errors import Refused
+from ...domain.limits import MAX_CONSUMERS
+from ...domain.topic import LATEST, Consumer, ConsumerKind, ConsumerState, Where
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A consumer and what it serves at the moment."""
+
+    consumer: Consumer
+    rank: int | None
+    total: int
+    shards: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """How to reach a consumer: it pulls, or is called at `target`. `state` is ACTIVE or PENDING, with the reason in
+    `why`. `secret`: a signing secret chosen by its owner. `timeout_seconds`: a function's own time-out. For the rest,
+    see Consumer; `begin` is the first position of a new consumer of a broadcast."""
+
+    kind: ConsumerKind = ConsumerKind.PULL
+    target: str = ""
+    state: ConsumerState = ConsumerState.ACTIVE
+    why: str | None = None
+    secret: bytes | None = None
+    timeout_seconds: int | None = None
+    expires_after_seconds: int | None = None
+    instance: str | None = None
+    instance_by: str = ""
+    begin: Where = LATEST
+
+
+class Registration(NamedTuple):
+    """The result of a registration; `secret` only if it is a new one. `taken_from`: the token of the instance that had
+    the name before, if another one has it now."""
+
+    member: Membership
+    created: bool
+    secret: bytes | None
+    taken_from: str | None = None
+
+
+PULLS = Contact()
+
+
+def with_contact(consumer: Consumer, contact: Contact, now_ms: int) -> Consumer:
+    """The consumer with this contact; one that has it and is called stays as it is: that a twin was first is no
+    reason to write again."""
+    if (consumer.kind, consumer.target) != (contact.kind, contact.target):
+        consumer = replace(
+            consumer,
+            kind=contact.kind,
+            target=contact.target,
+            state=ConsumerState.PENDING,
+            secrets=(),
+        )
+    if consumer.state != ConsumerState.ACTIVE:
+        consumer = fresh(consumer, contact.state, contact.why)
+    consumer = replace(
+        consumer.with_instance(contact.instance, contact.instance_by, takes_back=True),
+        timeout_seconds=contact.timeout_seconds,
+        expires_after_seconds=contact.expires_after_seconds,
+    )
+    return seen(consumer, now_ms, receives=True)
+
+
+def taken_from(before: Consumer, after: Consumer) -> str | None:
+    """The token of the instance that lost the name between the two, if one did."""
+    return before.instance_by if before.instance not in (None, after.instance) else None
+
+
+def check_number(consumers: Sequence[Consumer], now_ms: int) -> None:
+    """May the group have one more? Silent consumers do not count, but there is a limit to them, too."""
+    living_count = sum(not is_silent(consumer, now_ms) for consumer in consumers)
+    if living_count >= MAX_CONSUMERS:
+        raise Refused("TOO_MANY_CONSUMERS", f"A group has {MAX_CONSUMERS} consumers at most.")
+    if len(consumers) >= 2 * MAX_CONSUMERS:
+        raise Refused(
+            "TOO_MANY_CONSUMERS",
+            f"The group has {len(consumers)} consumers, most of them OFFLINE: delete these, and register consumers "
+            "with `expires_after_seconds`.",
+        )
+
+
+def fresh(consumer: Consumer, state: ConsumerState, why: str | None = None) -> Consumer:
+    return replace(consumer, state=state, why=why, failing_ms=None, open_until_ms=None, times_opened=0)
