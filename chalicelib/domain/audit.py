@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Self
+
+SERVICE = "service"
+"""Who made a change, in place of a token's id and name."""
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class AuditEntry:
     """One call that changed something, or tried to. `result` is "OK" or the error's code; `topic` the one it was
-    about (None: another thing); `source` the caller's address as far as it is known."""
+    about (None: another thing); `source` the caller's address as far as it is known. A change that the service made by
+    itself has no method and no path; its `result` is the new state."""
 
     at_ms: int
     token_id: str
@@ -21,6 +26,21 @@ class AuditEntry:
     request_id: str
     topic: str | None = None
     source: str | None = None
+
+    @classmethod
+    def by_the_service(cls, at_ms: int, *, topic: str, object: str, result: str, request_id: str) -> Self:
+        """The entry of a change that the service made by itself."""
+        return cls(
+            at_ms=at_ms,
+            token_id=SERVICE,
+            token_name=SERVICE,
+            method="",
+            path="",
+            object=object,
+            result=result,
+            request_id=request_id,
+            topic=topic,
+        )
 
     @property
     def key(self) -> str:
