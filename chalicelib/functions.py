@@ -192,11 +192,8 @@ def expire(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
     needed."""
     bodies = deps.body_sweeper.run_once(_has_thirds(context, 1))
     report = deps.expirer.run_once(_has_time(context))
-    try:
-        if deps.adapters.archive:
-            deps.proof_watch.run_once()
-    except Unavailable as error:  # the bucket: the next run looks again
-        observe.event("proof not read", detail=str(error))
+    if deps.adapters.archive:
+        report.stretch.troubles += deps.proof_watch.run_once()
     report.stretch.troubles += bodies.troubles
     report.stretch.finished = report.stretch.finished and bodies.finished
     _restart_unfinished("expire", event, report.stretch, deps)

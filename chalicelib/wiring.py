@@ -176,7 +176,7 @@ class Deps:
     registry: Registry = _service(
         "services.manage.registry.Registry",
         mark=lambda deps: deps.marker.mark,
-        on_disabled=lambda deps: deps._tell_of_disabled,
+        on_disabled=lambda deps: deps._note_disabled,
     )
 
     # What a message passes through
@@ -327,17 +327,21 @@ class Deps:
             states.append(attention.Attention(attention.Kind.UNDECIDED, one.prepared_ms, topic.name))
         return [replace(state, noted_ms=now_ms) for state in states[: attention.MOST]]
 
-    def _tell_of_disabled(self, consumer: Consumer) -> None:
+    def _note_disabled(self, consumer: Consumer) -> None:
         """Enter it in the audit trail, and have the topic looked at. What cannot be stored now is lost to the trail;
         the job that visits all topics finds the state."""
-        from .domain.audit import AuditEntry
+        from .domain.audit import SERVICE, AuditEntry
 
-        entry = AuditEntry.by_the_service(
-            self.adapters.clock.now_ms(),
-            topic=consumer.topic,
+        entry = AuditEntry(
+            at_ms=self.adapters.clock.now_ms(),
+            token_id=SERVICE,
+            token_name=SERVICE,
+            method="",
+            path="",
             object=f"consumer {consumer.topic}/{consumer.group}/{consumer.name}",
             result=consumer.state,
             request_id=self.adapters.random.id(_OWNER_CHARS),
+            topic=consumer.topic,
         )
         with suppress(Unavailable):
             self.adapters.marks.note_moving(consumer.topic)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Self
 
 SERVICE = "service"
-"""Who made a change, in place of a token's id and name."""
+"""In place of a token's id and name: a change that the service made by itself."""
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
@@ -26,21 +25,6 @@ class AuditEntry:
     request_id: str
     topic: str | None = None
     source: str | None = None
-
-    @classmethod
-    def by_the_service(cls, at_ms: int, *, topic: str, object: str, result: str, request_id: str) -> Self:
-        """The entry of a change that the service made by itself."""
-        return cls(
-            at_ms=at_ms,
-            token_id=SERVICE,
-            token_name=SERVICE,
-            method="",
-            path="",
-            object=object,
-            result=result,
-            request_id=request_id,
-            topic=topic,
-        )
 
     @property
     def key(self) -> str:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from ..domain.archive import ArchivedDay, Proof
 from ..domain.attention import RULES, Attention, Kind
+from ..domain.errors import Unavailable
 from ..domain.times import MINUTE_MS
 from ..ports.world import Clock
+from .walk import Trouble
 
 if TYPE_CHECKING:
     from ..store.marks import Marks, Rounds
@@ -77,16 +79,19 @@ class ProofWatch:
         self._marks = marks
         self._clock = clock
 
-    def run_once(self) -> None:
-        """Look at the last days: an object of the bucket for each, and a write if the state has changed. Raises
-        Unavailable."""
-        now_ms = self._clock.now_ms()
-        states = self._marks.attention(None, 1)
-        old = [state for state in states if state.kind == Kind.NOT_PROVED]
-        since_ms = self._since_ms(now_ms)
-        is_late = since_ms is not None and now_ms - since_ms >= RULES[Kind.NOT_PROVED].after_ms
-        new = [Attention(Kind.NOT_PROVED, since_ms, noted_ms=now_ms)] if since_ms and is_late else []
-        self._marks.note_changes(old, new)
+    def run_once(self) -> list[Trouble]:
+        """Look at the last days: an object of the bucket for each, and a write if the state has changed. A refusal is
+        a trouble; the next run looks again."""
+        now_ms, after_ms = self._clock.now_ms(), RULES[Kind.NOT_PROVED].after_ms
+        try:
+            since_ms = self._since_ms(now_ms)
+            is_late = since_ms is not None and now_ms - since_ms >= after_ms
+            old = [state for state in self._marks.attention(None, 1) if state.kind == Kind.NOT_PROVED]
+            new = [Attention(Kind.NOT_PROVED, since_ms, noted_ms=now_ms)] if since_ms and is_late else []
+            self._marks.note_changes(old, new)
+        except Unavailable as error:
+            return [Trouble.of("", error)]
+        return []
 
     def _since_ms(self, now_ms: int) -> int | None:
         """The end of the last proved day, or the beginning of the first of these days if none is proved; None: nothing
