@@ -62,10 +62,12 @@ def with_contact(consumer: Consumer, contact: Contact, now_ms: int) -> Consumer:
             kind=contact.kind,
             target=contact.target,
             state=ConsumerState.PENDING,
+            state_ms=now_ms,
             secrets=(),
         )
     if consumer.state != ConsumerState.ACTIVE:
-        consumer = fresh(consumer, contact.state, contact.why)
+        since_ms = consumer.state_ms if consumer.state == contact.state else now_ms
+        consumer = fresh(consumer, contact.state, contact.why, since_ms)
     consumer = replace(
         consumer.with_instance(contact.instance, contact.instance_by, takes_back=True),
         timeout_seconds=contact.timeout_seconds,
@@ -92,5 +94,10 @@ def check_number(consumers: Sequence[Consumer], now_ms: int) -> None:
         )
 
 
-def fresh(consumer: Consumer, state: ConsumerState, why: str | None = None) -> Consumer:
-    return replace(consumer, state=state, why=why, failing_ms=None, open_until_ms=None, times_opened=0)
+def fresh(
+    consumer: Consumer, state: ConsumerState, why: str | None = None, since_ms: int | None = None
+) -> Consumer:
+    """The consumer in this state, with the health of a new one."""
+    state_ms = None if state == ConsumerState.ACTIVE else since_ms
+    consumer = replace(consumer, state=state, why=why, state_ms=state_ms)
+    return replace(consumer, failing_ms=None, open_until_ms=None, times_opened=0)
