@@ -57,7 +57,10 @@ if TYPE_CHECKING:
     from .services.manage.admin import Admin
     from .services.manage.amend import Amender
     from .services.manage.dead_letters import DeadLetters
+    from .services.manage.deliveries import Deliveries
+    from .services.manage.delivery_places import DeliveryPlaces
     from .services.manage.handshake import Consent
+    from .services.manage.purge import Purger
     from .services.manage.registry import Registry
     from .services.manage.replays import Replays
     from .services.manage.tokens import Refusals, SignInLinks, Tokens
@@ -236,6 +239,11 @@ class Deps:
     dead_letters: DeadLetters = _service(
         "services.manage.dead_letters.DeadLetters", on_filled=lambda deps: deps.empty_lanes.drop
     )
+    delivery_places: DeliveryPlaces = _service("services.manage.delivery_places.DeliveryPlaces")
+    deliveries: Deliveries = _service(
+        "services.manage.deliveries.Deliveries", on_filled=lambda deps: deps.empty_lanes.drop
+    )
+    purger: Purger = _service("services.manage.purge.Purger")
     replays: Replays = _service("services.manage.replays.Replays")
     consent: Consent = _service("services.manage.handshake.Consent")
 
