@@ -57,7 +57,7 @@ EventName = Annotated[
     str,
     one_of(
         "prepared", "accepted", "delayed", "edited", "postponed", "cancelled", "due", "leased", "delivered", "buried",
-        "redriven", "deleted",
+        "redriven", "deleted", "retried", "settled", "sought",
     ),
 ]  # fmt: skip
 Outcome = Annotated[str, one_of(*ATTEMPTS)]
@@ -76,8 +76,8 @@ class DeliveryView(TypedDict):
 
 
 class Retried(TypedDict, total=False):
-    """The state of a delivery after the request to retry it now: the fields of DeliveryView, all missing where the
-    group is not owed the message, or its row is unreadable."""
+    """The state of a delivery after the request to retry or settle it: the fields of DeliveryView, all missing
+    where the group is not owed the message, or its row is unreadable."""
 
     id: Required[str]
     group: Required[str]
@@ -172,7 +172,8 @@ def _body(draft: Draft) -> Body:
 
 
 _DONE_BY_SOMEBODY = {
-    "prepared", "accepted", "delayed", "edited", "postponed", "cancelled", "redriven", "deleted",
+    "prepared", "accepted", "delayed", "edited", "postponed", "cancelled", "redriven", "deleted", "retried", "settled",
+    "sought",
 }  # fmt: skip
 
 
