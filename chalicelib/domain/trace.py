@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from .call_result import Answer
 from .topic import CursorKey
 
 
@@ -45,7 +46,8 @@ class TraceEntry:
     `outcome` is an AttemptOutcome, or one that only a later release knows, which readers leave out. `detail` of an
     attempt: what went wrong (empty for SUCCESS); of an operation: the id of the token that did it, and of SETTLED the
     outcome and the reason behind it; of a burial: the dead letter's reason, and `duration_ms` how long before the
-    redrive it was. Traces, journal, archive and reports show it.
+    redrive it was. Traces, journal, archive and reports show it. `answer`, a
+    subscriber's, is in traces only.
     """
 
     offset: int
@@ -53,6 +55,7 @@ class TraceEntry:
     outcome: str
     duration_ms: int = 0
     detail: str = ""
+    answer: Answer | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -235,7 +235,7 @@ class Deliveries:
         )
 
     def _write_edit(self, topic: Topic, group: Group, key: CursorKey, found: Found, new: Timer) -> bool:
-        old_record = self._records.get(key, found.message.offset)
+        old = self._records.get(key, found.message.offset)
         record = Record(
             shard=found.message.shard,
             offset=found.message.offset,
@@ -243,7 +243,8 @@ class Deliveries:
             attempts=found.attempts,
             at_ms=self._clock.now_ms(),
             consumer_uid=key.consumer_uid,
-            last_error=old_record.last_error if old_record else None,
+            last_error=old.last_error if old else None,
+            answer=old.answer if old else None,
             next_ms=new.due_ms,
             attempts_before_redrive=found.attempts_before_redrive,
             of=key,

@@ -63,7 +63,9 @@ class Purger:
     def purge(self, topic: Topic, group: Group, consumer_uids: Sequence[str]) -> int:
         """Drop what the group (in a broadcast: these consumers) is owed at this moment. Returns how many deliveries.
         Raises Unavailable if there is no time for all: the next call continues."""
-        until_ms = self._clock.now_ms() + _PURGE_MS
+        return self._purge(topic, group, consumer_uids, self._clock.now_ms() + _PURGE_MS)
+
+    def _purge(self, topic: Topic, group: Group, consumer_uids: Sequence[str], until_ms: int) -> int:
         keys = [key for uid in consumer_uids for key in cursor_keys(topic, group, uid)]
         ends = {key.shard: self._tails.read(key.shard, topic.created_ms).offset + 1 for key in keys}
         # The shards first: from then on no lease of theirs makes a retry timer.
@@ -79,14 +81,16 @@ class Purger:
     def purge_topic(self, topic: Topic, by: str = "") -> int:
         """Do so for all groups, and cancel what is delayed; prepared messages stay. Returns how many deliveries and
         delayed messages. `by` is the token's id. Raises Unavailable as for a group."""
-        count = self._cancel_delayed(topic, by)
+        until_ms = self._clock.now_ms() + _PURGE_MS
+        count = self._cancel_delayed(topic, by, until_ms)
         for group in self._catalog.groups(topic):
-            count += self.purge(topic, group, self._catalog.cursor_owners(topic, group))
+            self._check_time(until_ms)
+            count += self._purge(topic, group, self._catalog.cursor_owners(topic, group), until_ms)
         return count
 
-    def _cancel_delayed(self, topic: Topic, by: str) -> int:
+    def _cancel_delayed(self, topic: Topic, by: str, until_ms: int) -> int:
         """Cancel delayed messages. One that comes due meanwhile is in the log, where its groups' purge finds it."""
-        until_ms, count = self._clock.now_ms() + _PURGE_MS, 0
+        count = 0
         read, position = waiting.reader(self._timers), None
         while True:
             rows, position = waiting.soonest_first(read, topic, Filters(), None, _PER_WRITE, position)
@@ -180,4 +184,4 @@ class Purger:
 
     def _check_time(self, until_ms: int) -> None:
         if self._clock.now_ms() >= until_ms:
-            raise unavailable("To drop so many retries takes longer than one call may; repeat the call.")
+            raise unavailable("To drop so much takes longer than one call may; repeat the call.")
