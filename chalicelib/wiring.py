@@ -66,7 +66,10 @@ if TYPE_CHECKING:
     from .services.manage.amend import Amender
     from .services.manage.audit_replay import AuditReplay
     from .services.manage.dead_letters import DeadLetters
+    from .services.manage.deliveries import Deliveries
+    from .services.manage.delivery_places import DeliveryPlaces
     from .services.manage.handshake import Consent
+    from .services.manage.purge import Purger
     from .services.manage.registry import Registry
     from .services.manage.repair import Repair
     from .services.manage.replays import Replays
@@ -260,6 +263,11 @@ class Deps:
         restore_marks=lambda deps: deps._see,
     )
     audit_replay: AuditReplay = _service("services.manage.audit_replay.AuditReplay")
+    delivery_places: DeliveryPlaces = _service("services.manage.delivery_places.DeliveryPlaces")
+    deliveries: Deliveries = _service(
+        "services.manage.deliveries.Deliveries", on_filled=lambda deps: deps.empty_lanes.drop
+    )
+    purger: Purger = _service("services.manage.purge.Purger")
     replays: Replays = _service("services.manage.replays.Replays")
     consent: Consent = _service("services.manage.handshake.Consent")
 

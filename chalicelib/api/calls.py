@@ -80,7 +80,7 @@ class Reach(Enum):
 class Call(msgspec.Struct, frozen=True):
     """One entry of the HTTP interface. `scopes`: any one will do; empty: no token needed. `headers` are options.
     `statuses` are the success codes, `media` is their content type; the body's schema comes from the handler's return
-    type."""
+    type. `scopes_of_group`: with a `group` in the query the call concerns this one alone, and has these scopes."""
 
     method: str
     path: str
@@ -93,6 +93,7 @@ class Call(msgspec.Struct, frozen=True):
     statuses: tuple[int, ...] = (200,)
     media: str = JSON
     reach: Reach = Reach.PATH
+    scopes_of_group: tuple[str, ...] = ()
 
 
 CALLS: list[Call] = []
@@ -112,12 +113,16 @@ def call(
     statuses: tuple[int, ...] = (200,),
     media: str = JSON,
     reach: Reach = Reach.PATH,
+    scopes_of_group: tuple[str, ...] = (),
 ) -> Callable[[Handler], Handler]:
     """Enter a handler into the HTTP interface. `body` is the msgspec type of its JSON body."""
 
     def add_call(handler: Handler) -> Handler:
         CALLS.append(
-            Call(method, path, handler, scopes, body, query, any_media, headers, statuses, media, reach)
+            Call(
+                *(method, path, handler, scopes, body, query, any_media, headers, statuses, media, reach),
+                scopes_of_group,
+            )
         )
         return handler
 

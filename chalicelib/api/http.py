@@ -147,7 +147,7 @@ def _context(entry: Call, request: Request, params: Mapping[str, str], request_i
     )
     try:
         check_rate(deps, caller)
-        _check(entry, caller, params)
+        _check(entry, caller, params, request.query_params or {})
     except (Forbidden, TooMany) as error:
         audit.note_denied(entry, context, error.code)
         raise
@@ -199,15 +199,15 @@ def perform(entry: Call, context: Context) -> Response[Any]:
     """Make a call from within, for `context.caller`: same checks, same handler, no HTTP. Raises what the handler
     raises."""
     try:
-        _check(entry, context.caller, context.params)
+        _check(entry, context.caller, context.params, context.query)
     except Forbidden as error:
         audit.note_denied(entry, context, error.code)
         raise
     return _call_handler(entry, _with_body(entry, context))
 
 
-def _check(entry: Call, caller: Caller | None, params: Mapping[str, str]) -> None:
-    refusal = why_not(entry, caller, params) if caller else None
+def _check(entry: Call, caller: Caller | None, params: Mapping[str, str], query: Mapping[str, str]) -> None:
+    refusal = why_not(entry, caller, params, query) if caller else None
     if refusal:
         raise refusal
     for kind, name in params.items():
@@ -262,8 +262,13 @@ def _caller(request: Request, iam: bool) -> Caller:
     )
 
 
-def why_not(entry: Call, caller: Caller, params: Mapping[str, str]) -> Forbidden | None:
+def why_not(
+    entry: Call, caller: Caller, params: Mapping[str, str], query: Mapping[str, str]
+) -> Forbidden | None:
     """Why the caller may not make the call; None: it may."""
+    if entry.scopes_of_group and "group" in query:
+        entry = msgspec.structs.replace(entry, scopes=entry.scopes_of_group, reach=Reach.PATH)
+        params = {**params, "group": query["group"]}
     if not caller.scopes.intersection(entry.scopes):
         scopes = " or ".join(f"'{scope}'" for scope in entry.scopes)
         return Forbidden("SCOPE_MISSING", f"This call needs a token with the scope {scopes}.")

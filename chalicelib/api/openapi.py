@@ -35,6 +35,7 @@ _PARAMETER_SCHEMAS: dict[str, dict[str, Any]] = {
     "base_seconds": {"type": "integer", "minimum": 1, "maximum": MAX_RETRY_SECONDS},
     "cap_seconds": {"type": "integer", "minimum": 1, "maximum": MAX_RETRY_SECONDS},
     "confirm": _TEXT,
+    "consumer": _TEXT,
     "dedup_id": _TEXT,
     "factor": {"type": "number", "minimum": 1, "maximum": 10},
     "from": _TIME,

@@ -20,6 +20,7 @@ from ..domain.limits import (
     MAX_HEADERS_BYTES,
     MAX_KEYS,
     MAX_RESEND_SECONDS,
+    MAX_RETRY_SECONDS,
 )
 from ..domain.message import JSON, TRACEPARENT, Draft, is_reserved, producer_text, traceparent
 from ..domain.request import NAME, Request
@@ -163,6 +164,15 @@ def due(deliver_at: str, now_ms: int) -> int:
     """The time of a `deliver_at`, ms; a past time means now. Raises Refused if it is too far ahead."""
     due_ms = max(now_ms, time_ms(deliver_at, "deliver_at"))
     check_delay(due_ms - now_ms)
+    return due_ms
+
+
+def next_attempt(at: str, now_ms: int) -> int:
+    """The time of a `next_attempt_at`, ms; a past time means now. Raises Refused if it is too far ahead."""
+    due_ms = max(now_ms, time_ms(at, "next_attempt_at"))
+    if due_ms - now_ms > MAX_RETRY_SECONDS * 1000:
+        days = MAX_RETRY_SECONDS // DAY_SECONDS
+        raise Refused("DELAY_TOO_LONG", f"A retry may wait {days} days at most.")
     return due_ms
 
 

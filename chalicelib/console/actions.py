@@ -62,7 +62,7 @@ class Action:
 
 def why_not_allowed(action: Action, caller: Caller) -> Forbidden | None:
     """Why the caller's token does not allow it; None: it does."""
-    return why_not(action.call, caller, action.params)
+    return why_not(action.call, caller, action.params, action.query)
 
 
 def do(visit: Visit, action: Action, options: Mapping[str, str] | None = None) -> Any:

@@ -71,7 +71,7 @@ def _outcome(answer: dict[str, Any]) -> str | None:
 def _number_of(answer: dict[str, Any]) -> int | None:
     """To how many of many it was done."""
     counts = [item["changed"] for item in answer.get("items", ()) if "changed" in item]
-    return sum(counts) if counts else answer.get("redriven")
+    return sum(counts) if counts else answer.get("redriven", answer.get("purged"))
 
 
 def of(fields: Fields) -> Form:
@@ -101,7 +101,7 @@ def _required(fields: Fields, *names: str) -> dict[str, str]:
 def _check_name_typed(fields: Fields, name: str) -> None:
     """Raises Malformed unless the name of what is to be deleted was typed."""
     if fields.get("confirm") != fields.get(name):
-        raise Malformed("CONFIRM_MISSING", f"Nothing was deleted: type the {name}'s name to confirm.")
+        raise Malformed("CONFIRM_MISSING", f"Nothing was done: type the {name}'s name to confirm.")
 
 
 def _number(fields: Fields, name: str) -> int | float:
@@ -226,8 +226,26 @@ def _headers(text: str) -> dict[str, str]:
 
 def _amend(name: str, fields: Fields) -> Action:
     body: dict[str, Any] = {"body": _json(fields, "body")} if "body" in fields else {}
-    body |= _given_texts(fields, "deliver_at") | _retry(fields)
+    body |= _given_texts(fields, "deliver_at", "next_attempt_at") | _retry(fields)
+    body |= _numbers(fields, "attempts_left")
+    query = _given_texts(fields, "group", "consumer")
+    return Action(name, _required(fields, "topic", "id"), query, body)
+
+
+def _settle(name: str, fields: Fields) -> Action:
+    body = _required(fields, "group", "outcome") | _given_texts(fields, "reason", "consumer")
     return Action(name, _required(fields, "topic", "id"), body=body)
+
+
+def _purge_group(name: str, fields: Fields) -> Action:
+    _check_name_typed(fields, "group")
+    body = {"confirm": fields["confirm"]} | _given_texts(fields, "consumer")
+    return Action(name, _required(fields, "topic", "group"), body=body)
+
+
+def _purge_topic(name: str, fields: Fields) -> Action:
+    _check_name_typed(fields, "topic")
+    return Action(name, _required(fields, "topic"), body={"confirm": fields["confirm"]})
 
 
 def _change_delayed(name: str, fields: Fields) -> Action:
@@ -310,11 +328,14 @@ _FORMS: Mapping[str, Callable[[str, Fields], Action]] = {
     "pause_group": _plain("topic", "group", body={}),
     "resume_group": _plain("topic", "group", body={}),
     "seek_group": _seek,
+    "purge_group": _purge_group,
+    "purge_topic": _purge_topic,
     "produce": _produce,
     "amend_message": _amend,
     "change_delayed": _change_delayed,
     "cancel_message": _plain("topic", "id"),
     "retry_now": _retry_now,
+    "settle_message": _settle,
     "redrive": _redrive,
     "edit_dead_letter": _edit_letter,
     "merge_dead_letters": _merge_letters,

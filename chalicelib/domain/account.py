@@ -15,8 +15,8 @@ from .status import Status
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """How many deliveries are in which state. `skipped` offsets were never owed: from before the group's beginning,
-    excluded by its filter, cancelled, or holes in the log."""
+    """How many deliveries are in which state. `skipped` offsets are not owed: from before the group's beginning,
+    excluded by its filter, cancelled, holes in the log, or dropped by a purge."""
 
     new: int = 0
     running: int = 0
@@ -36,7 +36,7 @@ class Account:
 
 def account(cursor: Cursor, tail: int, elsewhere: Iterable[tuple[int, str]]) -> Account:
     """The account of one cursor, after `lapse`. `elsewhere` are offsets of deliveries that left the cursor, each with
-    RETRYING or DEAD; `tail` is the last offset of its log."""
+    RETRYING, DEAD or SKIPPED; `tail` is the last offset of its log."""
     in_lane = [
         status for offset, status in elsewhere if offset_state(cursor, offset)[0] is OffsetState.SETTLED
     ]
@@ -44,9 +44,10 @@ def account(cursor: Cursor, tail: int, elsewhere: Iterable[tuple[int, str]]) -> 
         first: sum(s.count for s in cursor.waiting if (s.attempt == 1) is first) for first in (True, False)
     }
     retrying_count, dead_count = in_lane.count(Status.RETRYING), in_lane.count(Status.DEAD)
+    purged_count = in_lane.count(Status.SKIPPED)
     unsettled_count = cursor.in_flight + waiting_counts[True] + waiting_counts[False]
     settled_count = cursor.next - cursor.begin - unsettled_count
-    skipped_count = min(cursor.skipped, max(0, settled_count - retrying_count - dead_count))
+    skipped_count = min(cursor.skipped + purged_count, max(0, settled_count - retrying_count - dead_count))
     return Account(
         new=max(0, tail + 1 - cursor.next) + waiting_counts[True],
         running=cursor.in_flight,

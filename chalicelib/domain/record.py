@@ -34,7 +34,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
-    """A delivery that did not succeed at once. `status` is RETRYING, DEAD or SUCCESS (late).
+    """A delivery that did not succeed at once. `status` is RETRYING, DEAD, SUCCESS (late, or by hand) or SKIPPED.
 
     `of` is the cursor key of the message's own shard, if it was settled from a retry lane. `message` is set with DEAD:
     storing the record also stores the dead letter. `attempts_before_redrive`: how many of `attempts` were before the
@@ -71,8 +71,8 @@ class Record:
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Unfinished:
-    """A delivery that failed and is RETRYING or DEAD. `timed`: it left its shard's cursor and waits for a retry timer;
-    the others are in the cursor."""
+    """A delivery that failed and is RETRYING, DEAD or SKIPPED. `timed`: it left its shard's cursor and waits for
+    a retry timer; the other RETRYING ones are in the cursor."""
 
     shard: int
     offset: int

@@ -8,7 +8,8 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """Of a delivery; the last two are of a message before its log, CANCELLED is of both."""
+    """Of a delivery; DELAYED and PREPARED are of a message before its log, CANCELLED is of both. SKIPPED is in records
+    only: a purge dropped the delivery, and its group is not owed the message any more."""
 
     NEW = "NEW"
     RUNNING = "RUNNING"
@@ -18,6 +19,7 @@ class Status(StrEnum):
     CANCELLED = "CANCELLED"
     DELAYED = "DELAYED"
     PREPARED = "PREPARED"
+    SKIPPED = "SKIPPED"
 
 
 class Because(StrEnum):

@@ -10,8 +10,8 @@ from .topic import CursorKey
 
 
 class AttemptOutcome(StrEnum):
-    """The result of an attempt (one of ATTEMPTS), an admin's operation on its dead letter, or the burial that a redrive
-    ended."""
+    """The result of an attempt (one of ATTEMPTS), a person's operation on the delivery or its dead letter, or the
+    burial that a redrive ended."""
 
     SUCCESS = "SUCCESS"
     RETRY = "RETRY"
@@ -21,13 +21,21 @@ class AttemptOutcome(StrEnum):
     REDRIVEN = "REDRIVEN"
     EDITED = "EDITED"
     DELETED = "DELETED"
+    RETRIED = "RETRIED"  # a waiting delivery became due at once
+    SETTLED = "SETTLED"  # by hand
+    SOUGHT = "SOUGHT"  # the group was moved to this offset
 
 
 ATTEMPTS = (AttemptOutcome.SUCCESS, AttemptOutcome.RETRY, AttemptOutcome.DEAD, AttemptOutcome.LAPSED)
 """The results of attempts: what the API shows as an `outcome`."""
 
-NOT_ARCHIVED = frozenset({AttemptOutcome.EDITED, AttemptOutcome.DELETED, AttemptOutcome.BURIED})
-"""Of these the journal and the archive have no line: they change nothing of the delivery. (A redrive begins it again.)
+NOT_ARCHIVED = frozenset(
+    {
+        *(AttemptOutcome.EDITED, AttemptOutcome.DELETED, AttemptOutcome.BURIED),
+        *(AttemptOutcome.RETRIED, AttemptOutcome.SETTLED, AttemptOutcome.SOUGHT),
+    }
+)
+"""Of these the journal and the archive have no line: they are no attempts. (A redrive begins the delivery again.)
 The archive has the same list in glue_jobs/archiving/trace_rows.py; a test compares both."""
 
 
@@ -36,9 +44,10 @@ class TraceEntry:
     """One attempt at one offset, an operation on its dead letter, or the burial before a redrive.
 
     `outcome` is an AttemptOutcome, or one that only a later release knows, which readers leave out. `detail` of an
-    attempt: what went wrong (empty for SUCCESS); of an operation: the id of the token that did it; of a burial: the
-    dead letter's reason, and `duration_ms` how long before the redrive it was. Traces, journal, archive and reports
-    show it. `answer`, a subscriber's, is in traces only.
+    attempt: what went wrong (empty for SUCCESS); of an operation: the id of the token that did it, and of SETTLED the
+    outcome and the reason behind it; of a burial: the dead letter's reason, and `duration_ms` how long before the
+    redrive it was. Traces, journal, archive and reports show it. `answer`, a
+    subscriber's, is in traces only.
     """
 
     offset: int

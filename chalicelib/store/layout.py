@@ -48,11 +48,11 @@ Attribute names are short because a row is billed by its size, names included.
   the same entry.
 
 **records** · a delivery whose first attempt failed (rare). Written in one transaction with the cursor.
-    g  S   partition key: `<group uid>`, or `<group uid>#dead` for the dead letters
+    g  S   partition key: `<group uid>`, or `<group uid>#dead` for the dead letters, `#purged` for notes of purges
     k  S   sort key: `<topic uid>/<shard>/<offset>[/<consumer uid>]`, numbers padded so that they sort
     n  N   attempts      a  N  at      q  S  reason      h  S  last error      r  S  the subscriber's answer, as JSON
   in a record also
-    j  S   status RETRYING, DEAD or SUCCESS (late)
+    j  S   status RETRYING, DEAD, SUCCESS (late, or by hand) or SKIPPED (by a purge, from a timer or the retry lane)
     d  N   next attempt at      p  N  attempts spent in earlier lives      x  N  expires at (TTL)
   and in a dead letter, which has a copy of the message and does not need the log,
     m S/B  the message, as a segment of one      i  S  its id      c  N  accepted at
@@ -60,6 +60,8 @@ Attribute names are short because a row is billed by its size, names included.
            and on the time at which it became a dead letter.
     w  BOOL  edited
   A letter without a message (its log row expired before it was buried) is only counted.
+  A note of a purge says which offsets it dropped from a cursor (`o`: `<low>-<high>,…`; `x`: TTL); its key has the last
+  one's end. Statuses alone read it, and a seek deletes it.
 
 **timers** · everything that is due later. Stored with the cursor, or alone; removed in the transaction that appends
   its segment to the log.

@@ -11,6 +11,7 @@ from typing import Any
 from ..domain.errors import unavailable
 from ..domain.limits import MAX_OFFSET
 from ..domain.message import Message
+from ..domain.ranges import Ranges, normalise
 from ..domain.record import DeadLetter, Record, Unfinished
 from ..domain.segment import ShardKey
 from ..domain.status import Status
@@ -75,26 +76,45 @@ class Records:
         return True
 
     def unfinished(self, topic_uid: str, group_uid: str) -> list[Unfinished]:
-        """The group's deliveries that have failed and not succeeded since. It may be a moment old."""
+        """The group's deliveries that have failed and not succeeded since, or were skipped by a purge. It may be a
+        moment old."""
         return [_unfinished(item) for item in self._dynamo.query(**self._of_unfinished(topic_uid, group_uid))]
 
     def first_unfinished(self, topic_uid: str, group_uid: str, most: int) -> tuple[list[Unfinished], bool]:
         """Those among the group's first `most` records, at a bounded cost, and whether these are all its records: many
         may be of deliveries that succeeded late."""
         answer = self._dynamo.call("query", Limit=most, **self._of_unfinished(topic_uid, group_uid))
-        return [_unfinished(item) for item in answer["Items"]], "LastEvaluatedKey" not in answer
+        items = (item for item in answer["Items"] if text_of(item, "j") != Status.SKIPPED)
+        return [_unfinished(item) for item in items], "LastEvaluatedKey" not in answer
+
+    def apart(self, topic_uid: str, group_uid: str) -> Iterator[Record]:
+        """The group's deliveries that left their shards' cursors and are RETRYING: each has a retry timer, or an entry
+        in the retry lane. Read consistently."""
+        items = self._dynamo.query(
+            TableName=self._table,
+            KeyConditionExpression="g = :g AND begins_with(k, :t)",
+            FilterExpression="j = :r AND attribute_exists(d)",
+            ExpressionAttributeValues={
+                ":g": text(group_uid),
+                ":t": text(f"{topic_uid}/"),
+                ":r": text(Status.RETRYING),
+            },
+            ConsistentRead=True,
+        )
+        return self._dynamo.readable(items, _record)
 
     def _of_unfinished(self, topic_uid: str, group_uid: str) -> dict[str, Any]:
         return {
             "TableName": self._table,
             "KeyConditionExpression": "g = :g AND begins_with(k, :t)",
-            "FilterExpression": "j IN (:d, :r)",
+            "FilterExpression": "j IN (:d, :r, :s)",
             "ProjectionExpression": "k, j, d",
             "ExpressionAttributeValues": {
                 ":g": text(group_uid),
                 ":t": text(f"{topic_uid}/"),
                 ":d": text(Status.DEAD),
                 ":r": text(Status.RETRYING),
+                ":s": text(Status.SKIPPED),
             },
         }
 
@@ -224,9 +244,43 @@ class Records:
                 raise unavailable() from error  # others may have redriven it, which changes its record
         return True
 
+    def note_purge(self, key: CursorKey, purged_ranges: Ranges, expires_s: int) -> None:
+        """Note which offsets a purge dropped from a cursor."""
+        place = record_prefix(key.shard, purged_ranges[-1][1])
+        item = {
+            "g": text(f"{key.group_uid}#purged"),
+            "k": text(f"{place}/{key.consumer_uid}" if key.consumer_uid else place),
+            "o": text(",".join(f"{low}-{high}" for low, high in purged_ranges)),
+            "x": number(expires_s),
+            "v": {"N": FORMAT},
+        }
+        self._dynamo.put(self._table, [item])
+
+    def purged(self, key: CursorKey) -> Ranges:
+        """Which offsets purges dropped from a cursor since it was last sought elsewhere. It may be a moment old."""
+        return normalise(
+            (int(low), int(high))
+            for item in self._purges(key)
+            for low, _, high in (part.partition("-") for part in item["o"]["S"].split(","))
+        )
+
+    def forget_purges(self, key: CursorKey) -> None:
+        """Delete the notes of a cursor that was sought elsewhere."""
+        if keys := [{"g": item["g"], "k": item["k"]} for item in self._purges(key)]:
+            self._dynamo.delete(self._table, keys)
+
+    def _purges(self, key: CursorKey) -> list[Item]:
+        prefix = record_prefix(key.shard, 0).rpartition("/")[0]
+        items = self._dynamo.query(
+            TableName=self._table,
+            KeyConditionExpression="g = :g AND begins_with(k, :k)",
+            ExpressionAttributeValues={":g": text(f"{key.group_uid}#purged"), ":k": text(f"{prefix}/")},
+        )
+        return [item for item in items if _place(item)[2] == key.consumer_uid]
+
     def forget(self, group_uid: str) -> None:
         """Delete all records and dead letters of a deleted group. Costs a write unit for each KB."""
-        for partition in (group_uid, f"{group_uid}#dead"):
+        for partition in (group_uid, f"{group_uid}#dead", f"{group_uid}#purged"):
             rows = self._dynamo.query(
                 TableName=self._table,
                 KeyConditionExpression="g = :g",

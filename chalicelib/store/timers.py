@@ -11,14 +11,17 @@ from typing import Any
 
 from ..domain.append import DedupEntry
 from ..domain.limits import MAX_LOOK_BYTES
+from ..domain.record import Record
 from ..domain.timer import FirstTimers, Moved, Timer, TimerKind, due_ms_of
 from ..domain.times import CLOCKS_DIFFER_MS
+from ..domain.topic import CursorKey
 from . import codec
 from .attributes import Item, int_of, known_int, number, number_of, packed, payload_of, text, text_of
 from .clients import sent_once
 from .dedup import dedup_put, used_entries
 from .dynamo import Cancelled, ConditionFailed, Dynamo
 from .layout import FORMAT, forward_key, lease_key, shard_of, timer_key
+from .records import record_writes
 
 _BEHIND_ALL = "~"  # and before the lease
 _RESEND_MS = 60_000  # for how long the SDK may send a request again, and how far clocks may differ
@@ -67,6 +70,36 @@ class Timers:
         return self._transact(
             timer_delete(self._table, timer), {"Put": {"TableName": self._table, "Item": tombstone}}
         )
+
+    def exchange(self, old: Timer, new: Timer | None, key: CursorKey, records: Sequence[Record]) -> bool:
+        """In one transaction store records of a delivery and replace its retry timer, if that is unchanged, by `new`
+        (None: delete it). False: the timer is gone or was changed."""
+        if new is None:
+            timer_writes = [timer_delete(self._table, old)]
+        else:
+            put = timer_put(self._table, replace(new, edits=old.edits + 1))
+            is_same_row = new.sort_key == old.sort_key
+            timer_writes = (
+                [{"Put": {**put["Put"], **_if_unchanged(old)}}]
+                if is_same_row
+                else [timer_delete(self._table, old), put]
+            )
+        return self._transact(*timer_writes, *record_writes(self._dynamo.tables.records, key, records))
+
+    def take(self, retries: Sequence[tuple[int, str]], key: CursorKey, records: Sequence[Record]) -> bool:
+        """In one transaction delete retry timers (their due times and ids), if all are there, and store records of
+        their deliveries."""
+        deletions = [
+            {
+                "Delete": {
+                    "TableName": self._table,
+                    "Key": timer_key(due_ms, id),
+                    "ConditionExpression": "attribute_exists(f)",
+                }
+            }
+            for due_ms, id in retries
+        ]
+        return self._transact(*deletions, *record_writes(self._dynamo.tables.records, key, records))
 
     def find_moved(self, timer_id: str) -> Moved | None:
         """The new time of a timer that was changed to another time or cancelled, read consistently; None if it was

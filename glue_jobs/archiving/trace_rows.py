@@ -12,7 +12,7 @@ from typing import Any
 from glue_jobs.archiving.log_rows import MOST_OFFSETS, Item, encode_line, plain, time_of
 
 # as in chalicelib/domain/trace.py; the trace alone has these
-_NOT_ARCHIVED = frozenset({"EDITED", "DELETED", "BURIED"})
+_NOT_ARCHIVED = frozenset({"EDITED", "DELETED", "BURIED", "RETRIED", "SETTLED", "SOUGHT"})
 _REDRIVEN = "REDRIVEN"
 
 

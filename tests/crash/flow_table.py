@@ -305,6 +305,6 @@ CALLS: Mapping[str, int] = {
     "create a group at the beginning": 4,
     "register in a broadcast": 15,
     "unregister from a broadcast": 14,
-    "delete a group": 13,
+    "delete a group": 14,
 }
 """How many storage calls each flow makes in a cold process: a call that a change adds shows here."""

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
+from chalicelib.domain.errors import Conflict
+from chalicelib.domain.status import OVER
 from chalicelib.domain.topic import Consumer
 from chalicelib.services.manage.registry import Contact
 from chalicelib.store.control import Control
-from tests.crash.push_table import FAILS, GONE, ONCE, PUSHED, REFUSES, SERIAL, failed, push
+from tests.crash.push_table import FAILS, GONE, ONCE, PUSHED, REFUSES, SERIAL, failed, in_lane, push
 from tests.crash.scenes import (
     GROUP,
     Act,
     Flow,
     Scene,
     answering,
+    claim,
     passing,
     produce,
     steps,
@@ -100,6 +104,39 @@ def _try(label: str, attempts: int | None = None) -> Act:
         client.retry_now(GROUP, _id_of(scene, label), attempts)
 
     return act
+
+
+def _settle(label: str, fate: str) -> Act:
+    return lambda scene, client: client.settle_by_hand(GROUP, _id_of(scene, label), fate)
+
+
+def _settle_if_open(label: str, fate: str) -> Act:
+    """The operator heard nothing, looks again and settles what is not over."""
+
+    def act(scene: Scene, client: Runner) -> None:
+        message = client.deps.lookup.message(client.topic, _id_of(scene, label))
+        status = client.deps.statuses.delivery(client.topic, client.group(GROUP), message)
+        if status and status.status not in OVER:
+            client.settle_by_hand(GROUP, message.id, fate)
+
+    return act
+
+
+def _edit_retry(label: str) -> Act:
+    return lambda scene, client: client.edit_retry(GROUP, _id_of(scene, label), label)
+
+
+def _edit_what_is_left(scene: Scene, client: Runner) -> None:
+    """The operator heard nothing: unless the new body was sent meanwhile, it is given again."""
+    with suppress(Conflict):
+        client.edit_retry(GROUP, _id_of(scene, "a"), "a")
+
+
+def _purge(scene: Scene, client: Runner) -> None:
+    client.purge(GROUP)
+
+
+_in_lane = in_lane("a", "b")
 
 
 def _id_of(scene: Scene, label: str) -> str:
@@ -255,6 +292,25 @@ OPERATOR_FLOWS: Mapping[str, Flow] = {
     "try now what waits for a timer": Flow(_try("a"), failed("a", "b"), group=PUSHED),
     "try now what waits in order": Flow(_try("a1"), _keyed_and_failed, group=SERIAL),
     "try now what is dead": Flow(_try("a", attempts=1), buried("a"), redrive_what_is_left, group=PUSHED),
+    # Deliveries by hand
+    "settle what is new": Flow(
+        _settle("c", "SUCCESS"), produce("a", "b", "c"), _settle_if_open("c", "SUCCESS"), group=SERIAL
+    ),
+    "settle what is leased": Flow(
+        _settle("a", "DEAD"), steps(produce("a", "b"), claim()), _settle_if_open("a", "DEAD")
+    ),
+    "settle what waits for a timer": Flow(
+        _settle("a", "SUCCESS"), failed("a", "b"), _settle_if_open("a", "SUCCESS"), group=PUSHED
+    ),
+    "settle what is in the retry lane": Flow(
+        _settle("b", "DEAD"), _in_lane, _settle_if_open("b", "DEAD"), group=PUSHED
+    ),
+    "edit what waits for a timer": Flow(
+        _edit_retry("a"), failed("a"), _edit_what_is_left, group=PUSHED, also=_was_edited
+    ),
+    "edit what is in the retry lane": Flow(_edit_retry("b"), _in_lane, group=PUSHED),
+    "purge": Flow(_purge, steps(_in_lane, produce("c", "d"), claim(1)), _purge, group=PUSHED),
+    "purge what waits for timers": Flow(_purge, steps(failed("a", "b"), produce("c")), _purge, group=PUSHED),
     # Consumers
     "subscribe": Flow(subscribe(), produce("a"), subscribe(), group=PUSHED, also=_is_called_at("one")),
     "subscribe at another address": Flow(
@@ -315,6 +371,14 @@ OPERATOR_FLOWS: Mapping[str, Flow] = {
 
 
 OPERATOR_CALLS: Mapping[str, int] = {
+    "settle what is new": 10,
+    "settle what is leased": 9,
+    "settle what waits for a timer": 15,
+    "settle what is in the retry lane": 32,
+    "edit what waits for a timer": 16,
+    "edit what is in the retry lane": 32,
+    "purge": 17,
+    "purge what waits for timers": 13,
     "redrive one": 17,
     "redrive many": 37,
     "redrive of two shards": 19,
@@ -326,8 +390,8 @@ OPERATOR_CALLS: Mapping[str, int] = {
     "redrive what was edited": 17,
     "push what was edited": 7,
     "discard": 4,
-    "try now what waits for a timer": 25,
-    "try now what waits in order": 30,
+    "try now what waits for a timer": 26,
+    "try now what waits in order": 31,
     "try now what is dead": 18,
     "subscribe": 14,
     "subscribe at another address": 7,

@@ -101,6 +101,13 @@ CLAUSES: dict[str, str] = {
     "timers.cancel: delete in timers if attribute_not_exists(e)": "a_timer_is_cancelled_as_it_was_read",
     "timers.cancel: delete in timers if e = :e": "a_timer_is_cancelled_as_it_was_read",
     "timers.drop: delete in timers if a = :a": "a_wake_up_is_dropped_as_it_was_read",
+    "timers.exchange: delete in timers if attribute_exists(f)": "a_retry_is_settled_as_it_was_read",
+    "timers.exchange: delete in timers if attribute_not_exists(e)": "a_retry_is_settled_as_it_was_read",
+    "timers.exchange: delete in timers if e = :e": "a_retry_is_settled_as_it_was_read",
+    "timers.exchange: put in timers if attribute_exists(f)": "a_retry_is_changed_as_it_was_read",
+    "timers.exchange: put in timers if attribute_not_exists(e)": "a_retry_is_changed_as_it_was_read",
+    "timers.exchange: put in timers if e = :e": "a_retry_is_changed_as_it_was_read",
+    "timers.take: delete in timers if attribute_exists(f)": "retries_are_dropped_if_all_wait",
     "timers.store: put in dedup if attribute_not_exists(d) OR e <= :ms": (
         "a_delayed_message_has_its_dedup_id_once"
     ),

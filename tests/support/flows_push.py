@@ -11,6 +11,7 @@ from chalicelib.domain.errors import unavailable
 from chalicelib.domain.ids import base32
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.record import DeadLetter
+from chalicelib.domain.status import Status
 from chalicelib.domain.topic import Consumer, ConsumerKind
 from chalicelib.scheduler.mover_run import MoveReport
 from chalicelib.services.core.wake import DispatchTask, task_of
@@ -215,6 +216,35 @@ class Runner(Client):
         with self._asking(event) as request:
             topic, consumer_group, _ = self._find(group, None)
             self.deps.dead_letters.retry_now(topic, consumer_group, message_id)
+            request.note_all(Told.OK)
+        self.run()
+
+    def settle_by_hand(self, group: str, message_id: str, fate: str) -> None:
+        """An operator ends a delivery."""
+        with self._asking(self._event(Op.SETTLE, reader=group, message_id=message_id, fate=fate)) as request:
+            topic, consumer_group, _ = self._find(group, None)
+            message = self.deps.lookup.message(topic, message_id)
+            self.deps.deliveries.settle(topic, consumer_group, message, Status(fate))
+            request.note_all(Told.OK)
+        self.run()
+
+    def edit_retry(self, group: str, message_id: str, label: str) -> None:
+        """An operator gives a retry another body, and makes it due at once."""
+        with self._asking(self._event(Op.RETRY_NOW, reader=group, message_id=message_id)) as request:
+            topic, consumer_group, _ = self._find(group, None)
+            message = self.deps.lookup.message(topic, message_id)
+            changes = {"body": f'"{label}|edited"'.encode()}
+            self.deps.deliveries.edit(
+                topic, consumer_group, message, changes, self.deps.adapters.clock.now_ms()
+            )
+            request.note_all(Told.OK)
+        self.run()
+
+    def purge(self, group: str) -> None:
+        """Drop what a group is owed: for the judge it goes to the end."""
+        with self._asking(self._event(Op.SEEK, reader=group, begin="latest")) as request:
+            topic, consumer_group, _ = self._find(group, None)
+            self.deps.purger.purge(topic, consumer_group, [""])
             request.note_all(Told.OK)
         self.run()
 

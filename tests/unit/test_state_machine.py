@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from chalicelib.domain import by_hand
 from chalicelib.domain import cursor as algebra
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain.cursor import Cursor, Disposition, OffsetState, Result, Selection
@@ -78,7 +79,16 @@ EVENTS: Mapping[str, Callable[[Cursor], Cursor]] = {
     "edit": lambda cursor: transitions.amend(cursor, OFFSET) or cursor,
     "cancel": lambda cursor: transitions.amend(cursor, OFFSET) or cursor,
     "seek": lambda cursor: transitions.seek(cursor, OFFSET),
+    "settle": lambda cursor: (
+        by_hand.end(cursor, OFFSET, Selection(next=OFFSET + 1)) if _is_owed(cursor) else cursor
+    ),
+    "change": lambda cursor: by_hand.postpone(cursor, OFFSET, NOW + 9) if cursor.waiting else cursor,
+    "purge": lambda cursor: by_hand.purge(cursor, OFFSET + 1, OFFSET + 1) if _is_owed(cursor) else cursor,
 }
+
+
+def _is_owed(cursor: Cursor) -> bool:
+    return by_hand.owed(cursor, OFFSET + 1) != ()
 
 
 def _status(cursor: Cursor) -> str:
@@ -97,7 +107,7 @@ def _table() -> dict[tuple[str, str], str]:
 
 
 def _seen(status: str) -> str:
-    return "SETTLED" if status in ("SUCCESS", "DEAD") else status
+    return "SETTLED" if status in ("SUCCESS", "DEAD", "SKIPPED") else status
 
 
 @pytest.mark.parametrize("event", EVENTS)

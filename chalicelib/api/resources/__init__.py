@@ -4,6 +4,7 @@ calls."""
 from . import (
     archive,
     audit,
+    by_hand,
     consumers,
     dead_letters,
     delayed,
@@ -25,6 +26,7 @@ from . import (
 __all__ = [
     "archive",
     "audit",
+    "by_hand",
     "consumers",
     "dead_letters",
     "delayed",

@@ -7,10 +7,10 @@ from msgspec import Meta, Struct
 
 from ...domain import attention
 from ...domain import limits as lim
-from ...domain.errors import NotFound, Refused
+from ...domain.errors import Refused
 from ...domain.meter import Bucket, GroupBucket, Window
 from ...domain.ranges import total
-from ...domain.topic import EARLIEST, LATEST, Group, Scope, Topic, Where, cursor_key, cursor_keys
+from ...domain.topic import EARLIEST, LATEST, Group, Scope, Topic, Where
 from ...modes import POLICIES
 from .. import lists, parse, settings
 from ..calls import ANY, Context, Response, call
@@ -21,7 +21,6 @@ from .consumers import AssignmentView, assignment_view, shard_owners
 
 if TYPE_CHECKING:
     from ...domain.cursor import Lease
-    from ...services.core.positions import Places
     from ...services.inspect.survey import GroupSurvey, Progress
 
 
@@ -226,16 +225,7 @@ def seek_group(context: Context) -> Response[GroupDetail]:
     where, shard = _where(context.body.to), context.body.shard
     if shard is not None and shard >= topic.shards:
         raise Refused("NO_SUCH_SHARD", f"Topic {topic.name!r} has shards 0 to {topic.shards - 1}.")
-    places: Places = {}
-    for uid in _sought(context, topic, group):
-        try:
-            for key in cursor_keys(topic, group, uid):
-                if shard in (None, key.shard.shard):
-                    context.deps.positions.seek(topic, key, where, places)
-            context.deps.positions.end_leases(cursor_key(topic, group, None, uid))
-        except NotFound:  # a broadcast goes on without the consumer that has just left
-            if not uid or context.group(consistent=True)[1].uid != group.uid:
-                raise
+    context.deps.admin.seek(topic, group, where, _sought(context, topic, group), shard, context.by)
     context.deps.waker.wake_group(topic, group)
     return Response(_detail(context, topic, group))
 

@@ -58,7 +58,7 @@ EventName = Annotated[
     str,
     one_of(
         "prepared", "accepted", "delayed", "edited", "postponed", "cancelled", "due", "leased", "delivered", "buried",
-        "redriven", "deleted",
+        "redriven", "deleted", "retried", "settled", "sought",
     ),
 ]  # fmt: skip
 Outcome = Annotated[str, one_of(*ATTEMPTS)]
@@ -87,8 +87,8 @@ class DeliveryView(TypedDict):
 
 
 class Retried(TypedDict, total=False):
-    """The state of a delivery after the request to retry it now: the fields of DeliveryView, all missing where the
-    group is not owed the message, or its row is unreadable."""
+    """The state of a delivery after the request to retry or settle it: the fields of DeliveryView, all missing
+    where the group is not owed the message, or its row is unreadable."""
 
     id: Required[str]
     group: Required[str]
@@ -190,7 +190,8 @@ def _body(draft: Draft) -> Body:
 
 
 _DONE_BY_SOMEBODY = {
-    "prepared", "accepted", "delayed", "edited", "postponed", "cancelled", "redriven", "deleted",
+    "prepared", "accepted", "delayed", "edited", "postponed", "cancelled", "redriven", "deleted", "retried", "settled",
+    "sought",
 }  # fmt: skip
 
 

@@ -1,26 +1,23 @@
 """Reading messages: one by id, lists with filters."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
-from msgspec import UNSET, Meta, Struct, UnsetType
-
-from ...domain import limits as lim
 from ...domain.errors import Conflict, NotFound
 from ...domain.limits import MAX_DEDUP_ID_CHARS
-from ...domain.message import JSON, Message, overall
+from ...domain.message import Message, overall
 from ...domain.status import OVER
 from ...domain.timer import ANY
 from ...domain.topic import Scope, Topic
 from ...domain.transaction import Transaction, TransactionState
 from ...services.core.bodies import with_body
-from .. import lists, parse, settings
+from .. import lists, settings
 from ..calls import Context, Reach, Response, call
-from ..fields import Count, HeaderName, HeaderValue, MessageStatus, Time, at
+from ..fields import Count, MessageStatus, at
 from ..http import check_group, check_name, invalid
 from ..lists import Page, page
-from ..settings import Retry
+from .by_hand import AmendBody, changes, edit_delivery
 from .message_views import (
     DeliveryView,
     GroupFate,
@@ -36,15 +33,6 @@ if TYPE_CHECKING:
     from ...services.inspect.lookup import AnyMessage, Filters
     from ...services.inspect.statuses import DeliveryStatus, TopicStatuses
     from ...services.produce.delayed import DelayedMessage
-
-
-class AmendBody(Struct, forbid_unknown_fields=True):
-    """Changes of a message that no group has claimed yet."""
-
-    body: Any | UnsetType = UNSET
-    deliver_at: Time | UnsetType = UNSET
-    headers: Annotated[dict[HeaderName, HeaderValue], Meta(max_length=lim.MAX_HEADERS)] | UnsetType = UNSET
-    retry: Retry | UnsetType = UNSET
 
 
 class MessageSummary(StoredContent):
@@ -127,9 +115,25 @@ def _view(
     return delayed_view(topic, message, whole)
 
 
-@call("PATCH", "/v1/topics/{topic}/messages/{id}", scopes=_CHANGES, body=AmendBody, reach=Reach.GROUPS)
+@call(
+    "PATCH",
+    "/v1/topics/{topic}/messages/{id}",
+    scopes=_CHANGES,
+    body=AmendBody,
+    query=("group", "consumer"),
+    reach=Reach.GROUPS,
+    scopes_of_group=_ROLES,
+)
 def amend_message(context: Context) -> Response[MessageView]:
-    """Change the body, headers or retries of a message that no group has claimed; while it waits, its time too."""
+    """Change the body, headers or retries of a message that no group has claimed; while it waits, its time too.
+
+    With `group`: change a delivery that waits for its next attempt, for this group alone (in a broadcast, for a
+    `consumer`)."""
+    if "group" in context.query:
+        return Response(_view(context, *edit_delivery(context)))
+    of_one = settings.given(context.body).keys() & {"next_attempt_at", "attempts_left"}
+    if wrong := of_one | context.query.keys():
+        raise invalid(min(wrong), "is for one group: name it in the query, as `group`")
     topic, by = context.topic(), context.by
     message = _find_to_change(context, topic)
     if isinstance(message, Transaction):
@@ -350,23 +354,3 @@ def prepared_view(topic: Topic, transaction: Transaction, message: Message) -> M
 def _retries(topic: Topic, message: Message) -> int:
     """How many retries an untried message has, unless a group overrides it."""
     return (message.draft.max_attempts or topic.retry.max_attempts) - 1
-
-
-def changes(change: AmendBody, raw: bytes, now_ms: int, header_names: Collection[str] = ()) -> dict[str, Any]:
-    """The fields of a draft that a PATCH changes. Raises Malformed if there are none. `header_names`: names of headers
-    that the message has already; a reserved name is allowed only if it is among them."""
-    fields = settings.given(change)
-    if not fields:
-        raise invalid("", "give what to change: body, deliver_at, headers or retry")
-    draft_fields: dict[str, Any] = {}
-    if "body" in fields:
-        draft_fields |= {"body": parse.json_body(raw, change.body), "is_json": True, "content_type": JSON}
-        draft_fields |= {"blob": None, "blob_bytes": 0}
-    if "headers" in fields:
-        parse.check_headers(fields["headers"], header_names)
-        draft_fields["headers"] = fields["headers"]
-    if "deliver_at" in fields:
-        draft_fields["due_ms"] = parse.due(fields["deliver_at"], now_ms)
-    if "retry" in fields:
-        draft_fields |= parse.retry_of(fields["retry"])
-    return draft_fields

@@ -100,6 +100,8 @@ def _group(visit: Visit, action: Action) -> Fields:
 
 
 def _message(visit: Visit, action: Action) -> Fields | None:
+    if action.query.get("group"):  # what it was for this group alone is not read
+        return None
     topic = visit.deps.catalog.topic(action.params["topic"])
     message = visit.deps.lookup.find(topic, action.params["id"])
     fields: dict[str, str] = {}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ...domain.cursor import OffsetState, offset_state
 from ...domain.message import Message
 from ...domain.record import Record
+from ...domain.segment import ShardKey
 from ...domain.status import OVER, Status
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ..core.catalog import Catalog
@@ -152,7 +153,7 @@ class FateReader:
     ) -> Place | None:
         """Where a delivery is that has left its cursor; None if it was seen nowhere. Reads a limited number of rows of
         a retry lane."""
-        if record is None or record.status == Status.SUCCESS or record.waited_in_cursor:
+        if record is None or record.status in (Status.SUCCESS, Status.SKIPPED) or record.waited_in_cursor:
             return Place.SETTLED
         if record.status == Status.DEAD:
             letter = self._records.dead_letter(key, record.offset)
@@ -170,18 +171,30 @@ class FateReader:
         first = self._statuses.cursor(lane).next
         if entry := self._statuses.lane_entry(topic, group, key, offset):
             return Place.LEASE if entry.is_running else Place.LANE
-        behind = self._log.read_back(lane.shard, first, 1, consistent=True)
-        at = behind[0].first if behind else 0  # a row may begin before `first`, and end after it
-        page = min(_ROWS, most_rows)
-        for _ in range(most_rows // page):
-            rows = self._log.read(lane.shard, at, page, consistent=True)
-            for row in rows:
-                for number in range(max(row.first, first), row.end):
-                    message = row.message(0, number)
-                    origin = message.draft.origin if message else None
-                    if origin and (origin.shard, origin.offset) == (key.shard.shard, offset):
-                        return Place.LANE
-            if rows.is_end:
-                return None
-            at = rows[-1].end
-        return Place.UNKNOWN
+        place = key.shard.shard, offset
+        found, is_sure = entry_ahead(self._log, lane.shard, first, place, most_rows)
+        if found is not None:
+            return Place.LANE
+        return None if is_sure else Place.UNKNOWN
+
+
+def entry_ahead(
+    log: Log, lane: ShardKey, first: int, place: tuple[int, int], most_rows: int
+) -> tuple[int | None, bool]:
+    """The offset, from `first` on, of the retry lane's entry for a place (shard and offset) of its topic; and whether
+    so many rows were enough to know."""
+    behind = log.read_back(lane, first, 1, consistent=True)
+    at = behind[0].first if behind else 0  # a row may begin before `first`, and end after it
+    page = min(_ROWS, most_rows)
+    for _ in range(most_rows // page):
+        rows = log.read(lane, at, page, consistent=True)
+        for row in rows:
+            for number in range(max(row.first, first), row.end):
+                message = row.message(0, number)
+                origin = message.draft.origin if message else None
+                if origin and (origin.shard, origin.offset) == place:
+                    return number, True
+        if rows.is_end:
+            return None, True
+        at = rows[-1].end
+    return None, False

@@ -8,9 +8,10 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ...domain import cursor_transitions as transitions
+from ...domain import ranges
 from ...domain.call_result import Answer, in_words
 from ...domain.cursor import Cursor, Lease, OffsetState, offset_state
-from ...domain.message import Message, overall
+from ...domain.message import Draft, Message, overall
 from ...domain.record import Record
 from ...domain.retry_policy import last_attempt
 from ...domain.spans import Span, in_order
@@ -75,6 +76,7 @@ class LaneEntry:
     lease: Lease | None = None
     has_lapsed: bool = False
     due_ms: int = 0
+    draft: Draft | None = None
 
     @property
     def is_running(self) -> bool:
@@ -125,6 +127,7 @@ class TopicStatuses:
         self.groups = cache(lambda: catalog.groups(topic))
         self.records = RecordsAhead(records)
         self.cursor = cache(statuses.cursor)
+        self._purged = cache(records.purged)
         self._statuses = statuses
         self._catalog = catalog
         self._clock = clock
@@ -176,33 +179,46 @@ class TopicStatuses:
         if state is OffsetState.NOT_OWED or (is_skipped and state is not OffsetState.SETTLED):
             return None
         record = None if state is OffsetState.NEW else self.records.get(key, message.offset)
-        status = _status_of(state, span, record)
+        if state is OffsetState.SETTLED and self._was_purged(group, key, message, record):
+            return None
+        status, draft = _status_of(state, span, record), message.draft
         if state is OffsetState.SETTLED and not record and not group.wants(message.draft):
             return replace(status, attempts=0)  # the claim that met it settled it
         if state is OffsetState.SETTLED and record and status.status == Status.RETRYING:
-            status = self._retrying_status(group, key, record, status)
+            status, entry = self._retrying_status(group, key, record, status)
+            draft = entry if entry and entry.origin and entry.origin.whole else draft
         if status.status in OVER:
             return status
         # a redriven delivery is settled in its shard: if this one is not, the redrive was before a seek
         attempts_before_redrive = (
             record.attempts_before_redrive if record and state is OffsetState.SETTLED else 0
         )
-        last = last_attempt(self.topic, group, message.draft, attempts_before_redrive)
+        last = last_attempt(self.topic, group, draft, attempts_before_redrive)
         return replace(status, retries_left=max(0, last - max(1, status.attempts)))
+
+    def _was_purged(self, group: Group, key: CursorKey, message: Message, record: Record | None) -> bool:
+        """Did a purge drop the delivery? Of one that its cursor held there is a note, and no record of an end."""
+        if record and not record.waited_in_cursor:
+            return record.status == Status.SKIPPED
+        may_be = self.cursor(key).skipped and group.wants(message.draft)
+        return bool(may_be) and ranges.contains(self._purged(key), message.offset)
 
     def _retrying_status(
         self, group: Group, key: CursorKey, record: Record, status: DeliveryStatus
-    ) -> DeliveryStatus:
-        """The status of a delivery that is settled in its shard and goes on in its timer or in the retry lane."""
+    ) -> tuple[DeliveryStatus, Draft | None]:
+        """The status of a delivery that is settled in its shard and goes on in its timer or in the retry lane; and what
+        the timer holds, or the entry once it was claimed."""
         early = (record.next_ms or 0) > self._clock.now_ms()
-        if early and self._statuses.retry_timer(group, key, record):
-            return status
+        if early and (timer := self._statuses.retry_timer(group, key, record)):
+            return status, timer.draft
         if entry := self._statuses.lane_entry(self.topic, group, key, record.offset):
             if entry.is_running:
-                return replace(status, status=Status.RUNNING, attempts=entry.attempt, next_attempt_ms=None)
+                running = replace(status, status=Status.RUNNING, attempts=entry.attempt, next_attempt_ms=None)
+                return running, entry.draft
             next_ms = entry.due_ms or (None if early else status.next_attempt_ms)
-            return replace(status, attempts=max(status.attempts, entry.attempt), next_attempt_ms=next_ms)
-        return replace(status, next_attempt_ms=None) if early else status
+            attempts = max(status.attempts, entry.attempt)
+            return replace(status, attempts=attempts, next_attempt_ms=next_ms), entry.draft
+        return replace(status, next_attempt_ms=None) if early else status, None
 
     def open_leases(self, group: Group, message: Message) -> Iterator[OpenLease]:
         """The leases of the message that no claim has taken back: at most one, or in a broadcast one for each consumer.
@@ -276,7 +292,8 @@ class Statuses:
             (slot,) = self._reader.fetch(lane.shard, [entry.offset]).values()
             origin = slot.message.draft.origin if slot.message else None
             if origin and (origin.shard, origin.offset) == (key.shard.shard, offset):
-                return replace(entry, attempt=origin.attempts + entry.attempt)
+                draft = slot.message.draft if slot.message else None
+                return replace(entry, attempt=origin.attempts + entry.attempt, draft=draft)
         return None
 
 

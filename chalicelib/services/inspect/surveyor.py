@@ -207,7 +207,7 @@ class Surveyor:
         )
         here = {(each.shard, each.key.consumer_uid) for each in shards}  # of who has left, nothing is counted
         # all others are in the cursor
-        entries = (each for each in unfinished_deliveries if each.timed or each.status == Status.DEAD)
+        entries = (each for each in unfinished_deliveries if each.timed or each.status != Status.RETRYING)
         apart = [each for each in entries if (each.shard, each.consumer_uid) in here]
         in_lanes = sum(lane.cursor.in_flight for lane in lanes) - self._older_in_lanes(lanes, shards, apart)
         return GroupSurvey(
@@ -349,7 +349,8 @@ def _after_skipping(cursor: Cursor, tail: int) -> Cursor:
 
 
 def _account(shards: Sequence[Progress], apart: Iterable[Unfinished], in_lanes: int) -> Account:
-    """Where all deliveries of a group are. `apart`: those that left their shard's cursor, RETRYING or DEAD."""
+    """Where all deliveries of a group are. `apart`: those that left their shard's cursor, RETRYING, DEAD or
+    SKIPPED."""
     elsewhere: defaultdict[tuple[int | None, str], list[tuple[int, str]]] = defaultdict(list)
     for each in apart:
         elsewhere[each.shard, each.consumer_uid].append((each.offset, each.status))

@@ -37,10 +37,13 @@ _FEWEST_ROWS_OF_ALL = 100
 _READS = 20  # of one shard
 _ENDED = set(ATTEMPTS) - {AttemptOutcome.LAPSED}  # a lapsed one has no duration of the consumer's
 
-_ON_DEAD_LETTERS: dict[str, str] = {  # an admin's operations
+_BY_HAND: dict[str, str] = {  # a person's operations
     AttemptOutcome.REDRIVEN: "redriven",
     AttemptOutcome.EDITED: "edited",
     AttemptOutcome.DELETED: "deleted",
+    AttemptOutcome.RETRIED: "retried",
+    AttemptOutcome.SETTLED: "settled",
+    AttemptOutcome.SOUGHT: "sought",
 }
 
 _WITHOUT_ATTEMPT = (DeadReason.EXPIRED, DeadReason.RATE_LIMITED, DeadReason.UNDECODABLE)
@@ -49,7 +52,8 @@ _WITHOUT_ATTEMPT = (DeadReason.EXPIRED, DeadReason.RATE_LIMITED, DeadReason.UNDE
 @dataclass(frozen=True, slots=True)
 class Event:
     """One thing that happened to a message: prepared, accepted, delayed, postponed, edited, cancelled, due (it came
-    into its log), leased (it is, at this moment), delivered (an attempt), buried, redriven, deleted (its dead letter).
+    into its log), leased (it is, at this moment), delivered (an attempt), buried, redriven, deleted (its dead letter),
+    retried (it became due at once), settled (by hand), sought (the group was moved here).
 
     `shard` is None before it has one. `by` is the id of the token that did it, None if no token did or it is not
     known. `owner` holds the lease until `deadline_ms`. `deliver_ms` is the time it was to wait for.
@@ -282,8 +286,17 @@ def _act_events(draft: Draft) -> list[Event]:
 def _events(row: TraceRow, attempt: TraceEntry, consumer: str | None) -> Iterator[Event]:
     """`consumer` is the one whose cursor it was, in a broadcast; `row.consumer` is the one that tried."""
     detail = attempt.detail or None
-    if action := _ON_DEAD_LETTERS.get(attempt.outcome):
-        yield Event(row.started_ms, action, consumer=consumer, by=detail)
+    if action := _BY_HAND.get(attempt.outcome):
+        by, _, rest = attempt.detail.partition(" ")
+        outcome, _, reason = rest.partition(" ")
+        yield Event(
+            row.started_ms,
+            action,
+            consumer=consumer,
+            outcome=outcome or None,
+            detail=reason or None,
+            by=by or None,
+        )
     if attempt.outcome not in ATTEMPTS:
         return
     yield Event(

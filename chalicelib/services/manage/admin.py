@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from ...domain.errors import Conflict, NotFound, Refused, Unavailable, unavailable
 from ...domain.ladder import Retry
-from ...domain.topic import DEFAULT_RETRY, Group, Mode, Topic
+from ...domain.topic import DEFAULT_RETRY, CursorKey, Group, Mode, Topic, Where, cursor_key, cursor_keys
+from ...domain.trace import AttemptOutcome, TraceEntry
 from ...modes import POLICIES
 from ...ports.world import Clock, Random
+from ..core.attempt_log import AttemptLog
 from ..core.catalog import CACHE_MS, Catalog
 from ..core.cursor_store import CursorStore
-from ..core.positions import Positions, all_keys
+from ..core.positions import Places, Positions, all_keys
 
 if TYPE_CHECKING:
     from ...store.control import Control
@@ -41,6 +43,7 @@ class Admin:
         states: CursorStore,
         records: Records,
         marks: Marks,
+        attempt_log: AttemptLog,
         clock: Clock,
         random: Random,
     ) -> None:
@@ -50,6 +53,7 @@ class Admin:
         self._states = states
         self._records = records
         self._marks = marks
+        self._attempt_log = attempt_log
         self._clock = clock
         self._random = random
 
@@ -174,6 +178,43 @@ class Admin:
             if self._store_group(topic, new, old):
                 return new
         raise _group_is_busy()
+
+    def seek(
+        self,
+        topic: Topic,
+        group: Group,
+        where: Where,
+        owners: Sequence[str],
+        shard: int | None = None,
+        by: str = "",
+    ) -> None:
+        """Move the cursors of these `owners` (see `Catalog.cursor_owners`) on one shard, or on all (None); their leases
+        become invalid, those of retries too. `by` is the token's id, which the trace of the message at the new position
+        shows. Raises NotFound."""
+        places: Places = {}
+        for uid in owners:
+            try:
+                for key in cursor_keys(topic, group, uid):
+                    if shard in (None, key.shard.shard):
+                        cursor = self._positions.seek(topic, key, where, places)
+                        self._records.forget_purges(key)
+                        self._note_seek(topic, group, key, cursor.next, by)
+                self._positions.end_leases(cursor_key(topic, group, None, uid))
+            except NotFound:  # a broadcast goes on without the consumer that has just left
+                if not uid or self._catalog.group(topic, group.name, consistent=True).uid != group.uid:
+                    raise
+
+    def _note_seek(self, topic: Topic, group: Group, key: CursorKey, offset: int, by: str) -> None:
+        now_ms = self._clock.now_ms()
+        self._attempt_log.note(
+            topic,
+            group,
+            owner_uid="",
+            consumer_uid=key.consumer_uid,
+            row_id=f"sought.{now_ms}",
+            started_ms=now_ms,
+            attempts=[(key.shard.shard, TraceEntry(offset, 0, AttemptOutcome.SOUGHT, detail=by))],
+        )
 
     def _store_group(self, topic: Topic, new: Group, old: Group | None) -> bool:
         """False: another process has changed it since."""

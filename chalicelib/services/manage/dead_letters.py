@@ -115,18 +115,22 @@ class DeadLetters:
             raise unavailable("Somebody else edited some of the dead letters just now; try again.")
 
     def _note(self, topic: Topic, group: Group, letter: DeadLetter, what: str, by: str) -> None:
+        entry = TraceEntry(letter.offset, letter.attempts, what, detail=by)
+        self._note_at(topic, group, letter.key, entry, f"{letter.version}.")
+
+    def _note_at(
+        self, topic: Topic, group: Group, key: CursorKey, entry: TraceEntry, edition: str = ""
+    ) -> None:
         """Nothing else remembers it: one write."""
         now_ms = self._clock.now_ms()
-        attempts = [(letter.key.shard.shard, TraceEntry(letter.offset, letter.attempts, what, detail=by))]
-        row_id = f"{what.lower()}.{letter.version}.{now_ms}"
         self._attempt_log.note(
             topic,
             group,
             owner_uid="",
-            consumer_uid=letter.key.consumer_uid,
-            row_id=row_id,
+            consumer_uid=key.consumer_uid,
+            row_id=f"{entry.outcome.lower()}.{edition}{now_ms}",
             started_ms=now_ms,
-            attempts=attempts,
+            attempts=[(key.shard.shard, entry)],
         )
 
     def redrive(self, topic: Topic, group: Group, letters: Sequence[DeadLetter], by: str = "") -> int:
@@ -229,9 +233,15 @@ class DeadLetters:
         if letter and letter.message.id == message_id:
             return self._send_again(topic, group, [letter], by) > 0
         record = self._records.get(key, offset)
-        if record and record.status == Status.RETRYING and record.next_ms is not None:
-            return self._retry_timer_now(topic, group, key, record)
-        return self._make_due(key, offset)
+        is_apart = record is not None and record.status == Status.RETRYING and record.next_ms is not None
+        if record and is_apart:
+            is_due = self._retry_timer_now(topic, group, key, record)
+        else:
+            is_due = self._make_due(key, offset)
+        if is_due:
+            attempts = record.attempts if record else 0
+            self._note_at(topic, group, key, TraceEntry(offset, attempts, AttemptOutcome.RETRIED, detail=by))
+        return is_due
 
     def _retry_timer_now(self, topic: Topic, group: Group, key: CursorKey, record: Record) -> bool:
         """Take the timer to the lane now; what is no timer any more is in the lane already, where it may be running, or

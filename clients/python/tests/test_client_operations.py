@@ -135,12 +135,28 @@ def test_topics_groups_and_consumers_are_set_up_seen_and_removed(hr: Headrace, t
     assert hr.pause_group(topic, "mailer").paused
     assert not hr.resume_group(topic, "mailer").paused
     assert hr.seek_group(topic, "mailer", datetime.now(timezone.utc)).backlog == 0
+    hr.send(topic, {"order": 1}, tag="paid")
+    assert hr.purge_group(topic, "mailer", confirm="mailer").purged == 1
+    assert hr.purge_topic(topic, confirm=topic).purged == 0
     hr.delete_consumer(topic, "mailer", "one")
     with pytest.raises(errors.ConsumerNotFound):
         hr.get_consumer(topic, "mailer", "one")
     stats = hr.get_topic(topic).stats
     assert stats is not None
     assert stats.groups["mailer"].backlog == 0
+
+
+def test_a_delivery_is_changed_and_settled_by_hand(hr: Headrace, topic: str) -> None:
+    hr.put_group(topic, "mailer", begin="earliest")
+    id = hr.send(topic, {"order": 1}).id
+    hr.nack(topic, "mailer", *hr.receive(topic, "mailer"), delay=60)
+    due = datetime.now(timezone.utc) + timedelta(hours=1)
+    message = hr.amend_message(topic, id, group="mailer", next_attempt_at=due, attempts_left=3)
+    assert message.deliveries["mailer"].retries_left == 3
+    delivery = hr.settle_message(topic, id, "mailer", "dead", reason="by hand")
+    assert (delivery.status, delivery.last_error) == ("DEAD", "by hand")
+    with pytest.raises(errors.Conflict):
+        hr.settle_message(topic, id, "mailer", "success")
 
 
 def test_pagers_walk_all_pages(hr: Headrace, topic: str) -> None:

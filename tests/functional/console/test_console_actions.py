@@ -26,6 +26,8 @@ COUNTED = {
     "change_delayed": ("many-later", "6 messages"),
     "merge_dead_letters": ("patch", "9 letters on this page 9 would change"),
     "seek_group": ("group-settings", "110 messages come again"),
+    "purge_group": ("group-settings", "Backlog 130 Retrying"),
+    "purge_topic": ("settings", "Backlog mailer: 130"),
     "create_replay": ("replays", "0 messages at most"),
     "delete_topic": ("settings", "Accepted 240 Groups 2 Dead letters mailer: 9"),
     "delete_group": ("group-settings", "Backlog 130 Dead letters 9 Consumers 2"),
@@ -33,10 +35,11 @@ COUNTED = {
 """What may concern many messages: the page, and how many it says before."""
 OF_ONE = {
     *("put_topic", "put_group", "pause_group", "resume_group", "put_consumer", "delete_consumer"),
-    *("produce", "amend_message", "cancel_message", "retry_now", "edit_dead_letter", "delete_dead_letter"),
+    *("produce", "amend_message", "cancel_message", "retry_now", "settle_message"),
+    *("edit_dead_letter", "delete_dead_letter"),
     *("rotate_secret", "commit", "roll_back", "create_token", "rotate_token", "delete_token", "move_clock"),
 }
-TRACED = {"produce", "amend_message", "cancel_message", "retry_now", "commit", "roll_back"}
+TRACED = {"produce", "amend_message", "cancel_message", "retry_now", "settle_message", "commit", "roll_back"}
 """What is done for one message: its trace says who it was."""
 NOT_UNDONE = {
     **dict.fromkeys(
@@ -45,6 +48,7 @@ NOT_UNDONE = {
     **dict.fromkeys(
         ("cancel_message", "roll_back", "delete_dead_letter", "delete_topic", "delete_group"), "it is gone"
     ),
+    **dict.fromkeys(("settle_message", "purge_group", "purge_topic"), "it is over"),
     **dict.fromkeys(("delete_token", "rotate_token", "rotate_secret"), "the old secret is gone"),
     **dict.fromkeys(("create_token", "put_consumer"), "it is removed by a button of its own"),
     **{

@@ -110,6 +110,7 @@ def tour(visitor: Recorder) -> None:
     _replay(visitor)
     _administer(visitor)
     _look_at_groups(visitor)
+    _by_hand(visitor)
     _take_down(visitor)
 
 
@@ -241,6 +242,15 @@ def _consume(visitor: Recorder, message: str) -> None:
     again = visitor.post(f"{MAILER}/receive", {"wait_seconds": 5}).expect(200)["messages"]
     visitor.post(f"{MAILER}/nack", {**bury, "receipts": [again[0]["receipt"]]}).expect(200)
     visitor.delete(f"{letters}/{message}").expect(204)
+
+
+def _by_hand(visitor: Recorder) -> None:
+    order = {"body": {"order": 193}, "tag": "paid"}
+    message = visitor.post(f"{ORDERS}/messages", order).expect(201)["id"]
+    settle = {"group": "mailer", "outcome": "success", "reason": "mailed by hand"}
+    visitor.post(f"{ORDERS}/messages/{message}/settle", settle).expect(200)
+    visitor.post(f"{MAILER}/purge", {"confirm": "mailer"}).expect(200)
+    visitor.post(f"{ORDERS}/purge", {"confirm": "orders"}).expect(200)
 
 
 def _decide(visitor: Recorder) -> None:

@@ -53,6 +53,28 @@ def test_a_redrive_says_when_there_may_be_more_than_it_sent(
         assert ("run it again" in capsys.readouterr().err) is (redriven == 1_000)
 
 
+def test_deliveries_are_changed_settled_and_purged(
+    command: Command, headrace: LocalHeadrace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    id = headrace.send("orders", {"order": 1}).id
+    headrace.nack("orders", "mailer", *headrace.receive("orders", "mailer"), delay=60)
+    command(
+        "messages", "edit", "orders", id, "mailer", "--body", '{"order": 2}', "--at", "2020-01-01T00:00:00Z"
+    )
+    assert run(["messages", "edit", "orders", id, "mailer"]) == USAGE
+    assert run(["messages", "settle", "orders", id, "mailer", "lost", "--yes"]) == USAGE
+    (delivery,) = command(
+        "messages", "settle", "orders", id, "mailer", "dead", "--reason", "no", "--yes", "--json"
+    )
+    assert (delivery["status"], delivery["last_error"]) == ("DEAD", "no")
+    (letter,) = command("dead", "list", "orders", "mailer", "--json")
+    assert letter["body"] == {"order": 2}
+    headrace.send_many("orders", [1, 2, 3])
+    assert command("groups", "purge", "orders", "mailer", "--yes", "--json") == [{"purged": 3}]
+    assert command("topics", "purge", "orders", "--yes", "--json") == [{"purged": 0}]
+    assert run(["topics", "purge", "orders"]) != 0  # it asks first, and there is no terminal
+
+
 def test_a_seek_is_previewed(command: Command, headrace: LocalHeadrace) -> None:
     headrace.send_many("orders", [1, 2, 3])
     headrace.ack("orders", "mailer", *headrace.receive("orders", "mailer"))

@@ -76,6 +76,39 @@ def a_timer_is_cancelled_as_it_was_read(stage: Stage) -> None:
     _is_taken_as_it_was_read(stage, _cancels)
 
 
+def a_retry_is_settled_as_it_was_read(stage: Stage) -> None:
+    _is_taken_as_it_was_read(stage, lambda stage, timer: _exchanges(stage, timer, None))
+
+
+def a_retry_is_changed_as_it_was_read(stage: Stage) -> None:
+    def postpones(stage: Stage, timer: Timer) -> bool:
+        return _exchanges(stage, timer, replace(timer, due_ms=timer.due_ms + 5))
+
+    _is_taken_as_it_was_read(stage, postpones)
+    _is_taken_as_it_was_read(stage, lambda stage, timer: _exchanges(stage, timer, timer))
+
+
+def _exchanges(stage: Stage, timer: Timer, new: Timer | None) -> bool:
+    key, record = make.cursor_key(), make.record(5, "RETRYING")
+    is_done = stage.adapters.timers.exchange(timer, new, key, [record])
+    assert (stage.adapters.records.get(key, 5) is not None) is is_done
+    if is_done and new:
+        assert there(stage, new) == timer.edits + 1
+    return is_done
+
+
+def retries_are_dropped_if_all_wait(stage: Stage) -> None:
+    def drops(*timers: Timer) -> bool:
+        retries = [(timer.due_ms, timer.id) for timer in timers]
+        return stage.adapters.timers.take(retries, make.cursor_key(), [make.record(5, "SKIPPED")])
+
+    one, two, three = filed(stage), filed(stage, 1), filed(stage)
+    assert drops(one, two)
+    assert (there(stage, one), there(stage, two)) == (None, None)
+    assert not drops(three, one), "one of them is gone"
+    assert there(stage, three) == 0
+
+
 def a_wake_up_is_dropped_as_it_was_read(stage: Stage) -> None:
     """The process that stored it again may not have seen what the first one woke (I10)."""
     timers, delayed = stage.adapters.timers, make.timer(stored_ms=START_MS)
@@ -129,6 +162,9 @@ SCENES = (
     a_timer_is_edited_as_it_was_read,
     a_timer_is_postponed_as_it_was_read,
     a_timer_is_cancelled_as_it_was_read,
+    a_retry_is_settled_as_it_was_read,
+    a_retry_is_changed_as_it_was_read,
+    retries_are_dropped_if_all_wait,
     one_owns_a_fragment,
     a_delayed_message_has_its_dedup_id_once,
 )

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from ..calls import given, path
 from ..durations import rfc3339
-from ..models import Assignment, Attempts, Consumer, Group, GroupRatesOverTime, Tested
+from ..models import Assignment, Attempts, Consumer, Group, GroupRatesOverTime, Purged, Tested
 from ..models.settings import GroupFields, Unpack
 from .caller import AsyncCaller, group_path
 from .pager import AsyncPager
@@ -63,6 +63,14 @@ class AsyncGroups(AsyncCaller):
         target = rfc3339(to) if isinstance(to, datetime) else to
         body = given(to=target, shard=shard, consumer=consumer)
         return await self._ask(Group, "POST", group_path(topic, group, "seek"), body)
+
+    async def purge_group(
+        self, topic: str, group: str, *, confirm: str, consumer: str | None = None
+    ) -> Purged:
+        """Drop what the group is owed at this moment (in a broadcast, what a `consumer` is, or all of them): backlog,
+        retries, leases. `confirm` repeats the group's name. Dead letters stay."""
+        body = given(confirm=confirm, consumer=consumer)
+        return await self._ask(Purged, "POST", group_path(topic, group, "purge"), body)
 
     async def get_assignment(self, topic: str, group: str) -> Assignment:
         """Who owns which shard, and why."""

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from ..calls import given, path
 from ..durations import rfc3339
-from ..models import Assignment, Attempts, Consumer, Group, GroupRatesOverTime, Tested
+from ..models import Assignment, Attempts, Consumer, Group, GroupRatesOverTime, Purged, Tested
 from ..models.settings import GroupFields, Unpack
 from .caller import Caller, group_path
 from .pager import Pager
@@ -63,6 +63,12 @@ class Groups(Caller):
         target = rfc3339(to) if isinstance(to, datetime) else to
         body = given(to=target, shard=shard, consumer=consumer)
         return self._ask(Group, "POST", group_path(topic, group, "seek"), body)
+
+    def purge_group(self, topic: str, group: str, *, confirm: str, consumer: str | None = None) -> Purged:
+        """Drop what the group is owed at this moment (in a broadcast, what a `consumer` is, or all of them): backlog,
+        retries, leases. `confirm` repeats the group's name. Dead letters stay."""
+        body = given(confirm=confirm, consumer=consumer)
+        return self._ask(Purged, "POST", group_path(topic, group, "purge"), body)
 
     def get_assignment(self, topic: str, group: str) -> Assignment:
         """Who owns which shard, and why."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from ..calls import given, path
 from ..durations import Duration, rfc3339, seconds
@@ -57,11 +57,35 @@ class Messages(Caller):
         query |= {"dedup_id": dedup_id, "limit": limit}
         return self._list(StoredMessage, path("topics", topic, "messages"), **query, **times)
 
-    def amend_message(self, topic: str, id: str, **changes: Any) -> StoredMessage:
-        """Change `body`, `headers`, `retry` or (while it waits) `deliver_at` of an unclaimed message."""
+    def amend_message(
+        self, topic: str, id: str, *, group: str | None = None, consumer: str | None = None, **changes: Any
+    ) -> StoredMessage:
+        """Change `body`, `headers`, `retry` or (while it waits) `deliver_at` of an unclaimed message. With `group`
+        (in a broadcast, and `consumer`): `body`, `headers`, `next_attempt_at` or `attempts_left` of a RETRYING
+        delivery, for that group alone."""
         return self._ask(
-            StoredMessage, "PATCH", path("topics", topic, "messages", id), _with_time_text(changes)
+            StoredMessage,
+            "PATCH",
+            path("topics", topic, "messages", id),
+            _with_time_text(changes),
+            group=group,
+            consumer=consumer,
         )
+
+    def settle_message(
+        self,
+        topic: str,
+        id: str,
+        group: str,
+        outcome: Literal["success", "dead"],
+        *,
+        reason: str | None = None,
+        consumer: str | None = None,
+    ) -> Delivery:
+        """End a delivery that is NEW, RETRYING or RUNNING: as a "success", or "dead" (a dead letter). In a broadcast,
+        that of a `consumer`."""
+        body = given(group=group, outcome=outcome, reason=reason, consumer=consumer)
+        return self._ask(Delivery, "POST", path("topics", topic, "messages", id, "settle"), body)
 
     def cancel_message(self, topic: str, id: str) -> None:
         """Take a message back that no group has claimed."""
@@ -250,5 +274,6 @@ class Messages(Caller):
 
 
 def _with_time_text(changes: Mapping[str, Any]) -> dict[str, Any]:
-    moment = changes.get("deliver_at")
-    return {**changes, "deliver_at": rfc3339(moment)} if moment is not None else dict(changes)
+    times = ("deliver_at", "next_attempt_at")
+    texts = {name: rfc3339(changes[name]) for name in times if changes.get(name) is not None}
+    return {**changes, **texts}

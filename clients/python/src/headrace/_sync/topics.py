@@ -15,6 +15,7 @@ from ..models import (
     Due,
     Health,
     Ladder,
+    Purged,
     Rates,
     SigningKey,
     SignInLink,
@@ -59,6 +60,11 @@ class Topics(Caller):
     def delete_topic(self, topic: str, *, confirm: str) -> None:
         """Delete a topic with its groups and messages; `confirm` repeats its name. Takes some three seconds."""
         self._delete(path("topics", topic), confirm=confirm)
+
+    def purge_topic(self, topic: str, *, confirm: str) -> Purged:
+        """Drop what all groups are owed at this moment, and cancel what is delayed; `confirm` repeats the topic's name.
+        Prepared messages and dead letters stay."""
+        return self._ask(Purged, "POST", path("topics", topic, "purge"), {"confirm": confirm})
 
     def stats(self, *, limit: int | None = None) -> Pager[TopicStats]:
         """Counts per topic and group."""

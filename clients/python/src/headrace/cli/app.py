@@ -19,6 +19,7 @@ from . import (
     consumers,
     dead,
     delayed,
+    deliveries,
     doctor,
     groups,
     listen,
@@ -68,7 +69,7 @@ def root(
     context.call_on_close(session.close)
 
 
-for module in (topics, groups, consumers, dead, delayed, spool, tokens, profile):
+for module in (topics, groups, consumers, deliveries, dead, delayed, spool, tokens, profile):
     app.add_typer(module.app)
 app.command()(groups.seek)
 for module in (archive, console, send, receive, messages, stats, listen, doctor):

@@ -12,6 +12,9 @@ from .session import topic_names
 
 Topic = Annotated[str, typer.Argument(help="The topic.", autocompletion=topic_names, show_default=False)]
 Group = Annotated[str, typer.Argument(help="The group.", show_default=False)]
+Consumer = Annotated[
+    str | None, typer.Option("--consumer", help="In a broadcast: of this consumer alone.", show_default=False)
+]
 MessageId = Annotated[str, typer.Argument(help="The message's id.", show_default=False)]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="How many.")]
 AtMost = Annotated[int | None, typer.Option("--max", "-n", min=1, help="Stop after this many messages.")]

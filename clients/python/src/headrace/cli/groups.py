@@ -11,12 +11,12 @@ from typing import Annotated, Any
 import typer
 
 from .. import models
-from .arguments import Group, Settings, Topic, Yes, settings_of, sure
+from .arguments import Consumer, Group, Settings, Topic, Yes, settings_of, sure
 from .output import Output, number_of, table_of
 from .session import Session, session
 
 app = typer.Typer(
-    name="groups", help="Groups: list, show, create, pause, seek, delete.", no_args_is_help=True
+    name="groups", help="Groups: list, show, create, pause, seek, purge, delete.", no_args_is_help=True
 )
 _COUNTED = 2000
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT", re.ASCII)
@@ -90,6 +90,19 @@ def delete(context: typer.Context, topic: Topic, group: Group, yes: Yes = False)
     sure(f"Delete {group} of {topic}?", yes)
     s.hr.delete_group(topic, group)
     s.output.say(f"{group} is deleted.")
+
+
+@app.command()
+def purge(
+    context: typer.Context, topic: Topic, group: Group, consumer: Consumer = None, yes: Yes = False
+) -> None:
+    """Drop what waits for a group: backlog, retries, leases. Dead letters stay."""
+    s = session(context)
+    details = s.hr.get_group(topic, group)
+    owed = number_of(details.backlog or 0, "waiting message")
+    sure(f"Drop {owed} of {group}{f', of {consumer} alone' if consumer else ''}, for good?", yes)
+    purged = s.hr.purge_group(topic, group, confirm=group, consumer=consumer)
+    s.output.one(purged, [("purged", purged.purged)])
 
 
 @app.command()

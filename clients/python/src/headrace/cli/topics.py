@@ -11,7 +11,9 @@ from .arguments import Settings, Topic, Yes, settings_of, sure
 from .output import Output
 from .session import session
 
-app = typer.Typer(name="topics", help="Topics: list, show, create, change, delete.", no_args_is_help=True)
+app = typer.Typer(
+    name="topics", help="Topics: list, show, create, change, purge, delete.", no_args_is_help=True
+)
 
 
 @app.command("list")
@@ -51,6 +53,15 @@ def delete(context: typer.Context, topic: Topic, yes: Yes = False) -> None:
     sure(f"Delete {topic} with all its groups and messages?", yes)
     s.hr.delete_topic(topic, confirm=topic)
     s.output.say(f"{topic} is deleted.")
+
+
+@app.command()
+def purge(context: typer.Context, topic: Topic, yes: Yes = False) -> None:
+    """Drop what waits for all groups of a topic, and what is delayed. Dead letters stay."""
+    s = session(context)
+    sure(f"Drop what waits in {topic} for all its groups, and what is delayed, for good?", yes)
+    purged = s.hr.purge_topic(topic, confirm=topic)
+    s.output.one(purged, [("purged", purged.purged)])
 
 
 def _show(output: Output, topic: models.Topic) -> None:

@@ -169,6 +169,12 @@ class Redriven(Model, frozen=True, kw_only=True):
     next_page_token: str | None = None
 
 
+class Purged(Model, frozen=True, kw_only=True):
+    """How many deliveries a purge dropped; of a topic, with its delayed messages."""
+
+    purged: int
+
+
 class By(Model, frozen=True, kw_only=True):
     """The token that something was done with."""
 

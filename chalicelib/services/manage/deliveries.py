@@ -1,0 +1,299 @@
+"""One delivery, by hand: end it, or change what waits for its next attempt.
+
+A delivery is in its shard's cursor, in a retry timer, or in the retry lane, and each change is one write on the
+condition that it is still there: what moved meanwhile is looked for again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ...domain import by_hand, cursor_size, cursor_write
+from ...domain.cursor import Cursor
+from ...domain.errors import Conflict, Refused, changed_meanwhile
+from ...domain.message import DeadReason, Draft, Message
+from ...domain.record import Record
+from ...domain.status import Status
+from ...domain.timer import Timer, TimerKind, retry_id
+from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
+from ...domain.trace import AttemptOutcome, TraceEntry
+from ...modes import POLICIES
+from ...ports.world import Clock
+from ..consume import retry_lane
+from ..core.attempt_log import AttemptLog
+from ..core.cursor_store import CursorSnapshot, CursorStore
+from ..core.wake import Waker
+from ..produce.drafts import check_size
+from ..produce.producer import Producer
+from .delivery_places import DeliveryPlaces, Found, Moved, no_room
+
+if TYPE_CHECKING:
+    from ...store.records import Records
+    from ...store.timers import Timers
+
+
+_TRIES = 16  # each lost to a claim, a settlement, or a move from timer to lane
+
+
+class Deliveries:
+    """Changes single deliveries of a group, in a broadcast of one consumer."""
+
+    def __init__(
+        self,
+        *,
+        delivery_places: DeliveryPlaces,
+        states: CursorStore,
+        records: Records,
+        timers: Timers,
+        producer: Producer,
+        attempt_log: AttemptLog,
+        waker: Waker,
+        clock: Clock,
+        on_filled: Callable[[CursorKey], None],
+    ) -> None:
+        """`on_filled` is called with retry lanes from which something may be claimed sooner."""
+        self._places = delivery_places
+        self._states = states
+        self._records = records
+        self._timers = timers
+        self._producer = producer
+        self._attempt_log = attempt_log
+        self._waker = waker
+        self._clock = clock
+        self._on_filled = on_filled
+
+    def settle(
+        self,
+        topic: Topic,
+        group: Group,
+        message: Message,
+        outcome: Status,
+        reason: str | None = None,
+        by: str = "",
+        consumer_uid: str = "",
+    ) -> None:
+        """End a delivery that is NEW, RUNNING or RETRYING with `outcome`, SUCCESS or DEAD; its lease becomes stale.
+        Safe to repeat. `by` is the token's id. Raises Conflict if it ended otherwise, and NotFound if the group is not
+        owed it."""
+        key = cursor_key(topic, group, message.shard, consumer_uid)
+
+        def attempt() -> bool:
+            found = self._places.find(topic, group, key, message)
+            if found is None:
+                self._check_outcome(group, key, message, outcome)
+                return True
+            record = self._end_of(topic, key, found, outcome, reason)
+            has_older = found.key == key and self._has_older(key, message.offset)
+            if not self._write_end(topic, group, key, found, [] if has_older else [record]) or has_older:
+                return False
+            detail = " ".join(filter(None, (by or "-", outcome, reason)))
+            self._note(topic, group, key, found, AttemptOutcome.SETTLED, detail)
+            self._waker.wake_group(topic, group)  # what waited for it in order may go on
+            return True
+
+        _until_done(attempt)
+
+    def _has_older(self, key: CursorKey, offset: int) -> bool:
+        """Has the message an older delivery, from before a seek, that waits or runs in the retry lane? It ends, too:
+        the next try finds it."""
+        record = self._records.get(key, offset)
+        return record is not None and record.status == Status.RETRYING and record.next_ms is not None
+
+    def _check_outcome(self, group: Group, key: CursorKey, message: Message, outcome: Status) -> None:
+        """Raises Conflict unless the delivery is over with this outcome."""
+        record = self._records.get(key, message.offset)
+        is_success = record is None or record.status == Status.SUCCESS or record.waited_in_cursor
+        status = Status.SUCCESS if is_success else record.status if record else Status.SUCCESS
+        if status != outcome:
+            raise _over(group, status)
+
+    def _end_of(
+        self, topic: Topic, key: CursorKey, found: Found, outcome: Status, reason: str | None
+    ) -> Record:
+        now_ms, is_dead = self._clock.now_ms(), outcome is Status.DEAD
+        return Record(
+            shard=found.message.shard,
+            offset=found.message.offset,
+            status=outcome,
+            attempts=found.attempts,
+            at_ms=now_ms,
+            consumer_uid=key.consumer_uid,
+            reason=DeadReason.REJECTED if is_dead else None,
+            last_error=reason,
+            attempts_before_redrive=found.attempts_before_redrive,
+            of=key,
+            message=retry_lane.content(found.message) if is_dead else None,
+            expires_s=None if is_dead else topic.expires_s(now_ms),
+        )
+
+    def _write_end(
+        self,
+        topic: Topic,
+        group: Group,
+        key: CursorKey,
+        found: Found,
+        records: Sequence[Record],
+        timer: Timer | None = None,
+    ) -> bool:
+        """Take the delivery out of its place. False: it moved, or what holds it was changed."""
+        if found.timer:
+            return self._timers.exchange(found.timer, timer, key, records)
+        assert found.key
+        assert found.snapshot
+        cursor = found.snapshot.cursor
+        ahead = self._places.ahead(topic, group, found.key, cursor, found.offset)
+        after = by_hand.end(cursor, found.offset, ahead)
+        if len(after.waiting) > len(cursor.waiting) and not cursor_size.has_room_for_claim(cursor, after, 0):
+            raise no_room()
+        return self._write(found.key, found.snapshot, after, records, [timer] if timer else []) is not None
+
+    def _write(
+        self, key: CursorKey, snapshot: CursorSnapshot, after: Cursor, *beside: Any
+    ) -> CursorSnapshot | None:
+        make = cursor_write.change if snapshot.exists else cursor_write.replacement
+        return self._states.write(key, snapshot, make(snapshot.cursor, after), *beside)
+
+    def edit(
+        self,
+        topic: Topic,
+        group: Group,
+        message: Message,
+        changes: Mapping[str, Any],
+        due_ms: int | None = None,
+        attempts_left: int | None = None,
+        by: str = "",
+        consumer_uid: str = "",
+    ) -> None:
+        """Change a RETRYING delivery: fields of its draft, when its next attempt is due, how many are left. `by` is the
+        token's id. Raises Conflict (it is not RETRYING), Refused (in a SERIAL group what waits in order has no copy of
+        its own), TooLarge."""
+        if "body" in changes:
+            check_size(topic, changes["body"])
+        key = cursor_key(topic, group, message.shard, consumer_uid)
+
+        def attempt() -> bool:
+            found = self._places.find(topic, group, key, message)
+            if found is None or found.status is not Status.RETRYING:
+                raise _not_retrying(group)
+            if found.timer is None and POLICIES[group.mode].holds_back:
+                if changes or attempts_left is not None:
+                    raise _keeps_its_place()
+                is_done = self._postpone(found, due_ms or 0)
+            else:
+                new = self._with_changes(topic, group, found, changes, due_ms, attempts_left)
+                is_done = self._write_edit(topic, group, key, found, new)
+            if is_done:
+                self._note(topic, group, key, found, AttemptOutcome.EDITED, by)
+                self._on_filled(cursor_key(topic, group, None, consumer_uid))
+                self._waker.wake_group(topic, group)
+            return is_done
+
+        _until_done(attempt)
+
+    def _postpone(self, found: Found, due_ms: int) -> bool:
+        assert found.key
+        assert found.snapshot
+        after = by_hand.postpone(found.snapshot.cursor, found.offset, due_ms)
+        if not cursor_size.has_room_for_returns(after):
+            raise no_room()
+        return self._write(found.key, found.snapshot, after) is not None
+
+    def _with_changes(
+        self,
+        topic: Topic,
+        group: Group,
+        found: Found,
+        changes: Mapping[str, Any],
+        due_ms: int | None,
+        attempts_left: int | None,
+    ) -> Timer:
+        """The timer of the changed delivery. It holds the whole message, of which only this group has a copy."""
+        draft: Draft = replace(found.message.draft, **changes)
+        if "body" in changes:
+            draft = self._producer.offload(topic, draft)
+        if attempts_left is not None:
+            draft = replace(
+                draft, max_attempts=found.attempts - found.attempts_before_redrive + attempts_left
+            )
+        entry = retry_lane.entry_of(
+            replace(found.message, draft=draft), found.attempts, found.attempts_before_redrive, whole=True
+        )
+        at_ms = max(found.due_ms, self._clock.now_ms()) if due_ms is None else due_ms
+        uid = found.timer.consumer_uid if found.timer else found.key.consumer_uid if found.key else ""
+        return Timer(
+            due_ms=at_ms,
+            id=retry_id(group.uid, uid, found.message.shard, found.message.offset, found.attempts),
+            kind=TimerKind.RETRY,
+            shard=lane_of(topic, group, uid).shard_key(0),
+            draft=entry,
+            keep_days=topic.retention_days,
+            group_uid=group.uid,
+            consumer_uid=uid,
+        )
+
+    def _write_edit(self, topic: Topic, group: Group, key: CursorKey, found: Found, new: Timer) -> bool:
+        old = self._records.get(key, found.message.offset)
+        record = Record(
+            shard=found.message.shard,
+            offset=found.message.offset,
+            status=Status.RETRYING,
+            attempts=found.attempts,
+            at_ms=self._clock.now_ms(),
+            consumer_uid=key.consumer_uid,
+            last_error=old.last_error if old else None,
+            answer=old.answer if old else None,
+            next_ms=new.due_ms,
+            attempts_before_redrive=found.attempts_before_redrive,
+            of=key,
+            expires_s=topic.expires_s(new.due_ms),
+        )
+        is_done = self._write_end(topic, group, key, found, [record], new)
+        if is_done:
+            self._waker.wake_movers([new])
+        return is_done
+
+    def _note(
+        self, topic: Topic, group: Group, key: CursorKey, found: Found, what: AttemptOutcome, detail: str
+    ) -> None:
+        now_ms = self._clock.now_ms()
+        entry = TraceEntry(found.message.offset, found.attempts, what, detail=detail)
+        self._attempt_log.note(
+            topic,
+            group,
+            owner_uid="",
+            consumer_uid=key.consumer_uid,
+            row_id=f"{what.lower()}.{now_ms}",
+            started_ms=now_ms,
+            attempts=[(found.message.shard, entry)],
+        )
+
+
+def _until_done(attempt: Callable[[], bool]) -> None:
+    for _ in range(_TRIES):
+        with suppress(Moved):
+            if attempt():
+                return
+    raise changed_meanwhile("delivery")
+
+
+def _over(group: Group, status: Status) -> Conflict:
+    return Conflict(
+        "DELIVERY_OVER", f"The delivery to group {group.name!r} is {status} already: it stays so."
+    )
+
+
+def _not_retrying(group: Group) -> Conflict:
+    return Conflict(
+        "NOT_RETRYING",
+        f"The delivery to group {group.name!r} does not wait for another attempt: nothing was changed.",
+    )
+
+
+def _keeps_its_place() -> Refused:
+    return Refused(
+        "KEEPS_ITS_PLACE",
+        "In a SERIAL group a message that waits keeps its place in the shard: only its next_attempt_at can be changed.",
+    )

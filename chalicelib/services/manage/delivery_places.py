@@ -1,0 +1,198 @@
+"""Finds a delivery that is not over: in its shard's cursor, in its retry timer, or in the retry lane."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ...domain import by_hand
+from ...domain import cursor_transitions as transitions
+from ...domain.cursor import Cursor, OffsetState, Selection, offset_state
+from ...domain.errors import Conflict, NotFound
+from ...domain.message import Draft, Message
+from ...domain.ranges import Ranges, normalise
+from ...domain.sharding import unit_of
+from ...domain.spans import Span
+from ...domain.status import Status
+from ...domain.timer import Timer
+from ...domain.topic import CursorKey, Group, Topic, cursor_key
+from ...modes import POLICIES
+from ...ports.world import Clock
+from ..consume import retry_lane
+from ..core.cursor_store import CursorSnapshot, CursorStore
+from ..core.log_reader import LogReader
+from ..inspect.fate import entry_ahead
+from ..inspect.statuses import Statuses
+
+if TYPE_CHECKING:
+    from ...store.log import Log
+    from ...store.records import Records
+
+
+_MOST_ROWS = 2_048  # of a retry lane
+_MOST_AHEAD = 1_000  # messages before a settled one whose ordering keys are read
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """A delivery that is not over: where it is, its attempts, and its content. Either in a cursor (`key`, `snapshot`
+    and `offset`, also of its entry in the retry lane), or in a `timer`."""
+
+    status: Status
+    attempts: int
+    message: Message
+    attempts_before_redrive: int = 0
+    due_ms: int = 0
+    key: CursorKey | None = None
+    snapshot: CursorSnapshot | None = None
+    offset: int = 0
+    timer: Timer | None = None
+
+
+class Moved(Exception):
+    """The delivery is in another place than it was a moment ago."""
+
+
+class DeliveryPlaces:
+    """Reads only; nothing here changes anything."""
+
+    def __init__(
+        self,
+        *,
+        states: CursorStore,
+        statuses: Statuses,
+        records: Records,
+        log: Log,
+        reader: LogReader,
+        clock: Clock,
+    ) -> None:
+        self._states = states
+        self._statuses = statuses
+        self._records = records
+        self._log = log
+        self._reader = reader
+        self._clock = clock
+
+    def find(self, topic: Topic, group: Group, key: CursorKey, message: Message) -> Found | None:
+        """Where the delivery is; None if it is over. Raises NotFound if the group is not owed the message."""
+        snapshot = self._states.read(key)
+        found = self._in_cursor(key, snapshot, message.offset, message)
+        if found is not None:
+            if found.status is Status.CANCELLED:
+                raise NotFound("DELIVERY_NOT_FOUND", f"Group {group.name!r} does not get this message.")
+            if message.draft.cancelled:
+                raise Conflict("MESSAGE_CANCELLED", "The message was cancelled: no group gets it.")
+            return found
+        record = self._records.get(key, message.offset)
+        if record and record.status == Status.SKIPPED:
+            raise NotFound("DELIVERY_NOT_FOUND", f"A purge of group {group.name!r} dropped this delivery.")
+        if record is None or record.status != Status.RETRYING or record.next_ms is None:
+            return None
+        if timer := self._statuses.retry_timer(group, key, record):
+            return self._of_timer(topic, group, key, message, timer)
+        return self._in_lane(topic, group, key, message)
+
+    def _in_cursor(
+        self, key: CursorKey, snapshot: CursorSnapshot, offset: int, message: Message
+    ) -> Found | None:
+        """The delivery in this cursor; None if it is settled there. CANCELLED: the cursor began behind it."""
+        state, span = offset_state(transitions.lapse(snapshot.cursor, self._clock.now_ms()), offset)
+        if state is OffsetState.SETTLED:
+            return None
+        if state is OffsetState.NOT_OWED or snapshot.cursor.is_closed:
+            return Found(status=Status.CANCELLED, attempts=0, message=message)
+        origin = message.draft.origin
+        begun = (span.attempt - (state is not OffsetState.RUNNING)) if span else 0
+        is_new = begun == 0 and origin is None
+        return Found(
+            status=Status.NEW
+            if is_new
+            else Status.RUNNING
+            if state is OffsetState.RUNNING
+            else Status.RETRYING,
+            attempts=(origin.attempts if origin else 0) + begun,
+            message=message,
+            attempts_before_redrive=origin.attempts_before_redrive if origin else 0,
+            due_ms=span.due_ms if span else 0,
+            key=key,
+            snapshot=snapshot,
+            offset=offset,
+        )
+
+    def _of_timer(self, topic: Topic, group: Group, key: CursorKey, message: Message, timer: Timer) -> Found:
+        assert timer.draft
+        assert timer.draft.origin
+        origin = timer.draft.origin
+        return Found(
+            status=Status.RETRYING,
+            attempts=origin.attempts,
+            message=self._content(topic, group, key, message, timer.draft),
+            attempts_before_redrive=origin.attempts_before_redrive,
+            due_ms=timer.due_ms,
+            timer=timer,
+        )
+
+    def _content(self, topic: Topic, group: Group, key: CursorKey, message: Message, draft: Draft) -> Message:
+        """The message that an entry of the lane, or its timer, holds or refers to."""
+        trust = self._reader.trust(group, key.consumer_uid)
+        entry = replace(message, draft=draft)
+        return retry_lane.resolve(self._reader, topic, entry, trust)
+
+    def _in_lane(self, topic: Topic, group: Group, key: CursorKey, message: Message) -> Found:
+        lane = cursor_key(topic, group, None, key.consumer_uid)
+        snapshot = self._states.read(lane)
+        entry = self._statuses.lane_entry(topic, group, key, message.offset)
+        offset = entry.offset if entry else None
+        if offset is None:
+            place = key.shard.shard, message.offset
+            offset, _ = entry_ahead(self._log, lane.shard, snapshot.cursor.next, place, _MOST_ROWS)
+        slot = self._reader.fetch(lane.shard, [offset])[offset] if offset is not None else None
+        if offset is None or slot is None or slot.message is None:
+            raise Moved
+        content = self._content(topic, group, key, message, slot.message.draft)
+        if found := self._in_cursor(lane, snapshot, offset, content):
+            return found
+        raise Moved
+
+    def ahead(self, topic: Topic, group: Group, key: CursorKey, cursor: Cursor, offset: int) -> Selection:
+        """What becomes of the offsets before this one that were never claimed: they wait in the cursor. In a SERIAL
+        group each waits with its ordering key, which is read."""
+        if offset < cursor.next:
+            return Selection(next=cursor.next, segment_at=cursor.segment_at)
+        count = offset - cursor.next
+        slots = [*self._reader.fetch(key.shard, [offset]).values()]
+        segment_at = self._reader.segment_at(key.shard, slots, offset + 1)
+        if not POLICIES[group.mode].reads_units:
+            spans = [Span(cursor.next, count)] if count else []
+            return by_hand.pass_over(spans, (), offset, segment_at)
+        if count > _MOST_AHEAD:
+            raise no_room()
+        spans, settled = self._units_ahead(topic, group, key, cursor, offset)
+        return by_hand.pass_over(spans, settled, offset, segment_at)
+
+    def _units_ahead(
+        self, topic: Topic, group: Group, key: CursorKey, cursor: Cursor, offset: int
+    ) -> tuple[list[Span], Ranges]:
+        trust = self._reader.trust(group, key.consumer_uid, cursor.amended)
+        spans: list[Span] = []
+        holes: list[tuple[int, int]] = []
+        at = cursor.next
+        while at < offset:
+            slots = self._reader.slots_from(key.shard, at, at, offset - at, trust)
+            if not slots:
+                raise Moved  # a stale read, or a hole that a late writer may still fill
+            for slot in slots:
+                if slot.message:
+                    message = retry_lane.resolve(self._reader, topic, slot.message, trust)
+                    spans.append(Span(slot.offset, 1, 1, unit_of(message.draft.ordering_key)))
+                else:
+                    holes.append((slot.offset, min(slot.end, offset)))
+            at = slots[-1].end
+        return spans, normalise(holes)
+
+
+def no_room() -> Conflict:
+    return Conflict(
+        "CURSOR_FULL",
+        "Too many messages of the shard wait before this one; settle those first, or try again when fewer wait.",
+    )
