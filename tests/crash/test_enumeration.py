@@ -46,7 +46,8 @@ def test_a_grant_stands_without_the_next_claim_but_not_without_its_own_write(
         play, tables, FLOWS[name], fault, CALLS[name]
     )  # the last call: a second claim
     assert complaints(play_without_answer(), fault) == []
-    bug = Bug(Claimer, "_write", "if token not in self._states.read(key).cursor.leases:", "if False:")
+    line = "if ours is None or self._states.read(key).cursor.leases.get(token) != ours:"
+    bug = Bug(Claimer, "_write", line, "if False:")
     bug.plant(monkeypatch)
     assert "answered OK though the store did not answer" in complaints(play_without_answer(), fault)
 

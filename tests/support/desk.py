@@ -15,7 +15,7 @@ from chalicelib.domain.receipt import sign_receipt
 from chalicelib.domain.record import Record
 from chalicelib.domain.segment import Segment, ShardKey
 from chalicelib.domain.topic import Consumer, Group, Topic, cursor_key
-from chalicelib.services.consume.claimant import Claimant, ClaimedMessage, Received
+from chalicelib.services.consume.claimant import Claimant, ClaimedMessage
 from chalicelib.services.consume.lease_settlement import SettleAnswer
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.trace import Event
@@ -57,7 +57,7 @@ class Desk:
 
     def receive(
         self, group: Group, most: int = 10, consumer: Consumer | None = None, lease: int = 30
-    ) -> Received:
+    ) -> list[ClaimedMessage]:
         self.deps.mover.tick(range(FRAGMENTS))
         return self.deps.receiver.receive(self.topic, group, consumer, most, 0, lease)
 
