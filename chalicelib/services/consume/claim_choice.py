@@ -10,8 +10,8 @@ from operator import attrgetter
 from typing import Any
 
 from ...domain import cursor_size
+from ...domain import cursor_transitions as transitions
 from ...domain.cursor import Cursor, Selection
-from ...domain.cursor_transitions import due_spans, free_units
 from ...domain.limits import MAX_ANSWER_BYTES, MAX_PASSED_OVER
 from ...domain.spans import Span, in_order
 from ...domain.status import Because
@@ -41,9 +41,9 @@ class Choice:
 def dues(policy: Policy, current: Cursor, now_ms: int) -> list[Iterator[tuple[int, Span]]]:
     """The waiting offsets that are due, in their order; with units, those of each unit that may go on. Without, those
     whose leases ended come last, and of them those that had the most: the others do not wait for them."""
-    spans = due_spans(current, now_ms)
+    spans = transitions.due_spans(current, now_ms)
     if policy.reads_units:
-        units = free_units(current, now_ms)
+        units = transitions.free_units(current, now_ms)
         return [
             in_order(unit) for unit in _grouped((s for s in spans if s.unit in units), attrgetter("unit"))
         ]
