@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ...domain.cursor import Cursor, OffsetState, offset_state, unsettled
 from ...domain.errors import NotFound
 from ...domain.limits import FRAGMENTS, TAIL_TRUST
-from ...domain.message import DeadReason
+from ...domain.message import DeadReason, Message
 from ...domain.record import Record
 from ...domain.segment import Tail
 from ...domain.status import Status
@@ -84,7 +84,7 @@ class Finding:
 
 
 InLane = Callable[[str], set[tuple[int, int]]]
-"""By the uid of a broadcast's consumer (else ""): the shards and offsets of what is in the retry lane."""
+"""By the uid of a broadcast's consumer (else ""): the shards and offsets of what waits in the retry lane's log."""
 Owner = tuple[Group, str]
 """A group and "", or a broadcast's group and the uid of one of its consumers."""
 
@@ -247,19 +247,15 @@ class Repair:
         return False
 
     def _lane_entries(self, topic: Topic, group: Group, uid: str) -> set[tuple[int, int]]:
-        """The shards and offsets of the messages that are in a retry lane and not settled there."""
+        """The shards and offsets of the messages in a retry lane that its cursor has not claimed yet."""
         lane = cursor_key(topic, group, None, uid)
-        cursor = self.cursors.get(lane, consistent=True) or Cursor()
-        offsets = [offset for span in unsettled(cursor) for offset in span.offsets()]
-        slots = self.reader.fetch(lane.shard, offsets).values()
-        messages = [slot.message for slot in slots]
-        behind = self.log.read_back(lane.shard, cursor.next, 1, consistent=True)
+        first = (self.cursors.get(lane, consistent=True) or Cursor()).next
+        messages: list[Message | None] = []
+        behind = self.log.read_back(lane.shard, first, 1, consistent=True)
         at, is_end = behind[0].first if behind else 0, False
         while not is_end:
             rows = self.log.read(lane.shard, at, _PAGE, consistent=True)
-            messages += [
-                row.message(0, n) for row in rows for n in range(max(row.first, cursor.next), row.end)
-            ]
+            messages += [row.message(0, n) for row in rows for n in range(max(row.first, first), row.end)]
             at, is_end = rows[-1].end if rows else at, rows.is_end
         origins = [message.draft.origin for message in messages if message]
         return {(origin.shard, origin.offset) for origin in origins if origin}
