@@ -93,4 +93,5 @@ def check_number(consumers: Sequence[Consumer], now_ms: int) -> None:
 
 
 def fresh(consumer: Consumer, state: ConsumerState, why: str | None = None) -> Consumer:
+    """The consumer in this state, with a closed circuit."""
     return replace(consumer, state=state, why=why, failing_ms=None, open_until_ms=None, times_opened=0)
