@@ -135,7 +135,7 @@ class Registry:
         Raises Conflict if it lost the name itself."""
         if instance in (None, consumer.instance):
             return None
-        before = after = consumer
+        before = consumer
 
         def with_instance(row: Consumer) -> Consumer:
             nonlocal before
