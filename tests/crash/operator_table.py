@@ -20,6 +20,7 @@ from tests.crash.scenes import (
     Scene,
     answering,
     claim,
+    leave_hole,
     passing,
     produce,
     steps,
@@ -296,6 +297,11 @@ OPERATOR_FLOWS: Mapping[str, Flow] = {
     "settle what is new": Flow(
         _settle("c", "SUCCESS"), produce("a", "b", "c"), _settle_if_open("c", "SUCCESS"), group=SERIAL
     ),
+    "settle behind a hole": Flow(
+        _settle("behind", "SUCCESS"),
+        steps(leave_hole, passing(60)),
+        _settle_if_open("behind", "SUCCESS"),
+    ),
     "settle what is leased": Flow(
         _settle("a", "DEAD"), steps(produce("a", "b"), claim()), _settle_if_open("a", "DEAD")
     ),
@@ -372,11 +378,12 @@ OPERATOR_FLOWS: Mapping[str, Flow] = {
 
 OPERATOR_CALLS: Mapping[str, int] = {
     "settle what is new": 10,
+    "settle behind a hole": 20,
     "settle what is leased": 9,
     "settle what waits for a timer": 15,
     "settle what is in the retry lane": 32,
     "edit what waits for a timer": 16,
-    "edit what is in the retry lane": 32,
+    "edit what is in the retry lane": 33,
     "purge": 17,
     "purge what waits for timers": 13,
     "redrive one": 17,

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ...domain import by_hand, cursor_size, cursor_write
+from ...domain import by_hand, cursor_size, cursor_write, ranges
 from ...domain.cursor import Cursor
 from ...domain.errors import Conflict, Refused, changed_meanwhile
 from ...domain.message import DeadReason, Draft, Message
@@ -28,7 +28,7 @@ from ..core.cursor_store import CursorSnapshot, CursorStore
 from ..core.wake import Waker
 from ..produce.drafts import check_size
 from ..produce.producer import Producer
-from .delivery_places import DeliveryPlaces, Found, Moved, no_room
+from .delivery_places import DeliveryPlaces, Found, Moved, no_room, not_owed
 
 if TYPE_CHECKING:
     from ...store.records import Records
@@ -103,30 +103,37 @@ class Deliveries:
         return record is not None and record.status == Status.RETRYING and record.next_ms is not None
 
     def _check_outcome(self, group: Group, key: CursorKey, message: Message, outcome: Status) -> None:
-        """Raises Conflict unless the delivery is over with this outcome."""
+        """Raises Conflict unless the delivery is over with this outcome, and NotFound if a purge dropped it."""
         record = self._records.get(key, message.offset)
-        is_success = record is None or record.status == Status.SUCCESS or record.waited_in_cursor
-        status = Status.SUCCESS if is_success else record.status if record else Status.SUCCESS
+        is_recorded = record is not None and not record.waited_in_cursor
+        if not is_recorded and ranges.contains(self._records.purged(key), message.offset):
+            raise not_owed(group)
+        status = record.status if record and is_recorded else Status.SUCCESS
         if status != outcome:
-            raise _over(group, status)
+            raise Conflict(
+                "DELIVERY_OVER", f"The delivery to group {group.name!r} is {status} already: it stays so."
+            )
 
     def _end_of(
         self, topic: Topic, key: CursorKey, found: Found, outcome: Status, reason: str | None
     ) -> Record:
-        now_ms, is_dead = self._clock.now_ms(), outcome is Status.DEAD
+        ended = self._record(topic, key, found, outcome, self._clock.now_ms())
+        if outcome is Status.SUCCESS:
+            return replace(ended, last_error=reason)
+        content = retry_lane.content(found.message)
+        return replace(ended, last_error=reason, reason=DeadReason.REJECTED, message=content, expires_s=None)
+
+    def _record(self, topic: Topic, key: CursorKey, found: Found, status: Status, ends_ms: int) -> Record:
         return Record(
             shard=found.message.shard,
             offset=found.message.offset,
-            status=outcome,
+            status=status,
             attempts=found.attempts,
-            at_ms=now_ms,
+            at_ms=self._clock.now_ms(),
             consumer_uid=key.consumer_uid,
-            reason=DeadReason.REJECTED if is_dead else None,
-            last_error=reason,
             attempts_before_redrive=found.attempts_before_redrive,
             of=key,
-            message=retry_lane.content(found.message) if is_dead else None,
-            expires_s=None if is_dead else topic.expires_s(now_ms),
+            expires_s=topic.expires_s(ends_ms),
         )
 
     def _write_end(
@@ -221,7 +228,10 @@ class Deliveries:
         entry = retry_lane.entry_of(
             replace(found.message, draft=draft), found.attempts, found.attempts_before_redrive, whole=True
         )
-        at_ms = max(found.due_ms, self._clock.now_ms()) if due_ms is None else due_ms
+        now_ms = self._clock.now_ms()
+        at_ms = max(found.due_ms, now_ms) if due_ms is None else due_ms
+        if draft.expires_ms is not None:  # it is buried then
+            at_ms = min(at_ms, max(now_ms, draft.expires_ms))
         uid = found.timer.consumer_uid if found.timer else found.key.consumer_uid if found.key else ""
         return Timer(
             due_ms=at_ms,
@@ -235,21 +245,10 @@ class Deliveries:
         )
 
     def _write_edit(self, topic: Topic, group: Group, key: CursorKey, found: Found, new: Timer) -> bool:
-        old = self._records.get(key, found.message.offset)
-        record = Record(
-            shard=found.message.shard,
-            offset=found.message.offset,
-            status=Status.RETRYING,
-            attempts=found.attempts,
-            at_ms=self._clock.now_ms(),
-            consumer_uid=key.consumer_uid,
-            last_error=old.last_error if old else None,
-            answer=old.answer if old else None,
-            next_ms=new.due_ms,
-            attempts_before_redrive=found.attempts_before_redrive,
-            of=key,
-            expires_s=topic.expires_s(new.due_ms),
-        )
+        record = self._record(topic, key, found, Status.RETRYING, new.due_ms)
+        record = replace(record, next_ms=new.due_ms)
+        if old := self._records.get(key, found.message.offset):
+            record = replace(record, last_error=old.last_error, answer=old.answer)
         is_done = self._write_end(topic, group, key, found, [record], new)
         if is_done:
             self._waker.wake_movers([new])
@@ -277,12 +276,6 @@ def _until_done(attempt: Callable[[], bool]) -> None:
             if attempt():
                 return
     raise changed_meanwhile("delivery")
-
-
-def _over(group: Group, status: Status) -> Conflict:
-    return Conflict(
-        "DELIVERY_OVER", f"The delivery to group {group.name!r} is {status} already: it stays so."
-    )
 
 
 def _not_retrying(group: Group) -> Conflict:

@@ -10,9 +10,9 @@ from ...domain import cursor_transitions as transitions
 from ...domain.cursor import Cursor, OffsetState, Selection, offset_state
 from ...domain.errors import Conflict, NotFound
 from ...domain.message import Draft, Message
-from ...domain.ranges import Ranges, normalise
+from ...domain.ranges import Range, normalise
 from ...domain.sharding import unit_of
-from ...domain.spans import Span
+from ...domain.spans import Span, coalesce
 from ...domain.status import Status
 from ...domain.timer import Timer
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
@@ -20,7 +20,7 @@ from ...modes import POLICIES
 from ...ports.world import Clock
 from ..consume import retry_lane
 from ..core.cursor_store import CursorSnapshot, CursorStore
-from ..core.log_reader import LogReader
+from ..core.log_reader import LogReader, Slot
 from ..inspect.fate import entry_ahead
 from ..inspect.statuses import Statuses
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 
 _MOST_ROWS = 2_048  # of a retry lane
-_MOST_AHEAD = 1_000  # messages before a settled one whose ordering keys are read
+_MOST_AHEAD = 20_000  # messages before a settled one that are read
+_MOST_KEYS_AHEAD = 1_000  # of a SERIAL group: each takes space in the cursor
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,13 +80,13 @@ class DeliveryPlaces:
         found = self._in_cursor(key, snapshot, message.offset, message)
         if found is not None:
             if found.status is Status.CANCELLED:
-                raise NotFound("DELIVERY_NOT_FOUND", f"Group {group.name!r} does not get this message.")
+                raise not_owed(group)
             if message.draft.cancelled:
                 raise Conflict("MESSAGE_CANCELLED", "The message was cancelled: no group gets it.")
             return found
         record = self._records.get(key, message.offset)
         if record and record.status == Status.SKIPPED:
-            raise NotFound("DELIVERY_NOT_FOUND", f"A purge of group {group.name!r} dropped this delivery.")
+            raise not_owed(group)
         if record is None or record.status != Status.RETRYING or record.next_ms is None:
             return None
         if timer := self._statuses.retry_timer(group, key, record):
@@ -103,13 +104,9 @@ class DeliveryPlaces:
             return Found(status=Status.CANCELLED, attempts=0, message=message)
         origin = message.draft.origin
         begun = (span.attempt - (state is not OffsetState.RUNNING)) if span else 0
-        is_new = begun == 0 and origin is None
+        status = Status.RUNNING if state is OffsetState.RUNNING else Status.RETRYING if begun else Status.NEW
         return Found(
-            status=Status.NEW
-            if is_new
-            else Status.RUNNING
-            if state is OffsetState.RUNNING
-            else Status.RETRYING,
+            status=Status.RETRYING if origin and status is Status.NEW else status,
             attempts=(origin.attempts if origin else 0) + begun,
             message=message,
             attempts_before_redrive=origin.attempts_before_redrive if origin else 0,
@@ -155,43 +152,46 @@ class DeliveryPlaces:
         raise Moved
 
     def ahead(self, topic: Topic, group: Group, key: CursorKey, cursor: Cursor, offset: int) -> Selection:
-        """What becomes of the offsets before this one that were never claimed: they wait in the cursor. In a SERIAL
-        group each waits with its ordering key, which is read."""
+        """What becomes of the offsets before this one that were never claimed: they wait in the cursor, in a SERIAL
+        group each with its ordering key. They are read, since a late writer may still fill a hole among them. Raises
+        Conflict if there are too many."""
         if offset < cursor.next:
             return Selection(next=cursor.next, segment_at=cursor.segment_at)
-        count = offset - cursor.next
-        slots = [*self._reader.fetch(key.shard, [offset]).values()]
-        segment_at = self._reader.segment_at(key.shard, slots, offset + 1)
-        if not POLICIES[group.mode].reads_units:
-            spans = [Span(cursor.next, count)] if count else []
-            return by_hand.pass_over(spans, (), offset, segment_at)
-        if count > _MOST_AHEAD:
+        reads_units = POLICIES[group.mode].reads_units
+        if offset - cursor.next > (_MOST_KEYS_AHEAD if reads_units else _MOST_AHEAD):
             raise no_room()
-        spans, settled = self._units_ahead(topic, group, key, cursor, offset)
-        return by_hand.pass_over(spans, settled, offset, segment_at)
-
-    def _units_ahead(
-        self, topic: Topic, group: Group, key: CursorKey, cursor: Cursor, offset: int
-    ) -> tuple[list[Span], Ranges]:
         trust = self._reader.trust(group, key.consumer_uid, cursor.amended)
         spans: list[Span] = []
-        holes: list[tuple[int, int]] = []
-        at = cursor.next
-        while at < offset:
-            slots = self._reader.slots_from(key.shard, at, at, offset - at, trust)
+        holes: list[Range] = []
+        at, slots = cursor.next, list[Slot]()
+        while at <= offset:
+            slots = self._reader.slots_from(key.shard, at, at, offset + 1 - at, trust)
             if not slots:
-                raise Moved  # a stale read, or a hole that a late writer may still fill
-            for slot in slots:
-                if slot.message:
-                    message = retry_lane.resolve(self._reader, topic, slot.message, trust)
-                    spans.append(Span(slot.offset, 1, 1, unit_of(message.draft.ordering_key)))
-                else:
+                raise Moved  # a stale read, or a young hole
+            for slot in (slot for slot in slots if slot.offset < offset):
+                if slot.message is None:
                     holes.append((slot.offset, min(slot.end, offset)))
+                    continue
+                message = (
+                    retry_lane.resolve(self._reader, topic, slot.message, trust) if reads_units else None
+                )
+                unit = unit_of(message.draft.ordering_key) if message else ""
+                spans.append(Span(slot.offset, 1, 1, unit))
             at = slots[-1].end
-        return spans, normalise(holes)
+        segment_at = self._reader.segment_at(key.shard, slots, offset + 1)
+        return by_hand.pass_over(coalesce(spans), normalise(holes), offset, segment_at)
+
+
+def not_owed(group: Group) -> NotFound:
+    """The error for a delivery that there is not."""
+    return NotFound(
+        "DELIVERY_NOT_FOUND",
+        f"Group {group.name!r} does not get this message: it skipped it, or a purge did.",
+    )
 
 
 def no_room() -> Conflict:
+    """The error for a change that the cursor has no space for."""
     return Conflict(
         "CURSOR_FULL",
         "Too many messages of the shard wait before this one; settle those first, or try again when fewer wait.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any, cast
 
@@ -407,7 +408,8 @@ def test_a_page_costs_its_groups_and_cursors_once_however_many_messages_it_has(
     assert {statuses["second"].status for statuses in statuses_shown} == {"NEW"}
     assert cursors.calls["get"] == 2
     assert control.calls["groups"] == 1
-    assert records.calls == {"get": 1, "between": 1}, "of what a group has begun"
+    notes = Counter({"purged": 1})  # of purges, where the cursor has skipped something
+    assert records.calls - notes == {"get": 1, "between": 1}, "of what a group has begun"
 
 
 @pytest.mark.parametrize("shards", [1, 2])
@@ -429,7 +431,8 @@ def test_a_page_of_what_is_over_shows_each_as_it_is_and_reads_records_together(
     assert [status_of[each.id] for each in results] == [
         "DEAD" if n % 10 == 7 else "SUCCESS" for n in range(200)
     ]
-    assert records.calls.total() <= shards + 200 // 64 + shards, "and not 200"
+    notes = Counter({"purged": shards})
+    assert (records.calls - notes).total() <= shards + 200 // 64 + shards, "and not 200"
 
 
 class Slow:

@@ -224,6 +224,38 @@ def test_a_purge_drops_what_is_owed_and_counts_it_as_skipped(
     assert group.bodies() == ["new"]
 
 
+@pytest.mark.parametrize("place", ["timer", "lane"])
+def test_a_purge_drops_more_retries_than_one_write_can(
+    api: Client, clock: ShiftingClock, background: Background, place: str
+) -> None:
+    topic = api.topic(shards=1)
+    group = topic.group()
+    topic.batch([{"body": n} for n in range(100)])
+    group.nack(*group.receive(100), delay_seconds=60)
+    if place == "lane":
+        clock.advance(61)
+        background.move()
+        group.ack(*group.receive(1))
+    count = 99 if place == "lane" else 100
+    assert purge(group).expect(200) == {"purged": count}
+    assert states(group) == {"skipped": count} | ({"SUCCESS": 1} if place == "lane" else {})
+    clock.advance(120)
+    background.move()
+    assert group.receive() == []
+
+
+def test_what_a_purge_dropped_comes_again_after_a_seek(api: Client) -> None:
+    topic = api.topic(shards=1)
+    group = topic.group()
+    message = topic.produce("it")
+    assert purge(group).expect(200) == {"purged": 1}
+    settle(group, message, "success").refused(404, "DELIVERY_NOT_FOUND")
+    api.post(f"{group.path}/seek", {"to": "earliest"}).expect(200)
+    group.ack(*group.receive())
+    assert group.status_of(message["id"])["status"] == "SUCCESS"
+    assert states(group) == {"SUCCESS": 1}
+
+
 def test_a_topic_is_purged_for_all_groups_and_of_what_is_delayed(
     api: Client, clock: ShiftingClock, background: Background
 ) -> None:
