@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .call_result import Answer, in_words
 from .message import Message
 from .status import Status
 from .topic import CursorKey
@@ -21,8 +22,14 @@ class DeadLetter:
     attempts: int
     at_ms: int
     last_error: str | None = None
+    answer: Answer | None = None
     edited: bool = False
     version: int = 0
+
+    @property
+    def failure(self) -> str | None:
+        """What went wrong at last, in words."""
+        return in_words(self.last_error, self.answer)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,6 +49,7 @@ class Record:
     consumer_uid: str = ""
     reason: str | None = None
     last_error: str | None = None
+    answer: Answer | None = None
     next_ms: int | None = None
     attempts_before_redrive: int = 0
     of: CursorKey | None = None

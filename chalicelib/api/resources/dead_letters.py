@@ -21,7 +21,7 @@ from ..fields import Count, Name, Time, at, either
 from ..http import check_group
 from ..lists import LETTER_FILTERS, DeadFilter, Page, page, page_token
 from ..problems import Problem, problem
-from .message_views import Reason, Retried, StoredContent, content, retried_view
+from .message_views import Answer, Reason, Retried, StoredContent, answer_view, content, retried_view
 
 if TYPE_CHECKING:
     from ...domain.record import DeadLetter
@@ -68,6 +68,7 @@ class DeadLetterView(StoredContent):
     reason: Reason
     attempts: Count
     last_error: str | None
+    answer: NotRequired[Answer]
     dead_at: Time
     edited: bool
     consumer: NotRequired[str | None]
@@ -258,6 +259,8 @@ def dead_letter_view(letter: "DeadLetter", message: Message, names: Mapping[str,
         "dead_at": at(letter.at_ms),
         "edited": letter.edited,
     }
+    if letter.answer:
+        body["answer"] = answer_view(letter.answer)
     if uid := letter.key.consumer_uid:
         body["consumer"] = names.get(uid)
     return body

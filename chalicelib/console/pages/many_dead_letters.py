@@ -158,7 +158,7 @@ def _line(letter: DeadLetter, body: dict[str, Any]) -> bytes:
         "offset": letter.message.offset,
         "reason": letter.reason,
         "attempts": letter.attempts,
-        "last_error": letter.last_error,
+        "last_error": letter.failure,
         "dead_at": moment(letter.at_ms),
         "edited": letter.edited,
         "tag": draft.tag,
