@@ -30,7 +30,7 @@ def test_the_page_of_settings_and_the_clients_types_are_made_of_the_table() -> N
 
 def test_every_number_has_bounds_and_every_default_is_within_them() -> None:
     rows = (*rows_of(TopicSettings), *rows_of(GroupSettings))
-    numbers = [row for row in rows if row.given is int]
+    numbers = [row for row in rows if row.given in (int, float)]
     assert len(numbers) > 8
     for row in numbers:
         assert row.least is not None, row.name
@@ -38,4 +38,4 @@ def test_every_number_has_bounds_and_every_default_is_within_them() -> None:
         assert row.default is None or row.least <= row.default <= row.most, row.name
     words = [row for row in rows if row.choices and row.name != "mode"]
     assert [row.name for row in words if row.default not in row.choices] == []
-    assert {row.given for row in rows} == {bool, int, str, Retry}
+    assert {row.given for row in rows} == {bool, int, float, str, Retry}
