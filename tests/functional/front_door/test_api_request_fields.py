@@ -48,12 +48,13 @@ SHAPES: dict[str, tuple[str, str, dict[str, Any], dict[str, str]]] = {
     "consumer": (
         "PUT", "/groups/g/consumers/c", {},
         {"url": "text null", "secret": "text null", "function": "text null",
-         "timeout_seconds": "int null"},
+         "timeout_seconds": "int null", "expires_after_seconds": "int null", "instance": "text null",
+         "from": "text null"},
     ),
     "receive": (
         "POST", "/groups/g/receive", {},
-        {"max": "int", "wait_seconds": "int float", "consumer": "text null", "lease_seconds": "int null",
-         "receive_id": "text null"},
+        {"max": "int", "wait_seconds": "int float", "consumer": "text null", "instance": "text null",
+         "lease_seconds": "int null", "receive_id": "text null"},
     ),
     "ack": ("POST", "/groups/g/ack", {}, {"receipts": "-"}),
     "nack": (
@@ -65,7 +66,7 @@ SHAPES: dict[str, tuple[str, str, dict[str, Any], dict[str, str]]] = {
         "POST", "/groups/g/extend", {"receipts": ["x"], "lease_seconds": 5},
         {"receipts": "-", "lease_seconds": "int"},
     ),
-    "seek": ("POST", "/groups/g/seek", {"to": "earliest"}, {"to": "int", "shard": "int null"}),
+    "seek": ("POST", "/groups/g/seek", {"to": "earliest"}, {"to": "int", "shard": "int null", "consumer": "text null"}),
     "redrive": (
         "POST", "/groups/g/dead-letters/redrive", {},
         {"ids": "null", "filter": "dict null", "limit": "int", "page_token": "text"},
