@@ -89,7 +89,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "records": "Query",
         "rounds": f"{_READ} PutItem DeleteItem",
         "control#topics": "GetItem",
-        "control#topic": "Query",
+        "control#topic": _READ,  # the group of a retry lane that it wakes
     },
     "assign": {
         "log": "GetItem Query UpdateItem",  # who agrees late to a broadcast that skips begins at the end

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from infra import names
-from tests.functional.day.conftest import Day
-from tests.support.roles import BUCKET, PREFIX
+from tests.functional.day.conftest import Day, pushed
+from tests.functional.delivery.receivers import Receiver
+from tests.support.day import a_world
+from tests.support.roles import BUCKET, PREFIX, Guard
 
 SELDOM = {
     # Many writers on one shard: offsets are then counted.
@@ -29,6 +33,8 @@ SELDOM = {
     ("assign", "dynamodb:UpdateItem", "log"),
     # The tail of an empty shard is asked for, and a producer appends to it at that moment.
     ("sweep", "dynamodb:GetItem", "log"),
+    # A lost wake-up was for a retry lane.
+    ("sweep", "dynamodb:GetItem", "control#topic#*"),
     # Subscribers of this day are on loopback, where no handshake is needed.
     ("assign", "dynamodb:GetItem", "rates#handshakes#*"),
     ("assign", "dynamodb:PutItem", "rates#handshakes#*"),
@@ -67,3 +73,20 @@ def test_roles_allow_what_the_work_needs_and_nothing_else(day: Day) -> None:
         if each[1].startswith(("dynamodb:", "lambda:", "glue:", "kms:", "s3:"))
     }
     assert allowed_rights - used_rights <= SELDOM <= allowed_rights
+
+
+def test_the_sweep_may_wake_a_retry_lane_whose_wake_up_was_lost(
+    engine: str, tmp_path: Path, receiver: Receiver
+) -> None:
+    guard = Guard()
+    with a_world(guard, tmp_path) as world:
+        topic = pushed(world, receiver.url, retry={"max_attempts": 3, "ladder": [5]})
+        receiver.status = 500
+        topic.produce("x")
+        world.wake(topic)
+        world.clock.advance(10)
+        world.call("mover")
+        world.inbox.asked.clear()
+        world.clock.advance(60)
+        assert world.call("sweep")["woken"] == 1
+        assert guard.denied == []
