@@ -113,6 +113,8 @@ class Adapters:
     invoker: Invoker
     jobs: Jobs
     threads: Callable[[], Executor]
+    mail: Callable[[str, str], None]
+    """Sends a subject and a text to the topic of the stage's alarms, if there is one. Raises Unavailable."""
     read_units: Callable[[], AbstractContextManager[ReadUnits]]
     """Counts what the reads inside a block cost."""
     stage: str = ""
@@ -192,6 +194,7 @@ def dynamo_adapters(
         invoker=invoker or Nobody(),
         jobs=jobs or NoJobs(),
         threads=_threads,
+        mail=partial(_publish, settings, clients),
         stage=stage,
         on_skip=on_skip,
         archive=settings.archive,
@@ -255,6 +258,20 @@ def _cipher(settings: Settings, clients: Clients) -> Cipher | None:
 
 def _threads() -> Executor:
     return ThreadPoolExecutor(MAX_CALLS, thread_name_prefix="send")
+
+
+def _publish(settings: Settings, clients: Clients, subject: str, text: str) -> None:
+    """Publish to the stage's SNS topic of alarms, if it has one."""
+    if not settings.alarm_topic:
+        return
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        clients.get("sns").publish(
+            TopicArn=settings.alarm_topic, Subject=f"{settings.prefix}: {subject}", Message=text
+        )
+    except (ClientError, BotoCoreError) as error:
+        raise unavailable(f"SNS did not take a report: {type(error).__name__}.") from error
 
 
 def _sender(settings: Settings, clients: Clients, clock: Clock, token_buckets: TokenBuckets) -> Sender:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from .wiring import Deps
 
 if TYPE_CHECKING:
     from .scheduler.walk import Stretch, Trouble
-    from .scheduler.watch import Backlog
+    from .scheduler.watch import Backlog, WatchReport
 
 _MARGIN_MS = 5_000  # of a function's time: for what is under way to end
 _ASKING_MS = 15_000  # likewise, where a subscriber is asked, who may take ten seconds
@@ -116,8 +117,9 @@ def mover(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
 
 
 def sweep(context: Any, deps: Deps) -> dict[str, Any]:
-    """Wake groups whose messages no run works on; measure the backlogs that have an alarm; read the meters."""
-    stage = deps.adapters.stage
+    """Wake groups whose messages no run works on; measure the backlogs that have an alarm; read the meters; report what
+    needs a person's attention."""
+    stage, began_ms = deps.adapters.stage, deps.adapters.clock.now_ms()
     watch_report = deps.watch.run_once(_has_thirds(context, 1))
     for backlog in watch_report.backlogs:
         counts = {"Backlog": backlog.messages, "OldestAge": backlog.age_ms // 1000}
@@ -125,8 +127,11 @@ def sweep(context: Any, deps: Deps) -> dict[str, Any]:
     for backlog in watch_report.over:
         observe.event("backlog over alarm", **asdict(backlog))
     observe.metrics(stage, _backlog_metrics(watch_report.backlogs))
+    _report_attention(watch_report, began_ms, deps)
     sweep_report = deps.sweeper.run_once(_has_thirds(context, 2))
-    reading_count = deps.meter_reader.run_once(watch_report.moving, _has_time(context), watch_report.troubled)
+    reading_count = deps.meter_reader.run_once(
+        watch_report.moving, _has_time(context), watch_report.troubled, watch_report.attention
+    )
     observe.metrics(stage, {"Forgotten": sweep_report.woken} if sweep_report.woken else {})
     _log_troubles("sweep", [*watch_report.stretch.troubles, *sweep_report.stretch.troubles])
     report = sweep_report.as_dict() | {
@@ -150,6 +155,24 @@ def _backlog_metrics(backlogs: Sequence[Backlog]) -> dict[str, int]:
     }
 
 
+def _report_attention(watch_report: WatchReport, now_ms: int, deps: Deps) -> None:
+    """Count the states that need a person, and send a report of them if it is time; a line for each that it names."""
+    states = watch_report.attention
+    if not states:
+        return
+    observe.metrics(deps.adapters.stage, {"Attention": len(states)})
+    observe.report("attention", Counter(state.kind.value for state in states))
+    numbers = {backlog.topic: backlog.messages for backlog in watch_report.over}
+    try:
+        named_states = deps.attention_report.run_once(states, now_ms, numbers)
+    except Unavailable as error:
+        observe.event("attention not reported", detail=str(error))
+        return
+    for state in named_states[:_TOLD]:
+        place = {"topic": state.topic, "group": state.group, "consumer": state.consumer}
+        observe.event("needs attention", kind=state.kind, **place)
+
+
 def assign(context: Any, deps: Deps) -> dict[str, Any]:
     """Keep assignments true, and ask again those who have not agreed yet to be called."""
     report = deps.assigner.run_once(_has_thirds(context, 2, _ASKING_MS), _has_time(context, _ASKING_MS))
@@ -169,6 +192,8 @@ def expire(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
     needed."""
     bodies = deps.body_sweeper.run_once(_has_thirds(context, 1))
     report = deps.expirer.run_once(_has_time(context))
+    if deps.adapters.archive:
+        report.stretch.troubles += deps.proof_watch.run_once()
     report.stretch.troubles += bodies.troubles
     report.stretch.finished = report.stretch.finished and bodies.finished
     _restart_unfinished("expire", event, report.stretch, deps)

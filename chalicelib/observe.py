@@ -29,6 +29,7 @@ UNITS = {
     "Backlog": "Count",  # unsettled messages for the group furthest behind
     "OldestAge": "Seconds",  # of the oldest that any group owes
     "BacklogOverAlarm": "Count",  # topics with a larger backlog than their alarm allows
+    "Attention": "Count",  # states in which work waits for a person
     "Troubles": "Count",  # topics that a job skipped, because its visit failed
     "RoundAge": "Milliseconds",  # since a job that goes round all topics was at the end of its list
     "Unfinished": "Count",  # runs that time ended

@@ -57,6 +57,9 @@ class Settings:
     expire: str | None = None
     """HEADRACE_EXPIRE: the deployed name of the function `expire`."""
 
+    alarm_topic: str | None = None
+    """HEADRACE_ALARM_TOPIC: the ARN of the SNS topic that reports of states which need attention go to."""
+
     kms_key: str | None = None
     """HEADRACE_KMS_KEY: the ARN of the KMS key that secrets are encrypted with; a deployed stage must have one."""
 
@@ -105,6 +108,7 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
         check=get("HEADRACE_CHECK") or None,
         checkpoint=get("HEADRACE_CHECKPOINT") or None,
         expire=get("HEADRACE_EXPIRE") or None,
+        alarm_topic=get("HEADRACE_ALARM_TOPIC") or None,
         kms_key=get("HEADRACE_KMS_KEY") or None,
         iam=get("HEADRACE_IAM", "0") == "1",
         deployed=is_deployed,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
 from threading import RLock
@@ -11,14 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from . import observe
 from .adapters import from_environment
+from .domain.errors import Unavailable
 from .domain.times import HOUR_MS
 from .services.core.counters import Counters
 
 if TYPE_CHECKING:
     from .adapters import Adapters
-    from .domain.topic import CursorKey, Group, Topic
+    from .domain.attention import Attention
+    from .domain.topic import Consumer, CursorKey, Group, Topic
     from .ports.world import Sender
     from .scheduler.assigner import Assigner
+    from .scheduler.attention import AttentionReport, ProofWatch
     from .scheduler.bodies import BodySweeper
     from .scheduler.checkpoint import Checkpointer
     from .scheduler.expirer import Expirer, RetentionGuard
@@ -51,6 +56,7 @@ if TYPE_CHECKING:
     from .services.inspect.lookup import Lookup
     from .services.inspect.over_time import Board, RateCharts
     from .services.inspect.statuses import Statuses
+    from .services.inspect.survey import TopicSurvey
     from .services.inspect.surveyor import Surveyor
     from .services.inspect.trace import Tracer
     from .services.journal import Journal
@@ -167,7 +173,11 @@ class Deps:
     meter_notes: MeterNotes = _service("services.core.marker.MeterNotes")
     rate_limits: RateLimits = _service("services.core.rate_limiter.RateLimits")
     sender: Sender = _made(lambda deps: deps.adapters.sender())
-    registry: Registry = _service("services.manage.registry.Registry", mark=lambda deps: deps.marker.mark)
+    registry: Registry = _service(
+        "services.manage.registry.Registry",
+        mark=lambda deps: deps.marker.mark,
+        on_disabled=lambda deps: deps._note_disabled,
+    )
 
     # What a message passes through
     producer: Producer = _service(
@@ -178,7 +188,9 @@ class Deps:
     due: Due = _service("services.produce.due.Due")
     delayed: Delayed = _service("services.produce.delayed.Delayed")
     transactor: Transactor = _service("services.produce.transactions.Transactor")
-    checker: Checker = _service("services.produce.check_back.Checker")
+    checker: Checker = _service(
+        "services.produce.check_back.Checker", look_at=lambda deps: deps.adapters.marks.note_moving
+    )
     claimer: Claimer = _service(
         "services.consume.claim.Claimer", is_registered=lambda deps: deps.catalog.is_registered
     )
@@ -263,6 +275,10 @@ class Deps:
         read=lambda deps: deps.surveyor.reading,
         see=lambda deps: deps._state_of,
     )
+    attention_report: AttentionReport = _service("scheduler.attention.AttentionReport")
+    proof_watch: ProofWatch = _service(
+        "scheduler.attention.ProofWatch", days=lambda deps: deps.archive_days.back_from
+    )
     checkpointer: Checkpointer = _service("scheduler.checkpoint.Checkpointer")
     journal: Journal = _service(
         "services.journal.Journal",
@@ -293,7 +309,43 @@ class Deps:
 
         survey = self.surveyor.survey(topic)
         has_backlog = any(group.backlog for group in survey.groups)
-        return State(survey.worst_trouble(survey.at_ms) or 0, has_backlog)
+        states = self._attention_of(topic, survey)
+        return State(survey.worst_trouble(survey.at_ms) or 0, has_backlog, states)
+
+    def _attention_of(self, topic: Topic, survey: TopicSurvey) -> list[Attention]:
+        """The states of a topic in which work waits for a person: two read units or so beside the survey."""
+        from .domain import attention
+        from .domain.transaction import TransactionState
+
+        now_ms, states = survey.at_ms, list[attention.Attention]()
+        staffed = {each.group.uid: each.consumers for each in self.adapters.control.staffed_groups(topic)}
+        for each in survey.groups:
+            waits_for_retries = each.backlog == sum(shard.retrying for shard in each.shards)
+            waiting_ms = None if each.in_flight or waits_for_retries else each.oldest_ms
+            states += attention.of_group(each.group, staffed.get(each.group.uid, ()), waiting_ms, now_ms)
+        for one in self.adapters.transactions.of_state(topic, TransactionState.UNDECIDED, None, 1):
+            states.append(attention.Attention(attention.Kind.UNDECIDED, one.prepared_ms, topic.name))
+        return [replace(state, noted_ms=now_ms) for state in states[: attention.MOST]]
+
+    def _note_disabled(self, consumer: Consumer) -> None:
+        """Enter it in the audit trail, and have the topic looked at. What cannot be stored now is lost to the trail;
+        the job that visits all topics finds the state."""
+        from .domain.audit import SERVICE, AuditEntry
+
+        entry = AuditEntry(
+            at_ms=self.adapters.clock.now_ms(),
+            token_id=SERVICE,
+            token_name=SERVICE,
+            method="",
+            path="",
+            object=f"consumer {consumer.topic}/{consumer.group}/{consumer.name}",
+            result=consumer.state,
+            request_id=self.adapters.random.id(_OWNER_CHARS),
+            topic=consumer.topic,
+        )
+        with suppress(Unavailable):
+            self.adapters.marks.note_moving(consumer.topic)
+            self.adapters.audit.add(entry)
 
     def _see(self, topic: Topic, has_time: Callable[[], bool]) -> None:
         """What each minute's jobs have to know of a topic, where they may have missed it."""

@@ -80,7 +80,7 @@ def all_alarms(
 _OWN: tuple[tuple[str, str, str, float, str, int, int], ...] = (
     (
         "BacklogOver",
-        "A topic's backlog is larger than its alarm allows.",
+        "A topic's backlog is larger than its alarm allows: a report to this topic names it.",
         "BacklogOverAlarm",
         0,
         "Maximum",
@@ -95,6 +95,15 @@ _OWN: tuple[tuple[str, str, str, float, str, int, int], ...] = (
         "Maximum",
         _MINUTE,
         3,
+    ),
+    (
+        "Attention",
+        "Work waits for a person: `headrace attention` lists it, and a report to this topic names topic and group.",
+        "Attention",
+        0,
+        "Maximum",
+        _FIVE,
+        1,
     ),
     ("DeadLetters", "Messages became dead letters.", "Dead", 0, "Sum", _FIVE, 1),
     (

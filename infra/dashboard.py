@@ -84,6 +84,7 @@ class _Stage:
     def _health(self) -> Row:
         queue = {"QueueName": names.failures(self._prefix)}
         numbers = [
+            self._own_metric("Attention", "Maximum"),
             self._own_metric("BacklogOverAlarm", "Maximum"),
             self._own_metric("OldestAge", "Maximum"),
             self._own_metric("Dead", "Sum"),

@@ -47,6 +47,11 @@ def failures(prefix: str) -> str:
     return f"{prefix}-failures"
 
 
+def alarms(prefix: str) -> str:
+    """The SNS topic of the alarms and of the reports of what needs attention."""
+    return f"{prefix}-alarms"
+
+
 def end_rule(prefix: str, outcome: str) -> str:
     """The rule that a job of the archive meets by its end: FAILED (any of them) or ARCHIVED."""
     return f"{prefix}-{outcome}"

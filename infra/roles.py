@@ -62,6 +62,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "rounds": "PutItem",  # a mark, beside a consumer that was removed while it was called
         "control#topics": "GetItem",
         "control#topic": f"{_READ} PutItem",  # a consumer's health, an assignment
+        "audit": "PutItem",  # that it disabled a consumer
     },
     "check": {
         "log": _APPEND,
@@ -88,6 +89,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "cursors": "Query",
         "records": "Query",
         "rounds": f"{_READ} PutItem DeleteItem",
+        "transactions/index/by-state": "Query",  # those that a person has to decide
         "control#topics": "GetItem",
         "control#topic": _READ,  # the group of a retry lane that it wakes
     },
@@ -111,7 +113,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "cursors": f"{_CLAIM} Query",
         "records": "Query PutItem",
         "traces": _NOTE,  # the attempts whose leases had run out
-        "rounds": "GetItem PutItem",
+        "rounds": "GetItem Query PutItem DeleteItem",  # whether the archive is proved needs a person
         "control#topics": _READ,
         "control#topic": "Query",
     },
@@ -133,6 +135,9 @@ _STARTS: dict[str, tuple[str, ...]] = {
 _JOBS: dict[str, tuple[str, ...]] = {names.API: ("replay",)}
 """The Glue jobs that a function starts."""
 
+_MAILS = ("sweep",)
+"""The functions that send reports to the topic of the alarms."""
+
 _OBJECTS: dict[str, dict[str, tuple[str, ...]]] = {
     names.API: {
         "bodies/*": ("s3:GetObject", "s3:PutObject"),
@@ -142,6 +147,7 @@ _OBJECTS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "deliver": {"bodies/*": ("s3:GetObject",)},
     "expire": {
+        "archive/manifests/*": ("s3:GetObject",),  # the last day that is proved
         "archive/proved.json": ("s3:GetObject",),  # rows that are not in the archive stay for longer
         "bodies/*": ("s3:DeleteObject",),
         "expiring/*": ("s3:PutObject", "s3:DeleteObject"),
@@ -208,6 +214,8 @@ def _policy(name: str, prefix: str, bucket: str) -> list[Statement]:
     jobs = [names.arn("glue", f"job/{prefix}-{job}") for job in _JOBS.get(name, ())]
     if jobs:
         statements.append(_allow(("glue:StartJobRun",), *jobs))
+    if name in _MAILS:
+        statements.append(_allow(("sns:Publish",), names.arn("sns", names.alarms(prefix))))
     objects = _OBJECTS.get(name, {})
     for key, permissions in objects.items():
         statements.append(_allow(permissions, f"arn:${{AWS::Partition}}:s3:::{bucket}/{key}"))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import alarms, api, bucket, dashboard, functions, glue, keys, roles, tables
+from . import alarms, api, bucket, dashboard, functions, glue, keys, names, roles, tables
 
 _PREFIX = re.compile(r"[a-z](?:-?[a-z0-9]){1,29}")
 _DOMAIN = re.compile(r"(?=.{4,253}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
@@ -198,7 +198,7 @@ def _layer(prefix: str) -> dict[str, Any]:
 
 
 def _alarm_topic(stack: Stack) -> dict[str, Any]:
-    properties: dict[str, Any] = {"TopicName": f"{stack.prefix}-alarms"}
+    properties: dict[str, Any] = {"TopicName": names.alarms(stack.prefix)}
     if stack.email:
         properties["Subscription"] = [{"Protocol": "email", "Endpoint": stack.email}]
     return {ALARMS: {"Type": "AWS::SNS::Topic", "Properties": properties}}
@@ -212,7 +212,8 @@ def _settings(stack: Stack) -> dict[str, Any]:
     nowhere = {"Fn::Join": [".", [stack.prefix, own, "headrace.local"]]}
     jobs = {"HEADRACE_JOBS": "1", "HEADRACE_ARCHIVE": "1" if stack.archives else "0"}
     iam = {"HEADRACE_IAM": "1"} if stack.iam else {}
-    return {"HEADRACE_ORIGIN": stack.domain or nowhere, **iam, **(jobs if stack.glue else {})}
+    own_settings = {"HEADRACE_ORIGIN": stack.domain or nowhere, "HEADRACE_ALARM_TOPIC": {"Ref": ALARMS}}
+    return {**own_settings, **iam, **(jobs if stack.glue else {})}
 
 
 def _domain(stack: Stack) -> dict[str, str] | None:

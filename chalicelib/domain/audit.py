@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+SERVICE = "service"
+"""In place of a token's id and name: a change that the service made by itself."""
+
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class AuditEntry:
     """One call that changed something, or tried to. `result` is "OK" or the error's code; `topic` the one it was
-    about (None: another thing); `source` the caller's address as far as it is known."""
+    about (None: another thing); `source` the caller's address as far as it is known. A change that the service made by
+    itself has no method and no path; its `result` is the new state."""
 
     at_ms: int
     token_id: str

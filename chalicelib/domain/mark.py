@@ -8,9 +8,10 @@ begin at different times, so that busy topics are not all marked at once.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
+from .attention import Attention
 from .times import HOUR_MS
 
 WINDOW_MS = 120_000  # a longer window costs writers less and the sweep more
@@ -64,8 +65,9 @@ class Bookmark:
 class EachMinute:
     """The topics that some job looks at each minute, by name. `watched`: those with a backlog alarm, with the
     edition of their settings. `moving`: those whose meters are read. `troubled`: those in trouble; a higher number
-    is worse."""
+    is worse. `attention`: the states in which work waits for a person."""
 
     watched: Mapping[str, int]
     moving: Set[str]
     troubled: Mapping[str, int] = field(default_factory=dict)
+    attention: Sequence[Attention] = ()

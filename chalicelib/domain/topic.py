@@ -111,9 +111,10 @@ class Group(GroupSettings):
 class Consumer:
     """A registered consumer. `uid` names its cursors in a broadcast group; `seen_ms` is its last heartbeat.
 
-    `target` is the URL, the function's ARN or its local name; `why` is for a state other than ACTIVE. `failing_ms` is
-    when the present run of failed attempts began; `open_until_ms` is when its circuit breaker lets the next probe
-    through, `times_opened` how often in a row it opened. `timeout_seconds` is a function's own timeout, as registered.
+    `target` is the URL, the function's ARN or its local name; `why` is for a state other than ACTIVE, which it has
+    since `state_ms`. `failing_ms` is when the present run of failed attempts began;
+    `open_until_ms` is when its circuit breaker lets the next probe through, `times_opened` how often in a row it
+    opened. `timeout_seconds` is a function's own timeout, as registered.
     """
 
     topic: str
@@ -127,6 +128,7 @@ class Consumer:
     target: str = ""
     secrets: tuple[Secret, ...] = ()
     why: str | None = None
+    state_ms: int | None = None
     failing_ms: int | None = None
     open_until_ms: int | None = None
     times_opened: int = 0

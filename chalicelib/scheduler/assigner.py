@@ -14,6 +14,7 @@ from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, TypeVar
 
 from ..domain.assignment import Staffed
+from ..domain.attention import stopped
 from ..domain.mark import Mark, asked_again_ms, complete_until_ms
 from ..domain.times import MINUTE_MS
 from ..domain.topic import Consumer, ConsumerState, Group, Topic
@@ -103,10 +104,14 @@ class Assigner:
         return report
 
     def restore_mark(self, topic: Topic) -> None:
-        """Mark a topic that has a PENDING subscriber, if the mark was lost."""
+        """Mark a topic that has a PENDING subscriber, if the mark was lost; have one looked at in which a subscriber
+        waits for a person."""
+        now_ms = self._clock.now_ms()
         for staffed in self._control.staffed_groups(topic):
             if any(consumer.state == ConsumerState.PENDING for consumer in staffed.consumers):
-                self._marks.mark(Mark(topic.name, self._clock.now_ms()))
+                self._marks.mark(Mark(topic.name, now_ms))
+            if stopped(staffed.consumers, now_ms):
+                self._marks.note_moving(topic.name)
 
     def _pending_consumers(self, topic: Topic, staffed: Staffed) -> list[_Pending]:
         """Who has not agreed yet; the topic is marked for when they are asked again."""
@@ -118,6 +123,8 @@ class Assigner:
             asked_again_ms(topic.name, consumer.created_ms, now_ms) for consumer in pending_consumers
         }:
             self._marks.mark(Mark(topic.name, again_ms))
+        if stopped(pending_consumers, now_ms):
+            self._marks.note_moving(topic.name)
         return [(topic, staffed.group, consumer) for consumer in pending_consumers]
 
     def _ask_all(

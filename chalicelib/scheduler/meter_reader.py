@@ -4,8 +4,8 @@ The function that reads the log's stream notes each topic with a new row, outsid
 meters show the same twice is idle, and is not read any more, so an idle stage costs nothing: noted topics are in the
 list of watched topics, which is read anyway.
 
-When a topic becomes idle, and now and then while it is in use, the reader checks it for troubles. It notes them in the
-same list, for users with very many topics; each run checks a few of the noted topics again.
+When a topic becomes idle, and now and then while it is in use, the reader checks it for troubles, and for states in
+which work waits for a person. It notes them in the same list; each run checks a few of the noted topics again.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..domain import meter
+from ..domain.attention import Attention, Kind
 from ..domain.errors import Unavailable
 from ..domain.meter import GroupReading, Reading
 from ..domain.times import DAY_MS
@@ -36,10 +37,12 @@ _LOOKED_AGAIN = 8
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How bad the worst thing is that is wrong with a topic (0: nothing), and whether something lies in it."""
+    """How bad the worst thing is that is wrong with a topic (0: nothing), whether something lies in it, and the states
+    in which work waits for a person (without those that the watch measures)."""
 
     trouble: int
     has_backlog: bool
+    attention: Sequence[Attention] = ()
 
 
 _NOTHING = State(0, has_backlog=False)
@@ -111,6 +114,7 @@ class MeterReader:
         self._read = read
         self._see = see
         self._troubled: Mapping[str, int] = {}
+        self._attention: dict[str, list[Attention]] = {}  # by topic
         self._passes = 0
         self._turns: dict[str, int] = {}  # by topic: when its last turn was, read or not
         self._turn = 0
@@ -125,15 +129,19 @@ class MeterReader:
         moving_topics: Set[str],
         has_time: HasTime = lambda: True,
         troubled_topics: Mapping[str, int] | None = None,
+        attention: Sequence[Attention] = (),
     ) -> int:
         """Read each, or as many as there is time for, those first that had no turn for longest; how many.
-        `troubled_topics` are those with which something was wrong, as it is noted. What the store
-        refuses is left to the topic's next turn. Of two runs at once the second waits for the first."""
+        `troubled_topics` are those with which something was wrong, `attention` the states, as they are noted. What the
+        store refuses is left to the topic's next turn. Of two runs at once the second waits for the first."""
         with self._lock:
-            return self._run(moving_topics, has_time, troubled_topics or {})
+            self._troubled, self._attention = troubled_topics or {}, {}
+            for state in attention:
+                if state.topic and state.kind != Kind.BACKLOG:
+                    self._attention.setdefault(state.topic, []).append(state)
+            return self._run(moving_topics, has_time)
 
-    def _run(self, moving_topics: Set[str], has_time: HasTime, troubled_topics: Mapping[str, int]) -> int:
-        self._troubled = troubled_topics
+    def _run(self, moving_topics: Set[str], has_time: HasTime) -> int:
         number = 0
         self._turns = {name: self._turns.get(name, 0) for name in sorted(moving_topics)}
         for name in sorted(self._turns, key=self._turns.__getitem__):
@@ -144,7 +152,8 @@ class MeterReader:
             with suppress(Unavailable):
                 self._visit(name)
             number += 1
-        for name in self._names_of_this_pass(sorted(self._troubled.keys() - moving_topics)):
+        noted_topics = {*self._troubled, *self._attention}
+        for name in self._names_of_this_pass(sorted(noted_topics - moving_topics)):
             if has_time():
                 with suppress(Unavailable):
                     self._look_again(name)
@@ -181,6 +190,7 @@ class MeterReader:
         before = self._troubled.get(name, 0)
         if state.trouble != before:
             self._marks.note_trouble(name, state.trouble, before)
+        self._marks.note_changes(self._attention.get(name, ()), state.attention)
 
     def _visit(self, name: str) -> None:
         topic = self._control.topic(name, consistent=False)

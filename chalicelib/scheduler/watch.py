@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..domain.attention import Attention, Kind
 from ..domain.errors import Unavailable
 from ..domain.topic import Topic
 from ..ports.world import Clock
@@ -49,12 +50,13 @@ class Backlog:
 
 @dataclass(slots=True)
 class WatchReport:
-    """What one run found: topics with a backlog now or at the last look, topics whose meters are to be read, and
-    topics in trouble (all three are in one list in the store)."""
+    """What one run found: topics with a backlog now or at the last look, topics whose meters are to be read, topics in
+    trouble, and the states that need a person, as they were noted (all are in one list in the store)."""
 
     backlogs: list[Backlog] = field(default_factory=list)
     moving: Set[str] = frozenset()
     troubled: Mapping[str, int] = field(default_factory=dict)
+    attention: Sequence[Attention] = ()
     stretch: Stretch = field(default_factory=Stretch)
 
     @property
@@ -70,6 +72,7 @@ class _Watched:
     topic: Topic
     tails: list[int] = field(default_factory=list)
     backlog: int = 0
+    over: list[str] = field(default_factory=list)  # its groups with a backlog over the alarm
     looks: int = 0
 
 
@@ -112,11 +115,14 @@ class Watch:
     def _look_at_all(self, report: WatchReport, has_time: HasTime) -> None:
         each_minute = self._marks.each_minute()
         report.moving, report.troubled = each_minute.moving, each_minute.troubled
+        report.attention = each_minute.attention
         editions = each_minute.watched
+        noted = [state for state in report.attention if state.kind == Kind.BACKLOG]
+        self._marks.note_changes([state for state in noted if state.topic not in editions], [])
         self._known = {name: entry for name, entry in self._known.copy().items() if name in editions}
         if not editions:
             return
-        bookmark = self._round_robin.bookmark()
+        bookmark, now_ms = self._round_robin.bookmark(), self._clock.now_ms()
 
         def visit(name: str) -> None:
             watch = self._current_entry(name, editions[name])
@@ -126,6 +132,8 @@ class Watch:
             backlog = self._look(watch)
             if old_backlog or backlog.messages:
                 report.backlogs.append(backlog)
+            states = [Attention(Kind.BACKLOG, now_ms, name, group, noted_ms=now_ms) for group in watch.over]
+            self._marks.note_changes([state for state in noted if state.topic == name], states)
 
         report.stretch = self._round_robin.run(editions, bookmark, visit, has_time)
         self._round_robin.end(bookmark, report.stretch)
@@ -156,6 +164,7 @@ class Watch:
             return Backlog(topic.name, "", 0, 0, alarm)
         groups = list(self._furthest_behind(topic, tails))
         name, watch.backlog, _ = max(groups, key=lambda group: group[1], default=("", 0, None))
+        watch.over = [group for group, backlog, _ in groups if backlog > alarm]
         now_ms = self._clock.now_ms()
         age_ms = max((now_ms - oldest_ms for _, _, oldest_ms in groups if oldest_ms), default=0)
         return Backlog(topic.name, name, watch.backlog, max(0, age_ms), alarm)

@@ -184,6 +184,7 @@ class ConsumerRow(Row[Consumer]):
     target = UnicodeAttribute()
     secrets = ListAttribute(of=SecretMap)
     why = UnicodeAttribute(null=True)
+    state_ms = NumberAttribute(null=True)
     failing_ms = NumberAttribute(null=True)
     open_until_ms = NumberAttribute(null=True)
     times_opened = NumberAttribute(attr_name="trips")

@@ -121,7 +121,8 @@ Attribute names are short because a row is billed by its size, names included.
 **rounds** · what the scheduled jobs need to know to visit topics.
     r  S   partition key: `place`, `mark`, `watched` or `meter#<topic uid>#<level>`
     k  S   sort key: of a bookmark (`place`) the job; of a mark `<ms, 15 digits>#<topic's name>`; of a reading `<begin
-           of its hour, ten minutes or minute, ms, 15 digits>`; else a topic's name, `~<name>` or `!<rank><name>`
+           of its hour, ten minutes or minute, ms, 15 digits>`; else a topic's name, `~<name>`, `!<rank><name>` or
+           `#<state's key>`
   A bookmark says how far a job has come in the list of all topics.
     a  S   the topic visited last      p  N   when the job last reached the end of the list, ms; of the sweeper: earlier
            marks are done      o  BOOL  a run is under way, or died
@@ -130,7 +131,8 @@ Attribute names are short because a row is billed by its size, names included.
   once in two minutes. The sweeper reads marks from its bookmark on; TTL (`x`) removes them.
   `watched` lists the topics with an `alarm_backlog` (`e`: the edition of their settings), the topics in use, whose
   meters are read (`~<name>`), and those with a trouble when the meter reader last read them (`!<9 - rank><name>`, the
-  worst first).
+  worst first). A state in which work waits for a person is there from when it is seen until it is seen to be over:
+    `#<topic>#<kind>#<group>#<consumer>` (parts may be empty), `s` N since, ms, `a` N noted, ms.
   A reading of meters is kept once, with the first of the levels `h`, `t`, `m` that has none of this hour, ten minutes,
   minute; TTL removes it (`x`).
     a  N   read at, ms      n  N  messages accepted in the topic's life

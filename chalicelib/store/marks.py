@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from ..domain.attention import Attention, Kind
 from ..domain.mark import Bookmark, EachMinute, Mark
 from ..domain.times import DAY_SECONDS
 from .attributes import Item, known_int, known_text, number, text
@@ -15,6 +16,7 @@ _MARKS, _WATCHED = "mark", "watched"
 _MOVING = "~"  # before the name; none begins so
 _TROUBLED = "!"  # before what a rank lacks to nine, and the name: the worst come first
 _BEHIND_TROUBLED = '"'
+_ATTENTION, _BEHIND_ATTENTION = "#", "$"  # before the key of a state that needs a person
 _KEEP_SECONDS = 7 * DAY_SECONDS  # longer than the sweep is ever switched off
 
 
@@ -75,15 +77,42 @@ class Marks:
         )
         return _ranks(item["k"]["S"] for item in items)
 
+    def note_changes(self, old: Iterable[Attention], new: Iterable[Attention]) -> None:
+        """Note the states that need a person, and take those off the list that need none any more: a write for each
+        difference. Harmless to repeat."""
+        before, now = ({state.key: state for state in states} for states in (old, new))
+        for key in now.keys() - before.keys():
+            rest = {"s": number(now[key].since_ms), "a": number(now[key].noted_ms)}
+            self._put(_WATCHED, _ATTENTION + key, rest)
+        for key in before.keys() - now.keys():
+            self._dynamo.delete(self._table, [{"r": text(_WATCHED), "k": text(_ATTENTION + key)}])
+
+    def attention(self, after: str | None, limit: int) -> list[Attention]:
+        """The states that need a person, by key: those behind one; the list may be a moment old."""
+        items = self._dynamo.page(
+            TableName=self._table,
+            KeyConditionExpression="r = :r AND k BETWEEN :a AND :b",
+            ExpressionAttributeValues={
+                ":r": text(_WATCHED),
+                ":a": text(_ATTENTION + (f"{after} " if after else "")),
+                ":b": text(_BEHIND_ATTENTION),
+            },
+            Limit=limit,
+        )
+        return [_state(item) for item in items]
+
     def each_minute(self) -> EachMinute:
         """All topics that some job looks at each minute, in one read; it may be a moment old."""
-        versions = {item["k"]["S"]: known_int(item, "e") for item in self._query(_WATCHED, "", {})}
-        watched_versions = {
-            key: version for key, version in versions.items() if key[0] not in (_MOVING, _TROUBLED)
-        }
+        items = list(self._query(_WATCHED, "", {}))
+        versions = {item["k"]["S"]: known_int(item, "e") for item in items}
+        others = (_MOVING, _TROUBLED, _ATTENTION)
+        watched_versions = {key: version for key, version in versions.items() if key[0] not in others}
         moving_topics = {key.removeprefix(_MOVING) for key in versions if key.startswith(_MOVING)}
         return EachMinute(
-            watched_versions, moving_topics, _ranks(key for key in versions if key.startswith(_TROUBLED))
+            watched_versions,
+            moving_topics,
+            _ranks(key for key in versions if key.startswith(_TROUBLED)),
+            [_state(item) for item in items if item["k"]["S"].startswith(_ATTENTION)],
         )
 
     def _put(self, home: str, key: str, rest: Item) -> None:
@@ -108,6 +137,12 @@ def _ranks(keys: Iterable[str]) -> dict[str, int]:
     for key in keys:
         ranks.setdefault(key[2:], 9 - int(key[1]))
     return ranks
+
+
+def _state(item: Item) -> Attention:
+    topic, kind, group, consumer = item["k"]["S"][1:].split("#")
+    since_ms, noted_ms = known_int(item, "s"), known_int(item, "a")
+    return Attention(Kind(kind), since_ms, topic, group, consumer, noted_ms)
 
 
 _HOME = "place"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from infra import names
+from chalicelib import adapters
+from infra import names, package
 from infra.functions import function_id
 from infra.roles import STREAMS, role_id
 from infra.stages import read
@@ -82,7 +85,20 @@ def test_a_function_is_told_the_names_of_what_is_deployed(name: str) -> None:
     assert variables["HEADRACE_KMS_KEY"] == {"Fn::GetAtt": [key, "Arn"]}
     for function in ("deliver", "mover", "check", "checkpoint", "expire"):
         assert variables[f"HEADRACE_{function.upper()}"] == properties(function)["FunctionName"]
+    assert variables["HEADRACE_ALARM_TOPIC"] == {"Ref": "AlarmTopic"}
     assert variables.keys() >= {"HEADRACE_ORIGIN", "HEADRACE_ARCHIVE", "POWERTOOLS_SERVICE_NAME"}
+
+
+def test_the_sweep_alone_sends_reports_to_the_topic_of_the_alarms() -> None:
+    topic = resources()["AlarmTopic"]["Properties"]["TopicName"]
+    assert grants("sweep", "sns") == {"sns:Publish": {names.arn("sns", topic)}}
+    assert [name for name in names.FUNCTIONS if grants(name, "sns")] == ["sweep"]
+
+
+def test_the_layer_has_the_descriptions_of_all_services_that_are_asked() -> None:
+    asked_services = re.findall(r'clients\.get\("(\w+)"', Path(adapters.__file__).read_text())
+    assert "sns" in asked_services
+    assert set(asked_services) <= set(package._SERVICES)
 
 
 # What is given up.

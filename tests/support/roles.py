@@ -191,6 +191,8 @@ def _demands_of(service: str, operation: str, params: Mapping[str, Any]) -> Sequ
     if service == "glue":
         job = params["JobName"].rpartition("-")[2]
         return [(f"glue:{operation}", _arn("glue", f"job/{PREFIX}-{job}"))]
+    if service == "sns":
+        return [(f"sns:{operation}", _arn("sns", names.alarms(PREFIX)))]
     return [(f"{service}:{operation}", "?")]
 
 

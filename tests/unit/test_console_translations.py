@@ -13,6 +13,7 @@ from chalicelib.api.settings import TopicBody
 from chalicelib.console import templating, translations
 from chalicelib.console.forms import GROUP_ROWS, TOPIC_ROWS
 from chalicelib.console.translations import error_text, issue_text
+from chalicelib.domain.attention import RULES
 from chalicelib.domain.errors import Forbidden, Issue, Malformed
 
 DOCUMENTED = Path(__file__).resolve().parents[2] / "docs" / "errors.md"
@@ -21,7 +22,7 @@ PO = Path(translations.__file__).parent / "locale" / "zh" / "LC_MESSAGES" / "con
 
 
 def texts_of_templates() -> set[str]:
-    """Every text that a template has translated, and the labels of settings."""
+    """Every text that a template has translated, the labels of settings, and the states that need attention."""
     environment = templating.environment()
     names = environment.list_templates()
     assert environment.loader
@@ -29,7 +30,8 @@ def texts_of_templates() -> set[str]:
     calls = [call for source in sources for call in environment.extract_translations(source)]  # type: ignore[attr-defined]
     found = {texts if isinstance(texts, str) or not texts else texts[0] for _, _, texts in calls}
     labels = {row.label for row in (*TOPIC_ROWS, *GROUP_ROWS)}
-    return found - {None} | labels  # None: a text that is no constant, such as a setting's label
+    states = {text for rule in RULES.values() for text in (rule.what, rule.to_do)}
+    return found - {None} | labels | states  # None: a text that is no constant, such as a setting's label
 
 
 def texts_of(context: str) -> dict[str, str]:

@@ -27,11 +27,12 @@ class AuditToken(TypedDict):
 
 class AuditView(TypedDict):
     """A call that changed something, or tried to. `result` is "OK" or the code of the error; `source` is the
-    caller's address, if it is known."""
+    caller's address, if it is known. The service's own changes have the token `service`, no method and no path, and
+    the new state as `result`."""
 
     at: Time
     token: AuditToken
-    method: Annotated[str, one_of("GET", "PUT", "POST", "PATCH", "DELETE")]
+    method: Annotated[str, one_of("GET", "PUT", "POST", "PATCH", "DELETE", "")]
     path: str
     object: str
     result: str

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
 
 from msgspec import Meta, Struct
 
+from ...domain import attention
 from ...domain import limits as lim
 from ...domain.errors import NotFound, Refused
 from ...domain.meter import Bucket, GroupBucket, Window
@@ -12,7 +13,7 @@ from ...domain.ranges import total
 from ...domain.topic import EARLIEST, LATEST, Group, Scope, Topic, Where, cursor_keys
 from .. import lists, parse, settings
 from ..calls import ANY, Context, Response, call
-from ..fields import Count, NoBody, Time, at
+from ..fields import Count, NoBody, Time, at, one_of
 from ..lists import Page, page
 from ..settings import GroupBody, GroupView, group_view
 from .consumers import AssignmentView, assignment_view, shard_owners
@@ -54,6 +55,22 @@ class GroupCounts(TypedDict):
     states: GroupStates
 
 
+class GroupStats(GroupCounts):
+    """A group's counts, and how many of its consumers get nothing until a person acts."""
+
+    stopped_consumers: Count
+
+
+class StoppedConsumer(TypedDict):
+    """A consumer that gets nothing until a person acts: DISABLED; PENDING for an hour; CIRCUIT_OPEN, whose calls have
+    all failed for ten minutes."""
+
+    consumer: str
+    state: Annotated[str, one_of("DISABLED", "PENDING", "CIRCUIT_OPEN")]
+    since: Time
+    why: str
+
+
 class LeaseView(TypedDict):
     """Messages in flight: ranges of offsets (first and last), the consumer that holds them, and until when."""
 
@@ -84,8 +101,9 @@ class GroupSummary(GroupView, GroupCounts):
 
 
 class GroupDetail(GroupView, GroupCounts):
-    """A group's settings, its counts and its shards."""
+    """A group's settings, its counts, its consumers that get nothing until a person acts, and its shards."""
 
+    stopped_consumers: list[StoppedConsumer]
     shards: list[ShardView]
 
 
@@ -254,7 +272,16 @@ def group_detail(
 ) -> GroupDetail:
     """A group's settings, counts and shards. `names` maps consumer uids to names, `owners` has one for each shard."""
     shards = [_shard(each, names, owners[each.key.shard.shard]) for each in survey.shards]
-    return {**group_summary(survey), "shards": shards}
+    stopped: list[StoppedConsumer] = [
+        {
+            "consumer": consumer.name,
+            "state": state.kind.value,
+            "since": at(state.since_ms),
+            "why": attention.why(consumer, state),
+        }
+        for consumer, state in survey.stopped
+    ]
+    return {**group_summary(survey), "stopped_consumers": stopped, "shards": shards}
 
 
 def group_counts(survey: "GroupSurvey") -> GroupCounts:
@@ -276,6 +303,11 @@ def group_counts(survey: "GroupSurvey") -> GroupCounts:
             "skipped": account.skipped,
         },
     }
+
+
+def group_stats(survey: "GroupSurvey") -> GroupStats:
+    """How far a group is, and how many of its consumers are stopped."""
+    return {**group_counts(survey), "stopped_consumers": len(survey.stopped)}
 
 
 def _shard(progress: "Progress", names: Mapping[str, str], owner: str | None) -> ShardView:

@@ -3,14 +3,15 @@
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 from ...domain import ladder
+from ...domain.attention import RULES, Attention, Kind
 from ...domain.errors import NotFound
 from ...domain.limits import MAX_ATTEMPTS, MAX_RETRY_SECONDS
 from .. import lists
 from ..calls import ANY, Context, Response, call
-from ..fields import Count
+from ..fields import Count, Time, at, one_of
 from ..http import invalid
 from ..lists import Page, page
 from .topics import NamedStats, topic_stats_view
@@ -32,6 +33,19 @@ class LadderView(TypedDict):
     max_attempts: Count
     waits_seconds: list[Count]
     waits_sum_seconds: Count
+
+
+class AttentionView(TypedDict):
+    """A state in which work waits for a person: its kind, since when, what it means and what to do. `topic` is null if
+    it is the service's, `group` if it is a topic's."""
+
+    kind: Annotated[str, one_of(*Kind)]
+    topic: str | None
+    group: str | None
+    consumer: str | None
+    since: Time
+    what: str
+    to_do: str
 
 
 _NUMBERS = {"base_seconds": (1, MAX_RETRY_SECONDS), "factor": (1, 10), "cap_seconds": (1, MAX_RETRY_SECONDS)}
@@ -79,6 +93,33 @@ def stats(context: Context) -> Response[Page[NamedStats]]:
         {"topic": each.topic.name, **topic_stats_view(each, context.may_use_group)} for each in surveys
     ]
     return Response(page(context, "stats", items, next_start))
+
+
+@call("GET", "/v1/attention", scopes=ANY, query=("limit", "page_token"))
+def list_attention(context: Context) -> Response[Page[AttentionView]]:
+    """The states in which work waits for a person, by topic.
+
+    A state is found, and taken off the list, within five minutes; `NOT_PROVED` within six hours."""
+    states, next_start = lists.visible_page(
+        context,
+        "attention",
+        context.deps.adapters.marks.attention,
+        lambda state: context.caller is None or state.is_seen_by(context.caller),
+        lambda state: state.key,
+    )
+    return Response(page(context, "attention", [_attention_view(state) for state in states], next_start))
+
+
+def _attention_view(state: Attention) -> AttentionView:
+    return {
+        "kind": state.kind,
+        "topic": state.topic or None,
+        "group": state.group or None,
+        "consumer": state.consumer or None,
+        "since": at(state.since_ms),
+        "what": RULES[state.kind].what,
+        "to_do": RULES[state.kind].to_do,
+    }
 
 
 @call("GET", "/v1/openapi.json", scopes=())

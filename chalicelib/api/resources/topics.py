@@ -11,7 +11,7 @@ from ..calls import ANY, Context, Reach, Response, call
 from ..fields import Count, Time, at, at_or_none, one_of
 from ..lists import Page, page
 from ..settings import TopicBody, TopicView, topic_view
-from .groups import GroupCounts, GroupRates, Rate, group_counts, group_rates, rounded
+from .groups import GroupRates, GroupStats, Rate, group_rates, group_stats, rounded
 
 if TYPE_CHECKING:
     from ...domain.topic import Caller
@@ -28,7 +28,7 @@ class TopicStatsView(TypedDict):
     delayed: Count
     prepared: Count
     at_least: NotRequired[list[Annotated[str, one_of("delayed", "prepared")]]]
-    groups: dict[str, GroupCounts]
+    groups: dict[str, GroupStats]
 
 
 class TopicDetail(TopicView):
@@ -207,7 +207,7 @@ def topic_stats_view(survey: "TopicSurvey", may_use_group: Callable[[str], bool]
         "delayed": survey.delayed.number,
         "prepared": survey.prepared.number,
         "groups": {
-            each.group.name: group_counts(each) for each in survey.groups if may_use_group(each.group.name)
+            each.group.name: group_stats(each) for each in survey.groups if may_use_group(each.group.name)
         },
     }
     if at_least := [name for name, number in before.items() if not number.whole]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from ...domain.attention import RULES
 from ...domain.meter import Reading
 from ...domain.topic import Topic
 from ...services.inspect.survey import Kind, TopicSurvey, Trouble
@@ -16,6 +17,7 @@ _ROWS = 100
 _WALKED = 4
 _FOR_THE_PAGE = 12  # so much is left to it, when a topic of another page is looked at
 _MOST_TROUBLED = 50
+_MOST_STATES = 200
 _ENOUGH = 11  # what one topic may cost at most, about: so much is left when another is begun
 _MOST_OTHERS = 16
 _RATE_MS = 15_000
@@ -44,7 +46,13 @@ def overview(visit: Visit) -> Shown:
     model_view = overview_of(topics, surveys, history, visit.now_ms, others, may_sum=may_sum)
     names = {line.topic.name for line in model_view.lines if line.survey}
     other_troubles = [(name, Kind(rank)) for name, rank in troubles.items() if name not in names]
-    model = {"overview": model_view, "following": visit.sealed_name(next_start), "uncounted": other_troubles}
+    states = visit.deps.adapters.marks.attention(None, _MOST_STATES)
+    model = {
+        "overview": model_view,
+        "following": visit.sealed_name(next_start),
+        "uncounted": other_troubles,
+        "attention": [(state, RULES[state.kind]) for state in states if state.is_seen_by(visit.caller)],
+    }
     return Page("empty.html" if is_all and not topics else "overview.html", model)
 
 

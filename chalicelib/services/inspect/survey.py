@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from heapq import merge
@@ -10,10 +10,11 @@ from itertools import groupby
 
 from ...domain import status as words
 from ...domain.account import Account
+from ...domain.attention import Attention
 from ...domain.cursor import Cursor, OffsetState, offset_state
 from ...domain.meter import GroupReading, Reading
 from ...domain.spans import Span, ranges_of
-from ...domain.topic import Caller, CursorKey, Group, Topic
+from ...domain.topic import Caller, Consumer, CursorKey, Group, Topic
 from ...domain.transaction import Counted
 
 SETTLED = "SETTLED"
@@ -94,7 +95,8 @@ class Progress:
 @dataclass(frozen=True, slots=True)
 class GroupSurvey:
     """How far a group is. `dead` and `retrying` are "at least" where there may be more of them. Only an exact survey
-    has the `account`. `failures`: RETRYING or DEAD by shard, offset and consumer's uid."""
+    has the `account`, and the consumers that are `stopped` until a person acts. `failures`: RETRYING or DEAD by shard,
+    offset and consumer's uid."""
 
     group: Group
     shards: tuple[Progress, ...]
@@ -105,6 +107,7 @@ class GroupSurvey:
     more_retrying: bool = False
     failures: Mapping[tuple[int, int, str], str] = field(default_factory=dict)
     account: Account = field(default_factory=Account)
+    stopped: Sequence[tuple[Consumer, Attention]] = ()
     at_ms: int = 0
 
     def status_of(self, shard: int, offset: int) -> str | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ...domain import cursor_transitions as transitions
 from ...domain.account import Account, account, with_running_in_lanes
+from ...domain.attention import stopped
 from ...domain.cursor import Cursor, OffsetState, offset_state, raise_floor
 from ...domain.errors import Unreadable
 from ...domain.limits import FRAGMENTS, MAX_OFFSET
@@ -199,6 +200,7 @@ class Surveyor:
             retrying=sum(each.retrying for each in shards)
             + sum(each.status == Status.RETRYING for each in apart),
             account=_account(shards, apart, in_lanes),
+            stopped=stopped(self._catalog.control.consumers(topic, group), at_ms),
             at_ms=at_ms,
         )
 

@@ -78,17 +78,20 @@ class Registry:
         states: CursorStore,
         assignments: Assignments,
         mark: Callable[[Topic], None],
+        on_disabled: Callable[[Consumer], object],
         secret_cipher: SecretCipher,
         clock: Clock,
         random: Random,
     ) -> None:
-        """`mark` notes that a topic may have messages to push; called before its first push consumer is stored."""
+        """`mark` notes that a topic may have messages to push; called before its first push consumer is stored.
+        `on_disabled` is called after one was disabled."""
         self._control = control
         self._catalog = catalog
         self._positions = positions
         self._states = states
         self._assignments = assignments
         self._mark = mark
+        self._on_disabled = on_disabled
         self._secret_cipher = secret_cipher
         self._clock = clock
         self._random = random
@@ -237,16 +240,17 @@ class Registry:
 
     def disable(self, topic: Topic, group: Group, consumer: Consumer, why: str) -> Consumer | None:
         """Do not call the consumer until it is registered again. None: as for `activate`."""
-        return self._amend(
-            topic,
-            group,
-            consumer,
-            lambda row: (
-                row
-                if row.state == ConsumerState.DISABLED
-                else replace(row, state=ConsumerState.DISABLED, why=why)
-            ),
-        )
+        now_ms, is_new = self._clock.now_ms(), False
+
+        def change(row: Consumer) -> Consumer:
+            nonlocal is_new
+            is_new = row.state != ConsumerState.DISABLED
+            return replace(row, state=ConsumerState.DISABLED, why=why, state_ms=now_ms) if is_new else row
+
+        disabled = self._amend(topic, group, consumer, change)
+        if disabled and is_new:
+            self._on_disabled(disabled)
+        return disabled
 
     def set_health(
         self, topic: Topic, group: Group, consumer: Consumer, health_after: Callable[[Consumer], Health]
@@ -355,15 +359,26 @@ def _with_contact(consumer: Consumer, contact: Contact, now_ms: int) -> Consumer
     reason to write again."""
     if (consumer.kind, consumer.target) != (contact.kind, contact.target):
         consumer = replace(
-            consumer, kind=contact.kind, target=contact.target, state=ConsumerState.PENDING, secrets=()
+            consumer,
+            kind=contact.kind,
+            target=contact.target,
+            state=ConsumerState.PENDING,
+            state_ms=now_ms,
+            secrets=(),
         )
     if consumer.state != ConsumerState.ACTIVE:
-        consumer = _fresh(consumer, contact.state, contact.why)
+        since_ms = consumer.state_ms if consumer.state == contact.state else now_ms
+        consumer = _fresh(consumer, contact.state, contact.why, since_ms)
     return seen(replace(consumer, timeout_seconds=contact.timeout_seconds), now_ms)
 
 
-def _fresh(consumer: Consumer, state: ConsumerState, why: str | None = None) -> Consumer:
-    return replace(consumer, state=state, why=why, failing_ms=None, open_until_ms=None, times_opened=0)
+def _fresh(
+    consumer: Consumer, state: ConsumerState, why: str | None = None, since_ms: int | None = None
+) -> Consumer:
+    consumer = replace(
+        consumer, state=state, why=why, state_ms=None if state == ConsumerState.ACTIVE else since_ms
+    )
+    return replace(consumer, failing_ms=None, open_until_ms=None, times_opened=0)
 
 
 def _busy() -> Unavailable:

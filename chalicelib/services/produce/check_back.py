@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,8 @@ class Checker:
     clock: Clock
     threads: Callable[[], Executor]
     counters: Counters
+    look_at: Callable[[str], None]
+    """Has a topic's state looked at within a minute, for a person has to decide."""
 
     def check(self, checks: Sequence[Check], seconds_left: Callable[[], float]) -> Counter[str]:
         """Make these checks beside one another; how many ended in which way. What is "unavailable", because the store
@@ -147,4 +150,8 @@ class Checker:
     def _give_up(self, transaction: Transaction, new: Transaction) -> bool:
         """From now on it is only decided by a commit or a rollback."""
         undecided_version = replace(new, state=TransactionState.UNDECIDED)
-        return self.transactions.change(transaction, undecided_version, drop=[check_timer(new)])
+        is_ours = self.transactions.change(transaction, undecided_version, drop=[check_timer(new)])
+        if is_ours:
+            with suppress(Unavailable):
+                self.look_at(transaction.topic)
+        return is_ours

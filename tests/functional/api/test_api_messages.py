@@ -10,7 +10,9 @@ from urllib.parse import quote
 
 import pytest
 
+from chalicelib import wiring
 from chalicelib.api.calls import CALLS
+from chalicelib.domain.attention import Attention, Kind
 from chalicelib.domain.times import HOUR_SECONDS
 from tests.support.http import Client, ShiftingClock, Topic
 
@@ -285,6 +287,7 @@ DAY = {"from": "2030-01-01T00:00:00.000Z", "to": "2030-01-02T00:00:00.000Z"}
 PAGED = {
     "/v1/topics": "/v1/topics",
     "/v1/stats": "/v1/stats",
+    "/v1/attention": "/v1/attention",
     "/v1/topics/{topic}/replays": "{topic}/replays",
     "/v1/topics/{topic}/groups": "{topic}/groups",
     "/v1/topics/{topic}/groups/{group}/consumers": "{topic}/groups/g/consumers",
@@ -303,10 +306,14 @@ def readings(token: str) -> Iterator[bytes]:
 
 
 @pytest.fixture(scope="module")
-def topic(api: Client) -> Topic:
+def topic(api: Client) -> Iterator[Topic]:
     """A topic with two of everything, between foreign ones."""
     prefix = api.topic().name
     mine = Topic(api, f"{prefix}-m.1")
+    names = [f"{prefix}-{name}" for name in (f"a-{FOREIGN}", "m.1", f"z-{FOREIGN}")]
+    states = [Attention(kind, 1, name) for name in names for kind in (Kind.UNDECIDED, Kind.BACKLOG)]
+    marks = wiring.deps().adapters.marks
+    marks.note_changes([], states)
     for name in (f"a-{FOREIGN}", "m", f"z-{FOREIGN}"):
         for number in range(3):
             place = f"/v1/topics/{prefix}-{name}.{number}"
@@ -325,7 +332,8 @@ def topic(api: Client) -> Topic:
     messages = api.post(f"{mine.path}/groups/g/receive", {"max": 3}).expect(200)["messages"]
     receipts = [message["receipt"] for message in messages]
     api.post(f"{mine.path}/groups/g/nack", {"receipts": receipts, "dead_letter": True}).expect(200)
-    return mine
+    yield mine
+    marks.note_changes(states, [])
 
 
 @pytest.fixture(scope="module")

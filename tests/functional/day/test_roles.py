@@ -35,6 +35,8 @@ SELDOM = {
     ("sweep", "dynamodb:GetItem", "log"),
     # A lost wake-up was for a retry lane.
     ("sweep", "dynamodb:GetItem", "control#topic#*"),
+    # The archive is proved again, after days in which it was not.
+    ("expire", "dynamodb:DeleteItem", "rounds"),
     # Subscribers of this day are on loopback, where no handshake is needed.
     ("assign", "dynamodb:GetItem", "rates#handshakes#*"),
     ("assign", "dynamodb:PutItem", "rates#handshakes#*"),

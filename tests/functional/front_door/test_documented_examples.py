@@ -21,6 +21,7 @@ import app
 from chalicelib import wiring
 from chalicelib.api import openapi
 from chalicelib.api.calls import CALLS, JSON
+from chalicelib.domain.attention import Attention, Kind
 from local.gateway import Gateway
 from tests.functional.delivery.receivers import http_receiver
 from tests.support import described
@@ -153,6 +154,9 @@ def _administer(visitor: Recorder) -> None:
     get, post = visitor.get, visitor.post
     get("/v1/health").expect(200)
     get("/v1/stats").expect(200)
+    state = Attention(Kind.DISABLED, 1_890_874_800_000, "orders", "mailer", "hook")
+    wiring.deps().adapters.marks.note_changes([], [state])
+    get("/v1/attention").expect(200)
     get("/v1/ladders/jmq?max_attempts=6").expect(200)
     token = post("/v1/tokens", {"name": "shop", "scopes": ["produce"], "topics": ["orders.*"]}).expect(201)
     get("/v1/tokens").expect(200)
