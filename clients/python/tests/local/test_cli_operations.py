@@ -105,6 +105,25 @@ def test_the_doctor_finds_what_needs_attention(command: Command, headrace: Local
     assert headrace.transport.token not in json.dumps(findings)
 
 
+def test_what_waits_for_a_person_is_listed_and_fails_the_doctor(
+    command: Command, headrace: LocalHeadrace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("attention", "--json") == []
+    headrace.send("orders", 1)
+    for _ in range(2):
+        headrace.clock.advance(minutes=11)
+    assert run(["attention", "--json"]) == REFUSED
+    (state,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (state["kind"], state["topic"], state["group"]) == ("NO_CONSUMERS", "orders", "mailer")
+    assert run(["attention"]) == REFUSED
+    assert "no consumer" in " ".join(capsys.readouterr().out.split())
+    assert run(["doctor", "--json"]) == REFUSED
+    findings = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    (failure,) = [finding for finding in findings if finding["ok"] is False]
+    assert failure["check"] == "orders/mailer"
+    assert state["to_do"] in failure["detail"]
+
+
 @pytest.mark.parametrize(
     ("ahead", "ok", "detail"),
     [

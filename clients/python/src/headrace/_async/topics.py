@@ -10,6 +10,7 @@ from ..durations import rfc3339
 from ..models import (
     Archive,
     AsOf,
+    Attention,
     AuditEntry,
     Due,
     Health,
@@ -62,6 +63,10 @@ class AsyncTopics(AsyncCaller):
     def stats(self, *, limit: int | None = None) -> AsyncPager[TopicStats]:
         """Counts per topic and group."""
         return self._list(TopicStats, path("stats"), limit=limit)
+
+    def list_attention(self, *, limit: int | None = None) -> AsyncPager[Attention]:
+        """The states in which work waits for a person, by topic."""
+        return self._list(Attention, path("attention"), limit=limit)
 
     async def health(self) -> Health:
         """Can every table be read? Unavailable where one cannot."""

@@ -34,7 +34,8 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(context: typer.Context) -> None:
-    """Check address, database, clock, token; list groups with dead letters. Exit code 1 if a check fails."""
+    """Check address, database, clock, token; list what waits for a person, and groups with dead letters. Exit code 1 if
+    a check fails, or something waits for a person."""
     s = session(context)
     findings = list(_findings(s))
     signs = {True: "ok", None: "look", False: "FAILS"}
@@ -59,6 +60,7 @@ def _findings(s: Session) -> Iterator[Finding]:
     if token_finding.ok:
         yield _admin(s)
         yield from _attention(s)
+        yield from _dead_letters(s)
 
 
 def _file() -> Iterator[Finding]:
@@ -115,6 +117,19 @@ def _admin(s: Session) -> Finding:
 
 
 def _attention(s: Session) -> Iterator[Finding]:
+    """The states in which work waits for a person; none in a service that has no list of them."""
+    try:
+        states = list(s.hr.list_attention())
+    except HeadraceError:
+        return
+    for each in states:
+        place = "/".join(name for name in (each.topic, each.group, each.consumer) if name) or "service"
+        yield Finding(
+            place, False, f"{each.kind} since {each.since:%Y-%m-%d %H:%M} UTC: {each.what} {each.to_do}"
+        )
+
+
+def _dead_letters(s: Session) -> Iterator[Finding]:
     """Groups with dead letters, on the first page of topics."""
     try:
         topics = s.hr.stats().page().items

@@ -1,4 +1,4 @@
-"""`headrace stats`."""
+"""`headrace stats` and `headrace attention`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,29 @@ _COLUMNS = (
     "IN FLIGHT",
     "RETRYING",
     "DEAD",
+    "STOPPED",
     "DONE",
     "OLDEST",
 )
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the commands."""
     app.command()(stats)
+    app.command()(attention)
+
+
+def attention(context: typer.Context) -> None:
+    """List the states in which work waits for a person. Exit code 1 if there is one."""
+    s = session(context)
+    states = list(s.hr.list_attention())
+    rows = [
+        (each, (each.kind, each.topic, each.group, each.consumer, each.since, f"{each.what} {each.to_do}"))
+        for each in states
+    ]
+    s.output.many(("KIND", "TOPIC", "GROUP", "CONSUMER", "SINCE", ""), rows, "Nothing waits for a person.")
+    if states:
+        raise typer.Exit(1)
 
 
 def stats(
@@ -104,8 +119,9 @@ def _rows(topics: list[TopicStats]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
         first: tuple[Any, ...] = (topic.topic, topic.accepted, topic.delayed)
         for name, c in topic.groups.items() or [(None, None)]:
             if c is None:
-                yield topic, (*first, "", "", "", "", "", "", "")
+                yield topic, (*first, *[""] * (len(_COLUMNS) - len(first)))
                 continue
             oldest = f"{c.oldest_age_seconds:.0f} s" if c.oldest_age_seconds is not None else ""
-            yield topic, (*first, name, c.backlog, c.in_flight, c.retrying, c.dead, c.consumed, oldest)
+            counts = (c.backlog, c.in_flight, c.retrying, c.dead, c.stopped_consumers, c.consumed)
+            yield topic, (*first, name, *counts, oldest)
             first = ("", "", "")

@@ -93,7 +93,8 @@ class SigningKey(Model, frozen=True, kw_only=True):
 
 
 class AuditEntry(Model, frozen=True, kw_only=True):
-    """A call that changed something, or tried to. `result` is "OK" or the code of the error."""
+    """A call that changed something, or tried to. `result` is "OK" or the code of the error. The service's own changes
+    have the token `service`, no method and no path, and the new state as `result`."""
 
     at: datetime
     token: AuditToken
@@ -103,6 +104,19 @@ class AuditEntry(Model, frozen=True, kw_only=True):
     result: str
     source: str | None = None
     request_id: str
+
+
+class Attention(Model, frozen=True, kw_only=True):
+    """A state in which work waits for a person: its kind, since when, what it means and what to do. `topic` is None if
+    it is the service's, `group` if it is a topic's."""
+
+    kind: str
+    since: datetime
+    topic: str | None = None
+    group: str | None = None
+    consumer: str | None = None
+    what: str = ""
+    to_do: str = ""
 
 
 class Ladder(Model, frozen=True, kw_only=True):

@@ -31,6 +31,12 @@ class GroupCounts(Model, frozen=True, kw_only=True):
     states: States = States()
 
 
+class GroupStats(GroupCounts, frozen=True, kw_only=True):
+    """A group's counts, and how many of its consumers get nothing until a person acts."""
+
+    stopped_consumers: int = 0
+
+
 class TopicStats(Model, frozen=True, kw_only=True):
     """What is in a topic; `at_least` names numbers that are only known to be no smaller."""
 
@@ -38,7 +44,7 @@ class TopicStats(Model, frozen=True, kw_only=True):
     delayed: int = 0
     prepared: int = 0
     at_least: list[str] = []
-    groups: dict[str, GroupCounts] = {}
+    groups: dict[str, GroupStats] = {}
     topic: str | None = None
 
 
@@ -147,6 +153,16 @@ class Shard(Model, frozen=True, kw_only=True):
     leases: list[Lease] = []
 
 
+class StoppedConsumer(Model, frozen=True, kw_only=True):
+    """A consumer that gets nothing until a person acts: DISABLED; PENDING for an hour; CIRCUIT_OPEN, whose calls have
+    all failed for ten minutes."""
+
+    consumer: str
+    state: str
+    since: datetime
+    why: str = ""
+
+
 class Group(GroupSettings, frozen=True, kw_only=True):
     group: str
     topic: str
@@ -159,6 +175,7 @@ class Group(GroupSettings, frozen=True, kw_only=True):
     consumed: int | None = None
     oldest_age_seconds: float | None = None
     states: States | None = None
+    stopped_consumers: list[StoppedConsumer] = []
     shards: list[Shard] = []
 
 
