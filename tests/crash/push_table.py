@@ -246,7 +246,7 @@ PUSH_CALLS: Mapping[str, int] = {
     "push to one who asks for more time": 20,
     "push for the last time": 20,
     "push to one who refuses": 13,
-    "push to one who is gone": 23,
+    "push to one who is gone": 25,
     "push what is held": 13,
     "push to a function that takes a part": 13,
     "push a batch with one bad message": 18,

@@ -52,7 +52,7 @@ CALLS = {
     "check: unknown": 6,
     "a rare check: commit": 9,
     "a rare check: rollback": 6,
-    "the last check": 6,
+    "the last check": 7,
     "move and check": 9,
 }
 
