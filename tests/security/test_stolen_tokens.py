@@ -105,8 +105,8 @@ class Attacker:
 GUARDED = [entry for entry in CALLS if entry.scopes]
 EVERY_SCOPE = ("produce", "consume", "admin")
 OF_ALL_GROUPS = {
-    *("retry_now", "list_tokens", "delete_token", "list_audit"),
-    *("put_topic", "delete_topic", "create_replay"),
+    *("retry_now", "settle_message", "list_tokens", "delete_token", "list_audit"),
+    *("put_topic", "delete_topic", "purge_topic", "create_replay"),
 }
 """Calls that no token of some groups may make, though their path names none."""
 
@@ -174,7 +174,7 @@ def reaches_no_other_group(attacker: Attacker) -> None:
 def finds_no_message_that_only_another_group_has(attacker: Attacker) -> None:
     """Its row has expired; a dead letter is left of it."""
     for entry in GUARDED:
-        if "/messages/{id}" in entry.path and entry.handler.__name__ != "retry_now":
+        if "/messages/{id}" in entry.path and entry.handler.__name__ not in OF_ALL_GROUPS:
             attacker.tries_to(entry).refused(404, "MESSAGE_NOT_FOUND")
 
 
