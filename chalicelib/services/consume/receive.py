@@ -106,7 +106,9 @@ class Receiver:
             owner=uid,
             is_called=consumer is not None and consumer.is_called,
             consumer_uid=uid if POLICIES[group.mode].per_consumer else "",
-            seat=None if group.paused else self._assignments.seat(topic, group, uid, most),
+            seat=None
+            if group.is_paused(self._clock.now_ms())
+            else self._assignments.seat(topic, group, uid, most),
         )
 
     def _load_bodies(
@@ -133,7 +135,7 @@ class Receiver:
 
     def shards_for(self, topic: Topic, group: Group, consumer: Consumer | None) -> tuple[int, ...]:
         """The shards a caller receives from: its own by assignment, or all if it is not registered."""
-        if group.paused:
+        if group.is_paused(self._clock.now_ms()):
             return ()
         if consumer is None:
             return tuple(range(topic.shards))
@@ -143,7 +145,8 @@ class Receiver:
         """Claim from the shards and the lane in turn. A shard that another thread is claiming from, or where a race was
         lost, is tried again at the end. Threads of one process take turns on a cursor, so that they do not race each
         other."""
-        if claimant.group.paused or not (shards or self._foreign_shards(claimant, shards)):
+        is_paused = claimant.group.is_paused(self._clock.now_ms())
+        if is_paused or not (shards or self._foreign_shards(claimant, shards)):
             return []
         queue = deque((*source, 0, False) for source in self._sources_of(claimant, shards, most))
         shards_tried = 0
