@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from chalicelib.domain.message import Draft
-from chalicelib.domain.record import DeadLetter
+from chalicelib.domain.record import DeadLetter, FailureFilter
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from tests.support import factories as make
 from tests.support.desk import Desk
 from tests.support.http import Group, Reply, Topic
@@ -58,7 +57,7 @@ def produce_and_bury(topic: Topic, group: Group, *bodies: Any, **fields: Any) ->
 
 
 BURY = Nack(dead_letter=True, reason="no such account")
-ALL = DeadLetterFilter()
+ALL = FailureFilter()
 MANY = 230
 
 
@@ -85,7 +84,7 @@ class Table:
     def redrive(self, *letters: DeadLetter, by: str = "") -> int:
         return self.dead_letters.redrive(self.topic, self.group, letters or [self.letter()], by)
 
-    def pages(self, selection: DeadLetterFilter, limit: int) -> list[list[int]]:
+    def pages(self, selection: FailureFilter, limit: int) -> list[list[int]]:
         """The offsets of each page."""
         pages: list[list[int]] = []
         after: str | None = None

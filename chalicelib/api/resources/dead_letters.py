@@ -139,7 +139,7 @@ def redrive(context: Context) -> Response[Redriven]:
     if body.ids is UNSET:
         return Response(_redrive_matching(context, topic, group))
     if body.filter is not UNSET or body.page_token is not UNSET:
-        raise Refused("REDRIVE_AMBIGUOUS", "Give either ids or filter, or neither to redrive all.")
+        raise Refused("CHOICE_AMBIGUOUS", "Give either ids or filter, or neither to redrive all.")
     letters = deps.letter_lookup.letters_of(topic, group, body.ids)
     return Response({"redriven": deps.dead_letters.redrive(topic, group, letters[: body.limit], context.by)})
 
@@ -179,7 +179,7 @@ def merge_dead_letters(context: Context) -> Response[Page[Merged]]:
     if ids is UNSET:
         purpose, letters, position = _page(context, topic, group, len(patch))
     elif context.query:
-        raise Refused("REDRIVE_AMBIGUOUS", "Give either ids or a query, or neither for a page of all.")
+        raise Refused("CHOICE_AMBIGUOUS", "Give either ids or a query, or neither for a page of all.")
     else:
         letters = context.deps.letter_lookup.letters_of(topic, group, ids)
         if _count_that_fits(letters, len(patch)) < len(letters):

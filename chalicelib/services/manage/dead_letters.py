@@ -11,7 +11,7 @@ from ...domain import cursor_write
 from ...domain.cursor import OffsetState, offset_state
 from ...domain.errors import Conflict, HeadraceError, Unavailable, unavailable
 from ...domain.message import JSON, DeadReason, Draft
-from ...domain.record import DeadLetter, Record
+from ...domain.record import DeadLetter, FailureFilter, Record
 from ...domain.status import Status
 from ...domain.times import SECOND_MS
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
@@ -22,7 +22,7 @@ from ..core.attempt_log import AttemptLog
 from ..core.catalog import Catalog
 from ..core.cursor_store import CursorSnapshot, CursorStore
 from ..core.wake import Waker
-from ..inspect.letter_lookup import DeadLetterFilter, LetterLookup
+from ..inspect.letter_lookup import LetterLookup
 from ..inspect.statuses import Statuses
 from ..produce.drafts import check_size
 from ..produce.producer import Producer
@@ -172,7 +172,7 @@ class DeadLetters:
         self,
         topic: Topic,
         group: Group,
-        letter_filter: DeadLetterFilter,
+        letter_filter: FailureFilter,
         limit: int,
         by: str = "",
         *,

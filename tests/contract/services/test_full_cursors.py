@@ -11,6 +11,7 @@ import pytest
 from chalicelib.domain import cursor_size
 from chalicelib.domain.cursor import Cursor, Disposition
 from chalicelib.domain.limits import FRAGMENTS, MAX_CURSOR_BYTES
+from chalicelib.domain.record import FailureFilter
 from chalicelib.domain.timer import Timer, retry_id
 from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.topic import Group, cursor_key
@@ -18,7 +19,6 @@ from chalicelib.services.consume.claimant import Claimant, ClaimedMessage
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.counters import DELIVERED, FAILED
-from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from tests.support import factories as make
 from tests.support.cursor_bytes import bytes_of
 from tests.support.desk import Desk
@@ -60,9 +60,7 @@ class Line:
             rejected = SettleDecision(Disposition.DEAD, reason="REJECTED")
             for each in reversed(self.messages):
                 self._settle([each], [rejected])
-                self.desk.deps.dead_letters.redrive_matching(
-                    self.desk.topic, self.group, DeadLetterFilter(), 1
-                )
+                self.desk.deps.dead_letters.redrive_matching(self.desk.topic, self.group, FailureFilter(), 1)
             self.messages = self._leased(None)
         self.desk.deps.counters.take()
 

@@ -129,7 +129,7 @@ def test_they_are_exported_as_json_lines(browser: Browser, group: Group) -> None
 def test_ids_and_a_query_do_not_go_together(group: Group) -> None:
     body = {"patch": {"x": 1}, "ids": [left(group)[0]["id"]]}
     path = f"{group.path}/dead-letters"
-    group.api.call("PATCH", f"{path}?tag=paid", body).refused(422, "REDRIVE_AMBIGUOUS")
+    group.api.call("PATCH", f"{path}?tag=paid", body).refused(422, "CHOICE_AMBIGUOUS")
     (item,) = group.api.call("PATCH", path, body).expect(200)["items"]
     assert item["changed"] is True
     assert sum(letter["edited"] for letter in left(group)) == 1

@@ -165,7 +165,7 @@ def test_a_redrive_that_takes_long_is_gone_on_with_by_its_token_and_no_other(
     token = first["next_page_token"]
     for other in ({}, {"filter": {"tag": "u"}}, {"filter": {"tag": "t", "reason": "REJECTED"}}):
         topic.api.post(path, {**other, "page_token": token}).refused(400, "PAGE_TOKEN_INVALID")
-    topic.api.post(path, {"ids": ["m"], "page_token": token}).refused(422, "REDRIVE_AMBIGUOUS")
+    topic.api.post(path, {"ids": ["m"], "page_token": token}).refused(422, "CHOICE_AMBIGUOUS")
     counts, answer = [first["redriven"]], first
     while "next_page_token" in answer:
         more = {"filter": {"tag": "t"}, "page_token": answer["next_page_token"]}
