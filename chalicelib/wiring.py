@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from .services.manage.handshake import Consent
     from .services.manage.registry import Registry
     from .services.manage.replays import Replays
+    from .services.manage.retries import Retries
     from .services.manage.tokens import Refusals, SignInLinks, Tokens
     from .services.produce.check_back import Checker
     from .services.produce.delayed import Delayed
@@ -235,6 +236,9 @@ class Deps:
     amender: Amender = _service("services.manage.amend.Amender")
     dead_letters: DeadLetters = _service(
         "services.manage.dead_letters.DeadLetters", on_filled=lambda deps: deps.empty_lanes.drop
+    )
+    retries: Retries = _service(
+        "services.manage.retries.Retries", on_filled=lambda deps: deps.empty_lanes.drop
     )
     replays: Replays = _service("services.manage.replays.Replays")
     consent: Consent = _service("services.manage.handshake.Consent")

@@ -47,7 +47,7 @@ def is_audited(entry: Call) -> bool:
 def note(entry: Entry, context: Context, result: str, created_id: str = "") -> None:
     """Add an entry. The call stays done: an entry that cannot be stored is only logged."""
     caller, clock = context.caller, context.deps.adapters.clock
-    topic = context.params.get("topic")
+    topic = context.params.get("topic") or getattr(context.body, "topic", None)
     if caller is None:
         return
     new_entry = AuditEntry(

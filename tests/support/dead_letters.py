@@ -6,7 +6,10 @@ from typing import Any
 
 from chalicelib.domain.message import Draft
 from chalicelib.domain.record import DeadLetter, FailureFilter
+from chalicelib.domain.topic import Group as GroupRow
+from chalicelib.domain.topic import Topic as TopicRow
 from chalicelib.services.consume.settle import Nack
+from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk
 from tests.support.http import Group, Reply, Topic
@@ -93,3 +96,9 @@ class Table:
             pages.append([letter.offset for letter in letters])
             if after is None:
                 return pages
+
+
+def redrive_first(deps: Deps, topic: TopicRow, group: GroupRow, most: int, by: str = "") -> int:
+    """Redrive the group's first dead letters; how many."""
+    letters = deps.letter_lookup.page(topic, group, ALL, None, most)[0]
+    return deps.dead_letters.redrive(topic, group, letters, by)

@@ -16,6 +16,7 @@ from chalicelib.scheduler.mover_run import MoveReport
 from chalicelib.services.core.wake import DispatchTask, task_of
 from chalicelib.services.manage.registry import Contact
 from chalicelib.wiring import Deps
+from tests.support.dead_letters import redrive_first
 from tests.support.events import NEVER, PUSHED, Event, Op, Told
 from tests.support.faults import FaultPlan
 from tests.support.flows import Client, History, label_of, reader_name
@@ -190,7 +191,7 @@ class Runner(Client):
         letters = self.letters(group)
         with self._asking(*self._about_letters(Op.REDRIVE, group, letters)) as request:
             topic, consumer_group, _ = self._find(group, None)
-            count, _ = self.deps.dead_letters.redrive_matching(topic, consumer_group, FailureFilter(), 10_000)
+            count = redrive_first(self.deps, topic, consumer_group, 10_000)
             request.note_all(Told.OK if count == len(letters) else Told.UNKNOWN)
         self.run()
 

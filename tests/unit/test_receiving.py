@@ -13,7 +13,6 @@ import pytest
 from chalicelib.domain.cursor_write import replacement
 from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.limits import FRAGMENTS, MAX_ANSWER_BYTES
-from chalicelib.domain.record import FailureFilter
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import Consumer, Group, cursor_key
@@ -25,6 +24,7 @@ from chalicelib.store.log import Log
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import ManualClock
+from tests.support.dead_letters import redrive_first
 from tests.support.desk import Desk, offsets
 from tests.support.stages import embedded_stage
 from tests.support.troubled import Counted, Troubled
@@ -222,7 +222,7 @@ def test_nobody_gets_anything_of_a_paused_group_on_any_way(mode: str) -> None:
     one = desk.consumer(group, "one")
     desk.produce(*(make.draft(shard=n % 2) for n in range(4)))
     assert desk.nack(group, desk.receive(group, 2, one), Nack(dead_letter=True)) == [None, None]
-    assert desk.deps.dead_letters.redrive_matching(desk.topic, group, FailureFilter(), 9)[0] == 2
+    assert redrive_first(desk.deps, desk.topic, group, 9) == 2
     desk.deps.admin.pause(desk.topic, group.name, True)
     group = desk.deps.catalog.group(desk.topic, group.name)
     assert desk.receive(group, 10, one) == []

@@ -25,6 +25,7 @@ from chalicelib.store.records import Records
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
+from tests.support.dead_letters import redrive_first
 from tests.support.desk import Desk
 from tests.support.stages import Stage
 from tests.support.troubled import Counted
@@ -301,7 +302,7 @@ def test_what_comes_into_the_retry_lane_is_there_for_the_next_receive(stage: Sta
     (result,) = desk.produce(make.draft("x"))
     desk.nack(group, desk.receive(group), Nack(dead_letter=True))
     assert desk.receive(group) == []
-    assert dead_letters.redrive_matching(desk.topic, group, FailureFilter(), 10)[0] == 1
+    assert redrive_first(desk.deps, desk.topic, group, 10) == 1
     (again,) = desk.receive(group)
     desk.nack(group, [again], Nack(delay_ms=60_000))
     assert desk.receive(group) == []
@@ -321,7 +322,7 @@ def test_what_a_lease_held_that_ran_out_can_be_tried_now_and_its_trace_tells_bot
     (result,) = desk.produce(make.draft("x"))
     if in_lane:
         desk.nack(group, desk.receive(group), Nack(dead_letter=True))
-        desk.deps.dead_letters.redrive_matching(desk.topic, group, FailureFilter(), 10)
+        redrive_first(desk.deps, desk.topic, group, 10)
     desk.receive(group, lease=30)
     with pytest.raises(Conflict, match="neither RETRYING nor DEAD"):
         desk.deps.dead_letters.retry_now(desk.topic, group, result.id)
@@ -343,7 +344,7 @@ def test_what_could_not_be_attempted_can_be_tried_now(stage: Stage, mode: str, w
         stage.clock.advance(60_000)
     elif way == "redrive":
         desk.nack(group, desk.receive(group), Nack(dead_letter=True))
-        desk.deps.dead_letters.redrive_matching(desk.topic, group, FailureFilter(), 10)
+        redrive_first(desk.deps, desk.topic, group, 10)
     receipts = [each.receipt for each in desk.receive(group)]
     decision = SettleDecision(Disposition.RELEASED, stage.clock.now_ms() + 60_000)
     desk.deps.settler.settle(desk.topic, group, receipts, lambda *_: decision)

@@ -11,7 +11,6 @@ import pytest
 from chalicelib.domain import cursor_size
 from chalicelib.domain.cursor import Cursor, Disposition
 from chalicelib.domain.limits import FRAGMENTS, MAX_CURSOR_BYTES
-from chalicelib.domain.record import FailureFilter
 from chalicelib.domain.timer import Timer, retry_id
 from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.topic import Group, cursor_key
@@ -21,6 +20,7 @@ from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.counters import DELIVERED, FAILED
 from tests.support import factories as make
 from tests.support.cursor_bytes import bytes_of
+from tests.support.dead_letters import redrive_first
 from tests.support.desk import Desk
 from tests.support.stages import embedded_stage
 
@@ -60,7 +60,7 @@ class Line:
             rejected = SettleDecision(Disposition.DEAD, reason="REJECTED")
             for each in reversed(self.messages):
                 self._settle([each], [rejected])
-                self.desk.deps.dead_letters.redrive_matching(self.desk.topic, self.group, FailureFilter(), 1)
+                redrive_first(self.desk.deps, self.desk.topic, self.group, 1)
             self.messages = self._leased(None)
         self.desk.deps.counters.take()
 
