@@ -280,6 +280,7 @@ class Deps:
     expirer: Expirer = _service(
         "scheduler.expirer.Expirer",
         expire=lambda deps: deps._expire,
+        end_letters=lambda deps: deps.dead_letters.end_old,
         see=lambda deps: deps._see,
         guard=lambda deps: deps.retention_guard,
     )

@@ -15,6 +15,7 @@ from ...domain.message import JSON, DeadReason, Draft
 from ...domain.record import DeadLetter, Record
 from ...domain.status import Status
 from ...domain.timer import Timer, TimerKind, retry_id
+from ...domain.times import DAY_MS
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
 from ...domain.trace import AttemptOutcome, TraceEntry
 from ...ports.world import Clock
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
+_LETTERS = 100  # read at once
 _TIMERS_PER_WRITE = 30  # a transaction takes 100 actions
 _BYTES_PER_WRITE = 1_000_000  # and 4 MB, those of deleted rows included
 
@@ -130,6 +132,19 @@ class DeadLetters:
                 ]
                 self._note_many(topic, group, uid, "deleted", self._clock.now_ms(), entries)
         return sum(map(len, gone.values()))
+
+    def end_old(self, topic: Topic, group: Group, has_time: Callable[[], bool]) -> int:
+        """Delete the dead letters that are older than the topic keeps them, as far as there is time; how many. Their
+        deliveries stay DEAD; no trace row says so, since the setting does."""
+        until_ms = self._clock.now_ms() - (topic.dead_letter_days or 0) * DAY_MS
+        count, after = 0, None
+        while has_time():
+            rows = self._records.dead(topic, group, after, _LETTERS)
+            count += sum(letter.at_ms <= until_ms and self._records.discard(letter) for _, letter in rows)
+            if len(rows) < _LETTERS:
+                break
+            after = rows[-1][0]
+        return count
 
     def _note(self, topic: Topic, group: Group, letter: DeadLetter, what: str, by: str) -> None:
         """Nothing else remembers it: one write."""
