@@ -214,9 +214,7 @@ def retry_many(context: Context) -> Response[RetriedMany]:
     retries, name = context.deps.retries, context.body.consumer
     uid = context.deps.catalog.consumer(topic, group, name).uid if name else None
     if uid and not POLICIES[group.mode].per_consumer:
-        raise Refused(
-            "NO_BROADCAST", "Only a broadcast has deliveries of one consumer: leave `consumer` out."
-        )
+        raise Refused("WRONG_MODE", "Only a broadcast has deliveries of one consumer: leave `consumer` out.")
     work: Work[WaitingRetry] = Work(
         counted="retried",
         names=[topic.name, group.name],

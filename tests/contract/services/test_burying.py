@@ -103,11 +103,11 @@ def test_what_is_redriven_is_counted_though_nobody_can_be_woken_now(stage: Stage
     results = desk.produce(*make.drafts(3))
     desk.nack(group, desk.receive(group), Nack(dead_letter=True))
     throttled = Troubled(stage.adapters.control, lambda name, *_: name == "consumers")
-    dead_letters = Deps(replace(stage.adapters, control=cast(Control, throttled))).dead_letters
-    dead_letters.retry_now(desk.topic, group, results[0].id)
-    assert redrive_first(desk.deps, desk.topic, group, 1) == 1
+    deps = Deps(replace(stage.adapters, control=cast(Control, throttled)))
+    deps.dead_letters.retry_now(desk.topic, group, results[0].id)
+    assert redrive_first(deps, desk.topic, group, 1) == 1
     letters = desk.deps.letter_lookup.find(desk.topic, group, results[2].id)
-    assert dead_letters.redrive(desk.topic, group, letters) == 1
+    assert deps.dead_letters.redrive(desk.topic, group, letters) == 1
     assert throttled.refused == 3
     stage.clock.advance(5 * SECOND_MS)
     assert desk.drain(group) == [0, 1, 2]

@@ -164,3 +164,12 @@ def test_a_large_letter_is_exported_without_its_body_and_the_others_follow(
     assert not {"body", "body_base64"} & first.keys()
     assert first["size"] >= 3_100_000
     assert [line["body"] for line in others] == [1, 2]
+
+
+def test_dead_letters_are_deleted_once_the_groups_name_is_typed(browser: Browser, group: Group) -> None:
+    form = page(browser, group, "/many?tag=paid").form("delete_dead_letters")
+    screen = browser.submit(form, confirm="other")
+    assert (screen.status, len(left(group))) == (400, 14)
+    form = page(browser, group, "/many?tag=paid").form("delete_dead_letters")
+    assert "13 dead letters are deleted." in browser.submit(form, confirm=group.name).text
+    assert [letter["tag"] for letter in left(group)] == ["odd"]
