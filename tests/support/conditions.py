@@ -80,6 +80,8 @@ CLAUSES: dict[str, str] = {
     "tokenbuckets.take: put in rates if NOT attribute_type(t, :n) OR t = :t": "no_permit_is_given_again",
     "records.discard: delete in records if a = :a": "a_letter_is_discarded_as_it_was_read",
     "records.discard: delete in records if e = :e": "a_letter_is_discarded_as_it_was_read",
+    "records.send_later: delete in records if a = :a": "a_letter_is_redriven_later_as_it_was_read",
+    "records.send_later: delete in records if e = :e": "a_letter_is_redriven_later_as_it_was_read",
     "records.edit: put in records if a = :a": "a_letter_is_edited_as_it_was_read",
     "records.edit: put in records if e = :e": "a_letter_is_edited_as_it_was_read",
     "rounds.keep: put in rounds if NOT attribute_type(e, :e)": "a_job_goes_on_from_the_place_that_was_read",

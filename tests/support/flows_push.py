@@ -173,12 +173,19 @@ class Runner(Client):
         topic, consumer_group, _ = self._find(group, None)
         return self.deps.letter_lookup.page(topic, consumer_group, FailureFilter(), None, 100)[0]
 
-    def redrive(self, group: str, letters: Sequence[DeadLetter]) -> int:
-        """Redrive dead letters as they were read, and return how many. If another call sent all of them first, it
-        counts as refused."""
+    def redrive(self, group: str, letters: Sequence[DeadLetter], every_ms: int = 0) -> int:
+        """Redrive dead letters as they were read, one `every_ms`, and return how many. If another call sent all
+        of them first, it counts as refused."""
         with self._asking(*self._about_letters(Op.REDRIVE, group, letters)) as request:
             topic, consumer_group, _ = self._find(group, None)
-            count = self.deps.dead_letters.redrive(topic, consumer_group, letters)
+            begun_ms, redriver = self.deps.adapters.clock.now_ms(), self.deps.dead_letters
+            count = (
+                redriver.redrive_later(
+                    topic, consumer_group, letters, lambda n: begun_ms + (n + 1) * every_ms
+                )
+                if every_ms
+                else redriver.redrive(topic, consumer_group, letters)
+            )
             if count in (0, len(letters)):
                 request.note_all(Told.OK if count else Told.REFUSED)
             else:
