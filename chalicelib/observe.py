@@ -81,9 +81,9 @@ def _ids(**ids: Any) -> dict[str, Any]:
     return {name: value for name, value in ids.items() if value is not None}
 
 
-def metrics(stage: str, values: Mapping[str, float], topic: str | None = None) -> None:
+def metrics(stage: str, values: Mapping[str, float], topic: str | None = None, **caller: str) -> None:
     """Send the metrics of a stage, or of one of its topics. Each metric of each topic costs money, so only topics with
-    an alarm have some. A stage without a name sends none."""
+    an alarm have some. A stage without a name sends none. What is known of the caller is in the log line alone."""
     if not stage or not values:
         return
     from aws_lambda_powertools.metrics import EphemeralMetrics  # late, as the logger
@@ -91,6 +91,8 @@ def metrics(stage: str, values: Mapping[str, float], topic: str | None = None) -
     line = EphemeralMetrics(namespace=NAMESPACE, service=stage)
     if topic is not None:
         line.add_dimension("topic", topic)
+    for name, text in caller.items():
+        line.add_metadata(name, text)
     for name, value in values.items():
         line.add_metric(name, UNITS[name], value)
     line.flush_metrics()

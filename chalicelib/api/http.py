@@ -74,7 +74,7 @@ def serve(entry: Call, request: Request, params: Mapping[str, str]) -> ChaliceRe
     try:
         context = _context(entry, request, params, request_id)
         answer = _call_handler(entry, context)
-        report_counters(context.deps)
+        report_counters(context.deps, token=context.by, app=context.headers.get("headrace-app", ""))
         return _response(answer, request_id)
     except HeadraceError as error:
         if isinstance(error, Unavailable):
@@ -89,10 +89,10 @@ def serve(entry: Call, request: Request, params: Mapping[str, str]) -> ChaliceRe
         return refusal(unavailable("Something went wrong on our side; try again."), request_id)
 
 
-def report_counters(deps: Deps) -> None:
-    """What happened to messages, as metrics and log lines."""
+def report_counters(deps: Deps, **caller: str) -> None:
+    """What happened to messages, as metrics and log lines, with what is known of the caller."""
     if counts := deps.counters.take():
-        observe.metrics(deps.adapters.stage, counts)
+        observe.metrics(deps.adapters.stage, counts, **caller)
     for event, location in deps.counters.events():
         observe.event(event, **location)
 

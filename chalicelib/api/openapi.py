@@ -55,12 +55,14 @@ _PARAMETER_SCHEMAS: dict[str, dict[str, Any]] = {
     "until": _TIME,
     "topic": _TEXT,
     "window": _TEXT,
+    "headrace-app": {"type": "string", "pattern": "^[A-Za-z0-9._/-]{1,64}$"},
     "headrace-dedup-id": _TEXT,
     "headrace-delay-seconds": {"type": "integer", "minimum": 0, "maximum": MAX_DELAY_SECONDS},
     "headrace-key": _TEXT,
     "headrace-ordering-key": _TEXT,
     "headrace-request": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},
     "headrace-resend": {"type": "integer", "minimum": 0, "maximum": MAX_RESEND_SECONDS},
+    "headrace-sent-at": {"type": "string", "format": "date-time"},
     "headrace-tag": _TEXT,
 }
 """What a parameter of a query or header holds: of every one that a call takes."""

@@ -21,7 +21,7 @@ from ..domain.limits import (
     MAX_KEYS,
     MAX_RESEND_SECONDS,
 )
-from ..domain.message import JSON, TRACEPARENT, Draft, is_reserved, traceparent
+from ..domain.message import JSON, TRACEPARENT, Draft, is_reserved, producer_text, traceparent
 from ..domain.request import NAME, Request
 from ..domain.times import DAY_SECONDS
 from . import settings
@@ -47,6 +47,7 @@ class MessageBody(Struct, forbid_unknown_fields=True):
     headers: Annotated[dict[HeaderName, HeaderValue], Meta(max_length=MAX_HEADERS)] = {}
     delay_seconds: MessageDelay | None = None
     deliver_at: Time | None = None
+    sent_at: Time | None = None
     expires_in_seconds: Annotated[int, Meta(ge=1, le=MAX_DELAY_SECONDS)] | None = None
     dedup_id: Annotated[str, Meta(min_length=1, max_length=MAX_DEDUP_ID_CHARS, pattern=TEXT)] | None = None
     retry: settings.Retry | None = None
@@ -124,6 +125,7 @@ def draft_of(message: MessageBody, now_ms: int, raw: bytes = b"", attributes: Co
         accepted_ms=now_ms if due_ms > now_ms else None,  # of what waits: its delay begins here
         **(retry_of(message.retry) if message.retry else {}),
         dedup_id=message.dedup_id,
+        sent_ms=time_ms(message.sent_at, "sent_at") if message.sent_at is not None else None,
     )
 
 
@@ -208,7 +210,16 @@ def decoded_base64(text: str) -> bytes:
         raise invalid("body_base64", "must be base64") from None
 
 
-REQUEST, RESEND = "headrace-request", "headrace-resend"
+REQUEST, RESEND, APP = "headrace-request", "headrace-resend", "headrace-app"
+PRODUCER_HEADERS = (REQUEST, RESEND, APP)
+
+
+def producer(context: Context) -> str:
+    """Who produces, as it is stored. Raises Malformed."""
+    app = context.headers.get(APP, "")
+    if app and not re.fullmatch(r"[A-Za-z0-9._/-]{1,64}", app):
+        raise invalid(APP, "must match [A-Za-z0-9._/-]{1,64}")
+    return producer_text(context.by, app, context.source)
 
 
 def request(context: Context) -> Request | None:

@@ -77,7 +77,7 @@ def _answer(name: str, settings: type) -> Any:
 
 
 def _shown_type(row: Setting) -> Any:
-    of: Any = RetryView if row.given is ladder.Retry else Count if row.given is int else str
+    of: Any = {ladder.Retry: RetryView, int: Count}.get(row.given, row.given)
     if row.choices:
         of = Annotated[str, one_of(*row.choices)]
     if row.field == "key_shards":

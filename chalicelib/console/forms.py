@@ -170,6 +170,9 @@ def _settings(fields: Fields, rows: Iterable[Setting], *, is_new: bool = False) 
     what is empty here."""
     body: dict[str, Any] = {}
     for row in rows:
+        if row.given is bool:
+            body |= {row.name: fields[row.name] == "true"} if fields.get(row.name) else {}
+            continue
         value_of, given = (_number, _numbers) if row.given is int else (_text, _given_texts)
         body |= (
             _or_null(fields, value_of, row.name) if row.nullable and not is_new else given(fields, row.name)
@@ -351,7 +354,11 @@ def group_fields(group: Group) -> dict[str, str]:
 def _as_fields(settings: Any, *names: str) -> dict[str, str]:
     """Settings as fields; None is an empty one."""
     values = {name: getattr(settings, name) for name in names}
-    return {name: "" if value is None else str(value) for name, value in values.items()}
+    return {name: "" if value is None else _as_field(value) for name, value in values.items()}
+
+
+def _as_field(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _retry_fields(retry: Retry) -> dict[str, str]:

@@ -37,11 +37,13 @@ _NAME = "x-amzn-errortype"  # a header of each refusal by Lambda itself
 
 @dataclass(frozen=True, slots=True)
 class FunctionFailed:
-    """The function did not succeed. `may_run`: it may still be running. `ran`: it was called and has ended."""
+    """The function did not succeed. `may_run`: it may still be running. `ran`: it was called and has ended, and `said`
+    what went wrong, in JSON."""
 
     detail: str
     may_run: bool = False
     ran: bool = False
+    said: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,8 @@ class LambdaFunctions:
             return FunctionFailed("Lambda was not reached")
         except (BotoCoreError, HTTPClientError):
             return FunctionFailed("the connection to Lambda broke", may_run=True)
-        return FunctionFailed("the function failed", ran=True) if answer.get("FunctionError") else payload
+        has_failed = bool(answer.get("FunctionError"))
+        return FunctionFailed("the function failed", ran=True, said=payload) if has_failed else payload
 
     def refusal(self, name: str) -> str | None:
         """Why the function may not be called, to follow its name in a sentence; None: it may."""
@@ -135,7 +138,7 @@ class LocalFunctions:
         if call.is_alive():
             return FunctionFailed(f"no answer within {seconds:g} s", may_run=True)
         if call.answer is None or len(call.answer) > _MAX_EVENT_BYTES:
-            return FunctionFailed("the function failed", ran=True)
+            return FunctionFailed("the function failed", ran=True, said=call.error)
         return call.answer
 
     def refusal(self, name: str) -> str | None:
@@ -153,12 +156,17 @@ class _Call(threading.Thread):
     def __init__(self, function: Callable[..., Any], event: Any) -> None:
         super().__init__(name=f"function {function.__name__}", daemon=True)
         self.answer: bytes | None = None
+        self.error = b""
         self._function, self._event = function, event
 
     def run(self) -> None:
         wants_context = len(inspect.signature(self._function).parameters) > 1
         arguments = (self._event, None) if wants_context else (self._event,)
-        self.answer = json.dumps(self._function(*arguments)).encode()
+        try:
+            self.answer = json.dumps(self._function(*arguments)).encode()
+        except Exception as error:
+            self.error = json.dumps({"errorMessage": str(error), "errorType": type(error).__name__}).encode()
+            raise
 
 
 class LambdaInvoker:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 
@@ -11,7 +12,7 @@ from ..domain.limits import MAX_RETRY_SECONDS, NEVER_RETRY_STATUS
 from ..domain.topic import Consumer, ConsumerKind
 from ..domain.transaction import CheckAnswer, Transaction
 from ..ports.world import Clock
-from . import checks, events, function_batch, handshake, ping, webhooks
+from . import answers, checks, events, function_batch, handshake, ping, webhooks
 from .connections import Deadline, Monotonic
 from .egress import Egress, Reply, Unreached
 from .functions import FunctionFailed, Functions, Throttled
@@ -116,7 +117,14 @@ class Sender:
         answer = self._egress.call("POST", consumer.target, {**post.headers, **signature}, post.body, seconds)
         if isinstance(answer, Unreached):
             return CallResult(Verdict.FAILED, answer.detail, duration_ms=answer.duration_ms)
-        return self._judge(answer)
+        result = self._judge(answer)
+        if result.verdict is Verdict.DONE:
+            return result
+        hidden = [*map(webhooks.format_secret, secrets), *signature["webhook-signature"].split(" ")]
+        return replace(
+            result,
+            answer=answers.kept(answer.status, answer.headers.get("content-type", ""), answer.body, hidden),
+        )
 
     def _judge(self, answer: Reply) -> CallResult:
         status = answer.status
@@ -184,7 +192,12 @@ def _batch_result(
     if isinstance(answer, FunctionFailed):
         busy_ms = max(0, consumer.busy_seconds * 1000 - ms) if answer.may_run else 0
         return CallResult(
-            Verdict.FAILED, answer.detail, duration_ms=ms, busy_ms=busy_ms, is_own_answer=answer.ran
+            Verdict.FAILED,
+            answer.detail,
+            duration_ms=ms,
+            busy_ms=busy_ms,
+            is_own_answer=answer.ran,
+            answer=answers.kept(None, "application/json", answer.said, ()) if answer.said else None,
         )
     failed_ids = function_batch.failed_ids(ids, answer)
     if failed_ids is None:

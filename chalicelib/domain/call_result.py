@@ -21,6 +21,21 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """What a subscriber said about a failed attempt: the beginning of its text, without our secrets. A function has no
+    `status`."""
+
+    status: int | None
+    content_type: str
+    text: str
+
+
+def in_words(error: str | None, answer: Answer | None) -> str | None:
+    """What went wrong with an attempt, with what the subscriber said about it."""
+    return f"{error}: {answer.text.strip()}" if error and answer else error
+
+
+@dataclass(frozen=True, slots=True)
 class CallResult:
     """How a call ended for one message. `detail` is short, ours, and safe to show: never a body, a header or a URL.
 
@@ -28,7 +43,7 @@ class CallResult:
     a body could not be read or a function was throttled. `busy_ms`: without an answer the
     subscriber may still be working on the messages for so long; until then no other consumer may have them.
     `is_own_answer`: True: the consumer's own code answered, so a failure may be the message's fault. False: no answer,
-    or 429, 502, 503 or 504, which a proxy may have sent.
+    or 429, 502, 503 or 504, which a proxy may have sent. `answer`: what a failed attempt's answer said, if it was text.
     """
 
     verdict: Verdict
@@ -38,6 +53,7 @@ class CallResult:
     duration_ms: int = 0
     busy_ms: int = 0
     is_own_answer: bool = False
+    answer: Answer | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,8 +96,10 @@ class Draft:
     cancelled: bool = False
     target_group_uid: str | None = None
     """The one group that gets it; None: all."""
+    sent_ms: int | None = None
+    """When its producer says that it was sent."""
     accepted_ms: int | None = None
-    """When it was produced, and `by` whom (a token's id), if it waited before it came into the log."""
+    """When it was produced, and `by` whom (see `producer_text`), if it waited before it came into the log."""
     by: str = ""
     acts: tuple[Act, ...] = ()
     """What people changed in it since."""
@@ -124,8 +126,8 @@ class Draft:
 @dataclass(frozen=True, slots=True)
 class Message:
     """A draft with its shard and offset. `accepted_ms` is when it came into its log; the API's `accepted_at` is
-    `first_accepted_ms`. `row_by`: the id of the token that its row was written with, if
-    known; `ends_ms`: the end of the retention under which the row was written."""
+    `first_accepted_ms`. `row_by`: who produced what its row holds (see `producer_text`), if known; `ends_ms`: the end
+    of the retention under which the row was written."""
 
     id: str
     shard: int
@@ -144,7 +146,26 @@ class Message:
     @property
     def by(self) -> str:
         """The id of the token it was produced with; empty if unknown."""
-        return self.draft.by or self.row_by
+        return self._producer[0]
+
+    @property
+    def app(self) -> str:
+        """The application that produced it, as that said; empty if unknown."""
+        return self._producer[1]
+
+    @property
+    def address(self) -> str:
+        """The address that it was produced from; empty if unknown."""
+        return self._producer[2]
+
+    @property
+    def _producer(self) -> list[str]:
+        return [*(self.draft.by or self.row_by).split(" "), "", ""]
+
+
+def producer_text(token_id: str, app: str, address: str) -> str:
+    """What is stored of a producer: its token's id, app and address, with a space after each."""
+    return f"{token_id} {app} {address}".rstrip()
 
 
 def with_acts(draft: Draft, *acts: Act) -> Draft:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import dataclass
 
+from .call_result import Answer, in_words
 from .message import Draft, Message
 from .status import Status
 from .topic import CursorKey
@@ -66,13 +67,19 @@ class DeadLetter:
     attempts: int
     at_ms: int
     last_error: str | None = None
+    answer: Answer | None = None
     edited: bool = False
     version: int = 0
 
     @property
-    def failure(self) -> Failure:
+    def failure(self) -> str | None:
+        """What went wrong at last, in words."""
+        return in_words(self.last_error, self.answer)
+
+    @property
+    def to_filter(self) -> Failure:
         """What a filter asks for."""
-        return Failure(self.message.id, self.at_ms, self.reason, self.last_error, self.message.draft)
+        return Failure(self.message.id, self.at_ms, self.reason, self.failure, self.message.draft)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,6 +99,7 @@ class Record:
     consumer_uid: str = ""
     reason: str | None = None
     last_error: str | None = None
+    answer: Answer | None = None
     next_ms: int | None = None
     attempts_before_redrive: int = 0
     of: CursorKey | None = None

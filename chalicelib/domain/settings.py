@@ -50,10 +50,10 @@ DEFAULT_RETRY = Retry(limits.DEFAULT_MAX_ATTEMPTS, "rocketmq")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A row. `type` is that of the dataclass's field; `given` is the type in requests: int, str or Retry. A number is
-    from `least` to `most`, a text has `most` characters at most or is one of `choices`. `nullable`: null in a request
-    takes the setting away. `label` is in the console (empty: no plain field of its form), `help` and `usual` (the
-    default in words) are in the docs."""
+    """A row. `type` is that of the dataclass's field; `given` is the type in requests: int, bool, str or Retry. A
+    number is from `least` to `most`, a text has `most` characters at most or is one of `choices`. `nullable`: null in a
+    request takes the setting away. `label` is in the console (empty: no plain field of its form), `help` and `usual`
+    (the default in words) are in the docs."""
 
     field: str
     name: str
@@ -72,6 +72,11 @@ class Setting:
     def may_be_none(self) -> bool:
         """Does None stand in the field, and null in the stored row?"""
         return NoneType in get_args(self.type)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """What a form offers to choose from; empty: any value may be typed."""
+        return ("true", "false") if self.given is bool else self.choices
 
     @property
     def plain_help(self) -> str:
@@ -312,4 +317,16 @@ class GroupSettings:
         Payload.BINARY,
         label="Payload",
         help='[the form of requests](delivery.md): "binary", "structured" or "batch"',
+    )
+    auto_ack: bool = setting(
+        True,
+        label="Acknowledge by any 2xx",
+        help="false: a subscriber's 202 settles nothing; the message stays leased until the subscriber "
+        "[acknowledges it later](delivery.md#acknowledging-later), or its lease ends",
+    )
+    keep_answers: bool = setting(
+        True,
+        label="Keep answers",
+        help="keep the first 500 bytes of a subscriber's answer to a failed attempt, if it is text, "
+        "[with the attempt](inspect.md#what-a-subscriber-answered)",
     )

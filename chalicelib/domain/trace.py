@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from .call_result import Answer
 from .topic import CursorKey
 
 
@@ -37,7 +38,7 @@ class TraceEntry:
     `outcome` is an AttemptOutcome, or one that only a later release knows, which readers leave out. `detail` of an
     attempt: what went wrong (empty for SUCCESS); of an operation: the id of the token that did it; of a burial: the
     dead letter's reason, and `duration_ms` how long before the redrive it was. Traces, journal, archive and reports
-    show it.
+    show it. `answer`, a subscriber's, is in traces only.
     """
 
     offset: int
@@ -45,6 +46,7 @@ class TraceEntry:
     outcome: str
     duration_ms: int = 0
     detail: str = ""
+    answer: Answer | None = None
 
 
 @dataclass(frozen=True, slots=True)

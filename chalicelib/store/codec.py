@@ -15,6 +15,7 @@ import msgspec
 
 from ..domain import strict_json
 from ..domain.append import Pack
+from ..domain.call_result import Answer
 from ..domain.errors import Unreadable
 from ..domain.limits import COMPRESS_ABOVE_BYTES, MAX_RECEIVE, MAX_SEGMENT_BYTES
 from ..domain.message import JSON, Act, DeadReason, Draft, Origin
@@ -72,13 +73,29 @@ class Wire(msgspec.Struct, omit_defaults=True):
     z: int | None = None  # when it was accepted, where that was before its row
     l: int | None = None  # noqa: E741 - when it was due
     p: str = ""  # id of the token it was produced with, where its row does not tell
+    v: int | None = None  # when its producer says that it was sent
     m: tuple[tuple[Any, ...], ...] = ()  # what was done to it: the fields of each Act
+
+
+class _Run(msgspec.Struct, array_like=True):
+    """Neighbours with one result."""
+
+    start: int
+    count: int
+    attempt: int
+    outcome: str
+    duration_ms: int
+    detail: str
+    answer: Answer | None = None
 
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(list[Wire])
-_runs = msgspec.json.Decoder(list[tuple[int, int, int, str, int, str]])
-_result = attrgetter("attempt", "outcome", "duration_ms", "detail")  # of a TraceEntry, as a run stores it
+_runs = msgspec.json.Decoder(list[_Run])
+_answer = msgspec.json.Decoder(Answer)
+_result = attrgetter(
+    "attempt", "outcome", "duration_ms", "detail", "answer"
+)  # of a TraceEntry, as a run stores it
 
 
 def encode(draft: Draft) -> bytes:
@@ -107,6 +124,7 @@ def encode(draft: Draft) -> bytes:
             z=draft.accepted_ms,
             l=draft.due_ms,
             p=draft.by,
+            v=draft.sent_ms,
             m=tuple(astuple(act) for act in draft.acts),
         )
     )
@@ -160,6 +178,7 @@ def _draft(wire: Wire) -> Draft:
         accepted_ms=wire.z,
         due_ms=wire.l,
         by=wire.p,
+        sent_ms=wire.v,
         acts=tuple(_from_tuple(Act, values) for values in wire.m),
     )
 
@@ -222,20 +241,30 @@ def pack_entries(attempts: Sequence[TraceEntry]) -> bytes | str:
     for (_, *result), run in groupby(enumerate(attempts), lambda nt: (nt[1].offset - nt[0], *_result(nt[1]))):
         members = [t for _, t in run]
         start = members[0].offset - attempts[0].offset
-        runs.append((start, len(members), *result))
+        runs.append((start, len(members), *(result if result[-1] else result[:-1])))
     return _smaller(_encoder.encode(runs))
 
 
 def unpack_entries(payload: bytes | str, first: int) -> tuple[TraceEntry, ...]:
     """The attempts of a stored payload whose first offset is `first`; for `decoded` to call."""
     runs = _runs.decode(_decompressed(payload))
-    if sum(max(0, count) for _, count, *_ in runs) > 10 * MAX_RECEIVE:
+    if sum(max(0, run.count) for run in runs) > 10 * MAX_RECEIVE:
         raise ValueError("no row covers so many attempts")
     return tuple(
-        TraceEntry(offset, attempt, outcome, duration_ms, detail)
-        for start, count, attempt, outcome, duration_ms, detail in runs
-        for offset in range(first + start, first + start + count)
+        TraceEntry(offset, *_result(run))
+        for run in runs
+        for offset in range(first + run.start, first + run.start + run.count)
     )
+
+
+def encode_answer(answer: Answer) -> str:
+    """A subscriber's answer as a record has it."""
+    return _encoder.encode(answer).decode()
+
+
+def answer_of(stored: str | None) -> Answer | None:
+    """The answer in a record; for `decoded` to call."""
+    return _answer.decode(stored) if stored else None
 
 
 def _smaller(plain: bytes) -> bytes | str:

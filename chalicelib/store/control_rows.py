@@ -106,6 +106,7 @@ def _attributes_of(settings: type) -> dict[str, Attribute[Any]]:
     """The attributes of a table of settings, by the names of its fields."""
     kinds: Mapping[type, Callable[..., Attribute[Any]]] = {
         int: NumberAttribute,
+        bool: BooleanAttribute,
         str: UnicodeAttribute,
         Retry: RetryMap,
     }

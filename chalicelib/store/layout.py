@@ -15,7 +15,8 @@ Attribute names are short because a row is billed by its size, names included.
     x  N   expires at, s: DynamoDB's TTL removes the row for nothing, a day or more after its retention has ended
     y  N   what x was, where the row is kept for longer: its retention ends all the same
     w  S   "r" where the offset was reserved from the counter (or is the row that turned the shard so)
-    p  S   id of the token the messages were produced with; left out where it would begin another KiB
+    p  S   id of the token the messages were produced with, and behind spaces the producer's app and address; all, or
+           app and address, are left out where they would begin another KiB
     e  N   edition, where a message was changed: written in one transaction with the cursors of all groups
   Row o = -1 of a shard is its memory, and has no expiry: every other row may be gone one day.
     t  N   checkpoint of the tail: an empty log continues after it, never again at 0
@@ -49,7 +50,7 @@ Attribute names are short because a row is billed by its size, names included.
 **records** · a delivery whose first attempt failed (rare). Written in one transaction with the cursor.
     g  S   partition key: `<group uid>`, or `<group uid>#dead` for the dead letters
     k  S   sort key: `<topic uid>/<shard>/<offset>[/<consumer uid>]`, numbers padded so that they sort
-    n  N   attempts      a  N  at      q  S  reason      h  S  last error
+    n  N   attempts      a  N  at      q  S  reason      h  S  last error      r  S  the subscriber's answer, as JSON
   in a record also
     j  S   status RETRYING, DEAD or SUCCESS (late)
     d  N   next attempt at      p  N  attempts spent in earlier lives      x  N  expires at (TTL)
@@ -98,7 +99,7 @@ Attribute names are short because a row is billed by its size, names included.
     w  S   consumer      u  S  its uid, in a broadcast      r  N  rank, where it has one      n  N  of how many
     a  N   started at      x  N  expires at (TTL)
     m S/B  the attempts, compressed where that is smaller: a JSON array of runs of neighbours with one outcome:
-           `[offset - first offset, count, attempt, outcome, duration ms, detail]`
+           `[offset - first offset, count, attempt, outcome, duration ms, detail, answer]`
 
 **dedup** · which dedup ids were used. Written in one transaction with the segment.
     d  S   partition key: `<topic uid>#<dedup id>`

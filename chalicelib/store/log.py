@@ -325,8 +325,9 @@ def _item(shard: ShardKey, segment: Segment, pack: Pack | None) -> Item:
         item["w"] = text(segment.allocation)
     if pack:
         item["m"] = packed(pack.payload)
-    if segment.by and started_kib({**item, "p": text(segment.by)}) == started_kib(item):
-        item["p"] = text(segment.by)
+    for by in filter(None, (segment.by, segment.by.partition(" ")[0])):
+        if started_kib({**item, "p": text(by)}) == started_kib(item):
+            return {**item, "p": text(by)}
     return item
 
 

@@ -305,6 +305,7 @@ def letter_of(key: CursorKey, record: Record) -> DeadLetter | None:
         attempts=record.attempts,
         at_ms=record.at_ms,
         last_error=record.last_error,
+        answer=record.answer,
     )
 
 
@@ -326,7 +327,8 @@ def _item(record: Record) -> Item:
 def _common_attributes(of: Record | DeadLetter) -> Item:
     """The attributes that records and dead letters share."""
     item: Item = {"n": number(of.attempts), "a": number(of.at_ms), "v": {"N": FORMAT}}
-    optional = {"q": of.reason, "h": of.last_error}
+    answer = codec.encode_answer(of.answer) if of.answer else None
+    optional = {"q": of.reason, "h": of.last_error, "r": answer}
     item.update({name: text(value) for name, value in optional.items() if value is not None})
     return item
 
@@ -358,6 +360,7 @@ def _whole_record(item: Item) -> Record:
         consumer_uid=consumer_uid,
         reason=text_of(item, "q"),
         last_error=text_of(item, "h"),
+        answer=codec.answer_of(text_of(item, "r")),
         next_ms=int_of(item, "d") if "d" in item else None,
         attempts_before_redrive=int_of(item, "p"),
         expires_s=int_of(item, "x") if "x" in item else None,
@@ -390,6 +393,7 @@ def _whole_letter(key: CursorKey, item: Item) -> DeadLetter:
         attempts=int(item["n"]["N"]),
         at_ms=int(item["a"]["N"]),
         last_error=text_of(item, "h"),
+        answer=codec.answer_of(text_of(item, "r")),
         edited="w" in item,
         version=int(item["e"]["N"]),
     )

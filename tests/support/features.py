@@ -20,12 +20,12 @@ LAST_ROWS = {
 }
 _CELL = re.compile(r"(?<!\\)\|")
 _CITATION = re.compile(r"`(?P<file>[\w/.]+\.py)::(?P<test>\w+)`")
-_KINDS = {"differs:": "differs", "not yet:": "not yet", "no:": "no"}
+_KINDS = ("another way", "partly", "no")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One feature. `here` begins with "differs:", "not yet:" or "no:" where it does not simply work."""
+    """One feature. `here` begins with one of _KINDS and a colon where it does not simply work."""
 
     number: str
     feature: str
@@ -34,7 +34,7 @@ class Row:
 
     @property
     def kind(self) -> str:
-        return next((kind for sign, kind in _KINDS.items() if self.here.startswith(sign)), "works")
+        return next((kind for kind in _KINDS if self.here.startswith(f"{kind}:")), "works")
 
     @property
     def citations(self) -> list[tuple[str, str]]:
@@ -62,7 +62,7 @@ def numbers_up_to(last: str) -> list[str]:
 def figures(rows: list[Row]) -> str:
     """The cells of a page in the table of the folder's README."""
     kinds = Counter(row.kind for row in rows)
-    counts = (len(rows), kinds["works"], kinds["differs"], kinds["not yet"], kinds["no"])
+    counts = (len(rows), kinds["works"], *(kinds[kind] for kind in _KINDS))
     tests = sum(1 for row in rows if row.citations)
     return " | ".join(str(count) for count in (*counts, tests))
 

@@ -51,7 +51,7 @@ def test_a_letter_is_wanted_where_it_is_all_that_was_asked_for(
         and (by_key is None or by_key in keys)
         and (since_ms is None or since_ms <= at_ms)
     )
-    assert FailureFilter(by_reason, by_tag, by_key, since_ms).matches(letter.failure) == is_wanted
+    assert FailureFilter(by_reason, by_tag, by_key, since_ms).matches(letter.to_filter) == is_wanted
 
 
 @settings(max_examples=50, deadline=None)

@@ -23,7 +23,7 @@ from ..http import check_group
 from ..lists import LETTER_FILTERS, DeadFilter, Page, page
 from ..many import ManyAnswer, ManyBody, PlannedBody, Work
 from ..problems import Problem, problem
-from .message_views import Reason, Retried, StoredContent, content, retried_view
+from .message_views import Answer, Reason, Retried, StoredContent, answer_view, content, retried_view
 
 if TYPE_CHECKING:
     from ...domain.record import DeadLetter
@@ -79,6 +79,7 @@ class DeadLetterView(StoredContent):
     reason: Reason
     attempts: Count
     last_error: str | None
+    answer: NotRequired[Answer]
     dead_at: Time
     edited: bool
     consumer: NotRequired[str | None]
@@ -202,7 +203,7 @@ def _letters_work(
         by_ids=lambda ids: lookup.letters_of(topic, group, ids),
         page=lambda which, after, most: lookup.page(topic, group, which, after, most),
         act=act,
-        failure=lambda letter: letter.failure,
+        failure=lambda letter: letter.to_filter,
         plan_for=f"{topic.uid}/{group.uid}",
     )
 
@@ -325,6 +326,8 @@ def dead_letter_view(letter: "DeadLetter", message: Message, names: Mapping[str,
         "dead_at": at(letter.at_ms),
         "edited": letter.edited,
     }
+    if letter.answer:
+        body["answer"] = answer_view(letter.answer)
     if uid := letter.key.consumer_uid:
         body["consumer"] = names.get(uid)
     return body

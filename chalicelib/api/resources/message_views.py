@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Required
 
 from msgspec import Raw
 
-from ...domain import ids
+from ...domain import call_result, ids
 from ...domain.message import DeadReason, Draft, Message, holds_json
 from ...domain.trace import ATTEMPTS
 from ..fields import Base64, Count, Status, Time, at, at_or_none, one_of
@@ -36,6 +36,7 @@ class Content(Body):
     ordering_key: str | None
     headers: Mapping[str, str]
     accepted_at: Time
+    sent_at: NotRequired[Time]
     deliver_at: NotRequired[Time]
     expires_at: NotRequired[Time]
     changed_at: NotRequired[Time]
@@ -63,6 +64,15 @@ EventName = Annotated[
 Outcome = Annotated[str, one_of(*ATTEMPTS)]
 
 
+class Answer(TypedDict):
+    """What a subscriber answered to a failed attempt: its status (null: a function's), and the first 500 bytes of its
+    text, with secrets hidden."""
+
+    status: Count | None
+    content_type: str
+    text: str
+
+
 class DeliveryView(TypedDict):
     """A message's delivery to a group; in a broadcast, to each of its consumers. If it is DEAD it has a `reason`."""
 
@@ -71,6 +81,7 @@ class DeliveryView(TypedDict):
     next_attempt_at: Time | None
     last_error: str | None
     retries_left: int
+    answer: NotRequired[Answer]
     reason: NotRequired[str]
     consumers: NotRequired[dict[str, Status]]
 
@@ -86,6 +97,7 @@ class Retried(TypedDict, total=False):
     next_attempt_at: Time | None
     last_error: str | None
     retries_left: int
+    answer: Answer
     reason: str
     consumers: dict[str, Status]
 
@@ -108,7 +120,8 @@ class TokenName(TypedDict):
 
 class EventView(TypedDict):
     """One event of a message. What a producer or an admin did has `by`, what a consumer did has `consumer`; a lease has
-    its `owner` and `deadline_at`, a delay its `deliver_at`."""
+    its `owner` and `deadline_at`, a delay its `deliver_at`. The first has the producer's `app`, as it said, and its
+    `address`."""
 
     at: Time
     event: EventName
@@ -121,6 +134,9 @@ class EventView(TypedDict):
     duration_ms: Count | None
     outcome: Outcome | None
     detail: str | None
+    answer: NotRequired[Answer]
+    app: NotRequired[str]
+    address: NotRequired[str]
     by: NotRequired[TokenName | None]
     owner: NotRequired[str | None]
     deadline_at: NotRequired[Time]
@@ -156,6 +172,8 @@ def base_content(message: Message) -> Content:
     }
     if draft.due_ms is not None:
         body["deliver_at"] = at(draft.due_ms)
+    if draft.sent_ms is not None:
+        body["sent_at"] = at(draft.sent_ms)
     if draft.expires_ms is not None:
         body["expires_at"] = at(draft.expires_ms)
     if draft.changed_ms is not None:
@@ -185,11 +203,18 @@ def delivery(status: "DeliveryStatus") -> DeliveryView:
         "last_error": status.last_error,
         "retries_left": status.retries_left,
     }
+    if status.answer:
+        body["answer"] = answer_view(status.answer)
     if status.reason:
         body["reason"] = status.reason
     if status.consumers:
         body["consumers"] = {name: each.status for name, each in status.consumers.items()}
     return body
+
+
+def answer_view(answer: call_result.Answer) -> Answer:
+    """A subscriber's answer."""
+    return {"status": answer.status, "content_type": answer.content_type, "text": answer.text}
 
 
 def retried_view(message_id: str, group: str, status: "DeliveryStatus | None") -> Retried:
@@ -223,8 +248,14 @@ def event_view(of: "Event", names: Mapping[str, str | None]) -> EventView:
         "outcome": of.outcome,
         "detail": of.detail,
     }
+    if of.answer:
+        body["answer"] = answer_view(of.answer)
     if of.event in _DONE_BY_SOMEBODY:
         body["by"] = {"id": of.by, "name": names.get(of.by)} if of.by else None
+    if of.app:
+        body["app"] = of.app
+    if of.address:
+        body["address"] = of.address
     if of.deliver_ms is not None:
         body["deliver_at"] = at(of.deliver_ms)
     if of.deadline_ms is not None:

@@ -68,9 +68,6 @@ class BatchView(TypedDict):
     results: list[Annotated[BatchItem, either(sorted(Produced.__required_keys__), ["error"])]]
 
 
-RESENDING = (parse.REQUEST, parse.RESEND)
-
-
 class _JsonTexts(msgspec.Struct):
     """The messages of a batch as JSON texts."""
 
@@ -82,7 +79,7 @@ class _JsonTexts(msgspec.Struct):
     "/v1/topics/{topic}/messages",
     scopes=(Scope.PRODUCE,),
     body=MessageBody,
-    headers=RESENDING,
+    headers=parse.PRODUCER_HEADERS,
     statuses=(200, 201),
 )
 def produce(context: Context) -> Response[Produced]:
@@ -135,12 +132,18 @@ def _view(topic: Topic, stored: "ProduceResult", state_lookup: StateLookup) -> P
 
 
 def _store(context: Context, topic: Topic, drafts: Sequence[Draft]) -> "list[ProduceResult | HeadraceError]":
-    outcomes = context.deps.producer.produce(topic, drafts, context.by, parse.request(context))
+    outcomes = context.deps.producer.produce(topic, drafts, parse.producer(context), parse.request(context))
     context.deps.waker.wake_after_append(topic, [o for o in outcomes if not isinstance(o, HeadraceError)])
     return outcomes
 
 
-@call("POST", "/v1/topics/{topic}/messages/batch", scopes=(Scope.PRODUCE,), body=BatchBody, headers=RESENDING)
+@call(
+    "POST",
+    "/v1/topics/{topic}/messages/batch",
+    scopes=(Scope.PRODUCE,),
+    body=BatchBody,
+    headers=parse.PRODUCER_HEADERS,
+)
 def produce_batch(context: Context) -> Response[BatchView]:
     """Accept up to 1,000 messages; invalid ones are refused individually, the others are stored."""
     if len(context.raw) > MAX_BATCH_BYTES:

@@ -18,7 +18,7 @@ from .. import parse
 from ..calls import Context, Response, call
 from ..http import convert, invalid
 from ..parse import MessageBody
-from .produce import RESENDING, Produced, store_one
+from .produce import Produced, store_one
 
 _OPTIONS = {
     "headrace-key": "keys",
@@ -26,6 +26,7 @@ _OPTIONS = {
     "headrace-ordering-key": "ordering_key",
     "headrace-dedup-id": "dedup_id",
     "headrace-delay-seconds": "delay_seconds",
+    "headrace-sent-at": "sent_at",
 }
 _OURS = "headrace-"
 _FORWARD = "headrace-forward-"
@@ -46,7 +47,7 @@ class _DataText(msgspec.Struct):
     "/v1/publish/{topic}",
     scopes=(Scope.PRODUCE,),
     any_media=True,
-    headers=(*_OPTIONS, *RESENDING),
+    headers=(*_OPTIONS, *parse.PRODUCER_HEADERS),
     statuses=(200, 201),
 )
 def publish(context: Context) -> Response[Produced]:
@@ -113,8 +114,9 @@ def _unquoted(name: str, value: str) -> str:
 
 def _check_options(headers: Mapping[str, str]) -> None:
     """Refuse a misspelt option instead of ignoring it."""
+    known = {*_OPTIONS, *parse.PRODUCER_HEADERS}
     for name in headers:
-        if name.startswith(_OURS) and name not in (*_OPTIONS, *RESENDING) and not name.startswith(_FORWARD):
+        if name.startswith(_OURS) and name not in known and not name.startswith(_FORWARD):
             raise invalid(name[:64], "unknown option")
 
 

@@ -1,6 +1,6 @@
 """Push consumers: their latest attempts, and a test."""
 
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
 
 from ...domain.call_result import Exchange, Verdict
 from ...domain.errors import ChangedMeanwhile, Conflict, Refused
@@ -9,7 +9,7 @@ from .. import lists
 from ..calls import ANY, Context, Response, call
 from ..fields import Count, NoBody, Time, at, one_of
 from .consumers import without_path
-from .message_views import Outcome
+from .message_views import Answer, Outcome, answer_view
 
 if TYPE_CHECKING:
     from ...services.inspect.trace import History, PastAttempt
@@ -25,6 +25,7 @@ class AttemptView(TypedDict):
     outcome: Outcome
     duration_ms: Count
     detail: str | None
+    answer: NotRequired[Answer]
 
 
 class AttemptsView(TypedDict):
@@ -84,7 +85,10 @@ def get_attempts(context: Context) -> Response[AttemptsView]:
     traces, clock = context.deps.adapters.traces, context.deps.adapters.clock
     ends_ms = clock.now_ms() + MOST_LISTING_MS
     history = latest_attempts(traces, topic, group, consumer, shards, limit, lambda: clock.now_ms() < ends_ms)
-    return Response(attempts_view(history))
+    may_see_answers = context.caller is None or bool(
+        {Scope.CONSUME, Scope.ADMIN} & set(context.caller.scopes)
+    )
+    return Response(attempts_view(history, with_answers=may_see_answers))
 
 
 @call("POST", f"{_CONSUMER}/test", scopes=(Scope.CONSUME, Scope.ADMIN), body=NoBody)
@@ -117,18 +121,18 @@ def _find(context: Context, *, consistent: bool = False) -> tuple[Topic, Group, 
     return topic, group, context.deps.catalog.consumer(topic, group, context.params["consumer"])
 
 
-def attempts_view(history: "History") -> AttemptsView:
+def attempts_view(history: "History", *, with_answers: bool) -> AttemptsView:
     """The latest attempts."""
     return {
-        "items": [_attempt(each) for each in history.attempts],
+        "items": [_attempt(each, with_answers) for each in history.attempts],
         "p50_ms": history.percentile_ms(50),
         "p95_ms": history.percentile_ms(95),
         "complete": history.is_whole,
     }
 
 
-def _attempt(each: "PastAttempt") -> AttemptView:
-    return {
+def _attempt(each: "PastAttempt", with_answer: bool) -> AttemptView:
+    body: AttemptView = {
         "at": at(each.at_ms),
         "shard": each.shard,
         "offset": each.offset,
@@ -137,6 +141,9 @@ def _attempt(each: "PastAttempt") -> AttemptView:
         "duration_ms": each.duration_ms,
         "detail": each.detail or None,
     }
+    if with_answer and each.answer:
+        body["answer"] = answer_view(each.answer)
+    return body
 
 
 def test_view(exchange: Exchange, *, whole: bool) -> TestView:

@@ -89,7 +89,7 @@ def prepare(context: Context) -> Response[PreparedTransaction]:
     checks = Checks(body.check_url, body.check_after_seconds)
     # A delay counts from the commit; `deliver_at` is a time by itself.
     transaction, is_new = deps.transactor.prepare(
-        topic, draft, checks, delay_from_commit=body.message.deliver_at is None, by=context.by
+        topic, draft, checks, delay_from_commit=body.message.deliver_at is None, by=parse.producer(context)
     )
     secret = format_secret(deps.transactor.secret(topic))
     answer: PreparedTransaction = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -23,6 +24,8 @@ _LEFT = 7  # so much is left, when another page of rows is read
 _MOST_COUNTED = 50
 _MOST_DIFF_LINES = 400
 _MOST_AROUND = 200
+_ID = re.compile(r"\b[0-9a-fA-F-]*\d[0-9a-fA-F-]{3,}\b")
+"""A number, UUID or hash in an error: errors that differ in it alone are of one kind."""
 
 
 def dead_letters(visit: Visit) -> Shown:
@@ -154,13 +157,12 @@ _CUT = DiffLine(" ", "…")
 
 def kinds(letters: Sequence[DeadLetter]) -> list[Kind]:
     """The kinds of these dead letters, the most frequent first."""
-    by_kind: dict[tuple[str, str | None, str | None], list[DeadLetter]] = {}
+    by_kind: dict[tuple[str, str, str | None], list[DeadLetter]] = {}
     for letter in letters:
-        key = letter.reason, letter.last_error, letter.message.draft.tag
+        key = letter.reason, _ID.sub("…", letter.failure or ""), letter.message.draft.tag
         by_kind.setdefault(key, []).append(letter)
-    return sorted(
-        (Kind(*key, members) for key, members in by_kind.items()), key=lambda kind: -len(kind.letters)
-    )
+    found = (Kind(reason, members[0].failure, tag, members) for (reason, _, tag), members in by_kind.items())
+    return sorted(found, key=lambda kind: -len(kind.letters))
 
 
 def diff(before: str, after: str) -> list[DiffLine]:

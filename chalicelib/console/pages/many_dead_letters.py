@@ -133,7 +133,7 @@ def _letters(visit: Visit, topic: Topic, group: Group, wanted: FailureFilter) ->
     after: str | None = None
     while True:
         rows = visit.deps.adapters.records.dead(topic, group, after, _PAGE)
-        yield from (letter for _, letter in rows if wanted.matches(letter.failure))
+        yield from (letter for _, letter in rows if wanted.matches(letter.to_filter))
         if len(rows) < _PAGE:
             return
         after = rows[-1][0]
@@ -158,7 +158,7 @@ def _line(letter: DeadLetter, body: dict[str, Any]) -> bytes:
         "offset": letter.message.offset,
         "reason": letter.reason,
         "attempts": letter.attempts,
-        "last_error": letter.last_error,
+        "last_error": letter.failure,
         "dead_at": moment(letter.at_ms),
         "edited": letter.edited,
         "tag": draft.tag,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from ...domain.call_result import CallResult, Verdict
+from ...domain.call_result import Answer, CallResult, Verdict
 from ...domain.cursor import Disposition
 from ...domain.message import DeadReason
 from ...domain.receipt import Receipt
@@ -33,6 +33,7 @@ class SettleDecision:
     error: str | None = None
     duration_ms: int | None = None
     by_ladder: bool = False
+    answer: Answer | None = None
 
 
 Decide = Callable[[Receipt, int], SettleDecision]
@@ -76,7 +77,7 @@ def decision_after(
             return SettleDecision(Disposition.RETRY, ended_ms, None, error, duration_ms)
         due_ms = max(due_ms, ended_ms)
     decision = decision_after_failure(group, receipt, claimed_message.attempt, due_ms, error)
-    return SettleDecision(decision.disposition, decision.due_ms, decision.reason, decision.error, duration_ms)
+    return replace(decision, duration_ms=duration_ms)
 
 
 def decision_after_failure(

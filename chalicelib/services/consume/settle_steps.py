@@ -136,6 +136,7 @@ class StepMaker:
             consumer_uid=receipt.consumer_uid,
             reason=decision.reason,
             last_error=decision.error,
+            answer=decision.answer,
             next_ms=self._next_ms(receipt, decision),
             attempts_before_redrive=receipt.attempts_before_redrive,
             of=self.delivery_key(receipt.shard) if receipt.entry is not None else None,
@@ -188,9 +189,8 @@ def _trace_entry(receipt: Receipt, decision: SettleDecision, attempt: int, now_m
     if decision.disposition is Disposition.RELEASED or decision.reason == DeadReason.UNDECODABLE:
         return None
     took_ms = now_ms - receipt.claimed_ms if decision.duration_ms is None else decision.duration_ms
-    return TraceEntry(
-        receipt.offset, attempt, outcome_of(decision.disposition), took_ms, decision.error or ""
-    )
+    outcome = outcome_of(decision.disposition)
+    return TraceEntry(receipt.offset, attempt, outcome, took_ms, decision.error or "", decision.answer)
 
 
 def outcome_of(disposition: Disposition) -> str:

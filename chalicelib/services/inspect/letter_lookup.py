@@ -60,7 +60,7 @@ class LetterLookup:
         for _ in range(_PAGES):
             rows = self._records.dead(topic, group, after, rows_per_read)
             for after, letter in rows:
-                if letter_filter.matches(letter.failure):
+                if letter_filter.matches(letter.to_filter):
                     letters.append(letter)
                 if len(letters) == limit:
                     return letters, after

@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ...domain import cursor_transitions as transitions
+from ...domain.call_result import Answer, in_words
 from ...domain.cursor import Cursor, Lease, OffsetState, offset_state
 from ...domain.message import Message, overall
 from ...domain.record import Record
@@ -43,7 +44,13 @@ class DeliveryStatus:
     last_error: str | None = None
     reason: str | None = None
     retries_left: int = 0
+    answer: Answer | None = None
     consumers: Mapping[str, DeliveryStatus] = field(default_factory=dict)
+
+    @property
+    def failure(self) -> str | None:
+        """What went wrong at last, in words."""
+        return in_words(self.last_error, self.answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +196,7 @@ class TopicStatuses:
             return status
         if entry := self._statuses.lane_entry(self.topic, group, key, record.offset):
             if entry.is_running:
-                return DeliveryStatus(Status.RUNNING, entry.attempt, None, status.last_error)
+                return replace(status, status=Status.RUNNING, attempts=entry.attempt, next_attempt_ms=None)
             next_ms = entry.due_ms or (None if early else status.next_attempt_ms)
             return replace(status, attempts=max(status.attempts, entry.attempt), next_attempt_ms=next_ms)
         return replace(status, next_attempt_ms=None) if early else status
@@ -280,13 +287,13 @@ def _lane_entries(lane: Cursor, now_ms: int) -> Iterator[LaneEntry]:
 
 def _status_of(state: OffsetState, span: Span | None, record: Record | None) -> DeliveryStatus:
     """What cursor and record say together: the cursor about the present, the record about the past."""
-    error = record.last_error if record else None
+    error, answer = (record.last_error, record.answer) if record else (None, None)
     if state is OffsetState.RUNNING:
-        return DeliveryStatus(Status.RUNNING, span.attempt if span else 1, None, error)
+        return DeliveryStatus(Status.RUNNING, span.attempt if span else 1, None, error, answer=answer)
     if state is OffsetState.NEW:
         return DeliveryStatus(Status.NEW, 0)
     if state is OffsetState.RETRYING and span:
-        return DeliveryStatus(Status.RETRYING, span.attempt - 1, span.due_ms or None, error)
+        return DeliveryStatus(Status.RETRYING, span.attempt - 1, span.due_ms or None, error, answer=answer)
     if record is None or record.waited_in_cursor:
         return DeliveryStatus(Status.SUCCESS, 1)
     return DeliveryStatus(
@@ -295,6 +302,7 @@ def _status_of(state: OffsetState, span: Span | None, record: Record | None) -> 
         (record.next_ms or None) if record.status == Status.RETRYING else None,
         error,
         record.reason,
+        answer=answer,
     )
 
 
@@ -311,5 +319,6 @@ def _broadcast_status(consumers: Mapping[str, DeliveryStatus]) -> DeliveryStatus
         worst.last_error if worst else None,
         worst.reason if worst and status == Status.DEAD else None,
         max(each.retries_left for each in statuses),
+        worst.answer if worst else None,
         consumers,
     )

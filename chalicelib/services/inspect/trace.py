@@ -4,10 +4,12 @@ the latest attempts at a consumer."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...domain import ids
+from ...domain.call_result import Answer, in_words
 from ...domain.errors import Unavailable
 from ...domain.message import DeadReason, Draft, Message
 from ...domain.replay import REPLAY_HEADER, REPLAY_OF_HEADER
@@ -64,6 +66,9 @@ class Event:
     duration_ms: int | None = None
     outcome: str | None = None
     detail: str | None = None
+    answer: Answer | None = None
+    app: str = ""
+    address: str = ""
     by: str | None = None
     owner: str | None = None
     deadline_ms: int | None = None
@@ -81,6 +86,12 @@ class PastAttempt:
     outcome: str
     duration_ms: int
     detail: str
+    answer: Answer | None
+
+    @property
+    def failure(self) -> str | None:
+        """What went wrong, in words."""
+        return in_words(self.detail or None, self.answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +144,8 @@ class Tracer:
         """All events of the message, in order of time. Servers' clocks differ, so no event is shown before the
         message's entry into the log. Pass the statuses that were `seen` just now."""
         seen = seen or self._statuses.of_topic(topic)
-        events = [replace(e, shard=message.shard) for e in _entry(message, self._transaction(message))]
+        entry = _with_producer(message, _entry(message, self._transaction(message)))
+        events = [replace(e, shard=message.shard) for e in entry]
         for group in self._catalog.groups(topic) if only is None else only:
             for e in self._of_group(seen, group, message):
                 at_ms = max(e.at_ms, message.accepted_ms)
@@ -144,10 +156,10 @@ class Tracer:
         """The events of a delayed or prepared message."""
         message = before.message
         if isinstance(before, DelayedMessage):
-            transaction = self._transaction(message)
-            return _beginning_events(message, before.timer.due_ms, transaction) + _act_events(message.draft)
-        prepared_event = Event(before.prepared_ms, "prepared", by=message.by or None)
-        return [prepared_event, *_act_events(message.draft)]
+            events = _beginning_events(message, before.timer.due_ms, self._transaction(message))
+        else:
+            events = [Event(before.prepared_ms, "prepared", by=message.by or None)]
+        return [*_with_producer(message, events), *_act_events(message.draft)]
 
     def _transaction(self, message: Message) -> Transaction | None:
         """The transaction that the message was prepared in; None if there was none, or its row is gone or unreadable:
@@ -239,6 +251,11 @@ def _entry(message: Message, transaction: Transaction | None) -> list[Event]:
     return events + _act_events(draft)
 
 
+def _with_producer(message: Message, events: Sequence[Event]) -> list[Event]:
+    """The events, the first with the producer's app and address."""
+    return [replace(events[0], app=message.app, address=message.address), *events[1:]]
+
+
 def _beginning_events(message: Message, due_ms: int, transaction: Transaction | None) -> list[Event]:
     """The events of a delayed message's beginning. `due_ms` is when it is due in the end; where its transaction is not
     known, neither is when it was committed."""
@@ -279,6 +296,7 @@ def _events(row: TraceRow, attempt: TraceEntry, consumer: str | None) -> Iterato
         duration_ms=attempt.duration_ms,
         outcome=attempt.outcome,
         detail=detail,
+        answer=attempt.answer,
     )
     if attempt.outcome == AttemptOutcome.DEAD:
         yield _burial(row.started_ms + attempt.duration_ms, consumer, attempt.attempt, attempt.detail)
@@ -321,7 +339,7 @@ def latest_attempts(
         rows, are_all = _own_rows(traces, key, group, consumer, rows_each, is_own, may_go_on)
         is_whole &= are_all
         attempts += (
-            PastAttempt(row.started_ms, shard, *astuple(entry))
+            PastAttempt(row.started_ms, shard, *attrgetter(*TraceEntry.__slots__)(entry))
             for row in rows
             for entry in row.entries
             if entry.outcome in ATTEMPTS

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...domain import cursor_transitions as transitions
 from ...domain import cursor_write
+from ...domain.call_result import in_words
 from ...domain.cursor import Cursor
 from ...domain.message import Message
 from ...domain.record import Failure, FailureFilter, Record
@@ -220,4 +221,4 @@ class Retries:
 
 
 def _failure(id: str, record: Record) -> Failure:
-    return Failure(id, record.at_ms, record.reason, record.last_error, None)
+    return Failure(id, record.at_ms, record.reason, in_words(record.last_error, record.answer), None)

@@ -41,6 +41,7 @@ from ...domain.message import traceparent
 from ...domain.topic import Consumer
 
 _MOST_AHEAD_MS = 60_000
+_ACCEPTED = 202
 
 Teams = Callable[[Topic, Group], Team]
 """The owners of a group's shards, and its push consumers."""
@@ -271,10 +272,11 @@ class DispatchRun:
         is_split = is_to_be_split(call.claimed_messages, call.results)
         now_ms = self._context.clock.now_ms()
         for claimed_message, result in zip(call.claimed_messages, call.results, strict=True):
-            yield (
-                claimed_message,
-                decision_after(topic, group, claimed_message, result, now_ms, is_split=is_split),
-            )
+            if result.status == _ACCEPTED and not group.auto_ack:
+                continue
+            decision = decision_after(topic, group, claimed_message, result, now_ms, is_split=is_split)
+            answer = result.answer if group.keep_answers else None
+            yield claimed_message, replace(decision, answer=answer)
 
 
 _TROUBLES = 100

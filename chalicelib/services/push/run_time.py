@@ -46,9 +46,11 @@ class RunTime:
         return min(lease_seconds, MAX_ATTEMPT_SECONDS, self._seconds_at_start / 2)
 
     def lease_seconds(self, sources: Sources, consumer: Consumer) -> int:
-        """The lease of a message: one attempt, plus the time that the consumer may work on if this process dies."""
+        """The lease of a message: one attempt, plus the time that the consumer may work on if this process dies; the
+        group's, if the consumer may acknowledge later."""
         seconds = max(self.attempt_seconds(sources, consumer), consumer.busy_seconds)
-        return int(seconds + MARGIN_SECONDS) + 1
+        own = 0 if sources.group.auto_ack else sources.group.lease_seconds or sources.topic.lease_seconds
+        return max(int(seconds + MARGIN_SECONDS) + 1, own)
 
     def longest_lease_seconds(self, sources: Sources) -> int:
         """The longest lease that a consumer of these sources gets."""

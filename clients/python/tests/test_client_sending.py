@@ -133,6 +133,7 @@ OPTIONS: dict[str, tuple[Any, Mapping[str, Any]]] = {
         {"deliver_at": "2026-11-22T00:00:00.000Z", "dedup_id": "d"},
     ),
     "expires_in": ("1m", {"expires_in_seconds": 60}),
+    "sent_at": ("2026-01-01T00:00:00Z", {"sent_at": "2026-01-01T00:00:00Z"}),
     "dedup_id": ("d", {"dedup_id": "d"}),
     "retry": ({"max_attempts": 3}, {"retry": {"max_attempts": 3}}),
     "content_type": ("text/plain", {"content_type": "text/plain"}),

@@ -317,3 +317,18 @@ def test_each_event_loop_has_connections_of_its_own(hr: Headrace, service: str, 
     assert client.transport._pools == {}
     gc.collect()  # here, where it may warn: a closed loop leaves its connections open
     assert bodies(hr, topic) == {0: 1, 1: 1, 2: 1}
+
+
+def test_a_client_says_which_app_it_is(
+    hr: Headrace, proxy: FaultyProxy, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = hr.transport.token
+    monkeypatch.setenv("HEADRACE_URL", proxy.url)
+    monkeypatch.setenv("HEADRACE_TOKEN", token)
+    monkeypatch.setenv("HEADRACE_APP", "billing/1.4")
+    with Headrace.from_env() as client:
+        first = client.get_trace(topic, client.send(topic, 1).id)[0]
+    assert (first.app, bool(first.address)) == ("billing/1.4", True)
+    assert all(headers["user-agent"].startswith("headrace-python") for _, headers in proxy.requests)
+    with pytest.raises(ValueError, match="HEADRACE_APP"):
+        Headrace(proxy.url, token, app="a b")

@@ -6,6 +6,7 @@ make settings
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from textwrap import wrap
@@ -66,13 +67,15 @@ def _line(row: Setting) -> str:
         values = ", ".join(f'"{choice}"' for choice in row.choices)
     elif row.given is int:
         values = f"{row.least:,} to {row.most:,}"
+    elif row.given is bool:
+        values = "true, false"
     cells = (f"`{row.name}`", row.usual or _default(row.default), values, row.help)
     return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
 
 
 def _default(value: object) -> str:
-    if isinstance(value, str):
-        return f'"{value}"'
+    if isinstance(value, str | bool):
+        return json.dumps(value)
     return f"{value:,}" if isinstance(value, int) else "null"
 
 
@@ -99,12 +102,12 @@ def _field(row: Setting) -> str:
 
 
 def _shown(row: Setting) -> str:
-    of = {Retry: "RetryPolicy", int: "int"}.get(row.given, "str")
+    of = {Retry: "RetryPolicy"}.get(row.given, row.given.__name__)
     return f"{of} | None = None" if row.may_be_none and row.given is not str else of
 
 
 def _given(row: Setting) -> str:
-    of = {Retry: "Mapping[str, Any]", int: "int"}.get(row.given, "str")
+    of = {Retry: "Mapping[str, Any]"}.get(row.given, row.given.__name__)
     if row.choices:
         of = f"Literal[{', '.join(map(repr, row.choices))}]".replace("'", '"')
     return f"{of} | None" if row.nullable else of

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, FRAGMENTS
-from chalicelib.domain.message import Draft, Message
+from chalicelib.domain.message import Draft, Message, producer_text
 from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.consume.claimant import ClaimedMessage
@@ -32,6 +32,7 @@ GIVEN: dict[str, Any] = {
     "ordering_key": "account-3",
     "headers": {"Traceparent": "00-1-2-01", "x-shop": "Zürich"},
     "expires_ms": START_MS + 3 * DAY_MS,
+    "sent_ms": START_MS - SECOND_MS,
     "max_attempts": 7,
     "ladder": (5, 50),
     "jitter": 0.5,
@@ -54,7 +55,7 @@ NOT_CARRIED = {
     ),  # ours
     *("accepted_ms", "by", "acts"),  # what became of it: see test_statuses.py
 }
-BY = "the token's id"
+BY = producer_text("token", "app/1", "127.0.0.1")
 
 
 def draft(**settings: Any) -> Draft:
@@ -209,7 +210,9 @@ def arrives(stage: Stage, how: Callable[[Way, Draft], str], **settings: Any) -> 
     assert fields == {**GIVEN, **settings, **CHANGED.get(how, {})}
     assert claimed_message.message.draft.size == len(fields["body"])
     assert (claimed_message.message.id, claimed_message.message.first_accepted_ms) == (message_id, START_MS)
-    assert claimed_message.message.by == ("" if how in WHOLE else BY)
+    message = claimed_message.message
+    known = () if how in WHOLE else ("token", "app/1", "127.0.0.1")
+    assert tuple(filter(None, (message.by, message.app, message.address))) == known
 
 
 @pytest.mark.parametrize("how", WAYS, ids=lambda how: how.__name__)

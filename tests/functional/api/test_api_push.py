@@ -105,14 +105,16 @@ def test_a_failing_subscriber_is_called_again_up_the_ladder_and_then_the_message
     topic = api.topic(retry={"max_attempts": 3, "ladder": [5, 20]})
     group = topic.group()
     subscribe(group, url=receiver.url)
-    receiver.status = 500
+    receiver.status, receiver.body = 500, b"database is down"
+    receiver.headers = {"content-type": "text/plain"}
+    answer = {"status": 500, "content_type": "text/plain", "text": "database is down"}
     message = topic.produce("x")
     before = message["accepted_at"]
     for attempt, wait in ((1, 5), (2, 20)):
         assert background.push(topic) == {"FAILED": 1}
         status = group.status_of(message["id"])
         assert (status["status"], status["attempts"]) == ("RETRYING", attempt)
-        assert status["last_error"] == "HTTP 500"
+        assert (status["last_error"], status["answer"]) == ("HTTP 500", answer)
         assert wait <= seconds(status["next_attempt_at"], before) <= wait * 1.1 + 10
         counts = topic.counts()
         assert (counts["retrying"], counts["in_flight"], counts["dead"]) == (1, 0, 0)
@@ -122,11 +124,45 @@ def test_a_failing_subscriber_is_called_again_up_the_ladder_and_then_the_message
     assert background.push(topic) == {"FAILED": 1}
     status = group.status_of(message["id"])
     assert (status["status"], status["attempts"], status["reason"]) == ("DEAD", 3, "ATTEMPTS_EXHAUSTED")
+    assert status["answer"] == answer
+    (letter,) = api.get(f"{group.path}/dead-letters").expect(200)["items"]
+    assert letter["answer"] == answer
+    events = api.get(f"{topic.path}/messages/{message['id']}/trace").expect(200)["events"]
+    assert [each["answer"] for each in events if each["event"] == "delivered"] == [answer] * 3
     counts = topic.counts()
     assert (counts["retrying"], counts["in_flight"], counts["dead"]) == (0, 0, 1)
     assert background.later(topic, 3600) == {}
     assert attempts(receiver) == [1, 2, 3]
     assert {request.headers["webhook-id"] for request in receiver.seen} == {message["id"]}
+
+
+def test_a_subscriber_that_answers_202_may_acknowledge_later(
+    api: Client, background: Background, receiver: Receiver
+) -> None:
+    topic = api.topic(retry={"max_attempts": 3, "ladder": [5]})
+    group = topic.group(auto_ack=False, lease_seconds=60)
+    subscribe(group, url=receiver.url)
+    receiver.status = 202
+    message = topic.produce("x")
+    assert background.push(topic) == {"DONE": 1}
+    assert background.later(topic, 50) == {}
+    assert group.status_of(message["id"])["status"] == "RUNNING"
+    assert background.later(topic, 11) == {"DONE": 1}
+    assert attempts(receiver) == [1, 2]
+    receiver.status = 200
+    assert background.later(topic, 61) == {"DONE": 1}
+    assert group.status_of(message["id"])["status"] == "SUCCESS"
+
+
+def test_a_group_may_keep_no_answers(api: Client, background: Background, receiver: Receiver) -> None:
+    topic = api.topic()
+    group = topic.group(keep_answers=False)
+    subscribe(group, url=receiver.url)
+    receiver.status, receiver.body = 500, b"card 4111 1111"
+    message = topic.produce("x")
+    assert background.push(topic) == {"FAILED": 1}
+    status = group.status_of(message["id"])
+    assert (status["last_error"], "answer" in status) == ("HTTP 500", False)
 
 
 def test_a_subscriber_that_is_gone_is_not_called_until_it_registers_again(

@@ -13,7 +13,7 @@ from tests.support.http import Client, Group, ShiftingClock, Topic
 FIELDS = {
     "at", "event", "group", "consumer", "attempt", "rank", "total", "shard", "duration_ms", "outcome", "detail",
 }  # fmt: skip
-OF_SOME = {"by", "owner", "deadline_at", "deliver_at"}
+OF_SOME = {"app", "address", "by", "owner", "deadline_at", "deliver_at"}
 
 
 def path(topic: Topic, message_id: str) -> list[Any]:
@@ -55,6 +55,22 @@ def test_a_message_that_waits_has_a_path_already(api: Client) -> None:
         ("prepared", half["prepared_at"]),
         ("cancelled", over["decided_at"]),
     ]
+
+
+def test_a_trace_says_which_app_sent_a_message_and_from_where(api: Client) -> None:
+    topic = api.topic()
+    sent_at = "2026-01-01T00:00:00.000Z"
+    headers = {"Headrace-App": "billing/1.4"}
+    for fields in ({}, {"delay_seconds": 60}):
+        body = {"body": 1, "sent_at": sent_at, **fields}
+        message = api.call("POST", f"{topic.path}/messages", body, headers=headers).expect(201)
+        first, *rest = path(topic, message["id"])
+        assert (first["app"], first["address"]) == ("billing/1.4", "127.0.0.1")
+        assert first["by"]["id"]
+        assert not [each for each in rest if "app" in each]
+        assert api.get(f"{topic.path}/messages/{message['id']}").expect(200)["sent_at"] == sent_at
+    refused = api.call("POST", f"{topic.path}/messages", {"body": 1}, headers={"Headrace-App": "a b"})
+    assert refused.refused(400)["errors"][0]["path"] == "headrace-app"
 
 
 def test_what_people_did_bears_the_token_that_did_it(api: Client, background: Background) -> None:

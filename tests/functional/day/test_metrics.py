@@ -92,6 +92,18 @@ def test_messages_are_counted_where_they_come_in_and_where_they_end(
     assert sum(logs.stage("Dead")) == 1 + 1
 
 
+def test_the_line_of_a_metric_says_who_sent(world: World, logs: Told) -> None:
+    topic = world.api.topic()
+    logs.read().lines.clear()
+    for app in ("billing", "shop"):
+        world.api.call("POST", f"{topic.path}/messages", {"body": 1}, headers={"Headrace-App": app}).expect(
+            201
+        )
+    lines = [line for line in logs.read().lines if "Accepted" in line]
+    assert [line["app"] for line in lines] == ["billing", "shop"]
+    assert lines[0]["token"] in {each["id"] for each in world.api.get("/v1/tokens").expect(200)["items"]}
+
+
 def test_what_the_stream_meets_and_cannot_read_is_told(world: World, logs: Told, receiver: Receiver) -> None:
     topic = pushed(world, receiver.url)
     uid = world.deps.catalog.topic(topic.name).uid

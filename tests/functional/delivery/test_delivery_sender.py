@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import json
 import random
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,12 +26,14 @@ from chalicelib.domain.signing import Secret
 from chalicelib.domain.topic import Consumer
 from chalicelib.ports.world import Sender as SenderPort
 from tests.functional.delivery.receivers import (
+    RawReceiver,
     Receiver,
     Request,
     answering,
     hangs,
     http_receiver,
     raw_receiver,
+    read_request,
 )
 from tests.support import factories
 from tests.support.factories import draft
@@ -186,8 +189,8 @@ def test_a_bad_address_is_a_failure_without_a_hint(sender: SenderPort, url: str)
     assert (outcome.verdict, outcome.detail) == (Verdict.FAILED, "the address cannot be used")
 
 
-def test_nothing_of_an_answer_gets_into_an_outcome(sender: SenderPort, receiver: Receiver) -> None:
-    receiver.status, receiver.headers, receiver.body = 500, {"X-Evil": "<script>"}, b"<script>"
+def test_nothing_of_an_answers_headers_gets_into_an_outcome(sender: SenderPort, receiver: Receiver) -> None:
+    receiver.status, receiver.headers, receiver.body = 500, {"X-Evil": "<script>"}, b"no"
     assert "script" not in repr(send(sender, receiver.url))
 
 
@@ -325,3 +328,54 @@ def test_a_function_that_fails_fails_the_whole_batch(
     assert [(o.verdict, o.detail) for o in outcomes] == [(Verdict.FAILED, detail)] * 2
     # Lambda's longest time, and its longest start.
     assert [o.busy_ms > 909_000 for o in outcomes] == [name == "hangs"] * 2
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "text"),
+    [
+        ("text/html; charset=utf-8", b"<h1>down</h1>", "<h1>down</h1>"),
+        ("application/problem+json", b'{"title": "no"}', '{"title": "no"}'),
+        ("", "zu Ende: Mühle".encode(), "zu Ende: Mühle"),
+        ("text/plain", b"\x1b[31mred\x00 1\r\n2\t3", "\ufffd[31mred\ufffd 1\n2\t3"),
+        ("text/plain", b"x" + "ü".encode() * 400, "x" + "ü" * 249),
+        ("image/png", b"\x89PNG", None),
+        ("text/plain", b"  ", None),
+    ],
+)
+def test_a_failures_answer_is_kept_if_it_is_text(
+    egress: Egress, receiver: Receiver, content_type: str, body: bytes, text: str | None
+) -> None:
+    receiver.status, receiver.body, receiver.headers = 500, body, {"content-type": content_type}
+    result = send(sender_of(egress), receiver.url)
+    assert (result.answer and result.answer.text) == text
+    receiver.status = 200
+    assert send(sender_of(egress), receiver.url).answer is None
+
+
+def test_an_answer_that_echoes_the_request_holds_no_secret(egress: Egress, receiver: Receiver) -> None:
+    receiver.status, receiver.headers = 500, {"content-type": "text/plain"}
+    secret = base64.b64encode(SECRET).decode()
+    receiver.body = f"whsec_{secret} {secret} Authorization: Bearer abc.def, Basic dXNlcjpwdw==".encode()
+    result = send(sender_of(egress), receiver.url)
+    assert result.answer
+    assert result.answer.text == "••• ••• Authorization: Bearer •••, Basic •••"
+    with raw_receiver(echo) as echoing:
+        result = send(sender_of(egress), echoing.url)
+    assert result.answer
+    assert "webhook-signature: •••" in result.answer.text.lower()
+
+
+def echo(_: RawReceiver, sock: socket.socket) -> None:
+    request = read_request(sock)
+    sock.sendall(
+        b"HTTP/1.1 500 No\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n" % len(request) + request
+    )
+
+
+def test_a_functions_error_is_kept(egress: Egress, tmp_path: Path) -> None:
+    file = tmp_path / "functions.py"
+    file.write_text("def work(event):\n    raise ValueError('no such order')\n")
+    functions = LocalFunctions(file)
+    (result,) = sender_of(egress, functions).send(consumer("work", "function"), push_batch(draft(1)), 5)
+    assert result.answer
+    assert json.loads(result.answer.text) == {"errorMessage": "no such order", "errorType": "ValueError"}

@@ -21,6 +21,17 @@ _URL = re.compile(r"https?://[^/\s]", re.IGNORECASE)
 _NO_PARTS = ("", ".", "..")  # HTTP clients take them out of a path, with what stands before them
 
 
+@lru_cache(maxsize=1)
+def agent() -> str:
+    """The client's name and version, as it calls itself."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return f"headrace-python/{version('headrace')}"
+    except PackageNotFoundError:  # run from its source
+        return "headrace-python"
+
+
 @dataclass(frozen=True)
 class Call:
     """Method, path, and what goes with them. `repeatable`: after a lost answer it may be sent again; `wait_seconds` is

@@ -37,6 +37,7 @@ class Outgoing:
     delay: Duration | None = None
     deliver_at: datetime | str | None = None
     expires_in: Duration | None = None
+    sent_at: datetime | str | None = None
     dedup_id: str | None = None
     retry: Mapping[str, Any] | None = None
     content_type: str | None = None
@@ -61,6 +62,7 @@ class Outgoing:
             shard=self.shard,
             headers=dict(self.headers) or None,
             expires_in_seconds=whole_seconds(self.expires_in) if self.expires_in is not None else None,
+            sent_at=rfc3339(self.sent_at) if self.sent_at is not None else None,
             dedup_id=self.dedup_id,
             retry=self.retry,
         )
@@ -97,6 +99,7 @@ class SendOptions(TypedDict, total=False):
     delay: Duration | None
     deliver_at: datetime | str | None
     expires_in: Duration | None
+    sent_at: datetime | str | None
     dedup_id: str | None
     retry: Mapping[str, Any] | None
     content_type: str | None

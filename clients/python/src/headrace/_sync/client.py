@@ -29,10 +29,11 @@ class Operations(Topics, Groups, Messages, Many, Sends, Consumes):
         retries: Retries | None = None,
         timeout: float = 30.0,
         connections: int = 32,
+        app: str = "",
     ) -> None:
         """`url` may be several, separated by commas: where one gives no answer the next is asked. `timeout` is of one
-        try, in seconds. ValueError for what is no URL or token."""
-        transport = Transport(url.split(","), token, retries or Retries(), timeout, connections)
+        try, in seconds. `app` names your application in traces. ValueError for what is no URL or token."""
+        transport = Transport(url.split(","), token, retries or Retries(), timeout, connections, app)
         super().__init__(transport)
 
     @classmethod
@@ -43,10 +44,11 @@ class Operations(Topics, Groups, Messages, Many, Sends, Consumes):
         timeout: float = 30.0,
         connections: int = 32,
     ) -> Self:
-        """The service that HEADRACE_URL and HEADRACE_TOKEN name."""
+        """The service that HEADRACE_URL and HEADRACE_TOKEN name; HEADRACE_APP names your application."""
         url = os.environ.get("HEADRACE_URL", "http://127.0.0.1:8700")
         token = os.environ.get("HEADRACE_TOKEN", "")
-        return cls(url, token, retries=retries, timeout=timeout, connections=connections)
+        app = os.environ.get("HEADRACE_APP", "")
+        return cls(url, token, retries=retries, timeout=timeout, connections=connections, app=app)
 
     @property
     def transport(self) -> Transport:

@@ -15,7 +15,7 @@ from .. import typed
 from .._loops import loop
 from .._pause import pause
 from .._trust import trust
-from ..calls import DOCS, REQUEST, RESEND, Call, is_url, resend_seconds
+from ..calls import DOCS, REQUEST, RESEND, Call, agent, is_url, resend_seconds
 from ..errors import ClientClosed, HeadraceError, NoAnswer, Unavailable, of_answer
 from ..retries import Retries
 
@@ -30,6 +30,7 @@ T = TypeVar("T")
 _LOG = logging.getLogger("headrace")
 _CONNECT_SECONDS = 5.0
 _END = re.compile(r"(?<![:/])/+(v1/*)?\Z")  # calls say /v1 themselves
+_APP = re.compile(r"[A-Za-z0-9._/-]{1,64}\Z")
 _TOKEN = re.compile(r"hr_[A-Za-z0-9_-]+\Z")
 _LEAST_SECONDS = 0.1  # for the last try
 
@@ -39,7 +40,13 @@ class Transport:
     connections of their own."""
 
     def __init__(
-        self, urls: Sequence[str], token: str, retries: Retries, timeout: float, connections: int
+        self,
+        urls: Sequence[str],
+        token: str,
+        retries: Retries,
+        timeout: float,
+        connections: int,
+        app: str = "",
     ) -> None:
         self.urls = tuple(_END.sub("", url.strip()) for url in urls if url.strip())
         if not self.urls or not all(map(is_url, self.urls)):
@@ -51,6 +58,11 @@ class Transport:
             raise ValueError(
                 "Give a token (HEADRACE_TOKEN), hr_… as it was printed by `make run` or `make token`, without `Bearer`."
             )
+        if app and not _APP.match(app):
+            raise ValueError("`app` (HEADRACE_APP) has up to 64 of A-Z, a-z, 0-9, `.`, `_`, `-` and `/`.")
+        self._own_headers = {"Authorization": f"Bearer {self.token}", "User-Agent": agent()}
+        if app:
+            self._own_headers["Headrace-App"] = app
         self.retries = retries
         self.timeout = timeout
         self.connections = connections
@@ -101,7 +113,7 @@ class Transport:
     ) -> T:
         import httpx
 
-        headers = {"Authorization": f"Bearer {self.token}", **call.headers}
+        headers = {**self._own_headers, **call.headers}
         extensions = {}
         if call.first_sent is not None and REQUEST in headers:
             headers[RESEND] = resend_seconds(call.first_sent, time.time())

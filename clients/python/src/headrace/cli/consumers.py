@@ -8,7 +8,7 @@ import typer
 
 from .. import models
 from .arguments import Group, Topic
-from .output import Output
+from .output import Output, failure
 from .session import session
 
 app = typer.Typer(
@@ -51,7 +51,15 @@ def attempts(
 
 
 def _attempt(each: models.Attempt) -> tuple[Any, ...]:
-    return each.at, each.shard, each.offset, each.attempt, each.outcome, each.duration_ms, each.detail
+    return (
+        each.at,
+        each.shard,
+        each.offset,
+        each.attempt,
+        each.outcome,
+        each.duration_ms,
+        failure(each.detail, each.answer),
+    )
 
 
 @app.command()

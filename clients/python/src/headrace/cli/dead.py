@@ -13,7 +13,7 @@ from ..models import DeadLetter
 from . import many
 from .arguments import Group, Limit, MessageId, Topic, Yes, parsed
 from .editor import edited
-from .output import short
+from .output import failure, short
 from .session import session
 
 app = typer.Typer(
@@ -43,7 +43,15 @@ def list_dead(
 
 
 def _cells(each: DeadLetter) -> tuple[Any, ...]:
-    return each.dead_at, each.id, each.reason, each.attempts, each.keys, each.last_error, short(each.body)
+    return (
+        each.dead_at,
+        each.id,
+        each.reason,
+        each.attempts,
+        each.keys,
+        failure(each.last_error, each.answer),
+        short(each.body),
+    )
 
 
 @app.command()
@@ -64,7 +72,8 @@ def show(context: typer.Context, topic: Topic, group: Group, id: MessageId) -> N
         "edited",
     )
     fields = [(name, getattr(letter, name)) for name in names]
-    s.output.one(letter, [*fields, ("body", letter.body)])
+    answer = letter.answer.text if letter.answer else None
+    s.output.one(letter, [*fields, ("answer", answer), ("body", letter.body)])
 
 
 @app.command()

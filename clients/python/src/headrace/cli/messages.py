@@ -15,7 +15,7 @@ from ..errors import Unavailable
 from ..models import Event, StoredMessage
 from ..outgoing import now
 from .arguments import AtMost, Limit, MessageId, Topic
-from .output import Output, number_of, short, table_of, text
+from .output import Output, failure, number_of, short, table_of, text
 from .session import Session, session
 
 # clocks differ, and what is accepted a moment earlier may be listed a moment later
@@ -86,7 +86,7 @@ def show(context: typer.Context, topic: Topic, id: MessageId) -> None:
     fields = [(name, getattr(message, name)) for name in names]
     fields += [("shard, offset", f"{message.shard}, {message.offset}"), ("body", short(message.body))]
     fields += [
-        (f"group {name}", f"{d.status}, {number_of(d.attempts, 'attempt')} {d.last_error or ''}")
+        (f"group {name}", f"{d.status}, {number_of(d.attempts, 'attempt')} {failure(d.last_error, d.answer)}")
         for name, d in message.deliveries.items()
     ]
     s.output.one(message, fields)
@@ -105,7 +105,7 @@ def trace(context: typer.Context, topic: Topic, id: MessageId) -> None:
 def _step(event: Event, before: datetime) -> tuple[Any, ...]:
     duration = f"{event.duration_ms:.0f} ms" if event.duration_ms is not None else ""
     actor = event.consumer or event.owner or (event.by and (event.by.name or event.by.id))
-    detail = event.detail or (event.deliver_at and f"until {text(event.deliver_at)}")
+    detail = failure(event.detail, event.answer) or (event.deliver_at and f"until {text(event.deliver_at)}")
     after = _span(event.at - before)
     return event.at, after, event.event, event.group, event.attempt, event.outcome, duration, actor, detail
 

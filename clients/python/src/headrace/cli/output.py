@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from ..models import plain
+from ..models import Answer, plain
 
 _PLAIN_WIDTH = 240
 _BODY_CHARS = 80
@@ -46,6 +46,11 @@ class Pipe:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def failure(error: str | None, answer: Answer | None) -> str:
+    """What went wrong with an attempt, with what the subscriber said about it."""
+    return f"{error}: {' '.join(answer.text.split())}" if error and answer else error or ""
 
 
 class Output:

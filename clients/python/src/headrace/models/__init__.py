@@ -2,6 +2,7 @@
 
 from .base import Model, Page, plain
 from .messages import (
+    Answer,
     By,
     Content,
     DeadLetter,
@@ -60,6 +61,7 @@ from .topics import (
 )
 
 __all__ = [
+    "Answer",
     "Archive",
     "ArchivedDay",
     "ArchivedTopic",

@@ -39,6 +39,7 @@ class Content(Model, frozen=True, kw_only=True, rename={"raw_body": "body"}):
     shard: int | None = None
     offset: int | None = None
     accepted_at: datetime | None = None
+    sent_at: datetime | None = None
     deliver_at: datetime | None = None
     expires_at: datetime | None = None
     changed_at: datetime | None = None
@@ -65,6 +66,14 @@ class Message(Content, frozen=True, kw_only=True, rename={"raw_body": "body"}):
     group: str = ""
 
 
+class Answer(Model, frozen=True, kw_only=True):
+    """What a subscriber answered to a failed attempt: the first 500 bytes of its text. A function's has no status."""
+
+    status: int | None = None
+    content_type: str = ""
+    text: str = ""
+
+
 class Delivery(Model, frozen=True, kw_only=True):
     """A message's state for one group."""
 
@@ -73,6 +82,7 @@ class Delivery(Model, frozen=True, kw_only=True):
     next_attempt_at: datetime | None = None
     last_error: str | None = None
     retries_left: int = 0
+    answer: Answer | None = None
     reason: str | None = None
     consumers: dict[str, str] = {}
     places: list[Any] = []
@@ -99,6 +109,7 @@ class DeadLetter(Content, frozen=True, kw_only=True, rename={"raw_body": "body"}
     reason: str = ""
     attempts: int = 0
     last_error: str | None = None
+    answer: Answer | None = None
     dead_at: datetime | None = None
     edited: bool = False
     consumer: str | None = None
@@ -190,6 +201,9 @@ class Event(Model, frozen=True, kw_only=True):
     duration_ms: float | None = None
     outcome: str | None = None
     detail: str | None = None
+    answer: Answer | None = None
+    app: str | None = None
+    address: str | None = None
     by: By | None = None
     owner: str | None = None
     deadline_at: datetime | None = None

@@ -93,6 +93,8 @@ class GroupSettings(Model, frozen=True, kw_only=True, rename={"begin": "from"}):
     offline: str
     assignment: str
     payload: str
+    auto_ack: bool
+    keep_answers: bool
 
 
 class GroupFields(TypedDict, total=False):
@@ -119,3 +121,8 @@ class GroupFields(TypedDict, total=False):
     a consumer joins or leaves."""
     payload: Literal["binary", "structured", "batch"]
     """The form of requests: "binary", "structured" or "batch"."""
+    auto_ack: bool
+    """False: a subscriber's 202 settles nothing; the message stays leased until the subscriber acknowledges it
+    later, or its lease ends."""
+    keep_answers: bool
+    """Keep the first 500 bytes of a subscriber's answer to a failed attempt, if it is text, with the attempt."""

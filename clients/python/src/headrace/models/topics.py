@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from .base import Model
+from .messages import Answer
 from .settings import GroupSettings, TopicSettings
 
 
@@ -197,6 +198,7 @@ class Attempt(Model, frozen=True, kw_only=True):
     outcome: str
     duration_ms: int
     detail: str | None = None
+    answer: Answer | None = None
 
 
 class Attempts(Model, frozen=True, kw_only=True):
