@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from .services.manage.registry import Registry
     from .services.manage.repair import Repair
     from .services.manage.replays import Replays
+    from .services.manage.retries import Retries
     from .services.manage.tokens import Refusals, SignInLinks, Tokens
     from .services.produce.check_back import Checker
     from .services.produce.delayed import Delayed
@@ -268,6 +269,9 @@ class Deps:
         "services.manage.deliveries.Deliveries", on_filled=lambda deps: deps.empty_lanes.drop
     )
     purger: Purger = _service("services.manage.purge.Purger")
+    retries: Retries = _service(
+        "services.manage.retries.Retries", on_filled=lambda deps: deps.empty_lanes.drop
+    )
     replays: Replays = _service("services.manage.replays.Replays")
     consent: Consent = _service("services.manage.handshake.Consent")
 
@@ -317,6 +321,7 @@ class Deps:
     expirer: Expirer = _service(
         "scheduler.expirer.Expirer",
         expire=lambda deps: deps._expire,
+        end_letters=lambda deps: deps.dead_letters.end_old,
         see=lambda deps: deps._see,
         guard=lambda deps: deps.retention_guard,
     )
@@ -379,7 +384,8 @@ class Deps:
 
         for group in self.catalog.groups(topic):
             backlogs = reading.groups[group.name].by_shard if group.name in reading.groups else ()
-            shards = [shard for shard, backlog in enumerate(backlogs) if backlog and not group.paused]
+            is_paused = group.is_paused(self.adapters.clock.now_ms())
+            shards = [shard for shard, backlog in enumerate(backlogs) if backlog and not is_paused]
             for uid in self.catalog.cursor_owners(topic, group) if shards else ():
                 claimant = Claimant(topic=topic, group=group, lease_seconds=0, consumer_uid=uid)
                 for shard in shards:

@@ -115,7 +115,7 @@ _TABLES: dict[str, dict[str, str]] = {
     "expire": {
         "log": "Query PutItem UpdateItem",
         "cursors": f"{_CLAIM} Query",
-        "records": "Query PutItem",
+        "records": "Query PutItem DeleteItem",  # dead letters end
         "traces": _NOTE,  # the attempts whose leases had run out
         "rounds": "GetItem Query PutItem DeleteItem",  # whether the archive is proved needs a person
         "control#topics": _READ,

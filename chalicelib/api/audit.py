@@ -62,7 +62,7 @@ def note_taken_over(context: Context, consumer: Consumer, token_id: str | None) 
 
 def _add(context: Context, method: str, path: str, what: str, result: str, request_id: str) -> None:
     caller, clock = context.caller, context.deps.adapters.clock
-    topic = context.params.get("topic")
+    topic = context.params.get("topic") or getattr(context.body, "topic", None)
     if caller is None:
         return
     new_entry = AuditEntry(

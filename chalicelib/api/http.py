@@ -274,16 +274,22 @@ def why_not(
         return Forbidden("SCOPE_MISSING", f"This call needs a token with the scope {scopes}.")
     topic = params.get("topic")
     if topic is not None and not caller.may_use(topic):
-        return Forbidden("TOPIC_FORBIDDEN", "The token is limited to other topics.")
+        return _other_topics()
     group = params.get("group")
     if group is not None and not caller.may_use_group(group):
         return _other_groups()
     if entry.reach is Reach.SERVICE and "*" not in caller.topics:
-        return Forbidden("TOPIC_FORBIDDEN", "Only a token for all topics may do this.")
+        return _some_topics()
     is_producers = Scope.PRODUCE in entry.scopes and Scope.PRODUCE in caller.scopes
     if entry.reach is not Reach.PATH and not is_producers and "*" not in caller.groups:
         return _some_groups()
     return None
+
+
+def check_topic(caller: Caller | None, topic: str | None) -> None:
+    """Raises Forbidden if the token is limited to other topics; None: all topics are concerned."""
+    if caller and (not caller.may_use(topic) if topic else "*" not in caller.topics):
+        raise _other_topics() if topic else _some_topics()
 
 
 def check_group(caller: Caller | None, group: str | None) -> None:
@@ -296,6 +302,14 @@ def check_every_group(caller: Caller | None) -> None:
     """Raises Forbidden if the token is limited to some groups: for calls that concern all groups of a topic."""
     if caller and "*" not in caller.groups:
         raise _some_groups()
+
+
+def _some_topics() -> Forbidden:
+    return Forbidden("TOPIC_FORBIDDEN", "Only a token for all topics may do this.")
+
+
+def _other_topics() -> Forbidden:
+    return Forbidden("TOPIC_FORBIDDEN", "The token is limited to other topics.")
 
 
 def _some_groups() -> Forbidden:

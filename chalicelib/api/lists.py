@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, NotRequired, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, NotRequired, TypedDict, TypeVar
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from ..domain.errors import Malformed, Refused
-from ..domain.limits import DEFAULT_PAGE, MAX_KEY_CHARS, MAX_PAGE
+from ..domain.limits import DEFAULT_PAGE, MAX_KEY_CHARS, MAX_PAGE, MAX_REASON_CHARS
 from ..domain.message import DeadReason
+from ..domain.record import FailureFilter
 from ..domain.topic import Topic
 from . import parse
 from .calls import Context
@@ -17,7 +18,6 @@ from .http import invalid
 
 if TYPE_CHECKING:
     from ..domain.meter import Window
-    from ..services.inspect.letter_lookup import DeadLetterFilter
     from ..services.inspect.lookup import Filters
     from ..services.inspect.survey import TopicSurvey
 
@@ -26,12 +26,15 @@ T = TypeVar("T")
 
 
 class DeadFilter(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A filter for dead letters; `since`: those that became dead letters then or later."""
+    """Which failures; `{}` means all. `since` and `until` bound the time of the last failure, `error` is a part of its
+    text; `reason` is a dead letter's."""
 
     reason: str | None = None
     tag: Tag | None = None
     key: Key | None = None
     since: Time | None = None
+    until: Time | None = None
+    error: Annotated[str, Meta(min_length=1, max_length=MAX_REASON_CHARS)] | None = None
 
 
 class Page(TypedDict, Generic[T]):
@@ -175,17 +178,17 @@ def of_query(query: Mapping[str, str]) -> "Filters":
     )
 
 
-def letter_filter(fields: Mapping[str, str], at: str = "") -> "DeadLetterFilter":
+def letter_filter(fields: Mapping[str, str], at: str = "") -> FailureFilter:
     """Which dead letters these fields (of a query, or at a path in a body) mean. Raises Malformed."""
-    from ..services.inspect.letter_lookup import DeadLetterFilter
 
     values: dict[str, Any] = {name: fields[name] for name in LETTER_FILTERS if name in fields}
     if "reason" in values and values["reason"] not in _REASONS:
         raise invalid(f"{at}reason", f"must be one of {', '.join(_REASONS)}")
-    if "since" in values:
-        values["since_ms"] = parse.time_ms(values.pop("since"), f"{at}since")
+    for name in ("since", "until"):
+        if name in values:
+            values[f"{name}_ms"] = parse.time_ms(values.pop(name), f"{at}{name}")
     # Raises for a filter that it does not have: left out, a redrive would take all dead letters.
-    return DeadLetterFilter(**values)
+    return FailureFilter(**values)
 
 
 def key(query: Mapping[str, str]) -> str | None:

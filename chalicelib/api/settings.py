@@ -14,7 +14,7 @@ from ..domain import limits as lim
 from ..domain.limits import MAX_FILTER_TAGS, MAX_TAG_CHARS
 from ..domain.settings import DEFAULT_RETRY, GroupSettings, Setting, TopicSettings, rows_of
 from ..domain.topic import Group, Topic
-from .fields import TAG, Count, Step, Time, at, one_of
+from .fields import TAG, Count, Step, Time, at, at_or_none, one_of
 from .http import invalid
 
 
@@ -120,11 +120,13 @@ class TopicView(_TopicSettings):
 
 class GroupView(_GroupSettings):
     """A group's settings. Where `retry` or `lease_seconds` is null, the topic's applies; `filter` is "*" for all
-    messages. `from` is where the group began: "earliest", "latest" or a time."""
+    messages. `paused_until` is when a pause ends by itself. `from` is where the group began: "earliest", "latest" or a
+    time."""
 
     group: str
     topic: str
     paused: bool
+    paused_until: Time | None
     created_at: Time
 
 
@@ -184,9 +186,14 @@ def topic_view(topic: Topic) -> TopicView:
     return cast(TopicView, {"topic": topic.name, **shown, "created_at": at(topic.created_ms)})
 
 
-def group_view(group: Group) -> GroupView:
-    """A group's settings."""
-    rest = {"paused": group.paused, "created_at": at(group.created_ms)}
+def group_view(group: Group, now_ms: int) -> GroupView:
+    """A group's settings, and whether it is paused at this time."""
+    is_paused = group.is_paused(now_ms)
+    rest = {
+        "paused": is_paused,
+        "paused_until": at_or_none(group.pause_ends_ms) if is_paused else None,
+        "created_at": at(group.created_ms),
+    }
     return cast(
         GroupView, {"group": group.name, "topic": group.topic, **_shown(GroupSettings, group), **rest}
     )

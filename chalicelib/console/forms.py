@@ -71,7 +71,7 @@ def _outcome(answer: dict[str, Any]) -> str | None:
 def _number_of(answer: dict[str, Any]) -> int | None:
     """To how many of many it was done."""
     counts = [item["changed"] for item in answer.get("items", ()) if "changed" in item]
-    return sum(counts) if counts else answer.get("redriven", answer.get("purged"))
+    return sum(counts) if counts else answer.get("redriven", answer.get("deleted", answer.get("purged")))
 
 
 def of(fields: Fields) -> Form:
@@ -274,6 +274,12 @@ def _redrive(name: str, fields: Fields) -> Action:
     return Action(name, _required(fields, "topic", "group"), body=body)
 
 
+def _delete_letters(name: str, fields: Fields) -> Action:
+    _check_name_typed(fields, "group")
+    body = {"filter": _given_texts(fields, *LETTER_FILTERS), "confirm": fields["confirm"]}
+    return Action(name, _required(fields, "topic", "group"), body=body)
+
+
 def _retry_now(name: str, fields: Fields) -> Action:
     params = _required(fields, "topic", "id")
     return Action(name, params, body=_required(fields, "group"))
@@ -339,6 +345,7 @@ _FORMS: Mapping[str, Callable[[str, Fields], Action]] = {
     "redrive": _redrive,
     "edit_dead_letter": _edit_letter,
     "merge_dead_letters": _merge_letters,
+    "delete_dead_letters": _delete_letters,
     "delete_dead_letter": _plain("topic", "group", "id"),
     "put_consumer": _put_consumer,
     "delete_consumer": _plain("topic", "group", "consumer"),

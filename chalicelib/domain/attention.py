@@ -130,7 +130,7 @@ def of_group(
     """The states of a group. `waiting_ms`: when the oldest message came that it owes, if none is being worked on."""
     states = [state for _, state in stopped(consumers, now_ms)]
     yield from states
-    if states or waiting_ms is None or group.paused or _has_consumer(consumers, now_ms):
+    if states or waiting_ms is None or group.is_paused(now_ms) or _has_consumer(consumers, now_ms):
         return
     if now_ms - waiting_ms >= RULES[Kind.NO_CONSUMERS].after_ms:
         yield Attention(Kind.NO_CONSUMERS, waiting_ms, group.topic, group.name)

@@ -2,12 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 
 from .call_result import Answer, in_words
-from .message import Message
+from .message import Draft, Message
 from .status import Status
 from .topic import CursorKey
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a call for many knows of a thing that failed: a dead letter, a waiting retry or an undecided transaction,
+    last at `at_ms`. `reason` is a dead letter's; `draft` is None where it was not read."""
+
+    id: str
+    at_ms: int
+    reason: str | None
+    error: str | None
+    draft: Draft | None
+
+
+@dataclass(frozen=True, slots=True)
+class FailureFilter:
+    """Which failures: all if no field is set. `since_ms` and `until_ms` bound the time of the last failure, `error` is
+    a part of its text. `ids`: of these messages."""
+
+    reason: str | None = None
+    tag: str | None = None
+    key: str | None = None
+    since_ms: int | None = None
+    ids: Set[str] | None = None
+    until_ms: int | None = None
+    error: str | None = None
+
+    @property
+    def reads_draft(self) -> bool:
+        """Does it ask for something of the message?"""
+        return self.tag is not None or self.key is not None
+
+    def matches(self, failure: Failure) -> bool:
+        """Does the failure have every property that is set?"""
+        draft = failure.draft
+        return (
+            self.reason in (None, failure.reason)
+            and (self.tag is None or (draft is not None and self.tag == draft.tag))
+            and (self.key is None or (draft is not None and self.key in draft.keys))
+            and (self.since_ms is None or failure.at_ms >= self.since_ms)
+            and (self.until_ms is None or failure.at_ms <= self.until_ms)
+            and (self.error is None or self.error in (failure.error or ""))
+            and (self.ids is None or failure.id in self.ids)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +75,11 @@ class DeadLetter:
     def failure(self) -> str | None:
         """What went wrong at last, in words."""
         return in_words(self.last_error, self.answer)
+
+    @property
+    def to_filter(self) -> Failure:
+        """What a filter asks for."""
+        return Failure(self.message.id, self.at_ms, self.reason, self.failure, self.message.draft)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

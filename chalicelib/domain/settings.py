@@ -189,6 +189,16 @@ class TopicSettings:
         "have not settled it, it becomes a dead letter within six hours, reason EXPIRED. A higher value applies to new "
         "messages only",
     )
+    dead_letter_days: int | None = setting(
+        None,
+        least=1,
+        most=3650,
+        nullable=True,
+        usual="for ever",
+        label="Dead letters are kept, days",
+        help="how long dead letters are kept; a job that runs each six hours deletes older ones, also those that were "
+        "there before the setting",
+    )
     alarm_backlog: int | None = setting(
         None,
         least=1,

@@ -27,6 +27,8 @@ IAM = "iam:"
 """The beginning of a caller's id without a token."""
 EARLIEST = "earliest"
 LATEST = "latest"
+FOR_EVER_MS = 1 << 62
+"""The end of a pause that a person ends."""
 Where = str | int
 """EARLIEST, LATEST, "@<ms>" for a time, or an offset."""
 
@@ -95,14 +97,23 @@ class Topic(TopicSettings):
 
 @dataclass(frozen=True, slots=True)
 class Group(GroupSettings):
-    """A consumer group with its settings."""
+    """A consumer group with its settings. `paused_until_ms`: no messages are handed out before this time."""
 
     topic: str
     name: str
     uid: str
     created_ms: int
-    paused: bool = False
+    paused_until_ms: int = 0
     version: int = 0
+
+    def is_paused(self, now_ms: int) -> bool:
+        """Is the group paused at this time? A pause with an end is over by itself."""
+        return now_ms < self.paused_until_ms
+
+    @property
+    def pause_ends_ms(self) -> int | None:
+        """When its pause ends by itself; None: when a person resumes it."""
+        return self.paused_until_ms if self.paused_until_ms < FOR_EVER_MS else None
 
     def wants(self, draft: Draft) -> bool:
         """Does the message pass its filter, and is it not for another group alone?"""

@@ -8,6 +8,7 @@ from enum import StrEnum
 from . import ids
 from .limits import CHECK_TIMEOUT
 from .message import Act, Draft, Message, with_acts
+from .record import Failure
 from .segment import ShardKey
 from .timer import ANY, Timer, TimerKind
 
@@ -70,6 +71,11 @@ class Transaction:
         return ids.half_id(self.id)
 
     @property
+    def failure(self) -> Failure:
+        """What a filter asks for of an UNDECIDED one. Its last check was one period before `check_ms`."""
+        return Failure(self.id, self.check_ms - self.check_after_ms, None, self.last_answer, self.draft)
+
+    @property
     def sort_key(self) -> str:
         """Its sort key in lists: by time of preparation."""
         return f"{self.prepared_ms:015d}#{self.id}"
@@ -122,6 +128,11 @@ def may_begin(of: Transaction, next_ms: int, now_ms: int) -> bool:
 def answered(of: Transaction, answer: CheckAnswer) -> Transaction:
     """The transaction after a check, which counts."""
     return replace(of, checks=of.checks + 1, last_answer=answer.detail, answer_by_ms=0)
+
+
+def asked_again(of: Transaction, now_ms: int) -> Transaction:
+    """An UNDECIDED transaction that is checked from now on as if it were new."""
+    return replace(of, state=TransactionState.PREPARED, check_ms=now_ms, checks=0, answer_by_ms=0)
 
 
 def check_timer(of: Transaction) -> Timer:

@@ -1,5 +1,5 @@
 """The function `expire`: messages whose retention has ended become dead letters for every group that has not settled
-them.
+them, and dead letters end that are older than their topic keeps them.
 
 TTL deletes a row one day after its retention (limits.RETENTION_GRACE); this job runs four times in that day. With an
 archive, it also keeps rows that the archive does not have yet (keeper.py).
@@ -47,12 +47,13 @@ class ExpireReport:
     """What one run did."""
 
     buried: int = 0
+    ended: int = 0  # dead letters older than their topic keeps them
     kept: int = 0  # messages that the archive lacks, near their end
     stretch: Stretch = field(default_factory=Stretch)
 
     def as_dict(self) -> dict[str, int | bool]:
         """The counts as JSON, for the function's log line."""
-        return {"buried": self.buried, "kept": self.kept, **self.stretch.as_dict()}
+        return {"buried": self.buried, "ended": self.ended, "kept": self.kept, **self.stretch.as_dict()}
 
 
 class Expirer:
@@ -64,15 +65,18 @@ class Expirer:
         control: Control,
         rounds: Rounds,
         expire: ExpireCursor,
+        end_letters: Callable[[Topic, Group, HasTime], int],
         see: Callable[[Topic, HasTime], None],
         clock: Clock,
         guard: RetentionGuard | None = None,
     ) -> None:
-        """`see` is shown each topic. Without a guard, rows go whether or not they are archived."""
+        """`end_letters` deletes a group's old dead letters; `see` is shown each topic. Without a guard, rows go
+        whether or not they are archived."""
         self._control = control
         self._walk = Walk(job=_JOB, control=control, rounds=rounds, clock=clock)
         self._guard = guard
         self._expire = expire
+        self._end_letters = end_letters
         self._see = see
 
     def run_once(self, has_time: HasTime = lambda: True) -> ExpireReport:
@@ -100,6 +104,7 @@ class Expirer:
                     report.buried += self._expire(topic, group, shard, uid, has_time)
                 except Unavailable as error:
                     refusals.append(error)
+            report.ended += self._end_old_letters(topic, has_time, turn, refusals)
             self._see(topic, has_time)
             for refusal in refusals:
                 raise refusal
@@ -108,6 +113,19 @@ class Expirer:
         report.stretch.troubles += troubles
         report.stretch.finished = report.stretch.finished and is_whole
         return report
+
+    def _end_old_letters(
+        self, topic: Topic, has_time: HasTime, turn: int, refusals: list[Unavailable]
+    ) -> int:
+        if topic.dead_letter_days is None:
+            return 0
+        count = 0
+        for group in from_another(self._control.groups(topic), turn):
+            try:
+                count += self._end_letters(topic, group, has_time)
+            except Unavailable as error:
+                refusals.append(error)
+        return count
 
 
 PROOF = "archive/proved.json"

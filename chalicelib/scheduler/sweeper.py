@@ -201,6 +201,10 @@ class Scout:
             for consumer in staffed.consumers:
                 if consumer.state == ConsumerState.PENDING:
                     findings.look_again_by(self._ask_again_ms(consumer))
+            if staffed.group.is_paused(self._clock.now_ms()):
+                if ends_ms := staffed.group.pause_ends_ms:
+                    findings.look_again_by(ends_ms)
+                continue
             targets = [c for c in staffed.consumers if c.is_called and c.state == ConsumerState.ACTIVE]
             owners += [(staffed, uid) for uid in _owners(staffed.group, targets)]
         for staffed, uid in from_another(owners, self._clock.now_ms() // MINUTE_MS):
@@ -266,8 +270,6 @@ class _Tails:
 
 
 def _owners(group: Group, push_consumers: Sequence[Consumer]) -> Sequence[str]:
-    if group.paused:
-        return []
     if POLICIES[group.mode].per_consumer:
         return [c.uid for c in push_consumers]
     return [""] if push_consumers else []

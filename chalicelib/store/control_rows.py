@@ -143,7 +143,7 @@ class GroupRow(Row[Group]):
     uid = UnicodeAttribute()
     created_ms = NumberAttribute()
     locals().update(_attributes_of(GroupSettings))
-    paused = BooleanAttribute()
+    paused_until_ms = NumberAttribute()
 
 
 class SecretMap(MapAttribute[str, Any]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from ..domain.errors import unavailable
@@ -15,13 +15,16 @@ from ..domain.ranges import Ranges, normalise
 from ..domain.record import DeadLetter, Record, Unfinished
 from ..domain.segment import ShardKey
 from ..domain.status import Status
+from ..domain.timer import Timer
 from ..domain.topic import CursorKey, Group, Topic
 from . import codec
 from .attributes import Item, int_of, number, packed, payload_of, text, text_of
 from .dynamo import Cancelled, ConditionFailed, Dynamo
 from .layout import FORMAT, record_key, record_prefix
+from .timers import timer_put
 
 _DELETED_AT_ONCE = 500
+_ROWS_LOOKED_AT = 500  # records of one page of waiting deliveries: most may have succeeded since
 
 
 class Records:
@@ -278,6 +281,42 @@ class Records:
         )
         return [item for item in items if _place(item)[2] == key.consumer_uid]
 
+    def send_later(self, moves: Sequence[tuple[DeadLetter, Timer]], at_ms: int) -> Sequence[int]:
+        """Replace dead letters by timers of their next attempts, in one transaction of three actions each. Returns the
+        places of those that are gone or were changed; if there are any, nothing is written."""
+        timers = self._dynamo.tables.timers
+        actions = (
+            [*letter_move(self._table, letter, at_ms, timer.due_ms), timer_put(timers, timer)]
+            for letter, timer in moves
+        )
+        try:
+            self._dynamo.call("transact_write_items", TransactItems=list(chain.from_iterable(actions)))
+        except Cancelled as error:
+            return sorted({place // 3 for place, item in enumerate(error.items) if item is not None})
+        return ()
+
+    def waiting(
+        self, topic: Topic, group: Group, now_ms: int, after: str | None
+    ) -> tuple[list[tuple[str, Record]], str | None]:
+        """The records of deliveries whose next attempt is due after now, each with its position, among the next rows
+        of the group; and where to go on (None: the end)."""
+        answer = self._dynamo.call(
+            "query",
+            TableName=self._table,
+            KeyConditionExpression="g = :g AND k BETWEEN :first AND :last",
+            FilterExpression="j = :r AND d > :now",
+            ExpressionAttributeValues={
+                ":g": text(group.uid),
+                ":first": text(f"{after}!" if after else f"{topic.uid}/"),
+                ":last": text(f"{topic.uid}/~"),
+                ":r": text(Status.RETRYING),
+                ":now": number(now_ms),
+            },
+            Limit=_ROWS_LOOKED_AT,
+        )
+        rows = self._dynamo.readable(answer["Items"], lambda item: (item["k"]["S"], _record(item)))
+        return list(rows), text_of(answer.get("LastEvaluatedKey", {}), "k")
+
     def forget(self, group_uid: str) -> None:
         """Delete all records and dead letters of a deleted group. Costs a write unit for each KB."""
         for partition in (group_uid, f"{group_uid}#dead", f"{group_uid}#purged"):
@@ -317,8 +356,11 @@ def _bury(table: str, key: CursorKey, record: Record) -> dict[str, Any]:
     }
 
 
-def letter_move(table: str, letter: DeadLetter, at_ms: int) -> list[dict[str, Any]]:
-    """The transaction's actions that delete a dead letter, if it has this version, and set its record to RETRYING."""
+def letter_move(
+    table: str, letter: DeadLetter, at_ms: int, due_ms: int | None = None
+) -> list[dict[str, Any]]:
+    """The transaction's actions that delete a dead letter, if it has this version, and set its record to RETRYING, next
+    at `due_ms` (None: now)."""
     return [
         {
             "Delete": {
@@ -331,11 +373,12 @@ def letter_move(table: str, letter: DeadLetter, at_ms: int) -> list[dict[str, An
             "Update": {
                 "TableName": table,
                 "Key": record_key(letter.key, letter.offset),
-                "UpdateExpression": "SET j = :j, n = :n, p = :n, a = :a, d = :a, v = :v REMOVE q, x",
+                "UpdateExpression": "SET j = :j, n = :n, p = :n, a = :a, d = :d, v = :v REMOVE q, x",
                 "ExpressionAttributeValues": {
                     ":j": text(Status.RETRYING),
                     ":n": number(letter.attempts),
                     ":a": number(at_ms),
+                    ":d": number(at_ms if due_ms is None else due_ms),
                     ":v": {"N": FORMAT},
                 },
             }

@@ -253,6 +253,12 @@ OPERATOR_FLOWS: Mapping[str, Flow] = {
     "redrive many": Flow(
         redrive, buried(*(f"m{n}" for n in range(_MANY))), redrive_what_is_left, group=PUSHED
     ),
+    "redrive at a rate": Flow(
+        lambda scene, client: client.redrive(GROUP, scene.letters, 500),
+        buried("a", "b", "c"),
+        redrive_what_is_left,
+        group=PUSHED,
+    ),
     "redrive of two shards": Flow(
         redrive,
         steps(
@@ -388,6 +394,7 @@ OPERATOR_CALLS: Mapping[str, int] = {
     "purge what waits for timers": 13,
     "redrive one": 17,
     "redrive many": 37,
+    "redrive at a rate": 4,
     "redrive of two shards": 19,
     "redrive all": 19,
     "redrive twice": 6,

@@ -9,12 +9,11 @@ from typing import Any
 
 from chalicelib.domain.errors import HeadraceError
 from chalicelib.domain.message import Draft
-from chalicelib.domain.record import DeadLetter
+from chalicelib.domain.record import DeadLetter, FailureFilter
 from chalicelib.domain.request import Request
 from chalicelib.domain.topic import Topic
 from chalicelib.domain.transaction import Transaction, TransactionState
 from chalicelib.services.consume.claimant import ClaimedMessage
-from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from chalicelib.services.manage.registry import PULLS, Contact
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.delayed import DelayedMessage
@@ -132,13 +131,13 @@ class SimClient(Client):
     def redrive_page(self, group: str, after: str | None) -> tuple[int, str | None]:
         """Send a page of dead letters again; where the next one begins."""
         letters, after = self.deps.letter_lookup.page(
-            self.topic, self.group(group), DeadLetterFilter(), after, 2
+            self.topic, self.group(group), FailureFilter(), after, 2
         )
         return self._redrive(group, letters), after
 
     def letters(self, group: str) -> list[DeadLetter]:
         """Some dead letters of the group."""
-        return self.deps.letter_lookup.page(self.topic, self.group(group), DeadLetterFilter(), None, 10)[0]
+        return self.deps.letter_lookup.page(self.topic, self.group(group), FailureFilter(), None, 10)[0]
 
     def redrive(self, group: str) -> None:
         """Send some dead letters again."""

@@ -59,7 +59,7 @@ def _repair(client: SimClient) -> None:
     """What people do afterwards: groups go on, who was switched off is registered again."""
     control, topic = client.deps.adapters.control, client.topic
     for group in control.groups(topic):
-        if group.paused:
+        if group.paused_until_ms:
             client.deps.admin.pause(topic, group.name, False)
         for consumer in control.consumers(topic, group):
             if consumer.is_called and consumer.state != "ACTIVE":

@@ -265,7 +265,7 @@ class Idle:
         live = [
             c for c in consumers if c.is_called and c.state == "ACTIVE" and (c.open_until_ms or 0) <= now_ms
         ]
-        if group.paused or not live:
+        if group.is_paused(now_ms) or not live:
             return []
         if POLICIES[group.mode].per_consumer:
             return [c.uid for c in live]

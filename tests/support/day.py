@@ -378,7 +378,7 @@ def journal(world: World, topic: Topic) -> None:
 
 def age(world: World) -> None:
     """A topic without readers."""
-    topic = world.api.topic(shards=1, retention_days=1)
+    topic = world.api.topic(shards=1, retention_days=1, dead_letter_days=10)
     group = topic.group()
     [topic.produce(n) for n in range(3)]
     group.receive(1, lease_seconds=1)
@@ -393,6 +393,7 @@ def age(world: World) -> None:
     assert not world.call("expire")["troubles"]
     assert topic.counts()["dead"] == 4, "and the role allows it"
     large_bodies(world)
+    assert topic.counts()["dead"] == 0
 
 
 def restore(world: World) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from chalicelib.domain.message import Draft
-from chalicelib.domain.record import DeadLetter
+from chalicelib.domain.record import DeadLetter, FailureFilter
+from chalicelib.domain.topic import Group as GroupRow
+from chalicelib.domain.topic import Topic as TopicRow
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
+from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk
 from tests.support.http import Group, Reply, Topic
@@ -58,7 +60,7 @@ def produce_and_bury(topic: Topic, group: Group, *bodies: Any, **fields: Any) ->
 
 
 BURY = Nack(dead_letter=True, reason="no such account")
-ALL = DeadLetterFilter()
+ALL = FailureFilter()
 MANY = 230
 
 
@@ -85,7 +87,7 @@ class Table:
     def redrive(self, *letters: DeadLetter, by: str = "") -> int:
         return self.dead_letters.redrive(self.topic, self.group, letters or [self.letter()], by)
 
-    def pages(self, selection: DeadLetterFilter, limit: int) -> list[list[int]]:
+    def pages(self, selection: FailureFilter, limit: int) -> list[list[int]]:
         """The offsets of each page."""
         pages: list[list[int]] = []
         after: str | None = None
@@ -94,3 +96,9 @@ class Table:
             pages.append([letter.offset for letter in letters])
             if after is None:
                 return pages
+
+
+def redrive_first(deps: Deps, topic: TopicRow, group: GroupRow, most: int, by: str = "") -> int:
+    """Redrive the group's first dead letters; how many."""
+    letters = deps.letter_lookup.page(topic, group, ALL, None, most)[0]
+    return deps.dead_letters.redrive(topic, group, letters, by)

@@ -10,14 +10,14 @@ from chalicelib.domain.call_result import CallResult, Exchange, PushBatch, Verdi
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.ids import base32
 from chalicelib.domain.limits import FRAGMENTS
-from chalicelib.domain.record import DeadLetter
+from chalicelib.domain.record import DeadLetter, FailureFilter
 from chalicelib.domain.status import Status
 from chalicelib.domain.topic import Consumer, ConsumerKind
 from chalicelib.scheduler.mover_run import MoveReport
 from chalicelib.services.core.wake import DispatchTask, task_of
-from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from chalicelib.services.manage.registry import Contact
 from chalicelib.wiring import Deps
+from tests.support.dead_letters import redrive_first
 from tests.support.events import NEVER, PUSHED, Event, Op, Told
 from tests.support.faults import FaultPlan
 from tests.support.flows import Client, History, label_of, reader_name
@@ -172,14 +172,21 @@ class Runner(Client):
     def letters(self, group: str) -> list[DeadLetter]:
         """The group's dead letters."""
         topic, consumer_group, _ = self._find(group, None)
-        return self.deps.letter_lookup.page(topic, consumer_group, DeadLetterFilter(), None, 100)[0]
+        return self.deps.letter_lookup.page(topic, consumer_group, FailureFilter(), None, 100)[0]
 
-    def redrive(self, group: str, letters: Sequence[DeadLetter]) -> int:
-        """Redrive dead letters as they were read, and return how many. If another call sent all of them first, it
-        counts as refused."""
+    def redrive(self, group: str, letters: Sequence[DeadLetter], every_ms: int = 0) -> int:
+        """Redrive dead letters as they were read, one `every_ms`, and return how many. If another call sent all
+        of them first, it counts as refused."""
         with self._asking(*self._about_letters(Op.REDRIVE, group, letters)) as request:
             topic, consumer_group, _ = self._find(group, None)
-            count = self.deps.dead_letters.redrive(topic, consumer_group, letters)
+            begun_ms, redriver = self.deps.adapters.clock.now_ms(), self.deps.dead_letters
+            count = (
+                redriver.redrive_later(
+                    topic, consumer_group, letters, lambda n: begun_ms + (n + 1) * every_ms
+                )
+                if every_ms
+                else redriver.redrive(topic, consumer_group, letters)
+            )
             if count in (0, len(letters)):
                 request.note_all(Told.OK if count else Told.REFUSED)
             else:
@@ -192,9 +199,7 @@ class Runner(Client):
         letters = self.letters(group)
         with self._asking(*self._about_letters(Op.REDRIVE, group, letters)) as request:
             topic, consumer_group, _ = self._find(group, None)
-            count, _ = self.deps.dead_letters.redrive_matching(
-                topic, consumer_group, DeadLetterFilter(), 10_000
-            )
+            count = redrive_first(self.deps, topic, consumer_group, 10_000)
             request.note_all(Told.OK if count == len(letters) else Told.UNKNOWN)
         self.run()
 

@@ -155,8 +155,12 @@ def test_a_change_of_a_topic_or_group_in_constant_use_is_noticed_in_seconds() ->
     catalog.topic(topic.name)
     catalog.group(stored_topic, group.name)
     control.put_topic(replace(stored_topic, rate_limit=1), stored_topic)
-    control.put_group(stored_topic, replace(group, paused=True, version=1), replace(group, version=1))
+    paused_group = replace(group, paused_until_ms=1 << 62, version=1)
+    control.put_group(stored_topic, paused_group, replace(group, version=1))
     for _ in range(10):
         clock.advance(500)
-        settings_seen = catalog.topic(topic.name).rate_limit, catalog.group(stored_topic, group.name).paused
+        settings_seen = (
+            catalog.topic(topic.name).rate_limit,
+            catalog.group(stored_topic, group.name).is_paused(0),
+        )
     assert settings_seen == (1, True)

@@ -27,7 +27,9 @@ def sent_by(action: str, fields: Mapping[str, str]) -> dict[str, object]:
 @pytest.mark.parametrize(("action", "row"), ROWS, ids=lambda each: getattr(each, "name", each))
 def test_each_setting_of_a_form_reaches_the_call(action: str, row: Setting) -> None:
     text = row.options[0] if row.options else "7"
-    assert sent_by(action, {row.name: text}) == {row.name: {int: 7, float: 7, bool: True}.get(row.given, text)}
+    assert sent_by(action, {row.name: text}) == {
+        row.name: {int: 7, float: 7, bool: True}.get(row.given, text)
+    }
     assert sent_by(action, {row.name: ""}) == ({row.name: None} if row.nullable else {})
 
 

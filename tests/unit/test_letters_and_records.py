@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from chalicelib.domain import cursor_write
 from chalicelib.domain.cursor import Cursor, start_at
 from chalicelib.domain.ids import REQUEST_ID_CHARS, timed_id
-from chalicelib.domain.record import DeadLetter
+from chalicelib.domain.record import DeadLetter, FailureFilter
 from chalicelib.domain.topic import Group, Topic
-from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from chalicelib.services.inspect.statuses import RecordsAhead
 from chalicelib.wiring import Deps
 from tests.support import factories as make
@@ -52,7 +51,7 @@ def test_a_letter_is_wanted_where_it_is_all_that_was_asked_for(
         and (by_key is None or by_key in keys)
         and (since_ms is None or since_ms <= at_ms)
     )
-    assert DeadLetterFilter(by_reason, by_tag, by_key, since_ms).matches(letter) == is_wanted
+    assert FailureFilter(by_reason, by_tag, by_key, since_ms).matches(letter.to_filter) == is_wanted
 
 
 @settings(max_examples=50, deadline=None)

@@ -63,7 +63,7 @@ BUGS: Planted = {
         Bug(
             DispatchRun,
             "_find",
-            "None if group.paused and not even_paused else (topic, group)",
+            "None if group.is_paused(self._context.clock.now_ms()) and not even_paused else (topic, group)",
             "(topic, group)",
         ),
         lambda: (

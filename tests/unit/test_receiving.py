@@ -20,12 +20,12 @@ from chalicelib.domain.topic import Consumer, Group, cursor_key
 from chalicelib.ports.world import Clock
 from chalicelib.services.consume.claimant import ClaimedMessage, Received
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from chalicelib.store.cursors import Cursors
 from chalicelib.store.log import Log
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import ManualClock
+from tests.support.dead_letters import redrive_first
 from tests.support.desk import Desk, offsets
 from tests.support.stages import embedded_stage
 from tests.support.troubled import Counted, Troubled
@@ -233,7 +233,7 @@ def test_nobody_gets_anything_of_a_paused_group_on_any_way(mode: str) -> None:
     one = desk.consumer(group, "one")
     desk.produce(*(make.draft(shard=n % 2) for n in range(4)))
     assert desk.nack(group, desk.receive(group, 2, one), Nack(dead_letter=True)) == [None, None]
-    assert desk.deps.dead_letters.redrive_matching(desk.topic, group, DeadLetterFilter(), 9)[0] == 2
+    assert redrive_first(desk.deps, desk.topic, group, 9) == 2
     desk.deps.admin.pause(desk.topic, group.name, True)
     group = desk.deps.catalog.group(desk.topic, group.name)
     assert desk.receive(group, 10, one) == []

@@ -1,25 +1,27 @@
-"""Dead letters of a group: list, edit, redrive, delete; and retry a waiting delivery now."""
+"""Dead letters of a group: list, edit, redrive, delete; and retry waiting deliveries now."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict, cast
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ...domain import limits as lim
 from ...domain import strict_json
-from ...domain.errors import HeadraceError, Refused, TooLarge
+from ...domain.errors import HeadraceError, Malformed, Refused, TooLarge
 from ...domain.limits import MAX_ANSWER_BYTES
 from ...domain.message import Message, holds_json
 from ...domain.topic import Group, Scope, Topic
+from ...modes import POLICIES
 from ...services.core.bodies import with_body
 from ...services.produce.drafts import check_size
-from .. import lists, parse
+from .. import lists, many, parse
 from ..calls import Context, Response, call
 from ..fields import Count, Name, Time, at, either
 from ..http import check_group
-from ..lists import LETTER_FILTERS, DeadFilter, Page, page, page_token
+from ..lists import LETTER_FILTERS, DeadFilter, Page, page
+from ..many import ManyAnswer, ManyBody, PlannedBody, Work
 from ..problems import Problem, problem
 from .message_views import Answer, Reason, Retried, StoredContent, answer_view, content, retried_view
 
@@ -27,16 +29,25 @@ if TYPE_CHECKING:
     from ...domain.record import DeadLetter
     from ...services.inspect.lookup import AnyMessage
     from ...services.inspect.statuses import DeliveryStatus
+    from ...services.manage.retries import WaitingRetry
 
 
-class RedriveBody(Struct, forbid_unknown_fields=True):
-    """Dead letters to redrive: by message ids, by a filter, or all; at most `limit` of them. `page_token`: go on where
-    an answer with this filter ended."""
+class RedriveBody(PlannedBody):
+    """Dead letters to redrive. `rate`: so many a second; the n-th is due n / rate seconds after the first call."""
 
-    ids: Annotated[list[str], Meta(min_length=1, max_length=lim.MAX_BATCH)] | UnsetType = UNSET
-    filter: DeadFilter | UnsetType = UNSET
-    limit: Annotated[int, Meta(ge=1, le=lim.MAX_REDRIVE)] = lim.MAX_BATCH
-    page_token: str | UnsetType = UNSET
+    rate: Annotated[int, Meta(ge=1, le=lim.MAX_REPLAY_RATE)] | None = None
+
+
+class DeleteBody(PlannedBody):
+    """Dead letters to delete. Without ids, filter or plan it deletes all: `confirm` then repeats the group's name."""
+
+    confirm: str | None = None
+
+
+class RetryManyBody(ManyBody):
+    """Waiting deliveries to retry now; in a broadcast of one `consumer`, or of all."""
+
+    consumer: Name | None = None
 
 
 class BodyBody(Struct, forbid_unknown_fields=True):
@@ -74,12 +85,22 @@ class DeadLetterView(StoredContent):
     consumer: NotRequired[str | None]
 
 
-class Redriven(TypedDict):
-    """How many dead letters were redriven. `next_page_token`: it took long, and more may match behind the last that was
-    looked at."""
+class RedrivenLetters(ManyAnswer):
+    redriven: NotRequired[Count]
 
-    redriven: Count
-    next_page_token: NotRequired[str]
+
+class DeletedLetters(ManyAnswer):
+    deleted: NotRequired[Count]
+
+
+class RetriedDeliveries(ManyAnswer):
+    retried: NotRequired[Count]
+
+
+_DRY = ["count", "sample"]
+Redriven = Annotated[RedrivenLetters, either(["redriven"], _DRY)]
+Deleted = Annotated[DeletedLetters, either(["deleted"], _DRY)]
+RetriedMany = Annotated[RetriedDeliveries, either(["retried"], _DRY)]
 
 
 class MergedLetter(TypedDict):
@@ -134,30 +155,76 @@ def get_dead_letter(context: Context) -> Response[DeadLetterView]:
 
 @call("POST", f"{_LETTERS}/redrive", scopes=_ROLES, body=RedriveBody)
 def redrive(context: Context) -> Response[Redriven]:
-    """Send dead letters again: those with the ids, those that match the filter, or all."""
+    """Send dead letters again: those with the ids, those that match the filter, or all; at once or at a rate.
+
+    With a rate each waits as a retry does; a pause of the group stops them."""
     topic, group = context.group(consistent=True)
-    body, deps = context.body, context.deps
-    if body.ids is UNSET:
-        return Response(_redrive_matching(context, topic, group))
-    if body.filter is not UNSET or body.page_token is not UNSET:
-        raise Refused("REDRIVE_AMBIGUOUS", "Give either ids or filter, or neither to redrive all.")
-    letters = deps.letter_lookup.letters_of(topic, group, body.ids)
-    return Response({"redriven": deps.dead_letters.redrive(topic, group, letters[: body.limit], context.by)})
+    letters, rate, by = context.deps.dead_letters, context.body.rate, context.by
 
+    def act(items: "Sequence[DeadLetter]", done: int, began_ms: int) -> int:
+        if rate is None:
+            return letters.redrive(topic, group, items, by)
+        return letters.redrive_later(
+            topic, group, items, lambda n: began_ms + (done + n + 1) * 1000 // rate, by
+        )
 
-def _redrive_matching(context: Context, topic: Topic, group: Group) -> Redriven:
-    body = context.body
-    fields = msgspec.to_builtins(body.filter) if body.filter is not UNSET else {}
-    purpose = lists.purpose("redrive", [topic.name, group.name], fields, LETTER_FILTERS)
-    token = body.page_token
-    after = lists.position_in(context, purpose, token) if token is not UNSET else None
-    count, position = context.deps.dead_letters.redrive_matching(
-        topic, group, lists.letter_filter(fields, "filter."), body.limit, context.by, after=after
+    return Response(
+        cast("Redriven", many.answer(context, _letters_work(context, topic, group, "redriven", act)))
     )
-    answer: Redriven = {"redriven": count}
-    if position is not None:
-        answer["next_page_token"] = page_token(context, purpose, position)
-    return answer
+
+
+@call("POST", f"{_LETTERS}/delete", scopes=_ROLES, body=DeleteBody)
+def delete_dead_letters(context: Context) -> Response[Deleted]:
+    """Delete dead letters for good: those with the ids, those that match the filter, those of a plan, or all."""
+    topic, group = context.group(consistent=True)
+    body, by = context.body, context.by
+    chosen = (body.ids, body.plan, body.filter)
+    is_all = all(choice in (UNSET, DeadFilter()) for choice in chosen)
+    if is_all and not body.dry_run and body.confirm != group.name:
+        raise Malformed("CONFIRM_MISSING", f'Deleting all dead letters needs "confirm": "{group.name}".')
+    letters = context.deps.dead_letters
+    work = _letters_work(
+        context, topic, group, "deleted", lambda items, *_: letters.discard_many(topic, group, items, by)
+    )
+    return Response(cast("Deleted", many.answer(context, work)))
+
+
+def _letters_work(
+    context: Context,
+    topic: Topic,
+    group: Group,
+    counted: str,
+    act: "Callable[[Sequence[DeadLetter], int, int], int]",
+) -> "Work[DeadLetter]":
+    lookup = context.deps.letter_lookup
+    return Work(
+        counted=counted,
+        names=[topic.name, group.name],
+        by_ids=lambda ids: lookup.letters_of(topic, group, ids),
+        page=lambda which, after, most: lookup.page(topic, group, which, after, most),
+        act=act,
+        failure=lambda letter: letter.to_filter,
+        plan_for=f"{topic.uid}/{group.uid}",
+    )
+
+
+@call("POST", "/v1/topics/{topic}/groups/{group}/retry", scopes=_ROLES, body=RetryManyBody)
+def retry_many(context: Context) -> Response[RetriedMany]:
+    """Make the next attempts of waiting deliveries now. Those that are due already are not counted."""
+    topic, group = context.group(consistent=True)
+    retries, name = context.deps.retries, context.body.consumer
+    uid = context.deps.catalog.consumer(topic, group, name).uid if name else None
+    if uid and not POLICIES[group.mode].per_consumer:
+        raise Refused("WRONG_MODE", "Only a broadcast has deliveries of one consumer: leave `consumer` out.")
+    work: Work[WaitingRetry] = Work(
+        counted="retried",
+        names=[topic.name, group.name],
+        by_ids=lambda ids: retries.of_messages(topic, group, uid, ids),
+        page=lambda which, after, most: retries.page(topic, group, uid, which, after, most),
+        act=lambda items, *_: retries.make_due(topic, group, items),
+        failure=lambda each: each.failure,
+    )
+    return Response(cast("RetriedMany", many.answer(context, work)))
 
 
 @call("PATCH", f"{_LETTERS}/{{id}}", scopes=_ROLES, body=BodyBody)
@@ -180,7 +247,7 @@ def merge_dead_letters(context: Context) -> Response[Page[Merged]]:
     if ids is UNSET:
         purpose, letters, position = _page(context, topic, group, len(patch))
     elif context.query:
-        raise Refused("REDRIVE_AMBIGUOUS", "Give either ids or a query, or neither for a page of all.")
+        raise Refused("CHOICE_AMBIGUOUS", "Give either ids or a query, or neither for a page of all.")
     else:
         letters = context.deps.letter_lookup.letters_of(topic, group, ids)
         if _count_that_fits(letters, len(patch)) < len(letters):

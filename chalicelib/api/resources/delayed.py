@@ -69,7 +69,7 @@ def change_delayed(context: Context) -> Response[Page[Rescheduled]]:
         parse.time_ms(body.deliver_at, "deliver_at")
     if body.ids is not UNSET:
         if context.query:
-            raise Refused("REDRIVE_AMBIGUOUS", "Give either ids or a query, or neither for a page of all.")
+            raise Refused("CHOICE_AMBIGUOUS", "Give either ids or a query, or neither for a page of all.")
         return Response({"items": [_change_by_id(context, topic, id) for id in dict.fromkeys(body.ids)]})
     purpose = lists.purpose("delayed", [topic.name], context.query, _FILTERS)
     rows, next_start, began_ms = _page(context, topic, purpose)

@@ -10,11 +10,12 @@ from ...domain import limits as lim
 from ...domain.errors import Refused
 from ...domain.meter import Bucket, GroupBucket, Window
 from ...domain.ranges import total
-from ...domain.topic import EARLIEST, LATEST, Group, Scope, Topic, Where
+from ...domain.topic import EARLIEST, FOR_EVER_MS, LATEST, Group, Scope, Topic, Where
 from ...modes import POLICIES
 from .. import lists, parse, settings
 from ..calls import ANY, Context, Response, call
 from ..fields import Count, Name, NoBody, Time, at, one_of
+from ..http import invalid
 from ..lists import Page, page
 from ..settings import GroupBody, GroupView, group_view
 from .consumers import AssignmentView, assignment_view, shard_owners
@@ -31,6 +32,12 @@ class SeekBody(Struct, forbid_unknown_fields=True):
     to: str | Annotated[int, Meta(ge=0, le=lim.MAX_OFFSET)]
     shard: Annotated[int, Meta(ge=0)] | None = None
     consumer: Name | None = None
+
+
+class PauseBody(Struct, forbid_unknown_fields=True):
+    """When a pause ends by itself; without `until`, the group is paused until it is resumed."""
+
+    until: Time | None = None
 
 
 class GroupStates(TypedDict):
@@ -154,7 +161,7 @@ def put_group(context: Context) -> Response[GroupView]:
     # with the topic's `shards`, these decide how many runs of `deliver` a group has (`workers_of`)
     if not is_new and fields.keys() & {"max_in_flight", "batch_size"}:
         context.deps.waker.wake_after_redivision(topic)
-    return Response(group_view(group), 201 if is_new else 200)
+    return Response(_view(context, group), 201 if is_new else 200)
 
 
 @call("GET", _GROUP, scopes=ANY)
@@ -201,11 +208,16 @@ def delete_group(context: Context) -> Response[None]:
     return Response(None, 204)
 
 
-@call("POST", f"{_GROUP}/pause", scopes=(Scope.ADMIN,), body=NoBody)
+@call("POST", f"{_GROUP}/pause", scopes=(Scope.ADMIN,), body=PauseBody)
 def pause_group(context: Context) -> Response[GroupView]:
-    """Pause the group: it gets no more messages until it is resumed; present leases stay valid."""
-    topic = context.topic(consistent=True)
-    return Response(group_view(context.deps.admin.pause(topic, context.params["group"], True)))
+    """Pause the group: it gets no more messages until it is resumed, or until the time that is given; present leases
+    stay valid."""
+    topic, text = context.topic(consistent=True), context.body.until
+    until_ms = FOR_EVER_MS if text is None else parse.time_ms(text, "until")
+    if until_ms <= context.deps.adapters.clock.now_ms():
+        raise invalid("until", "must be in the future")
+    group = context.deps.admin.pause(topic, context.params["group"], True, until_ms)
+    return Response(_view(context, group))
 
 
 @call("POST", f"{_GROUP}/resume", scopes=(Scope.ADMIN,), body=NoBody)
@@ -214,7 +226,7 @@ def resume_group(context: Context) -> Response[GroupView]:
     topic = context.topic(consistent=True)
     group = context.deps.admin.pause(topic, context.params["group"], False)
     context.deps.waker.wake_after_resumption(topic, group)
-    return Response(group_view(group))
+    return Response(_view(context, group))
 
 
 @call("POST", f"{_GROUP}/seek", scopes=(Scope.ADMIN,), body=SeekBody)
@@ -258,6 +270,10 @@ def get_assignment(context: Context) -> Response[AssignmentView]:
     return Response(assignment_view(topic, assignment, consumers, now_ms))
 
 
+def _view(context: Context, group: Group) -> GroupView:
+    return group_view(group, context.deps.adapters.clock.now_ms())
+
+
 def _detail(context: Context, topic: Topic, group: Group) -> GroupDetail:
     survey = context.deps.surveyor.exact_group(topic, group)
     assignment = context.deps.assignments.current(topic, group)
@@ -267,7 +283,7 @@ def _detail(context: Context, topic: Topic, group: Group) -> GroupDetail:
 
 def group_summary(survey: "GroupSurvey") -> GroupSummary:
     """A group's settings and its counts."""
-    return {**group_view(survey.group), **group_counts(survey)}
+    return {**group_view(survey.group, survey.at_ms), **group_counts(survey)}
 
 
 def group_detail(

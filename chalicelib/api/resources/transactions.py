@@ -1,7 +1,7 @@
-"""Transactions: prepare, commit, roll back, read."""
+"""Transactions: prepare, commit, roll back, read, ask again."""
 
 import json
-from typing import Annotated, NotRequired, TypedDict
+from typing import Annotated, NotRequired, TypedDict, cast
 
 import msgspec
 from msgspec import Meta, Struct
@@ -13,11 +13,12 @@ from ...domain.errors import Refused
 from ...domain.topic import Scope
 from ...domain.transaction import Transaction, TransactionState
 from ...services.produce.drafts import takes_all
-from .. import lists, parse
+from .. import lists, many, parse
 from ..calls import Context, Reach, Response, call
-from ..fields import Count, NoBody, Time, at, at_or_none
-from ..http import invalid
+from ..fields import Count, Name, NoBody, Time, at, at_or_none, either
+from ..http import check_topic, invalid
 from ..lists import Page, page
+from ..many import ManyAnswer, ManyBody, Work
 from ..parse import MessageBody
 from .produce import first_use, state_lookup
 
@@ -150,6 +151,37 @@ def list_transactions(context: Context) -> Response[Page[TransactionView]]:
     rows = context.deps.transactor.of_state(topic, TransactionState(state), after, limit)
     next_start = rows[-1].sort_key if len(rows) == limit else None
     return Response(page(context, purpose, [transaction_view(row) for row in rows], next_start))
+
+
+class RecheckBody(ManyBody):
+    """Undecided transactions to ask for again; `ids` are theirs. Without `topic`: of all topics."""
+
+    topic: Name | None = None
+
+
+class RecheckedTransactions(ManyAnswer):
+    rechecked: NotRequired[Count]
+
+
+Rechecked = Annotated[RecheckedTransactions, either(["rechecked"], ["count", "sample"])]
+
+
+@call("POST", "/v1/transactions/recheck", scopes=_ROLES, body=RecheckBody, reach=Reach.GROUPS)
+def recheck(context: Context) -> Response[Rechecked]:
+    """Ask the producers of UNDECIDED transactions again, at once and then as before. Those without a check URL are
+    left out."""
+    name, transactor = context.body.topic, context.deps.transactor
+    check_topic(context.caller, name)
+    topic = context.deps.catalog.topic(name) if name else None
+    work: Work[Transaction] = Work(
+        counted="rechecked",
+        names=[name or ""],
+        by_ids=lambda ids: transactor.undecided_of(topic, ids),
+        page=lambda which, after, most: transactor.undecided(topic, which, after, most),
+        act=lambda items, *_: sum(transactor.recheck(each) for each in items),
+        failure=lambda each: each.failure,
+    )
+    return Response(cast("Rechecked", many.answer(context, work)))
 
 
 def transaction_view(transaction: Transaction) -> TransactionView:

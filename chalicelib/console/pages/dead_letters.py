@@ -12,10 +12,9 @@ from ...api import lists
 from ...domain import strict_json
 from ...domain.errors import Malformed
 from ...domain.message import Message
-from ...domain.record import DeadLetter
+from ...domain.record import DeadLetter, FailureFilter
 from ...domain.topic import Group, Topic
 from ...services.core.bodies import with_body
-from ...services.inspect.letter_lookup import DeadLetterFilter
 from .. import forms
 from ..visit import Page, Shown, Visit
 from .message import body_as, editable_body
@@ -58,7 +57,7 @@ def link_filters(visit: Visit) -> dict[str, str]:
     return {name: visit.query[name] for name in lists.LETTER_FILTERS if visit.query.get(name)}
 
 
-def letter_filter(visit: Visit) -> DeadLetterFilter:
+def letter_filter(visit: Visit) -> FailureFilter:
     """The same for the service. Raises Malformed."""
     return lists.letter_filter(link_filters(visit))
 

@@ -13,7 +13,7 @@ from ...api.parse import whole_number
 from ...domain import strict_json
 from ...domain.errors import Malformed
 from ...domain.message import holds_json
-from ...domain.record import DeadLetter
+from ...domain.record import DeadLetter, FailureFilter
 from ...domain.strict_json import merged
 from ...domain.topic import Group, Topic
 from ...services.core.bodies import with_body
@@ -119,7 +119,7 @@ def letter_lines(visit: Visit) -> Shown:
     wanted = letter_filter(visit)
     lines: list[bytes] = []
     room = _MOST_BYTES
-    for letter in islice(filter(wanted.matches, _letters(visit, topic, group)), _MOST_LINES):
+    for letter in islice(_letters(visit, topic, group, wanted), _MOST_LINES):
         line = _line_of(visit, letter)
         room -= len(line)
         if room < 0:
@@ -129,11 +129,11 @@ def letter_lines(visit: Visit) -> Shown:
     return File(b"".join(lines), "application/x-ndjson", {"Content-Disposition": name})
 
 
-def _letters(visit: Visit, topic: Topic, group: Group) -> Iterator[DeadLetter]:
+def _letters(visit: Visit, topic: Topic, group: Group, wanted: FailureFilter) -> Iterator[DeadLetter]:
     after: str | None = None
     while True:
         rows = visit.deps.adapters.records.dead(topic, group, after, _PAGE)
-        yield from (letter for _, letter in rows)
+        yield from (letter for _, letter in rows if wanted.matches(letter.to_filter))
         if len(rows) < _PAGE:
             return
         after = rows[-1][0]

@@ -120,7 +120,7 @@ class Receiver:
         mark: str,
     ) -> Claimant:
         """Who claims; with others that pull, it leaves them their part of a shard's messages."""
-        uid = consumer.uid if consumer else ""
+        uid, is_paused = consumer.uid if consumer else "", group.is_paused(self._clock.now_ms())
         return Claimant(
             topic=topic,
             group=group,
@@ -128,7 +128,7 @@ class Receiver:
             owner=uid,
             is_called=consumer is not None and consumer.is_called,
             consumer_uid=uid if POLICIES[group.mode].per_consumer else "",
-            seat=None if group.paused else self._assignments.seat(topic, group, uid, most),
+            seat=None if is_paused else self._assignments.seat(topic, group, uid, most),
             mark=mark,
         )
 
@@ -156,7 +156,7 @@ class Receiver:
 
     def shards_for(self, topic: Topic, group: Group, consumer: Consumer | None) -> tuple[int, ...]:
         """The shards a caller receives from: its own by assignment, or all if it is not registered."""
-        if group.paused:
+        if group.is_paused(self._clock.now_ms()):
             return ()
         if consumer is None:
             return tuple(range(topic.shards))
@@ -166,8 +166,9 @@ class Receiver:
         """Claim from the shards and the lane in turn. A shard that another thread is claiming from, or where a race was
         lost, is tried again at the end. Threads of one process take turns on a cursor, so that they do not race each
         other."""
-        if claimant.group.paused or not (shards or self._foreign_shards(claimant, shards)):
-            return Received(because=Because.PAUSED if claimant.group.paused else Because.NOT_OWNER)
+        is_paused = claimant.group.is_paused(self._clock.now_ms())
+        if is_paused or not (shards or self._foreign_shards(claimant, shards)):
+            return Received(because=Because.PAUSED if is_paused else Because.NOT_OWNER)
         preload = partial(self._claimer.preload, claimant.topic, claimant.group, claimant.consumer_uid)
         sources = self._sources_of(claimant, shards, most)
         # Of many shards, the first mostly has enough.

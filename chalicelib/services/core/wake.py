@@ -260,7 +260,7 @@ class Waker:
 
     def _uids_to_run_for(self, topic: Topic, group: Group) -> Sequence[str]:
         """The consumer uids to run for: "" for the group, or each push consumer of a broadcast."""
-        if group.paused:
+        if group.is_paused(self._clock.now_ms()):
             return ()
         consumers = [
             c

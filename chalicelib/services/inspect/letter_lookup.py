@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 from ...domain import ids, ranges
 from ...domain.errors import Conflict, NotFound, unavailable
 from ...domain.limits import MAX_CONSUMERS, MAX_SHARDS
-from ...domain.record import DeadLetter, Record
+from ...domain.record import DeadLetter, FailureFilter, Record
 from ...domain.status import Status
 from ...domain.topic import CursorKey, Group, Topic
 from ...ports.world import Clock
@@ -25,29 +24,6 @@ if TYPE_CHECKING:
 _PAGE = 100
 _PAGES = 10  # what one page of a filtered list reads at most
 _FEW_IDS = 10
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetterFilter:
-    """Which dead letters: all if no field is set. `since_ms`: dead since this time or later. `ids`: of these
-    messages."""
-
-    reason: str | None = None
-    tag: str | None = None
-    key: str | None = None
-    since_ms: int | None = None
-    ids: Set[str] | None = None
-
-    def matches(self, letter: DeadLetter) -> bool:
-        """Does the dead letter have every property that is set?"""
-        draft = letter.message.draft
-        return (
-            self.reason in (None, letter.reason)
-            and self.tag in (None, draft.tag)
-            and (self.key is None or self.key in draft.keys)
-            and (self.since_ms is None or letter.at_ms >= self.since_ms)
-            and (self.ids is None or letter.message.id in self.ids)
-        )
 
 
 class RedriveOutcome(StrEnum):
@@ -71,7 +47,7 @@ class LetterLookup:
         self,
         topic: Topic,
         group: Group,
-        letter_filter: DeadLetterFilter,
+        letter_filter: FailureFilter,
         after: str | None,
         limit: int,
         *,
@@ -84,7 +60,7 @@ class LetterLookup:
         for _ in range(_PAGES):
             rows = self._records.dead(topic, group, after, rows_per_read)
             for after, letter in rows:
-                if letter_filter.matches(letter):
+                if letter_filter.matches(letter.to_filter):
                     letters.append(letter)
                 if len(letters) == limit:
                     return letters, after
@@ -122,7 +98,7 @@ class LetterLookup:
         its id then. Only the group's first thousand letters are searched."""
         if not _is_delayed(message_id):
             return []
-        return self.page(topic, group, DeadLetterFilter(ids={message_id}), None, _PAGE * _PAGES)[0]
+        return self.page(topic, group, FailureFilter(ids={message_id}), None, _PAGE * _PAGES)[0]
 
     def letters_of(self, topic: Topic, group: Group, message_ids: Iterable[str]) -> list[DeadLetter]:
         """The dead letters of these messages, in their order; neighbours are read together. Raises Unavailable if there
@@ -183,7 +159,7 @@ class LetterLookup:
             letters, after = self.page(
                 topic,
                 group,
-                DeadLetterFilter(ids=message_ids - places.keys()),
+                FailureFilter(ids=message_ids - places.keys()),
                 after,
                 _PAGE * _PAGES,
                 may_go_on=lambda: self._clock.now_ms() < until_ms,

@@ -249,7 +249,7 @@ def _troubles(topic: Topic, survey: GroupSurvey, now_ms: int) -> list[Trouble]:
         troubles.append(Trouble(Kind.DEAD, topic.name, name, survey.dead, survey.more_dead))
     if topic.is_over_alarm(backlog):
         troubles.append(Trouble(Kind.ALARM, topic.name, name, backlog, since_ms=oldest_ms))
-    if survey.group.paused and backlog:
+    if survey.group.is_paused(now_ms) and backlog:
         troubles.append(Trouble(Kind.PAUSED, topic.name, name, backlog, since_ms=oldest_ms))
     elif oldest_ms and now_ms - oldest_ms > _STUCK_MS and not survey.in_flight:
         troubles.append(Trouble(Kind.STUCK, topic.name, name, backlog, since_ms=oldest_ms))

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from ...domain.errors import Conflict, NotFound, Refused, Unavailable, unavailable
 from ...domain.ladder import Retry
-from ...domain.topic import DEFAULT_RETRY, CursorKey, Group, Mode, Topic, Where, cursor_key, cursor_keys
+from ...domain.topic import (
+    DEFAULT_RETRY,
+    FOR_EVER_MS,
+    CursorKey,
+    Group,
+    Mode,
+    Topic,
+    Where,
+    cursor_key,
+    cursor_keys,
+)
 from ...domain.trace import AttemptOutcome, TraceEntry
 from ...modes import POLICIES
 from ...ports.world import Clock, Random
@@ -170,11 +180,12 @@ class Admin:
                 return new, old is None
         raise _group_is_busy()
 
-    def pause(self, topic: Topic, name: str, paused: bool) -> Group:
-        """Stop or go on handing out the group's messages. Raises NotFound: unlike `put_group` it makes none."""
+    def pause(self, topic: Topic, name: str, paused: bool, until_ms: int = FOR_EVER_MS) -> Group:
+        """Stop handing out the group's messages, until a time or until it is resumed, or go on. Raises
+        NotFound: unlike `put_group` it makes none."""
         for _ in range(_TRIES):
             old = self._catalog.group(topic, name, consistent=True)
-            new = replace(old, paused=paused)
+            new = replace(old, paused_until_ms=until_ms if paused else 0)
             if self._store_group(topic, new, old):
                 return new
         raise _group_is_busy()

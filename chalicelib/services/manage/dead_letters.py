@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, TypeVar
 
 from ...domain import cursor_transitions as transitions
@@ -13,7 +14,8 @@ from ...domain.errors import Conflict, HeadraceError, Unavailable, unavailable
 from ...domain.message import JSON, DeadReason, Draft
 from ...domain.record import DeadLetter, Record
 from ...domain.status import Status
-from ...domain.times import SECOND_MS
+from ...domain.timer import Timer, TimerKind, retry_id
+from ...domain.times import DAY_MS
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
 from ...domain.trace import AttemptOutcome, TraceEntry
 from ...ports.world import Clock
@@ -22,7 +24,7 @@ from ..core.attempt_log import AttemptLog
 from ..core.catalog import Catalog
 from ..core.cursor_store import CursorSnapshot, CursorStore
 from ..core.wake import Waker
-from ..inspect.letter_lookup import DeadLetterFilter, LetterLookup
+from ..inspect.letter_lookup import LetterLookup
 from ..inspect.statuses import Statuses
 from ..produce.drafts import check_size
 from ..produce.producer import Producer
@@ -33,8 +35,9 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
-_PAGE = 100
-_REDRIVE_MS = 15 * SECOND_MS  # of one call; API Gateway waits 29 s for an answer
+_LETTERS = 100  # read at once
+_TIMERS_PER_WRITE = 30  # a transaction takes 100 actions
+_BYTES_PER_WRITE = 1_000_000  # and 4 MB, those of deleted rows included
 
 
 class DeadLetters:
@@ -114,6 +117,35 @@ class DeadLetters:
         if len(deletions) < len(letters) and self._letter_lookup.letters(topic, group, message_id):
             raise unavailable("Somebody else edited some of the dead letters just now; try again.")
 
+    def discard_many(self, topic: Topic, group: Group, letters: Sequence[DeadLetter], by: str = "") -> int:
+        """Delete dead letters, without those that another call has just changed; how many. Their deliveries stay
+        DEAD."""
+        gone: dict[str, list[DeadLetter]] = {}
+        try:
+            for letter in letters:
+                if self._records.discard(letter):
+                    gone.setdefault(letter.key.consumer_uid, []).append(letter)
+        finally:
+            for uid, members in gone.items():
+                entries = [
+                    (x, TraceEntry(x.offset, x.attempts, AttemptOutcome.DELETED, detail=by)) for x in members
+                ]
+                self._note_many(topic, group, uid, "deleted", self._clock.now_ms(), entries)
+        return sum(map(len, gone.values()))
+
+    def end_old(self, topic: Topic, group: Group, has_time: Callable[[], bool]) -> int:
+        """Delete the dead letters that are older than the topic keeps them, as far as there is time; how many. Their
+        deliveries stay DEAD; no trace row says so, since the setting does."""
+        until_ms = self._clock.now_ms() - (topic.dead_letter_days or 0) * DAY_MS
+        count, after = 0, None
+        while has_time():
+            rows = self._records.dead(topic, group, after, _LETTERS)
+            count += sum(letter.at_ms <= until_ms and self._records.discard(letter) for _, letter in rows)
+            if len(rows) < _LETTERS:
+                break
+            after = rows[-1][0]
+        return count
+
     def _note(self, topic: Topic, group: Group, letter: DeadLetter, what: str, by: str) -> None:
         entry = TraceEntry(letter.offset, letter.attempts, what, detail=by)
         self._note_at(topic, group, letter.key, entry, f"{letter.version}.")
@@ -156,43 +188,60 @@ class DeadLetters:
             messages = self._producer.move(lane_of(topic, group, uid), moves)
             self._on_filled(cursor_key(topic, group, None, uid))
             moved_letters = [x for x, message in zip(members, messages, strict=True) if message]
-            self._attempt_log.note(
-                topic,
-                group,
-                owner_uid="",
-                consumer_uid=uid,
-                row_id=f"redrive.{now_ms}",
-                started_ms=now_ms,
-                attempts=[
-                    (x.key.shard.shard, entry)
-                    for x in moved_letters
-                    for entry in _redrive_entries(x, now_ms, by)
-                ],
-            )
+            self._note_redriven(topic, group, uid, moved_letters, now_ms, by)
             count += len(moved_letters)
         return count
 
-    def redrive_matching(
+    def redrive_later(
         self,
         topic: Topic,
         group: Group,
-        letter_filter: DeadLetterFilter,
-        limit: int,
+        letters: Sequence[DeadLetter],
+        due: Callable[[int], int],
         by: str = "",
-        *,
-        after: str | None = None,
-    ) -> tuple[int, str | None]:
-        """Send up to `limit` matching dead letters behind a position again, page by page. Returns how many were sent,
-        and where to go on if time ended before the limit or the last dead letter: of very many few may match."""
-        count, until_ms = 0, self._clock.now_ms() + _REDRIVE_MS
-        while count < limit:
-            letters, after = self._letter_lookup.page(
-                topic, group, letter_filter, after, min(_PAGE, limit - count)
-            )
-            count += self.redrive(topic, group, letters, by)
-            if after is None or self._clock.now_ms() >= until_ms:
-                break
-        return count, after if count < limit else None
+    ) -> int:
+        """Send dead letters again, the n-th of those that are sent at `due(n)`: until then each waits as a timer, as a
+        retry does. Returns how many, as `redrive`."""
+        owners = set(self._catalog.cursor_owners(topic, group))
+        rest = [x for x in letters if x.key.consumer_uid in owners and not _is_unreadable(x)]
+        count, now_ms = 0, self._clock.now_ms()
+        while rest:
+            part = _that_fit(rest)
+            moves = [(x, _timer(topic, group, x, max(now_ms, due(count + n)))) for n, x in enumerate(part)]
+            if gone := self._records.send_later(moves, now_ms):
+                rest = [x for place, x in enumerate(rest) if place not in gone]
+                continue
+            self._waker.wake_movers([timer for _, timer in moves])
+            for uid in dict.fromkeys(x.key.consumer_uid for x in part):
+                members = [x for x in part if x.key.consumer_uid == uid]
+                self._note_redriven(topic, group, uid, members, now_ms, by)
+            count, rest = count + len(part), rest[len(part) :]
+        return count
+
+    def _note_redriven(
+        self, topic: Topic, group: Group, uid: str, letters: Sequence[DeadLetter], now_ms: int, by: str
+    ) -> None:
+        entries = [(x, entry) for x in letters for entry in _redrive_entries(x, now_ms, by)]
+        self._note_many(topic, group, uid, "redrive", now_ms, entries)
+
+    def _note_many(
+        self,
+        topic: Topic,
+        group: Group,
+        uid: str,
+        what: str,
+        now_ms: int,
+        entries: Iterable[tuple[DeadLetter, TraceEntry]],
+    ) -> None:
+        self._attempt_log.note(
+            topic,
+            group,
+            owner_uid="",
+            consumer_uid=uid,
+            row_id=f"{what}.{now_ms}",
+            started_ms=now_ms,
+            attempts=[(letter.key.shard.shard, entry) for letter, entry in entries],
+        )
 
     def retry_now(self, topic: Topic, group: Group, message_id: str, by: str = "") -> None:
         """Make the next attempt of a RETRYING or DEAD delivery now, in a broadcast of each that can be tried. Raises
@@ -300,6 +349,27 @@ def _entry_of(letter: DeadLetter) -> Draft:
     attempts = letter.attempts
     entry = retry_lane.entry_of(letter.message, attempts, attempts_before_redrive=attempts, whole=True)
     return replace(entry, expires_ms=None)
+
+
+def _that_fit(letters: Sequence[DeadLetter]) -> Sequence[DeadLetter]:
+    """The first dead letters that one transaction can replace."""
+    sizes = accumulate(letter.message.draft.weight for letter in letters[:_TIMERS_PER_WRITE])
+    return letters[: max(1, sum(size <= _BYTES_PER_WRITE for size in sizes))]
+
+
+def _timer(topic: Topic, group: Group, letter: DeadLetter, due_ms: int) -> Timer:
+    """The timer of a redrive, as of a retry after the attempts that the dead letter had."""
+    uid = letter.key.consumer_uid
+    return Timer(
+        due_ms=due_ms,
+        id=retry_id(group.uid, uid, letter.key.shard.shard, letter.offset, letter.attempts),
+        kind=TimerKind.RETRY,
+        shard=lane_of(topic, group, uid).shard_key(0),
+        draft=_entry_of(letter),
+        keep_days=topic.retention_days,
+        group_uid=group.uid,
+        consumer_uid=uid,
+    )
 
 
 def _redrive_entries(letter: DeadLetter, now_ms: int, by: str) -> Iterator[TraceEntry]:

@@ -7,6 +7,7 @@ the timer by which it waits for its time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from ...domain.append import DedupEntry
 from ...domain.errors import Conflict, NotFound, unavailable
 from ...domain.limits import DEFAULT_CHECK_AFTER_SECONDS, MAX_CHECKS
 from ...domain.message import Draft
+from ...domain.record import FailureFilter
 from ...domain.timer import ANY
 from ...domain.topic import Topic
 from ...domain.transaction import (
@@ -23,6 +25,7 @@ from ...domain.transaction import (
     Transaction,
     TransactionState,
     answered,
+    asked_again,
     check_timer,
     committed,
     committed_draft,
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 
 
 _TRIES = 8
+_TOPICS = 100  # of one look for undecided transactions
 _WAKES_BELOW_SECONDS = (
     60  # a later check can wait for the movers' schedule: most transactions are decided by then
 )
@@ -156,6 +160,48 @@ class Transactor:
         """Transactions of a state by time of preparation, behind a position, without their messages."""
         return self._transactions.of_state(topic, state, after, limit)
 
+    def undecided(
+        self, topic: Topic | None, which: FailureFilter, after: Sequence[str] | None, limit: int
+    ) -> tuple[list[Transaction], Sequence[str] | None]:
+        """Up to `limit` UNDECIDED transactions that have a check URL, of a topic or (None) of all, and the next
+        position: the last topic that is finished, and the place in the one after it (None: the end). A page may be
+        empty before the end."""
+        finished, place = after or ("", "")
+        topics = [topic] if topic else self._catalog.control.topics(finished or None, _TOPICS)
+        found: list[Transaction] = []
+        for each in topics:
+            rows = self._transactions.of_state(each, TransactionState.UNDECIDED, place or None, limit)
+            for row in self._transactions.whole(rows) if which.reads_draft else rows:
+                if _may_be_asked_again(row) and which.matches(row.failure):
+                    found.append(row)
+                if len(found) == limit:
+                    return found, (finished, row.sort_key)
+            if len(rows) == limit:
+                return found, (finished, rows[-1].sort_key)
+            finished, place = each.name, ""
+        return found, (finished, "") if topic is None and len(topics) == _TOPICS else None
+
+    def undecided_of(self, topic: Topic | None, transaction_ids: Sequence[str]) -> list[Transaction]:
+        """Those with these ids, of the topic, that are UNDECIDED and have a check URL."""
+        found = (self._transactions.get(id) for id in transaction_ids if ids.TRANSACTION_ID.match(id))
+        return [
+            each
+            for each in found
+            if each and _may_be_asked_again(each) and (topic is None or topic.uid == each.topic_uid)
+        ]
+
+    def recheck(self, transaction: Transaction) -> bool:
+        """Have an UNDECIDED transaction's producer asked again, now and then at its usual pace. False: it was decided
+        meanwhile."""
+        old = self._transactions.get(transaction.id)
+        if old is None or not _may_be_asked_again(old):
+            return False
+        new = asked_again(old, self._clock.now_ms())
+        if not self._transactions.change(old, new, store=[check_timer(new)]):
+            return False
+        self._waker.wake_movers([check_timer(new)])
+        return True
+
     def secret(self, topic: Topic) -> bytes:
         """The secret that signs the checks of a topic's transactions."""
         return signing.derived(self._signing_keys.present(), "check", topic.uid)
@@ -232,6 +278,10 @@ class Transactor:
             return None
         self._waker.wake_movers([timer])
         return new
+
+
+def _may_be_asked_again(transaction: Transaction) -> bool:
+    return transaction.state is TransactionState.UNDECIDED and transaction.check_url is not None
 
 
 def not_found() -> NotFound:

@@ -181,7 +181,7 @@ class DispatchRun:
             group = self._context.catalog.group(topic, self.task.group)
         except NotFound:
             return None
-        return None if group.paused and not even_paused else (topic, group)
+        return None if group.is_paused(self._context.clock.now_ms()) and not even_paused else (topic, group)
 
     def _sources(self, topic: Topic, group: Group) -> Sources:
         """The sources that the run was woken for; all, if another run may have left it its own."""

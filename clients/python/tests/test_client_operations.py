@@ -19,7 +19,7 @@ from faulty_proxy import FAIL, HALF, LOSE, PASS, FaultyProxy
 
 from headrace import AsyncHeadrace, Headrace, HeadraceError, Outgoing, Retries, errors
 from headrace._async.pager import AsyncPager
-from headrace._sync.messages import Messages
+from headrace._sync.many import Many
 from headrace._sync.pager import Pager
 from headrace.calls import Call
 from headrace.errors import kind_of
@@ -307,16 +307,17 @@ def test_a_delayed_message_waits_and_can_be_moved_and_cancelled(hr: Headrace, to
     assert hr.get_message(topic, sent.id).status == "CANCELLED"
 
 
-@pytest.mark.parametrize(("limit", "left"), [(None, 990), (12, 2)])
-def test_a_redrive_goes_on_where_the_services_time_ended(limit: int | None, left: int) -> None:
+@pytest.mark.parametrize("limit", [None, 12])
+def test_a_redrive_goes_on_where_the_services_time_ended(limit: int | None) -> None:
     transport = Pages(
         {"redriven": 10, "next_page_token": "t1"}, {"redriven": 0, "next_page_token": "t2"}, {"redriven": 2}
     )
     which = {"tag": "paid"}
-    assert Messages(cast(Any, transport)).redrive("orders", "mailer", filter=which, limit=limit) == 12
+    assert Many(cast(Any, transport)).redrive("orders", "mailer", filter=which, limit=limit) == 12
     first, *others = transport.bodies
     assert first == {"filter": which} | ({"limit": limit} if limit else {})
-    assert others == [{"filter": which, "limit": left, "page_token": token} for token in ("t1", "t2")]
+    left = {"limit": 2} if limit else {}
+    assert others == [{"filter": which, **left, "page_token": token} for token in ("t1", "t2")]
 
 
 def test_a_batch_answers_for_each_message(hr: Headrace, topic: str) -> None:

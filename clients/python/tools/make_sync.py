@@ -15,6 +15,7 @@ NAMES = {
     "AsyncClient": "Client",
     "AsyncConsumes": "Consumes",
     "AsyncGroups": "Groups",
+    "AsyncMany": "Many",
     "AsyncMessages": "Messages",
     "AsyncOperations": "Operations",
     "AsyncPager": "Pager",

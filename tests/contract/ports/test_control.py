@@ -50,7 +50,7 @@ def test_a_topic_is_read_as_it_was_written_with_its_version(control: Control) ->
 
 
 def test_a_group_and_a_consumer_are_read_as_they_were_written(control: Control, topic: Topic) -> None:
-    new_group = make.group(topic, tags=("a", "b"), retry=Retry(2, "notify"), begin="@5", paused=True)
+    new_group = make.group(topic, tags=("a", "b"), retry=Retry(2, "notify"), begin="@5", paused_until_ms=9)
     worker = make.consumer(new_group, kind="pull")
     assert control.put_group(topic, new_group, None) is True
     assert control.put_consumer(topic, new_group, worker, None) is True

@@ -16,16 +16,16 @@ from chalicelib.domain.cursor import Cursor, Disposition, start_at
 from chalicelib.domain.cursor_write import WriteRefused
 from chalicelib.domain.errors import Conflict
 from chalicelib.domain.message import Draft
-from chalicelib.domain.record import DeadLetter, Record
+from chalicelib.domain.record import DeadLetter, FailureFilter, Record
 from chalicelib.domain.topic import CursorKey, Group, Topic, cursor_key
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from chalicelib.store.cursors import Cursors
 from chalicelib.store.records import Records
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
+from tests.support.dead_letters import redrive_first
 from tests.support.desk import Desk
 from tests.support.stages import Stage
 from tests.support.troubled import Counted
@@ -289,7 +289,7 @@ def delete_one_of_two_groups(stage: Stage) -> None:
     assert records.unfinished(desk.topic.uid, gone_group.uid) == []
     assert records.count_dead(desk.topic.uid, kept_group.uid) == 28
     again = desk.group("gone")
-    assert desk.deps.letter_lookup.page(desk.topic, again, DeadLetterFilter(), None, 100) == ([], None)
+    assert desk.deps.letter_lookup.page(desk.topic, again, FailureFilter(), None, 100) == ([], None)
     desk.deps.admin.delete_topic(desk.topic)
     assert records.count_dead(desk.topic.uid, kept_group.uid) == 0
 
@@ -302,7 +302,7 @@ def test_what_comes_into_the_retry_lane_is_there_for_the_next_receive(stage: Sta
     (result,) = desk.produce(make.draft("x"))
     desk.nack(group, desk.receive(group), Nack(dead_letter=True))
     assert desk.receive(group) == []
-    assert dead_letters.redrive_matching(desk.topic, group, DeadLetterFilter(), 10)[0] == 1
+    assert redrive_first(desk.deps, desk.topic, group, 10) == 1
     (again,) = desk.receive(group)
     desk.nack(group, [again], Nack(delay_ms=60_000))
     assert desk.receive(group) == []
@@ -322,7 +322,7 @@ def test_what_a_lease_held_that_ran_out_can_be_tried_now_and_its_trace_tells_bot
     (result,) = desk.produce(make.draft("x"))
     if in_lane:
         desk.nack(group, desk.receive(group), Nack(dead_letter=True))
-        desk.deps.dead_letters.redrive_matching(desk.topic, group, DeadLetterFilter(), 10)
+        redrive_first(desk.deps, desk.topic, group, 10)
     desk.receive(group, lease=30)
     with pytest.raises(Conflict, match="neither RETRYING nor DEAD"):
         desk.deps.dead_letters.retry_now(desk.topic, group, result.id)
@@ -344,7 +344,7 @@ def test_what_could_not_be_attempted_can_be_tried_now(stage: Stage, mode: str, w
         stage.clock.advance(60_000)
     elif way == "redrive":
         desk.nack(group, desk.receive(group), Nack(dead_letter=True))
-        desk.deps.dead_letters.redrive_matching(desk.topic, group, DeadLetterFilter(), 10)
+        redrive_first(desk.deps, desk.topic, group, 10)
     receipts = [each.receipt for each in desk.receive(group)]
     decision = SettleDecision(Disposition.RELEASED, stage.clock.now_ms() + 60_000)
     desk.deps.settler.settle(desk.topic, group, receipts, lambda *_: decision)

@@ -17,10 +17,10 @@ from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import Group, cursor_key
 from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from chalicelib.store.control import Control
 from chalicelib.wiring import Deps
 from tests.support import factories as make
+from tests.support.dead_letters import redrive_first
 from tests.support.desk import Desk, attempts, offsets, records
 from tests.support.push import PushDesk, fails
 from tests.support.stages import Stage, embedded_stage
@@ -127,11 +127,11 @@ def test_what_is_redriven_is_counted_though_nobody_can_be_woken_now(stage: Stage
     results = desk.produce(*make.drafts(3))
     desk.nack(group, desk.receive(group), Nack(dead_letter=True))
     throttled = Troubled(stage.adapters.control, lambda name, *_: name == "consumers")
-    dead_letters = Deps(replace(stage.adapters, control=cast(Control, throttled))).dead_letters
-    dead_letters.retry_now(desk.topic, group, results[0].id)
-    assert dead_letters.redrive_matching(desk.topic, group, DeadLetterFilter(), 1)[0] == 1
+    deps = Deps(replace(stage.adapters, control=cast(Control, throttled)))
+    deps.dead_letters.retry_now(desk.topic, group, results[0].id)
+    assert redrive_first(deps, desk.topic, group, 1) == 1
     letters = desk.deps.letter_lookup.find(desk.topic, group, results[2].id)
-    assert dead_letters.redrive(desk.topic, group, letters) == 1
+    assert deps.dead_letters.redrive(desk.topic, group, letters) == 1
     assert throttled.refused == 3
     stage.clock.advance(5 * SECOND_MS)
     assert desk.drain(group) == [0, 1, 2]
@@ -233,7 +233,7 @@ def test_the_attempts_to_come_are_shown_at_the_times_at_which_they_are_made(
     desk.push()
     if is_redriven:
         desk.pass_time(600)
-        assert desk.deps.dead_letters.redrive_matching(desk.topic, group, DeadLetterFilter(), 1)[0] == 1
+        assert redrive_first(desk.deps, desk.topic, group, 1) == 1
         desk.push()
     call_count = len(desk.subscribers.calls)
     message = desk.deps.lookup.message(desk.topic, result.id)

@@ -13,10 +13,10 @@ from chalicelib.domain.limits import MAX_BYTES_UNDER_WAY
 from chalicelib.domain.topic import Consumer, Group
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from chalicelib.services.push.sources import Capacity, Sources, lane_share
 from chalicelib.wiring import Deps
 from tests.support import factories as make
+from tests.support.dead_letters import redrive_first
 from tests.support.push import PushDesk, capacity_of, claims_of, sources_of
 from tests.support.stages import embedded_stage
 from tests.support.troubled import Troubled
@@ -283,7 +283,7 @@ def test_what_other_runs_hold_of_the_lane_is_not_taken_twice() -> None:
     run = Run()
     run.desk.produce(*make.drafts(8))
     run.desk.nack(run.group, run.desk.receive(run.group), Nack(dead_letter=True))
-    run.desk.deps.dead_letters.redrive_matching(run.desk.topic, run.group, DeadLetterFilter(), 8)
+    redrive_first(run.desk.deps, run.desk.topic, run.group, 8)
     assert len(run.desk.receive(run.group, lane_share(8), run.one)) == lane_share(8)
     assert run.sent().total() == 0
 

@@ -18,9 +18,9 @@ from chalicelib.services.consume.claimant import Claimant, ClaimedMessage
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.counters import DELIVERED, FAILED
-from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from tests.support import factories as make
 from tests.support.cursor_bytes import bytes_of
+from tests.support.dead_letters import redrive_first
 from tests.support.desk import Desk
 from tests.support.stages import embedded_stage
 
@@ -60,9 +60,7 @@ class Line:
             rejected = SettleDecision(Disposition.DEAD, reason="REJECTED")
             for each in reversed(self.messages):
                 self._settle([each], [rejected])
-                self.desk.deps.dead_letters.redrive_matching(
-                    self.desk.topic, self.group, DeadLetterFilter(), 1
-                )
+                redrive_first(self.desk.deps, self.desk.topic, self.group, 1)
             self.messages = self._leased(None)
         self.desk.deps.counters.take()
 

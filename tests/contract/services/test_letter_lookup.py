@@ -10,9 +10,10 @@ from typing import Any, cast
 import pytest
 
 from chalicelib.domain.errors import Conflict, Unavailable
+from chalicelib.domain.record import FailureFilter
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.inspect.letter_lookup import DeadLetterFilter, LetterLookup, RedriveOutcome
+from chalicelib.services.inspect.letter_lookup import LetterLookup, RedriveOutcome
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS, Hasty
@@ -34,7 +35,7 @@ def test_pages_have_each_letter_once_and_are_full_but_for_the_last(stage: Stage,
 def test_a_page_that_may_not_go_on_ends_after_one_read_and_says_where(stage: Stage) -> None:
     table = Table(stage, *make.drafts(4))
 
-    def page(selection: DeadLetterFilter, after: str | None, may_go_on: bool) -> tuple[list[int], str | None]:
+    def page(selection: FailureFilter, after: str | None, may_go_on: bool) -> tuple[list[int], str | None]:
         letters, position = table.letter_lookup.page(
             table.topic, table.group, selection, after, 9, rows_per_read=3, may_go_on=lambda: may_go_on
         )
@@ -42,7 +43,7 @@ def test_a_page_that_may_not_go_on_ends_after_one_read_and_says_where(stage: Sta
 
     offsets, position = page(ALL, None, may_go_on=False)
     assert (offsets, page(ALL, position, may_go_on=False)) == ([0, 1, 2], ([3], None))
-    assert page(DeadLetterFilter(tag="none"), None, may_go_on=False) == ([], position)
+    assert page(FailureFilter(tag="none"), None, may_go_on=False) == ([], position)
     assert page(ALL, None, may_go_on=True) == ([0, 1, 2, 3], None)
 
 
@@ -51,17 +52,17 @@ def test_a_selection_has_what_all_it_says_is_true_of(stage: Stage) -> None:
     stage.clock.advance(SECOND_MS)
     table.desk.produce(make.draft(3, tag="a", keys=("l",)))
     table.bury()
-    selections: dict[DeadLetterFilter, list[int]] = {
+    selections: dict[FailureFilter, list[int]] = {
         ALL: [0, 1, 2, 3],
-        DeadLetterFilter(reason="REJECTED"): [0, 1, 2, 3],
-        DeadLetterFilter(reason="EXPIRED"): [],
-        DeadLetterFilter(tag="a"): [0, 1, 3],
-        DeadLetterFilter(key="l"): [0, 3],
-        DeadLetterFilter(since_ms=START_MS): [0, 1, 2, 3],
-        DeadLetterFilter(since_ms=START_MS + 1): [3],
-        DeadLetterFilter(since_ms=START_MS + SECOND_MS): [3],
-        DeadLetterFilter(since_ms=START_MS + SECOND_MS + 1): [],
-        DeadLetterFilter(tag="a", key="k"): [0],
+        FailureFilter(reason="REJECTED"): [0, 1, 2, 3],
+        FailureFilter(reason="EXPIRED"): [],
+        FailureFilter(tag="a"): [0, 1, 3],
+        FailureFilter(key="l"): [0, 3],
+        FailureFilter(since_ms=START_MS): [0, 1, 2, 3],
+        FailureFilter(since_ms=START_MS + 1): [3],
+        FailureFilter(since_ms=START_MS + SECOND_MS): [3],
+        FailureFilter(since_ms=START_MS + SECOND_MS + 1): [],
+        FailureFilter(tag="a", key="k"): [0],
     }
     for selection, offsets in selections.items():
         assert table.pages(selection, 9) == [offsets], selection

@@ -23,7 +23,7 @@ from chalicelib.services.consume.settle import Nack
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
-from tests.support.dead_letters import ALL, BURY, MANY, Table
+from tests.support.dead_letters import ALL, BURY, MANY, Table, redrive_first
 from tests.support.desk import Desk
 from tests.support.push import PushDesk
 from tests.support.stages import Stage, embedded_stage
@@ -33,7 +33,7 @@ from tests.support.stages import Stage, embedded_stage
 def test_so_many_are_sent_again_as_were_asked_for(stage: Stage, limit: int) -> None:
     table = Table(stage, *make.drafts(MANY))
     count = min(limit, MANY)
-    assert table.dead_letters.redrive_matching(table.topic, table.group, ALL, limit)[0] == count
+    assert redrive_first(table.deps, table.topic, table.group, limit) == count
     assert [offset for page in table.pages(ALL, 100) for offset in page] == list(range(count, MANY))
     assert len(table.desk.receive(table.group, 500)) == count
 
@@ -116,7 +116,7 @@ def test_a_burial_and_its_reason_outlive_the_redrive(stage: Stage, reason: str) 
     detail = "no such account" if reason == "REJECTED" else reason
     assert [event.detail for event in buried_events] == [detail] * 2
     stage.clock.advance(SECOND_MS)
-    assert desk.deps.dead_letters.redrive_matching(desk.topic, group, ALL, 9, by="ann")[0] == 2
+    assert redrive_first(desk.deps, desk.topic, group, 9, by="ann") == 2
     for path, result in zip(paths, results, strict=True):
         *before, after = desk.trace(result.id)
         if result is results[0]:
@@ -132,7 +132,7 @@ def test_what_is_buried_again_without_an_attempt_shows_each_burial(stage: Stage)
     desk.nack(group, desk.receive(group), Nack(reason="busy"))
     for _ in range(2):
         stage.clock.advance(SECOND_MS)
-        desk.deps.dead_letters.redrive_matching(desk.topic, group, ALL, 9)
+        redrive_first(desk.deps, desk.topic, group, 9)
         assert len(desk.receive(group, lease=1)) == 1
         stage.clock.advance(SECOND_MS)
         assert desk.receive(group) == []
@@ -311,7 +311,7 @@ def _do(desk: Desk, group: Group, deed: str) -> None:
     if deed.startswith("wait"):
         desk.stage.clock.advance((3_600 if deed == "wait long" else 20) * SECOND_MS)
     elif deed == "redrive":
-        desk.deps.dead_letters.redrive_matching(desk.topic, group, ALL, 1)
+        redrive_first(desk.deps, desk.topic, group, 1)
     elif messages := desk.receive(group, lease=30):
         later = SettleDecision(Disposition.RELEASED, desk.stage.clock.now_ms() + 60 * SECOND_MS)
         if deed == "give back":

@@ -82,6 +82,19 @@ def test_a_paused_group_is_left_alone_until_it_goes_on(empty_stage: Stage) -> No
     assert len(desk.subscribers.calls) == 1
 
 
+def test_the_sweeper_starts_a_group_whose_pause_has_ended(empty_stage: Stage) -> None:
+    desk = PushDesk.at(empty_stage)
+    group = desk.group()
+    desk.subscriber(group, "one")
+    desk.deps.admin.pause(desk.topic, group.name, True, desk.stage.clock.now_ms() + 600_000)
+    desk.produce(make.draft())
+    desk.push()
+    desk.pass_time(599)
+    assert not desk.subscribers.calls
+    desk.pass_time(121)
+    assert len(desk.subscribers.calls) == 1
+
+
 def test_i19_nothing_more_is_claimed_from_other_shards_when_time_is_up(stage: Stage) -> None:
     desk = PushDesk.at(stage, shards=4)
     group = desk.group(max_in_flight=4)

@@ -11,13 +11,13 @@ import pytest
 
 from chalicelib.domain.errors import HeadraceError, TooLarge, TooMany, Unavailable
 from chalicelib.domain.message import DeadReason, Draft
+from chalicelib.domain.record import FailureFilter
 from chalicelib.domain.request import Request
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.token_bucket import Grant
 from chalicelib.domain.topic import cursor_key
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.rate_limiter import RateLimits
-from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.store.log import Log
 from chalicelib.store.token_buckets import TokenBuckets
@@ -178,7 +178,7 @@ def test_what_is_over_the_limit_is_a_dead_letter_for_every_group(stage: Stage, m
     groups = [desk.group(name, mode=mode) for name in ("billing", "audit")]
     for group in groups:
         assert desk.drain(group) == [0]
-        letters, _ = desk.deps.letter_lookup.page(desk.topic, group, DeadLetterFilter(), None, 9)
+        letters, _ = desk.deps.letter_lookup.page(desk.topic, group, FailureFilter(), None, 9)
         assert [x.message.id for x in letters] == [p.id for p in places[1:]]
         assert {(x.reason, x.attempts) for x in letters} == {(DeadReason.RATE_LIMITED, 0)}
         message = desk.deps.lookup.message(desk.topic, places[2].id)

@@ -6,9 +6,8 @@ import pytest
 
 from chalicelib.domain.errors import Conflict
 from chalicelib.domain.message import DeadReason
-from chalicelib.domain.record import DeadLetter
+from chalicelib.domain.record import DeadLetter, FailureFilter
 from chalicelib.domain.topic import Group
-from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from chalicelib.services.inspect.lookup import Filters
 from tests.support import factories as make
 from tests.support.damage import Change, change_row, having, without
@@ -42,7 +41,7 @@ def damaged(stage: Stage, damage: Change = DAMAGES["not JSON"], **about: object)
 
 
 def letters(desk: Desk, group: Group) -> list[DeadLetter]:
-    return desk.deps.letter_lookup.page(desk.topic, group, DeadLetterFilter(), None, 100)[0]
+    return desk.deps.letter_lookup.page(desk.topic, group, FailureFilter(), None, 100)[0]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

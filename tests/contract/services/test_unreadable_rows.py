@@ -8,12 +8,12 @@ import pytest
 
 from chalicelib.domain.errors import Unreadable
 from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.domain.record import FailureFilter
 from chalicelib.domain.times import DAY_MS, MINUTE_MS, SECOND_MS
 from chalicelib.domain.topic import cursor_key, lane_of
 from chalicelib.functions import route
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.wake import task_of
-from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from chalicelib.services.inspect.lookup import Filters
 from chalicelib.services.inspect.waiting import prepared_in_order
 from chalicelib.services.produce.transactions import Checks
@@ -110,7 +110,7 @@ def test_lists_skip_what_cannot_be_read(stage: Stage) -> None:
     one_of("control", lambda row: row["sk"] == {"S": other.topic.name})
     deps = fresh(desk).deps
     adapters = deps.adapters
-    assert len(deps.letter_lookup.page(desk.topic, group, DeadLetterFilter(), None, 9)[0]) == 1
+    assert len(deps.letter_lookup.page(desk.topic, group, FailureFilter(), None, 9)[0]) == 1
     waiting = [
         t.id for f in range(FRAGMENTS) for t in adapters.timers.behind(f, "0", 9) if t.id in delayed_ids
     ]

@@ -279,7 +279,7 @@ def test_who_did_it_is_in_the_audit_trail_and_in_each_trace(api: Client, topic: 
         ("", {}, 400, "VALIDATION"),
         ("", {"cancel": True, "postpone_seconds": 1}, 400, "VALIDATION"),
         ("", {"deliver_at": "soon"}, 400, "VALIDATION"),
-        ("?tag=a", {"cancel": True, "ids": ["x"]}, 422, "REDRIVE_AMBIGUOUS"),
+        ("?tag=a", {"cancel": True, "ids": ["x"]}, 422, "CHOICE_AMBIGUOUS"),
         ("?key=", {"cancel": True}, 400, "VALIDATION"),
         ("?from=x", {"cancel": True}, 400, "VALIDATION"),
         ("?shard=99", {"cancel": True}, 422, "NO_SUCH_SHARD"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from chalicelib.api.fields import at
 from chalicelib.domain.topic import cursor_key
 from tests.support import settings
 from tests.support.background import Background
@@ -17,6 +18,7 @@ DEFAULTS = {row.name: row.default for row in settings.GROUP} | {
     "mode": "queue",
     "filter": "*",
     "paused": False,
+    "paused_until": None,
 }
 
 
@@ -205,6 +207,22 @@ def test_a_paused_group_hands_out_nothing_and_settles_on(api: Client) -> None:
     [other] = group.receive()
     assert {message["body"], other["body"]} == {"a", "b"}
     assert other["attempt"] == 1
+
+
+def test_a_pause_with_an_end_is_over_by_itself(api: Client, clock: ShiftingClock) -> None:
+    topic = api.topic()
+    group = topic.group()
+    topic.produce("a")
+    until = at(clock.now_ms() + 60_000)
+    paused = api.post(f"{group.path}/pause", {"until": until}).expect(200)
+    assert (paused["paused"], paused["paused_until"]) == (True, until)
+    clock.advance(55)
+    assert group.receive() == []
+    clock.advance(5)
+    assert len(group.receive()) == 1
+    resumed = api.get(group.path).expect(200)
+    assert (resumed["paused"], resumed["paused_until"]) == (False, None)
+    api.post(f"{group.path}/pause", {"until": until}).refused(400, "VALIDATION")
 
 
 def test_a_receive_that_waits_ends_with_its_group(api: Client, clock: ShiftingClock) -> None:

@@ -342,3 +342,35 @@ def test_the_secret_is_the_topics(topic: Topic, api: Client) -> None:
     secrets = {prepare(topic)["check_secret"] for _ in range(2)}
     assert len(secrets) == 1
     assert prepare(Topic(api, name))["check_secret"] not in secrets
+
+
+def test_undecided_transactions_are_asked_again(world: World, topic: Topic, producer: Receiver) -> None:
+    producer.body = b'{"state": "unknown"}'
+    fields = {"check_url": producer.url, "check_after_seconds": 60}
+    transactions = [prepare(topic, {"body": n, "tag": f"t{n}"}, **fields) for n in range(3)]
+    for _ in range(16):
+        world.pass_time(60)
+    assert {state(topic, each)["state"] for each in transactions} == {"UNDECIDED"}
+    path_of_call = "/v1/transactions/recheck"
+    preview = topic.api.post(path_of_call, {"topic": topic.name, "dry_run": True}).expect(200)
+    assert (preview["count"], preview["sample"][0]["error"]) == (3, "unknown")
+    body: dict[str, Any] = {"topic": topic.name, "filter": {"tag": "t1"}}
+    assert topic.api.post(path_of_call, body).expect(200) == {"rechecked": 1}
+    first = topic.api.post(path_of_call, {"topic": topic.name, "limit": 1}).expect(200)
+    assert first["rechecked"] == 1
+    ids = [each["transaction_id"] for each in transactions]
+    assert topic.api.post(path_of_call, {"topic": topic.name, "ids": ids}).expect(200) == {"rechecked": 1}
+    assert state(topic, transactions[1])["state"] == "PREPARED"
+    producer.body = b'{"state": "commit"}'
+    world.pass_time(1)
+    assert {state(topic, each)["state"] for each in transactions} == {"COMMITTED"}
+    assert topic.api.post(path_of_call, {"filter": {}}).expect(200)["rechecked"] == 0
+
+
+def test_a_token_asks_again_only_about_its_topics(topic: Topic) -> None:
+    api, call = topic.api, "/v1/transactions/recheck"
+    for scope, status in (("produce", 200), ("admin", 200), ("consume", 403)):
+        holder = api.with_token(api.new_token(scope, topics=[topic.name])["token"])
+        assert holder.post(call, {"topic": topic.name}).status == status
+        assert holder.post(call, {}).status == 403
+        assert holder.post(call, {"topic": "another"}).status == 403

@@ -25,6 +25,7 @@ COUNTED = {
     "redrive": ("dead-letters", "Redrive all 9 "),
     "change_delayed": ("many-later", "6 messages"),
     "merge_dead_letters": ("patch", "9 letters on this page 9 would change"),
+    "delete_dead_letters": ("patch", "All 9, up to 1,000 at once"),
     "seek_group": ("group-settings", "110 messages come again"),
     "purge_group": ("group-settings", "Backlog 130 Retrying"),
     "purge_topic": ("settings", "Backlog mailer: 130"),
@@ -46,7 +47,15 @@ NOT_UNDONE = {
         ("produce", "retry_now", "redrive", "commit", "create_replay"), "groups may have it already"
     ),
     **dict.fromkeys(
-        ("cancel_message", "roll_back", "delete_dead_letter", "delete_topic", "delete_group"), "it is gone"
+        (
+            "cancel_message",
+            "roll_back",
+            "delete_dead_letter",
+            "delete_dead_letters",
+            "delete_topic",
+            "delete_group",
+        ),
+        "it is gone",
     ),
     **dict.fromkeys(("settle_message", "purge_group", "purge_topic"), "it is over"),
     **dict.fromkeys(("delete_token", "rotate_token", "rotate_secret"), "the old secret is gone"),

@@ -10,8 +10,17 @@ from chalicelib.api.lists import LETTER_FILTERS
 from tests.support.browser import Browser, Screen
 from tests.support.http import Client, Group
 
-FITTING = {"reason": "REJECTED", "tag": "paid", "key": "key-1", "since": "2001-01-01T00:00:00Z"}
-UNFIT = {"reason": "EXPIRED", "tag": "other", "key": "other", "since": "2999-01-01T00:00:00Z"}
+_PAST, _FUTURE = "2001-01-01T00:00:00Z", "2999-01-01T00:00:00Z"
+FITTING = {"reason": "REJECTED", "tag": "paid", "key": "key-1"}
+FITTING |= {"since": _PAST, "until": _FUTURE, "error": "mailbox"}
+UNFIT = {
+    "reason": "EXPIRED",
+    "tag": "other",
+    "key": "other",
+    "since": _FUTURE,
+    "until": _PAST,
+    "error": "other",
+}
 """Values of filters: of some dead letters of `group`, and of none."""
 
 

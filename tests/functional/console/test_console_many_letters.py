@@ -129,7 +129,7 @@ def test_they_are_exported_as_json_lines(browser: Browser, group: Group) -> None
 def test_ids_and_a_query_do_not_go_together(group: Group) -> None:
     body = {"patch": {"x": 1}, "ids": [left(group)[0]["id"]]}
     path = f"{group.path}/dead-letters"
-    group.api.call("PATCH", f"{path}?tag=paid", body).refused(422, "REDRIVE_AMBIGUOUS")
+    group.api.call("PATCH", f"{path}?tag=paid", body).refused(422, "CHOICE_AMBIGUOUS")
     (item,) = group.api.call("PATCH", path, body).expect(200)["items"]
     assert item["changed"] is True
     assert sum(letter["edited"] for letter in left(group)) == 1
@@ -164,3 +164,12 @@ def test_a_large_letter_is_exported_without_its_body_and_the_others_follow(
     assert not {"body", "body_base64"} & first.keys()
     assert first["size"] >= 3_100_000
     assert [line["body"] for line in others] == [1, 2]
+
+
+def test_dead_letters_are_deleted_once_the_groups_name_is_typed(browser: Browser, group: Group) -> None:
+    form = page(browser, group, "/many?tag=paid").form("delete_dead_letters")
+    screen = browser.submit(form, confirm="other")
+    assert (screen.status, len(left(group))) == (400, 14)
+    form = page(browser, group, "/many?tag=paid").form("delete_dead_letters")
+    assert "13 dead letters are deleted." in browser.submit(form, confirm=group.name).text
+    assert [letter["tag"] for letter in left(group)] == ["odd"]

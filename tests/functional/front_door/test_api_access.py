@@ -116,6 +116,8 @@ CALLS = [
     ("PATCH", "/groups/g/dead-letters/x", "consume admin"),
     ("DELETE", "/groups/g/dead-letters/x", "consume admin"),
     ("POST", "/groups/g/dead-letters/redrive", "consume admin"),
+    ("POST", "/groups/g/dead-letters/delete", "consume admin"),
+    ("POST", "/groups/g/retry", "consume admin"),
 ]
 
 
@@ -233,6 +235,8 @@ def test_a_token_for_some_groups_is_refused_at_the_others(api: Client) -> None:
         ("PUT", "/groups/bank/consumers/c"),
         ("POST", "/groups/bank/consumers/c/rotate-secret"),
         ("POST", "/groups/bank/dead-letters/redrive"),
+        ("POST", "/groups/bank/dead-letters/delete"),
+        ("POST", "/groups/bank/retry"),
         ("GET", "/messages?group=bank"),
     ):
         holder.call(method, topic.path + path, None if method == "GET" else {}).refused(

@@ -44,6 +44,8 @@ A_PARAMETER = A_FILTER | {
     "state": "COMMITTED",
     "reason": "REJECTED",
     "since": "2001-01-01T00:00:00Z",
+    "until": "2999-01-01T00:00:00Z",
+    "error": "no",
     "topic": "a",
     "token": "a",
 }

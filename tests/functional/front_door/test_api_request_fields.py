@@ -69,8 +69,20 @@ SHAPES: dict[str, tuple[str, str, dict[str, Any], dict[str, str]]] = {
     "seek": ("POST", "/groups/g/seek", {"to": "earliest"}, {"to": "int", "shard": "int null", "consumer": "text null"}),
     "redrive": (
         "POST", "/groups/g/dead-letters/redrive", {},
-        {"ids": "null", "filter": "dict null", "limit": "int", "page_token": "text"},
+        {"ids": "null", "filter": "dict null", "limit": "int", "page_token": "text", "dry_run": "bool",
+         "plan": "text", "rate": "int null"},
     ),
+    "delete dead letters": (
+        "POST", "/groups/g/dead-letters/delete", {},
+        {"ids": "null", "filter": "dict null", "limit": "int", "page_token": "text", "dry_run": "bool",
+         "plan": "text", "confirm": "text null"},
+    ),
+    "retry many": (
+        "POST", "/groups/g/retry", {},
+        {"ids": "null", "filter": "dict null", "limit": "int", "page_token": "text", "dry_run": "bool",
+         "consumer": "text null"},
+    ),
+    "pause": ("POST", "/groups/g/pause", {}, {"until": "text null"}),
     "retry now": ("POST", "/messages/x/retry", {"group": "g"}, {"group": "text"}),
     "edit": ("PATCH", "/groups/g/dead-letters/x", {"body": 1}, {}),
 }  # fmt: skip

@@ -241,6 +241,8 @@ def _consume(visitor: Recorder, message: str) -> None:
     visitor.post(f"{ORDERS}/messages/{message}/retry", {"group": "mailer"}).expect(200)
     again = visitor.post(f"{MAILER}/receive", {"wait_seconds": 5}).expect(200)["messages"]
     visitor.post(f"{MAILER}/nack", {**bury, "receipts": [again[0]["receipt"]]}).expect(200)
+    visitor.post(f"{MAILER}/retry", {"filter": {"error": "bank is away"}}).expect(200)
+    visitor.post(f"{letters}/delete", {"filter": {"error": "no such product"}}).expect(200)
     visitor.delete(f"{letters}/{message}").expect(204)
 
 
@@ -263,6 +265,7 @@ def _decide(visitor: Recorder) -> None:
     visitor.post(f"/v1/transactions/{transaction_id}/commit").expect(200)
     other = visitor.post(f"{ORDERS}/transactions", {"message": {"body": 1}}).expect(201)["transaction_id"]
     visitor.post(f"/v1/transactions/{other}/rollback").expect(200)
+    visitor.post("/v1/transactions/recheck", {"topic": "orders"}).expect(200)
 
 
 def _replay(visitor: Recorder) -> None:

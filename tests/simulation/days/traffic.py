@@ -9,11 +9,11 @@ from typing import Any
 
 from chalicelib.domain.errors import TooMany
 from chalicelib.domain.receipt import sign_receipt
+from chalicelib.domain.record import FailureFilter
 from chalicelib.domain.times import DAY_MS, HOUR_MS
 from chalicelib.domain.topic import Topic
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.inspect.letter_lookup import DeadLetterFilter
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.wiring import Deps
 from tests.simulation.days.judge import inspect, inspect_outcomes
@@ -236,7 +236,7 @@ def redrives(days: Days) -> None:
     def request(deps: Deps) -> int:
         topic = deps.catalog.topic(name)
         consumer_group = deps.catalog.group(topic, group)
-        letters = deps.letter_lookup.page(topic, consumer_group, DeadLetterFilter(), None, 5)[0]
+        letters = deps.letter_lookup.page(topic, consumer_group, FailureFilter(), None, 5)[0]
         labels = {produce.id: label for label, produce in home.accepted.items()}  # a large body is elsewhere
         for member in home.members.values():
             if member.group.name == group:

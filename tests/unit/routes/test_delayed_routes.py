@@ -124,6 +124,7 @@ def test_what_is_delayed_is_changed_by_producers_and_those_of_all_groups(api: Cl
 
 
 OTHERS = {"reason": "EXPIRED", "tag": "other", "key": "other", "since": "2999-01-01T00:00:00Z"}
+OTHERS |= {"until": "2001-01-01T00:00:00Z", "error": "other"}
 """Values of filters that no dead letter of these tests has."""
 
 
@@ -165,7 +166,7 @@ def test_a_redrive_that_takes_long_is_gone_on_with_by_its_token_and_no_other(
     token = first["next_page_token"]
     for other in ({}, {"filter": {"tag": "u"}}, {"filter": {"tag": "t", "reason": "REJECTED"}}):
         topic.api.post(path, {**other, "page_token": token}).refused(400, "PAGE_TOKEN_INVALID")
-    topic.api.post(path, {"ids": ["m"], "page_token": token}).refused(422, "REDRIVE_AMBIGUOUS")
+    topic.api.post(path, {"ids": ["m"], "page_token": token}).refused(400, "PAGE_TOKEN_INVALID")
     counts, answer = [first["redriven"]], first
     while "next_page_token" in answer:
         more = {"filter": {"tag": "t"}, "page_token": answer["next_page_token"]}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from cli_commands import Command
 
+from headrace import Outgoing
 from headrace.cli.app import NOT_FOUND, REFUSED, USAGE, run
 from headrace.cli.doctor import clock_finding
 from headrace.cli.groups import Preview
@@ -23,34 +24,45 @@ def test_a_dead_letter_is_mended_and_sent_again(
     headrace.nack(
         "orders", "mailer", *headrace.receive("orders", "mailer"), dead_letter=True, reason="no number"
     )
-    (letter,) = command("dead", "list", "orders", "mailer", "--json")
+    (letter,) = command("dead-letters", "list", "orders", "mailer", "--json")
     assert (letter["reason"], letter["last_error"]) == ("REJECTED", "no number")
     editor = tmp_path / "editor.sh"
     editor.write_text('#!/bin/sh\nsed -i \'s/"13"/13/\' "$1"\n')
     editor.chmod(0o700)
     monkeypatch.setenv("VISUAL", str(editor))
-    command("dead", "edit", "orders", "mailer", letter["id"])
-    assert command("dead", "redrive", "orders", "mailer", "--yes", "--json") == [{"redriven": 1}]
+    command("dead-letters", "edit", "orders", "mailer", letter["id"])
+    assert command("dead-letters", "redrive", "orders", "mailer", "--yes", "--json") == [{"redriven": 1}]
     (message,) = headrace.receive("orders", "mailer")
     assert message.body == {"order": 13}
 
 
-def test_a_redrive_says_when_there_may_be_more_than_it_sent(
-    command: Command, headrace: LocalHeadrace, capsys: pytest.CaptureFixture[str]
+def test_many_are_counted_before_they_are_redriven_deleted_and_retried(
+    command: Command, headrace: LocalHeadrace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    headrace.send_many("orders", range(1_001))
-    for _ in range(2):
-        headrace.nack(
-            "orders",
-            "mailer",
-            *headrace.receive("orders", "mailer", max=1_000),
-            dead_letter=True,
-            reason="no",
-        )
-    for redriven in (1_000, 1):
-        capsys.readouterr()
-        assert run(["dead", "redrive", "orders", "mailer", "--yes"]) == 0
-        assert ("run it again" in capsys.readouterr().err) is (redriven == 1_000)
+    where = ("orders", "mailer")
+    for tag, count in (("old", 1_001), ("new", 2)):
+        headrace.send_many("orders", [Outgoing(n, tag=tag) for n in range(count)])
+        while messages := headrace.receive(*where, max=1_000):
+            headrace.nack(*where, *messages, dead_letter=True, reason=f"{tag} failed")
+    (seen,) = command("dead-letters", "redrive", *where, "--error", "old", "--preview", "--json")
+    assert (seen["count"], seen["sample"][0]["error"]) == (1_001, "old failed")
+    assert command("dead-letters", "redrive", *where, "--error", "old", "--yes", "--json") == [
+        {"redriven": 1_001}
+    ]
+    monkeypatch.setattr("typer.confirm", lambda question, **_: asked.append(question))
+    asked: list[str] = []
+    assert command("dead-letters", "delete", *where, "--json") == [{"deleted": 2}]
+    assert command("dead-letters", "delete", *where, "--json") == [{"deleted": 0}]
+    headrace.nack(*where, *headrace.receive(*where, max=3), delay=3_600)
+    assert command("groups", "retry", *where, "--json") == [{"retried": 3}]
+    assert command("transactions", "recheck", "--json") == [{"rechecked": 0}]
+    assert asked == ["Delete for good 2 dead letters?", "Retry now 3 deliveries?"]
+
+
+def test_a_pause_has_an_end(command: Command, headrace: LocalHeadrace) -> None:
+    (group,) = command("groups", "pause", "orders", "mailer", "--until", "2100-01-01T00:00:00Z", "--json")
+    assert group["paused_until"] == "2100-01-01T00:00:00.000Z"
+    assert headrace.get_group("orders", "mailer").paused_until is not None
 
 
 def test_deliveries_are_changed_settled_and_purged(
@@ -139,7 +151,7 @@ def test_the_doctor_finds_what_needs_attention(command: Command, headrace: Local
     headrace.nack("orders", "mailer", *headrace.receive("orders", "mailer"), dead_letter=True)
     findings = {each["check"]: each for each in command("doctor", "--json")}
     assert findings["store"]["ok"] is findings["token"]["ok"] is True
-    assert "headrace dead list orders mailer" in findings["orders/mailer"]["detail"]
+    assert "headrace dead-letters list orders mailer" in findings["orders/mailer"]["detail"]
     assert headrace.transport.token not in json.dumps(findings)
 
 

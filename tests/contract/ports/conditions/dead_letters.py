@@ -10,6 +10,7 @@ from chalicelib.domain import cursor_write
 from chalicelib.domain.append import AlreadyMoved, Stored
 from chalicelib.domain.cursor import Cursor, start_at
 from chalicelib.domain.record import DeadLetter
+from chalicelib.domain.timer import TimerKind
 from chalicelib.domain.topic import CursorKey
 from tests.contract.ports.conditions.common import put
 from tests.support import factories as make
@@ -67,6 +68,23 @@ def a_letter_is_redriven_as_it_was_read(stage: Stage) -> None:
         assert record.status == "RETRYING"
 
 
+def a_letter_is_redriven_later_as_it_was_read(stage: Stage) -> None:
+    records, timers = stage.adapters.records, stage.adapters.timers
+    for letter in _outdated(stage):
+        timer = make.timer(due_ms=START_MS + 5, id=f"later-{letter.key.group_uid}", kind=TimerKind.RETRY)
+        assert records.send_later([(letter, timer)], START_MS) == [0]
+        assert timers.find(timer.due_ms, timer.id) is None
+        current = records.dead_letter(letter.key, 1)
+        assert current
+        assert records.send_later([(current, timer)], START_MS) == ()
+        assert records.send_later([(current, timer)], START_MS) == [0]
+        assert records.dead_letter(letter.key, 1) is None
+        record = records.get(letter.key, 1)
+        assert record
+        assert (record.status, record.next_ms) == ("RETRYING", timer.due_ms)
+        assert timers.find(timer.due_ms, timer.id) == timer
+
+
 def only_what_is_dead_leaves_a_letter(stage: Stage) -> None:
     key, records = make.cursor_key(), stage.adapters.records
     four = [make.dead_record(1), make.record(2), make.record(3, "RETRYING"), make.record(4, "SUCCESS")]
@@ -94,6 +112,7 @@ SCENES = (
     a_letter_is_edited_as_it_was_read,
     a_letter_is_discarded_as_it_was_read,
     a_letter_is_redriven_as_it_was_read,
+    a_letter_is_redriven_later_as_it_was_read,
     only_what_is_dead_leaves_a_letter,
     a_record_is_restored_as_it_was_read,
 )

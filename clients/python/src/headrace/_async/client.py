@@ -9,6 +9,7 @@ from typing import TypeVar
 from ..retries import Retries
 from .consumes import AsyncConsumes
 from .groups import AsyncGroups
+from .many import AsyncMany
 from .messages import AsyncMessages
 from .sends import AsyncSends
 from .topics import AsyncTopics
@@ -17,7 +18,7 @@ from .transport import AsyncTransport
 Self = TypeVar("Self", bound="AsyncOperations")
 
 
-class AsyncOperations(AsyncTopics, AsyncGroups, AsyncMessages, AsyncSends, AsyncConsumes):
+class AsyncOperations(AsyncTopics, AsyncGroups, AsyncMessages, AsyncMany, AsyncSends, AsyncConsumes):
     """Every operation of one service. Threads may share it; a forked process gets connections of its own."""
 
     def __init__(

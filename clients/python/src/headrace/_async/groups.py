@@ -41,9 +41,10 @@ class AsyncGroups(AsyncCaller):
         """Delete a group with its consumers and positions. Takes some three seconds."""
         await self._delete(group_path(topic, group))
 
-    async def pause_group(self, topic: str, group: str) -> Group:
-        """Hand out no more messages until resumed."""
-        return await self._ask(Group, "POST", group_path(topic, group, "pause"), {})
+    async def pause_group(self, topic: str, group: str, *, until: datetime | str | None = None) -> Group:
+        """Hand out no more messages until resumed, or until a time."""
+        body = given(until=rfc3339(until) if until is not None else None)
+        return await self._ask(Group, "POST", group_path(topic, group, "pause"), body)
 
     async def resume_group(self, topic: str, group: str) -> Group:
         """Hand out messages again."""

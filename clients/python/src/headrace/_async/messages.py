@@ -16,7 +16,6 @@ from ..models import (
     Fate,
     Group,
     MergedLetters,
-    Redriven,
     Replay,
     RescheduledMessages,
     StoredMessage,
@@ -176,14 +175,16 @@ class AsyncMessages(AsyncCaller):
         tag: str | None = None,
         key: str | None = None,
         since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        error: str | None = None,
         limit: int | None = None,
     ) -> AsyncPager[DeadLetter]:
-        """A group's dead letters, each whole, with its reason and last error; `since`: what died then or later."""
+        """A group's dead letters, each whole, with its reason and last error; `since` and `until` bound when they died,
+        `error` is a part of the last error."""
         url_path = group_path(topic, group, "dead-letters")
-        since_text = rfc3339(since) if since is not None else None
-        return self._list(
-            DeadLetter, url_path, reason=reason, tag=tag, key=key, since=since_text, limit=limit
-        )
+        times = {name: rfc3339(at) for name, at in (("since", since), ("until", until)) if at is not None}
+        query = {"reason": reason, "tag": tag, "key": key, "error": error, "limit": limit}
+        return self._list(DeadLetter, url_path, **query, **times)
 
     async def get_dead_letter(self, topic: str, group: str, id: str) -> DeadLetter:
         """One dead letter by its message's id."""
@@ -205,6 +206,8 @@ class AsyncMessages(AsyncCaller):
         tag: str | None = None,
         key: str | None = None,
         since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        error: str | None = None,
         dry_run: bool = False,
         limit: int | None = None,
         page_token: str | None = None,
@@ -218,7 +221,9 @@ class AsyncMessages(AsyncCaller):
             reason=reason,
             tag=tag,
             key=key,
+            error=error,
             since=rfc3339(since) if since is not None else None,
+            until=rfc3339(until) if until is not None else None,
             limit=limit,
             page_token=page_token,
         )
@@ -226,28 +231,6 @@ class AsyncMessages(AsyncCaller):
     async def delete_dead_letter(self, topic: str, group: str, id: str) -> None:
         """Delete a dead letter for good."""
         await self._delete(group_path(topic, group, "dead-letters", id))
-
-    async def redrive(
-        self,
-        topic: str,
-        group: str,
-        *,
-        ids: Sequence[str] | None = None,
-        filter: Mapping[str, str] | None = None,
-        limit: int | None = None,
-    ) -> int:
-        """Send dead letters again: those with the ids, or `limit` (1,000) of those that match the filter, or of all;
-        how many it were. Without ids it is not repeated after a lost answer: others would be sent as well."""
-        url_path = group_path(topic, group, "dead-letters", "redrive")
-        body = given(ids=list(ids) if ids is not None else None, filter=filter, limit=limit)
-        count = 0
-        while True:
-            answer = await self._ask(Redriven, "POST", url_path, body, repeatable=ids is not None)
-            count += answer.redriven
-            if answer.next_page_token is None:
-                return count
-            left = (Redriven.MOST if limit is None else limit) - count
-            body = given(filter=filter, limit=left, page_token=answer.next_page_token)
 
     async def create_replay(
         self, topic: str, begin: datetime | str, end: datetime | str, **settings: Any

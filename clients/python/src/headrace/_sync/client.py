@@ -9,6 +9,7 @@ from typing import TypeVar
 from ..retries import Retries
 from .consumes import Consumes
 from .groups import Groups
+from .many import Many
 from .messages import Messages
 from .sends import Sends
 from .topics import Topics
@@ -17,7 +18,7 @@ from .transport import Transport
 Self = TypeVar("Self", bound="Operations")
 
 
-class Operations(Topics, Groups, Messages, Sends, Consumes):
+class Operations(Topics, Groups, Messages, Many, Sends, Consumes):
     """Every operation of one service. Threads may share it; a forked process gets connections of its own."""
 
     def __init__(

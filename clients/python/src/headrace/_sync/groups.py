@@ -41,9 +41,10 @@ class Groups(Caller):
         """Delete a group with its consumers and positions. Takes some three seconds."""
         self._delete(group_path(topic, group))
 
-    def pause_group(self, topic: str, group: str) -> Group:
-        """Hand out no more messages until resumed."""
-        return self._ask(Group, "POST", group_path(topic, group, "pause"), {})
+    def pause_group(self, topic: str, group: str, *, until: datetime | str | None = None) -> Group:
+        """Hand out no more messages until resumed, or until a time."""
+        body = given(until=rfc3339(until) if until is not None else None)
+        return self._ask(Group, "POST", group_path(topic, group, "pause"), body)
 
     def resume_group(self, topic: str, group: str) -> Group:
         """Hand out messages again."""

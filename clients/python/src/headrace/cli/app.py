@@ -31,6 +31,7 @@ from . import (
     stats,
     tokens,
     topics,
+    transactions,
 )
 from .output import Output, Pipe, ReaderGoneError
 from .profiles import Unusable
@@ -39,7 +40,7 @@ from .session import Session
 REFUSED, USAGE, NO_ANSWER, NOT_FOUND, NOT_ALLOWED, INTERRUPTED = 1, 2, 3, 4, 5, 130
 _EPILOG = (
     "Exit codes: 0 done, 1 refused, 2 wrong usage, 3 no answer (unknown; safe to repeat, but for send without a "
-    "dedup id, tokens create, rotate, rotate-secret, dead redrive --limit), 4 not found, 5 not allowed."
+    "dedup id, tokens create, rotate, rotate-secret, dead-letters redrive --limit), 4 not found, 5 not allowed."
 )
 _GLOBAL = {"--json": 0, "--profile": 1, "--url": 1, "--token": 1}
 
@@ -69,7 +70,7 @@ def root(
     context.call_on_close(session.close)
 
 
-for module in (topics, groups, consumers, deliveries, dead, delayed, spool, tokens, profile):
+for module in (topics, groups, consumers, deliveries, dead, delayed, transactions, spool, tokens, profile):
     app.add_typer(module.app)
 app.command()(groups.seek)
 for module in (archive, console, send, receive, messages, stats, listen, doctor):

@@ -1,28 +1,24 @@
-"""`headrace dead`: dead letters."""
+"""`headrace dead-letters`."""
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from ..models import DeadLetter, Redriven
-from .arguments import Group, Limit, MessageId, Topic, Yes, parsed, sure
+from ..models import DeadLetter
+from . import many
+from .arguments import Group, Limit, MessageId, Topic, Yes, parsed
 from .editor import edited
 from .output import failure, short
 from .session import session
 
-app = typer.Typer(name="dead", help="Dead letters: list, show, edit, redrive, delete.", no_args_is_help=True)
-
-Reason = Annotated[
-    str | None,
-    typer.Option(help="ATTEMPTS_EXHAUSTED, REJECTED, EXPIRED, RATE_LIMITED or UNDECODABLE."),
-]
-Key = Annotated[str | None, typer.Option(help="Only those with this key.")]
-Tag = Annotated[str | None, typer.Option(help="Only those with this tag.")]
-Since = Annotated[str | None, typer.Option(help="Only dead letters since this time (2030-01-01T00:00:00Z).")]
+app = typer.Typer(
+    name="dead-letters", help="Dead letters: list, show, edit, redrive, delete.", no_args_is_help=True
+)
 
 
 @app.command("list")
@@ -30,17 +26,18 @@ def list_dead(
     context: typer.Context,
     topic: Topic,
     group: Group,
-    reason: Reason = None,
-    key: Key = None,
-    tag: Tag = None,
-    since: Since = None,
+    reason: many.Reason = None,
+    error: many.Error = None,
+    key: many.Key = None,
+    tag: many.Tag = None,
+    since: many.Since = None,
+    until: many.Until = None,
     limit: Limit = 20,
 ) -> None:
     """List a group's dead letters, with their reasons."""
     s = session(context)
-    letters = s.hr.list_dead_letters(
-        topic, group, reason=reason, key=key, tag=tag, since=since, limit=min(limit, 200)
-    )
+    which = many.choice(reason=reason, error=error, key=key, tag=tag, since=since, until=until)
+    letters = s.hr.list_dead_letters(topic, group, **which, limit=min(limit, 200))
     rows = ((each, _cells(each)) for each in islice(letters, limit))
     s.output.many(("DEAD SINCE", "ID", "REASON", "ATTEMPTS", "KEYS", "LAST ERROR", "BODY"), rows, "None.")
 
@@ -108,30 +105,51 @@ def redrive(
     context: typer.Context,
     topic: Topic,
     group: Group,
-    ids: Annotated[list[str] | None, typer.Argument(help="Message ids; without them all that match.")] = None,
-    reason: Reason = None,
-    key: Key = None,
-    tag: Tag = None,
-    since: Since = None,
-    limit: Annotated[int | None, typer.Option(help="How many at most.")] = None,
+    ids: many.Ids = None,
+    reason: many.Reason = None,
+    error: many.Error = None,
+    key: many.Key = None,
+    tag: many.Tag = None,
+    since: many.Since = None,
+    until: many.Until = None,
+    rate: Annotated[int | None, typer.Option(min=1, help="So many a second.")] = None,
+    limit: many.Most = None,
+    preview: many.Preview = False,
     yes: Yes = False,
 ) -> None:
     """Send dead letters to their group again; attempts are counted from the start."""
     s = session(context)
-    filters = {"reason": reason, "key": key, "tag": tag, "since": since}
-    choice = {name: value for name, value in filters.items() if value is not None}
-    if not ids and not choice and limit is None:
-        sure(f"Redrive all dead letters of {group}?", yes)
-    count = s.hr.redrive(topic, group, ids=ids or None, filter=choice or None, limit=limit)
-    s.output.one({"redriven": count}, [("redriven", count)])
-    if not ids and limit is None and count == Redriven.MOST:
-        s.output.say("More may be left: run it again.")
+    which = many.choice(reason=reason, error=error, key=key, tag=tag, since=since, until=until)
+    seen = s.hr.preview("redrive", topic, group, ids=ids or None, filter=_filter(ids, which), limit=limit)
+    do = partial(s.hr.redrive, topic, group, ids=ids or None, plan=seen.plan, rate=rate, limit=limit)
+    many.on_many(s, ("Redrive", "dead letter"), "redriven", seen, do, preview=preview, yes=yes)
 
 
 @app.command()
-def delete(context: typer.Context, topic: Topic, group: Group, id: MessageId, yes: Yes = False) -> None:
-    """Delete a dead letter for good."""
+def delete(
+    context: typer.Context,
+    topic: Topic,
+    group: Group,
+    ids: many.Ids = None,
+    reason: many.Reason = None,
+    error: many.Error = None,
+    key: many.Key = None,
+    tag: many.Tag = None,
+    since: many.Since = None,
+    until: many.Until = None,
+    limit: many.Most = None,
+    preview: many.Preview = False,
+    yes: Yes = False,
+) -> None:
+    """Delete dead letters for good."""
     s = session(context)
-    sure(f"Delete {id} for good?", yes)
-    s.hr.delete_dead_letter(topic, group, id)
-    s.output.say(f"{id} is deleted.")
+    which = many.choice(reason=reason, error=error, key=key, tag=tag, since=since, until=until)
+    seen = s.hr.preview("delete", topic, group, ids=ids or None, filter=_filter(ids, which), limit=limit)
+    do = partial(s.hr.delete_dead_letters, topic, group, ids=ids or None, plan=seen.plan, limit=limit)
+    many.on_many(s, ("Delete for good", "dead letter"), "deleted", seen, do, preview=preview, yes=yes)
+
+
+def _filter(ids: list[str] | None, which: dict[str, str]) -> dict[str, str] | None:
+    if ids and which:
+        raise typer.BadParameter("Give ids or options that choose, not both.")
+    return None if ids else which

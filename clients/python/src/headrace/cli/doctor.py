@@ -138,5 +138,5 @@ def _dead_letters(s: Session) -> Iterator[Finding]:
     for topic in topics:
         for name, counts in topic.groups.items():
             if counts.dead:
-                detail = f"{counts.dead} dead letters: headrace dead list {topic.topic} {name}"
+                detail = f"{counts.dead} dead letters: headrace dead-letters list {topic.topic} {name}"
                 yield Finding(f"{topic.topic}/{name}", None, detail)

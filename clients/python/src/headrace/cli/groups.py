@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Annotated, Any
 
 import typer
 
 from .. import models
+from . import many
 from .arguments import Consumer, Group, Settings, Topic, Yes, settings_of, sure
 from .output import Output, number_of, table_of
 from .session import Session, session
 
 app = typer.Typer(
-    name="groups", help="Groups: list, show, create, pause, seek, purge, delete.", no_args_is_help=True
+    name="groups", help="Groups: list, show, create, pause, retry, seek, purge, delete.", no_args_is_help=True
 )
 _COUNTED = 2000
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT", re.ASCII)
@@ -70,10 +72,42 @@ def create(
 
 
 @app.command()
-def pause(context: typer.Context, topic: Topic, group: Group) -> None:
-    """Pause a group: it gets no messages until `resume`."""
+def pause(
+    context: typer.Context,
+    topic: Topic,
+    group: Group,
+    until: Annotated[
+        str | None, typer.Option(help="Until this time (2030-01-01T00:00:00Z); then it resumes by itself.")
+    ] = None,
+) -> None:
+    """Pause a group: it gets no messages until `resume`, or until a time."""
     s = session(context)
-    _show(s.output, s.hr.pause_group(topic, group))
+    _show(s.output, s.hr.pause_group(topic, group, until=until))
+
+
+@app.command()
+def retry(
+    context: typer.Context,
+    topic: Topic,
+    group: Group,
+    ids: many.Ids = None,
+    error: many.Error = None,
+    key: many.Key = None,
+    tag: many.Tag = None,
+    since: many.Since = None,
+    until: many.Until = None,
+    consumer: Annotated[str | None, typer.Option(help="Of a broadcast: only this one's.")] = None,
+    limit: many.Most = None,
+    preview: many.Preview = False,
+    yes: Yes = False,
+) -> None:
+    """Make the next attempts of waiting deliveries now."""
+    s = session(context)
+    which = many.choice(error=error, key=key, tag=tag, since=since, until=until)
+    chosen: dict[str, Any] = {"ids": ids} if ids else {"filter": which}
+    seen = s.hr.preview("retry", topic, group, **chosen, consumer=consumer, limit=limit)
+    do = partial(s.hr.retry_many, topic, group, **chosen, consumer=consumer, limit=limit)
+    many.on_many(s, ("Retry now", "delivery"), "retried", seen, do, preview=preview, yes=yes)
 
 
 @app.command()

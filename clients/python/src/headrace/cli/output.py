@@ -115,7 +115,8 @@ def table_of(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
 
 def number_of(count: int, noun: str) -> str:
     """`1 message`, `2 messages`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    nouns = f"{noun.removesuffix('y')}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count} {noun if count == 1 else nouns}"
 
 
 def visible(value: str) -> str:

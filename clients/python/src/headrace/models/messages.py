@@ -159,14 +159,35 @@ class MergedLetters(Model, frozen=True, kw_only=True):
     next_page_token: str | None = None
 
 
-class Redriven(Model, frozen=True, kw_only=True):
-    """How many dead letters were sent again; the token goes on where time ended."""
+class OneOfMany(Model, frozen=True, kw_only=True):
+    """One of those that a preview counted."""
 
-    MOST: ClassVar[int] = 1_000
-    """As many as a redrive without a limit sends."""
+    id: str
+    failed_at: datetime
+    reason: str | None = None
+    error: str | None = None
 
-    redriven: int
+
+class OfMany(Model, frozen=True, kw_only=True):
+    """To how many a call was done, or (`count`) would be; the token goes on where it ended. `plan` lets a call act on
+    what a preview saw, for ten minutes."""
+
+    MOST: ClassVar[int] = 10_000
+    """The most of one call."""
+
+    redriven: int = 0
+    deleted: int = 0
+    retried: int = 0
+    rechecked: int = 0
+    count: int = 0
+    sample: list[OneOfMany] = []
+    plan: str | None = None
     next_page_token: str | None = None
+
+    @property
+    def number(self) -> int:
+        """The count, of whichever call."""
+        return self.redriven + self.deleted + self.retried + self.rechecked + self.count
 
 
 class Purged(Model, frozen=True, kw_only=True):

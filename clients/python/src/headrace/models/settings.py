@@ -35,6 +35,7 @@ class TopicSettings(Model, frozen=True, kw_only=True):
     retry: RetryPolicy
     lease_seconds: int
     retention_days: float
+    dead_letter_days: int | None = None
     alarm_backlog: int | None = None
     rate_limit: int | None = None
     on_rate_limit: str
@@ -62,6 +63,9 @@ class TopicFields(TypedDict, total=False):
     """How long a message is kept; 0.25 is six hours. After that it is not delivered any more; for groups that have
     not settled it, it becomes a dead letter within six hours, reason EXPIRED. A higher value applies to new
     messages only."""
+    dead_letter_days: int | None
+    """How long dead letters are kept; a job that runs each six hours deletes older ones, also those that were there
+    before the setting."""
     alarm_backlog: int | None
     """An alarm is raised when a group's backlog is larger."""
     rate_limit: int | None

@@ -168,6 +168,7 @@ class Group(GroupSettings, frozen=True, kw_only=True):
     topic: str
     paused: bool
     created_at: datetime
+    paused_until: datetime | None = None
     backlog: int | None = None
     in_flight: int | None = None
     retrying: int | None = None
