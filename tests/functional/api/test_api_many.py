@@ -150,7 +150,8 @@ def test_many_that_wait_are_retried_page_by_page(api: Client, mode: str) -> None
     group.nack(*group.receive(), delay_seconds=3600)
     first = many(group, "retry", limit=2, dry_run=True)
     assert (first["count"], len(first["sample"])) == (2, 2)
-    counts, token = [], {}
+    counts: list[int] = []
+    token: dict[str, str] | None = {}
     while token is not None:
         answer = many(group, "retry", limit=2, **token)
         counts.append(answer["retried"])
