@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 from ..domain.errors import unavailable
@@ -15,13 +15,11 @@ from ..domain.ranges import Ranges, normalise
 from ..domain.record import DeadLetter, Record, Unfinished
 from ..domain.segment import ShardKey
 from ..domain.status import Status
-from ..domain.timer import Timer
 from ..domain.topic import CursorKey, Group, Topic
 from . import codec
 from .attributes import Item, int_of, number, packed, payload_of, text, text_of
 from .dynamo import Cancelled, ConditionFailed, Dynamo
 from .layout import FORMAT, record_key, record_prefix
-from .timers import timer_put
 
 _DELETED_AT_ONCE = 500
 _ROWS_LOOKED_AT = 500  # records of one page of waiting deliveries: most may have succeeded since
@@ -280,20 +278,6 @@ class Records:
             ExpressionAttributeValues={":g": text(f"{key.group_uid}#purged"), ":k": text(f"{prefix}/")},
         )
         return [item for item in items if _place(item)[2] == key.consumer_uid]
-
-    def send_later(self, moves: Sequence[tuple[DeadLetter, Timer]], at_ms: int) -> Sequence[int]:
-        """Replace dead letters by timers of their next attempts, in one transaction of three actions each. Returns the
-        places of those that are gone or were changed; if there are any, nothing is written."""
-        timers = self._dynamo.tables.timers
-        actions = (
-            [*letter_move(self._table, letter, at_ms, timer.due_ms), timer_put(timers, timer)]
-            for letter, timer in moves
-        )
-        try:
-            self._dynamo.call("transact_write_items", TransactItems=list(chain.from_iterable(actions)))
-        except Cancelled as error:
-            return sorted({place // 3 for place, item in enumerate(error.items) if item is not None})
-        return ()
 
     def waiting(
         self, topic: Topic, group: Group, now_ms: int, after: str | None

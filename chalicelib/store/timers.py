@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from ..domain.append import DedupEntry
 from ..domain.limits import MAX_LOOK_BYTES
-from ..domain.record import Record
+from ..domain.record import DeadLetter, Record
 from ..domain.timer import FirstTimers, Moved, Timer, TimerKind, due_ms_of
 from ..domain.times import CLOCKS_DIFFER_MS
 from ..domain.topic import CursorKey
@@ -21,7 +21,7 @@ from .clients import sent_once
 from .dedup import dedup_put, used_entries
 from .dynamo import Cancelled, ConditionFailed, Dynamo
 from .layout import FORMAT, forward_key, lease_key, shard_of, timer_key
-from .records import record_writes
+from .records import letter_move, record_writes
 
 _BEHIND_ALL = "~"  # and before the lease
 _RESEND_MS = 60_000  # for how long the SDK may send a request again, and how far clocks may differ
@@ -34,6 +34,20 @@ class Timers:
     def __init__(self, dynamo: Dynamo) -> None:
         self._dynamo = dynamo
         self._table = dynamo.tables.timers
+
+    def send_later(self, moves: Sequence[tuple[DeadLetter, Timer]], at_ms: int) -> Sequence[int]:
+        """Replace dead letters by timers of their next attempts, in one transaction of three actions each. Returns the
+        places of those that are gone or were changed; if there are any, nothing is written."""
+        records = self._dynamo.tables.records
+        actions = (
+            [*letter_move(records, letter, at_ms, timer.due_ms), timer_put(self._table, timer)]
+            for letter, timer in moves
+        )
+        try:
+            self._dynamo.call("transact_write_items", TransactItems=list(chain.from_iterable(actions)))
+        except Cancelled as error:
+            return sorted({place // 3 for place, item in enumerate(error.items) if item is not None})
+        return ()
 
     def store(self, timers: Sequence[Timer], dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
         """Store timers. Harmless to repeat. With dedup ids all goes in one transaction of at most 100 rows. Returns

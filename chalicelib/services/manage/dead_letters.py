@@ -31,6 +31,7 @@ from ..produce.producer import Producer
 
 if TYPE_CHECKING:
     from ...store.records import Records
+    from ...store.timers import Timers
 
 
 _T = TypeVar("_T")
@@ -51,6 +52,7 @@ class DeadLetters:
         letter_lookup: LetterLookup,
         statuses: Statuses,
         records: Records,
+        timers: Timers,
         attempt_log: AttemptLog,
         states: CursorStore,
         producer: Producer,
@@ -63,6 +65,7 @@ class DeadLetters:
         self._letter_lookup = letter_lookup
         self._statuses = statuses
         self._records = records
+        self._timers = timers
         self._attempt_log = attempt_log
         self._states = states
         self._producer = producer
@@ -208,7 +211,7 @@ class DeadLetters:
         while rest:
             part = _that_fit(rest)
             moves = [(x, _timer(topic, group, x, max(now_ms, due(count + n)))) for n, x in enumerate(part)]
-            if gone := self._records.send_later(moves, now_ms):
+            if gone := self._timers.send_later(moves, now_ms):
                 rest = [x for place, x in enumerate(rest) if place not in gone]
                 continue
             self._waker.wake_movers([timer for _, timer in moves])

@@ -72,12 +72,12 @@ def a_letter_is_redriven_later_as_it_was_read(stage: Stage) -> None:
     records, timers = stage.adapters.records, stage.adapters.timers
     for letter in _outdated(stage):
         timer = make.timer(due_ms=START_MS + 5, id=f"later-{letter.key.group_uid}", kind=TimerKind.RETRY)
-        assert records.send_later([(letter, timer)], START_MS) == [0]
+        assert timers.send_later([(letter, timer)], START_MS) == [0]
         assert timers.find(timer.due_ms, timer.id) is None
         current = records.dead_letter(letter.key, 1)
         assert current
-        assert records.send_later([(current, timer)], START_MS) == ()
-        assert records.send_later([(current, timer)], START_MS) == [0]
+        assert timers.send_later([(current, timer)], START_MS) == ()
+        assert timers.send_later([(current, timer)], START_MS) == [0]
         assert records.dead_letter(letter.key, 1) is None
         record = records.get(letter.key, 1)
         assert record
