@@ -47,13 +47,7 @@ class ClaimPlanner:
     """Plans a claim from one cursor and its log at one moment."""
 
     def __init__(
-        self,
-        *,
-        reader: LogReader,
-        claimant: Claimant,
-        shard: int | None,
-        key: CursorKey,
-        now_ms: int,
+        self, *, reader: LogReader, claimant: Claimant, shard: int | None, key: CursorKey, now_ms: int
     ) -> None:
         self._reader = reader
         self._claimant = claimant
@@ -154,9 +148,7 @@ class ClaimPlanner:
         most = len(staying_candidates) if self._keeps_entries else MAX_PASSED_OVER
         end = staying_candidates[most].offset if len(staying_candidates) > most else _AFTER_ALL
         waiting_dead, new_dead, dead_candidates = within_bounds(
-            back,
-            [c for c in new_candidates if is_settled(c) and c.offset < end],
-            MAX_ANSWER_BYTES,
+            back, [c for c in new_candidates if is_settled(c) and c.offset < end], MAX_ANSWER_BYTES
         )
         selection = self._policy.select(current, waiting_dead, new_dead, 1)
         passed_over = [*kept_entries] if selection.next > current.next else []

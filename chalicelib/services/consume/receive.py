@@ -111,13 +111,7 @@ class Receiver:
         return Received()
 
     def _claimant(
-        self,
-        topic: Topic,
-        group: Group,
-        consumer: Consumer | None,
-        most: int,
-        lease_seconds: int,
-        mark: str,
+        self, topic: Topic, group: Group, consumer: Consumer | None, most: int, lease_seconds: int, mark: str
     ) -> Claimant:
         """Who claims; with others that pull, it leaves them their part of a shard's messages."""
         uid, is_paused = consumer.uid if consumer else "", group.is_paused(self._clock.now_ms())

@@ -78,11 +78,7 @@ class StepMaker:
         if decision.disposition is Disposition.RETRY_LATER:
             timer = self._timer(receipt, decision, attempt)
             return Step(
-                step,
-                entry,
-                receipt.shard,
-                self._record(receipt, Status.RETRYING, decision, attempt),
-                timer,
+                step, entry, receipt.shard, self._record(receipt, Status.RETRYING, decision, attempt), timer
             )
         status = _STATUSES.get(decision.disposition)
         has_record = attempt > 1 or receipt.entry is not None  # saying RETRYING: a SUCCESS replaces it

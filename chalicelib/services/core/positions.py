@@ -170,11 +170,7 @@ ReadBack = Callable[[int], Sequence[Segment]]
 
 
 def first_since(
-    read_back: ReadBack,
-    at_ms: int,
-    low: int,
-    high: int,
-    may_go_on: Callable[[], bool] = lambda: True,
+    read_back: ReadBack, at_ms: int, low: int, high: int, may_go_on: Callable[[], bool] = lambda: True
 ) -> int:
     """The first segment from `low` on, before `high`, accepted at or after a time; `high` if there is none. By binary
     search: about log2(n) reads. If `may_go_on()` ends the search, the last offset known to be earlier."""

@@ -41,11 +41,7 @@ class Board:
     units, so a page of many topics costs as much as one of a few."""
 
     def __init__(
-        self,
-        surveyor: Surveyor,
-        readings: Readings,
-        clock: Clock,
-        on_skip: Callable[[Unreadable], object],
+        self, surveyor: Surveyor, readings: Readings, clock: Clock, on_skip: Callable[[Unreadable], object]
     ) -> None:
         """`on_skip` is called for the unreadable row of each topic that a look skips."""
         self._on_skip = on_skip

@@ -127,10 +127,7 @@ def _updated(version: int, health: Health, row: Consumer) -> Health:
     if row.version <= version:
         return health
     return replace(
-        health,
-        failing_ms=row.failing_ms,
-        open_until_ms=row.open_until_ms,
-        times_opened=row.times_opened,
+        health, failing_ms=row.failing_ms, open_until_ms=row.open_until_ms, times_opened=row.times_opened
     )
 
 

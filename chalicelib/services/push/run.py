@@ -316,10 +316,7 @@ class DispatchReport:
         """Count the results of one request, and keep failed attempts up to a limit."""
         self.verdicts.update(result.verdict.value for result in results)
         for claimed_message, result in zip(claimed_messages, results, strict=True):
-            if len(self.troubles) < _TROUBLES and result.verdict not in (
-                Verdict.DONE,
-                Verdict.NOT_ATTEMPTED,
-            ):
+            if len(self.troubles) < _TROUBLES and result.verdict not in (Verdict.DONE, Verdict.NOT_ATTEMPTED):
                 message = claimed_message.message
                 location = message.id, message.shard, message.offset, claimed_message.attempt, consumer.name
                 ending = result.verdict.value, result.detail, traceparent(message.draft)

@@ -138,13 +138,7 @@ class Capacity:
     """
 
     def __init__(
-        self,
-        *,
-        catalog: Catalog,
-        claimer: Claimer,
-        health: SubscriberHealth,
-        clock: Clock,
-        consumer_uid: str,
+        self, *, catalog: Catalog, claimer: Claimer, health: SubscriberHealth, clock: Clock, consumer_uid: str
     ) -> None:
         self._catalog = catalog
         self._claimer = claimer
