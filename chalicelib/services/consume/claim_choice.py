@@ -44,7 +44,7 @@ def dues(policy: Policy, current: Cursor, now_ms: int) -> list[Iterator[tuple[in
     spans = transitions.due_spans(current, now_ms)
     if policy.reads_units:
         units = transitions.free_units(current, now_ms)
-        free_spans = (span for span in spans if span.unit in units)
+        free_spans = (s for s in spans if s.unit in units)
         return [in_order(unit) for unit in _grouped(free_spans, attrgetter("unit"))]
     return [chain.from_iterable(map(in_order, _grouped(spans, _lapses)))]
 

@@ -90,5 +90,6 @@ def decision_after_failure(
     if attempt >= receipt.last_attempt:
         return SettleDecision(Disposition.DEAD, reason=DeadReason.ATTEMPTS_EXHAUSTED, error=error)
     # In SERIAL what failed holds back its unit, so it waits in the cursor.
-    waits_here = POLICIES[group.mode].holds_back or not due_ms
-    return SettleDecision(Disposition.RETRY if waits_here else Disposition.RETRY_LATER, due_ms, error=error)
+    keeps_its_place = POLICIES[group.mode].holds_back
+    disposition = Disposition.RETRY if keeps_its_place or not due_ms else Disposition.RETRY_LATER
+    return SettleDecision(disposition, due_ms, error=error)

@@ -118,7 +118,6 @@ class StepMaker:
 
     def _record(self, receipt: Receipt, status: Status, decision: SettleDecision, attempt: int) -> Record:
         is_dead = decision.disposition is Disposition.DEAD
-        message = self._message(receipt) if is_dead else None
         ends_ms = max(self._now_ms, decision.due_ms)
         return Record(
             shard=receipt.shard,
@@ -133,7 +132,7 @@ class StepMaker:
             next_ms=self._next_ms(receipt, decision),
             attempts_before_redrive=receipt.attempts_before_redrive,
             of=self.delivery_key(receipt.shard) if receipt.entry is not None else None,
-            message=retry_lane.content(message) if message else None,
+            message=self._content(receipt) if is_dead else None,
             expires_s=None if is_dead else self._topic.expires_s(ends_ms),
         )
 
@@ -147,6 +146,10 @@ class StepMaker:
         trust = reader.trust(self._group, self._key.consumer_uid, self.amended)
         slot = reader.fetch(self._key.shard, [receipt.leased_offset], trust)[receipt.leased_offset]
         return retry_lane.resolve(reader, self._topic, slot.message, trust) if slot.message else None
+
+    def _content(self, receipt: Receipt) -> Message | None:
+        message = self._message(receipt)
+        return retry_lane.content(message) if message else None
 
     def _timer(self, receipt: Receipt, decision: SettleDecision, attempt: int) -> Timer:
         lane = lane_of(self._topic, self._group, self._key.consumer_uid)
