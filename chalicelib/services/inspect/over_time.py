@@ -112,9 +112,8 @@ class Board:
         are then those of the meter reader, read again once a minute."""
         uid = survey.topic.uid
         known = self._known.get(uid)
-        if known is None or not (
-            survey.is_whole or 0 <= survey.at_ms - known.remembered_ms < MINUTES.every_ms
-        ):
+        is_recent = known is not None and 0 <= survey.at_ms - known.remembered_ms < MINUTES.every_ms
+        if known is None or not (survey.is_whole or is_recent):
             known = self._remember(survey)
         with self._lock:
             self._known.pop(uid, None)

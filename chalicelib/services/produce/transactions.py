@@ -46,9 +46,8 @@ if TYPE_CHECKING:
 
 _TRIES = 8
 _TOPICS = 100  # of one look for undecided transactions
-_WAKES_BELOW_SECONDS = (
-    60  # a later check can wait for the movers' schedule: most transactions are decided by then
-)
+# A later check can wait for the movers' schedule: most transactions are decided by then.
+_WAKES_BELOW_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True)
