@@ -233,11 +233,10 @@ class Transactor:
                 return _require_same_decision(transaction, decision)
             if answer:
                 transaction = answered(transaction, answer)
-            new = (
-                self._commit(replace(transaction, committed_by=by))
-                if decision is TransactionState.COMMITTED
-                else self._roll_back(transaction, by)
-            )
+            if decision is TransactionState.COMMITTED:
+                new = self._commit(replace(transaction, committed_by=by))
+            else:
+                new = self._roll_back(transaction, by)
             if new:
                 self._counters.add(ACCEPTED, decision is TransactionState.COMMITTED)
                 return new
