@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,7 +21,7 @@ from ..domain.mark import Mark, asked_again_ms, complete_until_ms
 from ..domain.times import MINUTE_MS
 from ..domain.topic import Consumer, ConsumerState, Group, Topic
 from ..ports.world import Clock
-from .walk import HasTime, RoundRobin, Stretch, Trouble
+from .walk import HasTime, Report, RoundRobin, Trouble
 
 if TYPE_CHECKING:
     from ..store.control import Control
@@ -32,22 +32,12 @@ _JOB = "assign"
 
 
 @dataclass(slots=True)
-class AssignReport:
+class AssignReport(Report):
     """What one run did: the number of groups visited, of new assignments, and of consumers that agreed."""
 
     groups: int = 0
     assigned: int = 0
     agreed: int = 0
-    stretch: Stretch = field(default_factory=Stretch)
-
-    def as_dict(self) -> dict[str, int | bool]:
-        """The counts as JSON, for the function's log line."""
-        return {
-            "groups": self.groups,
-            "assigned": self.assigned,
-            "agreed": self.agreed,
-            **self.stretch.as_dict(),
-        }
 
 
 _REMOVED_AT_ONCE = 100  # of a group, by one visit
@@ -130,21 +120,15 @@ class Assigner:
 
     def _pending_consumers(self, topic: Topic, staffed: Staffed) -> list[_Pending]:
         """Who has not agreed yet; the topic is marked for when they are asked again."""
-        pending_consumers = [
-            consumer for consumer in staffed.consumers if consumer.state == ConsumerState.PENDING
-        ]
+        pending = [consumer for consumer in staffed.consumers if consumer.state == ConsumerState.PENDING]
         now_ms = self._clock.now_ms()
-        for again_ms in {
-            asked_again_ms(topic.name, consumer.created_ms, now_ms) for consumer in pending_consumers
-        }:
+        for again_ms in {asked_again_ms(topic.name, consumer.created_ms, now_ms) for consumer in pending}:
             self._marks.mark(Mark(topic.name, again_ms))
-        if stopped(pending_consumers, now_ms):
+        if stopped(pending, now_ms):
             self._marks.note_moving(topic.name)
-        return [(topic, staffed.group, consumer) for consumer in pending_consumers]
+        return [(topic, staffed.group, consumer) for consumer in pending]
 
-    def _ask_all(
-        self, pending_consumers: Sequence[_Pending], has_time: HasTime, report: AssignReport
-    ) -> None:
+    def _ask_all(self, pending: Sequence[_Pending], has_time: HasTime, report: AssignReport) -> None:
         """Repeat the handshakes, as many at once as there are threads. An unexpected error with one is reported and
         does not stop the others."""
 
@@ -154,10 +138,10 @@ class Assigner:
             except Exception as error:  # noqa: BLE001 - as for visits
                 return Trouble.of(one[0].name, error)
 
-        if not pending_consumers:
+        if not pending:
             return
         with self._threads() as pool:
-            for answer in pool.map(ask, pending_consumers):
+            for answer in pool.map(ask, pending):
                 if isinstance(answer, Trouble):
                     report.stretch.troubles.append(answer)
                 else:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
 from ..domain.archive import ArchivedDay, Proof
 from ..domain.attention import RULES, Attention, Kind
 from ..domain.errors import Unavailable
-from ..domain.times import MINUTE_MS
+from ..domain.times import DAY_MS, MINUTE_MS
 from ..ports.world import Clock
 from .walk import Trouble
 
@@ -47,11 +47,8 @@ class AttentionReport:
         begins = any(state.noted_ms >= bookmark.passed_ms for state in states)
         if 0 <= now_ms - bookmark.passed_ms < (_BEGINS_MS if begins else _AGAIN_MS):
             return ()
-        is_one = len(states) == 1
-        self._mail(
-            f"{len(states)} state{'s need' if not is_one else ' needs'} attention",
-            _text(states, numbers, now_ms),
-        )
+        subject = "1 state needs attention" if len(states) == 1 else f"{len(states)} states need attention"
+        self._mail(subject, _text(states, numbers, now_ms))
         self._rounds.keep(_JOB, replace(bookmark, passed_ms=now_ms))
         return states
 
@@ -65,9 +62,8 @@ def _text(states: Sequence[Attention], numbers: Mapping[str, int], now_ms: int) 
 
 def _line(state: Attention, numbers: Mapping[str, int], now_ms: int) -> str:
     rule, minutes = RULES[state.kind], max(0, now_ms - state.since_ms) // MINUTE_MS
-    number = (
-        f" ({numbers[state.topic]} messages)" if state.kind == Kind.BACKLOG and state.topic in numbers else ""
-    )
+    is_measured = state.kind == Kind.BACKLOG and state.topic in numbers
+    number = f" ({numbers[state.topic]} messages)" if is_measured else ""
     return f"{state.place}: {rule.what}{number} For {minutes} minutes. {rule.to_do}"
 
 
@@ -100,10 +96,9 @@ class ProofWatch:
         archived = [(name, day) for name, day in days if day]
         for name, day in archived:
             if day.is_closed and all(day.proof(topic) == Proof.PROVED for topic in day.topics.values()):
-                return _begin_ms(name, 1)
-        return _begin_ms(archived[-1][0], 0) if archived else None
+                return _begin_ms(name) + DAY_MS
+        return _begin_ms(archived[-1][0]) if archived else None
 
 
-def _begin_ms(day: str, later: int) -> int:
-    begin = datetime.combine(date.fromisoformat(day), datetime.min.time(), UTC) + timedelta(days=later)
-    return round(begin.timestamp() * 1000)
+def _begin_ms(day: str) -> int:
+    return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()) * 1000

@@ -17,7 +17,7 @@ from ..domain.segment import ShardKey, Tail
 from ..domain.times import HOUR_MS, HOUR_SECONDS
 from ..domain.topic import Group, Topic, lane_of
 from ..ports.world import Clock
-from .walk import HasTime, Stretch, Trouble, Walk, as_many_as_time_allows, owners
+from .walk import HasTime, Report, Trouble, Walk, as_many_as_time_allows, owners
 
 if TYPE_CHECKING:
     from ..store.control import Control
@@ -39,18 +39,16 @@ LookAtTimers = Callable[[int], Iterable[Any]]
 
 
 @dataclass(slots=True)
-class CheckpointReport:
+class CheckpointReport(Report):
     """What one run did."""
 
     shards: int = 0
     checkpoints: int = 0
     findings: list[Any] = field(default_factory=list)
-    stretch: Stretch = field(default_factory=Stretch)
 
     def as_dict(self) -> dict[str, int | bool]:
         """The counts as JSON, for the function's log line."""
-        counts = {"shards": self.shards, "checkpoints": self.checkpoints, "findings": len(self.findings)}
-        return {**counts, **self.stretch.as_dict()}
+        return Report.as_dict(self) | {"findings": len(self.findings)}
 
 
 class Checkpointer:

@@ -7,33 +7,26 @@ archive, it also keeps rows that the archive does not have yet (keeper.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
-
-from ..domain.errors import Unavailable
-from ..domain.topic import Group, Topic
-from ..ports.world import Clock
-from .walk import HasTime, Stretch, Trouble, Walk, as_many_as_time_allows, owners
-
-if TYPE_CHECKING:
-    from ..store.control import Control
-    from ..store.marks import Rounds
-from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from ..domain import strict_json
+from ..domain.errors import Unavailable
 from ..domain.ranges import normalise
 from ..domain.segment import Segment, ShardKey
 from ..domain.times import DAY_MS, DAY_SECONDS
-from ..ports.world import Blobs
-from .walk import from_another
+from ..domain.topic import Group, Topic
+from ..ports.world import Blobs, Clock
+from .walk import HasTime, Report, Trouble, Walk, as_many_as_time_allows, from_another, owners
 
 if TYPE_CHECKING:
+    from ..store.control import Control
     from ..store.log import Log
+    from ..store.marks import Rounds
 
 _JOB = "expire"
 
@@ -43,17 +36,12 @@ its retention, as many as there is time for."""
 
 
 @dataclass(slots=True)
-class ExpireReport:
+class ExpireReport(Report):
     """What one run did."""
 
     buried: int = 0
     ended: int = 0  # dead letters older than their topic keeps them
     kept: int = 0  # messages that the archive lacks, near their end
-    stretch: Stretch = field(default_factory=Stretch)
-
-    def as_dict(self) -> dict[str, int | bool]:
-        """The counts as JSON, for the function's log line."""
-        return {"buried": self.buried, "ended": self.ended, "kept": self.kept, **self.stretch.as_dict()}
 
 
 class Expirer:

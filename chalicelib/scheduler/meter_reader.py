@@ -168,8 +168,10 @@ class MeterReader:
             with suppress(Unavailable):
                 self._visit(name, has_time)
             number += 1
-        noted_topics = {*self._troubled, *self._attention}
-        for name in self._names_of_this_pass(sorted(noted_topics - moving_topics)):
+        noted_topics = sorted({*self._troubled, *self._attention} - moving_topics)
+        first = self._passes * _LOOKED_AGAIN % max(1, len(noted_topics))
+        self._passes += 1
+        for name in noted_topics[first : first + _LOOKED_AGAIN]:
             if has_time():
                 with suppress(Unavailable):
                     self._look_again(name)
@@ -191,12 +193,6 @@ class MeterReader:
             self._attempt = self._unkept.on_top_of(before)
             self._readings.keep(meter.STAGE, meter.HOURS, self._attempt)
             self._unkept, self._attempt = Sums(), None
-
-    def _names_of_this_pass(self, names: Sequence[str]) -> Sequence[str]:
-        """The topics that this pass looks at."""
-        first = self._passes * _LOOKED_AGAIN % max(1, len(names))
-        self._passes += 1
-        return names[first : first + _LOOKED_AGAIN]
 
     def _look_again(self, name: str) -> None:
         topic = self._control.topic(name, consistent=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..domain.limits import FRAGMENTS
@@ -33,9 +34,7 @@ class Mover:
         threads: Callable[[], Executor],
     ) -> None:
         """`new_owner` makes a name for the leases of each run: a process may have several at once."""
-        self._timers = timers
-        self._ways = ways
-        self._clock = clock
+        self._new_run = partial(MoverRun, timers=timers, ways=ways, clock=clock)
         self._new_owner = new_owner
         self._threads = threads
 
@@ -47,13 +46,7 @@ class Mover:
         `fragments`: those in which a timer was just stored; None: all.
         """
         with self._threads() as threads:
-            run = MoverRun(
-                timers=self._timers,
-                ways=self._ways,
-                clock=self._clock,
-                owner=self._new_owner(),
-                threads=threads,
-            )
+            run = self._new_run(owner=self._new_owner(), threads=threads)
             if fragments is None:
                 run.stay(range(FRAGMENTS), has_time)
             else:
@@ -63,13 +56,6 @@ class Mover:
     def tick(self, fragments: Iterable[int]) -> MoveReport:
         """Move what is due now in these fragments, without a lease on them."""
         with self._threads() as threads:
-            run = MoverRun(
-                timers=self._timers,
-                ways=self._ways,
-                clock=self._clock,
-                owner="",
-                threads=threads,
-                patience_seconds=None,
-            )
+            run = self._new_run(owner="", threads=threads, patience_seconds=None)
             run.tick(fragments)
         return run.report

@@ -210,10 +210,7 @@ class MoverRun:
         self._reached = positions if self._stuck else {}
 
     def _leaps(
-        self,
-        positions: Mapping[int, str],
-        reached: Mapping[int, str],
-        stuck_before: Mapping[_Load, set[int]],
+        self, positions: Mapping[int, str], reached: Mapping[int, str], stuck_before: Mapping[_Load, set[int]]
     ) -> dict[int, str]:
         """Where to go on in fragments in which a load is still stuck: where the last drain left off. Nothing of what
         was stuck then is moved behind that."""

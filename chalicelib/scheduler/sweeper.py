@@ -6,37 +6,29 @@ has nothing to deliver, the mark is dropped; otherwise the topic gets a new one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
-
-from ..domain.mark import Mark, complete_until_ms
-from ..domain.topic import Topic
-from ..ports.world import Clock
-from .walk import HasTime, RoundRobin, Stretch, Trouble, Visit
-
-if TYPE_CHECKING:
-    from ..store.control import Control
-    from ..store.marks import Marks, Rounds
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..domain.assignment import Staffed
 from ..domain.cursor import Cursor
 from ..domain.cursor_transitions import due_spans, lapse
 from ..domain.errors import Unavailable
+from ..domain.mark import Mark, complete_until_ms
 from ..domain.segment import ShardKey
 from ..domain.times import HOUR_MS, MINUTE_MS
-from ..domain.topic import Consumer, ConsumerState, Group, cursor_key
+from ..domain.topic import Consumer, ConsumerState, Group, Topic, cursor_key
 from ..modes import POLICIES
-from .walk import from_another
+from ..ports.world import Clock
+from .walk import HasTime, Report, RoundRobin, Trouble, Visit, from_another
 
 if TYPE_CHECKING:
     from ..store.control import Control
     from ..store.cursors import Cursors
     from ..store.log import Log
+    from ..store.marks import Marks, Rounds
 
 _JOB = "sweep"
 
@@ -45,22 +37,12 @@ Wake = Callable[[str], object]
 
 
 @dataclass(slots=True)
-class SweepReport:
+class SweepReport(Report):
     """What one run did. `looks` are reads of a cursor or a shard."""
 
     looks: int = 0
     woken: int = 0
     under_way: int = 0
-    stretch: Stretch = field(default_factory=Stretch)
-
-    def as_dict(self) -> dict[str, int | bool]:
-        """The counts as JSON, for the function's log line."""
-        return {
-            "looks": self.looks,
-            "woken": self.woken,
-            "under_way": self.under_way,
-            **self.stretch.as_dict(),
-        }
 
 
 class Sweeper:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -88,6 +88,18 @@ class Stretch:
             "round_age_ms": self.age_ms,
             "finished": self.finished,
         }
+
+
+@dataclass(slots=True)
+class Report:
+    """What one run of a job did: its counts, and the topics that it visited."""
+
+    stretch: Stretch = field(default_factory=Stretch, kw_only=True)
+
+    def as_dict(self) -> dict[str, int | bool]:
+        """The counts as JSON, for the function's log line."""
+        counts = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "stretch"}
+        return counts | self.stretch.as_dict()
 
 
 def owners(control: Control, topic: Topic, refusals: list[Unavailable]) -> Iterator[tuple[Group, str]]:

@@ -115,9 +115,7 @@ class Claimer:
             if state.cursor.is_closed:
                 return Claim()
             now_ms = self._clock.now_ms()
-            planner = ClaimPlanner(
-                reader=self._reader, claimant=claimant, shard=shard, key=key, now_ms=now_ms
-            )
+            planner = self._planner(claimant, shard, now_ms)
             token = f"{base32(state.cursor.epoch + 1)}.{claimant.mark or self._random.id(4)}"
             token += "" if claimant.is_called else PULLED
             plan, after = planner.plan_that_fits(state.cursor, most, most_bytes, token)
@@ -144,17 +142,17 @@ class Claimer:
         cursors = self.cursors(claimant.group, claimant.consumer_uid)
         now_ms, messages = self._clock.now_ms(), list[ClaimedMessage]()
         for shard in (*range(claimant.topic.shards), None):
-            key = claimant.key(shard)
-            cursor = cursors.get(str(key.shard), Cursor())
+            cursor = cursors.get(str(claimant.key(shard).shard), Cursor())
             for lease in cursor.leases.values():
                 is_ours = lease.token.removesuffix(PULLED).endswith(f".{claimant.mark}")
                 if is_ours and lease.deadline_ms > now_ms:
                     began_ms = lease.deadline_ms - claimant.lease_seconds * 1000
-                    planner = ClaimPlanner(
-                        reader=self._reader, claimant=claimant, shard=shard, key=key, now_ms=began_ms
-                    )
-                    messages += planner.held(cursor, lease)
+                    messages += self._planner(claimant, shard, began_ms).held(cursor, lease)
         return messages
+
+    def _planner(self, claimant: Claimant, shard: int | None, now_ms: int) -> ClaimPlanner:
+        key = claimant.key(shard)
+        return ClaimPlanner(reader=self._reader, claimant=claimant, shard=shard, key=key, now_ms=now_ms)
 
     def settle_unwanted(self, claimant: Claimant, shard: int, has_time: Callable[[], bool]) -> None:
         """For the schedule `sweep`: settle the next unclaimed messages of a shard up to the first that the group
@@ -162,9 +160,7 @@ class Claimer:
         key = claimant.key(shard)
         while has_time():
             state = self._states.last(key)
-            planner = ClaimPlanner(
-                reader=self._reader, claimant=claimant, shard=shard, key=key, now_ms=self._clock.now_ms()
-            )
+            planner = self._planner(claimant, shard, self._clock.now_ms())
             selection = planner.plan_unwanted(state.cursor)
             if not selection.settled or (not state.exists and not self._may_begin(claimant)):
                 return
@@ -199,9 +195,7 @@ class Claimer:
         while True:
             state = self._states.last(key)
             now_ms = self._clock.now_ms()
-            plan = ClaimPlanner(
-                reader=self._reader, claimant=claimant, shard=shard, key=key, now_ms=now_ms
-            ).plan_expiry(state.cursor, has_time)
+            plan = self._planner(claimant, shard, now_ms).plan_expiry(state.cursor, has_time)
             if not plan.selection.settled:
                 return count
             after = transitions.claim(plan.cursor, plan.selection, "", "", 0)
@@ -236,10 +230,7 @@ class Claimer:
         for lease in cursor.leases.values():
             if lease.deadline_ms > now_ms:
                 continue
-            attempts = [
-                _lapsed_attempt(shard, offset, attempt, plan.messages)
-                for offset, attempt in lease.attempts().items()
-            ]
+            lapsed = (_lapsed_attempt(shard, *each, plan.messages) for each in lease.attempts().items())
             self._attempt_log.note(
                 claimant.topic,
                 claimant.group,
@@ -247,7 +238,7 @@ class Claimer:
                 consumer_uid=claimant.consumer_uid,
                 row_id=lease.token,
                 started_ms=lease.deadline_ms,
-                attempts=[each for each in attempts if each],
+                attempts=[each for each in lapsed if each],
                 is_ranked=is_ranked,
             )
 
@@ -267,8 +258,5 @@ def _lapsed_attempt(
 
 def _change(state: CursorSnapshot, after: Cursor) -> cursor_write.Change:
     """The write: the whole item if none is stored yet."""
-    return (
-        cursor_write.change(state.cursor, after)
-        if state.exists
-        else cursor_write.replacement(state.cursor, after)
-    )
+    change = cursor_write.change if state.exists else cursor_write.replacement
+    return change(state.cursor, after)

@@ -44,9 +44,8 @@ def dues(policy: Policy, current: Cursor, now_ms: int) -> list[Iterator[tuple[in
     spans = transitions.due_spans(current, now_ms)
     if policy.reads_units:
         units = transitions.free_units(current, now_ms)
-        return [
-            in_order(unit) for unit in _grouped((s for s in spans if s.unit in units), attrgetter("unit"))
-        ]
+        free_spans = (s for s in spans if s.unit in units)
+        return [in_order(unit) for unit in _grouped(free_spans, attrgetter("unit"))]
     return [chain.from_iterable(map(in_order, _grouped(spans, _lapses)))]
 
 
@@ -100,7 +99,7 @@ def within_bounds(
     """Cut the candidates so that one answer holds their bodies, except of skipped messages, and one
     transaction their dead letters."""
     candidates: list[Candidate] = []
-    dead_candidates: list[Candidate] = []
+    dead: list[Candidate] = []
     size = dead_size = 0
     for candidate in (*back, *new_candidates):
         if candidate.offset in passed_over:
@@ -112,13 +111,11 @@ def within_bounds(
             break
         if candidate.dead:
             dead_size += candidate.size
-            if len(dead_candidates) == DEAD_PER_WRITE or (
-                dead_candidates and dead_size > _DEAD_BYTES_PER_WRITE
-            ):
+            if len(dead) == DEAD_PER_WRITE or (dead and dead_size > _DEAD_BYTES_PER_WRITE):
                 break
-            dead_candidates.append(candidate)
+            dead.append(candidate)
         candidates.append(candidate)
-    return candidates[: len(back)], candidates[len(back) :], dead_candidates
+    return candidates[: len(back)], candidates[len(back) :], dead
 
 
 def is_settled(candidate: Candidate) -> bool:

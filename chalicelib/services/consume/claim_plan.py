@@ -17,7 +17,7 @@ from ...domain.record import Record
 from ...domain.sharding import unit_of
 from ...domain.spans import Span, coalesce, in_order
 from ...domain.status import Because, Status
-from ...domain.topic import CursorKey, cursor_key, passes_filter
+from ...domain.topic import CursorKey, passes_filter
 from ...modes import Candidate, ClaimVerdict
 from ..core.log_reader import Freshness, LogReader, Slot
 from . import retry_lane
@@ -47,13 +47,7 @@ class ClaimPlanner:
     """Plans a claim from one cursor and its log at one moment."""
 
     def __init__(
-        self,
-        *,
-        reader: LogReader,
-        claimant: Claimant,
-        shard: int | None,
-        key: CursorKey,
-        now_ms: int,
+        self, *, reader: LogReader, claimant: Claimant, shard: int | None, key: CursorKey, now_ms: int
     ) -> None:
         self._reader = reader
         self._claimant = claimant
@@ -72,10 +66,9 @@ class ClaimPlanner:
             count = sum(span.count for span in plan.selection.granted)
             after = transitions.claim(plan.cursor, plan.selection, token, self._claimant.owner, deadline_ms)
             if seat := self._claimant.seat:
-                unclaimed_count = plan.available - count
-                after = replace(
-                    after, round=pull_share.after(cursor.round, seat, count, unclaimed_count, self._now_ms)
-                )
+                left = plan.available - count
+                new_round = pull_share.after(cursor.round, seat, count, left, self._now_ms)
+                after = replace(after, round=new_round)
             passed_over = plan.selection.passed_over  # they need space even where no lease is open
             if not (count or passed_over) or cursor_size.has_room_for_claim(
                 plan.cursor, after, 0 if passed_over else count
@@ -150,19 +143,14 @@ class ClaimPlanner:
         back, slots = self._buried_of_waiting(current, trust, has_time)
         kept_entries, ahead = self._to_bury(current, trust, has_time)
         new_candidates = [self._candidate(slot, None) for slot in ahead]
-        staying_candidates = [c for c in new_candidates if not is_settled(c)]
-        most = len(staying_candidates) if self._keeps_entries else MAX_PASSED_OVER
-        end = staying_candidates[most].offset if len(staying_candidates) > most else _AFTER_ALL
-        waiting_dead, new_dead, dead_candidates = within_bounds(
-            back,
-            [c for c in new_candidates if is_settled(c) and c.offset < end],
-            MAX_ANSWER_BYTES,
-        )
+        staying = [c for c in new_candidates if not is_settled(c)]
+        most = len(staying) if self._keeps_entries else MAX_PASSED_OVER
+        end = staying[most].offset if len(staying) > most else _AFTER_ALL
+        settled = [c for c in new_candidates if is_settled(c) and c.offset < end]
+        waiting_dead, new_dead, dead_candidates = within_bounds(back, settled, MAX_ANSWER_BYTES)
         selection = self._policy.select(current, waiting_dead, new_dead, 1)
         passed_over = [*kept_entries] if selection.next > current.next else []
-        passed_over += [
-            Span(c.offset, 1, c.attempt, c.unit) for c in staying_candidates if c.offset < selection.next
-        ]
+        passed_over += [Span(c.offset, 1, c.attempt, c.unit) for c in staying if c.offset < selection.next]
         selection = replace(selection, passed_over=tuple(passed_over))
         lapsed_slots = self._lapsed_entries(cursor, trust) if selection.settled else ()
         messages = {s.offset: s.message for s in (*lapsed_slots, *slots, *ahead) if s.message}
@@ -236,16 +224,17 @@ class ClaimPlanner:
         dead_candidates: Sequence[Candidate],
         available: int = 0,
     ) -> ClaimPlan:
-        records = self._records(dead_candidates, selection, messages, current)
-        counted_selection = replace(selection, skipped=ranges.total(selection.settled) - len(records))
-        return ClaimPlan(
-            self._with_hint(ahead, current, counted_selection), current, messages, records, available
+        records = tuple(
+            self._record(candidate, messages[candidate.offset], offset_state(current, candidate.offset)[1])
+            for candidate in dead_candidates
+            if ranges.contains(selection.settled, candidate.offset)
         )
+        selection = replace(selection, skipped=ranges.total(selection.settled) - len(records))
+        selection = self._with_hint(ahead, current, selection)
+        return ClaimPlan(selection, current, messages, records, available)
 
-    def _ahead(self, current: Cursor, wanted_count: int, trust: Freshness) -> list[Slot]:
-        slots = self._reader.slots_from(
-            self._key.shard, current.next, current.segment_at, wanted_count, trust
-        )
+    def _ahead(self, current: Cursor, count: int, trust: Freshness) -> list[Slot]:
+        slots = self._reader.slots_from(self._key.shard, current.next, current.segment_at, count, trust)
         return self._resolve_all(slots, trust)
 
     def _to_bury(
@@ -349,29 +338,13 @@ class ClaimPlanner:
         )
         return ClaimedMessage(message, attempts_before(message.draft) + attempt, receipt)
 
-    def _records(
-        self,
-        dead_candidates: Sequence[Candidate],
-        selection: Selection,
-        messages: dict[int, Message],
-        current: Cursor,
-    ) -> tuple[Record, ...]:
-        """A DEAD record for each dead letter of the claim."""
-        return tuple(
-            self._record(candidate, messages[candidate.offset], offset_state(current, candidate.offset)[1])
-            for candidate in dead_candidates
-            if ranges.contains(selection.settled, candidate.offset)
-        )
-
     def _record(self, candidate: Candidate, message: Message, span: Span | None) -> Record:
+        """The DEAD record of a dead letter."""
         origin = message.draft.origin
         reason = message.draft.dead_reason or (
             DeadReason.EXPIRED if self._is_over(message) else DeadReason.ATTEMPTS_EXHAUSTED
         )
         is_by_lapse = reason == DeadReason.ATTEMPTS_EXHAUSTED and span is not None and span.has_lapsed
-        delivery_key = cursor_key(
-            self._claimant.topic, self._claimant.group, message.shard, self._claimant.consumer_uid
-        )
         return Record(
             shard=message.shard,
             offset=message.offset,
@@ -382,7 +355,7 @@ class ClaimPlanner:
             reason=reason,
             last_error=_LEASE_ENDED if is_by_lapse else None,
             attempts_before_redrive=origin.attempts_before_redrive if origin else 0,
-            of=delivery_key if origin else None,
+            of=self._claimant.key(message.shard) if origin else None,
             message=retry_lane.content(message),
         )
 

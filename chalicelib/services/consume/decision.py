@@ -91,6 +91,5 @@ def decision_after_failure(
         return SettleDecision(Disposition.DEAD, reason=DeadReason.ATTEMPTS_EXHAUSTED, error=error)
     # In SERIAL what failed holds back its unit, so it waits in the cursor.
     keeps_its_place = POLICIES[group.mode].holds_back
-    return SettleDecision(
-        Disposition.RETRY if keeps_its_place or not due_ms else Disposition.RETRY_LATER, due_ms, error=error
-    )
+    disposition = Disposition.RETRY if keeps_its_place or not due_ms else Disposition.RETRY_LATER
+    return SettleDecision(disposition, due_ms, error=error)

@@ -34,6 +34,9 @@ _STAY = 4  # one receive in so many starts at a random shard
 _FIRST_PAUSE_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 1.0  # each look costs half a read unit per shard
 
+_Source = tuple[int | None, int]
+"""A shard, or None for the retry lane, and how many messages to take from it at most."""
+
 
 class Receiver:
     """Claims for pull consumers."""
@@ -111,13 +114,7 @@ class Receiver:
         return Received()
 
     def _claimant(
-        self,
-        topic: Topic,
-        group: Group,
-        consumer: Consumer | None,
-        most: int,
-        lease_seconds: int,
-        mark: str,
+        self, topic: Topic, group: Group, consumer: Consumer | None, most: int, lease_seconds: int, mark: str
     ) -> Claimant:
         """Who claims; with others that pull, it leaves them their part of a shard's messages."""
         uid, is_paused = consumer.uid if consumer else "", group.is_paused(self._clock.now_ms())
@@ -147,10 +144,8 @@ class Receiver:
         if decisions:
             self._settler.settle(topic, group, list(decisions), lambda receipt, _: decisions[receipt])
         return [
-            claimed_message
-            if message is claimed_message.message
-            else replace(claimed_message, message=message)
-            for claimed_message, message in zip(claimed_messages, messages, strict=True)
+            each if message is each.message else replace(each, message=message)
+            for each, message in zip(claimed_messages, messages, strict=True)
             if isinstance(message, Message)
         ]
 
@@ -180,7 +175,7 @@ class Receiver:
         faults: list[Unavailable] = []
         reasons = {self._empty_lanes.get(claimant.key(None)) or Because.EMPTY}
         size = 0
-        while queue and len(claimed_messages) < most and size < MAX_ANSWER_BYTES:
+        while queue and len(claimed_messages) < most and size < MAX_ANSWER_BYTES and len(faults) < _FAULTS:
             if not is_preloaded and shards_tried:
                 is_preloaded = True
                 preload(shard for shard, *_ in queue)
@@ -195,9 +190,7 @@ class Receiver:
                 claim = self._claim(claimant, shard, count, MAX_ANSWER_BYTES - size)
             except Unavailable as error:
                 faults.append(error)  # what the other shards granted belongs to the caller now
-                if len(faults) < _FAULTS:
-                    continue
-                break
+                continue
             finally:
                 lock.release()
             reasons.add(claim.because if claim else Because.IN_FLIGHT)  # others took what was there
@@ -215,24 +208,18 @@ class Receiver:
             raise faults[0]
         return Received(claimed_messages, first_reason(reasons))
 
-    def _sources_of(
-        self, claimant: Claimant, shards: Sequence[int], most: int
-    ) -> list[tuple[int | None, int]]:
-        """The shards and the lane in the order to try them, and how many messages to take from each at most."""
+    def _sources_of(self, claimant: Claimant, shards: Sequence[int], most: int) -> list[_Source]:
+        """The shards and the lane in the order to try them."""
         start = self._start(claimant, shards)
         own = (*shards[start:], *shards[:start])
-        sources: list[tuple[int | None, int]] = [
-            (s, most) for s in (*own, *self._foreign_shards(claimant, own))
-        ]
+        sources: list[_Source] = [(s, most) for s in (*own, *self._foreign_shards(claimant, own))]
         if self._empty_lanes.get(claimant.key(None)):
             return sources
         first = most >= LANE_SHARE or not self._random.below(LANE_SHARE)
-        lane: list[tuple[int | None, int]] = [(None, max(1, most // LANE_SHARE))] if first else []
+        lane: list[_Source] = [(None, max(1, most // LANE_SHARE))] if first else []
         return [*lane, *sources, (None, most)]
 
-    def _lapsed_first(
-        self, claimant: Claimant, sources: Sequence[tuple[int | None, int]]
-    ) -> Sequence[tuple[int | None, int]]:
+    def _lapsed_first(self, claimant: Claimant, sources: Sequence[_Source]) -> Sequence[_Source]:
         """First those with a message whose lease ended: it comes alone. As far as is known without a read."""
         return sorted(sources, key=lambda source: not self._claimer.has_lapsed(claimant, source[0]))
 

@@ -48,17 +48,8 @@ def entry_of(message: Message, attempts: int, attempts_before_redrive: int, *, w
     # An edited message is stored whole: the process that claims the entry may have cached an older copy.
     whole = whole or message.draft.changed_ms is not None
     whole = whole or bool(message.draft.origin and message.draft.origin.whole)
-    origin = Origin(
-        message.id,
-        message.shard,
-        message.offset,
-        message.accepted_ms,
-        attempts,
-        attempts_before_redrive,
-        whole=whole,
-    )
-    return (
-        replace(message.draft, origin=origin, dead_reason=None)
-        if whole
-        else Draft(b"", is_json=False, origin=origin)
-    )
+    fields = (message.id, message.shard, message.offset, message.accepted_ms)
+    origin = Origin(*fields, attempts, attempts_before_redrive, whole=whole)
+    if whole:
+        return replace(message.draft, origin=origin, dead_reason=None)
+    return Draft(b"", is_json=False, origin=origin)

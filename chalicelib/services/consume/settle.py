@@ -143,11 +143,9 @@ class Settler:
 def _by_lease(
     topic: Topic, group: Group, receipts: Iterable[tuple[int, Receipt]]
 ) -> dict[tuple[CursorKey, str], list[tuple[int, Receipt]]]:
-    by_lease: defaultdict[tuple[int | None, str, str], list[tuple[int, Receipt]]] = defaultdict(list)
+    by_lease: defaultdict[tuple[CursorKey, str], list[tuple[int, Receipt]]] = defaultdict(list)
     for i, receipt in receipts:
         shard = receipt.shard if receipt.entry is None else None
-        by_lease[shard, receipt.consumer_uid, receipt.token].append((i, receipt))
-    return {
-        (cursor_key(topic, group, shard, uid), token): members
-        for (shard, uid, token), members in by_lease.items()
-    }
+        key = cursor_key(topic, group, shard, receipt.consumer_uid)
+        by_lease[key, receipt.token].append((i, receipt))
+    return by_lease

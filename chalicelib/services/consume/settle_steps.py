@@ -77,21 +77,14 @@ class StepMaker:
         step = Result(receipt.leased_offset, decision.disposition, decision.due_ms)
         if decision.disposition is Disposition.RETRY_LATER:
             timer = self._timer(receipt, decision, attempt)
-            return Step(
-                step,
-                entry,
-                receipt.shard,
-                self._record(receipt, Status.RETRYING, decision, attempt),
-                timer,
-            )
+            retrying = self._record(receipt, Status.RETRYING, decision, attempt)
+            return Step(step, entry, receipt.shard, retrying, timer)
         status = _STATUSES.get(decision.disposition)
-        has_record = attempt > 1 or receipt.entry is not None  # saying RETRYING: a SUCCESS replaces it
-        in_lane = receipt.entry is not None  # then only the record shows the attempts
-        is_recorded = (
-            has_record
-            if decision.disposition is Disposition.SUCCESS
-            else decision.error or in_lane or decision.disposition is Disposition.DEAD
-        )
+        is_recorded = receipt.entry is not None  # in the lane only the record shows the attempts
+        if decision.disposition is Disposition.SUCCESS:
+            is_recorded |= attempt > 1  # it replaces a record that says RETRYING
+        else:
+            is_recorded |= bool(decision.error) or decision.disposition is Disposition.DEAD
         record = self._record(receipt, status, decision, attempt) if status and is_recorded else None
         was_tried = decision.disposition is not Disposition.RELEASED
         return Step(step, entry, receipt.shard, record, was_tried=was_tried)
@@ -101,9 +94,8 @@ class StepMaker:
         if decision.disposition not in RETURNING:
             return self.step(receipt, decision, attempt)
         was_tried = decision.disposition is Disposition.RETRY
-        later = replace(
-            decision, disposition=Disposition.RETRY_LATER, due_ms=max(decision.due_ms, self._now_ms)
-        )
+        due_ms = max(decision.due_ms, self._now_ms)
+        later = replace(decision, disposition=Disposition.RETRY_LATER, due_ms=due_ms)
         step = self.step(receipt, later, attempt if was_tried else attempt - 1)
         return step if was_tried else replace(step, entry=None, was_tried=False)
 
@@ -161,16 +153,12 @@ class StepMaker:
 
     def _timer(self, receipt: Receipt, decision: SettleDecision, attempt: int) -> Timer:
         lane = lane_of(self._topic, self._group, self._key.consumer_uid)
-        message = self._message(receipt)
+        message, redriven = self._message(receipt), receipt.attempts_before_redrive
         if message is not None:
             expires_before = decision.due_ms + _LANE_SLACK_MS > message.ends_ms + _GRACE_MS
-            draft = retry_lane.entry_of(
-                message, attempt, receipt.attempts_before_redrive, whole=expires_before
-            )
+            draft = retry_lane.entry_of(message, attempt, redriven, whole=expires_before)
         else:
-            origin = Origin(
-                receipt.id, receipt.shard, receipt.offset, 0, attempt, receipt.attempts_before_redrive
-            )
+            origin = Origin(receipt.id, receipt.shard, receipt.offset, 0, attempt, redriven)
             draft = Draft(b"", is_json=False, origin=origin)
         consumer_uid = self._key.consumer_uid
         return Timer(
@@ -216,7 +204,4 @@ def that_fit(steps: Iterable[Step]) -> list[Step]:
 
 
 def _joins(one: Result, other: Result) -> bool:
-    return one.offset + 1 == other.offset and (one.disposition, one.due_ms) == (
-        other.disposition,
-        other.due_ms,
-    )
+    return other == replace(one, offset=one.offset + 1)

@@ -64,9 +64,8 @@ class Assignments:
             return assignment.shards(consumer.uid)
         uids = (c.uid for c in self._catalog.consumers(topic, group))
         members = tuple(uid for uid in uids if uid in assignment.members or uid == consumer.uid)
-        return replace(assignment, owners=deal(assignment.strategy, members, topic.shards)).shards(
-            consumer.uid
-        )
+        owners = deal(assignment.strategy, members, topic.shards)
+        return replace(assignment, owners=owners).shards(consumer.uid)
 
     def team(self, topic: Topic, group: Group) -> Team:
         """For push: the consumer that has each shard (in a broadcast, all that are ACTIVE), and the push consumers.
@@ -81,9 +80,8 @@ class Assignments:
             return Team(list(active), pushed_to)
         by_uid = {c.uid: c for c in consumers}
         uids = [c.uid for c in pushed_to]
-        owners = [
-            by_uid.get(uid) for uid in assignment.owners or deal(assignment.strategy, uids, topic.shards)
-        ]
+        owner_uids = assignment.owners or deal(assignment.strategy, uids, topic.shards)
+        owners = [by_uid.get(uid) for uid in owner_uids]
         return Team(owners, [c for c in pushed_to if c.uid in assignment.members] or pushed_to)
 
     def seat(self, topic: Topic, group: Group, uid: str, asked_count: int) -> Seat | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ...domain.errors import Unavailable
@@ -54,7 +55,7 @@ class AttemptLog:
             by_shard[shard].append(each)
         if not by_shard:
             return
-        try:
+        with suppress(Unavailable):
             if is_ranked:
                 name, rank, total = self._rank_of(topic, group, owner_uid)
             else:
@@ -75,8 +76,6 @@ class AttemptLog:
                 for shard, members in by_shard.items()
             ]
             self._traces.write(rows)
-        except Unavailable:
-            return
 
     def entries(self, key: CursorKey, offset: int, row_id: str) -> Sequence[TraceEntry]:
         """The attempts in the trace row with this id that holds this offset; empty if there is none."""

@@ -34,8 +34,7 @@ class Catalog:
 
     def topic(self, name: str, *, consistent: bool = False) -> Topic:
         """The topic, or NotFound. `consistent`: read consistently, for a change."""
-        hit = None if consistent else self._topics.get(name)
-        if hit is not None:
+        if not consistent and (hit := self._topics.get(name)):
             return hit
         with self._topics.calling(name) as call:
             topic = self.control.topic(name)
@@ -58,8 +57,7 @@ class Catalog:
         """The topic's group, or NotFound. `consistent`: as for a topic; what is asked next about its consumers is read
         from the store, too."""
         key = (topic.uid, name)
-        hit = None if consistent else self._groups.get(key)
-        if hit is not None:
+        if not consistent and (hit := self._groups.get(key)):
             return hit
         with self._groups.calling(key) as call:
             group = self.control.group(topic, name)
@@ -92,12 +90,8 @@ class Catalog:
         not called."""
         if group.offline != Offline.SKIP or not POLICIES[group.mode].per_consumer:
             return frozenset()
-        now_ms = self._clock.now_ms()
-        return {
-            consumer.uid
-            for consumer in self.consumers(topic, group)
-            if is_silent(consumer, now_ms) or consumer.state != ConsumerState.ACTIVE
-        }
+        consumers, now_ms = self.consumers(topic, group), self._clock.now_ms()
+        return {c.uid for c in consumers if is_silent(c, now_ms) or c.state != ConsumerState.ACTIVE}
 
     def consumer_names(self, topic: Topic, group: Group) -> Mapping[str, str]:
         """The names of the consumers by uid."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from ...domain import cursor_write
 from ...domain.cursor import Cursor, start_at
 from ...domain.errors import NotFound
 from ...domain.limits import MIN_RETENTION
-from ...domain.segment import ShardKey
+from ...domain.segment import Segment, ShardKey
 from ...domain.times import CLOCKS_DIFFER_MS
 from ...domain.topic import EARLIEST, LATEST, CursorKey, Group, Topic, Where, cursor_key, cursor_keys
 from ...ports.world import Clock
@@ -21,9 +21,6 @@ from .tails import Tails
 
 if TYPE_CHECKING:
     from ...store.log import Log
-from collections.abc import Callable
-
-from ...domain.segment import Segment
 
 _ROWS = 64
 _PAGES = 2
@@ -69,9 +66,8 @@ class Positions:
         """Is there something to claim behind the cursor?"""
         now_ms = self._clock.now_ms()
         cursor = transitions.lapse(self._states.last(key).cursor, now_ms)
-        return (
-            bool(transitions.due_spans(cursor, now_ms)) or self._tails.read(key.shard).offset >= cursor.next
-        )
+        is_due = bool(transitions.due_spans(cursor, now_ms))
+        return is_due or self._tails.read(key.shard).offset >= cursor.next
 
     def _end(self, topic: Topic, key: CursorKey) -> int:
         """The end of the log on which the cursor is given a position."""
@@ -170,11 +166,7 @@ ReadBack = Callable[[int], Sequence[Segment]]
 
 
 def first_since(
-    read_back: ReadBack,
-    at_ms: int,
-    low: int,
-    high: int,
-    may_go_on: Callable[[], bool] = lambda: True,
+    read_back: ReadBack, at_ms: int, low: int, high: int, may_go_on: Callable[[], bool] = lambda: True
 ) -> int:
     """The first segment from `low` on, before `high`, accepted at or after a time; `high` if there is none. By binary
     search: about log2(n) reads. If `may_go_on()` ends the search, the last offset known to be earlier."""

@@ -172,12 +172,8 @@ class SigningKeys:
         """The keys as stored. Another thread that read them before a rotation does not bring the former ones back."""
         with self._ring.calling("") as call:
             read_ms = self._clock.now_ms()
-            keys = self._read_or_create_ring().keys
-            plain = [
-                (self._secret_cipher.decrypted(key, SIGNING_KEY), key.until_ms)
-                for key in keys
-                if key.is_live(read_ms)
-            ]
+            live = [key for key in self._read_or_create_ring().keys if key.is_live(read_ms)]
+            plain = [(self._secret_cipher.decrypted(key, SIGNING_KEY), key.until_ms) for key in live]
             return call.keep(_Ring(read_ms, plain))
 
     def _read_or_create_ring(self) -> KeyRing:

@@ -262,14 +262,11 @@ class Waker:
         """The consumer uids to run for: "" for the group, or each push consumer of a broadcast."""
         if group.is_paused(self._clock.now_ms()):
             return ()
-        consumers = [
-            c
-            for c in self._catalog.consumers(topic, group)
-            if c.is_called and c.state == ConsumerState.ACTIVE
-        ]
+        consumers = self._catalog.consumers(topic, group)
+        uids = [c.uid for c in consumers if c.is_called and c.state == ConsumerState.ACTIVE]
         if POLICIES[group.mode].per_consumer:
-            return [c.uid for c in consumers]
-        return ("",) if consumers else ()
+            return uids
+        return ("",) if uids else ()
 
     def wake_due(self, timers: Sequence[Timer]) -> None:
         """Start the runs for WAKE timers: of a shard or (ANY) of a whole topic, which is also marked."""

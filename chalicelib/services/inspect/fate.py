@@ -144,12 +144,7 @@ class FateReader:
         return record.status if record.status == Status.RETRYING and record.next_ms is not None else None
 
     def place_after_cursor(
-        self,
-        topic: Topic,
-        group: Group,
-        key: CursorKey,
-        record: Record | None,
-        most_rows: int = _MOST_ROWS,
+        self, topic: Topic, group: Group, key: CursorKey, record: Record | None, most_rows: int = _MOST_ROWS
     ) -> Place | None:
         """Where a delivery is that has left its cursor; None if it was seen nowhere. Reads a limited number of rows of
         a retry lane."""

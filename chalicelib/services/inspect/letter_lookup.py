@@ -84,7 +84,9 @@ class LetterLookup:
         """The same, or nothing. One read, if the id says where the message is."""
         location = self._location_of(topic, message_id)
         if location is None or location[0] >= MAX_SHARDS:  # `topic` may be of before it grew
-            return self._without_location(topic, group, message_id)
+            # Of a delayed message whose row has expired, only the letters have the id: the first thousand are searched.
+            only = FailureFilter(ids={message_id})
+            return self.page(topic, group, only, None, _PAGE * _PAGES)[0] if _is_delayed(message_id) else []
         shard, offset = location
         letters = self._records.all_letters_at(group.uid, topic.shard_key(shard), offset)
         places = {uid: place for place, uid in enumerate(self._catalog.cursor_owners(topic, group))}
@@ -92,13 +94,6 @@ class LetterLookup:
             (each for each in letters if each.message.id == message_id),
             key=lambda letter: places.get(letter.key.consumer_uid, MAX_CONSUMERS),
         )
-
-    def _without_location(self, topic: Topic, group: Group, message_id: str) -> list[DeadLetter]:
-        """The dead letters of a message that was delayed and whose row has expired: only the letters themselves have
-        its id then. Only the group's first thousand letters are searched."""
-        if not _is_delayed(message_id):
-            return []
-        return self.page(topic, group, FailureFilter(ids={message_id}), None, _PAGE * _PAGES)[0]
 
     def letters_of(self, topic: Topic, group: Group, message_ids: Iterable[str]) -> list[DeadLetter]:
         """The dead letters of these messages, in their order; neighbours are read together. Raises Unavailable if there
@@ -209,11 +204,8 @@ def _outcome(record: Record | None) -> RedriveOutcome:
         return RedriveOutcome.PENDING
     if record.status == Status.SUCCESS:
         return RedriveOutcome.SUCCEEDED
-    return (
-        RedriveOutcome.FAILED
-        if record.status == Status.DEAD or record.attempts > record.attempts_before_redrive
-        else RedriveOutcome.PENDING
-    )
+    has_failed = record.status == Status.DEAD or record.attempts > record.attempts_before_redrive
+    return RedriveOutcome.FAILED if has_failed else RedriveOutcome.PENDING
 
 
 def _is_delayed(message_id: str) -> bool:

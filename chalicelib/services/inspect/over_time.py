@@ -41,11 +41,7 @@ class Board:
     units, so a page of many topics costs as much as one of a few."""
 
     def __init__(
-        self,
-        surveyor: Surveyor,
-        readings: Readings,
-        clock: Clock,
-        on_skip: Callable[[Unreadable], object],
+        self, surveyor: Surveyor, readings: Readings, clock: Clock, on_skip: Callable[[Unreadable], object]
     ) -> None:
         """`on_skip` is called for the unreadable row of each topic that a look skips."""
         self._on_skip = on_skip
@@ -116,9 +112,8 @@ class Board:
         are then those of the meter reader, read again once a minute."""
         uid = survey.topic.uid
         known = self._known.get(uid)
-        if known is None or not (
-            survey.is_whole or 0 <= survey.at_ms - known.remembered_ms < MINUTES.every_ms
-        ):
+        is_recent = known is not None and 0 <= survey.at_ms - known.remembered_ms < MINUTES.every_ms
+        if known is None or not (survey.is_whole or is_recent):
             known = self._remember(survey)
         with self._lock:
             self._known.pop(uid, None)

@@ -190,9 +190,8 @@ class TopicStatuses:
         if status.status in OVER:
             return status
         # a redriven delivery is settled in its shard: if this one is not, the redrive was before a seek
-        attempts_before_redrive = (
-            record.attempts_before_redrive if record and state is OffsetState.SETTLED else 0
-        )
+        is_settled = state is OffsetState.SETTLED
+        attempts_before_redrive = record.attempts_before_redrive if record and is_settled else 0
         last = last_attempt(self.topic, group, draft, attempts_before_redrive)
         return replace(status, retries_left=max(0, last - max(1, status.attempts)))
 
@@ -316,14 +315,8 @@ def _status_of(state: OffsetState, span: Span | None, record: Record | None) -> 
         return DeliveryStatus(Status.RETRYING, span.attempt - 1, span.next_ms, error, answer=answer)
     if record is None or record.waited_in_cursor:
         return DeliveryStatus(Status.SUCCESS, 1)
-    return DeliveryStatus(
-        record.status,
-        record.attempts,
-        (record.next_ms or None) if record.status == Status.RETRYING else None,
-        error,
-        record.reason,
-        answer=answer,
-    )
+    next_ms = (record.next_ms or None) if record.status == Status.RETRYING else None
+    return DeliveryStatus(record.status, record.attempts, next_ms, error, record.reason, answer=answer)
 
 
 def _broadcast_status(consumers: Mapping[str, DeliveryStatus]) -> DeliveryStatus:

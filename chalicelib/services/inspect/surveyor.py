@@ -109,14 +109,8 @@ class Surveyor:
     def offset_at(self, topic: Topic, extent: Extent, at_ms: int, may_go_on: Callable[[], bool]) -> int:
         """The first offset of a shard that was accepted at or after a time, by binary search. If `may_go_on()` ends
         it, the last offset known to be earlier."""
-        key = topic.shard_key(extent.shard)
-        return first_since(
-            lambda offset: self._log.read_back(key, offset, 1),
-            at_ms,
-            extent.first,
-            extent.tail + 1,
-            may_go_on,
-        )
+        key, low, high = topic.shard_key(extent.shard), extent.first, extent.tail + 1
+        return first_since(lambda at: self._log.read_back(key, at, 1), at_ms, low, high, may_go_on)
 
     def reading(self, topic: Topic, only: Group | None = None) -> Reading:
         """The topic's meters now, of all shards, and of one group or all: half a read unit for each shard, and half for
@@ -319,9 +313,8 @@ class Surveyor:
         delivery is: in its shard's cursor, or dead. It reads their entries, if a record says that there may be such
         a delivery."""
         cursors = {(each.shard, each.key.consumer_uid): each.cursor for each in shards}
-        dead_places = {
-            (each.shard, each.consumer_uid, each.offset) for each in apart if each.status == Status.DEAD
-        }
+        dead = [each for each in apart if each.status == Status.DEAD]
+        dead_places = {(each.shard, each.consumer_uid, each.offset) for each in dead}
 
         def is_counted_elsewhere(shard: int, consumer_uid: str, offset: int) -> bool:
             """Is the newest delivery dead, or in its shard's cursor? There it was begun by a seek."""

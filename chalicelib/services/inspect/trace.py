@@ -28,23 +28,13 @@ if TYPE_CHECKING:
     from ...store.transactions import Transactions
 
 
-if TYPE_CHECKING:
-    from ...store.traces import Traces
-
 MOST_SHARDS = 16
 _FEWEST_ROWS = 10
 _FEWEST_ROWS_OF_ALL = 100
 _READS = 20  # of one shard
 _ENDED = set(ATTEMPTS) - {AttemptOutcome.LAPSED}  # a lapsed one has no duration of the consumer's
 
-_BY_HAND: dict[str, str] = {  # a person's operations
-    AttemptOutcome.REDRIVEN: "redriven",
-    AttemptOutcome.EDITED: "edited",
-    AttemptOutcome.DELETED: "deleted",
-    AttemptOutcome.RETRIED: "retried",
-    AttemptOutcome.SETTLED: "settled",
-    AttemptOutcome.SOUGHT: "sought",
-}
+_BY_HAND = set(AttemptOutcome) - {*ATTEMPTS, AttemptOutcome.BURIED}  # a person's operations
 
 _WITHOUT_ATTEMPT = (DeadReason.EXPIRED, DeadReason.RATE_LIMITED, DeadReason.UNDECODABLE)
 
@@ -191,11 +181,8 @@ class Tracer:
             yield from _events(row, entry, names.get(uid))
             if entry.outcome == AttemptOutcome.BURIED:
                 burials.append(_Burial(uid, row.started_ms - entry.duration_ms, entry.attempt, entry.detail))
-        dead_attempts = {
-            (row.key.consumer_uid, entry.attempt)
-            for row, entry in entries
-            if entry.outcome == AttemptOutcome.DEAD
-        }
+        dead_entries = ((row, entry) for row, entry in entries if entry.outcome == AttemptOutcome.DEAD)
+        dead_attempts = {(row.key.consumer_uid, entry.attempt) for row, entry in dead_entries}
         for uid, at_ms, attempts, reason in burials:
             # One that ended an attempt (REJECTED, ATTEMPTS_EXHAUSTED) is shown with it.
             if reason in _WITHOUT_ATTEMPT or (uid, attempts) not in dead_attempts:
@@ -286,12 +273,12 @@ def _act_events(draft: Draft) -> list[Event]:
 def _events(row: TraceRow, attempt: TraceEntry, consumer: str | None) -> Iterator[Event]:
     """`consumer` is the one whose cursor it was, in a broadcast; `row.consumer` is the one that tried."""
     detail = attempt.detail or None
-    if action := _BY_HAND.get(attempt.outcome):
+    if attempt.outcome in _BY_HAND:
         by, _, rest = attempt.detail.partition(" ")
         outcome, _, reason = rest.partition(" ")
         yield Event(
             row.started_ms,
-            action,
+            attempt.outcome.lower(),
             consumer=consumer,
             outcome=outcome or None,
             detail=reason or None,

@@ -110,11 +110,8 @@ def prepared_in_order(
     rows = transactions.of_state(topic, state, after, limit)
     for transaction in transactions.whole(rows):
         is_prepared = transaction.state in UNDECIDED  # it may have been decided since the list was read
-        if (
-            is_prepared
-            and filters.covers(transaction.prepared_ms)
-            and passes_before_log(transaction, filters)
-        ):
+        is_in_time = is_prepared and filters.covers(transaction.prepared_ms)
+        if is_in_time and passes_before_log(transaction, filters):
             weight += transaction.message.draft.weight
             if messages and weight > MAX_ANSWER_BYTES:
                 return messages, (state, after)

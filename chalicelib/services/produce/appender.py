@@ -10,16 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ...domain import ids
-from ...domain.append import (
-    AlreadyMoved,
-    DedupEntry,
-    DedupHit,
-    KeyEntry,
-    OffsetTaken,
-    Pack,
-    Promotable,
-    Stored,
-)
+from ...domain.append import AlreadyMoved, DedupHit, KeyEntry, OffsetTaken, Pack, Promotable, Stored
 from ...domain.errors import Unavailable
 from ...domain.limits import LOSSES_BEFORE_RESERVING, TAIL_TRUST
 from ...domain.message import Draft
@@ -100,7 +91,9 @@ class Appender:
                         return answer
                     segment = replace(segment, request_id=resend_lookup.row_id(segment.first, originals))
                 entries = [
-                    _dedup_entry(topic, segment, key, i, d) for i, d in enumerate(originals) if d.dedup_id
+                    entry_of(topic, draft, _id_at(key, segment, i), segment.accepted_ms)
+                    for i, draft in enumerate(originals)
+                    if draft.dedup_id
                 ]
                 self._note_keys(topic, key, segment)
                 result = self._log.put(key, segment, pack, entries, promotables)
@@ -166,9 +159,8 @@ class Appender:
         """Remember the tail that a put has shown."""
         if isinstance(result, Stored):
             tail = self._tails.get(key)
-            if segment.allocation is Allocation.RESERVED and not (
-                tail and tail.allocation is Allocation.RESERVED
-            ):
+            was_reserved = tail is not None and tail.allocation is Allocation.RESERVED
+            if segment.allocation is Allocation.RESERVED and not was_reserved:
                 # It is stored; who reserves next creates the counter that is missing.
                 with suppress(Unavailable):
                     self._log.begin_reserving(key, segment.end)
@@ -224,16 +216,13 @@ class _HeldLock:
         self._lock.release()
 
 
-def _dedup_entry(topic: Topic, segment: Segment, key: ShardKey, index: int, draft: Draft) -> DedupEntry:
-    id = ids.message_id(segment.request_id, key.shard, segment.first + index)
-    return entry_of(topic, draft, id, segment.accepted_ms)
+def _id_at(key: ShardKey, segment: Segment, index: int) -> str:
+    return ids.message_id(segment.request_id, key.shard, segment.first + index)
 
 
 def _result_at(key: ShardKey, segment: Segment, index: int) -> ProduceResult:
-    offset = segment.first + index
-    return ProduceResult(
-        ids.message_id(segment.request_id, key.shard, offset), key.shard, offset, segment.accepted_ms
-    )
+    id, offset = _id_at(key, segment, index), segment.first + index
+    return ProduceResult(id, key.shard, offset, segment.accepted_ms)
 
 
 def entries_of(

@@ -106,9 +106,8 @@ class Checker:
 
     def _end(self, check: Check) -> None:
         anywhere = ShardKey("", "", ANY)
-        self.timers.drop(
-            [Timer(due_ms=check.next_ms, id=check.transaction_id, kind=TimerKind.CHECK, shard=anywhere)]
-        )
+        timer = Timer(due_ms=check.next_ms, id=check.transaction_id, kind=TimerKind.CHECK, shard=anywhere)
+        self.timers.drop([timer])
 
     def _conclude_in_time(
         self, version: Transaction, answer: CheckAnswer, seconds_left: Callable[[], float]

@@ -20,6 +20,8 @@ _MADE = "\x1f"  # begins the dedup ids made here: a producer's has no control ch
 
 def content_hash(draft: Draft) -> str:
     """What must be equal for two uses of a dedup id to be the same message: not its delay, expiry and retry."""
+    # Each try has a traceparent of its own.
+    headers = sorted(item for item in draft.headers.items() if item[0].lower() != TRACEPARENT)
     content = (
         draft.body,
         draft.content_type,
@@ -27,9 +29,7 @@ def content_hash(draft: Draft) -> str:
         draft.tag,
         draft.ordering_key,
         draft.shard,
-        sorted(
-            item for item in draft.headers.items() if item[0].lower() != TRACEPARENT
-        ),  # each try has its own
+        headers,
     )
     return hashlib.blake2b(repr(content).encode(), digest_size=16).hexdigest()
 

@@ -96,14 +96,11 @@ class Delayed:
             return transaction
         if transaction.due_ms is not None:
             return self._find_timed(topic, transaction.message_id, transaction.due_ms, transaction.shard)
-        assert transaction.shard is not None
-        assert transaction.offset is not None
-        rows = self._log.read_back(topic.shard_key(transaction.shard), transaction.offset, 1, consistent=True)
-        message = (
-            rows[0].message(transaction.shard, transaction.offset)
-            if rows and rows[0].end > transaction.offset
-            else None
-        )
+        shard, offset = transaction.shard, transaction.offset
+        assert shard is not None
+        assert offset is not None
+        rows = self._log.read_back(topic.shard_key(shard), offset, 1, consistent=True)
+        message = rows[0].message(shard, offset) if rows and rows[0].end > offset else None
         return message if message and message.id == transaction.message_id else None
 
     def _find_outliving(self, topic: Topic, message_id: str) -> DelayedMessage | Message | None:

@@ -111,11 +111,9 @@ class Producer:
         if later:
             self._store_later(topic, [(i, replace(drafts[i], by=by)) for i in later], outcomes, judge)
         for shard, members in by_shard.items():
-            resend_lookup = (
-                ResendLookup(self._log, request, topic.shard_key(shard))
-                if request and shard is not None
-                else None
-            )
+            resend_lookup = None
+            if request and shard is not None:
+                resend_lookup = ResendLookup(self._log, request, topic.shard_key(shard))
             items = [(i, without_time(drafts[i])) for i in members]
             self._produce_to(topic, shard, items, outcomes, judge, by, resend_lookup)
         for i, draft in enumerate(drafts):
@@ -220,19 +218,17 @@ class Producer:
         """Store drafts that are due later as timers, each under an id of its own. After a failure the later drafts of
         the same ordering key are not stored."""
         errors: dict[str | None, HeadraceError] = {}
-        for run in timer_batches(
-            [(i, replace(draft, id=self._timed_id(topic, draft))) for i, draft in members]
-        ):
+        drafts = [(i, replace(draft, id=self._timed_id(topic, draft))) for i, draft in members]
+        for run in timer_batches(drafts):
             try:
-                numbered_drafts = [(i, draft) for i, draft in run if unit_of(topic, draft) not in errors]
-                timers = [
-                    self._first_timer(topic, self.offload(topic, draft)) for _, draft in numbered_drafts
+                going = [(i, draft) for i, draft in run if unit_of(topic, draft) not in errors]
+                items = [
+                    (i, draft, self._first_timer(topic, self.offload(topic, draft))) for i, draft in going
                 ]
-                items = [(i, draft, timer) for (i, draft), timer in zip(numbered_drafts, timers, strict=True)]
                 self._store_batch(topic, items, outcomes, judge)
             except HeadraceError as error:
-                errors |= {unit: error for _, draft in numbered_drafts if (unit := unit_of(topic, draft))}
-                for i, _ in numbered_drafts:
+                errors |= {unit: error for _, draft in going if (unit := unit_of(topic, draft))}
+                for i, _ in going:
                     outcomes[i] = outcomes[i] or error
             for i, draft in run:
                 outcomes[i] = outcomes[i] or errors[unit_of(topic, draft)]
@@ -352,8 +348,7 @@ class Producer:
         entries: list[KeyEntry] = []
         for draft, comes_ms in drafts:
             if draft and draft.id and draft.keys:
-                entries += entries_of(
-                    topic.uid, draft, draft.id, at_ms or comes_ms, topic.expires_s(comes_ms)
-                )
+                expires_s = topic.expires_s(comes_ms)
+                entries += entries_of(topic.uid, draft, draft.id, at_ms or comes_ms, expires_s)
         if entries:
             self._keys.note(entries)

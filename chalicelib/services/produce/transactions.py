@@ -46,9 +46,8 @@ if TYPE_CHECKING:
 
 _TRIES = 8
 _TOPICS = 100  # of one look for undecided transactions
-_WAKES_BELOW_SECONDS = (
-    60  # a later check can wait for the movers' schedule: most transactions are decided by then
-)
+# A later check can wait for the movers' schedule: most transactions are decided by then.
+_WAKES_BELOW_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,11 +233,10 @@ class Transactor:
                 return _require_same_decision(transaction, decision)
             if answer:
                 transaction = answered(transaction, answer)
-            new = (
-                self._commit(replace(transaction, committed_by=by))
-                if decision is TransactionState.COMMITTED
-                else self._roll_back(transaction, by)
-            )
+            if decision is TransactionState.COMMITTED:
+                new = self._commit(replace(transaction, committed_by=by))
+            else:
+                new = self._roll_back(transaction, by)
             if new:
                 self._counters.add(ACCEPTED, decision is TransactionState.COMMITTED)
                 return new

@@ -113,9 +113,8 @@ class Claims:
     def _others_have_moved_at(self, sources: Sources, shard: int | None) -> bool:
         if consumers := sources.consumers_of(shard):
             claimant = self._claimant(sources, shard, consumers[0])
-            return self._claimer.in_flight(claimant, shard) > 0 and self._claimer.has_changed(
-                claimant.key(shard)
-            )
+            has_leases = self._claimer.in_flight(claimant, shard) > 0
+            return has_leases and self._claimer.has_changed(claimant.key(shard))
         return False
 
     def _from_source(self, sources: Sources, shard: int | None) -> Iterator[Grant]:
@@ -182,30 +181,25 @@ class Claims:
         if unsure <= 0:
             return messages
         try:
-            excess = (
-                self._capacity.read_other_runs(sources, Counter({claimant.owner: len(messages)}))
-                - sources.most
-            )
+            taken = self._capacity.read_other_runs(sources, Counter({claimant.owner: len(messages)}))
+            excess = taken - sources.most
         except Unavailable as error:
             self.fault, excess = error, unsure
         count = len(messages) - max(0, min(excess, unsure, len(messages)))
         if count < len(messages):
             self._capacity.is_limited = True
-            self._settlements.give_back(
-                sources.topic, sources.group, [each.receipt for each in messages[count:]]
-            )
+            unsent = [each.receipt for each in messages[count:]]
+            self._settlements.give_back(sources.topic, sources.group, unsent)
         return messages[:count]
 
     def _claimant(
         self, sources: Sources, shard: int | None, consumer: Consumer, parts: int = 1, free: int = 0
     ) -> Claimant:
-        limits = sources.limits(shard)
+        limits, called = sources.limits(shard), sources.called_for(shard, consumer)
         return Claimant(
             topic=sources.topic,
             group=sources.group,
-            lease_seconds=max(
-                self._time.lease_seconds(sources, c) for c in sources.called_for(shard, consumer)
-            ),
+            lease_seconds=max(self._time.lease_seconds(sources, each) for each in called),
             owner=consumer.uid,
             is_called=True,
             consumer_uid=self._consumer_uid,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from ...domain import breaker
@@ -50,43 +51,20 @@ class SubscriberHealth:
         """Note the result of one request, which began at `began_ms`. `is_repeated`: every message in it had failed
         before. The registration is written only when the circuit changes, or when failures begin or end; if that fails
         now, only this process knows."""
-        try:
-            self._note(topic, group, consumer, results, full, began_ms, is_repeated)
-        except Unavailable:
-            return
-
-    def _note(
-        self,
-        topic: Topic,
-        group: Group,
-        consumer: Consumer,
-        results: Sequence[CallResult],
-        full: int,
-        began_ms: int,
-        is_repeated: bool,
-    ) -> None:
         attempts = [r for r in results if r.verdict not in (Verdict.NOT_ATTEMPTED, Verdict.UNDECODABLE)]
-        if any(r.verdict is Verdict.GONE for r in attempts):
-            self._disable(topic, group, consumer, "It answered 410 Gone.")
-        elif attempts:
-            ok = any(r.verdict in (Verdict.DONE, Verdict.REFUSED) for r in attempts)
-            is_own_answer = any(r.is_own_answer for r in attempts)
-            after = self._learn(
-                topic,
-                group,
-                consumer,
-                lambda before, now_ms: breaker.after(
-                    before,
-                    ok,
-                    now_ms,
-                    full,
-                    began_ms=began_ms,
-                    is_own_answer=is_own_answer,
-                    is_repeated=is_repeated,
-                ),
-            )
-            if breaker.should_disable(after.failing_ms, after.times_opened, self._clock.now_ms()):
-                self._disable(topic, group, consumer, "Every attempt failed for days.")
+        ok = any(r.verdict in (Verdict.DONE, Verdict.REFUSED) for r in attempts)
+        facts = {"is_own_answer": any(r.is_own_answer for r in attempts), "is_repeated": is_repeated}
+
+        def learn(before: Health, now_ms: int) -> Health:
+            return breaker.after(before, ok, now_ms, full, began_ms=began_ms, **facts)
+
+        with suppress(Unavailable):
+            if any(r.verdict is Verdict.GONE for r in attempts):
+                self._disable(topic, group, consumer, "It answered 410 Gone.")
+            elif attempts:
+                after = self._learn(topic, group, consumer, learn)
+                if breaker.should_disable(after.failing_ms, after.times_opened, self._clock.now_ms()):
+                    self._disable(topic, group, consumer, "Every attempt failed for days.")
 
     def _learn(
         self, topic: Topic, group: Group, consumer: Consumer, learn: Callable[[Health, int], Health]
@@ -127,10 +105,7 @@ def _updated(version: int, health: Health, row: Consumer) -> Health:
     if row.version <= version:
         return health
     return replace(
-        health,
-        failing_ms=row.failing_ms,
-        open_until_ms=row.open_until_ms,
-        times_opened=row.times_opened,
+        health, failing_ms=row.failing_ms, open_until_ms=row.open_until_ms, times_opened=row.times_opened
     )
 
 

@@ -5,17 +5,19 @@ Called by `dispatcher.py`. The steps: `claims.py` (who may claim what), `calls.p
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ...domain.assignment import Team
+from ...domain.call_result import CallResult, Verdict
 from ...domain.errors import NotFound, Unavailable, unavailable
+from ...domain.message import traceparent
 from ...domain.timer import Timer, wake_up
-from ...domain.topic import Group, Topic, cursor_key, lane_of
+from ...domain.topic import Consumer, Group, Topic, cursor_key, lane_of
 from ...ports.world import Blobs, Clock, Sender
 from ..consume.claim import Claimer
 from ..consume.claimant import ClaimedMessage
@@ -33,12 +35,6 @@ from .sources import Capacity, Sources
 
 if TYPE_CHECKING:
     from ...store.timers import Timers
-from collections import Counter
-from dataclasses import field
-
-from ...domain.call_result import CallResult, Verdict
-from ...domain.message import traceparent
-from ...domain.topic import Consumer
 
 _MOST_AHEAD_MS = 60_000
 _ACCEPTED = 202
@@ -141,10 +137,8 @@ class DispatchRun:
             self._context.waker.start(self.task)
             return
         if topic_and_group := self._find():
-            wakes = [
-                self._wake(*topic_and_group, shard, due_ms)
-                for due_ms, shard in self._next_dues(*topic_and_group)
-            ]
+            dues = self._next_dues(*topic_and_group)
+            wakes = [self._wake(*topic_and_group, shard, due_ms) for due_ms, shard in dues]
             if wakes:
                 self._context.timers.store(wakes)
                 self._context.waker.wake_movers(wakes)
@@ -256,12 +250,10 @@ class DispatchRun:
     def _note_health(self, call: EndedCall) -> None:
         if not (self._last_known and self._time.allows_note()):
             return
-        topic, group = self._last_known
-        is_repeated = all(
-            each.receipt.attempt_since_redrive(each.attempt) > 1 for each in call.claimed_messages
-        )
+        (topic, group), messages = self._last_known, call.claimed_messages
+        is_repeated = all(each.receipt.attempt_since_redrive(each.attempt) > 1 for each in messages)
         most = group.max_in_flight
-        began_ms = max(each.receipt.claimed_ms for each in call.claimed_messages)
+        began_ms = max(each.receipt.claimed_ms for each in messages)
         self._context.subscriber_health.note(
             topic, group, call.consumer, call.results, most, began_ms=began_ms, is_repeated=is_repeated
         )
@@ -316,10 +308,7 @@ class DispatchReport:
         """Count the results of one request, and keep failed attempts up to a limit."""
         self.verdicts.update(result.verdict.value for result in results)
         for claimed_message, result in zip(claimed_messages, results, strict=True):
-            if len(self.troubles) < _TROUBLES and result.verdict not in (
-                Verdict.DONE,
-                Verdict.NOT_ATTEMPTED,
-            ):
+            if len(self.troubles) < _TROUBLES and result.verdict not in (Verdict.DONE, Verdict.NOT_ATTEMPTED):
                 message = claimed_message.message
                 location = message.id, message.shard, message.offset, claimed_message.attempt, consumer.name
                 ending = result.verdict.value, result.detail, traceparent(message.draft)

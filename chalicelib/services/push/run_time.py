@@ -8,9 +8,8 @@ from ...domain.topic import Consumer
 from .sources import Sources
 
 MAX_ATTEMPT_SECONDS = 60
-MARGIN_SECONDS = (
-    5  # how much longer than an attempt a lease, and the function, last: the settlement needs time
-)
+# How much longer than an attempt a lease, and the function, last: the settlement needs time.
+MARGIN_SECONDS = 5
 _LEAVING_SECONDS = 2  # for what follows the last settlement: the next run, and timers for what is due later
 
 

@@ -76,13 +76,11 @@ def batch_limit(batch_size: int, claimed_message: ClaimedMessage) -> int:
     two failures or on the last attempt. So a bad message ends up alone, and the others get through."""
     receipt = claimed_message.receipt
     failures = receipt.attempt_since_redrive(claimed_message.attempt) - 1
+    if failures > 1 or claimed_message.attempt >= receipt.last_attempt:
+        return 1
     if not failures:
-        return batch_size if claimed_message.attempt < receipt.last_attempt else 1
-    return (
-        isqrt(batch_size)
-        if failures == 1 and batch_size > _SMALL and claimed_message.attempt < receipt.last_attempt
-        else 1
-    )
+        return batch_size
+    return isqrt(batch_size) if batch_size > _SMALL else 1
 
 
 def is_to_be_split(claimed_messages: Sequence[ClaimedMessage], results: Sequence[CallResult]) -> bool:

@@ -54,9 +54,8 @@ class Sources:
         self._shards: Sequence[int] = range(worker, topic.shards, workers)
         self._has_lane = worker == 0
         lane = str(lane_of(topic, group, task.consumer_uid).shard_key(0))
-        self.keys = {str(topic.shard_key(s)) for s in self._shards}.union(
-            [lane] if self._has_lane else [], partitions
-        )
+        shard_keys = {str(topic.shard_key(s)) for s in self._shards}
+        self.keys = shard_keys.union([lane] if self._has_lane else [], partitions)
         if partitions:
             self._shards = [s for s in range(topic.shards) if str(topic.shard_key(s)) in partitions]
             self._has_lane = lane in partitions
@@ -138,13 +137,7 @@ class Capacity:
     """
 
     def __init__(
-        self,
-        *,
-        catalog: Catalog,
-        claimer: Claimer,
-        health: SubscriberHealth,
-        clock: Clock,
-        consumer_uid: str,
+        self, *, catalog: Catalog, claimer: Claimer, health: SubscriberHealth, clock: Clock, consumer_uid: str
     ) -> None:
         self._catalog = catalog
         self._claimer = claimer
@@ -235,7 +228,6 @@ class Capacity:
         limits = sources.limits(shard)
         share = max(limits.part - self._others_by.get(consumer.uid, 0), limits.guaranteed_part)
         self.is_limited |= share < limits.part
-        room = min(
-            sources.most_here - self.under_way, min(allowance, share) - self._by_consumer[consumer.uid]
-        )
+        own_room = min(allowance, share) - self._by_consumer[consumer.uid]
+        room = min(sources.most_here - self.under_way, own_room)
         return room if shard is not None else min(room, lane_share(allowance) - self._from_lane)
