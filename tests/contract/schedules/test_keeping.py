@@ -178,7 +178,7 @@ def test_what_is_owed_is_buried_though_the_bucket_does_not_answer(
     deps = Deps(replace(empty_stage.another(), archive=archive, blobs=blobs))
     minutes = SimpleNamespace(get_remaining_time_in_millis=lambda: 600_000)
     report = functions.expire({}, minutes, deps)
-    assert (report["buried"], report["troubles"]) == (1, 1 + archive)
+    assert (report["buried"], report["troubles"]) == (1, 1 + 2 * archive)
     assert len(empty_stage.adapters.records.dead(desk.topic, group, None, 10)) == 1
 
 
