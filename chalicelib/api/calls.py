@@ -86,9 +86,9 @@ class Call(msgspec.Struct, frozen=True):
     path: str
     handler: Handler
     scopes: tuple[str, ...]
-    body: type | None
-    query: tuple[str, ...]
-    any_media: bool
+    body: type | None = None
+    query: tuple[str, ...] = ()
+    any_media: bool = False
     headers: tuple[str, ...] = ()
     statuses: tuple[int, ...] = (200,)
     media: str = JSON
@@ -101,29 +101,11 @@ ACCEPTED = "x-accepted"
 """The header by which handlers see the request's Accept; Chalice takes that one for itself."""
 
 
-def call(
-    method: str,
-    path: str,
-    *,
-    scopes: tuple[str, ...],
-    body: type | None = None,
-    query: tuple[str, ...] = (),
-    any_media: bool = False,
-    headers: tuple[str, ...] = (),
-    statuses: tuple[int, ...] = (200,),
-    media: str = JSON,
-    reach: Reach = Reach.PATH,
-    scopes_of_group: tuple[str, ...] = (),
-) -> Callable[[Handler], Handler]:
-    """Enter a handler into the HTTP interface. `body` is the msgspec type of its JSON body."""
+def call(method: str, path: str, **fields: Any) -> Callable[[Handler], Handler]:
+    """Enter a handler into the HTTP interface. `fields` are the others of Call."""
 
     def add_call(handler: Handler) -> Handler:
-        CALLS.append(
-            Call(
-                *(method, path, handler, scopes, body, query, any_media, headers, statuses, media, reach),
-                scopes_of_group,
-            )
-        )
+        CALLS.append(Call(method, path, handler, **fields))
         return handler
 
     return add_call

@@ -13,20 +13,8 @@ from chalice.app import AuthRequest, AuthResponse, Chalice, Request
 from chalice.app import Response as ChaliceResponse
 
 from .. import observe, wiring
-from ..domain import ids, strict_json
-from ..domain.errors import (
-    Forbidden,
-    HeadraceError,
-    Issue,
-    Malformed,
-    Refused,
-    TooLarge,
-    TooMany,
-    Unauthorized,
-    Unavailable,
-    UnsupportedMedia,
-    unavailable,
-)
+from ..domain import errors, ids, strict_json
+from ..domain.errors import Forbidden, HeadraceError, Issue, Malformed, Refused, TooLarge, TooMany
 from ..domain.limits import MAX_REQUEST_BYTES
 from ..domain.message import TRACEPARENT
 from ..domain.topic import Caller, Scope
@@ -77,7 +65,7 @@ def serve(entry: Call, request: Request, params: Mapping[str, str]) -> ChaliceRe
         report_counters(context.deps, token=context.by, app=context.headers.get("headrace-app", ""))
         return _response(answer, request_id)
     except HeadraceError as error:
-        if isinstance(error, Unavailable):
+        if isinstance(error, errors.Unavailable):
             trace = trace_of(request.headers)
             observe.unavailable(error, request_id, entry.handler.__name__, trace)
             observe.metrics(wiring.deps().adapters.stage, {"Unavailable": 1})
@@ -86,7 +74,7 @@ def serve(entry: Call, request: Request, params: Mapping[str, str]) -> ChaliceRe
         trace = trace_of(request.headers)
         observe.unexpected(error, request_id, entry.handler.__name__, trace)
         observe.metrics(wiring.deps().adapters.stage, {"Unavailable": 1})
-        return refusal(unavailable("Something went wrong on our side; try again."), request_id)
+        return refusal(errors.unavailable("Something went wrong on our side; try again."), request_id)
 
 
 def report_counters(deps: Deps, **caller: str) -> None:
@@ -228,7 +216,7 @@ def authorize(request: AuthRequest, deps: Deps) -> AuthResponse:
         if scheme.lower() != "bearer":
             raise Unauthenticated
         caller = deps.tokens.authenticate(text.strip())
-    except (Unauthorized, Unauthenticated):
+    except (errors.Unauthorized, Unauthenticated):
         # arn:aws:execute-api:<region>:<account>:<api>/<stage>/<method>/<path>
         _, _, method, path = f"{request.method_arn}///".split("/", 3)
         deps.refusals.note(deps.tokens.claimed_id(text.strip()), method, f"/{path.rstrip('/')}")
@@ -352,7 +340,7 @@ def _decoded(headers: Mapping[str, str], raw: bytes) -> bytes:
     if not raw or not codings:
         return raw
     if codings != ["gzip"]:
-        raise UnsupportedMedia(
+        raise errors.UnsupportedMedia(
             "UNSUPPORTED_MEDIA_TYPE", "The only Content-Encoding of a body is gzip, applied once."
         )
     unpacking = zlib.decompressobj(zlib.MAX_WBITS + 16)  # with gzip's header
@@ -372,7 +360,7 @@ def _decoded(headers: Mapping[str, str], raw: bytes) -> bytes:
 def _body(kind: type[T], headers: Mapping[str, str], raw: bytes) -> T:
     media = headers.get("content-type", "application/json").split(";")[0].strip().lower()
     if media != JSON:
-        raise UnsupportedMedia("UNSUPPORTED_MEDIA_TYPE", "Send the body as application/json.")
+        raise errors.UnsupportedMedia("UNSUPPORTED_MEDIA_TYPE", "Send the body as application/json.")
     return convert(strict_json.parse(raw or b"{}"), kind)
 
 

@@ -170,12 +170,7 @@ def of_query(query: Mapping[str, str]) -> "Filters":
     from ..services.inspect.lookup import Filters
 
     times = {name: parse.time_ms(query[name], name) for name in ("from", "to") if name in query}
-    return Filters(
-        tag=query.get("tag"),
-        shard=shard(query),
-        from_ms=times.get("from"),
-        to_ms=times.get("to"),
-    )
+    return Filters(tag=query.get("tag"), shard=shard(query), from_ms=times.get("from"), to_ms=times.get("to"))
 
 
 def letter_filter(fields: Mapping[str, str], at: str = "") -> FailureFilter:

@@ -58,11 +58,7 @@ _FILTERS = ("topic", "token", "from", "to")
 
 
 @call(
-    "GET",
-    "/v1/audit",
-    scopes=(Scope.ADMIN,),
-    query=(*_FILTERS, "limit", "page_token"),
-    reach=Reach.SERVICE,
+    "GET", "/v1/audit", scopes=(Scope.ADMIN,), query=(*_FILTERS, "limit", "page_token"), reach=Reach.SERVICE
 )
 def list_audit(context: Context) -> Response[Page[AuditView]]:
     """Changes of the last 90 days with the token that made them, the newest first.
@@ -108,11 +104,7 @@ def audit_view(entry: AuditEntry) -> AuditView:
 
 
 def newest_first(
-    audit: "Audit",
-    which: AuditFilter,
-    before: str | None,
-    limit: int,
-    may_go_on: Callable[[int], bool],
+    audit: "Audit", which: AuditFilter, before: str | None, limit: int, may_go_on: Callable[[int], bool]
 ) -> tuple[list[AuditEntry], str | None]:
     """Up to `limit` entries before a position, and the next position (None: the end). `may_go_on(entries)` is asked
     after each query."""

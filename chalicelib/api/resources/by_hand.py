@@ -131,13 +131,7 @@ def purge_group(context: Context) -> Response[Purged]:
     return Response({"purged": deps.purger.purge(topic, group, owners)})
 
 
-@call(
-    "POST",
-    "/v1/topics/{topic}/purge",
-    scopes=(Scope.ADMIN,),
-    body=PurgeTopicBody,
-    reach=Reach.GROUPS,
-)
+@call("POST", "/v1/topics/{topic}/purge", scopes=(Scope.ADMIN,), body=PurgeTopicBody, reach=Reach.GROUPS)
 def purge_topic(context: Context) -> Response[Purged]:
     """Drop what all groups are owed, and cancel what is delayed; prepared messages and dead letters stay."""
     topic = context.topic(consistent=True)

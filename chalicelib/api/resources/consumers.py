@@ -172,10 +172,7 @@ def _contact(context: Context, group: Group) -> "Contact":
     if body.timeout_seconds is not None and body.function is None:
         raise Refused("TIMEOUT_NEEDS_FUNCTION", "Give timeout_seconds with a function only.")
     if body.begin is not None and not POLICIES[group.mode].per_consumer:
-        raise Refused(
-            "WRONG_MODE",
-            "Only a broadcast's consumer has a position: give `from` to the group.",
-        )
+        raise Refused("WRONG_MODE", "Only a broadcast's consumer has a position: give `from` to the group.")
     begin = parse.beginning(body.begin or LATEST)
     secret = _secret(body.secret) if body.secret is not None else None
     target = body.url if body.url is not None else body.function
