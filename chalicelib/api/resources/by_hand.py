@@ -108,7 +108,7 @@ def _consumer_uid(context: Context, topic: Topic, group: Group, name: str | None
     if not POLICIES[group.mode].per_consumer:
         if name is not None:
             raise Refused(
-                "NO_BROADCAST", f"Group {group.name!r} is {group.mode}: its consumers share the deliveries."
+                "WRONG_MODE", f"Group {group.name!r} is {group.mode}: its consumers share the deliveries."
             )
         return ""
     if name is None:

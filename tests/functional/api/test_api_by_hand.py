@@ -171,7 +171,7 @@ def test_fields_for_all_and_for_one_group_do_not_mix(api: Client) -> None:
     ):
         api.call("PATCH", f"{path}{query}", fields).refused(400, "VALIDATION")
     edit(group, message, body=2).refused(409, "NOT_RETRYING")
-    edit(group, message, "&consumer=c", body=2).refused(422, "NO_BROADCAST")
+    edit(group, message, "&consumer=c", body=2).refused(422, "WRONG_MODE")
 
 
 def test_a_broadcasts_consumer_is_named(api: Client) -> None:
