@@ -8,12 +8,14 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from ..domain.topic import Caller, Group, Scope, Topic
+from ..domain.topic import Caller, Consumer, Group, Scope, Topic
 from ..wiring import Deps
 
 T = TypeVar("T")
 JSON = "application/json"
 ANY = tuple(Scope)
+GROUP = "/v1/topics/{topic}/groups/{group}"
+CONSUMER = f"{GROUP}/consumers/{{consumer}}"
 
 
 class Response(msgspec.Struct, Generic[T], frozen=True):
@@ -32,8 +34,8 @@ class Context(msgspec.Struct, frozen=True):
     request_id: str
     headers: Mapping[str, str]
     params: Mapping[str, str]
-    query: Mapping[str, str]
-    raw: bytes
+    query: Mapping[str, str] = {}
+    raw: bytes = b""
     body: Any = None
     prefix: str = ""  # of every path: on AWS, the stage
     source: str = ""  # the caller's address
@@ -63,6 +65,11 @@ class Context(msgspec.Struct, frozen=True):
         included; for a change, which must reach all of them."""
         topic = self.topic(consistent=consistent)
         return topic, self.deps.catalog.group(topic, self.params["group"], consistent=consistent)
+
+    def consumer(self, *, consistent: bool = False) -> tuple[Topic, Group, Consumer]:
+        """The topic, the group and the consumer that the path names; NotFound. `consistent`: as for a group."""
+        topic, group = self.group(consistent=consistent)
+        return topic, group, self.deps.catalog.consumer(topic, group, self.params["consumer"])
 
 
 Handler = Callable[[Context], Response[Any]]

@@ -13,7 +13,7 @@ from chalice.app import Response as ChaliceResponse
 from .. import observe, wiring
 from ..api import audit, problems
 from ..api.calls import Context
-from ..api.http import check_group, check_name, check_rate, report_counters
+from ..api.http import check_group, check_name, check_rate, check_topic, report_counters
 from ..domain.errors import Forbidden, HeadraceError, Malformed, Unauthorized, Unavailable, unavailable
 from ..domain.topic import Caller
 from ..ports.world import ReadUnits
@@ -78,23 +78,16 @@ def _check(entry: Entry, visit: Visit) -> None:
     try:
         _check_params(visit.caller, visit.params)
     except Forbidden as error:
-        _note_denied(entry, visit, error.code)
+        context = Context(visit.deps, visit.caller, visit.request_id, {}, visit.params, source=visit.source)
+        audit.note_denied(entry, context, error.code)
         raise
-
-
-def _note_denied(entry: Entry, visit: Visit, code: str) -> None:
-    context = Context(
-        visit.deps, visit.caller, visit.request_id, {}, visit.params, {}, b"", source=visit.source
-    )
-    audit.note_denied(entry, context, code)
 
 
 def _check_params(caller: Caller, params: Mapping[str, str]) -> None:
     for kind, name in params.items():
         check_name(kind, name)
-    topic = params.get("topic")
-    if topic is not None and not caller.may_use(topic):
-        raise Forbidden("TOPIC_FORBIDDEN", "The token is limited to other topics.")
+    if "topic" in params:
+        check_topic(caller, params["topic"])
     check_group(caller, params.get("group"))
 
 

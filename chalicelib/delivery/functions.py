@@ -207,11 +207,7 @@ def _invoke(client: Any, name: str, kind: str, payload: bytes) -> Any:
     """Lambda's `Invoke`. Raises what the SDK says it raises, also for a page that it cannot read."""
     try:
         return client.invoke(FunctionName=name, InvocationType=kind, Payload=payload)
-    except (
-        AttributeError,
-        TypeError,
-        UnicodeDecodeError,
-    ) as error:  # of JSON of other shapes, and of no UTF-8
+    except (AttributeError, TypeError, UnicodeDecodeError) as error:  # JSON of other shapes, no UTF-8
         raise HTTPClientError(error=error) from error
 
 

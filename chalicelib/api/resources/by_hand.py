@@ -13,7 +13,7 @@ from ...domain.topic import Group, Scope, Topic
 from ...modes import POLICIES
 from ...services.core.catalog import broadcast_needs_consumer
 from .. import parse, settings
-from ..calls import Context, Reach, Response, call
+from ..calls import GROUP, Context, Reach, Response, call
 from ..fields import Count, HeaderName, HeaderValue, Name, Time
 from ..http import check_group, check_name, invalid
 from ..settings import Retry
@@ -117,7 +117,7 @@ def _consumer_uid(context: Context, topic: Topic, group: Group, name: str | None
     return context.deps.catalog.consumer(topic, group, name).uid
 
 
-@call("POST", "/v1/topics/{topic}/groups/{group}/purge", scopes=(Scope.ADMIN,), body=PurgeGroupBody)
+@call("POST", f"{GROUP}/purge", scopes=(Scope.ADMIN,), body=PurgeGroupBody)
 def purge_group(context: Context) -> Response[Purged]:
     """Drop what the group is owed at this moment: backlog, retries, leases. It counts as skipped; dead letters stay."""
     topic, group = context.group(consistent=True)

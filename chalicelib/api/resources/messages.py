@@ -325,27 +325,25 @@ def logged_view(
 def delayed_view(topic: Topic, delayed: "DelayedMessage", message: Message) -> MessageView:
     """A message (with its body) before its log: it waits for its time, or was cancelled."""
     shard = delayed.timer.shard.shard
-    return {
-        **content(message),
-        "deliver_at": at(delayed.timer.due_ms),
-        "shard": None if shard == ANY else shard,
-        "offset": None,
-        "topic": topic.name,
-        "status": "CANCELLED" if delayed.cancelled else "DELAYED",
-        "retries_left": 0 if delayed.cancelled else _retries(topic, message),
-        "deliveries": {},
-    }
+    view = _view_before_log(topic, message, None if shard == ANY else shard, delayed.cancelled, _DELAYED)
+    return {**view, "deliver_at": at(delayed.timer.due_ms)}
 
 
 def prepared_view(topic: Topic, transaction: Transaction, message: Message) -> MessageView:
     """A message (with its body) whose transaction is not committed."""
     is_cancelled = transaction.state is TransactionState.ROLLED_BACK
+    return _view_before_log(topic, message, transaction.shard, is_cancelled, _PREPARED)
+
+
+def _view_before_log(
+    topic: Topic, message: Message, shard: int | None, is_cancelled: bool, status: str
+) -> MessageView:
     return {
         **content(message),
-        "shard": transaction.shard,
+        "shard": shard,
         "offset": None,
         "topic": topic.name,
-        "status": "CANCELLED" if is_cancelled else "PREPARED",
+        "status": "CANCELLED" if is_cancelled else status,
         "retries_left": 0 if is_cancelled else _retries(topic, message),
         "deliveries": {},
     }

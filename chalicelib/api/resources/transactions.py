@@ -1,7 +1,7 @@
 """Transactions: prepare, commit, roll back, read, ask again."""
 
 import json
-from typing import Annotated, NotRequired, TypedDict, cast
+from typing import Annotated, NotRequired, TypedDict
 
 import msgspec
 from msgspec import Meta, Struct
@@ -97,13 +97,8 @@ def prepare(context: Context) -> Response[PreparedTransaction]:
         by=parse.producer(context),
         first_use=first_use(state_lookup(context, topic)),
     )
-    secret = format_secret(deps.transactor.secret(topic))
-    answer: PreparedTransaction = {
-        **transaction_view(transaction),
-        "check_secret": secret,
-        "duplicate": not is_new,
-    }
-    return Response(answer, 201 if is_new else 200)
+    view, secret = transaction_view(transaction), format_secret(deps.transactor.secret(topic))
+    return Response({**view, "check_secret": secret, "duplicate": not is_new}, 201 if is_new else 200)
 
 
 @call("POST", f"{_TRANSACTION}/commit", scopes=_ROLES, body=NoBody, reach=Reach.GROUPS)
@@ -181,7 +176,7 @@ def recheck(context: Context) -> Response[Rechecked]:
         act=lambda items, *_: sum(transactor.recheck(each) for each in items),
         failure=lambda each: each.failure,
     )
-    return Response(cast("Rechecked", many.answer(context, work)))
+    return Response(many.answer(context, work))
 
 
 def transaction_view(transaction: Transaction) -> TransactionView:
