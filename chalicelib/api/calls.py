@@ -46,6 +46,11 @@ class Context(msgspec.Struct, frozen=True):
         """The id of the caller's token."""
         return self.caller.token_id if self.caller else ""
 
+    @property
+    def now_ms(self) -> int:
+        """The time, by the service's clock."""
+        return self.deps.adapters.clock.now_ms()
+
     def may_use_group(self, group: str) -> bool:
         """Whether the caller's token is for this group, too."""
         return self.caller is None or self.caller.may_use_group(group)

@@ -82,10 +82,8 @@ def limit(query: Mapping[str, str]) -> int:
 def shard(query: Mapping[str, str]) -> int | None:
     """The shard asked for."""
     text = query.get("shard")
-    if text is None:
-        return None
-    number = parse.whole_number(text, 4)
-    if number is None:
+    number = None if text is None else parse.whole_number(text, 4)
+    if text is not None and number is None:
         raise invalid("shard", "must be a shard's number")
     return number
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
-import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ..domain import ladder, strict_json
@@ -93,7 +92,7 @@ def draft(
     `now_ms`. `attributes` names the headers that hold CloudEvent attributes.
     """
     try:
-        made = draft_of(message, now_ms or context.deps.adapters.clock.now_ms(), raw, attributes)
+        made = draft_of(message, now_ms or context.now_ms, raw, attributes)
     except HeadraceError as error:
         raise (item_error(error, path) if path else error) from None
     parent = trace_of(context.headers)
@@ -189,26 +188,9 @@ def retry_of(override: settings.Retry) -> dict[str, Any]:
     return draft_fields
 
 
-class _JsonText(msgspec.Struct):
-    """The `body` of a message as JSON text."""
-
-    body: msgspec.Raw
-
-
-class _PatchText(msgspec.Struct):
-    """The `patch` of a request as JSON text."""
-
-    patch: msgspec.Raw
-
-
-def patch_text(raw: bytes) -> bytes:
-    """The text of the `patch` in a checked request."""
-    return bytes(strict_json.decoded(raw, _PatchText).patch)
-
-
 def json_body(raw: bytes, body: Any) -> bytes:
     """The parsed `body` as compact JSON text, with its numbers exactly as in the raw request."""
-    text = bytes(strict_json.decoded(raw, _JsonText).body) if raw else b""
+    text = strict_json.member(raw, "body") if raw else b""
     return strict_json.compact(text, body)
 
 
@@ -252,9 +234,7 @@ def request(context: Context) -> Request | None:
     seconds_ago = seconds_since_first(context)
     if seconds_ago is None:
         return Request(name)
-    received_ms = context.received_ms
-    if received_ms is None:
-        received_ms = context.deps.adapters.clock.now_ms()
+    received_ms = context.now_ms if context.received_ms is None else context.received_ms
     return Request(name, received_ms - seconds_ago * 1000)
 
 

@@ -65,7 +65,7 @@ def list_audit(context: Context) -> Response[Page[AuditView]]:
 
     `token` is a token's id. A page may be short or empty although there is a next one: filters read 1,000
     entries for each page."""
-    selection = filter_of(context.query, context.deps.adapters.clock.now_ms())
+    selection = filter_of(context.query, context.now_ms)
     purpose = lists.purpose("audit", [], context.query, _FILTERS)
     before, limit = lists.page_start(context, purpose), lists.limit(context.query)
     trail = context.deps.adapters.audit

@@ -84,7 +84,7 @@ def edit_delivery(context: Context) -> tuple[Topic, Message]:
     uid = _consumer_uid(context, topic, group, query.get("consumer"))
     if wrong := settings.given(body).keys() & {"deliver_at", "retry"}:
         raise invalid(min(wrong), "is for all groups: leave `group` out")
-    now_ms = context.deps.adapters.clock.now_ms()
+    now_ms = context.now_ms
     due_ms = None if body.next_attempt_at is UNSET else parse.next_attempt(body.next_attempt_at, now_ms)
     attempts_left = None if body.attempts_left is UNSET else body.attempts_left
     draft_fields = changes(body, context.raw, now_ms, message.draft.headers)

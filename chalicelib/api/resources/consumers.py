@@ -250,7 +250,7 @@ def delete_consumer(context: Context) -> Response[None]:
 
 
 def _view(context: Context, member: "Membership") -> MemberView:
-    body = member_view(member, context.deps.adapters.clock.now_ms())
+    body = member_view(member, context.now_ms)
     is_admin = context.caller is not None and Scope.ADMIN in context.caller.scopes
     return body if is_admin else masked(body)
 

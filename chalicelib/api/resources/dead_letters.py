@@ -239,7 +239,7 @@ def merge_dead_letters(context: Context) -> Response[Page[Merged]]:
 
     It works page by page; with `dry_run` it only shows the changes. Bodies that are not JSON stay as they are."""
     topic, group = context.group(consistent=True)
-    patch, position = parse.patch_text(context.raw), None
+    patch, position = strict_json.member(context.raw, "patch"), None
     purpose, ids = "", context.body.ids
     if ids is UNSET:
         purpose, letters, position = _page(context, topic, group, len(patch))

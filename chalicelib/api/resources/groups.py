@@ -211,7 +211,7 @@ def pause_group(context: Context) -> Response[GroupView]:
     stay valid."""
     topic, text = context.topic(consistent=True), context.body.until
     until_ms = FOR_EVER_MS if text is None else parse.time_ms(text, "until")
-    if until_ms <= context.deps.adapters.clock.now_ms():
+    if until_ms <= context.now_ms:
         raise invalid("until", "must be in the future")
     group = context.deps.admin.pause(topic, context.params["group"], True, until_ms)
     return Response(_view(context, group))
@@ -263,12 +263,12 @@ def get_assignment(context: Context) -> Response[AssignmentView]:
     topic, group = context.group()
     assignment = context.deps.assignments.current(topic, group)
     consumers = context.deps.catalog.consumers(topic, group)
-    now_ms = context.deps.adapters.clock.now_ms()
+    now_ms = context.now_ms
     return Response(assignment_view(topic, assignment, consumers, now_ms))
 
 
 def _view(context: Context, group: Group) -> GroupView:
-    return group_view(group, context.deps.adapters.clock.now_ms())
+    return group_view(group, context.now_ms)
 
 
 def _detail(context: Context, topic: Topic, group: Group) -> GroupDetail:

@@ -17,17 +17,9 @@ from ..calls import Context, Reach, Response, call
 from ..fields import Count, MessageStatus, at
 from ..http import check_group, check_name, invalid
 from ..lists import Page, page
+from . import message_views as views
 from .by_hand import AmendBody, changes, edit_delivery
-from .message_views import (
-    DeliveryView,
-    GroupFate,
-    StoredContent,
-    TraceView,
-    content,
-    delivery,
-    event_view,
-    fate_view,
-)
+from .message_views import content
 
 if TYPE_CHECKING:
     from ...services.inspect.lookup import AnyMessage, Filters
@@ -35,7 +27,7 @@ if TYPE_CHECKING:
     from ...services.produce.delayed import DelayedMessage
 
 
-class MessageSummary(StoredContent):
+class MessageSummary(views.StoredContent):
     """A message and its status over all groups. Before it enters the log it has no offset, and no shard unless one was
     given."""
 
@@ -49,7 +41,7 @@ class MessageSummary(StoredContent):
 class MessageView(MessageSummary):
     """Everything known about a message, with its delivery for each group."""
 
-    deliveries: dict[str, DeliveryView]
+    deliveries: dict[str, views.DeliveryView]
 
 
 class FateView(TypedDict):
@@ -57,7 +49,7 @@ class FateView(TypedDict):
     there by a seek; `complete`: every group has finished with it; `adds_up`: each delivery is in one place."""
 
     message: MessageSummary
-    groups: dict[str, GroupFate]
+    groups: dict[str, views.GroupFate]
     skipped: list[str]
     complete: bool
     adds_up: bool
@@ -139,7 +131,7 @@ def amend_message(context: Context) -> Response[MessageView]:
     if isinstance(message, Transaction):
         raise _transaction_conflict(message)
     header_names = (message if isinstance(message, Message) else message.message).draft.headers
-    draft_changes = changes(context.body, context.raw, context.deps.adapters.clock.now_ms(), header_names)
+    draft_changes = changes(context.body, context.raw, context.now_ms, header_names)
     topic = context.topic_for(lambda topic: len(draft_changes.get("body", b"")) <= topic.max_body_bytes)
     if not isinstance(message, Message):
         try:
@@ -196,14 +188,14 @@ def _transaction_conflict(transaction: Transaction) -> Conflict:
 
 
 @call("GET", "/v1/topics/{topic}/messages/{id}/trace", scopes=_ROLES)
-def get_trace(context: Context) -> Response[TraceView]:
+def get_trace(context: Context) -> Response[views.TraceView]:
     """A message's trace, in order of time: changes with the token that made them, attempts with the consumer."""
     topic = context.topic()
     message, tracer = _find_with_dead_letters(context, topic), context.deps.tracer
     path = tracer.path(topic, message) if isinstance(message, Message) else tracer.path_before_log(message)
     names = {by: context.deps.tokens.name(by) for by in {e.by for e in path} if by}
     mine = [event for event in path if event.group is None or context.may_use_group(event.group)]
-    return Response({"events": [event_view(event, names) for event in mine]})
+    return Response({"events": [views.event_view(event, names) for event in mine]})
 
 
 @call("GET", "/v1/topics/{topic}/messages/{id}/fate", scopes=_ROLES)
@@ -220,7 +212,7 @@ def get_fate(context: Context) -> Response[FateView]:
     return Response(
         {
             "message": cast(MessageSummary, summary),
-            "groups": {name: fate_view(fate) for name, fate in own.owed.items()},
+            "groups": {name: views.fate_view(fate) for name, fate in own.owed.items()},
             "skipped": list(own.skipped),
             "complete": view["status"] == "CANCELLED" or fates.is_complete,
             "adds_up": fates.adds_up,
@@ -318,7 +310,9 @@ def logged_view(
         "topic": topic.name,
         "status": overall(message.draft, [status.status for status in statuses.values()]),
         "retries_left": max(retries_left, default=0) if statuses else _retries(topic, message),
-        "deliveries": {name: delivery(status) for name, status in statuses.items() if may_use_group(name)},
+        "deliveries": {
+            name: views.delivery(status) for name, status in statuses.items() if may_use_group(name)
+        },
     }
 
 

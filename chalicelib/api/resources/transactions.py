@@ -3,7 +3,6 @@
 import json
 from typing import Annotated, NotRequired, TypedDict
 
-import msgspec
 from msgspec import Meta, Struct
 
 from ...delivery.webhooks import format_secret
@@ -64,12 +63,6 @@ _TRANSACTION = "/v1/transactions/{id}"
 _ROLES = (Scope.PRODUCE, Scope.ADMIN)
 
 
-class _JsonText(msgspec.Struct):
-    """The `message` of a transaction as JSON text."""
-
-    message: msgspec.Raw
-
-
 @call(
     "POST",
     "/v1/topics/{topic}/transactions",
@@ -80,7 +73,7 @@ class _JsonText(msgspec.Struct):
 def prepare(context: Context) -> Response[PreparedTransaction]:
     """Prepare a message: no consumer gets it before the commit. 200 for a repeated dedup_id."""
     body, deps = context.body, context.deps
-    text = bytes(strict_json.decoded(context.raw, _JsonText).message)
+    text = strict_json.member(context.raw, "message")
     draft = parse.draft(context, body.message, text, path="message")
     topic = context.topic_for(takes_all([draft]))
     if body.check_url is not None and (refusal := deps.sender.refusal("url", body.check_url)):
