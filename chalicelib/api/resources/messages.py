@@ -135,9 +135,8 @@ def amend_message(context: Context) -> Response[MessageView]:
     topic = context.topic_for(lambda topic: len(draft_changes.get("body", b"")) <= topic.max_body_bytes)
     if not isinstance(message, Message):
         try:
-            return Response(
-                _view(context, topic, context.deps.delayed.amend(topic, message, draft_changes, by))
-            )
+            delayed = context.deps.delayed.amend(topic, message, draft_changes, by)
+            return Response(_view(context, topic, delayed))
         except Conflict as conflict:
             if "due_ms" in draft_changes:
                 raise
@@ -238,9 +237,8 @@ def list_messages(context: Context) -> Response[Page[MessageView]]:
     start = lists.page_start(context, purpose)
     topic_statuses = context.deps.statuses.of_topic(topic)
     rows, next_start = _page(context, topic_statuses, filters, start)
-    return Response(
-        page(context, purpose, [_view(context, topic, row, topic_statuses) for row in rows], next_start)
-    )
+    items = [_view(context, topic, row, topic_statuses) for row in rows]
+    return Response(page(context, purpose, items, next_start))
 
 
 def _page(
@@ -250,21 +248,17 @@ def _page(
     from ...services.inspect import waiting
 
     limit, key = lists.limit(context.query), lists.key(context.query)
-    adapters = context.deps.adapters
+    topic, adapters = topic_statuses.topic, context.deps.adapters
     if filters.status == _DELAYED:
         read = waiting.reader(adapters.timers)
-        return waiting.soonest_first(read, topic_statuses.topic, filters, key, limit, start)
+        return waiting.soonest_first(read, topic, filters, key, limit, start)
     if key is not None:
-        return context.deps.key_lookup.newest_first(
-            topic_statuses.topic, key, filters, limit, start, topic_statuses
-        )
+        return context.deps.key_lookup.newest_first(topic, key, filters, limit, start, topic_statuses)
     if filters.status == _PREPARED:
         position = (TransactionState(start[0]), start[1]) if start else None
-        return waiting.prepared_in_order(
-            adapters.transactions, topic_statuses.topic, filters, limit, position
-        )
+        return waiting.prepared_in_order(adapters.transactions, topic, filters, limit, position)
     starts = {int(shard): offset for shard, offset in start.items()} if start is not None else None
-    return context.deps.lookup.newest_first(topic_statuses.topic, filters, limit, starts, topic_statuses)
+    return context.deps.lookup.newest_first(topic, filters, limit, starts, topic_statuses)
 
 
 def _with_dedup_id(context: Context, topic: Topic) -> list[MessageView]:
