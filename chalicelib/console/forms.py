@@ -259,9 +259,8 @@ def _purge_topic(name: str, fields: Fields) -> Action:
 def _change_delayed(name: str, fields: Fields) -> Action:
     body: dict[str, Any] = {"ids": _required(fields, "ids")["ids"].split()}
     body |= _given_texts(fields, "deliver_at") | _numbers(fields, "postpone_seconds")
-    return Action(
-        name, _required(fields, "topic"), body=body | ({"cancel": True} if fields.get("cancel") else {})
-    )
+    body |= {"cancel": True} if fields.get("cancel") else {}
+    return Action(name, _required(fields, "topic"), body=body)
 
 
 def _edit_letter(name: str, fields: Fields) -> Action:

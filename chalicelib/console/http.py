@@ -54,9 +54,8 @@ def serve(entry: Entry, request: Request, params: Mapping[str, str]) -> ChaliceR
             return _response(visit, _problem(visit, error))
         except Exception as error:
             observe.unexpected(error, visit.request_id, entry.handler.__name__)
-            return _response(
-                visit, _problem(visit, unavailable("Something went wrong on our side; try again."))
-            )
+            refusal = unavailable("Something went wrong on our side; try again.")
+            return _response(visit, _problem(visit, refusal))
 
 
 def _with_session(entry: Entry, visit: Visit) -> Visit:

@@ -137,9 +137,8 @@ class Sender:
         if isinstance(outcome, CallResult):
             return (outcome,) * len(push_batch.attempts)
         success = CallResult(Verdict.DONE, duration_ms=ms, is_own_answer=True)
-        bad = CallResult(
-            Verdict.FAILED, "the function reported it as failed", duration_ms=ms, is_own_answer=True
-        )
+        words = "the function reported it as failed"
+        bad = CallResult(Verdict.FAILED, words, duration_ms=ms, is_own_answer=True)
         return tuple(bad if attempt.message.id in outcome else success for attempt in push_batch.attempts)
 
     def _ping_function(self, consumer: Consumer, seconds: float) -> Exchange:
@@ -189,11 +188,10 @@ def _batch_result(
             answer=answers.kept(None, "application/json", answer.said, ()) if answer.said else None,
         )
     failed_ids = function_batch.failed_ids(ids, answer)
-    if failed_ids is None:
-        return CallResult(
-            Verdict.FAILED, "the function's answer is malformed", duration_ms=ms, is_own_answer=True
-        )
-    return failed_ids
+    if failed_ids is not None:
+        return failed_ids
+    words = "the function's answer is malformed"
+    return CallResult(Verdict.FAILED, words, duration_ms=ms, is_own_answer=True)
 
 
 def live_secrets(consumer: Consumer, now_ms: int) -> list[bytes]:
