@@ -195,7 +195,7 @@ def dynamo_adapters(
         sender=lambda: _sender(settings, clients, clock, store["token_buckets"]),
         invoker=invoker or Nobody(),
         jobs=jobs or NoJobs(),
-        threads=_threads,
+        threads=partial(ThreadPoolExecutor, MAX_CALLS, thread_name_prefix="send"),
         mail=partial(_publish, settings, clients),
         stage=stage,
         on_skip=on_skip,
@@ -256,10 +256,6 @@ def _cipher(settings: Settings, clients: Clients) -> Cipher | None:
     from .store.kms import KmsCipher
 
     return KmsCipher(lambda: clients.get("kms"), settings.kms_key, settings.prefix)
-
-
-def _threads() -> Executor:
-    return ThreadPoolExecutor(MAX_CALLS, thread_name_prefix="send")
 
 
 def _publish(settings: Settings, clients: Clients, subject: str, text: str) -> None:

@@ -9,10 +9,10 @@ from .. import observe
 from ..domain.audit import AuditEntry
 from ..domain.errors import HeadraceError
 from ..domain.ids import NAME
+from .calls import CONSUMER, Call, Context
 
 if TYPE_CHECKING:
     from ..domain.topic import Consumer
-    from .calls import Call, Context
 
 TRAFFIC = frozenset(
     {
@@ -25,7 +25,6 @@ TRAFFIC = frozenset(
 """Handlers of what is done for each message: its trace says who it was."""
 
 _OBJECT_CHARS = 300
-_CONSUMER = "/v1/topics/{topic}/groups/{group}/consumers/{consumer}"
 
 
 class Entry(Protocol):
@@ -57,7 +56,7 @@ def note_taken_over(context: Context, consumer: Consumer, token_id: str | None) 
     if token_id is not None:
         what = f"consumer {consumer.topic}/{consumer.group}/{consumer.name}, taken over from {token_id}"
         # The call may leave an entry of its own in the same millisecond.
-        _add(context, "PUT", _CONSUMER, what[:_OBJECT_CHARS], "OK", f"{context.request_id}-taken-over")
+        _add(context, "PUT", CONSUMER, what[:_OBJECT_CHARS], "OK", f"{context.request_id}-taken-over")
 
 
 def _add(context: Context, method: str, path: str, what: str, result: str, request_id: str) -> None:

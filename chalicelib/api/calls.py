@@ -8,12 +8,14 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from ..domain.topic import Caller, Group, Scope, Topic
+from ..domain.topic import Caller, Consumer, Group, Scope, Topic
 from ..wiring import Deps
 
 T = TypeVar("T")
 JSON = "application/json"
 ANY = tuple(Scope)
+GROUP = "/v1/topics/{topic}/groups/{group}"
+CONSUMER = f"{GROUP}/consumers/{{consumer}}"
 
 
 class Response(msgspec.Struct, Generic[T], frozen=True):
@@ -32,8 +34,8 @@ class Context(msgspec.Struct, frozen=True):
     request_id: str
     headers: Mapping[str, str]
     params: Mapping[str, str]
-    query: Mapping[str, str]
-    raw: bytes
+    query: Mapping[str, str] = {}
+    raw: bytes = b""
     body: Any = None
     prefix: str = ""  # of every path: on AWS, the stage
     source: str = ""  # the caller's address
@@ -43,6 +45,11 @@ class Context(msgspec.Struct, frozen=True):
     def by(self) -> str:
         """The id of the caller's token."""
         return self.caller.token_id if self.caller else ""
+
+    @property
+    def now_ms(self) -> int:
+        """The time, by the service's clock."""
+        return self.deps.adapters.clock.now_ms()
 
     def may_use_group(self, group: str) -> bool:
         """Whether the caller's token is for this group, too."""
@@ -63,6 +70,11 @@ class Context(msgspec.Struct, frozen=True):
         included; for a change, which must reach all of them."""
         topic = self.topic(consistent=consistent)
         return topic, self.deps.catalog.group(topic, self.params["group"], consistent=consistent)
+
+    def consumer(self, *, consistent: bool = False) -> tuple[Topic, Group, Consumer]:
+        """The topic, the group and the consumer that the path names; NotFound. `consistent`: as for a group."""
+        topic, group = self.group(consistent=consistent)
+        return topic, group, self.deps.catalog.consumer(topic, group, self.params["consumer"])
 
 
 Handler = Callable[[Context], Response[Any]]
@@ -86,9 +98,9 @@ class Call(msgspec.Struct, frozen=True):
     path: str
     handler: Handler
     scopes: tuple[str, ...]
-    body: type | None
-    query: tuple[str, ...]
-    any_media: bool
+    body: type | None = None
+    query: tuple[str, ...] = ()
+    any_media: bool = False
     headers: tuple[str, ...] = ()
     statuses: tuple[int, ...] = (200,)
     media: str = JSON
@@ -101,29 +113,11 @@ ACCEPTED = "x-accepted"
 """The header by which handlers see the request's Accept; Chalice takes that one for itself."""
 
 
-def call(
-    method: str,
-    path: str,
-    *,
-    scopes: tuple[str, ...],
-    body: type | None = None,
-    query: tuple[str, ...] = (),
-    any_media: bool = False,
-    headers: tuple[str, ...] = (),
-    statuses: tuple[int, ...] = (200,),
-    media: str = JSON,
-    reach: Reach = Reach.PATH,
-    scopes_of_group: tuple[str, ...] = (),
-) -> Callable[[Handler], Handler]:
-    """Enter a handler into the HTTP interface. `body` is the msgspec type of its JSON body."""
+def call(method: str, path: str, **fields: Any) -> Callable[[Handler], Handler]:
+    """Enter a handler into the HTTP interface. `fields` are the others of Call."""
 
     def add_call(handler: Handler) -> Handler:
-        CALLS.append(
-            Call(
-                *(method, path, handler, scopes, body, query, any_media, headers, statuses, media, reach),
-                scopes_of_group,
-            )
-        )
+        CALLS.append(Call(method, path, handler, **fields))
         return handler
 
     return add_call

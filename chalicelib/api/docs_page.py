@@ -68,8 +68,8 @@ def root(context: Context) -> Response[dict[str, str]]:
 
 
 FILES = [
-    Call("GET", "/", root, (), None, (), False),
-    Call("GET", f"/docs/{_SCRIPT}", script, (), None, (), False),
+    Call("GET", "/", root, ()),
+    Call("GET", f"/docs/{_SCRIPT}", script, ()),
 ]
 """What belongs to the pages: no part of the interface, so not in its document."""
 

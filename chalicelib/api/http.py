@@ -13,20 +13,8 @@ from chalice.app import AuthRequest, AuthResponse, Chalice, Request
 from chalice.app import Response as ChaliceResponse
 
 from .. import observe, wiring
-from ..domain import ids, strict_json
-from ..domain.errors import (
-    Forbidden,
-    HeadraceError,
-    Issue,
-    Malformed,
-    Refused,
-    TooLarge,
-    TooMany,
-    Unauthorized,
-    Unavailable,
-    UnsupportedMedia,
-    unavailable,
-)
+from ..domain import errors, ids, strict_json
+from ..domain.errors import Forbidden, HeadraceError, Issue, Malformed, Refused, TooLarge, TooMany
 from ..domain.limits import MAX_REQUEST_BYTES
 from ..domain.message import TRACEPARENT
 from ..domain.topic import Caller, Scope
@@ -37,6 +25,10 @@ from .calls import CALLS, JSON, Call, Context, Reach, Response
 
 T = TypeVar("T")
 _HOP = "headrace-hop"
+_SOME_TOPICS = "TOPIC_FORBIDDEN", "Only a token for all topics may do this."
+_OTHER_TOPICS = "TOPIC_FORBIDDEN", "The token is limited to other topics."
+_SOME_GROUPS = "GROUP_FORBIDDEN", "This concerns all groups: it needs a token for all groups."
+_OTHER_GROUPS = "GROUP_FORBIDDEN", "The token is limited to other groups."
 _TRACEPARENT = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII
 )
@@ -77,16 +69,14 @@ def serve(entry: Call, request: Request, params: Mapping[str, str]) -> ChaliceRe
         report_counters(context.deps, token=context.by, app=context.headers.get("headrace-app", ""))
         return _response(answer, request_id)
     except HeadraceError as error:
-        if isinstance(error, Unavailable):
-            trace = trace_of(request.headers)
-            observe.unavailable(error, request_id, entry.handler.__name__, trace)
+        if isinstance(error, errors.Unavailable):
+            observe.unavailable(error, request_id, entry.handler.__name__, trace_of(request.headers))
             observe.metrics(wiring.deps().adapters.stage, {"Unavailable": 1})
         return refusal(error, request_id)
     except Exception as error:
-        trace = trace_of(request.headers)
-        observe.unexpected(error, request_id, entry.handler.__name__, trace)
+        observe.unexpected(error, request_id, entry.handler.__name__, trace_of(request.headers))
         observe.metrics(wiring.deps().adapters.stage, {"Unavailable": 1})
-        return refusal(unavailable("Something went wrong on our side; try again."), request_id)
+        return refusal(errors.unavailable("Something went wrong on our side; try again."), request_id)
 
 
 def report_counters(deps: Deps, **caller: str) -> None:
@@ -139,8 +129,6 @@ def _context(entry: Call, request: Request, params: Mapping[str, str], request_i
         request_id,
         request.headers,
         params,
-        {},
-        b"",
         prefix=prefix,
         source=source,
         received_ms=received_ms(request, deps.adapters.clock),
@@ -169,16 +157,10 @@ def received_ms(request: Request, clock: Clock) -> int:
 
 def check_rate(deps: Deps, caller: Caller | None) -> None:
     """TooMany where a token that has a limit makes more calls."""
-    if (
-        caller
-        and caller.rate_limit
-        and not deps.rate_limits.take(f"token#{caller.token_id}", caller.rate_limit)
-    ):
-        raise TooMany(
-            "RATE_LIMITED",
-            f"The token makes {caller.rate_limit} calls a second at most; this one did nothing.",
-            retry_after_seconds=1,
-        )
+    limit = caller.rate_limit if caller else None
+    if caller and limit and not deps.rate_limits.take(f"token#{caller.token_id}", limit):
+        words = f"The token makes {limit} calls a second at most; this one did nothing."
+        raise TooMany("RATE_LIMITED", words, retry_after_seconds=1)
 
 
 def _call_handler(entry: Call, context: Context) -> Response[Any]:
@@ -228,7 +210,7 @@ def authorize(request: AuthRequest, deps: Deps) -> AuthResponse:
         if scheme.lower() != "bearer":
             raise Unauthenticated
         caller = deps.tokens.authenticate(text.strip())
-    except (Unauthorized, Unauthenticated):
+    except (errors.Unauthorized, Unauthenticated):
         # arn:aws:execute-api:<region>:<account>:<api>/<stage>/<method>/<path>
         _, _, method, path = f"{request.method_arn}///".split("/", 3)
         deps.refusals.note(deps.tokens.claimed_id(text.strip()), method, f"/{path.rstrip('/')}")
@@ -274,50 +256,34 @@ def why_not(
         return Forbidden("SCOPE_MISSING", f"This call needs a token with the scope {scopes}.")
     topic = params.get("topic")
     if topic is not None and not caller.may_use(topic):
-        return _other_topics()
+        return Forbidden(*_OTHER_TOPICS)
     group = params.get("group")
     if group is not None and not caller.may_use_group(group):
-        return _other_groups()
+        return Forbidden(*_OTHER_GROUPS)
     if entry.reach is Reach.SERVICE and "*" not in caller.topics:
-        return _some_topics()
+        return Forbidden(*_SOME_TOPICS)
     is_producers = Scope.PRODUCE in entry.scopes and Scope.PRODUCE in caller.scopes
     if entry.reach is not Reach.PATH and not is_producers and "*" not in caller.groups:
-        return _some_groups()
+        return Forbidden(*_SOME_GROUPS)
     return None
 
 
 def check_topic(caller: Caller | None, topic: str | None) -> None:
     """Raises Forbidden if the token is limited to other topics; None: all topics are concerned."""
     if caller and (not caller.may_use(topic) if topic else "*" not in caller.topics):
-        raise _other_topics() if topic else _some_topics()
+        raise Forbidden(*(_OTHER_TOPICS if topic else _SOME_TOPICS))
 
 
 def check_group(caller: Caller | None, group: str | None) -> None:
     """Raises Forbidden if the token is limited to other groups. None: no group is named."""
     if caller and group is not None and not caller.may_use_group(group):
-        raise _other_groups()
+        raise Forbidden(*_OTHER_GROUPS)
 
 
 def check_every_group(caller: Caller | None) -> None:
     """Raises Forbidden if the token is limited to some groups: for calls that concern all groups of a topic."""
     if caller and "*" not in caller.groups:
-        raise _some_groups()
-
-
-def _some_topics() -> Forbidden:
-    return Forbidden("TOPIC_FORBIDDEN", "Only a token for all topics may do this.")
-
-
-def _other_topics() -> Forbidden:
-    return Forbidden("TOPIC_FORBIDDEN", "The token is limited to other topics.")
-
-
-def _some_groups() -> Forbidden:
-    return Forbidden("GROUP_FORBIDDEN", "This concerns all groups: it needs a token for all groups.")
-
-
-def _other_groups() -> Forbidden:
-    return Forbidden("GROUP_FORBIDDEN", "The token is limited to other groups.")
+        raise Forbidden(*_SOME_GROUPS)
 
 
 def check_name(kind: str, name: str) -> None:
@@ -352,7 +318,7 @@ def _decoded(headers: Mapping[str, str], raw: bytes) -> bytes:
     if not raw or not codings:
         return raw
     if codings != ["gzip"]:
-        raise UnsupportedMedia(
+        raise errors.UnsupportedMedia(
             "UNSUPPORTED_MEDIA_TYPE", "The only Content-Encoding of a body is gzip, applied once."
         )
     unpacking = zlib.decompressobj(zlib.MAX_WBITS + 16)  # with gzip's header
@@ -372,7 +338,7 @@ def _decoded(headers: Mapping[str, str], raw: bytes) -> bytes:
 def _body(kind: type[T], headers: Mapping[str, str], raw: bytes) -> T:
     media = headers.get("content-type", "application/json").split(";")[0].strip().lower()
     if media != JSON:
-        raise UnsupportedMedia("UNSUPPORTED_MEDIA_TYPE", "Send the body as application/json.")
+        raise errors.UnsupportedMedia("UNSUPPORTED_MEDIA_TYPE", "Send the body as application/json.")
     return convert(strict_json.parse(raw or b"{}"), kind)
 
 

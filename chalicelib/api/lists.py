@@ -82,10 +82,8 @@ def limit(query: Mapping[str, str]) -> int:
 def shard(query: Mapping[str, str]) -> int | None:
     """The shard asked for."""
     text = query.get("shard")
-    if text is None:
-        return None
-    number = parse.whole_number(text, 4)
-    if number is None:
+    number = None if text is None else parse.whole_number(text, 4)
+    if text is not None and number is None:
         raise invalid("shard", "must be a shard's number")
     return number
 
@@ -170,12 +168,7 @@ def of_query(query: Mapping[str, str]) -> "Filters":
     from ..services.inspect.lookup import Filters
 
     times = {name: parse.time_ms(query[name], name) for name in ("from", "to") if name in query}
-    return Filters(
-        tag=query.get("tag"),
-        shard=shard(query),
-        from_ms=times.get("from"),
-        to_ms=times.get("to"),
-    )
+    return Filters(tag=query.get("tag"), shard=shard(query), from_ms=times.get("from"), to_ms=times.get("to"))
 
 
 def letter_filter(fields: Mapping[str, str], at: str = "") -> FailureFilter:

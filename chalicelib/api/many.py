@@ -74,8 +74,9 @@ class Work(Generic[T]):
     plan_for: str | None = None
 
 
-def answer(context: Context, work: Work[T]) -> dict[str, Any]:
-    """Do the work, or count it in a dry run, as far as a call has time. Raises Refused or Malformed."""
+def answer(context: Context, work: Work[T]) -> Any:
+    """Do the work, or count it in a dry run, as far as a call has time: the call's own form of ManyAnswer. Raises
+    Refused or Malformed."""
     body, now_ms = context.body, context.deps.adapters.clock.now_ms
     began_ms = now_ms()
     fields, which = _choice(context, work, began_ms)

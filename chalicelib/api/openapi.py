@@ -12,15 +12,7 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 
 from .. import __version__
-from ..domain.limits import (
-    DEFAULT_PAGE,
-    MAX_ATTEMPTS,
-    MAX_DELAY_SECONDS,
-    MAX_PAGE,
-    MAX_RESEND_SECONDS,
-    MAX_RETRY_SECONDS,
-    MAX_SHARDS,
-)
+from ..domain import limits as lim
 from . import problems
 from .calls import CALLS, JSON, Call
 
@@ -30,42 +22,25 @@ _PAGE_OF = re.compile(r"\bPage_(\w+?)(?:View)?_(?!\w)")
 _NAME = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"}
 _TEXT = {"type": "string"}
 _TIME = {"type": "string", "format": "date-time"}
+_TEXTS = (
+    *("at", "confirm", "consumer", "dedup_id", "error", "group", "key", "page_token", "reason"),
+    *("state", "status", "tag", "token", "topic", "window"),
+    *("headrace-dedup-id", "headrace-key", "headrace-ordering-key", "headrace-tag"),
+)
 _PARAMETER_SCHEMAS: dict[str, dict[str, Any]] = {
-    "at": _TEXT,
-    "base_seconds": {"type": "integer", "minimum": 1, "maximum": MAX_RETRY_SECONDS},
-    "cap_seconds": {"type": "integer", "minimum": 1, "maximum": MAX_RETRY_SECONDS},
-    "confirm": _TEXT,
-    "consumer": _TEXT,
-    "dedup_id": _TEXT,
-    "error": _TEXT,
+    **dict.fromkeys(_TEXTS, _TEXT),
+    **dict.fromkeys(("from", "since", "to", "until", "headrace-sent-at"), _TIME),
+    "base_seconds": {"type": "integer", "minimum": 1, "maximum": lim.MAX_RETRY_SECONDS},
+    "cap_seconds": {"type": "integer", "minimum": 1, "maximum": lim.MAX_RETRY_SECONDS},
     "factor": {"type": "number", "minimum": 1, "maximum": 10},
-    "from": _TIME,
-    "group": _TEXT,
-    "key": _TEXT,
-    "limit": {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": DEFAULT_PAGE},
-    "max_attempts": {"type": "integer", "minimum": 1, "maximum": MAX_ATTEMPTS},
-    "page_token": _TEXT,
-    "reason": _TEXT,
-    "shard": {"type": "integer", "minimum": 0, "maximum": MAX_SHARDS - 1},
-    "since": _TIME,
-    "state": _TEXT,
-    "status": _TEXT,
-    "tag": _TEXT,
-    "to": _TIME,
-    "token": _TEXT,
-    "until": _TIME,
-    "topic": _TEXT,
-    "window": _TEXT,
+    "limit": {"type": "integer", "minimum": 1, "maximum": lim.MAX_PAGE, "default": lim.DEFAULT_PAGE},
+    "max_attempts": {"type": "integer", "minimum": 1, "maximum": lim.MAX_ATTEMPTS},
+    "shard": {"type": "integer", "minimum": 0, "maximum": lim.MAX_SHARDS - 1},
     "headrace-app": {"type": "string", "pattern": "^[A-Za-z0-9._/-]{1,64}$"},
-    "headrace-dedup-id": _TEXT,
     "headrace-dedup-until": {"type": "string", "enum": ["window", "done"]},
-    "headrace-delay-seconds": {"type": "integer", "minimum": 0, "maximum": MAX_DELAY_SECONDS},
-    "headrace-key": _TEXT,
-    "headrace-ordering-key": _TEXT,
+    "headrace-delay-seconds": {"type": "integer", "minimum": 0, "maximum": lim.MAX_DELAY_SECONDS},
     "headrace-request": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},
-    "headrace-resend": {"type": "integer", "minimum": 0, "maximum": MAX_RESEND_SECONDS},
-    "headrace-sent-at": {"type": "string", "format": "date-time"},
-    "headrace-tag": _TEXT,
+    "headrace-resend": {"type": "integer", "minimum": 0, "maximum": lim.MAX_RESEND_SECONDS},
 }
 """What a parameter of a query or header holds: of every one that a call takes."""
 _SHOWN = {
@@ -212,21 +187,12 @@ def _success_response(
 
 def _refusals(entry: Call) -> list[int]:
     """The errors that a call may answer with: those of its method, and of what it takes."""
-    takes_body, writes = bool(entry.body or entry.any_media), entry.method != "GET"
-    may = {
-        400: True,
-        401: bool(entry.scopes),
-        403: bool(entry.scopes),
-        404: "{" in entry.path,
-        409: writes or "{" in entry.path,
-        413: takes_body,
-        415: takes_body,
-        422: True,  # a delivery that calls Headrace is refused everywhere
-        429: True,
-        503: True,
-        504: True,
-    }
-    return [status for status, possible in may.items() if possible]
+    statuses = {400, 422, 429, 503, 504}  # 422: everywhere for a delivery that calls Headrace
+    statuses |= {401, 403} if entry.scopes else set()
+    statuses |= {404, 409} if "{" in entry.path else set()
+    statuses |= {409} if entry.method != "GET" else set()
+    statuses |= {413, 415} if entry.body or entry.any_media else set()
+    return sorted(statuses)
 
 
 def _problem(title: str) -> dict[str, Any]:

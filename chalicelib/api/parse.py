@@ -8,20 +8,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
-import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ..domain import ladder, strict_json
+from ..domain import limits as lim
 from ..domain.errors import HeadraceError, Refused, TooLarge
-from ..domain.limits import (
-    MAX_DEDUP_ID_CHARS,
-    MAX_DELAY_SECONDS,
-    MAX_HEADERS,
-    MAX_HEADERS_BYTES,
-    MAX_KEYS,
-    MAX_RESEND_SECONDS,
-    MAX_RETRY_SECONDS,
-)
 from ..domain.message import JSON, TRACEPARENT, Draft, is_reserved, producer_text, traceparent
 from ..domain.request import NAME, Request
 from ..domain.times import DAY_SECONDS
@@ -42,16 +33,18 @@ class MessageBody(Struct, forbid_unknown_fields=True):
     body: Any | UnsetType = UNSET
     body_base64: str | UnsetType = UNSET
     content_type: MediaType | None = None
-    keys: Annotated[list[Key], Meta(max_length=MAX_KEYS)] = []
+    keys: Annotated[list[Key], Meta(max_length=lim.MAX_KEYS)] = []
     tag: Tag | None = None
     ordering_key: Key | None = None
     shard: Annotated[int, Meta(ge=0)] | None = None
-    headers: Annotated[dict[HeaderName, HeaderValue], Meta(max_length=MAX_HEADERS)] = {}
+    headers: Annotated[dict[HeaderName, HeaderValue], Meta(max_length=lim.MAX_HEADERS)] = {}
     delay_seconds: MessageDelay | None = None
     deliver_at: Time | None = None
     sent_at: Time | None = None
-    expires_in_seconds: Annotated[int, Meta(ge=1, le=MAX_DELAY_SECONDS)] | None = None
-    dedup_id: Annotated[str, Meta(min_length=1, max_length=MAX_DEDUP_ID_CHARS, pattern=TEXT)] | None = None
+    expires_in_seconds: Annotated[int, Meta(ge=1, le=lim.MAX_DELAY_SECONDS)] | None = None
+    dedup_id: Annotated[str, Meta(min_length=1, max_length=lim.MAX_DEDUP_ID_CHARS, pattern=TEXT)] | None = (
+        None
+    )
     dedup_until: Literal["window", "done"] = "window"
     retry: settings.Retry | None = None
 
@@ -99,11 +92,11 @@ def draft(
     `now_ms`. `attributes` names the headers that hold CloudEvent attributes.
     """
     try:
-        made = draft_of(message, now_ms or context.deps.adapters.clock.now_ms(), raw, attributes)
+        made = draft_of(message, now_ms or context.now_ms, raw, attributes)
     except HeadraceError as error:
         raise (item_error(error, path) if path else error) from None
     parent = trace_of(context.headers)
-    if parent is None or traceparent(made) is not None or len(made.headers) >= MAX_HEADERS:
+    if parent is None or traceparent(made) is not None or len(made.headers) >= lim.MAX_HEADERS:
         return made
     return replace(made, headers={**made.headers, TRACEPARENT: parent})
 
@@ -156,8 +149,8 @@ def check_headers(headers: Mapping[str, str], attributes: Collection[str] = ()) 
                 "HEADER_RESERVED",
                 f"A message may not have the header {name!r}: on its way it would be taken for the request's own.",
             )
-    if sum(len(name) + len(value.encode()) for name, value in headers.items()) > MAX_HEADERS_BYTES:
-        raise TooLarge("HEADERS_TOO_LARGE", f"The headers together may have {MAX_HEADERS_BYTES} bytes.")
+    if sum(len(name) + len(value.encode()) for name, value in headers.items()) > lim.MAX_HEADERS_BYTES:
+        raise TooLarge("HEADERS_TOO_LARGE", f"The headers together may have {lim.MAX_HEADERS_BYTES} bytes.")
 
 
 def due(deliver_at: str, now_ms: int) -> int:
@@ -170,17 +163,17 @@ def due(deliver_at: str, now_ms: int) -> int:
 def next_attempt(at: str, now_ms: int) -> int:
     """The time of a `next_attempt_at`, ms; a past time means now. Raises Refused if it is too far ahead."""
     due_ms = max(now_ms, time_ms(at, "next_attempt_at"))
-    if due_ms - now_ms > MAX_RETRY_SECONDS * 1000:
-        days = MAX_RETRY_SECONDS // DAY_SECONDS
+    if due_ms - now_ms > lim.MAX_RETRY_SECONDS * 1000:
+        days = lim.MAX_RETRY_SECONDS // DAY_SECONDS
         raise Refused("DELAY_TOO_LONG", f"A retry may wait {days} days at most.")
     return due_ms
 
 
 def check_delay(delay_ms: int) -> None:
     """Raises Refused (DELAY_TOO_LONG)."""
-    if delay_ms > MAX_DELAY_SECONDS * 1000:
+    if delay_ms > lim.MAX_DELAY_SECONDS * 1000:
         raise Refused(
-            "DELAY_TOO_LONG", f"A message may wait {MAX_DELAY_SECONDS // DAY_SECONDS} days at most."
+            "DELAY_TOO_LONG", f"A message may wait {lim.MAX_DELAY_SECONDS // DAY_SECONDS} days at most."
         )
 
 
@@ -195,26 +188,9 @@ def retry_of(override: settings.Retry) -> dict[str, Any]:
     return draft_fields
 
 
-class _JsonText(msgspec.Struct):
-    """The `body` of a message as JSON text."""
-
-    body: msgspec.Raw
-
-
-class _PatchText(msgspec.Struct):
-    """The `patch` of a request as JSON text."""
-
-    patch: msgspec.Raw
-
-
-def patch_text(raw: bytes) -> bytes:
-    """The text of the `patch` in a checked request."""
-    return bytes(strict_json.decoded(raw, _PatchText).patch)
-
-
 def json_body(raw: bytes, body: Any) -> bytes:
     """The parsed `body` as compact JSON text, with its numbers exactly as in the raw request."""
-    text = bytes(strict_json.decoded(raw, _JsonText).body) if raw else b""
+    text = strict_json.member(raw, "body") if raw else b""
     return strict_json.compact(text, body)
 
 
@@ -258,9 +234,7 @@ def request(context: Context) -> Request | None:
     seconds_ago = seconds_since_first(context)
     if seconds_ago is None:
         return Request(name)
-    received_ms = context.received_ms
-    if received_ms is None:
-        received_ms = context.deps.adapters.clock.now_ms()
+    received_ms = context.now_ms if context.received_ms is None else context.received_ms
     return Request(name, received_ms - seconds_ago * 1000)
 
 
@@ -270,8 +244,8 @@ def seconds_since_first(context: Context) -> int | None:
     if seconds is None:
         return None
     seconds_ago = whole_number(seconds, 6)
-    if seconds_ago is None or seconds_ago > MAX_RESEND_SECONDS:
-        raise invalid(RESEND, f"must be the seconds since it was sent first: 0 to {MAX_RESEND_SECONDS}")
+    if seconds_ago is None or seconds_ago > lim.MAX_RESEND_SECONDS:
+        raise invalid(RESEND, f"must be the seconds since it was sent first: 0 to {lim.MAX_RESEND_SECONDS}")
     return seconds_ago
 
 

@@ -6,7 +6,7 @@ What is left empty is not sent; but where a setting can be null, an empty field 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
@@ -38,6 +38,7 @@ _NUMBER = re.compile(r"-?([0-9]{1,32}|[0-9]{0,32}\.[0-9]{1,32})(e[+-]?[0-9]{1,3}
 _RETRY_NUMBERS = ("max_attempts", "jitter", "base_seconds", "factor", "cap_seconds")
 RETRY = frozenset({"ladder", *_RETRY_NUMBERS})
 """The fields of a retry policy, which is one thing."""
+_CONSUMER = ("topic", "group", "consumer")
 WAS = "was."
 """Before the name of a field: a hidden one with what the page showed in it."""
 
@@ -165,6 +166,18 @@ def _plain(*names: str, body: Any = None) -> Callable[[str, Fields], Action]:
     return lambda name, fields: Action(name, _required(fields, *names), body=body)
 
 
+def _simple(
+    *names: str, required: Sequence[str] = (), texts: Sequence[str] = (), numbers: Sequence[str] = ()
+) -> Callable[[str, Fields], Action]:
+    """An action of path parameters, and of fields that its body has as they are."""
+
+    def make(name: str, fields: Fields) -> Action:
+        body = _required(fields, *required) | _given_texts(fields, *texts) | _numbers(fields, *numbers)
+        return Action(name, _required(fields, *names), body=body)
+
+    return make
+
+
 def _settings(fields: Fields, rows: Iterable[Setting], *, is_new: bool = False) -> dict[str, Any]:
     """The settings that a form gives. `is_new`: for a new group; where its name is that of an existing one, that keeps
     what is empty here."""
@@ -232,11 +245,6 @@ def _amend(name: str, fields: Fields) -> Action:
     return Action(name, _required(fields, "topic", "id"), query, body)
 
 
-def _settle(name: str, fields: Fields) -> Action:
-    body = _required(fields, "group", "outcome") | _given_texts(fields, "reason", "consumer")
-    return Action(name, _required(fields, "topic", "id"), body=body)
-
-
 def _purge_group(name: str, fields: Fields) -> Action:
     _check_name_typed(fields, "group")
     body = {"confirm": fields["confirm"]} | _given_texts(fields, "consumer")
@@ -251,9 +259,8 @@ def _purge_topic(name: str, fields: Fields) -> Action:
 def _change_delayed(name: str, fields: Fields) -> Action:
     body: dict[str, Any] = {"ids": _required(fields, "ids")["ids"].split()}
     body |= _given_texts(fields, "deliver_at") | _numbers(fields, "postpone_seconds")
-    return Action(
-        name, _required(fields, "topic"), body=body | ({"cancel": True} if fields.get("cancel") else {})
-    )
+    body |= {"cancel": True} if fields.get("cancel") else {}
+    return Action(name, _required(fields, "topic"), body=body)
 
 
 def _edit_letter(name: str, fields: Fields) -> Action:
@@ -280,31 +287,10 @@ def _delete_letters(name: str, fields: Fields) -> Action:
     return Action(name, _required(fields, "topic", "group"), body=body)
 
 
-def _retry_now(name: str, fields: Fields) -> Action:
-    params = _required(fields, "topic", "id")
-    return Action(name, params, body=_required(fields, "group"))
-
-
-def _put_consumer(name: str, fields: Fields) -> Action:
-    body = _given_texts(fields, "url", "function", "secret", "from")
-    body |= _numbers(fields, "timeout_seconds", "expires_after_seconds")
-    return Action(name, _required(fields, "topic", "group", "consumer"), body=body)
-
-
-def _rotate_secret(name: str, fields: Fields) -> Action:
-    return Action(
-        name, _required(fields, "topic", "group", "consumer"), body=_numbers(fields, "overlap_seconds")
-    )
-
-
 def _create_replay(name: str, fields: Fields) -> Action:
     body = _required(fields, "from", "to") | _given_texts(fields, "tag", "key", "where", "into", "group")
     more: dict[str, Any] = {"dry_run": True} if fields.get("dry_run") else {}
     return Action(name, _required(fields, "topic"), body=body | _numbers(fields, "rate") | more)
-
-
-def _rotate_token(name: str, fields: Fields) -> Action:
-    return Action(name, _required(fields, "id"), body=_numbers(fields, "overlap_seconds"))
 
 
 def _move_clock(name: str, fields: Fields) -> Action:
@@ -340,22 +326,26 @@ _FORMS: Mapping[str, Callable[[str, Fields], Action]] = {
     "amend_message": _amend,
     "change_delayed": _change_delayed,
     "cancel_message": _plain("topic", "id"),
-    "retry_now": _retry_now,
-    "settle_message": _settle,
+    "retry_now": _simple("topic", "id", required=("group",)),
+    "settle_message": _simple("topic", "id", required=("group", "outcome"), texts=("reason", "consumer")),
     "redrive": _redrive,
     "edit_dead_letter": _edit_letter,
     "merge_dead_letters": _merge_letters,
     "delete_dead_letters": _delete_letters,
     "delete_dead_letter": _plain("topic", "group", "id"),
-    "put_consumer": _put_consumer,
-    "delete_consumer": _plain("topic", "group", "consumer"),
-    "rotate_secret": _rotate_secret,
+    "put_consumer": _simple(
+        *_CONSUMER,
+        texts=("url", "function", "secret", "from"),
+        numbers=("timeout_seconds", "expires_after_seconds"),
+    ),
+    "delete_consumer": _plain(*_CONSUMER),
+    "rotate_secret": _simple(*_CONSUMER, numbers=("overlap_seconds",)),
     "commit": _plain("id", body={}),
     "roll_back": _plain("id", body={}),
     "create_token": _create_token,
     "move_clock": _move_clock,
     "create_replay": _create_replay,
-    "rotate_token": _rotate_token,
+    "rotate_token": _simple("id", numbers=("overlap_seconds",)),
     "delete_token": _plain("id"),
 }
 

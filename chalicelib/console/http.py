@@ -13,7 +13,7 @@ from chalice.app import Response as ChaliceResponse
 from .. import observe, wiring
 from ..api import audit, problems
 from ..api.calls import Context
-from ..api.http import check_group, check_name, check_rate, report_counters
+from ..api.http import check_group, check_name, check_rate, check_topic, report_counters
 from ..domain.errors import Forbidden, HeadraceError, Malformed, Unauthorized, Unavailable, unavailable
 from ..domain.topic import Caller
 from ..ports.world import ReadUnits
@@ -54,9 +54,8 @@ def serve(entry: Entry, request: Request, params: Mapping[str, str]) -> ChaliceR
             return _response(visit, _problem(visit, error))
         except Exception as error:
             observe.unexpected(error, visit.request_id, entry.handler.__name__)
-            return _response(
-                visit, _problem(visit, unavailable("Something went wrong on our side; try again."))
-            )
+            refusal = unavailable("Something went wrong on our side; try again.")
+            return _response(visit, _problem(visit, refusal))
 
 
 def _with_session(entry: Entry, visit: Visit) -> Visit:
@@ -78,23 +77,16 @@ def _check(entry: Entry, visit: Visit) -> None:
     try:
         _check_params(visit.caller, visit.params)
     except Forbidden as error:
-        _note_denied(entry, visit, error.code)
+        context = Context(visit.deps, visit.caller, visit.request_id, {}, visit.params, source=visit.source)
+        audit.note_denied(entry, context, error.code)
         raise
-
-
-def _note_denied(entry: Entry, visit: Visit, code: str) -> None:
-    context = Context(
-        visit.deps, visit.caller, visit.request_id, {}, visit.params, {}, b"", source=visit.source
-    )
-    audit.note_denied(entry, context, code)
 
 
 def _check_params(caller: Caller, params: Mapping[str, str]) -> None:
     for kind, name in params.items():
         check_name(kind, name)
-    topic = params.get("topic")
-    if topic is not None and not caller.may_use(topic):
-        raise Forbidden("TOPIC_FORBIDDEN", "The token is limited to other topics.")
+    if "topic" in params:
+        check_topic(caller, params["topic"])
     check_group(caller, params.get("group"))
 
 

@@ -13,23 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
 
+from . import connections as net
 from .addresses import UNUSABLE, Rules, Target, parse_url
-from .connections import (
-    BrokenOff,
-    Connection,
-    Deadline,
-    Dial,
-    HeadersTooLong,
-    HttpAnswer,
-    Lookups,
-    Monotonic,
-    Pool,
-    Resolve,
-    Unread,
-    dial,
-    encrypt,
-    system_resolve,
-)
+from .connections import Connection, Deadline, Monotonic
 
 HOP_HEADER = "Headrace-Hop"  # we send it, the front door refuses it: no message goes in circles
 _OURS = {"User-Agent": "headrace", "Accept-Encoding": "identity", HOP_HEADER: "1"}
@@ -69,17 +55,17 @@ class Egress:
         *,
         rules: Rules,
         monotonic: Monotonic,
-        resolve: Resolve = system_resolve,
+        resolve: net.Resolve = net.system_resolve,
         tls: ssl.SSLContext | None = None,
-        dial: Dial = dial,
+        dial: net.Dial = net.dial,
     ) -> None:
         self.rules = rules
         self._monotonic = monotonic
-        self._lookups = Lookups(resolve)
+        self._lookups = net.Lookups(resolve)
         self._tls = tls
         self._tls_lock = threading.Lock()
         self._dial = dial
-        self._pool = Pool(monotonic)
+        self._pool = net.Pool(monotonic)
 
     def call(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes, seconds: float
@@ -114,7 +100,7 @@ class Egress:
 
     def _attempt(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes, deadline: Deadline
-    ) -> HttpAnswer | None:
+    ) -> net.HttpAnswer | None:
         target = parse_url(url, self.rules)
         addresses = () if isinstance(target, str) else self._addresses(target, deadline)
         if isinstance(target, str) or not addresses:
@@ -126,7 +112,7 @@ class Egress:
                 continue
             try:
                 return self._exchange(connection, method, request, deadline)
-            except Unread:
+            except net.Unread:
                 break  # a new one has to do
         return self._exchange(self._connect(target, addresses, deadline), method, request, deadline)
 
@@ -147,7 +133,7 @@ class Egress:
                     raise
         try:
             if target.scheme == "https":
-                sock = encrypt(sock, self._context(), target.host, deadline.seconds_left())
+                sock = net.encrypt(sock, self._context(), target.host, deadline.seconds_left())
         except BaseException:
             sock.close()
             raise
@@ -155,7 +141,7 @@ class Egress:
 
     def _exchange(
         self, connection: Connection, method: str, request: bytes, deadline: Deadline
-    ) -> HttpAnswer:
+    ) -> net.HttpAnswer:
         reusable = False
         begun_ms = deadline.spent_ms()
         try:
@@ -169,7 +155,7 @@ class Egress:
                 and not connection.heard
                 and connection.was_reset(deadline)
             ):
-                raise Unread from error
+                raise net.Unread from error
             raise
         finally:
             if reusable:
@@ -207,9 +193,9 @@ def _detail(error: Exception, seconds: float) -> str:
             return "the certificate is not valid for the host"
         case ssl.SSLError():
             return "no secure connection"
-        case HeadersTooLong():
+        case net.HeadersTooLong():
             return "the answer's headers are too long"
-        case BrokenOff() | ConnectionResetError() | BrokenPipeError():
+        case net.BrokenOff() | ConnectionResetError() | BrokenPipeError():
             return "the connection broke off"
         case OSError():
             return "no connection"

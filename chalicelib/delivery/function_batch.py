@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Collection
 from typing import Any
 
@@ -11,7 +10,7 @@ import msgspec
 
 from ..domain import strict_json
 from ..domain.call_result import Attempt, PushBatch
-from ..domain.message import holds_json
+from ..domain.message import body_fields
 from .events import rfc3339
 
 
@@ -42,14 +41,9 @@ def failed_ids(sent_ids: Collection[str], answer: bytes) -> frozenset[str] | Non
 
 def _message(attempt: Attempt) -> dict[str, Any]:
     message, draft = attempt.message, attempt.message.draft
-    body: dict[str, Any] = (
-        {"body": msgspec.Raw(draft.body)}
-        if holds_json(draft)
-        else {"body_base64": base64.b64encode(draft.body).decode()}
-    )
     return {
         "id": message.id,
-        **body,
+        **body_fields(draft),
         "content_type": draft.content_type,
         "keys": draft.keys,
         "tag": draft.tag,

@@ -13,14 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    ConnectTimeoutError,
-    EndpointConnectionError,
-    HTTPClientError,
-    ReadTimeoutError,
-)
+from botocore import exceptions as sdk
 
 from ..domain.errors import unavailable
 
@@ -87,7 +80,7 @@ class LambdaFunctions:
             client = self._client(math.ceil(seconds))
             answer = _invoke(client, name, "RequestResponse", event)
             payload: bytes = answer["Payload"].read()
-        except ClientError as error:
+        except sdk.ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", ""))
             if code in _THROTTLED:
                 return Throttled()
@@ -96,11 +89,11 @@ class LambdaFunctions:
                 # A proxy answered in place of Lambda, which may have begun.
                 return FunctionFailed(f"Lambda did not answer ({about['HTTPStatusCode']})", may_run=True)
             return FunctionFailed(f"not invoked: {code}", may_run=code == _UNKNOWN)
-        except ReadTimeoutError:
+        except sdk.ReadTimeoutError:
             return FunctionFailed(f"no answer within {seconds:g} s", may_run=True)
-        except (ConnectTimeoutError, EndpointConnectionError):
+        except (sdk.ConnectTimeoutError, sdk.EndpointConnectionError):
             return FunctionFailed("Lambda was not reached")
-        except (BotoCoreError, HTTPClientError):
+        except (sdk.BotoCoreError, sdk.HTTPClientError):
             return FunctionFailed("the connection to Lambda broke", may_run=True)
         has_failed = bool(answer.get("FunctionError"))
         return FunctionFailed("the function failed", ran=True, said=payload) if has_failed else payload
@@ -197,7 +190,7 @@ class LambdaInvoker:
             client = self._client(seconds)
             answer = _invoke(client, self._names[function], kind, payload)
             return answer["Payload"].read(), "FunctionError" in answer
-        except (ClientError, BotoCoreError) as error:
+        except (sdk.ClientError, sdk.BotoCoreError) as error:
             raise unavailable(
                 f"The function {function} was not started, or did not answer; try again."
             ) from error
@@ -207,12 +200,8 @@ def _invoke(client: Any, name: str, kind: str, payload: bytes) -> Any:
     """Lambda's `Invoke`. Raises what the SDK says it raises, also for a page that it cannot read."""
     try:
         return client.invoke(FunctionName=name, InvocationType=kind, Payload=payload)
-    except (
-        AttributeError,
-        TypeError,
-        UnicodeDecodeError,
-    ) as error:  # of JSON of other shapes, and of no UTF-8
-        raise HTTPClientError(error=error) from error
+    except (AttributeError, TypeError, UnicodeDecodeError) as error:  # JSON of other shapes, no UTF-8
+        raise sdk.HTTPClientError(error=error) from error
 
 
 def _json_or_none(payload: bytes) -> Any:

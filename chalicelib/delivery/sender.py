@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC
 from email.utils import parsedate_to_datetime
@@ -78,20 +78,8 @@ class Sender:
         answer = self._egress.call("POST", consumer.target, headers, post.body, seconds)
         if isinstance(answer, Unreached):
             result = CallResult(Verdict.FAILED, answer.detail, duration_ms=answer.duration_ms)
-            return Exchange(
-                url=consumer.target, headers=headers, body=post.body, result=result, answer_headers={}
-            )
-        excerpt = answer.body[:MOST_SHOWN_BYTES]
-        result, size = self._judge(answer), len(answer.body)
-        return Exchange(
-            url=consumer.target,
-            headers=headers,
-            body=post.body,
-            result=result,
-            answer_headers=answer.headers,
-            answer_body=excerpt,
-            answer_bytes=size,
-        )
+            return _exchange(consumer, headers, post.body, result, {}, b"")
+        return _exchange(consumer, headers, post.body, self._judge(answer), answer.headers, answer.body)
 
     def ask(self, transaction: Transaction, secrets: Sequence[bytes], seconds: float) -> CheckAnswer:
         """Ask a producer what became of its transaction. Asks for consent first, once an hour for each URL."""
@@ -129,25 +117,17 @@ class Sender:
     def _judge(self, answer: Reply) -> CallResult:
         status = answer.status
         if status in _SLOW_DOWN:
-            wait = asked_wait_ms(answer.headers.get("retry-after"), self._real_clock.now_ms())
-            return CallResult(
-                Verdict.FAILED,
-                f"HTTP {status}",
-                status,
-                retry_after_ms=wait,
-                duration_ms=answer.duration_ms,
-                is_own_answer=False,
-            )
+            wait_ms = asked_wait_ms(answer.headers.get("retry-after"), self._real_clock.now_ms())
+            ms = answer.duration_ms
+            return CallResult(Verdict.FAILED, f"HTTP {status}", status, wait_ms, ms, is_own_answer=False)
         if 200 <= status < 300:
             verdict = Verdict.DONE
         elif status == _GONE:
             verdict = Verdict.GONE
         else:
             verdict = Verdict.REFUSED if status == self._never_retry_status else Verdict.FAILED
-        is_own = status not in _GATEWAY_STATUSES
-        return CallResult(
-            verdict, f"HTTP {status}", status, duration_ms=answer.duration_ms, is_own_answer=is_own
-        )
+        is_own, ms = status not in _GATEWAY_STATUSES, answer.duration_ms
+        return CallResult(verdict, f"HTTP {status}", status, duration_ms=ms, is_own_answer=is_own)
 
     def _call(self, consumer: Consumer, push_batch: PushBatch, seconds: float) -> tuple[CallResult, ...]:
         deadline = Deadline(self._monotonic, seconds)
@@ -157,30 +137,38 @@ class Sender:
         if isinstance(outcome, CallResult):
             return (outcome,) * len(push_batch.attempts)
         success = CallResult(Verdict.DONE, duration_ms=ms, is_own_answer=True)
-        bad = CallResult(
-            Verdict.FAILED, "the function reported it as failed", duration_ms=ms, is_own_answer=True
-        )
+        words = "the function reported it as failed"
+        bad = CallResult(Verdict.FAILED, words, duration_ms=ms, is_own_answer=True)
         return tuple(bad if attempt.message.id in outcome else success for attempt in push_batch.attempts)
 
     def _ping_function(self, consumer: Consumer, seconds: float) -> Exchange:
         deadline = Deadline(self._monotonic, seconds)
         event = ping.event(consumer, self._real_clock.now_ms())
         answer = self._functions.call(consumer.target, event, seconds)
-        result = _batch_result(consumer, answer, (), deadline.spent_ms())
+        ms = deadline.spent_ms()
+        result = _batch_result(consumer, answer, (), ms)
         if not isinstance(result, CallResult):
-            result = CallResult(
-                Verdict.DONE, "it answered", duration_ms=deadline.spent_ms(), is_own_answer=True
-            )
-        body = answer if isinstance(answer, bytes) else b""
-        return Exchange(
-            url=consumer.target,
-            headers={},
-            body=event,
-            result=result,
-            answer_headers={},
-            answer_body=body[:MOST_SHOWN_BYTES],
-            answer_bytes=len(body),
-        )
+            result = CallResult(Verdict.DONE, "it answered", duration_ms=ms, is_own_answer=True)
+        return _exchange(consumer, {}, event, result, {}, answer if isinstance(answer, bytes) else b"")
+
+
+def _exchange(
+    consumer: Consumer,
+    headers: Mapping[str, str],
+    sent: bytes,
+    result: CallResult,
+    answer_headers: Mapping[str, str],
+    answer: bytes,
+) -> Exchange:
+    return Exchange(
+        url=consumer.target,
+        headers=headers,
+        body=sent,
+        result=result,
+        answer_headers=answer_headers,
+        answer_body=answer[:MOST_SHOWN_BYTES],
+        answer_bytes=len(answer),
+    )
 
 
 def _batch_result(
@@ -200,11 +188,10 @@ def _batch_result(
             answer=answers.kept(None, "application/json", answer.said, ()) if answer.said else None,
         )
     failed_ids = function_batch.failed_ids(ids, answer)
-    if failed_ids is None:
-        return CallResult(
-            Verdict.FAILED, "the function's answer is malformed", duration_ms=ms, is_own_answer=True
-        )
-    return failed_ids
+    if failed_ids is not None:
+        return failed_ids
+    words = "the function's answer is malformed"
+    return CallResult(Verdict.FAILED, words, duration_ms=ms, is_own_answer=True)
 
 
 def live_secrets(consumer: Consumer, now_ms: int) -> list[bytes]:

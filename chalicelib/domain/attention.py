@@ -56,7 +56,7 @@ RULES: Mapping[Kind, Rule] = {
         "Commit them or roll them back.",
     ),
     Kind.BACKLOG: Rule(
-        "The backlog is larger than the topic's alarm_backlog.",
+        "The backlog is larger than the topic's alarm allows.",
         "Look at the group's consumers: more of them, or faster ones.",
     ),
     Kind.NOT_PROVED: Rule(

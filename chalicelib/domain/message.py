@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
+
+import msgspec
 
 from . import strict_json
 from .errors import Malformed
@@ -192,6 +196,16 @@ def holds_json(draft: Draft) -> bool:
     except Malformed:
         return False
     return True
+
+
+def body_fields(draft: Draft) -> dict[str, Any]:
+    """The body as answers and events have it: JSON in `body`, or else `body_base64`. Nothing where it is not here,
+    which is not the same as an empty one."""
+    if not draft.has_body:
+        return {}
+    if holds_json(draft):
+        return {"body": msgspec.Raw(draft.body)}
+    return {"body_base64": base64.b64encode(draft.body).decode()}
 
 
 def traceparent(draft: Draft) -> str | None:

@@ -62,13 +62,9 @@ def sign_receipt(key: bytes, r: Receipt) -> str:
     id = quote(r.id, safe="")  # a damaged row's may have any characters
     times = f"{r.claimed_ms}|{'' if r.expires_ms is None else r.expires_ms}"
     text = f"{r.group_uid}|{r.consumer_uid}|{id}{location}|{r.token}|{r.last_attempt}|{times}"
-    return sign(
-        key,
-        "receipt",
-        text
-        if r.entry is None
-        else f"{text}|{r.entry}|{r.attempts_before_entry}|{r.attempts_before_redrive}",
-    )
+    if r.entry is not None:
+        text += f"|{r.entry}|{r.attempts_before_entry}|{r.attempts_before_redrive}"
+    return sign(key, "receipt", text)
 
 
 def verify_receipt(key: bytes, text: str) -> Receipt | None:

@@ -61,13 +61,13 @@ class Setting:
     type: Any
     given: type
     default: Any
-    label: str
     help: str
-    least: int | float | None
-    most: int | None
-    choices: tuple[str, ...]
-    nullable: bool
-    usual: str | None
+    label: str = ""
+    least: int | float | None = None
+    most: int | None = None
+    choices: tuple[str, ...] = ()
+    nullable: bool = False
+    usual: str | None = None
 
     @property
     def may_be_none(self) -> bool:
@@ -89,31 +89,9 @@ class Setting:
 _ROW = "setting"
 
 
-def setting(
-    default: Any = dataclasses.MISSING,
-    *,
-    help: str,
-    label: str = "",
-    name: str | None = None,
-    given: type | None = None,
-    least: int | float | None = None,
-    most: int | None = None,
-    choices: tuple[str, ...] = (),
-    nullable: bool = False,
-    usual: str | None = None,
-) -> Any:
-    """A field that is a setting (see Setting). `name`: in requests and answers, if it differs from the field's."""
-    row = {
-        "label": label,
-        "help": help,
-        "name": name,
-        "given": given,
-        "least": least,
-        "most": most,
-        "choices": choices,
-        "nullable": nullable,
-        "usual": usual,
-    }
+def setting(default: Any = dataclasses.MISSING, **row: Any) -> Any:
+    """A field that is a setting. `row` has the fields of its Setting that do not follow from it; `name` is the one in
+    requests and answers, if it differs from the field's."""
     return dataclasses.field(default=default, metadata={_ROW: row})
 
 
@@ -128,17 +106,12 @@ def rows_of(kind: type) -> tuple[Setting, ...]:
 def _row(field: "dataclasses.Field[Any]", row: Mapping[str, Any]) -> Setting:
     kind: Any = next((each for each in get_args(field.type) if each is not NoneType), field.type)
     is_enum = isinstance(kind, type) and issubclass(kind, StrEnum)
-    return Setting(
-        **{
-            **row,
-            "field": field.name,
-            "name": row["name"] or field.name,
-            "type": field.type,
-            "given": row["given"] or (str if is_enum else kind),
-            "default": field.default,
-            "choices": row["choices"] or (tuple(map(str, kind)) if is_enum else ()),
-        }
-    )
+    derived: dict[str, Any] = {
+        "name": field.name,
+        "given": str if is_enum else kind,
+        "choices": tuple(map(str, kind)) if is_enum else (),
+    }
+    return Setting(field=field.name, type=field.type, default=field.default, **{**derived, **row})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,8 +228,7 @@ class GroupSettings:
     `begin` is the `from` it was created with."""
 
     mode: Mode = setting(
-        usual="the topic's",
-        help="[how it consumes](glossary.md); fixed when the group is created",
+        usual="the topic's", help="[how it consumes](glossary.md); fixed when the group is created"
     )
     begin: str = setting(
         "latest",

@@ -121,6 +121,11 @@ def decoded(raw: bytes | str, kind: type[_T]) -> _T:
     return msgspec.json.decode(raw, type=kind)
 
 
+def member(raw: bytes, name: str) -> bytes:
+    """The text of a member of the JSON object that a checked text is: its numbers exactly as they stand there."""
+    return bytes(decoded(raw, dict[str, msgspec.Raw])[name])
+
+
 def converted(value: object, kind: type[_T]) -> _T:
     """A parsed JSON value as one of this type. Raises msgspec.ValidationError."""
     _know(kind)

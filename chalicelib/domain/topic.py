@@ -189,10 +189,7 @@ class Consumer:
             )
         former = [each for each in (self.instance, *self.former_instances) if each and each != instance]
         return replace(
-            self,
-            instance=instance,
-            instance_by=by,
-            former_instances=tuple(former[:_FORMER_INSTANCES]),
+            self, instance=instance, instance_by=by, former_instances=tuple(former[:_FORMER_INSTANCES])
         )
 
     def overlap_until_ms(self, now_ms: int) -> int | None:

@@ -138,9 +138,7 @@ def asked_again(of: Transaction, now_ms: int) -> Transaction:
 def check_timer(of: Transaction) -> Timer:
     """The timer that starts the transaction's checks, repeated until it is deleted."""
     anywhere = ShardKey(of.topic, of.topic_uid, ANY)
-    return Timer(
-        due_ms=of.check_ms, id=of.id, kind=TimerKind.CHECK, shard=anywhere, every_ms=of.check_after_ms
-    )
+    return Timer(of.check_ms, of.id, TimerKind.CHECK, anywhere, every_ms=of.check_after_ms)
 
 
 def committed_draft(of: Transaction, now_ms: int) -> Draft:

@@ -52,7 +52,7 @@ def get_archive(context: Context) -> Response[ArchiveView]:
     limit = lists.limit({"limit": str(_DAYS), **context.query})
     if limit > MOST_DAYS:
         raise invalid("limit", f"must be a number from 1 to {MOST_DAYS}")
-    last = day_of(context.query.get("to"), context.deps.adapters.clock.now_ms())
+    last = day_of(context.query.get("to"), context.now_ms)
     return Response(archive_view(context.deps.archive_days.back_from(last, limit), context.caller))
 
 

@@ -58,18 +58,14 @@ _FILTERS = ("topic", "token", "from", "to")
 
 
 @call(
-    "GET",
-    "/v1/audit",
-    scopes=(Scope.ADMIN,),
-    query=(*_FILTERS, "limit", "page_token"),
-    reach=Reach.SERVICE,
+    "GET", "/v1/audit", scopes=(Scope.ADMIN,), query=(*_FILTERS, "limit", "page_token"), reach=Reach.SERVICE
 )
 def list_audit(context: Context) -> Response[Page[AuditView]]:
     """Changes of the last 90 days with the token that made them, the newest first.
 
     `token` is a token's id. A page may be short or empty although there is a next one: filters read 1,000
     entries for each page."""
-    selection = filter_of(context.query, context.deps.adapters.clock.now_ms())
+    selection = filter_of(context.query, context.now_ms)
     purpose = lists.purpose("audit", [], context.query, _FILTERS)
     before, limit = lists.page_start(context, purpose), lists.limit(context.query)
     trail = context.deps.adapters.audit
@@ -108,11 +104,7 @@ def audit_view(entry: AuditEntry) -> AuditView:
 
 
 def newest_first(
-    audit: "Audit",
-    which: AuditFilter,
-    before: str | None,
-    limit: int,
-    may_go_on: Callable[[int], bool],
+    audit: "Audit", which: AuditFilter, before: str | None, limit: int, may_go_on: Callable[[int], bool]
 ) -> tuple[list[AuditEntry], str | None]:
     """Up to `limit` entries before a position, and the next position (None: the end). `may_go_on(entries)` is asked
     after each query."""

@@ -13,7 +13,7 @@ from ...domain.topic import Group, Scope, Topic
 from ...modes import POLICIES
 from ...services.core.catalog import broadcast_needs_consumer
 from .. import parse, settings
-from ..calls import Context, Reach, Response, call
+from ..calls import GROUP, Context, Reach, Response, call
 from ..fields import Count, HeaderName, HeaderValue, Name, Time
 from ..http import check_group, check_name, invalid
 from ..settings import Retry
@@ -84,7 +84,7 @@ def edit_delivery(context: Context) -> tuple[Topic, Message]:
     uid = _consumer_uid(context, topic, group, query.get("consumer"))
     if wrong := settings.given(body).keys() & {"deliver_at", "retry"}:
         raise invalid(min(wrong), "is for all groups: leave `group` out")
-    now_ms = context.deps.adapters.clock.now_ms()
+    now_ms = context.now_ms
     due_ms = None if body.next_attempt_at is UNSET else parse.next_attempt(body.next_attempt_at, now_ms)
     attempts_left = None if body.attempts_left is UNSET else body.attempts_left
     draft_fields = changes(body, context.raw, now_ms, message.draft.headers)
@@ -117,7 +117,7 @@ def _consumer_uid(context: Context, topic: Topic, group: Group, name: str | None
     return context.deps.catalog.consumer(topic, group, name).uid
 
 
-@call("POST", "/v1/topics/{topic}/groups/{group}/purge", scopes=(Scope.ADMIN,), body=PurgeGroupBody)
+@call("POST", f"{GROUP}/purge", scopes=(Scope.ADMIN,), body=PurgeGroupBody)
 def purge_group(context: Context) -> Response[Purged]:
     """Drop what the group is owed at this moment: backlog, retries, leases. It counts as skipped; dead letters stay."""
     topic, group = context.group(consistent=True)
@@ -131,13 +131,7 @@ def purge_group(context: Context) -> Response[Purged]:
     return Response({"purged": deps.purger.purge(topic, group, owners)})
 
 
-@call(
-    "POST",
-    "/v1/topics/{topic}/purge",
-    scopes=(Scope.ADMIN,),
-    body=PurgeTopicBody,
-    reach=Reach.GROUPS,
-)
+@call("POST", "/v1/topics/{topic}/purge", scopes=(Scope.ADMIN,), body=PurgeTopicBody, reach=Reach.GROUPS)
 def purge_topic(context: Context) -> Response[Purged]:
     """Drop what all groups are owed, and cancel what is delayed; prepared messages and dead letters stay."""
     topic = context.topic(consistent=True)

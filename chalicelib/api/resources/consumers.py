@@ -16,7 +16,7 @@ from ...domain.errors import Refused, Unavailable
 from ...domain.topic import LATEST, Consumer, ConsumerKind, ConsumerState, Group, Scope, Topic
 from ...modes import POLICIES
 from .. import audit, lists, parse
-from ..calls import ANY, Context, Response, call
+from ..calls import ANY, CONSUMER, GROUP, Context, Response, call
 from ..fields import Count, HeartbeatBody, Instance, RotateBody, Time, at, at_or_none, one_of
 from ..http import invalid
 from ..lists import Page, page
@@ -130,11 +130,10 @@ class AssignmentView(TypedDict):
     shards: list[ShardOwner]
 
 
-_CONSUMER = "/v1/topics/{topic}/groups/{group}/consumers/{consumer}"
 _ROLES = (Scope.CONSUME, Scope.ADMIN)
 
 
-@call("PUT", _CONSUMER, scopes=_ROLES, body=ConsumerBody, statuses=(200, 201))
+@call("PUT", CONSUMER, scopes=_ROLES, body=ConsumerBody, statuses=(200, 201))
 def put_consumer(context: Context) -> Response[RegisteredConsumer]:
     """Register a consumer, or renew its registration; in a broadcast it gets messages from now on, or `from` a
     position."""
@@ -172,10 +171,7 @@ def _contact(context: Context, group: Group) -> "Contact":
     if body.timeout_seconds is not None and body.function is None:
         raise Refused("TIMEOUT_NEEDS_FUNCTION", "Give timeout_seconds with a function only.")
     if body.begin is not None and not POLICIES[group.mode].per_consumer:
-        raise Refused(
-            "WRONG_MODE",
-            "Only a broadcast's consumer has a position: give `from` to the group.",
-        )
+        raise Refused("WRONG_MODE", "Only a broadcast's consumer has a position: give `from` to the group.")
     begin = parse.beginning(body.begin or LATEST)
     secret = _secret(body.secret) if body.secret is not None else None
     target = body.url if body.url is not None else body.function
@@ -207,14 +203,14 @@ def _secret(text: str) -> bytes:
     return secret
 
 
-@call("GET", _CONSUMER, scopes=ANY)
+@call("GET", CONSUMER, scopes=ANY)
 def get_consumer(context: Context) -> Response[MemberView]:
     """A consumer, its rank among those online, and its shards."""
-    topic, group, consumer = _find(context)
+    topic, group, consumer = context.consumer()
     return Response(_view(context, context.deps.registry.membership(topic, group, consumer)))
 
 
-@call("GET", "/v1/topics/{topic}/groups/{group}/consumers", scopes=ANY, query=("limit", "page_token"))
+@call("GET", f"{GROUP}/consumers", scopes=ANY, query=("limit", "page_token"))
 def list_consumers(context: Context) -> Response[Page[MemberView]]:
     """The group's consumers, by name."""
     topic, group = context.group()
@@ -226,23 +222,23 @@ def list_consumers(context: Context) -> Response[Page[MemberView]]:
     return Response(page(context, purpose, items, rest[limit - 1].name if len(rest) > limit else None))
 
 
-@call("POST", f"{_CONSUMER}/heartbeat", scopes=_ROLES, body=HeartbeatBody)
+@call("POST", f"{CONSUMER}/heartbeat", scopes=_ROLES, body=HeartbeatBody)
 def heartbeat(context: Context) -> Response[MemberView]:
     """Stay online; the response has rank, total and shards."""
-    topic, group, consumer = _find(context)
+    topic, group, consumer = context.consumer()
     take_over(context, topic, group, consumer, context.body.instance)
     return Response(_view(context, context.deps.registry.heartbeat(topic, group, consumer)))
 
 
-@call("POST", f"{_CONSUMER}/rotate-secret", scopes=_ROLES, body=RotateBody)
+@call("POST", f"{CONSUMER}/rotate-secret", scopes=_ROLES, body=RotateBody)
 def rotate_secret(context: Context) -> Response[SecretView]:
     """Sign with a new secret; the old one signs, too, for `overlap_seconds` (a day)."""
-    topic, group, consumer = _find(context, consistent=True)
+    topic, group, consumer = context.consumer(consistent=True)
     secret = context.deps.registry.rotate_secret(topic, group, consumer, context.body.overlap_seconds)
     return Response({"secret": format_secret(secret)})
 
 
-@call("DELETE", _CONSUMER, scopes=_ROLES, statuses=(204,))
+@call("DELETE", CONSUMER, scopes=_ROLES, statuses=(204,))
 def delete_consumer(context: Context) -> Response[None]:
     """Remove a consumer; its shards go to the others at once."""
     topic, group = context.group(consistent=True)
@@ -253,13 +249,8 @@ def delete_consumer(context: Context) -> Response[None]:
     return Response(None, 204)
 
 
-def _find(context: Context, *, consistent: bool = False) -> tuple[Topic, Group, Consumer]:
-    topic, group = context.group(consistent=consistent)
-    return topic, group, context.deps.catalog.consumer(topic, group, context.params["consumer"])
-
-
 def _view(context: Context, member: "Membership") -> MemberView:
-    body = member_view(member, context.deps.adapters.clock.now_ms())
+    body = member_view(member, context.now_ms)
     is_admin = context.caller is not None and Scope.ADMIN in context.caller.scopes
     return body if is_admin else masked(body)
 

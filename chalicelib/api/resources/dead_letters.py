@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict, cast
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -10,14 +10,13 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from ...domain import limits as lim
 from ...domain import strict_json
 from ...domain.errors import HeadraceError, Malformed, Refused, TooLarge
-from ...domain.limits import MAX_ANSWER_BYTES
 from ...domain.message import Message, holds_json
 from ...domain.topic import Group, Scope, Topic
 from ...modes import POLICIES
 from ...services.core.bodies import with_body
 from ...services.produce.drafts import check_size
 from .. import lists, many, parse
-from ..calls import Context, Response, call
+from ..calls import GROUP, Context, Response, call
 from ..fields import Count, Name, Time, at, either
 from ..http import check_group
 from ..lists import LETTER_FILTERS, DeadFilter, Page, page
@@ -113,7 +112,7 @@ class MergedLetter(TypedDict):
 
 
 Merged = Annotated[MergedLetter, either(["changed", "body"], ["error"])]
-_LETTERS = "/v1/topics/{topic}/groups/{group}/dead-letters"
+_LETTERS = f"{GROUP}/dead-letters"
 _ROLES = (Scope.CONSUME, Scope.ADMIN)
 
 
@@ -142,7 +141,7 @@ def _page(
 def _count_that_fits(letters: "Sequence[DeadLetter]", added_bytes: int) -> int:
     """How many of the dead letters fit into one answer, if each grows by so many bytes; at least one."""
     sizes = accumulate(letter.message.draft.weight + added_bytes for letter in letters)
-    return max(1, sum(size <= MAX_ANSWER_BYTES for size in sizes))
+    return max(1, sum(size <= lim.MAX_ANSWER_BYTES for size in sizes))
 
 
 @call("GET", f"{_LETTERS}/{{id}}", scopes=_ROLES)
@@ -168,9 +167,7 @@ def redrive(context: Context) -> Response[Redriven]:
             topic, group, items, lambda n: began_ms + (done + n + 1) * 1000 // rate, by
         )
 
-    return Response(
-        cast("Redriven", many.answer(context, _letters_work(context, topic, group, "redriven", act)))
-    )
+    return Response(many.answer(context, _letters_work(context, topic, group, "redriven", act)))
 
 
 @call("POST", f"{_LETTERS}/delete", scopes=_ROLES, body=DeleteBody)
@@ -186,7 +183,7 @@ def delete_dead_letters(context: Context) -> Response[Deleted]:
     work = _letters_work(
         context, topic, group, "deleted", lambda items, *_: letters.discard_many(topic, group, items, by)
     )
-    return Response(cast("Deleted", many.answer(context, work)))
+    return Response(many.answer(context, work))
 
 
 def _letters_work(
@@ -208,7 +205,7 @@ def _letters_work(
     )
 
 
-@call("POST", "/v1/topics/{topic}/groups/{group}/retry", scopes=_ROLES, body=RetryManyBody)
+@call("POST", f"{GROUP}/retry", scopes=_ROLES, body=RetryManyBody)
 def retry_many(context: Context) -> Response[RetriedMany]:
     """Make the next attempts of waiting deliveries now. Those that are due already are not counted."""
     topic, group = context.group(consistent=True)
@@ -224,7 +221,7 @@ def retry_many(context: Context) -> Response[RetriedMany]:
         act=lambda items, *_: retries.make_due(topic, group, items),
         failure=lambda each: each.failure,
     )
-    return Response(cast("RetriedMany", many.answer(context, work)))
+    return Response(many.answer(context, work))
 
 
 @call("PATCH", f"{_LETTERS}/{{id}}", scopes=_ROLES, body=BodyBody)
@@ -242,7 +239,7 @@ def merge_dead_letters(context: Context) -> Response[Page[Merged]]:
 
     It works page by page; with `dry_run` it only shows the changes. Bodies that are not JSON stay as they are."""
     topic, group = context.group(consistent=True)
-    patch, position = parse.patch_text(context.raw), None
+    patch, position = strict_json.member(context.raw, "patch"), None
     purpose, ids = "", context.body.ids
     if ids is UNSET:
         purpose, letters, position = _page(context, topic, group, len(patch))

@@ -86,7 +86,7 @@ def _page(
 
     filters, key = lists.of_query(context.query), lists.key(context.query)
     start = lists.page_start(context, purpose)
-    after, began_ms = start or (None, context.deps.adapters.clock.now_ms())
+    after, began_ms = start or (None, context.now_ms)
     read = reader(context.deps.adapters.timers)
     rows, position = soonest_first(read, topic, filters, key, lists.limit(context.query), after)
     rows_to_show = [row for row in rows if start is None or not _postponed_since(row, began_ms)]
@@ -134,7 +134,7 @@ def _change_row(
 
 
 def _due_ms(context: Context, row: "DelayedMessage") -> int:
-    now_ms, body = context.deps.adapters.clock.now_ms(), context.body
+    now_ms, body = context.now_ms, context.body
     if body.postpone_seconds is UNSET:
         return parse.due(body.deliver_at, now_ms)
     due_ms = max(now_ms, row.timer.due_ms + int(body.postpone_seconds) * 1000)

@@ -13,7 +13,7 @@ from ...domain.ranges import total
 from ...domain.topic import EARLIEST, FOR_EVER_MS, LATEST, Group, Scope, Topic, Where
 from ...modes import POLICIES
 from .. import lists, parse, settings
-from ..calls import ANY, Context, Response, call
+from ..calls import ANY, GROUP, Context, Response, call
 from ..fields import Count, Name, NoBody, Time, at, one_of
 from ..http import invalid
 from ..lists import Page, page
@@ -145,10 +145,7 @@ class GroupRatesView(TypedDict):
     points: list[GroupRatePoint]
 
 
-_GROUP = "/v1/topics/{topic}/groups/{group}"
-
-
-@call("PUT", _GROUP, scopes=(Scope.ADMIN,), body=GroupBody, statuses=(200, 201))
+@call("PUT", GROUP, scopes=(Scope.ADMIN,), body=GroupBody, statuses=(200, 201))
 def put_group(context: Context) -> Response[GroupView]:
     """Create a group, or change the settings that are given."""
     topic, name = context.topic(consistent=True), context.params["group"]
@@ -164,13 +161,13 @@ def put_group(context: Context) -> Response[GroupView]:
     return Response(_view(context, group), 201 if is_new else 200)
 
 
-@call("GET", _GROUP, scopes=ANY)
+@call("GET", GROUP, scopes=ANY)
 def get_group(context: Context) -> Response[GroupDetail]:
     """A group's settings, its counts, and each shard's tail, floor, next, backlog, owner and leases."""
     return Response(_detail(context, *context.group()))
 
 
-@call("GET", _GROUP + "/rates", scopes=ANY, query=("window",))
+@call("GET", GROUP + "/rates", scopes=ANY, query=("window",))
 def get_group_rates(context: Context) -> Response[GroupRatesView]:
     """A group's rates of settled messages and retries, and its backlog, also by shard, over time.
 
@@ -198,7 +195,7 @@ def list_groups(context: Context) -> Response[Page[GroupSummary]]:
     return Response(page(context, purpose, items, next_start))
 
 
-@call("DELETE", _GROUP, scopes=(Scope.ADMIN,), statuses=(204,))
+@call("DELETE", GROUP, scopes=(Scope.ADMIN,), statuses=(204,))
 def delete_group(context: Context) -> Response[None]:
     """Delete a group with its consumers and positions.
 
@@ -208,19 +205,19 @@ def delete_group(context: Context) -> Response[None]:
     return Response(None, 204)
 
 
-@call("POST", f"{_GROUP}/pause", scopes=(Scope.ADMIN,), body=PauseBody)
+@call("POST", f"{GROUP}/pause", scopes=(Scope.ADMIN,), body=PauseBody)
 def pause_group(context: Context) -> Response[GroupView]:
     """Pause the group: it gets no more messages until it is resumed, or until the time that is given; present leases
     stay valid."""
     topic, text = context.topic(consistent=True), context.body.until
     until_ms = FOR_EVER_MS if text is None else parse.time_ms(text, "until")
-    if until_ms <= context.deps.adapters.clock.now_ms():
+    if until_ms <= context.now_ms:
         raise invalid("until", "must be in the future")
     group = context.deps.admin.pause(topic, context.params["group"], True, until_ms)
     return Response(_view(context, group))
 
 
-@call("POST", f"{_GROUP}/resume", scopes=(Scope.ADMIN,), body=NoBody)
+@call("POST", f"{GROUP}/resume", scopes=(Scope.ADMIN,), body=NoBody)
 def resume_group(context: Context) -> Response[GroupView]:
     """Resume the group: it gets messages again."""
     topic = context.topic(consistent=True)
@@ -229,7 +226,7 @@ def resume_group(context: Context) -> Response[GroupView]:
     return Response(_view(context, group))
 
 
-@call("POST", f"{_GROUP}/seek", scopes=(Scope.ADMIN,), body=SeekBody)
+@call("POST", f"{GROUP}/seek", scopes=(Scope.ADMIN,), body=SeekBody)
 def seek_group(context: Context) -> Response[GroupDetail]:
     """Move the group, or a `consumer` of a broadcast, to earliest, latest, a time or an offset; its open leases become
     invalid."""
@@ -260,18 +257,18 @@ def _where(to: str | int) -> Where:
     return f"@{parse.time_ms(to, 'to', f'{parse.BEGINS}, an offset')}"
 
 
-@call("GET", f"{_GROUP}/assignment", scopes=ANY)
+@call("GET", f"{GROUP}/assignment", scopes=ANY)
 def get_assignment(context: Context) -> Response[AssignmentView]:
     """Which consumer owns which shard, and why."""
     topic, group = context.group()
     assignment = context.deps.assignments.current(topic, group)
     consumers = context.deps.catalog.consumers(topic, group)
-    now_ms = context.deps.adapters.clock.now_ms()
+    now_ms = context.now_ms
     return Response(assignment_view(topic, assignment, consumers, now_ms))
 
 
 def _view(context: Context, group: Group) -> GroupView:
-    return group_view(group, context.deps.adapters.clock.now_ms())
+    return group_view(group, context.now_ms)
 
 
 def _detail(context: Context, topic: Topic, group: Group) -> GroupDetail:

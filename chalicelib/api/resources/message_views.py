@@ -1,13 +1,10 @@
 """What answers say about a message: its content, its deliveries, its trace."""
 
-import base64
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Required, TypedDict
-
-from msgspec import Raw
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Required, TypedDict, cast
 
 from ...domain import call_result, ids
-from ...domain.message import DeadReason, Draft, Message, holds_json
+from ...domain.message import DeadReason, Message, body_fields
 from ...domain.trace import ATTEMPTS
 from ..fields import Base64, Count, Status, Time, at, at_or_none, one_of
 
@@ -162,7 +159,7 @@ def base_content(message: Message) -> Content:
     draft = message.draft
     body: Content = {
         "id": message.id,
-        **_body(draft),
+        **(cast(Body, body_fields(draft)) or {"body": None, "undecodable": True}),
         "content_type": draft.content_type,
         "keys": draft.keys,
         "tag": draft.tag,
@@ -179,14 +176,6 @@ def base_content(message: Message) -> Content:
     if draft.changed_ms is not None:
         body["changed_at"] = at(draft.changed_ms)
     return body
-
-
-def _body(draft: Draft) -> Body:
-    if not draft.has_body:
-        return {"body": None, "undecodable": True}
-    if holds_json(draft):
-        return {"body": Raw(draft.body)}
-    return {"body_base64": base64.b64encode(draft.body).decode()}
 
 
 _DONE_BY_SOMEBODY = {

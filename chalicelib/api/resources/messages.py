@@ -17,17 +17,9 @@ from ..calls import Context, Reach, Response, call
 from ..fields import Count, MessageStatus, at
 from ..http import check_group, check_name, invalid
 from ..lists import Page, page
+from . import message_views as views
 from .by_hand import AmendBody, changes, edit_delivery
-from .message_views import (
-    DeliveryView,
-    GroupFate,
-    StoredContent,
-    TraceView,
-    content,
-    delivery,
-    event_view,
-    fate_view,
-)
+from .message_views import content
 
 if TYPE_CHECKING:
     from ...services.inspect.lookup import AnyMessage, Filters
@@ -35,7 +27,7 @@ if TYPE_CHECKING:
     from ...services.produce.delayed import DelayedMessage
 
 
-class MessageSummary(StoredContent):
+class MessageSummary(views.StoredContent):
     """A message and its status over all groups. Before it enters the log it has no offset, and no shard unless one was
     given."""
 
@@ -49,7 +41,7 @@ class MessageSummary(StoredContent):
 class MessageView(MessageSummary):
     """Everything known about a message, with its delivery for each group."""
 
-    deliveries: dict[str, DeliveryView]
+    deliveries: dict[str, views.DeliveryView]
 
 
 class FateView(TypedDict):
@@ -57,7 +49,7 @@ class FateView(TypedDict):
     there by a seek; `complete`: every group has finished with it; `adds_up`: each delivery is in one place."""
 
     message: MessageSummary
-    groups: dict[str, GroupFate]
+    groups: dict[str, views.GroupFate]
     skipped: list[str]
     complete: bool
     adds_up: bool
@@ -139,13 +131,12 @@ def amend_message(context: Context) -> Response[MessageView]:
     if isinstance(message, Transaction):
         raise _transaction_conflict(message)
     header_names = (message if isinstance(message, Message) else message.message).draft.headers
-    draft_changes = changes(context.body, context.raw, context.deps.adapters.clock.now_ms(), header_names)
+    draft_changes = changes(context.body, context.raw, context.now_ms, header_names)
     topic = context.topic_for(lambda topic: len(draft_changes.get("body", b"")) <= topic.max_body_bytes)
     if not isinstance(message, Message):
         try:
-            return Response(
-                _view(context, topic, context.deps.delayed.amend(topic, message, draft_changes, by))
-            )
+            delayed = context.deps.delayed.amend(topic, message, draft_changes, by)
+            return Response(_view(context, topic, delayed))
         except Conflict as conflict:
             if "due_ms" in draft_changes:
                 raise
@@ -196,14 +187,14 @@ def _transaction_conflict(transaction: Transaction) -> Conflict:
 
 
 @call("GET", "/v1/topics/{topic}/messages/{id}/trace", scopes=_ROLES)
-def get_trace(context: Context) -> Response[TraceView]:
+def get_trace(context: Context) -> Response[views.TraceView]:
     """A message's trace, in order of time: changes with the token that made them, attempts with the consumer."""
     topic = context.topic()
     message, tracer = _find_with_dead_letters(context, topic), context.deps.tracer
     path = tracer.path(topic, message) if isinstance(message, Message) else tracer.path_before_log(message)
     names = {by: context.deps.tokens.name(by) for by in {e.by for e in path} if by}
     mine = [event for event in path if event.group is None or context.may_use_group(event.group)]
-    return Response({"events": [event_view(event, names) for event in mine]})
+    return Response({"events": [views.event_view(event, names) for event in mine]})
 
 
 @call("GET", "/v1/topics/{topic}/messages/{id}/fate", scopes=_ROLES)
@@ -220,7 +211,7 @@ def get_fate(context: Context) -> Response[FateView]:
     return Response(
         {
             "message": cast(MessageSummary, summary),
-            "groups": {name: fate_view(fate) for name, fate in own.owed.items()},
+            "groups": {name: views.fate_view(fate) for name, fate in own.owed.items()},
             "skipped": list(own.skipped),
             "complete": view["status"] == "CANCELLED" or fates.is_complete,
             "adds_up": fates.adds_up,
@@ -246,9 +237,8 @@ def list_messages(context: Context) -> Response[Page[MessageView]]:
     start = lists.page_start(context, purpose)
     topic_statuses = context.deps.statuses.of_topic(topic)
     rows, next_start = _page(context, topic_statuses, filters, start)
-    return Response(
-        page(context, purpose, [_view(context, topic, row, topic_statuses) for row in rows], next_start)
-    )
+    items = [_view(context, topic, row, topic_statuses) for row in rows]
+    return Response(page(context, purpose, items, next_start))
 
 
 def _page(
@@ -258,21 +248,17 @@ def _page(
     from ...services.inspect import waiting
 
     limit, key = lists.limit(context.query), lists.key(context.query)
-    adapters = context.deps.adapters
+    topic, adapters = topic_statuses.topic, context.deps.adapters
     if filters.status == _DELAYED:
         read = waiting.reader(adapters.timers)
-        return waiting.soonest_first(read, topic_statuses.topic, filters, key, limit, start)
+        return waiting.soonest_first(read, topic, filters, key, limit, start)
     if key is not None:
-        return context.deps.key_lookup.newest_first(
-            topic_statuses.topic, key, filters, limit, start, topic_statuses
-        )
+        return context.deps.key_lookup.newest_first(topic, key, filters, limit, start, topic_statuses)
     if filters.status == _PREPARED:
         position = (TransactionState(start[0]), start[1]) if start else None
-        return waiting.prepared_in_order(
-            adapters.transactions, topic_statuses.topic, filters, limit, position
-        )
+        return waiting.prepared_in_order(adapters.transactions, topic, filters, limit, position)
     starts = {int(shard): offset for shard, offset in start.items()} if start is not None else None
-    return context.deps.lookup.newest_first(topic_statuses.topic, filters, limit, starts, topic_statuses)
+    return context.deps.lookup.newest_first(topic, filters, limit, starts, topic_statuses)
 
 
 def _with_dedup_id(context: Context, topic: Topic) -> list[MessageView]:
@@ -318,34 +304,34 @@ def logged_view(
         "topic": topic.name,
         "status": overall(message.draft, [status.status for status in statuses.values()]),
         "retries_left": max(retries_left, default=0) if statuses else _retries(topic, message),
-        "deliveries": {name: delivery(status) for name, status in statuses.items() if may_use_group(name)},
+        "deliveries": {
+            name: views.delivery(status) for name, status in statuses.items() if may_use_group(name)
+        },
     }
 
 
 def delayed_view(topic: Topic, delayed: "DelayedMessage", message: Message) -> MessageView:
     """A message (with its body) before its log: it waits for its time, or was cancelled."""
     shard = delayed.timer.shard.shard
-    return {
-        **content(message),
-        "deliver_at": at(delayed.timer.due_ms),
-        "shard": None if shard == ANY else shard,
-        "offset": None,
-        "topic": topic.name,
-        "status": "CANCELLED" if delayed.cancelled else "DELAYED",
-        "retries_left": 0 if delayed.cancelled else _retries(topic, message),
-        "deliveries": {},
-    }
+    view = _view_before_log(topic, message, None if shard == ANY else shard, delayed.cancelled, _DELAYED)
+    return {**view, "deliver_at": at(delayed.timer.due_ms)}
 
 
 def prepared_view(topic: Topic, transaction: Transaction, message: Message) -> MessageView:
     """A message (with its body) whose transaction is not committed."""
     is_cancelled = transaction.state is TransactionState.ROLLED_BACK
+    return _view_before_log(topic, message, transaction.shard, is_cancelled, _PREPARED)
+
+
+def _view_before_log(
+    topic: Topic, message: Message, shard: int | None, is_cancelled: bool, status: str
+) -> MessageView:
     return {
         **content(message),
-        "shard": transaction.shard,
+        "shard": shard,
         "offset": None,
         "topic": topic.name,
-        "status": "CANCELLED" if is_cancelled else "PREPARED",
+        "status": "CANCELLED" if is_cancelled else status,
         "retries_left": 0 if is_cancelled else _retries(topic, message),
         "deliveries": {},
     }

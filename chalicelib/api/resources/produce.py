@@ -161,7 +161,7 @@ def produce_batch(context: Context) -> Response[BatchView]:
     """Accept up to 1,000 messages; invalid ones are refused individually, the others are stored."""
     if len(context.raw) > MAX_BATCH_BYTES:
         raise TooLarge("BATCH_TOO_LARGE", f"A batch may have {MAX_BATCH_BYTES} bytes in all.")
-    now_ms = context.deps.adapters.clock.now_ms()
+    now_ms = context.now_ms
     texts = strict_json.decoded(context.raw, _JsonTexts).messages
     items = zip(context.body.messages, texts, strict=True)
     drafts_and_errors = [

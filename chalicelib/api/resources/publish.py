@@ -7,8 +7,6 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
-import msgspec
-
 from ...domain import strict_json
 from ...domain.errors import UnsupportedMedia
 from ...domain.limits import MAX_CONTENT_TYPE_CHARS, MAX_DEDUP_ID_CHARS
@@ -35,12 +33,6 @@ _STRUCTURED = "application/cloudevents+json"
 _BATCH = "application/cloudevents-batch"
 _ATTRIBUTE = r"[a-z0-9]{1,64}\Z"
 _REQUIRED = ("id", "source", "type")
-
-
-class _DataText(msgspec.Struct):
-    """The `data` of a structured event as JSON text."""
-
-    data: msgspec.Raw
 
 
 @call(
@@ -150,7 +142,7 @@ def _parse_structured(raw: bytes) -> tuple[dict[str, str], bytes, str]:
     data = event["data"]
     if isinstance(data, str) and "json" not in media:
         return attributes, data.encode(), media
-    return attributes, strict_json.compact(bytes(strict_json.decoded(raw, _DataText).data), data), media
+    return attributes, strict_json.compact(strict_json.member(raw, "data"), data), media
 
 
 def _text(name: str, value: Any) -> str:

@@ -11,7 +11,7 @@ from ...domain.receipt import lease_mark, sign_receipt
 from ...domain.status import Because
 from ...domain.topic import Scope
 from .. import parse
-from ..calls import Context, Response, call
+from ..calls import GROUP, Context, Response, call
 from ..fields import Count, Instance, LeaseSeconds, Name, either
 from ..http import invalid
 from ..problems import Problem, problem
@@ -94,11 +94,10 @@ class ReceiptResults(TypedDict):
     results: list[Annotated[ReceiptResult, either(["ok"], ["error"])]]
 
 
-_GROUP = "/v1/topics/{topic}/groups/{group}"
 _CONSUME = (Scope.CONSUME,)
 
 
-@call("POST", f"{_GROUP}/receive", scopes=_CONSUME, body=ReceiveBody, headers=(parse.RESEND,))
+@call("POST", f"{GROUP}/receive", scopes=_CONSUME, body=ReceiveBody, headers=(parse.RESEND,))
 def receive(context: Context) -> Response[Received]:
     """Claim messages; each has a receipt that is valid for the lease."""
     deps, body = context.deps, context.body
@@ -130,14 +129,14 @@ def receive(context: Context) -> Response[Received]:
     return Response(received_view(received, signing_key))
 
 
-@call("POST", f"{_GROUP}/ack", scopes=_CONSUME, body=AckBody)
+@call("POST", f"{GROUP}/ack", scopes=_CONSUME, body=AckBody)
 def ack(context: Context) -> Response[ReceiptResults]:
     """Acknowledge messages: they were processed successfully."""
     answers = context.deps.settler.ack(*context.group(), context.body.receipts)
     return Response(receipt_results(context.body.receipts, answers, context.request_id))
 
 
-@call("POST", f"{_GROUP}/nack", scopes=_CONSUME, body=NackBody)
+@call("POST", f"{GROUP}/nack", scopes=_CONSUME, body=NackBody)
 def nack(context: Context) -> Response[ReceiptResults]:
     """Give messages back for another attempt, or turn them into dead letters."""
     topic, group = context.group()
@@ -154,7 +153,7 @@ def nack(context: Context) -> Response[ReceiptResults]:
     return Response(receipt_results(body.receipts, answers, context.request_id))
 
 
-@call("POST", f"{_GROUP}/extend", scopes=_CONSUME, body=ExtendBody)
+@call("POST", f"{GROUP}/extend", scopes=_CONSUME, body=ExtendBody)
 def extend(context: Context) -> Response[ReceiptResults]:
     """Give a lease more time, counted from now."""
     body = context.body

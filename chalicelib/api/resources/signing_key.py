@@ -29,7 +29,7 @@ class SigningKeyView(TypedDict):
 def rotate_signing_key(context: Context) -> Response[SigningKeyView]:
     """Sign with a new key from now on; what the previous key has signed stays valid for `overlap_seconds`."""
     ring = context.deps.signing_keys.rotate(context.body.overlap_seconds)
-    return Response(signing_key_view(ring, context.deps.adapters.clock.now_ms()))
+    return Response(signing_key_view(ring, context.now_ms))
 
 
 def signing_key_view(ring: KeyRing, now_ms: int) -> SigningKeyView:

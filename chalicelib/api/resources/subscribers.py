@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
 
 from ...domain.call_result import Exchange, Verdict
 from ...domain.errors import ChangedMeanwhile, Conflict, Refused
-from ...domain.topic import Consumer, ConsumerState, Group, Scope, Topic
+from ...domain.topic import ConsumerState, Scope
 from .. import lists
-from ..calls import ANY, Context, Response, call
+from ..calls import ANY, CONSUMER, Context, Response, call
 from ..fields import Count, NoBody, Time, at, one_of
 from .consumers import without_path
 from .message_views import Answer, Outcome, answer_view
@@ -69,35 +69,32 @@ class TestView(TypedDict):
     answer: TestAnswer | None
 
 
-_CONSUMER = "/v1/topics/{topic}/groups/{group}/consumers/{consumer}"
 _ID_CHARS = 20
 
 
-@call("GET", f"{_CONSUMER}/attempts", scopes=ANY, query=("limit",))
+@call("GET", f"{CONSUMER}/attempts", scopes=ANY, query=("limit",))
 def get_attempts(context: Context) -> Response[AttemptsView]:
     """The latest attempts at a consumer, and how long they took."""
     from ...services.inspect.lookup import MOST_LISTING_MS
     from ...services.inspect.trace import latest_attempts
 
-    topic, group, consumer = _find(context)
+    topic, group, consumer = context.consumer()
     limit = lists.limit(context.query)
     shards = context.deps.registry.membership(topic, group, consumer).shards
     traces, clock = context.deps.adapters.traces, context.deps.adapters.clock
     ends_ms = clock.now_ms() + MOST_LISTING_MS
     history = latest_attempts(traces, topic, group, consumer, shards, limit, lambda: clock.now_ms() < ends_ms)
-    may_see_answers = context.caller is None or bool(
-        {Scope.CONSUME, Scope.ADMIN} & set(context.caller.scopes)
-    )
+    may_see_answers = context.caller is None or bool(context.caller.scopes & {Scope.CONSUME, Scope.ADMIN})
     return Response(attempts_view(history, with_answers=may_see_answers))
 
 
-@call("POST", f"{_CONSUMER}/test", scopes=(Scope.CONSUME, Scope.ADMIN), body=NoBody)
+@call("POST", f"{CONSUMER}/test", scopes=(Scope.CONSUME, Scope.ADMIN), body=NoBody)
 def test_consumer(context: Context) -> Response[TestView]:
     """Send a test event: to a URL signed (`ce-type: headrace.test`), to a function a batch without messages.
 
     The test does not count as a message or an attempt. The response has the request and the answer received within ten
     seconds."""
-    topic, group, consumer = _find(context, consistent=True)
+    topic, group, consumer = context.consumer(consistent=True)
     if not consumer.is_called:
         raise Refused(
             "TEST_NEEDS_URL", f"Consumer {consumer.name!r} pulls: only who is called can be tested."
@@ -114,11 +111,6 @@ def test_consumer(context: Context) -> Response[TestView]:
         )
     is_admin = context.caller is not None and Scope.ADMIN in context.caller.scopes
     return Response(test_view(exchange, whole=is_admin))
-
-
-def _find(context: Context, *, consistent: bool = False) -> tuple[Topic, Group, Consumer]:
-    topic, group = context.group(consistent=consistent)
-    return topic, group, context.deps.catalog.consumer(topic, group, context.params["consumer"])
 
 
 def attempts_view(history: "History", *, with_answers: bool) -> AttemptsView:

@@ -11,18 +11,16 @@ from ..calls import Context, Reach, Response, call
 from ..fields import TEXT, RotateBody, Time, TopicPattern, at, one_of
 from ..lists import Page, page
 
+_Patterns = Annotated[list[TopicPattern], Meta(min_length=1, max_length=lim.MAX_TOPIC_PATTERNS)]
+
 
 class TokenBody(Struct, forbid_unknown_fields=True):
     """A token to create: its scopes, and the topics and groups that it may use (patterns with `*`)."""
 
     name: Annotated[str, Meta(min_length=1, max_length=128, pattern=TEXT)]
     scopes: Annotated[list[Literal["produce", "consume", "admin"]], Meta(min_length=1, max_length=3)]
-    topics: Annotated[list[TopicPattern], Meta(min_length=1, max_length=lim.MAX_TOPIC_PATTERNS)] = field(
-        default_factory=lambda: ["*"]
-    )
-    groups: Annotated[list[TopicPattern], Meta(min_length=1, max_length=lim.MAX_TOPIC_PATTERNS)] = field(
-        default_factory=lambda: ["*"]
-    )
+    topics: _Patterns = field(default_factory=lambda: ["*"])
+    groups: _Patterns = field(default_factory=lambda: ["*"])
     expires_in_days: Annotated[int, Meta(ge=1, le=lim.MAX_TOKEN_DAYS)] | None = None
     rate_limit: Annotated[int, Meta(ge=1, le=lim.MAX_RATE_LIMIT)] | None = None
 

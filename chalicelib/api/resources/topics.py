@@ -161,9 +161,8 @@ def get_as_of(context: Context) -> Response[AsOfView]:
     `NOT_ARCHIVED` says who counts what is not counted yet."""
     at_ms = parse.time_ms(context.query.get("at", ""), "at")
     topic = context.topic()
-    return Response(
-        as_of_view(topic, at_ms, context.deps.archive_days.counts_at(topic, at_ms), context.caller)
-    )
+    past = context.deps.archive_days.counts_at(topic, at_ms)
+    return Response(as_of_view(topic, at_ms, past, context.caller))
 
 
 @call("GET", "/v1/topics", scopes=ANY, query=("limit", "page_token"))

@@ -1,9 +1,8 @@
 """Transactions: prepare, commit, roll back, read, ask again."""
 
 import json
-from typing import Annotated, NotRequired, TypedDict, cast
+from typing import Annotated, NotRequired, TypedDict
 
-import msgspec
 from msgspec import Meta, Struct
 
 from ...delivery.webhooks import format_secret
@@ -64,12 +63,6 @@ _TRANSACTION = "/v1/transactions/{id}"
 _ROLES = (Scope.PRODUCE, Scope.ADMIN)
 
 
-class _JsonText(msgspec.Struct):
-    """The `message` of a transaction as JSON text."""
-
-    message: msgspec.Raw
-
-
 @call(
     "POST",
     "/v1/topics/{topic}/transactions",
@@ -80,7 +73,7 @@ class _JsonText(msgspec.Struct):
 def prepare(context: Context) -> Response[PreparedTransaction]:
     """Prepare a message: no consumer gets it before the commit. 200 for a repeated dedup_id."""
     body, deps = context.body, context.deps
-    text = bytes(strict_json.decoded(context.raw, _JsonText).message)
+    text = strict_json.member(context.raw, "message")
     draft = parse.draft(context, body.message, text, path="message")
     topic = context.topic_for(takes_all([draft]))
     if body.check_url is not None and (refusal := deps.sender.refusal("url", body.check_url)):
@@ -97,13 +90,8 @@ def prepare(context: Context) -> Response[PreparedTransaction]:
         by=parse.producer(context),
         first_use=first_use(state_lookup(context, topic)),
     )
-    secret = format_secret(deps.transactor.secret(topic))
-    answer: PreparedTransaction = {
-        **transaction_view(transaction),
-        "check_secret": secret,
-        "duplicate": not is_new,
-    }
-    return Response(answer, 201 if is_new else 200)
+    view, secret = transaction_view(transaction), format_secret(deps.transactor.secret(topic))
+    return Response({**view, "check_secret": secret, "duplicate": not is_new}, 201 if is_new else 200)
 
 
 @call("POST", f"{_TRANSACTION}/commit", scopes=_ROLES, body=NoBody, reach=Reach.GROUPS)
@@ -181,7 +169,7 @@ def recheck(context: Context) -> Response[Rechecked]:
         act=lambda items, *_: sum(transactor.recheck(each) for each in items),
         failure=lambda each: each.failure,
     )
-    return Response(cast("Rechecked", many.answer(context, work)))
+    return Response(many.answer(context, work))
 
 
 def transaction_view(transaction: Transaction) -> TransactionView:

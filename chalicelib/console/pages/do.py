@@ -80,9 +80,8 @@ def _undo_of_changed(fields: Fields, answer: Any) -> Fields | None:
 
 
 def _topic(visit: Visit, action: Action) -> Fields:
-    return _of_sent(
-        visit, forms.topic_fields(visit.deps.catalog.topic(action.params["topic"], consistent=True))
-    )
+    topic = visit.deps.catalog.topic(action.params["topic"], consistent=True)
+    return _of_sent(visit, forms.topic_fields(topic))
 
 
 def _of_sent(visit: Visit, settings: Fields) -> Fields:
@@ -94,9 +93,8 @@ def _of_sent(visit: Visit, settings: Fields) -> Fields:
 
 def _group(visit: Visit, action: Action) -> Fields:
     topic = visit.deps.catalog.topic(action.params["topic"], consistent=True)
-    return _of_sent(
-        visit, forms.group_fields(visit.deps.catalog.group(topic, action.params["group"], consistent=True))
-    )
+    group = visit.deps.catalog.group(topic, action.params["group"], consistent=True)
+    return _of_sent(visit, forms.group_fields(group))
 
 
 def _message(visit: Visit, action: Action) -> Fields | None:

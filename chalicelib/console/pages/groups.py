@@ -159,12 +159,8 @@ class Member:
 
     def target_for(self, token: Token) -> str:
         """Where it is called; for who is no admin without what may be a secret."""
-        target = self.consumer.target
-        return (
-            target
-            if self.consumer.kind != ConsumerKind.URL or "admin" in token.scopes
-            else without_path(target)
-        )
+        is_secret = self.consumer.kind == ConsumerKind.URL and "admin" not in token.scopes
+        return without_path(self.consumer.target) if is_secret else self.consumer.target
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,31 +252,24 @@ def blocked_units(survey: GroupSurvey, names: Mapping[str, str]) -> list[Blocked
         passed_counts: Counter[str] = Counter()
         for span in progress.cursor.waiting:
             passed_counts[span.unit] += span.count if span.attempt == 1 else 0
-        for lease in progress.cursor.leases.values():
-            owner, until_ms = names.get(lease.owner), lease.deadline_ms
-            findings += [
-                Blocked(
-                    shard=shard,
-                    offset=span.start,
-                    attempt=span.attempt,
-                    is_leased=True,
-                    consumer=owner,
-                    until_ms=until_ms,
-                    behind=passed_counts[span.unit],
-                )
-                for span in lease.spans
-            ]
+        holders = [
+            (span, True, names.get(lease.owner), lease.deadline_ms)
+            for lease in progress.cursor.leases.values()
+            for span in lease.spans
+        ]
+        holders += [
+            (span, False, None, span.next_ms or 0) for span in progress.cursor.waiting if span.attempt > 1
+        ]
         findings += [
             Blocked(
                 shard=shard,
                 offset=span.start,
                 attempt=span.attempt,
-                is_leased=False,
-                consumer=None,
-                until_ms=span.next_ms or 0,
+                is_leased=is_leased,
+                consumer=consumer,
+                until_ms=until_ms,
                 behind=passed_counts[span.unit],
             )
-            for span in progress.cursor.waiting
-            if span.attempt > 1
+            for span, is_leased, consumer, until_ms in holders
         ]
     return sorted((each for each in findings if each.behind), key=lambda each: -each.behind)[:_MOST_BLOCKED]

@@ -12,7 +12,7 @@ import msgspec
 from ...api.parse import whole_number
 from ...domain import strict_json
 from ...domain.errors import Malformed
-from ...domain.message import holds_json
+from ...domain.message import body_fields, holds_json
 from ...domain.record import DeadLetter, FailureFilter
 from ...domain.strict_json import merged
 from ...domain.topic import Group, Topic
@@ -22,7 +22,6 @@ from .. import forms
 from ..figures import moment
 from ..visit import File, Page, Shown, Visit
 from .dead_letters import DiffLine, diff, letter_filter, link_filters, read_letters
-from .messages import body_fields
 
 _SOME = 10  # behind the first one
 _MOST_SHOWN = 3

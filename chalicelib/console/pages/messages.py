@@ -3,7 +3,6 @@ newest, as they come."""
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from ...api import lists
 from ...api.http import check_group, check_name, invalid
 from ...domain.errors import Refused
 from ...domain.limits import MAX_OFFSET
-from ...domain.message import Draft, Message, holds_json
+from ...domain.message import Draft, Message, body_fields
 from ...domain.topic import Topic
 from ...services.core.bodies import with_body
 from ...services.inspect.lookup import AnyMessage, Filters, status_before_log
@@ -82,15 +81,6 @@ def message_lines(visit: Visit) -> Shown:
         "application/x-ndjson",
         {"Content-Disposition": f'attachment; filename="{visit.params["topic"]}.jsonl"'},
     )
-
-
-def body_fields(draft: Draft) -> dict[str, Any]:
-    """The body; nothing where it is not here, which is not the same as an empty one."""
-    if not draft.has_body:
-        return {}
-    if holds_json(draft):
-        return {"body": msgspec.Raw(draft.body)}
-    return {"body_base64": base64.b64encode(draft.body).decode()}
 
 
 def tail(visit: Visit) -> Shown:

@@ -43,9 +43,8 @@ def system(visit: Visit) -> Shown:
 
 def _late_ms(bookmark: Bookmark, every_ms: int, now_ms: int) -> int:
     """How long a round that is under way is behind its time. A job that finds nothing to do keeps no note of it."""
-    return (
-        max(0, now_ms - bookmark.passed_ms - 2 * every_ms) if bookmark.is_open and bookmark.passed_ms else 0
-    )
+    is_under_way = bookmark.is_open and bookmark.passed_ms
+    return max(0, now_ms - bookmark.passed_ms - 2 * every_ms) if is_under_way else 0
 
 
 @dataclass(frozen=True, slots=True)

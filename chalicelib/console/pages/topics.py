@@ -205,11 +205,7 @@ def _failed_bars(failures: Mapping[int, str], scale: _Scale) -> list[Bar]:
 
 
 def _merged_bars(
-    kind: str,
-    ranges: Iterable[tuple[int, int]],
-    scale: _Scale,
-    attempt: int = 0,
-    until_ms: int | None = None,
+    kind: str, ranges: Iterable[tuple[int, int]], scale: _Scale, attempt: int = 0, until_ms: int | None = None
 ) -> list[Bar]:
     bars: list[Bar] = []
     for low, high in ranges:
