@@ -17,6 +17,13 @@ def number(value: int | float) -> dict[str, str]:
     return {"N": str(value)}
 
 
+def values(**named: str | int | float) -> Item:
+    """The values of an expression, by their names without the colon."""
+    return {
+        f":{name}": text(value) if isinstance(value, str) else number(value) for name, value in named.items()
+    }
+
+
 def int_of(item: Item, name: str, default: int = 0) -> int:
     """The number in an attribute."""
     return int(item[name]["N"]) if name in item else default

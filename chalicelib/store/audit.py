@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ..domain.audit import AuditEntry, month_of, months_back
 from ..domain.limits import AUDIT_DAYS
 from ..domain.times import DAY_SECONDS
-from .attributes import Item, known_text, number, text
+from .attributes import Item, known_text, number, text, values
 from .dynamo import Dynamo
 from .layout import FORMAT
 
@@ -36,7 +36,7 @@ class Audit:
             items = self._dynamo.query(
                 TableName=self._table,
                 KeyConditionExpression="d = :d AND k BETWEEN :start AND :end",
-                ExpressionAttributeValues={":d": text(month), ":start": text(start), ":end": text(end)},
+                ExpressionAttributeValues=values(d=month, start=start, end=end),
                 ScanIndexForward=False,
                 Limit=_PAGE,
             )

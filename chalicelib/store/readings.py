@@ -9,7 +9,7 @@ import msgspec
 from ..domain import strict_json
 from ..domain.meter import GroupReading, Level, Reading
 from . import codec
-from .attributes import Item, int_of, number, text
+from .attributes import Item, int_of, number, text, values
 from .dynamo import Dynamo
 from .layout import FORMAT
 
@@ -34,13 +34,12 @@ class Readings:
         items = self._dynamo.page(
             TableName=self._table,
             KeyConditionExpression="r = :r",
-            ExpressionAttributeValues={":r": text(_home(topic_uid, level))},
+            ExpressionAttributeValues=values(r=_home(topic_uid, level)),
             ScanIndexForward=False,
             Limit=most,
         )
-        return list(
-            self._dynamo.readable(reversed(items), lambda item: codec.decoded("rounds", item, _reading))
-        )
+        rows = self._dynamo.readable(reversed(items), lambda item: codec.decoded("rounds", item, _reading))
+        return list(rows)
 
 
 def _home(topic_uid: str, level: Level) -> str:
@@ -67,14 +66,9 @@ def _item(topic_uid: str, level: Level, reading: Reading) -> Item:
 def _reading(item: Item) -> Reading:
     groups = strict_json.decoded(item["g"]["S"], dict[str, tuple[int, int, int]])
     parts = strict_json.decoded(item["b"]["S"], list[tuple[int, ...]]) if "b" in item else [()] * len(groups)
-    return Reading(
-        int_of(item, "a"),
-        int_of(item, "n"),
-        {
-            name: GroupReading(*numbers, by_shard)
-            for (name, numbers), by_shard in zip(groups.items(), parts, strict=True)
-        },
-    )
+    pairs = zip(groups.items(), parts, strict=True)
+    readings = {name: GroupReading(*numbers, by_shard) for (name, numbers), by_shard in pairs}
+    return Reading(int_of(item, "a"), int_of(item, "n"), readings)
 
 
 def _by_shard(groups: Mapping[str, GroupReading], room: int) -> str | None:
@@ -86,9 +80,8 @@ def _by_shard(groups: Mapping[str, GroupReading], room: int) -> str | None:
         if each.backlog and len(part) <= room:
             parts[name] = part
             room -= len(part)
-    return (
-        f"[{b','.join(parts.values()).decode()}]" if any(part != b"[]" for part in parts.values()) else None
-    )
+    is_any_behind = any(part != b"[]" for part in parts.values())
+    return f"[{b','.join(parts.values()).decode()}]" if is_any_behind else None
 
 
 def _bytes(item: Item) -> int:
