@@ -24,6 +24,15 @@ def values(**named: str | int | float) -> Item:
     }
 
 
+def rows(table: str, where: str, **named: str | int | float) -> dict[str, Any]:
+    """The request for the rows of a table whose keys meet a condition, with its values and those of filters."""
+    return {
+        "TableName": table,
+        "KeyConditionExpression": where,
+        "ExpressionAttributeValues": values(**named),
+    }
+
+
 def int_of(item: Item, name: str, default: int = 0) -> int:
     """The number in an attribute."""
     return int(item[name]["N"]) if name in item else default

@@ -19,7 +19,7 @@ from ..domain.spans import Span
 from ..domain.timer import Timer
 from ..domain.topic import CursorKey
 from . import codec
-from .attributes import Item, number, text, text_of, values
+from .attributes import Item, number, rows, text, text_of, values
 from .dynamo import Cancelled, ConditionFailed, Dynamo
 from .layout import FORMAT, cursor_item_key, cursor_owner
 from .records import record_writes
@@ -51,10 +51,8 @@ class Cursors:
         has all writes from before the query began, but they are not of one moment; unless `consistent`, they may be
         a moment old."""
         items = self._dynamo.query(
-            TableName=self._table,
+            **rows(self._table, "c = :c", c=cursor_owner(group_uid, consumer_uid)),
             ConsistentRead=consistent,
-            KeyConditionExpression="c = :c",
-            ExpressionAttributeValues=values(c=cursor_owner(group_uid, consumer_uid)),
         )
         return {item["s"]["S"]: cursor_of(item) for item in items}
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from ..domain.append import KeyEntry
-from .attributes import Item, known_int, number, text, values
+from .attributes import Item, known_int, number, rows, text
 from .dynamo import Dynamo
 from .layout import FORMAT, key_home
 
@@ -39,9 +39,7 @@ class Keys:
         home = key_home(topic_uid, key)
         start = {"ExclusiveStartKey": {"k": text(home), "o": text(before)}} if before else {}
         items = self._dynamo.query(
-            TableName=self._table,
-            KeyConditionExpression="k = :k AND o BETWEEN :first AND :last",
-            ExpressionAttributeValues=values(k=home, first=first, last=last),
+            **rows(self._table, "k = :k AND o BETWEEN :first AND :last", k=home, first=first, last=last),
             ScanIndexForward=False,
             ConsistentRead=True,
             Limit=limit,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
 
 from ..domain.attention import Attention, Kind
 from ..domain.mark import Bookmark, EachMinute, Mark
 from ..domain.times import DAY_SECONDS
-from .attributes import Item, known_int, known_text, number, text, values
+from .attributes import Item, known_int, known_text, number, rows, text, values
 from .dynamo import Dynamo
 from .layout import FORMAT
 
@@ -36,7 +35,7 @@ class Marks:
 
     def since(self, from_ms: int) -> Iterator[Mark]:
         """Marks of this time and later (also of times to come), the earliest first; it may be a moment old."""
-        items = self._dynamo.query(**self._rows("r = :r AND k >= :k", r=_MARKS, k=f"{from_ms:015d}"))
+        items = self._dynamo.query(**rows(self._table, "r = :r AND k >= :k", r=_MARKS, k=f"{from_ms:015d}"))
         for item in items:
             at_ms, _, topic = item["k"]["S"].partition("#")
             yield Mark(topic, int(at_ms))
@@ -87,7 +86,7 @@ class Marks:
 
     def each_minute(self) -> EachMinute:
         """All topics that some job looks at each minute, in one read; it may be a moment old."""
-        items = list(self._dynamo.query(**self._rows("r = :r", r=_WATCHED)))
+        items = list(self._dynamo.query(**rows(self._table, "r = :r", r=_WATCHED)))
         versions = {item["k"]["S"]: known_int(item, "e") for item in items}
         others = (_MOVING, _TROUBLED, _ATTENTION)
         watched_versions = {key: version for key, version in versions.items() if key[0] not in others}
@@ -108,15 +107,8 @@ class Marks:
 
     def _page(self, first: str, last: str, most: int) -> list[Item]:
         """The first of the watched list's rows between two keys."""
-        request = self._rows("r = :r AND k BETWEEN :a AND :b", r=_WATCHED, a=first, b=last)
+        request = rows(self._table, "r = :r AND k BETWEEN :a AND :b", r=_WATCHED, a=first, b=last)
         return self._dynamo.page(**request, Limit=most)
-
-    def _rows(self, where: str, **named: str) -> dict[str, Any]:
-        return {
-            "TableName": self._table,
-            "KeyConditionExpression": where,
-            "ExpressionAttributeValues": values(**named),
-        }
 
 
 def _place(rank: int, topic: str) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import msgspec
 
 from ..domain import strict_json
 from ..domain.meter import GroupReading, Level, Reading
 from . import codec
-from .attributes import Item, int_of, number, text, values
+from .attributes import Item, int_of, number, rows, text
 from .dynamo import Dynamo
 from .layout import FORMAT
 
@@ -32,14 +33,12 @@ class Readings:
     def latest(self, topic_uid: str, level: Level, most: int) -> list[Reading]:
         """The last readings of a level, in order of time, without those that cannot be read."""
         items = self._dynamo.page(
-            TableName=self._table,
-            KeyConditionExpression="r = :r",
-            ExpressionAttributeValues=values(r=_home(topic_uid, level)),
+            **rows(self._table, "r = :r", r=_home(topic_uid, level)),
             ScanIndexForward=False,
             Limit=most,
         )
-        rows = self._dynamo.readable(reversed(items), lambda item: codec.decoded("rounds", item, _reading))
-        return list(rows)
+        readings = self._dynamo.readable(reversed(items), partial(codec.decoded, "rounds", decode=_reading))
+        return list(readings)
 
 
 def _home(topic_uid: str, level: Level) -> str:

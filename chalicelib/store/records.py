@@ -17,7 +17,7 @@ from ..domain.segment import ShardKey
 from ..domain.status import Status
 from ..domain.topic import CursorKey, Group, Topic
 from . import codec
-from .attributes import Item, int_of, number, packed, payload_of, text, text_of, values
+from .attributes import Item, int_of, number, packed, payload_of, rows, text, text_of, values
 from .dynamo import ConditionFailed, Dynamo
 from .layout import FORMAT, record_key, record_prefix
 
@@ -79,7 +79,7 @@ class Records:
         """The group's deliveries that left their shards' cursors and are RETRYING: each has a retry timer, or an entry
         in the retry lane. Read consistently."""
         items = self._dynamo.query(
-            **self._rows(_UNDER, g=group_uid, k=f"{topic_uid}/", r=Status.RETRYING),
+            **rows(self._table, _UNDER, g=group_uid, k=f"{topic_uid}/", r=Status.RETRYING),
             FilterExpression="j = :r AND attribute_exists(d)",
             ConsistentRead=True,
         )
@@ -88,20 +88,20 @@ class Records:
     def _of_unfinished(self, topic_uid: str, group_uid: str) -> dict[str, Any]:
         states = {"d": Status.DEAD, "r": Status.RETRYING, "s": Status.SKIPPED}
         return {
-            **self._rows(_UNDER, g=group_uid, k=f"{topic_uid}/", **states),
+            **rows(self._table, _UNDER, g=group_uid, k=f"{topic_uid}/", **states),
             "FilterExpression": "j IN (:d, :r, :s)",
             "ProjectionExpression": "k, j, d",
         }
 
     def count_dead(self, topic_uid: str, group_uid: str, most: int | None = None) -> int:
         """How many dead letters the group has. With `most`: so many at most, at a bounded cost."""
-        request = self._rows(_UNDER, g=f"{group_uid}#dead", k=f"{topic_uid}/")
+        request = rows(self._table, _UNDER, g=f"{group_uid}#dead", k=f"{topic_uid}/")
         return self._dynamo.count(most, **request, **_limit(most)).number
 
     def dead(self, topic: Topic, group: Group, after: str | None, limit: int) -> list[tuple[str, DeadLetter]]:
         """Dead letters by offset, each with its position in the list, without those that cannot be read. May be fewer
         than `limit` only at the end."""
-        request = self._rows(_BETWEEN, g=f"{group.uid}#dead", **_behind(topic, after))
+        request = rows(self._table, _BETWEEN, g=f"{group.uid}#dead", **_behind(topic, after))
         items = self._dynamo.query(**request, Limit=limit, ConsistentRead=True)
 
         def placed(item: Item) -> tuple[str, DeadLetter]:
@@ -138,18 +138,10 @@ class Records:
         items = self._at(f"{group_uid}#dead", shard, offset)
         return [_letter(CursorKey(shard, group_uid, _place(item)[2]), item) for item in items if "m" in item]
 
-    def _rows(self, where: str, **named: str | int) -> dict[str, Any]:
-        """The request for the rows whose keys meet a condition, with its values and the filter's."""
-        return {
-            "TableName": self._table,
-            "KeyConditionExpression": where,
-            "ExpressionAttributeValues": values(**named),
-        }
-
     def _range(self, partition: str, shard: ShardKey, first: int, last: int, **how: Any) -> Iterator[Item]:
         """The rows of the offsets from `first` to `last`, of all consumers."""
         end = f"{record_prefix(shard, last)}/~"  # behind all consumers of the last offset
-        request = self._rows(_BETWEEN, g=partition, first=record_prefix(shard, first), last=end)
+        request = rows(self._table, _BETWEEN, g=partition, first=record_prefix(shard, first), last=end)
         return self._dynamo.query(**request, **how)
 
     def is_owed(self, group_uid: str, shard: ShardKey, offset: int) -> bool:
@@ -167,7 +159,7 @@ class Records:
 
     def _at(self, partition: str, shard: ShardKey, offset: int, **how: Any) -> Iterator[Item]:
         """The rows of one offset, of all consumers."""
-        request = self._rows(_UNDER, g=partition, k=record_prefix(shard, offset))
+        request = rows(self._table, _UNDER, g=partition, k=record_prefix(shard, offset))
         return self._dynamo.query(**request, ConsistentRead=True, **how)
 
     def edit(self, letter: DeadLetter) -> bool:
@@ -195,10 +187,9 @@ class Records:
 
     def note_purge(self, key: CursorKey, purged_ranges: Ranges, expires_s: int) -> None:
         """Note which offsets a purge dropped from a cursor."""
-        place = record_prefix(key.shard, purged_ranges[-1][1])
         item = {
+            **record_key(key, purged_ranges[-1][1]),
             "g": text(f"{key.group_uid}#purged"),
-            "k": text(f"{place}/{key.consumer_uid}" if key.consumer_uid else place),
             "o": text(",".join(f"{low}-{high}" for low, high in purged_ranges)),
             "x": number(expires_s),
             "v": {"N": FORMAT},
@@ -220,7 +211,7 @@ class Records:
 
     def _purges(self, key: CursorKey) -> list[Item]:
         prefix = record_prefix(key.shard, 0).rpartition("/")[0]
-        items = self._dynamo.query(**self._rows(_UNDER, g=f"{key.group_uid}#purged", k=f"{prefix}/"))
+        items = self._dynamo.query(**rows(self._table, _UNDER, g=f"{key.group_uid}#purged", k=f"{prefix}/"))
         return [item for item in items if _place(item)[2] == key.consumer_uid]
 
     def waiting(
@@ -231,18 +222,19 @@ class Records:
         bounds = _behind(topic, after)
         answer = self._dynamo.call(
             "query",
-            **self._rows(_BETWEEN, g=group.uid, r=Status.RETRYING, now=now_ms, **bounds),
+            **rows(self._table, _BETWEEN, g=group.uid, r=Status.RETRYING, now=now_ms, **bounds),
             FilterExpression="j = :r AND d > :now",
             Limit=_ROWS_LOOKED_AT,
         )
-        rows = self._dynamo.readable(answer["Items"], lambda item: (item["k"]["S"], _record(item)))
-        return list(rows), text_of(answer.get("LastEvaluatedKey", {}), "k")
+        placed = self._dynamo.readable(answer["Items"], lambda item: (item["k"]["S"], _record(item)))
+        return list(placed), text_of(answer.get("LastEvaluatedKey", {}), "k")
 
     def forget(self, group_uid: str) -> None:
         """Delete all records and dead letters of a deleted group. Costs a write unit for each KB."""
         for partition in (group_uid, f"{group_uid}#dead", f"{group_uid}#purged"):
-            rows = self._dynamo.query(**self._rows("g = :g", g=partition), ProjectionExpression="g, k")
-            while keys := list(islice(rows, _DELETED_AT_ONCE)):
+            request = rows(self._table, "g = :g", g=partition)
+            items = self._dynamo.query(**request, ProjectionExpression="g, k")
+            while keys := list(islice(items, _DELETED_AT_ONCE)):
                 self._dynamo.delete(self._table, keys)
 
 

@@ -15,7 +15,7 @@ from ..domain.timer import Timer
 from ..domain.topic import Topic
 from ..domain.transaction import Counted, Transaction, TransactionState, check_timer
 from . import codec
-from .attributes import Item, int_of, number, packed, payload_of, started_kib, text, text_of, values
+from .attributes import Item, int_of, number, packed, payload_of, rows, started_kib, text, text_of, values
 from .dedup import dedup_put, used_entries
 from .dynamo import Cancelled, Dynamo
 from .layout import BY_STATE, FORMAT, Tables, state_home, timer_key
@@ -62,15 +62,9 @@ class Transactions:
     ) -> list[Transaction]:
         """The topic's transactions of a state by time of preparation, behind a position, without their drafts,
         `keys_until_s` and `answer_by_ms`. It may be a moment old. Rows that cannot be read are skipped."""
-        items = self._dynamo.query(
-            TableName=self._table,
-            IndexName=BY_STATE,
-            KeyConditionExpression="g = :g AND o > :o",
-            ExpressionAttributeValues=values(
-                g=state_home(topic.uid, state), o=after or "!"
-            ),  # before all marks
-            Limit=limit,
-        )
+        home, behind = state_home(topic.uid, state), after or "!"  # before all marks
+        request = rows(self._table, "g = :g AND o > :o", g=home, o=behind)
+        items = self._dynamo.query(**request, IndexName=BY_STATE, Limit=limit)
         return list(islice(self._dynamo.readable(items, _transaction), limit))
 
     def whole(self, listed: Iterable[Transaction]) -> Iterator[Transaction]:
@@ -84,10 +78,8 @@ class Transactions:
         moment old."""
         return self._dynamo.count(
             most,
-            TableName=self._table,
+            **rows(self._table, "g = :g", g=state_home(topic.uid, state)),
             IndexName=BY_STATE,
-            KeyConditionExpression="g = :g",
-            ExpressionAttributeValues=values(g=state_home(topic.uid, state)),
         )
 
 

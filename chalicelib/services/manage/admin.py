@@ -11,7 +11,6 @@ from ...domain.ladder import Retry
 from ...domain.topic import (
     DEFAULT_RETRY,
     FOR_EVER_MS,
-    CursorKey,
     Group,
     Mode,
     Topic,
@@ -197,23 +196,13 @@ class Admin:
                     if shard in (None, key.shard.shard):
                         cursor = self.positions.seek(topic, key, where, places)
                         self.records.forget_purges(key)
-                        self._note_seek(topic, group, key, cursor.next, by)
+                        entry = TraceEntry(cursor.next, 0, AttemptOutcome.SOUGHT, detail=by)
+                        entries = [(key.shard.shard, entry)]
+                        self.attempt_log.note_by_hand(topic, group, uid, entry.outcome, entries)
                 self.positions.end_leases(cursor_key(topic, group, None, uid))
             except NotFound:  # a broadcast goes on without the consumer that has just left
                 if not uid or self.catalog.group(topic, group.name, consistent=True).uid != group.uid:
                     raise
-
-    def _note_seek(self, topic: Topic, group: Group, key: CursorKey, offset: int, by: str) -> None:
-        now_ms = self.clock.now_ms()
-        self.attempt_log.note(
-            topic,
-            group,
-            owner_uid="",
-            consumer_uid=key.consumer_uid,
-            row_id=f"sought.{now_ms}",
-            started_ms=now_ms,
-            attempts=[(key.shard.shard, TraceEntry(offset, 0, AttemptOutcome.SOUGHT, detail=by))],
-        )
 
     def _store_group(self, topic: Topic, new: Group, old: Group | None) -> bool:
         """False: another process has changed it since."""

@@ -14,7 +14,7 @@ from ...domain.errors import Conflict, HeadraceError, Unavailable, unavailable
 from ...domain.message import JSON, DeadReason, Draft
 from ...domain.record import DeadLetter, Record
 from ...domain.status import Status
-from ...domain.timer import Timer, TimerKind, retry_id
+from ...domain.timer import Timer
 from ...domain.times import DAY_MS
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
 from ...domain.trace import AttemptOutcome, TraceEntry
@@ -115,10 +115,11 @@ class DeadLetters:
                     gone.setdefault(letter.key.consumer_uid, []).append(letter)
         finally:
             for uid, members in gone.items():
+                what = AttemptOutcome.DELETED
                 entries = [
-                    (x, TraceEntry(x.offset, x.attempts, AttemptOutcome.DELETED, detail=by)) for x in members
+                    (x.key.shard.shard, TraceEntry(x.offset, x.attempts, what, detail=by)) for x in members
                 ]
-                self._note_many(topic, group, uid, "deleted", self.clock.now_ms(), entries)
+                self.attempt_log.note_by_hand(topic, group, uid, what, entries)
         return sum(map(len, gone.values()))
 
     def end_old(self, topic: Topic, group: Group, has_time: Callable[[], bool]) -> int:
@@ -135,23 +136,10 @@ class DeadLetters:
         return count
 
     def _note(self, topic: Topic, group: Group, letter: DeadLetter, what: str, by: str) -> None:
-        entry = TraceEntry(letter.offset, letter.attempts, what, detail=by)
-        self._note_at(topic, group, letter.key, entry, f"{letter.version}.")
-
-    def _note_at(
-        self, topic: Topic, group: Group, key: CursorKey, entry: TraceEntry, edition: str = ""
-    ) -> None:
         """Nothing else remembers it: one write."""
-        now_ms = self.clock.now_ms()
-        self.attempt_log.note(
-            topic,
-            group,
-            owner_uid="",
-            consumer_uid=key.consumer_uid,
-            row_id=f"{entry.outcome.lower()}.{edition}{now_ms}",
-            started_ms=now_ms,
-            attempts=[(key.shard.shard, entry)],
-        )
+        key, entry = letter.key, TraceEntry(letter.offset, letter.attempts, what, detail=by)
+        row_name, entries = f"{what}.{letter.version}", [(key.shard.shard, entry)]
+        self.attempt_log.note_by_hand(topic, group, key.consumer_uid, row_name, entries)
 
     def redrive(self, topic: Topic, group: Group, letters: Sequence[DeadLetter], by: str = "") -> int:
         """Send dead letters again, each with as many attempts as the first time. Returns how many were sent, without
@@ -209,27 +197,8 @@ class DeadLetters:
     def _note_redriven(
         self, topic: Topic, group: Group, uid: str, letters: Sequence[DeadLetter], now_ms: int, by: str
     ) -> None:
-        entries = [(x, entry) for x in letters for entry in _redrive_entries(x, now_ms, by)]
-        self._note_many(topic, group, uid, "redrive", now_ms, entries)
-
-    def _note_many(
-        self,
-        topic: Topic,
-        group: Group,
-        uid: str,
-        what: str,
-        now_ms: int,
-        entries: Iterable[tuple[DeadLetter, TraceEntry]],
-    ) -> None:
-        self.attempt_log.note(
-            topic,
-            group,
-            owner_uid="",
-            consumer_uid=uid,
-            row_id=f"{what}.{now_ms}",
-            started_ms=now_ms,
-            attempts=[(letter.key.shard.shard, entry) for letter, entry in entries],
-        )
+        entries = [(x.key.shard.shard, entry) for x in letters for entry in _redrive_entries(x, now_ms, by)]
+        self.attempt_log.note_by_hand(topic, group, uid, "redrive", entries, now_ms)
 
     def retry_now(self, topic: Topic, group: Group, message_id: str, by: str = "") -> None:
         """Make the next attempt of a RETRYING or DEAD delivery now, in a broadcast of each that can be tried. Raises
@@ -276,8 +245,9 @@ class DeadLetters:
         else:
             is_due = self._make_due(key, offset)
         if is_due:
-            attempts = record.attempts if record else 0
-            self._note_at(topic, group, key, TraceEntry(offset, attempts, AttemptOutcome.RETRIED, detail=by))
+            attempts, what = record.attempts if record else 0, AttemptOutcome.RETRIED
+            entries = [(key.shard.shard, TraceEntry(offset, attempts, what, detail=by))]
+            self.attempt_log.note_by_hand(topic, group, key.consumer_uid, what, entries)
         return is_due
 
     def _retry_timer_now(self, topic: Topic, group: Group, key: CursorKey, record: Record) -> bool:
@@ -347,17 +317,7 @@ def _that_fit(letters: Sequence[DeadLetter]) -> Sequence[DeadLetter]:
 
 def _timer(topic: Topic, group: Group, letter: DeadLetter, due_ms: int) -> Timer:
     """The timer of a redrive, as of a retry after the attempts that the dead letter had."""
-    uid = letter.key.consumer_uid
-    return Timer(
-        due_ms=due_ms,
-        id=retry_id(group.uid, uid, letter.key.shard.shard, letter.offset, letter.attempts),
-        kind=TimerKind.RETRY,
-        shard=lane_of(topic, group, uid).shard_key(0),
-        draft=_entry_of(letter),
-        keep_days=topic.retention_days,
-        group_uid=group.uid,
-        consumer_uid=uid,
-    )
+    return retry_lane.timer_of(topic, group, letter.key.consumer_uid, _entry_of(letter), due_ms)
 
 
 def _redrive_entries(letter: DeadLetter, now_ms: int, by: str) -> Iterator[TraceEntry]:

@@ -11,20 +11,19 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ...domain import by_hand, cursor_size, cursor_write, ranges
-from ...domain.cursor import Cursor
+from ...domain import by_hand, cursor_size, ranges
 from ...domain.errors import Conflict, Refused, changed_meanwhile
 from ...domain.message import DeadReason, Draft, Message
 from ...domain.record import Record
 from ...domain.status import Status
-from ...domain.timer import Timer, TimerKind, retry_id
-from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
+from ...domain.timer import Timer
+from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...domain.trace import AttemptOutcome, TraceEntry
 from ...modes import POLICIES
 from ...ports.world import Clock
 from ..consume import retry_lane
 from ..core.attempt_log import AttemptLog
-from ..core.cursor_store import CursorSnapshot, CursorStore
+from ..core.cursor_store import CursorStore
 from ..core.wake import Waker
 from ..produce.drafts import check_size
 from ..produce.producer import Producer
@@ -143,13 +142,8 @@ class Deliveries:
         after = by_hand.end(cursor, found.offset, ahead)
         if len(after.waiting) > len(cursor.waiting) and not cursor_size.has_room_for_claim(cursor, after, 0):
             raise no_room()
-        return self._write(found.key, found.snapshot, after, records, [timer] if timer else []) is not None
-
-    def _write(
-        self, key: CursorKey, snapshot: CursorSnapshot, after: Cursor, *beside: Any
-    ) -> CursorSnapshot | None:
-        make = cursor_write.change if snapshot.exists else cursor_write.replacement
-        return self.states.write(key, snapshot, make(snapshot.cursor, after), *beside)
+        beside = records, [timer] if timer else []
+        return self.states.write_after(found.key, found.snapshot, after, *beside) is not None
 
     def edit(
         self,
@@ -194,7 +188,7 @@ class Deliveries:
         after = by_hand.postpone(found.snapshot.cursor, found.offset, due_ms)
         if not cursor_size.has_room_for_returns(after):
             raise no_room()
-        return self._write(found.key, found.snapshot, after) is not None
+        return self.states.write_after(found.key, found.snapshot, after) is not None
 
     def _with_changes(
         self,
@@ -221,16 +215,7 @@ class Deliveries:
         if draft.expires_ms is not None:  # it is buried then
             at_ms = min(at_ms, max(now_ms, draft.expires_ms))
         uid = found.timer.consumer_uid if found.timer else found.key.consumer_uid if found.key else ""
-        return Timer(
-            due_ms=at_ms,
-            id=retry_id(group.uid, uid, found.message.shard, found.message.offset, found.attempts),
-            kind=TimerKind.RETRY,
-            shard=lane_of(topic, group, uid).shard_key(0),
-            draft=entry,
-            keep_days=topic.retention_days,
-            group_uid=group.uid,
-            consumer_uid=uid,
-        )
+        return retry_lane.timer_of(topic, group, uid, entry, at_ms)
 
     def _write_edit(self, topic: Topic, group: Group, key: CursorKey, found: Found, new: Timer) -> bool:
         record = self._record(topic, key, found, Status.RETRYING, new.due_ms)
@@ -245,17 +230,8 @@ class Deliveries:
     def _note(
         self, topic: Topic, group: Group, key: CursorKey, found: Found, what: AttemptOutcome, detail: str
     ) -> None:
-        now_ms = self.clock.now_ms()
         entry = TraceEntry(found.message.offset, found.attempts, what, detail=detail)
-        self.attempt_log.note(
-            topic,
-            group,
-            owner_uid="",
-            consumer_uid=key.consumer_uid,
-            row_id=f"{what.lower()}.{now_ms}",
-            started_ms=now_ms,
-            attempts=[(found.message.shard, entry)],
-        )
+        self.attempt_log.note_by_hand(topic, group, key.consumer_uid, what, [(found.message.shard, entry)])
 
 
 def _until_done(attempt: Callable[[], bool]) -> None:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ...domain import by_hand, cursor_write, ranges
-from ...domain.cursor import Cursor
+from ...domain import by_hand, ranges
 from ...domain.errors import Conflict, Unavailable, unavailable
+from ...domain.message import Origin
 from ...domain.record import Record
 from ...domain.status import Status
 from ...domain.timer import retry_id
@@ -21,7 +21,7 @@ from ...domain.times import SECOND_MS
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, cursor_keys
 from ...ports.world import Clock
 from ..core.catalog import Catalog
-from ..core.cursor_store import CursorSnapshot, CursorStore
+from ..core.cursor_store import CursorStore
 from ..core.log_reader import LogReader
 from ..core.tails import Tails
 from ..inspect import waiting
@@ -98,18 +98,12 @@ class Purger:
             purged_ranges = by_hand.owed(snapshot.cursor, end)
             if not purged_ranges:
                 break
-            if self._write(key, snapshot, by_hand.purge(snapshot.cursor, end, end), ()):
+            if self.states.write_after(key, snapshot, by_hand.purge(snapshot.cursor, end, end)):
                 with suppress(Unavailable):  # it is done, and a repeat would count 0
                     self.records.note_purge(key, purged_ranges, topic.expires_s(self.clock.now_ms()))
                 return ranges.total(purged_ranges)
             snapshot = self.states.last(key)
         return 0
-
-    def _write(
-        self, key: CursorKey, snapshot: CursorSnapshot, after: Cursor, records: Sequence[Record]
-    ) -> CursorSnapshot | None:
-        make = cursor_write.change if snapshot.exists else cursor_write.replacement
-        return self.states.write(key, snapshot, make(snapshot.cursor, after), records)
 
     def _purge_lane(self, topic: Topic, group: Group, lane: CursorKey, until_ms: int) -> int:
         """Drop the entries of the retry lane, a write for so many as one can hold."""
@@ -123,15 +117,11 @@ class Purger:
             self._check_time(until_ms)
             slots = list(self.reader.fetch(lane.shard, offsets).values())
             origins = [slot.message.draft.origin for slot in slots if slot.message]
-            records = [
-                self._skipped(topic, group, lane.consumer_uid, each.shard, each.offset, each.attempts)
-                for each in origins
-                if each
-            ]
+            records = [self._skipped(topic, group, lane.consumer_uid, each) for each in origins if each]
             part_end = offsets[-1] + 1
             segment_at = self.reader.segment_at(lane.shard, slots, part_end)
             after = by_hand.purge(snapshot.cursor, part_end, segment_at)
-            if self._write(lane, snapshot, after, records):
+            if self.states.write_after(lane, snapshot, after, records):
                 count += len(records)
             snapshot = self.states.last(lane)
         return count
@@ -154,21 +144,19 @@ class Purger:
             (r.next_ms or 0, retry_id(group.uid, consumer_uid, r.shard, r.offset, r.attempts))
             for r in waiting
         ]
-        records = [self._skipped(topic, group, consumer_uid, r.shard, r.offset, r.attempts) for r in waiting]
+        records = [self._skipped(topic, group, consumer_uid, record) for record in waiting]
         return self.timers.take(retries, cursor_key(topic, group, None, consumer_uid), records)
 
-    def _skipped(
-        self, topic: Topic, group: Group, consumer_uid: str, shard: int, offset: int, attempts: int
-    ) -> Record:
+    def _skipped(self, topic: Topic, group: Group, consumer_uid: str, delivery: Origin | Record) -> Record:
         now_ms = self.clock.now_ms()
         return Record(
-            shard=shard,
-            offset=offset,
+            shard=delivery.shard,
+            offset=delivery.offset,
             status=Status.SKIPPED,
-            attempts=attempts,
+            attempts=delivery.attempts,
             at_ms=now_ms,
             consumer_uid=consumer_uid,
-            of=cursor_key(topic, group, shard, consumer_uid),
+            of=cursor_key(topic, group, delivery.shard, consumer_uid),
             expires_s=topic.expires_s(now_ms),
         )
 
