@@ -105,7 +105,8 @@ class Records:
         items = self._dynamo.query(**request, Limit=limit, ConsistentRead=True)
 
         def placed(item: Item) -> tuple[str, DeadLetter]:
-            return item["k"]["S"], _letter(_key(topic, group, item), item)
+            shard, _, uid = _place(item)
+            return item["k"]["S"], _letter(CursorKey(topic.shard_key(shard), group.uid, uid), item)
 
         whole = (item for item in items if "m" in item)
         return list(islice(self._dynamo.readable(whole, placed), limit))
@@ -271,18 +272,15 @@ def letter_move(
     at `due_ms` (None: now)."""
     letter_key = record_key(letter.key, letter.offset, dead=True)
     next_ms = at_ms if due_ms is None else due_ms
+    record = values(j=Status.RETRYING, n=letter.attempts, a=at_ms, d=next_ms, v=int(FORMAT))
     update = {
         "TableName": table,
         "Key": record_key(letter.key, letter.offset),
         "UpdateExpression": "SET j = :j, n = :n, p = :n, a = :a, d = :d, v = :v REMOVE q, x",
-        "ExpressionAttributeValues": values(
-            j=Status.RETRYING, n=letter.attempts, a=at_ms, d=next_ms, v=int(FORMAT)
-        ),
+        "ExpressionAttributeValues": record,
     }
-    return [
-        {"Delete": {"TableName": table, "Key": letter_key, **_if_unchanged(letter)}},
-        {"Update": update},
-    ]
+    delete = {"TableName": table, "Key": letter_key, **_if_unchanged(letter)}
+    return [{"Delete": delete}, {"Update": update}]
 
 
 def letter_of(key: CursorKey, record: Record) -> DeadLetter | None:
@@ -360,14 +358,9 @@ def _whole_record(item: Item) -> Record:
 
 
 def _unfinished(item: Item) -> Unfinished:
-    shard, offset, consumer_uid = _place(item)
-    return Unfinished(
-        shard=shard,
-        offset=offset,
-        status=Status(item["j"]["S"]),  # one of those that the query filters by
-        consumer_uid=consumer_uid,
-        timed="d" in item,
-    )
+    shard, offset, uid = _place(item)
+    status = Status(item["j"]["S"])  # one of those that the query filters by
+    return Unfinished(shard=shard, offset=offset, status=status, consumer_uid=uid, timed="d" in item)
 
 
 def _letter(key: CursorKey, item: Item) -> DeadLetter:
@@ -399,11 +392,6 @@ def _behind(topic: Topic, after: str | None) -> dict[str, str]:
     """The sort keys between which the topic's rows behind a position lie."""
     # "!" sorts before all that positions hold
     return {"first": f"{after}!" if after else f"{topic.uid}/", "last": f"{topic.uid}/~"}
-
-
-def _key(topic: Topic, group: Group, item: Item) -> CursorKey:
-    shard, _, consumer_uid = _place(item)
-    return CursorKey(topic.shard_key(shard), group.uid, consumer_uid)
 
 
 def _place(item: Item) -> tuple[int, int, str]:
