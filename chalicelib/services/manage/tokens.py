@@ -133,11 +133,14 @@ class Tokens:
         return not self._checked or tail == checksum(token_id, body)
 
     def _is_good(self, token: Token, secret_hash: str) -> bool:
+        return any(hmac.compare_digest(secret_hash, each) for each in self._hashes(token))
+
+    def _hashes(self, token: Token) -> list[str]:
+        """The hashes of a token's secrets that are valid now; none if it has expired."""
         now_ms = self._clock.now_ms()
         if token.expires_ms is not None and token.expires_ms <= now_ms:
-            return False
-        hashes = [token.secret_hash, *(each.secret_hash for each in token.former if each.until_ms > now_ms)]
-        return any(hmac.compare_digest(secret_hash, each) for each in hashes)
+            return []
+        return [token.secret_hash, *(each.secret_hash for each in token.former if each.until_ms > now_ms)]
 
     def _note_use(self, token_id: str) -> None:
         if self._noted.get(token_id):
@@ -157,10 +160,9 @@ class Tokens:
         """The token with this id, read consistently. Raises Unauthorized if it was revoked, has expired, or its text
         has changed since the fingerprint."""
         token = self._control.token(token_id)
-        now_ms = self._clock.now_ms()
-        if token is None or (token.expires_ms is not None and token.expires_ms <= now_ms):
+        hashes = self._hashes(token) if token else []
+        if token is None or not hashes:
             raise Unauthorized("UNAUTHORIZED", "The token was revoked, or has expired.")
-        hashes = [token.secret_hash, *(each.secret_hash for each in token.former if each.until_ms > now_ms)]
         if fingerprint is not None and fingerprint not in [each[:_FINGERPRINT_CHARS] for each in hashes]:
             raise Unauthorized("UNAUTHORIZED", "The token was rotated: sign in with the new one.")
         return token
@@ -288,10 +290,8 @@ class Refusals:
             request_id=self._random.id(_REQUEST_ID_CHARS),
             source=source,
         )
-        try:
+        with suppress(HeadraceError):
             self._audit.add(entry)
-        except HeadraceError:
-            return
 
     def _count_refusal(self, hour: int) -> int:
         with self._lock:
