@@ -17,6 +17,22 @@ def number(value: int | float) -> dict[str, str]:
     return {"N": str(value)}
 
 
+def values(**named: str | int | float) -> Item:
+    """The values of an expression, by their names without the colon."""
+    return {
+        f":{name}": text(value) if isinstance(value, str) else number(value) for name, value in named.items()
+    }
+
+
+def rows(table: str, where: str, **named: str | int | float) -> dict[str, Any]:
+    """The request for the rows of a table whose keys meet a condition, with its values and those of filters."""
+    return {
+        "TableName": table,
+        "KeyConditionExpression": where,
+        "ExpressionAttributeValues": values(**named),
+    }
+
+
 def int_of(item: Item, name: str, default: int = 0) -> int:
     """The number in an attribute."""
     return int(item[name]["N"]) if name in item else default

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ..domain.audit import AuditEntry, month_of, months_back
 from ..domain.limits import AUDIT_DAYS
 from ..domain.times import DAY_SECONDS
-from .attributes import Item, known_text, number, text
+from .attributes import Item, known_text, number, rows, text
 from .dynamo import Dynamo
 from .layout import FORMAT
 
@@ -34,9 +34,7 @@ class Audit:
             return
         for month in months_back(from_ms, to_ms):
             items = self._dynamo.query(
-                TableName=self._table,
-                KeyConditionExpression="d = :d AND k BETWEEN :start AND :end",
-                ExpressionAttributeValues={":d": text(month), ":start": text(start), ":end": text(end)},
+                **rows(self._table, "d = :d AND k BETWEEN :start AND :end", d=month, start=start, end=end),
                 ScanIndexForward=False,
                 Limit=_PAGE,
             )

@@ -29,7 +29,7 @@ from .control_rows import (
     Use,
     UseRow,
 )
-from .dynamo import ConditionFailed, Dynamo
+from .dynamo import Dynamo
 
 T = TypeVar("T")
 V = TypeVar("V", Topic, Group)
@@ -222,10 +222,7 @@ class Control:
         return model.decoded(item) if item else None
 
     def _item(self, key: Key, *, consistent: bool = True) -> Item | None:
-        answer = self._dynamo.call(
-            "get_item", TableName=self._table, Key=_item_key(key), ConsistentRead=consistent
-        )
-        return answer.get("Item")
+        return self._dynamo.get(self._table, _item_key(key), consistent=consistent)
 
     def _below(self, model: type[Row[T]], pk: str, prefix: str) -> list[T]:
         """All under a prefix."""
@@ -277,11 +274,7 @@ class Control:
         return self._call_if_unchanged("delete_item", _of_life(request, old))
 
     def _call_if_unchanged(self, operation: str, request: Mapping[str, Any]) -> bool:
-        try:
-            self._dynamo.call(operation, **{**request, "TableName": self._table})
-        except ConditionFailed:
-            return False
-        return True
+        return self._dynamo.write_if(operation, **{**request, "TableName": self._table})
 
     def _delete(self, key: Key) -> None:
         self._dynamo.delete(self._table, [_item_key(key)])

@@ -19,7 +19,7 @@ from ..domain.spans import Span
 from ..domain.timer import Timer
 from ..domain.topic import CursorKey
 from . import codec
-from .attributes import Item, number, text, text_of
+from .attributes import Item, number, rows, text, text_of, values
 from .dynamo import Cancelled, ConditionFailed, Dynamo
 from .layout import FORMAT, cursor_item_key, cursor_owner
 from .records import record_writes
@@ -41,10 +41,8 @@ class Cursors:
 
     def get(self, key: CursorKey, *, consistent: bool = False) -> Cursor | None:
         """The cursor; None where nothing was ever claimed (it then stands at offset 0)."""
-        answer = self._dynamo.call(
-            "get_item", TableName=self._table, Key=cursor_item_key(key), ConsistentRead=consistent
-        )
-        return cursor_of(answer["Item"]) if "Item" in answer else None
+        item = self._dynamo.get(self._table, cursor_item_key(key), consistent=consistent)
+        return cursor_of(item) if item else None
 
     def of_owner(
         self, group_uid: str, consumer_uid: str = "", *, consistent: bool = False
@@ -53,10 +51,8 @@ class Cursors:
         has all writes from before the query began, but they are not of one moment; unless `consistent`, they may be
         a moment old."""
         items = self._dynamo.query(
-            TableName=self._table,
+            **rows(self._table, "c = :c", c=cursor_owner(group_uid, consumer_uid)),
             ConsistentRead=consistent,
-            KeyConditionExpression="c = :c",
-            ExpressionAttributeValues={":c": text(cursor_owner(group_uid, consumer_uid))},
         )
         return {item["s"]["S"]: cursor_of(item) for item in items}
 
@@ -111,12 +107,11 @@ class Cursors:
         if not exists:
             return "put_item", self._put(key, change.after, "attribute_not_exists(e)", {})
         if change.whole:
-            values = {":e": number(change.known_epoch)}
-            return "put_item", self._put(key, change.after, "e = :e", values)
+            return "put_item", self._put(key, change.after, "e = :e", values(e=change.known_epoch))
         if change.entries > _MOST_ENTRIES:
             # Every other change alters the epoch or a lease: where both stand, the whole cursor stands.
-            values = {":e": number(change.known_epoch), ":l": _leases(change.before)}
-            return "put_item", self._put(key, change.after, "e = :e AND l = :l", values)
+            known = {**values(e=change.known_epoch), ":l": _leases(change.before)}
+            return "put_item", self._put(key, change.after, "e = :e AND l = :l", known)
         return "update_item", {
             "TableName": self._table,
             "Key": cursor_item_key(key),
@@ -125,14 +120,14 @@ class Cursors:
             **_expressions(change),
         }
 
-    def _put(self, key: CursorKey, cursor: Cursor, condition: str, values: Item) -> dict[str, Any]:
+    def _put(self, key: CursorKey, cursor: Cursor, condition: str, known: Item) -> dict[str, Any]:
         request: dict[str, Any] = {
             "TableName": self._table,
             "Item": {**cursor_item_key(key), **_item(cursor)},
             "ConditionExpression": condition,
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
-        return {**request, "ExpressionAttributeValues": values} if values else request
+        return {**request, "ExpressionAttributeValues": known} if known else request
 
     def _write_with(self, operation: str, request: dict[str, Any], beside: list[dict[str, Any]]) -> None:
         request.pop("ReturnValues", None)
@@ -150,17 +145,12 @@ def cursor_amend(table: str, key: CursorKey, cursor: Cursor | None, offset: int)
         item = {**cursor_item_key(key), **_item(after)}
         return {"Put": {**where, "Item": item, "ConditionExpression": "attribute_not_exists(e)"}}
     condition = "a = :a" if cursor.amended else "attribute_not_exists(a)"
-    values = {
-        ":o": number(offset),
-        ":1": number(1),
-        ":n": text(_ranges_text(after.amended)),
-        **({":a": text(_ranges_text(cursor.amended))} if cursor.amended else {}),
-    }
+    known = {"a": _ranges_text(cursor.amended)} if cursor.amended else {}
     update = {
         "Key": cursor_item_key(key),
-        "UpdateExpression": "SET e = e + :1, a = :n",
+        "UpdateExpression": "SET e = e + :one, a = :n",
         "ConditionExpression": f"(x <= :o OR b > :o) AND {condition}",
-        "ExpressionAttributeValues": values,
+        "ExpressionAttributeValues": values(o=offset, one=1, n=_ranges_text(after.amended), **known),
     }
     return {"Update": {**where, **update}}
 

@@ -69,6 +69,22 @@ class Dynamo:
             except BotoCoreError as error:
                 raise translate(error) from error
 
+    def get(self, table: str, key: Item, *, consistent: bool = True) -> Item | None:
+        """The row with this key; None if there is none."""
+        return self.call("get_item", TableName=table, Key=key, ConsistentRead=consistent).get("Item")
+
+    def write_if(self, operation: str, **request: Any) -> bool:
+        """Write on the request's conditions. False: they are not met."""
+        try:
+            self.call(operation, **request)
+        except (ConditionFailed, Cancelled):
+            return False
+        return True
+
+    def transact(self, actions: Sequence[dict[str, Any]]) -> bool:
+        """Carry out all actions, or none. False: a condition of one is not met."""
+        return self.write_if("transact_write_items", TransactItems=actions)
+
     def replace(self, table: str, item: Item, condition: dict[str, Any]) -> bool:
         """Put a row in the place of the one that meets the condition. False: none does. Raises Unavailable where an
         answer was lost and no row is there now: it may have been put, and taken away since."""

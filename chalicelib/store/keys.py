@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from ..domain.append import KeyEntry
-from .attributes import Item, known_int, number, text
+from .attributes import Item, known_int, number, rows, text
 from .dynamo import Dynamo
 from .layout import FORMAT, key_home
 
@@ -36,12 +36,10 @@ class Keys:
         first, last = marks(from_ms, to_ms)
         if first > last:
             return []
-        home = text(key_home(topic_uid, key))
-        start = {"ExclusiveStartKey": {"k": home, "o": text(before)}} if before else {}
+        home = key_home(topic_uid, key)
+        start = {"ExclusiveStartKey": {"k": text(home), "o": text(before)}} if before else {}
         items = self._dynamo.query(
-            TableName=self._table,
-            KeyConditionExpression="k = :k AND o BETWEEN :first AND :last",
-            ExpressionAttributeValues={":k": home, ":first": text(first), ":last": text(last)},
+            **rows(self._table, "k = :k AND o BETWEEN :first AND :last", k=home, first=first, last=last),
             ScanIndexForward=False,
             ConsistentRead=True,
             Limit=limit,

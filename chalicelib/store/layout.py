@@ -168,7 +168,6 @@ Attribute names are short because a row is billed by its size, names included.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ..domain.segment import ShardKey
@@ -197,59 +196,23 @@ KEYS = {
 """The key attributes of each table, with their types."""
 
 
-@dataclass(frozen=True, slots=True)
 class Tables:
     """The table names of one stage."""
 
-    prefix: str
-
-    @property
-    def log(self) -> str:
-        return f"{self.prefix}-log"
-
-    @property
-    def cursors(self) -> str:
-        return f"{self.prefix}-cursors"
-
-    @property
-    def records(self) -> str:
-        return f"{self.prefix}-records"
-
-    @property
-    def timers(self) -> str:
-        return f"{self.prefix}-timers"
-
-    @property
-    def transactions(self) -> str:
-        return f"{self.prefix}-transactions"
-
-    @property
-    def traces(self) -> str:
-        return f"{self.prefix}-traces"
-
-    @property
-    def dedup(self) -> str:
-        return f"{self.prefix}-dedup"
-
-    @property
-    def keys(self) -> str:
-        return f"{self.prefix}-keys"
-
-    @property
-    def rates(self) -> str:
-        return f"{self.prefix}-rates"
-
-    @property
-    def rounds(self) -> str:
-        return f"{self.prefix}-rounds"
-
-    @property
-    def audit(self) -> str:
-        return f"{self.prefix}-audit"
-
-    @property
-    def control(self) -> str:
-        return f"{self.prefix}-control"
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.log = f"{prefix}-log"
+        self.cursors = f"{prefix}-cursors"
+        self.records = f"{prefix}-records"
+        self.timers = f"{prefix}-timers"
+        self.transactions = f"{prefix}-transactions"
+        self.traces = f"{prefix}-traces"
+        self.dedup = f"{prefix}-dedup"
+        self.keys = f"{prefix}-keys"
+        self.rates = f"{prefix}-rates"
+        self.rounds = f"{prefix}-rounds"
+        self.audit = f"{prefix}-audit"
+        self.control = f"{prefix}-control"
 
 
 def definitions(tables: Tables) -> list[dict[str, Any]]:
@@ -260,19 +223,8 @@ def definitions(tables: Tables) -> list[dict[str, Any]]:
 
 def expiring_tables(tables: Tables) -> dict[str, str]:
     """The tables whose rows DynamoDB's TTL removes, and by which attribute."""
-    by_x = (
-        tables.log,
-        tables.records,
-        tables.timers,
-        tables.transactions,
-        tables.traces,
-        tables.dedup,
-        tables.keys,
-        tables.rates,
-        tables.rounds,
-        tables.audit,
-    )
-    return {**dict.fromkeys(by_x, "x"), tables.cursors: "z"}
+    by_x = {f"{tables.prefix}-{name}": "x" for name in KEYS if name != "control"}
+    return {**by_x, tables.cursors: "z"}
 
 
 def _with_stream(table: dict[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from ..domain.timer import Timer
 from ..domain.topic import CursorKey
 from ..domain.transaction import Transaction, committed
 from . import codec
-from .attributes import Item, int_of, number, packed, payload_of, started_kib, text, text_of
+from .attributes import Item, int_of, number, packed, payload_of, started_kib, text, text_of, values
 from .cursors import cursor_amend
 from .dedup import dedup_entry, dedup_put, used_entries
 from .dynamo import Cancelled, ConditionFailed, Dynamo
@@ -61,8 +61,7 @@ class Log:
             return tail
         # TTL removes rows in no order. An older row may be the last one left; then the shard's meta row knows a higher
         # tail.
-        answer = self._dynamo.call("get_item", TableName=self._table, Key=segment_key(shard, META_OFFSET))
-        meta_row = answer.get("Item", {})
+        meta_row = self._dynamo.get(self._table, segment_key(shard, META_OFFSET), consistent=False) or {}
         allocation = Allocation.RESERVED if "c" in meta_row else tail.allocation
         noted = codec.decoded("log", meta_row, lambda row: int_of(row, "t", -1))
         return Tail(max(tail.offset, noted), allocation, tail.accepted_ms)
@@ -119,16 +118,15 @@ class Log:
             return [timer_delete(tables.timers, promotable)]
         if isinstance(promotable, Transaction):
             location = {"shard": shard.shard, "offset": segment.first + n}
-            return transaction_writes(
-                tables, promotable, committed(promotable, segment.accepted_ms, **location)
-            )
+            new = committed(promotable, segment.accepted_ms, **location)
+            return transaction_writes(tables, promotable, new)
         return letter_move(tables.records, promotable, segment.accepted_ms)
 
     def dedup_entry(self, topic_uid: str, dedup_id: str) -> DedupEntry | None:
         """The entry of a dedup id, read consistently; None if it was never used. Its window may be over."""
         key, table = dedup_key(topic_uid, dedup_id), self._dynamo.tables.dedup
-        answer = self._dynamo.call("get_item", TableName=table, Key=key, ConsistentRead=True)
-        return dedup_entry(topic_uid, dedup_id, answer["Item"]) if "Item" in answer else None
+        item = self._dynamo.get(table, key)
+        return dedup_entry(topic_uid, dedup_id, item) if item else None
 
     def reserve(self, shard: ShardKey, count: int) -> int | None:
         """Take `count` offsets from the counter of a RESERVED shard; the first. None: no counter is set yet."""
@@ -139,7 +137,7 @@ class Log:
                 Key=segment_key(shard, META_OFFSET),
                 UpdateExpression="ADD c :n",
                 ConditionExpression="attribute_exists(c)",
-                ExpressionAttributeValues={":n": number(count)},
+                ExpressionAttributeValues=values(n=count),
                 ReturnValues="UPDATED_NEW",
             )
         except ConditionFailed:
@@ -148,21 +146,9 @@ class Log:
 
     def begin_reserving(self, shard: ShardKey, next_offset: int) -> None:
         """Set the counter of a shard that has just turned RESERVED, unless it is set."""
-        try:
-            self._dynamo.call(
-                "update_item",
-                TableName=self._table,
-                Key=segment_key(shard, META_OFFSET),
-                UpdateExpression="SET c = :c, w = :w, v = :v",
-                ConditionExpression="attribute_not_exists(c)",
-                ExpressionAttributeValues={
-                    ":c": number(next_offset),
-                    ":w": text(Allocation.RESERVED),
-                    ":v": {"N": FORMAT},
-                },
-            )
-        except ConditionFailed:
-            return
+        update, condition = "SET c = :c, w = :w, v = :v", "attribute_not_exists(c)"
+        named = values(c=next_offset, w=Allocation.RESERVED, v=int(FORMAT))
+        self._update_if(shard, META_OFFSET, update, condition, named)
 
     def put_tombstone(self, shard: ShardKey, offset: int, accepted_ms: int, expires_s: int) -> Segment:
         """Close a reserved offset that was never written. Returns the row that is there afterwards: the tombstone,
@@ -191,8 +177,8 @@ class Log:
     def read(self, shard: ShardKey, first: int, rows: int, *, consistent: bool = False) -> Rows:
         """At most `rows` segments that begin at or after `first`, in order. A read that is not consistent may
         miss the newest."""
-        values = {":o": number(max(first, 0))}
-        answer = self._ask(shard, "s = :s AND o >= :o", values, rows, forward=True, consistent=consistent)
+        bounds = values(o=max(first, 0))
+        answer = self._ask(shard, "s = :s AND o >= :o", bounds, rows, forward=True, consistent=consistent)
         items: list[Item] = answer["Items"]
         segments = _that_fit(map(segment_of, items))
         is_whole = len(segments) == len(items)
@@ -203,7 +189,7 @@ class Log:
         at a megabyte, or where its bodies fill MAX_LOOK_BYTES, so fewer do not show that."""
         if last < 0:
             return []
-        bounds = {":a": number(0), ":o": number(last)}
+        bounds = values(a=0, o=last)
         items = self._query(shard, _UP_TO, bounds, rows, forward=False, consistent=consistent)
         return _that_fit(map(segment_of, items))
 
@@ -211,7 +197,7 @@ class Log:
         """As `read_back`, for lists: rows that cannot be read are skipped."""
         if last < 0:
             return []
-        bounds = {":a": number(0), ":o": number(last)}
+        bounds = values(a=0, o=last)
         items = self._dynamo.query(**self._request(shard, _UP_TO, bounds, rows, forward=False))
         return _that_fit(islice(self._dynamo.readable(items, segment_of), rows))
 
@@ -242,85 +228,62 @@ class Log:
 
     def _rewrite(self, shard: ShardKey, old: Segment, pack: Pack) -> dict[str, Any]:
         edition = "e = :e" if old.edition else "attribute_not_exists(e)"
-        values = {
-            ":m": packed(pack.payload),
-            ":n": number(old.edition + 1),
-            ":r": text(old.request_id),
-            **({":e": number(old.edition)} if old.edition else {}),
-        }
+        known = values(n=old.edition + 1, r=old.request_id, **({"e": old.edition} if old.edition else {}))
         return {
             "Update": {
                 "TableName": self._table,
                 "Key": segment_key(shard, old.first),
                 "UpdateExpression": "SET m = :m, e = :n",
                 "ConditionExpression": f"r = :r AND {edition}",
-                "ExpressionAttributeValues": values,
+                "ExpressionAttributeValues": {":m": packed(pack.payload), **known},
             }
         }
 
     def keep(self, shard: ShardKey, first: int, until_s: int) -> bool:
         """Extend the row's expiry to `until_s` at least. False: the row is gone, or expires later anyway."""
-        try:
-            self._dynamo.call(
-                "update_item",
-                TableName=self._table,
-                Key=segment_key(shard, first),
-                UpdateExpression="SET y = if_not_exists(y, x), x = :x",
-                ConditionExpression="x < :x",
-                ExpressionAttributeValues={":x": number(until_s)},
-            )
-        except ConditionFailed:
-            return False
-        return True
+        update = "SET y = if_not_exists(y, x), x = :x"
+        return self._update_if(shard, first, update, "x < :x", values(x=until_s))
 
     def checkpoint(self, shard: ShardKey, tail: Tail) -> None:
         """Store the tail in a row that never expires."""
-        try:
-            self._dynamo.call(
-                "update_item",
-                TableName=self._table,
-                Key=segment_key(shard, META_OFFSET),
-                UpdateExpression="SET t = :t, v = :v",
-                ConditionExpression="attribute_not_exists(t) OR t < :t",
-                ExpressionAttributeValues={":t": number(tail.offset), ":v": {"N": FORMAT}},
-            )
-        except ConditionFailed:
-            return
+        update, condition = "SET t = :t, v = :v", "attribute_not_exists(t) OR t < :t"
+        self._update_if(shard, META_OFFSET, update, condition, values(t=tail.offset, v=int(FORMAT)))
 
     def raise_counter(self, shard: ShardKey, next_offset: int) -> None:
         """Reserve no offset below this one from now on. Where offsets are not reserved, nothing changes."""
-        try:
-            self._dynamo.call(
-                "update_item",
-                TableName=self._table,
-                Key=segment_key(shard, META_OFFSET),
-                UpdateExpression="SET c = :c",
-                ConditionExpression="c < :c",
-                ExpressionAttributeValues={":c": number(next_offset)},
-            )
-        except ConditionFailed:
-            return
+        self._update_if(shard, META_OFFSET, "SET c = :c", "c < :c", values(c=next_offset))
+
+    def _update_if(self, shard: ShardKey, first: int, update: str, condition: str, named: Item) -> bool:
+        """Update a row on a condition. False: it is not met."""
+        return self._dynamo.write_if(
+            "update_item",
+            TableName=self._table,
+            Key=segment_key(shard, first),
+            UpdateExpression=update,
+            ConditionExpression=condition,
+            ExpressionAttributeValues=named,
+        )
 
     def _query(
-        self, shard: ShardKey, where: str, values: Item, rows: int, *, forward: bool, consistent: bool = False
+        self, shard: ShardKey, where: str, bounds: Item, rows: int, *, forward: bool, consistent: bool = False
     ) -> list[Item]:
-        answer = self._ask(shard, where, values, rows, forward=forward, consistent=consistent)
+        answer = self._ask(shard, where, bounds, rows, forward=forward, consistent=consistent)
         items: list[Item] = answer["Items"]
         return items
 
     def _ask(
-        self, shard: ShardKey, where: str, values: Item, rows: int, *, forward: bool, consistent: bool
+        self, shard: ShardKey, where: str, bounds: Item, rows: int, *, forward: bool, consistent: bool
     ) -> dict[str, Any]:
-        request = self._request(shard, where, values, rows, forward=forward)
+        request = self._request(shard, where, bounds, rows, forward=forward)
         return self._dynamo.call("query", ConsistentRead=consistent, **request)
 
     def _request(
-        self, shard: ShardKey, where: str, values: Item, rows: int, *, forward: bool
+        self, shard: ShardKey, where: str, bounds: Item, rows: int, *, forward: bool
     ) -> dict[str, Any]:
         return {
             "TableName": self._table,
             "KeyConditionExpression": where,
-            "ExpressionAttributeValues": {":s": text(str(shard)), **values},
+            "ExpressionAttributeValues": {**values(s=str(shard)), **bounds},
             "Limit": rows,
             "ScanIndexForward": forward,
         }

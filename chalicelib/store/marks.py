@@ -8,8 +8,8 @@ from dataclasses import replace
 from ..domain.attention import Attention, Kind
 from ..domain.mark import Bookmark, EachMinute, Mark
 from ..domain.times import DAY_SECONDS
-from .attributes import Item, known_int, known_text, number, text
-from .dynamo import ConditionFailed, Dynamo
+from .attributes import Item, known_int, known_text, number, rows, text, values
+from .dynamo import Dynamo
 from .layout import FORMAT
 
 _MARKS, _WATCHED = "mark", "watched"
@@ -35,7 +35,8 @@ class Marks:
 
     def since(self, from_ms: int) -> Iterator[Mark]:
         """Marks of this time and later (also of times to come), the earliest first; it may be a moment old."""
-        for item in self._query(_MARKS, "AND k >= :k", {":k": text(f"{from_ms:015d}")}):
+        items = self._dynamo.query(**rows(self._table, "r = :r AND k >= :k", r=_MARKS, k=f"{from_ms:015d}"))
+        for item in items:
             at_ms, _, topic = item["k"]["S"].partition("#")
             yield Mark(topic, int(at_ms))
 
@@ -45,7 +46,7 @@ class Marks:
 
     def unwatch(self, topic: str) -> None:
         """Take a topic off the list of watched ones. Harmless if it is not there."""
-        self._dynamo.delete(self._table, [{"r": text(_WATCHED), "k": text(topic)}])
+        self._drop(topic)
 
     def note_moving(self, topic: str) -> None:
         """Have a topic's meters read, for something came into it. Harmless to repeat."""
@@ -53,7 +54,7 @@ class Marks:
 
     def note_at_rest(self, topic: str) -> None:
         """End the reading of a topic's meters. Harmless to repeat."""
-        self._dynamo.delete(self._table, [{"r": text(_WATCHED), "k": text(_MOVING + topic)}])
+        self._drop(_MOVING + topic)
 
     def note_trouble(self, topic: str, rank: int, before: int = 0) -> None:
         """Note how bad the worst thing is that is wrong with a topic, from 1 to 9 (0: nothing is), and what was noted
@@ -61,20 +62,11 @@ class Marks:
         if rank:
             self._put(_WATCHED, _place(rank, topic), {})
         if before and before != rank:
-            self._dynamo.delete(self._table, [{"r": text(_WATCHED), "k": text(_place(before, topic))}])
+            self._drop(_place(before, topic))
 
     def worst(self, most: int) -> dict[str, int]:
         """The topics that are worst off, the worst first; it may be a moment old."""
-        items = self._dynamo.page(
-            TableName=self._table,
-            KeyConditionExpression="r = :r AND k BETWEEN :a AND :b",
-            ExpressionAttributeValues={
-                ":r": text(_WATCHED),
-                ":a": text(_TROUBLED),
-                ":b": text(_BEHIND_TROUBLED),
-            },
-            Limit=most,
-        )
+        items = self._page(_TROUBLED, _BEHIND_TROUBLED, most)
         return _ranks(item["k"]["S"] for item in items)
 
     def note_changes(self, old: Iterable[Attention], new: Iterable[Attention]) -> None:
@@ -85,25 +77,16 @@ class Marks:
             rest = {"s": number(now[key].since_ms), "a": number(now[key].noted_ms)}
             self._put(_WATCHED, _ATTENTION + key, rest)
         for key in before.keys() - now.keys():
-            self._dynamo.delete(self._table, [{"r": text(_WATCHED), "k": text(_ATTENTION + key)}])
+            self._drop(_ATTENTION + key)
 
     def attention(self, after: str | None, limit: int) -> list[Attention]:
         """The states that need a person, by key: those behind one; the list may be a moment old."""
-        items = self._dynamo.page(
-            TableName=self._table,
-            KeyConditionExpression="r = :r AND k BETWEEN :a AND :b",
-            ExpressionAttributeValues={
-                ":r": text(_WATCHED),
-                ":a": text(_ATTENTION + (f"{after} " if after else "")),
-                ":b": text(_BEHIND_ATTENTION),
-            },
-            Limit=limit,
-        )
-        return [_state(item) for item in items]
+        first = _ATTENTION + (f"{after} " if after else "")
+        return [_state(item) for item in self._page(first, _BEHIND_ATTENTION, limit)]
 
     def each_minute(self) -> EachMinute:
         """All topics that some job looks at each minute, in one read; it may be a moment old."""
-        items = list(self._query(_WATCHED, "", {}))
+        items = list(self._dynamo.query(**rows(self._table, "r = :r", r=_WATCHED)))
         versions = {item["k"]["S"]: known_int(item, "e") for item in items}
         others = (_MOVING, _TROUBLED, _ATTENTION)
         watched_versions = {key: version for key, version in versions.items() if key[0] not in others}
@@ -119,12 +102,13 @@ class Marks:
         row = {"r": text(home), "k": text(key), **rest, "v": {"N": FORMAT}}
         self._dynamo.put(self._table, [row])
 
-    def _query(self, home: str, where: str, values: Item) -> Iterator[Item]:
-        return self._dynamo.query(
-            TableName=self._table,
-            KeyConditionExpression=f"r = :r {where}",
-            ExpressionAttributeValues={":r": text(home), **values},
-        )
+    def _drop(self, key: str) -> None:
+        self._dynamo.delete(self._table, [{"r": text(_WATCHED), "k": text(key)}])
+
+    def _page(self, first: str, last: str, most: int) -> list[Item]:
+        """The first of the watched list's rows between two keys."""
+        request = rows(self._table, "r = :r AND k BETWEEN :a AND :b", r=_WATCHED, a=first, b=last)
+        return self._dynamo.page(**request, Limit=most)
 
 
 def _place(rank: int, topic: str) -> str:
@@ -158,8 +142,7 @@ class Rounds:
 
     def bookmark(self, job: str) -> Bookmark:
         """The job's bookmark, read consistently; one of version 0 if the job never ran."""
-        answer = self._dynamo.call("get_item", TableName=self._table, Key=_key(job), ConsistentRead=True)
-        item: Item = answer.get("Item") or {}
+        item = self._dynamo.get(self._table, _key(job)) or {}
         is_open = bool(item.get("o", {}).get("BOOL"))
         return Bookmark(known_text(item, "a"), known_int(item, "p"), is_open, known_int(item, "e"))
 
@@ -175,17 +158,14 @@ class Rounds:
         }
         if new.after is not None:
             item["a"] = text(new.after)
-        try:
-            self._dynamo.call(
-                "put_item",
-                TableName=self._table,
-                Item=item,
-                ConditionExpression="e = :e" if bookmark.version else "NOT attribute_type(e, :e)",
-                ExpressionAttributeValues={":e": number(bookmark.version) if bookmark.version else text("N")},
-            )
-        except ConditionFailed:
-            return None
-        return new
+        is_kept = self._dynamo.write_if(
+            "put_item",
+            TableName=self._table,
+            Item=item,
+            ConditionExpression="e = :e" if bookmark.version else "NOT attribute_type(e, :e)",
+            ExpressionAttributeValues=values(e=bookmark.version or "N"),
+        )
+        return new if is_kept else None
 
 
 def _key(job: str) -> Item:

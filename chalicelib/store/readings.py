@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import msgspec
 
 from ..domain import strict_json
 from ..domain.meter import GroupReading, Level, Reading
 from . import codec
-from .attributes import Item, int_of, number, text
+from .attributes import Item, int_of, number, rows, text
 from .dynamo import Dynamo
 from .layout import FORMAT
 
@@ -32,15 +33,12 @@ class Readings:
     def latest(self, topic_uid: str, level: Level, most: int) -> list[Reading]:
         """The last readings of a level, in order of time, without those that cannot be read."""
         items = self._dynamo.page(
-            TableName=self._table,
-            KeyConditionExpression="r = :r",
-            ExpressionAttributeValues={":r": text(_home(topic_uid, level))},
+            **rows(self._table, "r = :r", r=_home(topic_uid, level)),
             ScanIndexForward=False,
             Limit=most,
         )
-        return list(
-            self._dynamo.readable(reversed(items), lambda item: codec.decoded("rounds", item, _reading))
-        )
+        readings = self._dynamo.readable(reversed(items), partial(codec.decoded, "rounds", decode=_reading))
+        return list(readings)
 
 
 def _home(topic_uid: str, level: Level) -> str:
@@ -67,14 +65,9 @@ def _item(topic_uid: str, level: Level, reading: Reading) -> Item:
 def _reading(item: Item) -> Reading:
     groups = strict_json.decoded(item["g"]["S"], dict[str, tuple[int, int, int]])
     parts = strict_json.decoded(item["b"]["S"], list[tuple[int, ...]]) if "b" in item else [()] * len(groups)
-    return Reading(
-        int_of(item, "a"),
-        int_of(item, "n"),
-        {
-            name: GroupReading(*numbers, by_shard)
-            for (name, numbers), by_shard in zip(groups.items(), parts, strict=True)
-        },
-    )
+    pairs = zip(groups.items(), parts, strict=True)
+    readings = {name: GroupReading(*numbers, by_shard) for (name, numbers), by_shard in pairs}
+    return Reading(int_of(item, "a"), int_of(item, "n"), readings)
 
 
 def _by_shard(groups: Mapping[str, GroupReading], room: int) -> str | None:
@@ -86,9 +79,8 @@ def _by_shard(groups: Mapping[str, GroupReading], room: int) -> str | None:
         if each.backlog and len(part) <= room:
             parts[name] = part
             room -= len(part)
-    return (
-        f"[{b','.join(parts.values()).decode()}]" if any(part != b"[]" for part in parts.values()) else None
-    )
+    is_any_behind = any(part != b"[]" for part in parts.values())
+    return f"[{b','.join(parts.values()).decode()}]" if is_any_behind else None
 
 
 def _bytes(item: Item) -> int:

@@ -17,10 +17,12 @@ from ..domain.segment import ShardKey
 from ..domain.status import Status
 from ..domain.topic import CursorKey, Group, Topic
 from . import codec
-from .attributes import Item, int_of, number, packed, payload_of, text, text_of
-from .dynamo import Cancelled, ConditionFailed, Dynamo
+from .attributes import Item, int_of, number, packed, payload_of, rows, text, text_of, values
+from .dynamo import ConditionFailed, Dynamo
 from .layout import FORMAT, record_key, record_prefix
 
+_UNDER = "g = :g AND begins_with(k, :k)"
+_BETWEEN = "g = :g AND k BETWEEN :first AND :last"
 _DELETED_AT_ONCE = 500
 _ROWS_LOOKED_AT = 500  # records of one page of waiting deliveries: most may have succeeded since
 
@@ -35,15 +37,13 @@ class Records:
     def get(self, key: CursorKey, offset: int) -> Record | None:
         """The record of one delivery, read consistently."""
         # The cursor says that it is settled: to miss its record would be to call it a success.
-        answer = self._dynamo.call(
-            "get_item", TableName=self._table, Key=record_key(key, offset), ConsistentRead=True
-        )
-        return _record(answer["Item"]) if "Item" in answer else None
+        item = self._dynamo.get(self._table, record_key(key, offset))
+        return _record(item) if item else None
 
     def between(self, group_uid: str, shard: ShardKey, first: int, last: int) -> list[Record]:
         """The group's records of a shard's messages from `first` to `last`, in a broadcast those of all consumers, read
         consistently in one query."""
-        return [_record(item) for item in self._range(group_uid, shard, first, last)]
+        return [_record(item) for item in self._range(group_uid, shard, first, last, ConsistentRead=True)]
 
     def of_shard(
         self, group_uid: str, shard: ShardKey, first: int = 0, most: int | None = None
@@ -51,16 +51,7 @@ class Records:
         """The group's records of a shard from an offset on, in a broadcast those of all consumers, read as they are
         needed. With `most`: so many at most, at a bounded cost. They may be a moment old; unreadable ones are
         skipped."""
-        items = self._dynamo.query(
-            TableName=self._table,
-            KeyConditionExpression="g = :g AND k BETWEEN :first AND :last",
-            ExpressionAttributeValues={
-                ":g": text(group_uid),
-                ":first": text(record_prefix(shard, first)),
-                ":last": text(f"{record_prefix(shard, MAX_OFFSET)}/~"),
-            },
-            **({"Limit": most} if most else {}),
-        )
+        items = self._range(group_uid, shard, first, MAX_OFFSET, **_limit(most))
         return self._dynamo.readable(islice(items, most), _record)
 
     def restore(self, key: CursorKey, record: Record, old: Record | None) -> bool:
@@ -69,12 +60,8 @@ class Records:
         put, *beside = record_writes(self._table, key, [record])
         put["Put"]["ConditionExpression"] = "a = :a" if old else "attribute_not_exists(g)"
         if old:
-            put["Put"]["ExpressionAttributeValues"] = {":a": number(old.at_ms)}
-        try:
-            self._dynamo.call("transact_write_items", TransactItems=[put, *beside])
-        except Cancelled:
-            return False
-        return True
+            put["Put"]["ExpressionAttributeValues"] = values(a=old.at_ms)
+        return self._dynamo.transact([put, *beside])
 
     def unfinished(self, topic_uid: str, group_uid: str) -> list[Unfinished]:
         """The group's deliveries that have failed and not succeeded since, or were skipped by a purge. It may be a
@@ -92,84 +79,50 @@ class Records:
         """The group's deliveries that left their shards' cursors and are RETRYING: each has a retry timer, or an entry
         in the retry lane. Read consistently."""
         items = self._dynamo.query(
-            TableName=self._table,
-            KeyConditionExpression="g = :g AND begins_with(k, :t)",
+            **rows(self._table, _UNDER, g=group_uid, k=f"{topic_uid}/", r=Status.RETRYING),
             FilterExpression="j = :r AND attribute_exists(d)",
-            ExpressionAttributeValues={
-                ":g": text(group_uid),
-                ":t": text(f"{topic_uid}/"),
-                ":r": text(Status.RETRYING),
-            },
             ConsistentRead=True,
         )
         return self._dynamo.readable(items, _record)
 
     def _of_unfinished(self, topic_uid: str, group_uid: str) -> dict[str, Any]:
+        states = {"d": Status.DEAD, "r": Status.RETRYING, "s": Status.SKIPPED}
         return {
-            "TableName": self._table,
-            "KeyConditionExpression": "g = :g AND begins_with(k, :t)",
+            **rows(self._table, _UNDER, g=group_uid, k=f"{topic_uid}/", **states),
             "FilterExpression": "j IN (:d, :r, :s)",
             "ProjectionExpression": "k, j, d",
-            "ExpressionAttributeValues": {
-                ":g": text(group_uid),
-                ":t": text(f"{topic_uid}/"),
-                ":d": text(Status.DEAD),
-                ":r": text(Status.RETRYING),
-                ":s": text(Status.SKIPPED),
-            },
         }
 
     def count_dead(self, topic_uid: str, group_uid: str, most: int | None = None) -> int:
         """How many dead letters the group has. With `most`: so many at most, at a bounded cost."""
-        return self._dynamo.count(
-            most,
-            **({"Limit": most} if most else {}),
-            TableName=self._table,
-            KeyConditionExpression="g = :g AND begins_with(k, :t)",
-            ExpressionAttributeValues={":g": text(f"{group_uid}#dead"), ":t": text(f"{topic_uid}/")},
-        ).number
+        request = rows(self._table, _UNDER, g=f"{group_uid}#dead", k=f"{topic_uid}/")
+        return self._dynamo.count(most, **request, **_limit(most)).number
 
     def dead(self, topic: Topic, group: Group, after: str | None, limit: int) -> list[tuple[str, DeadLetter]]:
         """Dead letters by offset, each with its position in the list, without those that cannot be read. May be fewer
         than `limit` only at the end."""
-        items = self._dynamo.query(
-            TableName=self._table,
-            KeyConditionExpression="g = :g AND k BETWEEN :first AND :last",
-            ExpressionAttributeValues={
-                ":g": text(f"{group.uid}#dead"),
-                ":first": text(
-                    f"{after}!" if after else f"{topic.uid}/"
-                ),  # "!" sorts before all that marks hold
-                ":last": text(f"{topic.uid}/~"),
-            },
-            Limit=limit,
-            ConsistentRead=True,
-        )
+        request = rows(self._table, _BETWEEN, g=f"{group.uid}#dead", **_behind(topic, after))
+        items = self._dynamo.query(**request, Limit=limit, ConsistentRead=True)
 
         def placed(item: Item) -> tuple[str, DeadLetter]:
-            return item["k"]["S"], _letter(_key(topic, group, item), item)
+            shard, _, uid = _place(item)
+            return item["k"]["S"], _letter(CursorKey(topic.shard_key(shard), group.uid, uid), item)
 
         whole = (item for item in items if "m" in item)
         return list(islice(self._dynamo.readable(whole, placed), limit))
 
     def dead_letter(self, key: CursorKey, offset: int) -> DeadLetter | None:
         """One dead letter, read consistently."""
-        answer = self._dynamo.call(
-            "get_item", TableName=self._table, Key=record_key(key, offset, dead=True), ConsistentRead=True
-        )
-        item: Item = answer.get("Item", {})
-        return _letter(key, item) if "m" in item else None
+        item = self._dynamo.get(self._table, record_key(key, offset, dead=True))
+        return _letter(key, item) if item and "m" in item else None
 
     def has_letter(self, key: CursorKey, offset: int) -> bool:
         """Is there a dead letter, if only one that is counted? Read consistently."""
-        answer = self._dynamo.call(
-            "get_item", TableName=self._table, Key=record_key(key, offset, dead=True), ConsistentRead=True
-        )
-        return "Item" in answer
+        return self._dynamo.get(self._table, record_key(key, offset, dead=True)) is not None
 
     def letters_between(self, key: CursorKey, first: int, last: int) -> dict[int, DeadLetter]:
         """One cursor's dead letters from `first` to `last`, by offset, read consistently in one query."""
-        items = self._range(f"{key.group_uid}#dead", key.shard, first, last)
+        items = self._range(f"{key.group_uid}#dead", key.shard, first, last, ConsistentRead=True)
         own = (item for item in items if _place(item)[2] == key.consumer_uid)
         letters = (_letter(key, item) for item in own if "m" in item)
         return {letter.offset: letter for letter in letters}
@@ -186,18 +139,11 @@ class Records:
         items = self._at(f"{group_uid}#dead", shard, offset)
         return [_letter(CursorKey(shard, group_uid, _place(item)[2]), item) for item in items if "m" in item]
 
-    def _range(self, partition: str, shard: ShardKey, first: int, last: int) -> Iterator[Item]:
+    def _range(self, partition: str, shard: ShardKey, first: int, last: int, **how: Any) -> Iterator[Item]:
         """The rows of the offsets from `first` to `last`, of all consumers."""
-        return self._dynamo.query(
-            TableName=self._table,
-            KeyConditionExpression="g = :g AND k BETWEEN :first AND :last",
-            ExpressionAttributeValues={
-                ":g": text(partition),
-                ":first": text(record_prefix(shard, first)),
-                ":last": text(f"{record_prefix(shard, last)}/~"),  # behind all consumers of the last offset
-            },
-            ConsistentRead=True,
-        )
+        end = f"{record_prefix(shard, last)}/~"  # behind all consumers of the last offset
+        request = rows(self._table, _BETWEEN, g=partition, first=record_prefix(shard, first), last=end)
+        return self._dynamo.query(**request, **how)
 
     def is_owed(self, group_uid: str, shard: ShardKey, offset: int) -> bool:
         """Will the group, or one of its consumers, be sent this message again, or does it have a dead letter of it?
@@ -214,13 +160,8 @@ class Records:
 
     def _at(self, partition: str, shard: ShardKey, offset: int, **how: Any) -> Iterator[Item]:
         """The rows of one offset, of all consumers."""
-        return self._dynamo.query(
-            TableName=self._table,
-            KeyConditionExpression="g = :g AND begins_with(k, :k)",
-            ExpressionAttributeValues={":g": text(partition), ":k": text(record_prefix(shard, offset))},
-            ConsistentRead=True,
-            **how,
-        )
+        request = rows(self._table, _UNDER, g=partition, k=record_prefix(shard, offset))
+        return self._dynamo.query(**request, ConsistentRead=True, **how)
 
     def edit(self, letter: DeadLetter) -> bool:
         """Store the dead letter's next version, if its version is unchanged. False: it is gone or was changed."""
@@ -247,10 +188,9 @@ class Records:
 
     def note_purge(self, key: CursorKey, purged_ranges: Ranges, expires_s: int) -> None:
         """Note which offsets a purge dropped from a cursor."""
-        place = record_prefix(key.shard, purged_ranges[-1][1])
         item = {
+            **record_key(key, purged_ranges[-1][1]),
             "g": text(f"{key.group_uid}#purged"),
-            "k": text(f"{place}/{key.consumer_uid}" if key.consumer_uid else place),
             "o": text(",".join(f"{low}-{high}" for low, high in purged_ranges)),
             "x": number(expires_s),
             "v": {"N": FORMAT},
@@ -272,11 +212,7 @@ class Records:
 
     def _purges(self, key: CursorKey) -> list[Item]:
         prefix = record_prefix(key.shard, 0).rpartition("/")[0]
-        items = self._dynamo.query(
-            TableName=self._table,
-            KeyConditionExpression="g = :g AND begins_with(k, :k)",
-            ExpressionAttributeValues={":g": text(f"{key.group_uid}#purged"), ":k": text(f"{prefix}/")},
-        )
+        items = self._dynamo.query(**rows(self._table, _UNDER, g=f"{key.group_uid}#purged", k=f"{prefix}/"))
         return [item for item in items if _place(item)[2] == key.consumer_uid]
 
     def waiting(
@@ -284,33 +220,22 @@ class Records:
     ) -> tuple[list[tuple[str, Record]], str | None]:
         """The records of deliveries whose next attempt is due after now, each with its position, among the next rows
         of the group; and where to go on (None: the end)."""
+        bounds = _behind(topic, after)
         answer = self._dynamo.call(
             "query",
-            TableName=self._table,
-            KeyConditionExpression="g = :g AND k BETWEEN :first AND :last",
+            **rows(self._table, _BETWEEN, g=group.uid, r=Status.RETRYING, now=now_ms, **bounds),
             FilterExpression="j = :r AND d > :now",
-            ExpressionAttributeValues={
-                ":g": text(group.uid),
-                ":first": text(f"{after}!" if after else f"{topic.uid}/"),
-                ":last": text(f"{topic.uid}/~"),
-                ":r": text(Status.RETRYING),
-                ":now": number(now_ms),
-            },
             Limit=_ROWS_LOOKED_AT,
         )
-        rows = self._dynamo.readable(answer["Items"], lambda item: (item["k"]["S"], _record(item)))
-        return list(rows), text_of(answer.get("LastEvaluatedKey", {}), "k")
+        placed = self._dynamo.readable(answer["Items"], lambda item: (item["k"]["S"], _record(item)))
+        return list(placed), text_of(answer.get("LastEvaluatedKey", {}), "k")
 
     def forget(self, group_uid: str) -> None:
         """Delete all records and dead letters of a deleted group. Costs a write unit for each KB."""
         for partition in (group_uid, f"{group_uid}#dead", f"{group_uid}#purged"):
-            rows = self._dynamo.query(
-                TableName=self._table,
-                KeyConditionExpression="g = :g",
-                ExpressionAttributeValues={":g": text(partition)},
-                ProjectionExpression="g, k",
-            )
-            while keys := list(islice(rows, _DELETED_AT_ONCE)):
+            request = rows(self._table, "g = :g", g=partition)
+            items = self._dynamo.query(**request, ProjectionExpression="g, k")
+            while keys := list(islice(items, _DELETED_AT_ONCE)):
                 self._dynamo.delete(self._table, keys)
 
 
@@ -335,7 +260,7 @@ def _bury(table: str, key: CursorKey, record: Record) -> dict[str, Any]:
             "TableName": table,
             "Key": record_key(key, record.offset, dead=True),
             "UpdateExpression": "SET v = :v",
-            "ExpressionAttributeValues": {":v": {"N": FORMAT}},
+            "ExpressionAttributeValues": values(v=int(FORMAT)),
         }
     }
 
@@ -345,29 +270,17 @@ def letter_move(
 ) -> list[dict[str, Any]]:
     """The transaction's actions that delete a dead letter, if it has this version, and set its record to RETRYING, next
     at `due_ms` (None: now)."""
-    return [
-        {
-            "Delete": {
-                "TableName": table,
-                "Key": record_key(letter.key, letter.offset, dead=True),
-                **_if_unchanged(letter),
-            }
-        },
-        {
-            "Update": {
-                "TableName": table,
-                "Key": record_key(letter.key, letter.offset),
-                "UpdateExpression": "SET j = :j, n = :n, p = :n, a = :a, d = :d, v = :v REMOVE q, x",
-                "ExpressionAttributeValues": {
-                    ":j": text(Status.RETRYING),
-                    ":n": number(letter.attempts),
-                    ":a": number(at_ms),
-                    ":d": number(at_ms if due_ms is None else due_ms),
-                    ":v": {"N": FORMAT},
-                },
-            }
-        },
-    ]
+    letter_key = record_key(letter.key, letter.offset, dead=True)
+    next_ms = at_ms if due_ms is None else due_ms
+    record = values(j=Status.RETRYING, n=letter.attempts, a=at_ms, d=next_ms, v=int(FORMAT))
+    update = {
+        "TableName": table,
+        "Key": record_key(letter.key, letter.offset),
+        "UpdateExpression": "SET j = :j, n = :n, p = :n, a = :a, d = :d, v = :v REMOVE q, x",
+        "ExpressionAttributeValues": record,
+    }
+    delete = {"TableName": table, "Key": letter_key, **_if_unchanged(letter)}
+    return [{"Delete": delete}, {"Update": update}]
 
 
 def letter_of(key: CursorKey, record: Record) -> DeadLetter | None:
@@ -390,7 +303,7 @@ def _if_unchanged(letter: DeadLetter) -> dict[str, Any]:
     """The condition that this dead letter has the same version and time of burial."""
     return {
         "ConditionExpression": "e = :e AND a = :a",
-        "ExpressionAttributeValues": {":e": number(letter.version), ":a": number(letter.at_ms)},
+        "ExpressionAttributeValues": values(e=letter.version, a=letter.at_ms),
     }
 
 
@@ -445,14 +358,9 @@ def _whole_record(item: Item) -> Record:
 
 
 def _unfinished(item: Item) -> Unfinished:
-    shard, offset, consumer_uid = _place(item)
-    return Unfinished(
-        shard=shard,
-        offset=offset,
-        status=Status(item["j"]["S"]),  # one of those that the query filters by
-        consumer_uid=consumer_uid,
-        timed="d" in item,
-    )
+    shard, offset, uid = _place(item)
+    status = Status(item["j"]["S"])  # one of those that the query filters by
+    return Unfinished(shard=shard, offset=offset, status=status, consumer_uid=uid, timed="d" in item)
 
 
 def _letter(key: CursorKey, item: Item) -> DeadLetter:
@@ -476,9 +384,14 @@ def _whole_letter(key: CursorKey, item: Item) -> DeadLetter:
     )
 
 
-def _key(topic: Topic, group: Group, item: Item) -> CursorKey:
-    shard, _, consumer_uid = _place(item)
-    return CursorKey(topic.shard_key(shard), group.uid, consumer_uid)
+def _limit(most: int | None) -> dict[str, int]:
+    return {"Limit": most} if most else {}
+
+
+def _behind(topic: Topic, after: str | None) -> dict[str, str]:
+    """The sort keys between which the topic's rows behind a position lie."""
+    # "!" sorts before all that positions hold
+    return {"first": f"{after}!" if after else f"{topic.uid}/", "last": f"{topic.uid}/~"}
 
 
 def _place(item: Item) -> tuple[int, int, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .attributes import number, text
-from .dynamo import ConditionFailed, Dynamo
+from .dynamo import Dynamo
 from .layout import FORMAT
 
 _TICKETS = "ticket#"  # no topic's uid begins so
@@ -19,18 +19,10 @@ class Tickets:
     def use(self, ticket_id: str, now_ms: int, until_s: int) -> bool:
         """Use a ticket, which is worth nothing after `until_s`. False: it was used before. A caller that
         lost the answer does not know which, and needs another ticket."""
-        try:
-            self._dynamo.call(
-                "put_item",
-                TableName=self._table,
-                Item={
-                    "d": text(_TICKETS + ticket_id),
-                    "a": number(now_ms),
-                    "x": number(until_s),
-                    "v": {"N": FORMAT},
-                },
-                ConditionExpression="attribute_not_exists(d)",
-            )
-        except ConditionFailed:
-            return False
-        return True
+        key = {"d": text(_TICKETS + ticket_id)}
+        return self._dynamo.write_if(
+            "put_item",
+            TableName=self._table,
+            Item={**key, "a": number(now_ms), "x": number(until_s), "v": {"N": FORMAT}},
+            ConditionExpression="attribute_not_exists(d)",
+        )

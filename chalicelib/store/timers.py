@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain, islice
 from typing import Any
@@ -16,7 +16,7 @@ from ..domain.timer import FirstTimers, Moved, Timer, TimerKind, due_ms_of
 from ..domain.times import CLOCKS_DIFFER_MS
 from ..domain.topic import CursorKey
 from . import codec
-from .attributes import Item, int_of, known_int, number, number_of, packed, payload_of, text, text_of
+from .attributes import Item, int_of, known_int, number, number_of, packed, payload_of, text, text_of, values
 from .clients import sent_once
 from .dedup import dedup_put, used_entries
 from .dynamo import Cancelled, ConditionFailed, Dynamo
@@ -71,19 +71,16 @@ class Timers:
         item = _item(replace(new, edits=old.edits + 1))
         if new.due_ms == old.due_ms:
             return self._dynamo.replace(self._table, item, _if_unchanged(old))
-        return self._transact(
-            timer_delete(self._table, old),
-            {"Put": {"TableName": self._table, "Item": item}},
-            {"Put": {"TableName": self._table, "Item": _forward(replace(new, edits=old.edits + 1), keep_s)}},
-        )
+        forward = _forward(replace(new, edits=old.edits + 1), keep_s)
+        puts = [{"Put": {"TableName": self._table, "Item": each}} for each in (item, forward)]
+        return self._dynamo.transact([timer_delete(self._table, old), *puts])
 
     def cancel(self, timer: Timer, keep_s: int) -> bool:
         """Delete the timer, if it is unchanged. A row shows it as cancelled, with the draft given here, until
         `keep_s`. False: it is gone or was changed."""
         tombstone = {**_content(timer), **_forward(timer, keep_s), "j": text("CANCELLED")}
-        return self._transact(
-            timer_delete(self._table, timer), {"Put": {"TableName": self._table, "Item": tombstone}}
-        )
+        put = {"Put": {"TableName": self._table, "Item": tombstone}}
+        return self._dynamo.transact([timer_delete(self._table, timer), put])
 
     def exchange(self, old: Timer, new: Timer | None, key: CursorKey, records: Sequence[Record]) -> bool:
         """In one transaction store records of a delivery and replace its retry timer, if that is unchanged, by `new`
@@ -93,41 +90,24 @@ class Timers:
         else:
             put = timer_put(self._table, replace(new, edits=old.edits + 1))
             is_same_row = new.sort_key == old.sort_key
-            timer_writes = (
-                [{"Put": {**put["Put"], **_if_unchanged(old)}}]
-                if is_same_row
-                else [timer_delete(self._table, old), put]
-            )
-        return self._transact(*timer_writes, *record_writes(self._dynamo.tables.records, key, records))
+            same_put = {"Put": {**put["Put"], **_if_unchanged(old)}}
+            timer_writes = [same_put] if is_same_row else [timer_delete(self._table, old), put]
+        return self._dynamo.transact(
+            [*timer_writes, *record_writes(self._dynamo.tables.records, key, records)]
+        )
 
     def take(self, retries: Sequence[tuple[int, str]], key: CursorKey, records: Sequence[Record]) -> bool:
         """In one transaction delete retry timers (their due times and ids), if all are there, and store records of
         their deliveries."""
-        deletions = [
-            {
-                "Delete": {
-                    "TableName": self._table,
-                    "Key": timer_key(due_ms, id),
-                    "ConditionExpression": "attribute_exists(f)",
-                }
-            }
-            for due_ms, id in retries
-        ]
-        return self._transact(*deletions, *record_writes(self._dynamo.tables.records, key, records))
+        if_there = {"TableName": self._table, "ConditionExpression": "attribute_exists(f)"}
+        deletions = [{"Delete": {"Key": timer_key(due_ms, id), **if_there}} for due_ms, id in retries]
+        return self._dynamo.transact([*deletions, *record_writes(self._dynamo.tables.records, key, records)])
 
     def find_moved(self, timer_id: str) -> Moved | None:
         """The new time of a timer that was changed to another time or cancelled, read consistently; None if it was
         not."""
-        key = forward_key(timer_id)
-        answer = self._dynamo.call("get_item", TableName=self._table, Key=key, ConsistentRead=True)
-        return codec.decoded("timers", answer["Item"], _moved) if "Item" in answer else None
-
-    def _transact(self, *actions: dict[str, Any]) -> bool:
-        try:
-            self._dynamo.call("transact_write_items", TransactItems=list(actions))
-        except Cancelled:
-            return False
-        return True
+        item = self._dynamo.get(self._table, forward_key(timer_id))
+        return codec.decoded("timers", item, _moved) if item else None
 
     def first_due(self, fragment: int, until_ms: int, limit: int, behind: str = "") -> FirstTimers:
         """The first timers of a fragment that are due by `until_ms`, after the sort key `behind`, in order of time;
@@ -148,7 +128,7 @@ class Timers:
             TableName=self._table,
             KeyConditionExpression="f = :f AND t < :end",
             ProjectionExpression="f, t, k, s",
-            ExpressionAttributeValues={":f": text(str(fragment)), ":end": text(_BEHIND_ALL)},
+            ExpressionAttributeValues=values(f=str(fragment), end=_BEHIND_ALL),
             Limit=most,
         )
         items = (item for item in answer["Items"] if item.get("k") == text(TimerKind.DELIVER))
@@ -162,23 +142,15 @@ class Timers:
 
     def find(self, due_ms: int, timer_id: str) -> Timer | None:
         """One timer, read consistently."""
-        key = timer_key(due_ms, timer_id)
-        answer = self._dynamo.call("get_item", TableName=self._table, Key=key, ConsistentRead=True)
-        return timer_of(answer["Item"]) if "Item" in answer else None
+        item = self._dynamo.get(self._table, timer_key(due_ms, timer_id))
+        return timer_of(item) if item else None
 
     def drop(self, timers: Sequence[Timer]) -> None:
         """Remove timers. Harmless where they are gone. A WAKE that was stored again since it was read stays: the
         process that stored it may not have seen what the first one woke."""
         wakes = [timer for timer in timers if timer.kind is TimerKind.WAKE and timer.stored_ms]
         for wake in wakes:
-            with suppress(ConditionFailed):
-                self._dynamo.call(
-                    "delete_item",
-                    TableName=self._table,
-                    Key=timer_key(wake.due_ms, wake.id),
-                    ConditionExpression="a = :a",
-                    ExpressionAttributeValues={":a": number(wake.stored_ms)},
-                )
+            self._delete_if(timer_key(wake.due_ms, wake.id), "a = :a", a=wake.stored_ms)
         others = [timer for timer in timers if timer not in wakes]
         different = {(timer.due_ms, timer.id): timer_key(timer.due_ms, timer.id) for timer in others}
         self._dynamo.delete(self._table, list(different.values()))
@@ -193,13 +165,9 @@ class Timers:
                 Key=lease_key(fragment),
                 UpdateExpression="SET o = :o, u = :u, v = :v",
                 ConditionExpression="attribute_not_exists(o) OR o = :o OR u <= :now OR u > :far",
-                ExpressionAttributeValues={
-                    ":o": text(owner),
-                    ":u": number(until_ms),
-                    ":now": number(now_ms),
-                    ":far": number(until_ms + CLOCKS_DIFFER_MS),
-                    ":v": {"N": FORMAT},
-                },
+                ExpressionAttributeValues=values(
+                    o=owner, u=until_ms, now=now_ms, far=until_ms + CLOCKS_DIFFER_MS, v=int(FORMAT)
+                ),
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
             )
         except ConditionFailed as error:
@@ -208,16 +176,17 @@ class Timers:
 
     def release_lease(self, fragment: int, owner: str) -> None:
         """Give the lease back, if it is still this owner's."""
-        try:
-            self._dynamo.call(
-                "delete_item",
-                TableName=self._table,
-                Key=lease_key(fragment),
-                ConditionExpression="o = :o",
-                ExpressionAttributeValues={":o": text(owner)},
-            )
-        except ConditionFailed:
-            return
+        self._delete_if(lease_key(fragment), "o = :o", o=owner)
+
+    def _delete_if(self, key: Item, condition: str, **named: str | int) -> None:
+        """Delete a row if it meets the condition."""
+        self._dynamo.write_if(
+            "delete_item",
+            TableName=self._table,
+            Key=key,
+            ConditionExpression=condition,
+            ExpressionAttributeValues=values(**named),
+        )
 
     def _between(
         self, fragment: int, first: str, end: str, limit: int, *, consistent: bool = True
@@ -228,7 +197,7 @@ class Timers:
         items = self._dynamo.query(
             TableName=self._table,
             KeyConditionExpression="f = :f AND t BETWEEN :first AND :end",
-            ExpressionAttributeValues={":f": text(str(fragment)), ":first": text(first), ":end": text(end)},
+            ExpressionAttributeValues=values(f=str(fragment), first=first, end=end),
             Limit=limit,
             ConsistentRead=consistent,
         )
@@ -265,7 +234,7 @@ def timer_delete(table: str, timer: Timer) -> dict[str, Any]:
 def _if_unchanged(timer: Timer) -> dict[str, Any]:
     if not timer.edits:
         return {"ConditionExpression": "attribute_exists(f) AND attribute_not_exists(e)"}
-    return {"ConditionExpression": "e = :e", "ExpressionAttributeValues": {":e": number(timer.edits)}}
+    return {"ConditionExpression": "e = :e", "ExpressionAttributeValues": values(e=timer.edits)}
 
 
 def _forward(timer: Timer, keep_s: int) -> Item:

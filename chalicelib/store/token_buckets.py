@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..domain import token_bucket
 from ..domain.times import DAY_SECONDS
 from ..domain.token_bucket import Grant
-from .attributes import Item, known_int, number, text
+from .attributes import known_int, number, text, values
 from .dynamo import ConditionFailed, Dynamo
 from .layout import FORMAT
 
@@ -29,24 +29,20 @@ class TokenBuckets:
         """Up to `count` permits from an account that gets `limit` in so many seconds: one write where no other
         process takes at this moment, none where there is no permit."""
         key = {"r": text(account)}
-        item: Item = self._dynamo.call("get_item", TableName=self._table, Key=key).get("Item") or {}
+        item = self._dynamo.get(self._table, key, consistent=False) or {}
         for _ in range(_TRIES):
             before_ns = known_int(item, "t")
             grant, after_ns = token_bucket.take(before_ns, limit, count, now_ms, seconds)
             if not grant.count:
                 return grant
+            expires_s = now_ms // 1000 + _KEEP_SECONDS
             try:
                 self._dynamo.call(
                     "put_item",
                     TableName=self._table,
-                    Item={
-                        **key,
-                        "t": number(after_ns),
-                        "x": number(now_ms // 1000 + _KEEP_SECONDS),
-                        "v": {"N": FORMAT},
-                    },
+                    Item={**key, "t": number(after_ns), "x": number(expires_s), "v": {"N": FORMAT}},
                     ConditionExpression="NOT attribute_type(t, :n) OR t = :t",
-                    ExpressionAttributeValues={":n": text("N"), ":t": number(before_ns)},
+                    ExpressionAttributeValues=values(n="N", t=before_ns),
                     ReturnValuesOnConditionCheckFailure="ALL_OLD",
                 )
             except ConditionFailed as error:

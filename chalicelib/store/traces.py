@@ -10,7 +10,7 @@ from ..domain.segment import ShardKey
 from ..domain.topic import CursorKey
 from ..domain.trace import TraceEntry, TraceRow
 from . import codec
-from .attributes import Item, int_of, number, packed, payload_of, text, text_of
+from .attributes import Item, int_of, number, packed, payload_of, rows, text, text_of
 from .dynamo import Dynamo
 from .layout import FORMAT, trace_home
 
@@ -29,25 +29,17 @@ class Traces:
     def rows_covering(self, key: CursorKey, offset: int, *, consistent: bool = False) -> list[TraceRow]:
         """The rows of a group (all its consumers) that hold an attempt at this offset, in order of time. A read that
         is not consistent may miss the newest. Here and below, rows that cannot be read are skipped."""
-        items = self._dynamo.query(
-            TableName=self._table,
-            ConsistentRead=consistent,
-            KeyConditionExpression="k = :k AND o BETWEEN :first AND :last",
-            ExpressionAttributeValues={
-                ":k": text(trace_home(key)),
-                ":first": text(_place(max(0, offset - MAX_RECEIVE + 1))),
-                ":last": text(f"{_place(offset)}~"),
-            },
-        )
+        first, last = _place(max(0, offset - MAX_RECEIVE + 1)), f"{_place(offset)}~"
+        where = "k = :k AND o BETWEEN :first AND :last"
+        request = rows(self._table, where, k=trace_home(key), first=first, last=last)
+        items = self._dynamo.query(**request, ConsistentRead=consistent)
         return in_order(self._dynamo.readable(items, row_of), offset)
 
     def newest(self, key: CursorKey, rows_per_read: int) -> Iterator[TraceRow]:
         """The rows of a group (all its consumers) on one shard, those of the highest offsets first, read as they are
         needed. Not consistent: it may miss the newest."""
         items = self._dynamo.query(
-            TableName=self._table,
-            KeyConditionExpression="k = :k",
-            ExpressionAttributeValues={":k": text(trace_home(key))},
+            **rows(self._table, "k = :k", k=trace_home(key)),
             ScanIndexForward=False,
             Limit=rows_per_read,
         )

@@ -15,7 +15,7 @@ from ..domain.timer import Timer
 from ..domain.topic import Topic
 from ..domain.transaction import Counted, Transaction, TransactionState, check_timer
 from . import codec
-from .attributes import Item, int_of, number, packed, payload_of, started_kib, text, text_of
+from .attributes import Item, int_of, number, packed, payload_of, rows, started_kib, text, text_of, values
 from .dedup import dedup_put, used_entries
 from .dynamo import Cancelled, Dynamo
 from .layout import BY_STATE, FORMAT, Tables, state_home, timer_key
@@ -44,9 +44,8 @@ class Transactions:
 
     def get(self, transaction_id: str) -> Transaction | None:
         """One transaction, read consistently."""
-        key = {"t": text(transaction_id)}
-        answer = self._dynamo.call("get_item", TableName=self._table, Key=key, ConsistentRead=True)
-        return _transaction(answer["Item"]) if "Item" in answer else None
+        item = self._dynamo.get(self._table, {"t": text(transaction_id)})
+        return _transaction(item) if item else None
 
     def change(
         self, old: Transaction, new: Transaction, store: Sequence[Timer] = (), drop: Sequence[Timer] = ()
@@ -56,27 +55,16 @@ class Transactions:
         tables = self._dynamo.tables
         puts = [timer_put(tables.timers, timer) for timer in store]
         actions = [_put(self._table, old, new), *puts, *(_drop(tables.timers, timer) for timer in drop)]
-        try:
-            self._dynamo.call("transact_write_items", TransactItems=actions)
-        except Cancelled:
-            return False
-        return True
+        return self._dynamo.transact(actions)
 
     def of_state(
         self, topic: Topic, state: TransactionState, after: str | None, limit: int
     ) -> list[Transaction]:
         """The topic's transactions of a state by time of preparation, behind a position, without their drafts,
         `keys_until_s` and `answer_by_ms`. It may be a moment old. Rows that cannot be read are skipped."""
-        items = self._dynamo.query(
-            TableName=self._table,
-            IndexName=BY_STATE,
-            KeyConditionExpression="g = :g AND o > :o",
-            ExpressionAttributeValues={
-                ":g": text(state_home(topic.uid, state)),
-                ":o": text(after or "!"),  # before all marks
-            },
-            Limit=limit,
-        )
+        home, behind = state_home(topic.uid, state), after or "!"  # before all marks
+        request = rows(self._table, "g = :g AND o > :o", g=home, o=behind)
+        items = self._dynamo.query(**request, IndexName=BY_STATE, Limit=limit)
         return list(islice(self._dynamo.readable(items, _transaction), limit))
 
     def whole(self, listed: Iterable[Transaction]) -> Iterator[Transaction]:
@@ -90,10 +78,8 @@ class Transactions:
         moment old."""
         return self._dynamo.count(
             most,
-            TableName=self._table,
+            **rows(self._table, "g = :g", g=state_home(topic.uid, state)),
             IndexName=BY_STATE,
-            KeyConditionExpression="g = :g",
-            ExpressionAttributeValues={":g": text(state_home(topic.uid, state))},
         )
 
 
@@ -108,7 +94,7 @@ def _put(table: str, old: Transaction, new: Transaction) -> dict[str, Any]:
             "TableName": table,
             "Item": {**_item(new), "e": number(old.version + 1)},
             "ConditionExpression": "e = :e",
-            "ExpressionAttributeValues": {":e": number(old.version)},
+            "ExpressionAttributeValues": values(e=old.version),
         }
     }
 

@@ -42,7 +42,7 @@ SEEDS = (
 BUGS: dict[str, Bug] = {
     "an append below a cursor": Bug(Tails, "read", "if given_out - 1 <= tail.offset:", "if True:"),
     "a deletion that does not wait for caches": Bug(
-        Admin, "_outwait_caches", "self._clock.sleep((CACHE_MS + _SLACK_MS) / 1000)", "pass"
+        Admin, "_outwait_caches", "self.clock.sleep((CACHE_MS + _SLACK_MS) / 1000)", "pass"
     ),
     "a job that begins with the first topic each time": Bug(
         _Way, "__init__", "replace(before, is_open=True", "replace(before, after=None, is_open=True"

@@ -146,7 +146,7 @@ BUGS: Planted = {
         lambda: caches.test_a_value_is_as_old_as_either_clock_says(-60, 0),
     ),
     "dead letters of a group that is no more": (
-        Bug(Admin, "_close", "self._records.forget(group.uid)", "pass"),
+        Bug(Admin, "_close", "self.records.forget(group.uid)", "pass"),
         lambda: dead_letters.test_the_dead_letters_of_a_deleted_group_go_with_it_and_no_others(
             embedded_stage()
         ),

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...domain.message import Draft, Message, Origin, is_expired
-from ...domain.topic import Topic
+from ...domain.timer import Timer, TimerKind, retry_id
+from ...domain.topic import Group, Topic, lane_of
 from ..core.log_reader import Freshness, LogReader
 
 _LONG_AGO_MS = 1
@@ -41,6 +42,22 @@ def resolve(reader: LogReader, topic: Topic, entry: Message, trust: Freshness) -
 def content(message: Message) -> Message:
     """The message without its origin."""
     return replace(message, draft=replace(message.draft, origin=None)) if message.draft.origin else message
+
+
+def timer_of(topic: Topic, group: Group, consumer_uid: str, entry: Draft, due_ms: int) -> Timer:
+    """The timer that brings an entry to the lane."""
+    origin = entry.origin
+    assert origin
+    return Timer(
+        due_ms=due_ms,
+        id=retry_id(group.uid, consumer_uid, origin.shard, origin.offset, origin.attempts),
+        kind=TimerKind.RETRY,
+        shard=lane_of(topic, group, consumer_uid).shard_key(0),
+        draft=entry,
+        keep_days=topic.retention_days,
+        group_uid=group.uid,
+        consumer_uid=consumer_uid,
+    )
 
 
 def entry_of(message: Message, attempts: int, attempts_before_redrive: int, *, whole: bool = False) -> Draft:

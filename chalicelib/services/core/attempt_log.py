@@ -77,6 +77,27 @@ class AttemptLog:
             ]
             self._traces.write(rows)
 
+    def note_by_hand(
+        self,
+        topic: Topic,
+        group: Group,
+        consumer_uid: str,
+        what: str,
+        entries: Iterable[tuple[int, TraceEntry]],
+        at_ms: int | None = None,
+    ) -> None:
+        """Store what an operator did to deliveries at a time (None: now); `what` begins the row's id."""
+        at_ms = self._clock.now_ms() if at_ms is None else at_ms
+        self.note(
+            topic,
+            group,
+            owner_uid="",
+            consumer_uid=consumer_uid,
+            row_id=f"{what.lower()}.{at_ms}",
+            started_ms=at_ms,
+            attempts=entries,
+        )
+
     def entries(self, key: CursorKey, offset: int, row_id: str) -> Sequence[TraceEntry]:
         """The attempts in the trace row with this id that holds this offset; empty if there is none."""
         rows = self._traces.rows_covering(key, offset, consistent=True)

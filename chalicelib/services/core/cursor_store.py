@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ...domain import cursor_write
 from ...domain.cursor import Cursor
 from ...domain.cursor_write import Change, RefusalReason, WriteRefused
 from ...domain.errors import Unavailable, unavailable
@@ -105,6 +106,13 @@ class CursorStore:
         self._counters.add(DEAD, sum(record.status == Status.DEAD for record in records))
         self._note_undecodable(key, [record for record in records if record.reason == DeadReason.UNDECODABLE])
         return snapshot
+
+    def write_after(
+        self, key: CursorKey, state: CursorSnapshot, after: Cursor, *beside: Any
+    ) -> CursorSnapshot | None:
+        """As `write`, of the change that leads to `after`."""
+        make = cursor_write.change if state.exists else cursor_write.replacement
+        return self.write(key, state, make(state.cursor, after), *beside)
 
     def _note_undecodable(self, key: CursorKey, records: Sequence[Record]) -> None:
         self._counters.add(UNDECODABLE, len(records))

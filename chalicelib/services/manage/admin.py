@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...domain.errors import Conflict, NotFound, Refused, Unavailable, unavailable
@@ -11,7 +11,6 @@ from ...domain.ladder import Retry
 from ...domain.topic import (
     DEFAULT_RETRY,
     FOR_EVER_MS,
-    CursorKey,
     Group,
     Mode,
     Topic,
@@ -41,47 +40,35 @@ NewRetry = Callable[[Retry], Retry]
 """Makes a retry policy of the one that holds, so that two changes of different parts of it both take effect."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Admin:
     """Changes topics and groups. Each change is one conditional write, tried again after another process's change."""
 
-    def __init__(
-        self,
-        *,
-        control: Control,
-        catalog: Catalog,
-        positions: Positions,
-        states: CursorStore,
-        records: Records,
-        marks: Marks,
-        attempt_log: AttemptLog,
-        clock: Clock,
-        random: Random,
-    ) -> None:
-        self._control = control
-        self._catalog = catalog
-        self._positions = positions
-        self._states = states
-        self._records = records
-        self._marks = marks
-        self._attempt_log = attempt_log
-        self._clock = clock
-        self._random = random
+    control: Control
+    catalog: Catalog
+    positions: Positions
+    states: CursorStore
+    records: Records
+    marks: Marks
+    attempt_log: AttemptLog
+    clock: Clock
+    random: Random
 
     def put_topic(
         self, name: str, settings: Mapping[str, Any], retry: NewRetry | None = None
     ) -> tuple[Topic, bool]:
         """Create or change a topic; settings not given keep their value. True: created."""
         for _ in range(_TRIES):
-            old = self._control.topic(name)
+            old = self.control.topic(name)
             if retry:
                 settings = {**settings, "retry": retry(old.retry if old else DEFAULT_RETRY)}
             if old is None:
-                self._finish(self._control.retired_topics(name))
+                self._finish(self.control.retired_topics(name))
                 mode = settings.get("mode", Mode.QUEUE)
                 new = Topic(
                     name,
-                    self._random.id(_UID_CHARS),
-                    self._clock.now_ms(),
+                    self.random.id(_UID_CHARS),
+                    self.clock.now_ms(),
                     shards=1 if mode == Mode.SERIAL else 4,
                     is_called=False,
                 )
@@ -90,24 +77,24 @@ class Admin:
                 # A key stays in its shard while the topic grows: in another it might overtake what waits in this one.
                 new = replace(old, **{"key_shards": _default_key_shards(old, settings), **settings})
                 if new.retention_days < old.retention_days:
-                    ends_ms = self._clock.now_ms() + old.retention_ms
+                    ends_ms = self.clock.now_ms() + old.retention_ms
                     new = replace(new, rows_until_ms=max(old.rows_until_ms, ends_ms))
                 _check_growth(old, new)
             if new.shards_of_keys > new.shards:
                 raise Refused("NO_SUCH_SHARD", f"Topic {name!r} would have {new.shards} shards.")
-            if new == old or self._control.put_topic(new, old):
-                self._catalog.forget(new)
+            if new == old or self.control.put_topic(new, old):
+                self.catalog.forget(new)
                 if new.alarm_backlog is not None:
-                    self._marks.watch(name, new.edition + (new != old))
+                    self.marks.watch(name, new.edition + (new != old))
                 return new, old is None
         raise unavailable("Others keep changing this topic; try again.")
 
     def topic_to_delete(self, name: str) -> Topic:
         """The topic of this name, also if its deletion has begun and was not finished. Raises NotFound."""
         try:
-            return self._catalog.topic(name, consistent=True)
+            return self.catalog.topic(name, consistent=True)
         except NotFound:
-            for topic in self._control.retired_topics(name):
+            for topic in self.control.retired_topics(name):
                 return topic
             raise
 
@@ -118,10 +105,10 @@ class Admin:
         for it in this time are deleted with it. After a crash, repeating the call or creating the topic again
         finishes the deletion.
         """
-        row = self._control.topic(topic.name)
-        while row and row.uid == topic.uid and not self._control.retire_topic(row):
-            row = self._control.topic(topic.name)
-        self._catalog.forget(topic)
+        row = self.control.topic(topic.name)
+        while row and row.uid == topic.uid and not self.control.retire_topic(row):
+            row = self.control.topic(topic.name)
+        self.catalog.forget(topic)
         self._finish([topic])
 
     def _finish(self, topics: Sequence[Topic]) -> None:
@@ -129,49 +116,49 @@ class Admin:
         if topics:
             self._outwait_caches()
         for topic in topics:
-            for group in (*self._control.groups(topic), *self._control.retired_groups(topic)):
+            for group in (*self.control.groups(topic), *self.control.retired_groups(topic)):
                 self._close(topic, group)
-                self._control.delete_group(topic, group)
-            self._control.delete_topic(topic)
+                self.control.delete_group(topic, group)
+            self.control.delete_topic(topic)
 
     def _outwait_caches(self) -> None:
-        self._clock.sleep((CACHE_MS + _SLACK_MS) / 1000)
+        self.clock.sleep((CACHE_MS + _SLACK_MS) / 1000)
 
     def _close(self, topic: Topic, group: Group) -> None:
         """Put an end to a group's cursors, so that who still works for it gets, settles and begins nothing; and then to
         its dead letters, to which no way leads any more. A consumer goes with its cursors: if there are so many that
         time ends, the next try goes on with the others."""
-        self._states.close(all_keys(topic, group))
+        self.states.close(all_keys(topic, group))
         if POLICIES[group.mode].per_consumer:
-            for consumer in self._control.consumers(topic, group):
-                self._states.close(all_keys(topic, group, consumer.uid))
-                self._control.delete_consumer(topic, group, consumer)
-            for consumer in self._control.retired_consumers(topic, group):
-                self._states.close(all_keys(topic, group, consumer.uid))
-                self._control.forget_consumer(topic, group, consumer)
-        self._records.forget(group.uid)
+            for consumer in self.control.consumers(topic, group):
+                self.states.close(all_keys(topic, group, consumer.uid))
+                self.control.delete_consumer(topic, group, consumer)
+            for consumer in self.control.retired_consumers(topic, group):
+                self.states.close(all_keys(topic, group, consumer.uid))
+                self.control.forget_consumer(topic, group, consumer)
+        self.records.forget(group.uid)
 
     def put_group(
         self, topic: Topic, name: str, settings: Mapping[str, Any], retry: NewRetry | None = None
     ) -> tuple[Group, bool]:
         """Create or change a group. Its first position is stored before the group can be seen. True: created."""
         for _ in range(_TRIES):
-            old = self._control.group(topic, name)
+            old = self.control.group(topic, name)
             if retry:
                 settings = {**settings, "retry": retry((old and old.retry) or topic.retry)}
             if old is None:
-                self._finish_groups(topic, self._control.retired_groups(topic, name))
+                self._finish_groups(topic, self.control.retired_groups(topic, name))
                 mode = Mode(settings.get("mode") or topic.mode)
                 new = Group(
                     topic=topic.name,
                     name=name,
-                    uid=self._random.id(_UID_CHARS),
-                    created_ms=self._clock.now_ms(),
+                    uid=self.random.id(_UID_CHARS),
+                    created_ms=self.clock.now_ms(),
                     mode=mode,
                 )
                 new = replace(new, **{**settings, "mode": mode})
                 if not POLICIES[new.mode].per_consumer:
-                    self._positions.begin(topic, new, new.begin)
+                    self.positions.begin(topic, new, new.begin)
             else:
                 new = replace(old, **{k: v for k, v in settings.items() if k != "begin"})
                 if new.mode != old.mode:
@@ -184,7 +171,7 @@ class Admin:
         """Stop handing out the group's messages, until a time or until it is resumed, or go on. Raises
         NotFound: unlike `put_group` it makes none."""
         for _ in range(_TRIES):
-            old = self._catalog.group(topic, name, consistent=True)
+            old = self.catalog.group(topic, name, consistent=True)
             new = replace(old, paused_until_ms=until_ms if paused else 0)
             if self._store_group(topic, new, old):
                 return new
@@ -207,49 +194,39 @@ class Admin:
             try:
                 for key in cursor_keys(topic, group, uid):
                     if shard in (None, key.shard.shard):
-                        cursor = self._positions.seek(topic, key, where, places)
-                        self._records.forget_purges(key)
-                        self._note_seek(topic, group, key, cursor.next, by)
-                self._positions.end_leases(cursor_key(topic, group, None, uid))
+                        cursor = self.positions.seek(topic, key, where, places)
+                        self.records.forget_purges(key)
+                        entry = TraceEntry(cursor.next, 0, AttemptOutcome.SOUGHT, detail=by)
+                        entries = [(key.shard.shard, entry)]
+                        self.attempt_log.note_by_hand(topic, group, uid, entry.outcome, entries)
+                self.positions.end_leases(cursor_key(topic, group, None, uid))
             except NotFound:  # a broadcast goes on without the consumer that has just left
-                if not uid or self._catalog.group(topic, group.name, consistent=True).uid != group.uid:
+                if not uid or self.catalog.group(topic, group.name, consistent=True).uid != group.uid:
                     raise
-
-    def _note_seek(self, topic: Topic, group: Group, key: CursorKey, offset: int, by: str) -> None:
-        now_ms = self._clock.now_ms()
-        self._attempt_log.note(
-            topic,
-            group,
-            owner_uid="",
-            consumer_uid=key.consumer_uid,
-            row_id=f"sought.{now_ms}",
-            started_ms=now_ms,
-            attempts=[(key.shard.shard, TraceEntry(offset, 0, AttemptOutcome.SOUGHT, detail=by))],
-        )
 
     def _store_group(self, topic: Topic, new: Group, old: Group | None) -> bool:
         """False: another process has changed it since."""
-        if new != old and not self._control.put_group(topic, new, old):
+        if new != old and not self.control.put_group(topic, new, old):
             return False
-        self._catalog.forget(topic, new)
+        self.catalog.forget(topic, new)
         return True
 
     def group_to_delete(self, topic: Topic, name: str) -> Group:
         """The group of this name, also if its deletion has begun and was not finished. Raises NotFound."""
         try:
-            return self._catalog.group(topic, name, consistent=True)
+            return self.catalog.group(topic, name, consistent=True)
         except NotFound:
-            for group in self._control.retired_groups(topic, name):
+            for group in self.control.retired_groups(topic, name):
                 return group
             raise
 
     def delete_group(self, topic: Topic, group: Group) -> None:
         """Remove a group, its consumers and its cursors; the topic's messages stay for other groups. Takes three
         seconds, as for a topic."""
-        row = self._control.group(topic, group.name)
-        while row and row.uid == group.uid and not self._control.retire_group(topic, row):
-            row = self._control.group(topic, group.name)
-        self._catalog.forget(topic, group)
+        row = self.control.group(topic, group.name)
+        while row and row.uid == group.uid and not self.control.retire_group(topic, row):
+            row = self.control.group(topic, group.name)
+        self.catalog.forget(topic, group)
         self._finish_groups(topic, [group])
 
     def _finish_groups(self, topic: Topic, groups: Sequence[Group]) -> None:
@@ -258,7 +235,7 @@ class Admin:
             self._outwait_caches()
         for group in groups:
             self._close(topic, group)
-            self._control.delete_group(topic, group)
+            self.control.delete_group(topic, group)
 
 
 def _group_is_busy() -> Unavailable:

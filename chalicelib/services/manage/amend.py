@@ -8,7 +8,7 @@ Afterwards the groups are listed once more, to find one that was created meanwhi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...domain import cursor_transitions as transitions
@@ -43,27 +43,17 @@ def _of_all(group: str) -> bool:
     return True
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Amender:
     """Changes messages where they stand."""
 
-    def __init__(
-        self,
-        *,
-        control: Control,
-        log: Log,
-        cursors: Cursors,
-        records: Records,
-        producer: Producer,
-        reader: LogReader,
-        clock: Clock,
-    ) -> None:
-        self._control = control
-        self._log = log
-        self._cursors = cursors
-        self._records = records
-        self._producer = producer
-        self._reader = reader
-        self._clock = clock
+    control: Control
+    log: Log
+    cursors: Cursors
+    records: Records
+    producer: Producer
+    reader: LogReader
+    clock: Clock
 
     def amend(
         self,
@@ -86,7 +76,7 @@ class Amender:
             if message.draft.due_ms is not None:
                 raise already_due()
             raise Refused("NOT_DELAYED", "The message is in the log already: it waits for no time.")
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
 
         def rewrite(draft: Draft) -> Draft:
             if draft.cancelled:
@@ -102,7 +92,7 @@ class Amender:
         group has claimed it."""
         _, current = self._find(topic, message)
         if not current.draft.cancelled:
-            act = Act("CANCELLED", self._clock.now_ms(), by)
+            act = Act("CANCELLED", self.clock.now_ms(), by)
             self._rewrite(
                 topic,
                 message,
@@ -140,17 +130,17 @@ class Amender:
         row, current = self._find(topic, message)
         new, pack = self._next_edition(topic, row, message.offset - row.first, rewrite(current.draft))
         shard = topic.shard_key(message.shard)
-        if not self._log.amend(shard, row, pack, message.offset, cursors):
+        if not self.log.amend(shard, row, pack, message.offset, cursors):
             return None
-        self._reader.keep(shard, new)
+        self.reader.keep(shard, new)
         return new.message(message.shard, message.offset)
 
     def _keys(self, topic: Topic, shard: int, is_told_of: IsToldOf) -> dict[CursorKey, str | None]:
         """Every cursor that may claim from the shard, with its group's name if the caller may see it (those first)."""
         keys: dict[CursorKey, str | None] = {}
-        for group in sorted(self._control.groups(topic), key=lambda group: not is_told_of(group.name)):
+        for group in sorted(self.control.groups(topic), key=lambda group: not is_told_of(group.name)):
             name = group.name if is_told_of(group.name) else None
-            owners = self._control.cursor_owners(topic, group)
+            owners = self.control.cursor_owners(topic, group)
             keys |= {cursor_key(topic, group, shard, uid): name for uid in owners}
         if len(keys) > MAX_AMENDED_CURSORS:
             raise Conflict(
@@ -163,10 +153,10 @@ class Amender:
     def _unclaimed_cursor(self, key: CursorKey, group: str | None, offset: int) -> Cursor | None:
         """The cursor as stored, if it has claimed the offset neither now nor, sought elsewhere since, with a retry
         or a dead letter left of it."""
-        cursor = self._cursors.get(key, consistent=True)
+        cursor = self.cursors.get(key, consistent=True)
         if cursor is None:
             return None
-        record = cursor.epoch and self._records.get(key, offset)
+        record = cursor.epoch and self.records.get(key, offset)
         if record or transitions.amend(cursor, offset) is None:
             claimer = "Another group" if group is None else f"Group {group!r}"
             raise Conflict(
@@ -177,7 +167,7 @@ class Amender:
 
     def _find(self, topic: Topic, message: Message) -> tuple[Segment, Message]:
         """The row that holds the message, and the message, as they stand."""
-        rows = self._log.read_back(topic.shard_key(message.shard), message.offset, 1, consistent=True)
+        rows = self.log.read_back(topic.shard_key(message.shard), message.offset, 1, consistent=True)
         if rows and message.offset < rows[0].end:
             candidate = rows[0].message(message.shard, message.offset)
             if candidate and candidate.id == message.id:
@@ -187,9 +177,9 @@ class Amender:
     def _next_edition(self, topic: Topic, row: Segment, index: int, draft: Draft) -> tuple[Segment, Pack]:
         """The row's next edition. A body that does not fit goes to the blob store, even a small one."""
         for above in (BLOB_THRESHOLD_BYTES, 0):
-            stored_draft = self._producer.offload(topic, draft, above)
+            stored_draft = self.producer.offload(topic, draft, above)
             drafts = (*row.drafts[:index], stored_draft, *row.drafts[index + 1 :])
-            pack = self._log.pack(drafts, whole=True)
+            pack = self.log.pack(drafts, whole=True)
             if pack.size <= MAX_AMENDED_BYTES:
                 return replace(row, drafts=drafts, edition=row.edition + 1), pack
         raise TooLarge(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,7 +14,7 @@ from ...domain.errors import Conflict, HeadraceError, Unavailable, unavailable
 from ...domain.message import JSON, DeadReason, Draft
 from ...domain.record import DeadLetter, Record
 from ...domain.status import Status
-from ...domain.timer import Timer, TimerKind, retry_id
+from ...domain.timer import Timer
 from ...domain.times import DAY_MS
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
 from ...domain.trace import AttemptOutcome, TraceEntry
@@ -41,37 +41,22 @@ _TIMERS_PER_WRITE = 30  # a transaction takes 100 actions
 _BYTES_PER_WRITE = 1_000_000  # and 4 MB, those of deleted rows included
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DeadLetters:
     """Edits, discards and redrives them. A redrive moves the dead letter to the retry lane in one transaction,
-    so it happens once, however often it is called."""
+    so it happens once, however often it is called. `on_filled` is called with the retry lanes that got an entry."""
 
-    def __init__(
-        self,
-        *,
-        catalog: Catalog,
-        letter_lookup: LetterLookup,
-        statuses: Statuses,
-        records: Records,
-        timers: Timers,
-        attempt_log: AttemptLog,
-        states: CursorStore,
-        producer: Producer,
-        waker: Waker,
-        clock: Clock,
-        on_filled: Callable[[CursorKey], None],
-    ) -> None:
-        """`on_filled` is called with the retry lanes that got an entry."""
-        self._catalog = catalog
-        self._letter_lookup = letter_lookup
-        self._statuses = statuses
-        self._records = records
-        self._timers = timers
-        self._attempt_log = attempt_log
-        self._states = states
-        self._producer = producer
-        self._waker = waker
-        self._clock = clock
-        self._on_filled = on_filled
+    catalog: Catalog
+    letter_lookup: LetterLookup
+    statuses: Statuses
+    records: Records
+    timers: Timers
+    attempt_log: AttemptLog
+    states: CursorStore
+    producer: Producer
+    waker: Waker
+    clock: Clock
+    on_filled: Callable[[CursorKey], None]
 
     def edit(self, topic: Topic, group: Group, letter: DeadLetter, body: bytes, by: str = "") -> DeadLetter:
         """Replace a dead letter's JSON body; a redrive then delivers the new one. `by` is the token's id. Raises
@@ -80,9 +65,9 @@ class DeadLetters:
         draft = replace(
             letter.message.draft, body=body, is_json=True, content_type=JSON, blob=None, blob_bytes=0
         )
-        draft = self._producer.offload(topic, draft)
+        draft = self.producer.offload(topic, draft)
         new = replace(letter, message=replace(letter.message, draft=draft), edited=True)
-        if not self._records.edit(new):
+        if not self.records.edit(new):
             raise _letter_changed()
         self._note(topic, group, letter, AttemptOutcome.EDITED, by)
         return replace(new, version=letter.version + 1)
@@ -93,7 +78,7 @@ class DeadLetters:
         """Edit a message's dead letter, in a broadcast that of each consumer, and return those that were edited. A dead
         letter that another call has just changed keeps that change. Raises NotFound, TooLarge, and Conflict if none was
         edited."""
-        letters = self._letter_lookup.find(topic, group, message_id)
+        letters = self.letter_lookup.find(topic, group, message_id)
         edited_letters, error = _one_by_one(letters, lambda x: self.edit(topic, group, x, body, by))
         if error:
             raise error
@@ -101,7 +86,7 @@ class DeadLetters:
 
     def discard(self, topic: Topic, group: Group, letter: DeadLetter, by: str = "") -> None:
         """Delete a dead letter; its delivery stays DEAD. `by` is the token's id."""
-        if not self._records.discard(letter):
+        if not self.records.discard(letter):
             raise _letter_changed()
         self._note(topic, group, letter, AttemptOutcome.DELETED, by)
 
@@ -113,11 +98,11 @@ class DeadLetters:
             self.discard(topic, group, letter, by)
             return True
 
-        letters = self._letter_lookup.find(topic, group, message_id)
+        letters = self.letter_lookup.find(topic, group, message_id)
         deletions, error = _one_by_one(letters, discard)
         if error:
             raise error
-        if len(deletions) < len(letters) and self._letter_lookup.letters(topic, group, message_id):
+        if len(deletions) < len(letters) and self.letter_lookup.letters(topic, group, message_id):
             raise unavailable("Somebody else edited some of the dead letters just now; try again.")
 
     def discard_many(self, topic: Topic, group: Group, letters: Sequence[DeadLetter], by: str = "") -> int:
@@ -126,47 +111,35 @@ class DeadLetters:
         gone: dict[str, list[DeadLetter]] = {}
         try:
             for letter in letters:
-                if self._records.discard(letter):
+                if self.records.discard(letter):
                     gone.setdefault(letter.key.consumer_uid, []).append(letter)
         finally:
             for uid, members in gone.items():
+                what = AttemptOutcome.DELETED
                 entries = [
-                    (x, TraceEntry(x.offset, x.attempts, AttemptOutcome.DELETED, detail=by)) for x in members
+                    (x.key.shard.shard, TraceEntry(x.offset, x.attempts, what, detail=by)) for x in members
                 ]
-                self._note_many(topic, group, uid, "deleted", self._clock.now_ms(), entries)
+                self.attempt_log.note_by_hand(topic, group, uid, what, entries)
         return sum(map(len, gone.values()))
 
     def end_old(self, topic: Topic, group: Group, has_time: Callable[[], bool]) -> int:
         """Delete the dead letters that are older than the topic keeps them, as far as there is time; how many. Their
         deliveries stay DEAD; no trace row says so, since the setting does."""
-        until_ms = self._clock.now_ms() - (topic.dead_letter_days or 0) * DAY_MS
+        until_ms = self.clock.now_ms() - (topic.dead_letter_days or 0) * DAY_MS
         count, after = 0, None
         while has_time():
-            rows = self._records.dead(topic, group, after, _LETTERS)
-            count += sum(letter.at_ms <= until_ms and self._records.discard(letter) for _, letter in rows)
+            rows = self.records.dead(topic, group, after, _LETTERS)
+            count += sum(letter.at_ms <= until_ms and self.records.discard(letter) for _, letter in rows)
             if len(rows) < _LETTERS:
                 break
             after = rows[-1][0]
         return count
 
     def _note(self, topic: Topic, group: Group, letter: DeadLetter, what: str, by: str) -> None:
-        entry = TraceEntry(letter.offset, letter.attempts, what, detail=by)
-        self._note_at(topic, group, letter.key, entry, f"{letter.version}.")
-
-    def _note_at(
-        self, topic: Topic, group: Group, key: CursorKey, entry: TraceEntry, edition: str = ""
-    ) -> None:
         """Nothing else remembers it: one write."""
-        now_ms = self._clock.now_ms()
-        self._attempt_log.note(
-            topic,
-            group,
-            owner_uid="",
-            consumer_uid=key.consumer_uid,
-            row_id=f"{entry.outcome.lower()}.{edition}{now_ms}",
-            started_ms=now_ms,
-            attempts=[(key.shard.shard, entry)],
-        )
+        key, entry = letter.key, TraceEntry(letter.offset, letter.attempts, what, detail=by)
+        row_name, entries = f"{what}.{letter.version}", [(key.shard.shard, entry)]
+        self.attempt_log.note_by_hand(topic, group, key.consumer_uid, row_name, entries)
 
     def redrive(self, topic: Topic, group: Group, letters: Sequence[DeadLetter], by: str = "") -> int:
         """Send dead letters again, each with as many attempts as the first time. Returns how many were sent, without
@@ -174,22 +147,22 @@ class DeadLetters:
         without a new body."""
         count = self._send_again(topic, group, letters, by)
         if count:
-            self._waker.wake_group(topic, group)
+            self.waker.wake_group(topic, group)
         return count
 
     def _send_again(self, topic: Topic, group: Group, letters: Sequence[DeadLetter], by: str) -> int:
         """Send dead letters again, in the order of the log, without waking their groups."""
         count = 0
-        owners = set(self._catalog.cursor_owners(topic, group))
+        owners = set(self.catalog.cursor_owners(topic, group))
         by_owner: dict[str, list[DeadLetter]] = {}
         for letter in sorted(letters, key=lambda each: (each.key.shard.shard, each.offset)):
             if letter.key.consumer_uid in owners and not _is_unreadable(letter):
                 by_owner.setdefault(letter.key.consumer_uid, []).append(letter)
         for uid, members in by_owner.items():
-            now_ms = self._clock.now_ms()  # before any consumer can claim them
+            now_ms = self.clock.now_ms()  # before any consumer can claim them
             moves = [(x, _entry_of(x)) for x in members]
-            messages = self._producer.move(lane_of(topic, group, uid), moves)
-            self._on_filled(cursor_key(topic, group, None, uid))
+            messages = self.producer.move(lane_of(topic, group, uid), moves)
+            self.on_filled(cursor_key(topic, group, None, uid))
             moved_letters = [x for x, message in zip(members, messages, strict=True) if message]
             self._note_redriven(topic, group, uid, moved_letters, now_ms, by)
             count += len(moved_letters)
@@ -205,16 +178,16 @@ class DeadLetters:
     ) -> int:
         """Send dead letters again, the n-th of those that are sent at `due(n)`: until then each waits as a timer, as a
         retry does. Returns how many, as `redrive`."""
-        owners = set(self._catalog.cursor_owners(topic, group))
+        owners = set(self.catalog.cursor_owners(topic, group))
         rest = [x for x in letters if x.key.consumer_uid in owners and not _is_unreadable(x)]
-        count, now_ms = 0, self._clock.now_ms()
+        count, now_ms = 0, self.clock.now_ms()
         while rest:
             part = _that_fit(rest)
             moves = [(x, _timer(topic, group, x, max(now_ms, due(count + n)))) for n, x in enumerate(part)]
-            if gone := self._timers.send_later(moves, now_ms):
+            if gone := self.timers.send_later(moves, now_ms):
                 rest = [x for place, x in enumerate(rest) if place not in gone]
                 continue
-            self._waker.wake_movers([timer for _, timer in moves])
+            self.waker.wake_movers([timer for _, timer in moves])
             for uid in dict.fromkeys(x.key.consumer_uid for x in part):
                 members = [x for x in part if x.key.consumer_uid == uid]
                 self._note_redriven(topic, group, uid, members, now_ms, by)
@@ -224,50 +197,31 @@ class DeadLetters:
     def _note_redriven(
         self, topic: Topic, group: Group, uid: str, letters: Sequence[DeadLetter], now_ms: int, by: str
     ) -> None:
-        entries = [(x, entry) for x in letters for entry in _redrive_entries(x, now_ms, by)]
-        self._note_many(topic, group, uid, "redrive", now_ms, entries)
-
-    def _note_many(
-        self,
-        topic: Topic,
-        group: Group,
-        uid: str,
-        what: str,
-        now_ms: int,
-        entries: Iterable[tuple[DeadLetter, TraceEntry]],
-    ) -> None:
-        self._attempt_log.note(
-            topic,
-            group,
-            owner_uid="",
-            consumer_uid=uid,
-            row_id=f"{what}.{now_ms}",
-            started_ms=now_ms,
-            attempts=[(letter.key.shard.shard, entry) for letter, entry in entries],
-        )
+        entries = [(x.key.shard.shard, entry) for x in letters for entry in _redrive_entries(x, now_ms, by)]
+        self.attempt_log.note_by_hand(topic, group, uid, "redrive", entries, now_ms)
 
     def retry_now(self, topic: Topic, group: Group, message_id: str, by: str = "") -> None:
         """Make the next attempt of a RETRYING or DEAD delivery now, in a broadcast of each that can be tried. Raises
         Conflict if there is nothing to try."""
         attempts, error = _one_by_one(
-            self._letter_lookup.locations(topic, group, message_id),
+            self.letter_lookup.locations(topic, group, message_id),
             lambda place: self._retry_delivery_now(topic, group, *place, message_id, by),
         )
         if attempts:
-            self._waker.wake_group(topic, group)
+            self.waker.wake_group(topic, group)
         if error:
             raise error
         if not attempts:
             raise self._nothing_to_try(topic, group, message_id)
 
     def _nothing_to_try(self, topic: Topic, group: Group, message_id: str) -> Conflict:
-        if any(map(_is_unreadable, self._letter_lookup.letters(topic, group, message_id))):
+        if any(map(_is_unreadable, self.letter_lookup.letters(topic, group, message_id))):
             return Conflict(
                 "UNDECODABLE",
                 "What is left of the message cannot be read: give its dead letter a body first.",
             )
-        locations = self._letter_lookup.locations(topic, group, message_id)
-        records = [self._records.get(key, offset) for key, offset in locations]
+        locations = self.letter_lookup.locations(topic, group, message_id)
+        records = [self.records.get(key, offset) for key, offset in locations]
         if any(record and record.status == Status.DEAD for record in records):
             return Conflict(
                 "DEAD_LETTER_GONE",
@@ -281,34 +235,35 @@ class DeadLetters:
     def _retry_delivery_now(
         self, topic: Topic, group: Group, key: CursorKey, offset: int, message_id: str, by: str
     ) -> bool:
-        letter = self._records.dead_letter(key, offset)
+        letter = self.records.dead_letter(key, offset)
         if letter and letter.message.id == message_id:
             return self._send_again(topic, group, [letter], by) > 0
-        record = self._records.get(key, offset)
+        record = self.records.get(key, offset)
         is_apart = record is not None and record.status == Status.RETRYING and record.next_ms is not None
         if record and is_apart:
             is_due = self._retry_timer_now(topic, group, key, record)
         else:
             is_due = self._make_due(key, offset)
         if is_due:
-            attempts = record.attempts if record else 0
-            self._note_at(topic, group, key, TraceEntry(offset, attempts, AttemptOutcome.RETRIED, detail=by))
+            attempts, what = record.attempts if record else 0, AttemptOutcome.RETRIED
+            entries = [(key.shard.shard, TraceEntry(offset, attempts, what, detail=by))]
+            self.attempt_log.note_by_hand(topic, group, key.consumer_uid, what, entries)
         return is_due
 
     def _retry_timer_now(self, topic: Topic, group: Group, key: CursorKey, record: Record) -> bool:
         """Take the timer to the lane now; what is no timer any more is in the lane already, where it may be running, or
         wait since it could not be attempted."""
         lane = cursor_key(topic, group, None, key.consumer_uid)
-        timer = self._statuses.retry_timer(group, key, record)
+        timer = self.statuses.retry_timer(group, key, record)
         if timer and timer.draft:
-            self._producer.move(lane_of(topic, group, key.consumer_uid), [(timer, timer.draft)])
+            self.producer.move(lane_of(topic, group, key.consumer_uid), [(timer, timer.draft)])
         else:
-            entry = self._statuses.lane_entry(topic, group, key, record.offset)
+            entry = self.statuses.lane_entry(topic, group, key, record.offset)
             if entry and entry.is_running:
                 return False
             if entry:
                 self._make_due(lane, entry.offset)
-        self._on_filled(lane)
+        self.on_filled(lane)
         return True
 
     def _make_due(self, key: CursorKey, offset: int) -> bool:
@@ -319,10 +274,10 @@ class DeadLetters:
             after = transitions.retry_now(state.cursor, offset)
             return cursor_write.change(state.cursor, after) if after else None
 
-        self._states.read(key)
-        if self._states.update(key, attempt) is not None:
+        self.states.read(key)
+        if self.states.update(key, attempt) is not None:
             return True
-        cursor = transitions.lapse(self._states.last(key).cursor, self._clock.now_ms())
+        cursor = transitions.lapse(self.states.last(key).cursor, self.clock.now_ms())
         return offset_state(cursor, offset)[0] is OffsetState.RETRYING
 
 
@@ -362,17 +317,7 @@ def _that_fit(letters: Sequence[DeadLetter]) -> Sequence[DeadLetter]:
 
 def _timer(topic: Topic, group: Group, letter: DeadLetter, due_ms: int) -> Timer:
     """The timer of a redrive, as of a retry after the attempts that the dead letter had."""
-    uid = letter.key.consumer_uid
-    return Timer(
-        due_ms=due_ms,
-        id=retry_id(group.uid, uid, letter.key.shard.shard, letter.offset, letter.attempts),
-        kind=TimerKind.RETRY,
-        shard=lane_of(topic, group, uid).shard_key(0),
-        draft=_entry_of(letter),
-        keep_days=topic.retention_days,
-        group_uid=group.uid,
-        consumer_uid=uid,
-    )
+    return retry_lane.timer_of(topic, group, letter.key.consumer_uid, _entry_of(letter), due_ms)
 
 
 def _redrive_entries(letter: DeadLetter, now_ms: int, by: str) -> Iterator[TraceEntry]:

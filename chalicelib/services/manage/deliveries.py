@@ -8,23 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ...domain import by_hand, cursor_size, cursor_write, ranges
-from ...domain.cursor import Cursor
+from ...domain import by_hand, cursor_size, ranges
 from ...domain.errors import Conflict, Refused, changed_meanwhile
 from ...domain.message import DeadReason, Draft, Message
 from ...domain.record import Record
 from ...domain.status import Status
-from ...domain.timer import Timer, TimerKind, retry_id
-from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
+from ...domain.timer import Timer
+from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...domain.trace import AttemptOutcome, TraceEntry
 from ...modes import POLICIES
 from ...ports.world import Clock
 from ..consume import retry_lane
 from ..core.attempt_log import AttemptLog
-from ..core.cursor_store import CursorSnapshot, CursorStore
+from ..core.cursor_store import CursorStore
 from ..core.wake import Waker
 from ..produce.drafts import check_size
 from ..produce.producer import Producer
@@ -38,32 +37,20 @@ if TYPE_CHECKING:
 _TRIES = 16  # each lost to a claim, a settlement, or a move from timer to lane
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Deliveries:
-    """Changes single deliveries of a group, in a broadcast of one consumer."""
+    """Changes single deliveries of a group, in a broadcast of one consumer. `on_filled` is called with retry lanes from
+    which something may be claimed sooner."""
 
-    def __init__(
-        self,
-        *,
-        delivery_places: DeliveryPlaces,
-        states: CursorStore,
-        records: Records,
-        timers: Timers,
-        producer: Producer,
-        attempt_log: AttemptLog,
-        waker: Waker,
-        clock: Clock,
-        on_filled: Callable[[CursorKey], None],
-    ) -> None:
-        """`on_filled` is called with retry lanes from which something may be claimed sooner."""
-        self._places = delivery_places
-        self._states = states
-        self._records = records
-        self._timers = timers
-        self._producer = producer
-        self._attempt_log = attempt_log
-        self._waker = waker
-        self._clock = clock
-        self._on_filled = on_filled
+    delivery_places: DeliveryPlaces
+    states: CursorStore
+    records: Records
+    timers: Timers
+    producer: Producer
+    attempt_log: AttemptLog
+    waker: Waker
+    clock: Clock
+    on_filled: Callable[[CursorKey], None]
 
     def settle(
         self,
@@ -81,7 +68,7 @@ class Deliveries:
         key = cursor_key(topic, group, message.shard, consumer_uid)
 
         def attempt() -> bool:
-            found = self._places.find(topic, group, key, message)
+            found = self.delivery_places.find(topic, group, key, message)
             if found is None:
                 self._check_outcome(group, key, message, outcome)
                 return True
@@ -91,7 +78,7 @@ class Deliveries:
                 return False
             detail = " ".join(filter(None, (by or "-", outcome, reason)))
             self._note(topic, group, key, found, AttemptOutcome.SETTLED, detail)
-            self._waker.wake_group(topic, group)  # what waited for it in order may go on
+            self.waker.wake_group(topic, group)  # what waited for it in order may go on
             return True
 
         _until_done(attempt)
@@ -99,14 +86,14 @@ class Deliveries:
     def _has_older(self, key: CursorKey, offset: int) -> bool:
         """Has the message an older delivery, from before a seek, that waits or runs in the retry lane? It ends, too:
         the next try finds it."""
-        record = self._records.get(key, offset)
+        record = self.records.get(key, offset)
         return record is not None and record.status == Status.RETRYING and record.next_ms is not None
 
     def _check_outcome(self, group: Group, key: CursorKey, message: Message, outcome: Status) -> None:
         """Raises Conflict unless the delivery is over with this outcome, and NotFound if a purge dropped it."""
-        record = self._records.get(key, message.offset)
+        record = self.records.get(key, message.offset)
         is_recorded = record is not None and not record.waited_in_cursor
-        if not is_recorded and ranges.contains(self._records.purged(key), message.offset):
+        if not is_recorded and ranges.contains(self.records.purged(key), message.offset):
             raise not_owed(group)
         status = record.status if record and is_recorded else Status.SUCCESS
         if status != outcome:
@@ -117,7 +104,7 @@ class Deliveries:
     def _end_of(
         self, topic: Topic, key: CursorKey, found: Found, outcome: Status, reason: str | None
     ) -> Record:
-        ended = self._record(topic, key, found, outcome, self._clock.now_ms())
+        ended = self._record(topic, key, found, outcome, self.clock.now_ms())
         if outcome is Status.SUCCESS:
             return replace(ended, last_error=reason)
         content = retry_lane.content(found.message)
@@ -129,7 +116,7 @@ class Deliveries:
             offset=found.message.offset,
             status=status,
             attempts=found.attempts,
-            at_ms=self._clock.now_ms(),
+            at_ms=self.clock.now_ms(),
             consumer_uid=key.consumer_uid,
             attempts_before_redrive=found.attempts_before_redrive,
             of=key,
@@ -147,21 +134,16 @@ class Deliveries:
     ) -> bool:
         """Take the delivery out of its place. False: it moved, or what holds it was changed."""
         if found.timer:
-            return self._timers.exchange(found.timer, timer, key, records)
+            return self.timers.exchange(found.timer, timer, key, records)
         assert found.key
         assert found.snapshot
         cursor = found.snapshot.cursor
-        ahead = self._places.ahead(topic, group, found.key, cursor, found.offset)
+        ahead = self.delivery_places.ahead(topic, group, found.key, cursor, found.offset)
         after = by_hand.end(cursor, found.offset, ahead)
         if len(after.waiting) > len(cursor.waiting) and not cursor_size.has_room_for_claim(cursor, after, 0):
             raise no_room()
-        return self._write(found.key, found.snapshot, after, records, [timer] if timer else []) is not None
-
-    def _write(
-        self, key: CursorKey, snapshot: CursorSnapshot, after: Cursor, *beside: Any
-    ) -> CursorSnapshot | None:
-        make = cursor_write.change if snapshot.exists else cursor_write.replacement
-        return self._states.write(key, snapshot, make(snapshot.cursor, after), *beside)
+        beside = records, [timer] if timer else []
+        return self.states.write_after(found.key, found.snapshot, after, *beside) is not None
 
     def edit(
         self,
@@ -182,7 +164,7 @@ class Deliveries:
         key = cursor_key(topic, group, message.shard, consumer_uid)
 
         def attempt() -> bool:
-            found = self._places.find(topic, group, key, message)
+            found = self.delivery_places.find(topic, group, key, message)
             if found is None or found.status is not Status.RETRYING:
                 raise _not_retrying(group)
             if found.timer is None and POLICIES[group.mode].holds_back:
@@ -194,8 +176,8 @@ class Deliveries:
                 is_done = self._write_edit(topic, group, key, found, new)
             if is_done:
                 self._note(topic, group, key, found, AttemptOutcome.EDITED, by)
-                self._on_filled(cursor_key(topic, group, None, consumer_uid))
-                self._waker.wake_group(topic, group)
+                self.on_filled(cursor_key(topic, group, None, consumer_uid))
+                self.waker.wake_group(topic, group)
             return is_done
 
         _until_done(attempt)
@@ -206,7 +188,7 @@ class Deliveries:
         after = by_hand.postpone(found.snapshot.cursor, found.offset, due_ms)
         if not cursor_size.has_room_for_returns(after):
             raise no_room()
-        return self._write(found.key, found.snapshot, after) is not None
+        return self.states.write_after(found.key, found.snapshot, after) is not None
 
     def _with_changes(
         self,
@@ -220,7 +202,7 @@ class Deliveries:
         """The timer of the changed delivery. It holds the whole message, of which only this group has a copy."""
         draft: Draft = replace(found.message.draft, **changes)
         if "body" in changes:
-            draft = self._producer.offload(topic, draft)
+            draft = self.producer.offload(topic, draft)
         if attempts_left is not None:
             draft = replace(
                 draft, max_attempts=found.attempts - found.attempts_before_redrive + attempts_left
@@ -228,46 +210,28 @@ class Deliveries:
         entry = retry_lane.entry_of(
             replace(found.message, draft=draft), found.attempts, found.attempts_before_redrive, whole=True
         )
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         at_ms = max(found.due_ms, now_ms) if due_ms is None else due_ms
         if draft.expires_ms is not None:  # it is buried then
             at_ms = min(at_ms, max(now_ms, draft.expires_ms))
         uid = found.timer.consumer_uid if found.timer else found.key.consumer_uid if found.key else ""
-        return Timer(
-            due_ms=at_ms,
-            id=retry_id(group.uid, uid, found.message.shard, found.message.offset, found.attempts),
-            kind=TimerKind.RETRY,
-            shard=lane_of(topic, group, uid).shard_key(0),
-            draft=entry,
-            keep_days=topic.retention_days,
-            group_uid=group.uid,
-            consumer_uid=uid,
-        )
+        return retry_lane.timer_of(topic, group, uid, entry, at_ms)
 
     def _write_edit(self, topic: Topic, group: Group, key: CursorKey, found: Found, new: Timer) -> bool:
         record = self._record(topic, key, found, Status.RETRYING, new.due_ms)
         record = replace(record, next_ms=new.due_ms)
-        if old := self._records.get(key, found.message.offset):
+        if old := self.records.get(key, found.message.offset):
             record = replace(record, last_error=old.last_error, answer=old.answer)
         is_done = self._write_end(topic, group, key, found, [record], new)
         if is_done:
-            self._waker.wake_movers([new])
+            self.waker.wake_movers([new])
         return is_done
 
     def _note(
         self, topic: Topic, group: Group, key: CursorKey, found: Found, what: AttemptOutcome, detail: str
     ) -> None:
-        now_ms = self._clock.now_ms()
         entry = TraceEntry(found.message.offset, found.attempts, what, detail=detail)
-        self._attempt_log.note(
-            topic,
-            group,
-            owner_uid="",
-            consumer_uid=key.consumer_uid,
-            row_id=f"{what.lower()}.{now_ms}",
-            started_ms=now_ms,
-            attempts=[(found.message.shard, entry)],
-        )
+        self.attempt_log.note_by_hand(topic, group, key.consumer_uid, what, [(found.message.shard, entry)])
 
 
 def _until_done(attempt: Callable[[], bool]) -> None:

@@ -54,29 +54,20 @@ class Moved(Exception):
     """The delivery is in another place than it was a moment ago."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DeliveryPlaces:
     """Reads only; nothing here changes anything."""
 
-    def __init__(
-        self,
-        *,
-        states: CursorStore,
-        statuses: Statuses,
-        records: Records,
-        log: Log,
-        reader: LogReader,
-        clock: Clock,
-    ) -> None:
-        self._states = states
-        self._statuses = statuses
-        self._records = records
-        self._log = log
-        self._reader = reader
-        self._clock = clock
+    states: CursorStore
+    statuses: Statuses
+    records: Records
+    log: Log
+    reader: LogReader
+    clock: Clock
 
     def find(self, topic: Topic, group: Group, key: CursorKey, message: Message) -> Found | None:
         """Where the delivery is; None if it is over. Raises NotFound if the group is not owed the message."""
-        snapshot = self._states.read(key)
+        snapshot = self.states.read(key)
         found = self._in_cursor(key, snapshot, message.offset, message)
         if found is not None:
             if found.status is Status.CANCELLED:
@@ -84,12 +75,12 @@ class DeliveryPlaces:
             if message.draft.cancelled:
                 raise Conflict("MESSAGE_CANCELLED", "The message was cancelled: no group gets it.")
             return found
-        record = self._records.get(key, message.offset)
+        record = self.records.get(key, message.offset)
         if record and record.status == Status.SKIPPED:
             raise not_owed(group)
         if record is None or record.status != Status.RETRYING or record.next_ms is None:
             return None
-        if timer := self._statuses.retry_timer(group, key, record):
+        if timer := self.statuses.retry_timer(group, key, record):
             return self._of_timer(topic, group, key, message, timer)
         return self._in_lane(topic, group, key, message)
 
@@ -97,7 +88,7 @@ class DeliveryPlaces:
         self, key: CursorKey, snapshot: CursorSnapshot, offset: int, message: Message
     ) -> Found | None:
         """The delivery in this cursor; None if it is settled there. CANCELLED: the cursor began behind it."""
-        state, span = offset_state(transitions.lapse(snapshot.cursor, self._clock.now_ms()), offset)
+        state, span = offset_state(transitions.lapse(snapshot.cursor, self.clock.now_ms()), offset)
         if state is OffsetState.SETTLED:
             return None
         if state is OffsetState.NOT_OWED or snapshot.cursor.is_closed:
@@ -131,19 +122,19 @@ class DeliveryPlaces:
 
     def _content(self, topic: Topic, group: Group, key: CursorKey, message: Message, draft: Draft) -> Message:
         """The message that an entry of the lane, or its timer, holds or refers to."""
-        trust = self._reader.trust(group, key.consumer_uid)
+        trust = self.reader.trust(group, key.consumer_uid)
         entry = replace(message, draft=draft)
-        return retry_lane.resolve(self._reader, topic, entry, trust)
+        return retry_lane.resolve(self.reader, topic, entry, trust)
 
     def _in_lane(self, topic: Topic, group: Group, key: CursorKey, message: Message) -> Found:
         lane = cursor_key(topic, group, None, key.consumer_uid)
-        snapshot = self._states.read(lane)
-        entry = self._statuses.lane_entry(topic, group, key, message.offset)
+        snapshot = self.states.read(lane)
+        entry = self.statuses.lane_entry(topic, group, key, message.offset)
         offset = entry.offset if entry else None
         if offset is None:
             place = key.shard.shard, message.offset
-            offset, _ = entry_ahead(self._log, lane.shard, snapshot.cursor.next, place, _MOST_ROWS)
-        slot = self._reader.fetch(lane.shard, [offset])[offset] if offset is not None else None
+            offset, _ = entry_ahead(self.log, lane.shard, snapshot.cursor.next, place, _MOST_ROWS)
+        slot = self.reader.fetch(lane.shard, [offset])[offset] if offset is not None else None
         if offset is None or slot is None or slot.message is None:
             raise Moved
         content = self._content(topic, group, key, message, slot.message.draft)
@@ -160,25 +151,23 @@ class DeliveryPlaces:
         reads_units = POLICIES[group.mode].reads_units
         if offset - cursor.next > (_MOST_KEYS_AHEAD if reads_units else _MOST_AHEAD):
             raise no_room()
-        trust = self._reader.trust(group, key.consumer_uid, cursor.amended)
+        trust = self.reader.trust(group, key.consumer_uid, cursor.amended)
         spans: list[Span] = []
         holes: list[Range] = []
         at, slots = cursor.next, list[Slot]()
         while at <= offset:
-            slots = self._reader.slots_from(key.shard, at, at, offset + 1 - at, trust)
+            slots = self.reader.slots_from(key.shard, at, at, offset + 1 - at, trust)
             if not slots:
                 raise Moved  # a stale read, or a young hole
             for slot in (slot for slot in slots if slot.offset < offset):
                 if slot.message is None:
                     holes.append((slot.offset, min(slot.end, offset)))
                     continue
-                message = (
-                    retry_lane.resolve(self._reader, topic, slot.message, trust) if reads_units else None
-                )
+                message = retry_lane.resolve(self.reader, topic, slot.message, trust) if reads_units else None
                 unit = unit_of(message.draft.ordering_key) if message else ""
                 spans.append(Span(slot.offset, 1, 1, unit))
             at = slots[-1].end
-        segment_at = self._reader.segment_at(key.shard, slots, offset + 1)
+        segment_at = self.reader.segment_at(key.shard, slots, offset + 1)
         return by_hand.pass_over(coalesce(spans), normalise(holes), offset, segment_at)
 
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ...domain import by_hand, cursor_write, ranges
-from ...domain.cursor import Cursor
+from ...domain import by_hand, ranges
 from ...domain.errors import Conflict, Unavailable, unavailable
+from ...domain.message import Origin
 from ...domain.record import Record
 from ...domain.status import Status
 from ...domain.timer import retry_id
@@ -20,7 +21,7 @@ from ...domain.times import SECOND_MS
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, cursor_keys
 from ...ports.world import Clock
 from ..core.catalog import Catalog
-from ..core.cursor_store import CursorSnapshot, CursorStore
+from ..core.cursor_store import CursorStore
 from ..core.log_reader import LogReader
 from ..core.tails import Tails
 from ..inspect import waiting
@@ -36,38 +37,27 @@ _PER_WRITE = 45  # a transaction takes 100 actions
 _PURGE_MS = 20 * SECOND_MS  # of one call; API Gateway waits 29 s for an answer
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Purger:
     """Purges groups."""
 
-    def __init__(
-        self,
-        *,
-        states: CursorStore,
-        records: Records,
-        timers: Timers,
-        tails: Tails,
-        reader: LogReader,
-        catalog: Catalog,
-        delayed: Delayed,
-        clock: Clock,
-    ) -> None:
-        self._states = states
-        self._records = records
-        self._timers = timers
-        self._tails = tails
-        self._reader = reader
-        self._catalog = catalog
-        self._delayed = delayed
-        self._clock = clock
+    states: CursorStore
+    records: Records
+    timers: Timers
+    tails: Tails
+    reader: LogReader
+    catalog: Catalog
+    delayed: Delayed
+    clock: Clock
 
     def purge(self, topic: Topic, group: Group, consumer_uids: Sequence[str]) -> int:
         """Drop what the group (in a broadcast: these consumers) is owed at this moment. Returns how many deliveries.
         Raises Unavailable if there is no time for all: the next call continues."""
-        return self._purge(topic, group, consumer_uids, self._clock.now_ms() + _PURGE_MS)
+        return self._purge(topic, group, consumer_uids, self.clock.now_ms() + _PURGE_MS)
 
     def _purge(self, topic: Topic, group: Group, consumer_uids: Sequence[str], until_ms: int) -> int:
         keys = [key for uid in consumer_uids for key in cursor_keys(topic, group, uid)]
-        ends = {key.shard: self._tails.read(key.shard, topic.created_ms).offset + 1 for key in keys}
+        ends = {key.shard: self.tails.read(key.shard, topic.created_ms).offset + 1 for key in keys}
         # The shards first: from then on no lease of theirs makes a retry timer.
         count = sum(self._purge_shard(topic, key, ends[key.shard]) for key in keys)
         for uid in consumer_uids:
@@ -81,75 +71,65 @@ class Purger:
     def purge_topic(self, topic: Topic, by: str = "") -> int:
         """Do so for all groups, and cancel what is delayed; prepared messages stay. Returns how many deliveries and
         delayed messages. `by` is the token's id. Raises Unavailable as for a group."""
-        until_ms = self._clock.now_ms() + _PURGE_MS
+        until_ms = self.clock.now_ms() + _PURGE_MS
         count = self._cancel_delayed(topic, by, until_ms)
-        for group in self._catalog.groups(topic):
+        for group in self.catalog.groups(topic):
             self._check_time(until_ms)
-            count += self._purge(topic, group, self._catalog.cursor_owners(topic, group), until_ms)
+            count += self._purge(topic, group, self.catalog.cursor_owners(topic, group), until_ms)
         return count
 
     def _cancel_delayed(self, topic: Topic, by: str, until_ms: int) -> int:
         """Cancel delayed messages. One that comes due meanwhile is in the log, where its groups' purge finds it."""
         count = 0
-        read, position = waiting.reader(self._timers), None
+        read, position = waiting.reader(self.timers), None
         while True:
             rows, position = waiting.soonest_first(read, topic, Filters(), None, _PER_WRITE, position)
             for row in rows:
                 with suppress(Conflict):
-                    self._delayed.cancel(topic, row, by)
+                    self.delayed.cancel(topic, row, by)
                     count += 1
             if position is None:
                 return count
             self._check_time(until_ms)
 
     def _purge_shard(self, topic: Topic, key: CursorKey, end: int) -> int:
-        snapshot = self._states.read(key)
+        snapshot = self.states.read(key)
         while not snapshot.cursor.is_closed:
             purged_ranges = by_hand.owed(snapshot.cursor, end)
             if not purged_ranges:
                 break
-            if self._write(key, snapshot, by_hand.purge(snapshot.cursor, end, end), ()):
+            if self.states.write_after(key, snapshot, by_hand.purge(snapshot.cursor, end, end)):
                 with suppress(Unavailable):  # it is done, and a repeat would count 0
-                    self._records.note_purge(key, purged_ranges, topic.expires_s(self._clock.now_ms()))
+                    self.records.note_purge(key, purged_ranges, topic.expires_s(self.clock.now_ms()))
                 return ranges.total(purged_ranges)
-            snapshot = self._states.last(key)
+            snapshot = self.states.last(key)
         return 0
-
-    def _write(
-        self, key: CursorKey, snapshot: CursorSnapshot, after: Cursor, records: Sequence[Record]
-    ) -> CursorSnapshot | None:
-        make = cursor_write.change if snapshot.exists else cursor_write.replacement
-        return self._states.write(key, snapshot, make(snapshot.cursor, after), records)
 
     def _purge_lane(self, topic: Topic, group: Group, lane: CursorKey, until_ms: int) -> int:
         """Drop the entries of the retry lane, a write for so many as one can hold."""
-        end = self._tails.read(lane.shard, group.created_ms).offset + 1
-        snapshot, count = self._states.read(lane), 0
+        end = self.tails.read(lane.shard, group.created_ms).offset + 1
+        snapshot, count = self.states.read(lane), 0
         while not snapshot.cursor.is_closed:
             owed = (offset for low, high in by_hand.owed(snapshot.cursor, end) for offset in range(low, high))
             offsets = list(islice(owed, _PER_WRITE))
             if not offsets:
                 break
             self._check_time(until_ms)
-            slots = list(self._reader.fetch(lane.shard, offsets).values())
+            slots = list(self.reader.fetch(lane.shard, offsets).values())
             origins = [slot.message.draft.origin for slot in slots if slot.message]
-            records = [
-                self._skipped(topic, group, lane.consumer_uid, each.shard, each.offset, each.attempts)
-                for each in origins
-                if each
-            ]
+            records = [self._skipped(topic, group, lane.consumer_uid, each) for each in origins if each]
             part_end = offsets[-1] + 1
-            segment_at = self._reader.segment_at(lane.shard, slots, part_end)
+            segment_at = self.reader.segment_at(lane.shard, slots, part_end)
             after = by_hand.purge(snapshot.cursor, part_end, segment_at)
-            if self._write(lane, snapshot, after, records):
+            if self.states.write_after(lane, snapshot, after, records):
                 count += len(records)
-            snapshot = self._states.last(lane)
+            snapshot = self.states.last(lane)
         return count
 
     def _purge_timers(self, topic: Topic, group: Group, consumer_uid: str, until_ms: int) -> int:
         """Drop what waits in retry timers, many in one transaction. One that has moved to the lane, or has become
         another, is left."""
-        mine = (r for r in self._records.apart(topic.uid, group.uid) if r.consumer_uid == consumer_uid)
+        mine = (r for r in self.records.apart(topic.uid, group.uid) if r.consumer_uid == consumer_uid)
         count = 0
         while batch := list(islice(mine, _PER_WRITE)):
             self._check_time(until_ms)
@@ -164,24 +144,22 @@ class Purger:
             (r.next_ms or 0, retry_id(group.uid, consumer_uid, r.shard, r.offset, r.attempts))
             for r in waiting
         ]
-        records = [self._skipped(topic, group, consumer_uid, r.shard, r.offset, r.attempts) for r in waiting]
-        return self._timers.take(retries, cursor_key(topic, group, None, consumer_uid), records)
+        records = [self._skipped(topic, group, consumer_uid, record) for record in waiting]
+        return self.timers.take(retries, cursor_key(topic, group, None, consumer_uid), records)
 
-    def _skipped(
-        self, topic: Topic, group: Group, consumer_uid: str, shard: int, offset: int, attempts: int
-    ) -> Record:
-        now_ms = self._clock.now_ms()
+    def _skipped(self, topic: Topic, group: Group, consumer_uid: str, delivery: Origin | Record) -> Record:
+        now_ms = self.clock.now_ms()
         return Record(
-            shard=shard,
-            offset=offset,
+            shard=delivery.shard,
+            offset=delivery.offset,
             status=Status.SKIPPED,
-            attempts=attempts,
+            attempts=delivery.attempts,
             at_ms=now_ms,
             consumer_uid=consumer_uid,
-            of=cursor_key(topic, group, shard, consumer_uid),
+            of=cursor_key(topic, group, delivery.shard, consumer_uid),
             expires_s=topic.expires_s(now_ms),
         )
 
     def _check_time(self, until_ms: int) -> None:
-        if self._clock.now_ms() >= until_ms:
+        if self.clock.now_ms() >= until_ms:
             raise unavailable("To drop so much takes longer than one call may; repeat the call.")

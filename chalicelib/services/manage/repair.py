@@ -21,8 +21,8 @@ from ...domain.message import DeadReason, Message
 from ...domain.record import Record
 from ...domain.segment import Tail
 from ...domain.status import Status
-from ...domain.timer import Timer, TimerKind, retry_id
-from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
+from ...domain.timer import Timer, TimerKind
+from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...domain.trace import AttemptOutcome
 from ...domain.transaction import Transaction, TransactionState, check_timer
 from ...ports.world import Clock
@@ -206,16 +206,7 @@ class Repair:
             return
         if message and kind is Kind.NO_TIMER:
             draft = retry_lane.entry_of(message, record.attempts, record.attempts_before_redrive, whole=True)
-            timer = Timer(
-                due_ms=record.next_ms or 0,
-                id=retry_id(group.uid, key.consumer_uid, record.shard, record.offset, record.attempts),
-                kind=TimerKind.RETRY,
-                shard=lane_of(topic, group, key.consumer_uid).shard_key(0),
-                draft=draft,
-                keep_days=topic.retention_days,
-                group_uid=group.uid,
-                consumer_uid=key.consumer_uid,
-            )
+            timer = retry_lane.timer_of(topic, group, key.consumer_uid, draft, record.next_ms or 0)
             self.timers.store([timer])
             return
         dead = replace(record, message=message, next_ms=None, expires_s=None)

@@ -52,50 +52,40 @@ class Progress:
     error: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Replays:
     """Makes and feeds replays."""
 
-    def __init__(
-        self,
-        *,
-        control: Control,
-        catalog: Catalog,
-        producer: Producer,
-        waker: Waker,
-        jobs: Jobs,
-        clock: Clock,
-        random: Random,
-    ) -> None:
-        self._control = control
-        self._catalog = catalog
-        self._producer = producer
-        self._waker = waker
-        self._jobs = jobs
-        self._clock = clock
-        self._random = random
+    control: Control
+    catalog: Catalog
+    producer: Producer
+    waker: Waker
+    jobs: Jobs
+    clock: Clock
+    random: Random
 
     def create(self, replay: Replay, *, start: bool) -> tuple[Replay, bool]:
         """Store a replay with a new id, and start its job. Returns it, and whether the job was started.
 
         Raises NotFound if the topic or group does not exist.
         """
-        topic = self._catalog.topic(replay.into)
-        uid = self._catalog.group(topic, replay.group).uid if replay.group else None
-        now_ms = self._clock.now_ms()
+        topic = self.catalog.topic(replay.into)
+        uid = self.catalog.group(topic, replay.group).uid if replay.group else None
+        now_ms = self.clock.now_ms()
         new_replay = replace(
             replay,
-            id=ids.replay_id(replay.source, now_ms, self._random.id(_RANDOM_CHARS)),
+            id=ids.replay_id(replay.source, now_ms, self.random.id(_RANDOM_CHARS)),
             created_ms=now_ms,
             changed_ms=now_ms,
             into_uid=topic.uid,
             group_uid=uid,
         )
         self._put(new_replay, None)
-        return new_replay, start and self._jobs.start("replay", {"replay": new_replay.id})
+        return new_replay, start and self.jobs.start("replay", {"replay": new_replay.id})
 
     def find(self, replay_id: str) -> Replay:
         """The replay, or NotFound."""
-        replay = self._control.replay(replay_id) if ids.REPLAY_ID.match(replay_id) else None
+        replay = self.control.replay(replay_id) if ids.REPLAY_ID.match(replay_id) else None
         if replay is None:
             raise not_found()
         return replay
@@ -108,7 +98,7 @@ class Replays:
             matched=progress.matched,
             sent=progress.sent,
             error=progress.error,
-            changed_ms=self._clock.now_ms(),
+            changed_ms=self.clock.now_ms(),
         )
         if not may_become(replay.state, progress.state):
             if replace(result, changed_ms=replay.changed_ms) == replay:
@@ -120,22 +110,22 @@ class Replays:
     def _put(self, new: Replay, old: Replay | None) -> None:
         """Store it. If an answer was lost, the refusal that follows is of our own success. Raises Unavailable if
         another call changed it."""
-        if not self._control.put_replay(new, old):
-            replay = self._control.replay(new.id)
+        if not self.control.put_replay(new, old):
+            replay = self.control.replay(new.id)
             if replay is None or replace(replay, version=new.version) != new:
                 raise unavailable("Somebody else changed this replay just now; look again.")
 
     def send(self, replay: Replay, messages: Sequence[Archived]) -> list[ProduceResult | HeadraceError]:
         """Produce archived messages to the replay's topic. Returns for each where it was stored, or the error; one
         that was sent before is a duplicate, at its old place. Raises Conflict if the replay is over."""
-        topic = self._catalog.topic_for(replay.into, takes_all([each.draft for each in messages]))
+        topic = self.catalog.topic_for(replay.into, takes_all([each.draft for each in messages]))
         self._check_open(replay, topic)
         # A replay has a rate of its own; and ids are known for longer than any run of the job.
         patient = replace(topic, rate_limit=None, dedup_window_seconds=MAX_DEDUP_WINDOW_SECONDS)
         drafts = [_replayed_draft(replay, topic, each) for each in messages]
-        outcomes = self._producer.produce(patient, drafts)
+        outcomes = self.producer.produce(patient, drafts)
         new_messages = [outcome for outcome in outcomes if isinstance(outcome, ProduceResult)]
-        self._waker.wake_after_append(topic, new_messages)
+        self.waker.wake_after_append(topic, new_messages)
         return outcomes
 
     def _check_open(self, replay: Replay, topic: Topic) -> None:
@@ -143,11 +133,11 @@ class Replays:
             raise _replay_over("It is done.")
         if replay.dry_run:
             raise _replay_over("It is a dry run, which sends nothing.")
-        if self._clock.now_ms() >= replay.created_ms + _LIFE_MS:
+        if self.clock.now_ms() >= replay.created_ms + _LIFE_MS:
             raise _replay_over(f"It was made more than {REPLAY_LIFE.days} days ago; make another.")
         if replay.into_uid != topic.uid:
             raise _replay_over("Its topic was deleted and made again; make another.")
-        if replay.group and self._catalog.group(topic, replay.group).uid != replay.group_uid:
+        if replay.group and self.catalog.group(topic, replay.group).uid != replay.group_uid:
             raise _replay_over("Its group was deleted and made again; make another.")
 
 

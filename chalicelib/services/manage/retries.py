@@ -47,36 +47,22 @@ class WaitingRetry:
     timer: Timer | None = None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Retries:
-    """What waits for its next attempt, in cursors (in SERIAL, or where it was given back) and as timers."""
+    """What waits for its next attempt, in cursors (in SERIAL, or where it was given back) and as timers. `on_filled` is
+    called with the retry lanes that got an entry."""
 
-    def __init__(
-        self,
-        *,
-        catalog: Catalog,
-        letter_lookup: LetterLookup,
-        statuses: Statuses,
-        cursors: Cursors,
-        records: Records,
-        reader: LogReader,
-        states: CursorStore,
-        producer: Producer,
-        waker: Waker,
-        clock: Clock,
-        on_filled: Callable[[CursorKey], None],
-    ) -> None:
-        """`on_filled` is called with the retry lanes that got an entry."""
-        self._catalog = catalog
-        self._letter_lookup = letter_lookup
-        self._statuses = statuses
-        self._cursors = cursors
-        self._records = records
-        self._reader = reader
-        self._states = states
-        self._producer = producer
-        self._waker = waker
-        self._clock = clock
-        self._on_filled = on_filled
+    catalog: Catalog
+    letter_lookup: LetterLookup
+    statuses: Statuses
+    cursors: Cursors
+    records: Records
+    reader: LogReader
+    states: CursorStore
+    producer: Producer
+    waker: Waker
+    clock: Clock
+    on_filled: Callable[[CursorKey], None]
 
     def page(
         self,
@@ -97,7 +83,7 @@ class Retries:
                 if len(found) == limit or looks == _LOOKS:
                     return found, place
             return found, [""]
-        rows, end = self._records.waiting(topic, group, self._clock.now_ms(), after[0] or None)
+        rows, end = self.records.waiting(topic, group, self.clock.now_ms(), after[0] or None)
         for position, record in rows:
             key = cursor_key(topic, group, record.shard, record.consumer_uid)
             is_wanted = uid in (None, record.consumer_uid)
@@ -111,23 +97,23 @@ class Retries:
         self, topic: Topic, group: Group, uid: str | None, ids: Sequence[str]
     ) -> list[WaitingRetry]:
         """Those of these messages that wait."""
-        places = (place for id in ids for place in self._letter_lookup.locations(topic, group, id))
+        places = (place for id in ids for place in self.letter_lookup.locations(topic, group, id))
         own = [(key, offset) for key, offset in places if uid in (None, key.consumer_uid)]
         return [each for key, offset in own if (each := self._at(topic, group, key, offset))]
 
     def _at(self, topic: Topic, group: Group, key: CursorKey, offset: int) -> WaitingRetry | None:
-        now_ms, everything = self._clock.now_ms(), FailureFilter()
-        record = self._records.get(key, offset)
+        now_ms, everything = self.clock.now_ms(), FailureFilter()
+        record = self.records.get(key, offset)
         if (
             record
             and (record.next_ms or 0) > now_ms
             and (each := self._by_timer(topic, group, key, record, everything))
         ):
             return each
-        entry = self._statuses.lane_entry(topic, group, key, offset) if record else None
+        entry = self.statuses.lane_entry(topic, group, key, offset) if record else None
         if entry:
             key, offset = cursor_key(topic, group, None, key.consumer_uid), entry.offset
-        waiting = self._statuses.stored_cursor(key).waiting
+        waiting = self.statuses.stored_cursor(key).waiting
         is_waiting = any(span.due_ms > now_ms and span.holds(offset) for span in waiting)
         return self._in_cursor(topic, group, key, offset, everything) if is_waiting else None
 
@@ -137,13 +123,13 @@ class Retries:
         """The timer of a record, if it matches; what has none is in the lane already."""
         if not which.reads_draft and not which.matches(_failure("", record)):
             return None
-        timer = self._statuses.retry_timer(group, key, record)
+        timer = self.statuses.retry_timer(group, key, record)
         if timer is None or timer.draft is None or timer.draft.origin is None:
             return None
         failure = _failure(timer.draft.origin.id, record)
         if which.reads_draft:
             entry = Message(failure.id, 0, 0, 0, timer.draft)
-            message = retry_lane.resolve(self._reader, topic, entry, self._reader.recent())
+            message = retry_lane.resolve(self.reader, topic, entry, self.reader.recent())
             failure = replace(failure, draft=message.draft)
         return WaitingRetry(key, record.offset, failure, timer) if which.matches(failure) else None
 
@@ -151,14 +137,14 @@ class Retries:
         self, topic: Topic, group: Group, uid: str | None, after: Position | None
     ) -> Iterator[tuple[Position, CursorKey]]:
         """The positions behind `after` of what waits in cursors, each with its cursor."""
-        owners = self._catalog.cursor_owners(topic, group)
+        owners = self.catalog.cursor_owners(topic, group)
         for owner in sorted(owners if uid is None else {uid} & set(owners)):
             if after and owner < after[0]:
                 continue
-            cursors = self._cursors.of_owner(group.uid, owner, consistent=True)
+            cursors = self.cursors.of_owner(group.uid, owner, consistent=True)
             for number in range(_LANE, topic.shards):
                 key = cursor_key(topic, group, None if number == _LANE else number, owner)
-                now_ms, cursor = self._clock.now_ms(), cursors.get(str(key.shard), Cursor())
+                now_ms, cursor = self.clock.now_ms(), cursors.get(str(key.shard), Cursor())
                 for offset, span in in_order(cursor.waiting):
                     if span.due_ms > now_ms and (after is None or [owner, number, offset] > list(after)):
                         yield [owner, number, offset], key
@@ -167,12 +153,12 @@ class Retries:
         self, topic: Topic, group: Group, key: CursorKey, offset: int, which: FailureFilter
     ) -> WaitingRetry | None:
         """What waits in a cursor, if it matches."""
-        slot = self._reader.fetch(key.shard, [offset], self._reader.recent())[offset]
+        slot = self.reader.fetch(key.shard, [offset], self.reader.recent())[offset]
         if slot.message is None:
             return None
-        message = retry_lane.resolve(self._reader, topic, slot.message, self._reader.recent())
+        message = retry_lane.resolve(self.reader, topic, slot.message, self.reader.recent())
         own_key = cursor_key(topic, group, message.shard, key.consumer_uid)
-        record = self._records.get(own_key, message.offset)
+        record = self.records.get(own_key, message.offset)
         failure = (
             replace(_failure(message.id, record), draft=message.draft)
             if record
@@ -196,11 +182,11 @@ class Retries:
         for uid, members in timers.items():
             moves = [(timer, timer.draft) for timer in members if timer.draft]
             count += sum(
-                result is not None for result in self._producer.move(lane_of(topic, group, uid), moves)
+                result is not None for result in self.producer.move(lane_of(topic, group, uid), moves)
             )
-            self._on_filled(cursor_key(topic, group, None, uid))
+            self.on_filled(cursor_key(topic, group, None, uid))
         if count:
-            self._waker.wake_group(topic, group)
+            self.waker.wake_group(topic, group)
         return count
 
     def _make_due(self, key: CursorKey, offsets: Sequence[int]) -> int:
@@ -215,8 +201,8 @@ class Retries:
             after = replace(after, epoch=state.cursor.epoch + 1)
             return cursor_write.change(state.cursor, after) if number else None
 
-        self._states.read(key)
-        self._states.update(key, attempt)
+        self.states.read(key)
+        self.states.update(key, attempt)
         return number
 
 

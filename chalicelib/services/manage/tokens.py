@@ -6,41 +6,26 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
+import threading
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ...domain.errors import (
-    ChangedMeanwhile,
-    Forbidden,
-    HeadraceError,
-    NotFound,
-    Refused,
-    Unauthorized,
-)
+from ...domain.audit import AuditEntry
+from ...domain.errors import ChangedMeanwhile, Forbidden, HeadraceError, NotFound, Refused, Unauthorized
 from ...domain.ids import base32
 from ...domain.limits import MAX_OVERLAPPING_SECRETS
 from ...domain.times import DAY_MS, HOUR_MS
 from ...domain.topic import IAM, Caller, FormerHash, Scope, Token
 from ...ports.world import Clock, Random
 from ..core.expiring_cache import TtlCache
-
-if TYPE_CHECKING:
-    from ...store.control import Control
-import threading
-from typing import TYPE_CHECKING
-
-from ...domain.audit import AuditEntry
-
-if TYPE_CHECKING:
-    from ...store.audit import Audit
-from typing import TYPE_CHECKING
-
 from ..core.secrets import SigningKeys
 
 if TYPE_CHECKING:
+    from ...store.audit import Audit
+    from ...store.control import Control
     from ...store.tickets import Tickets
 
 SCOPES = tuple(Scope)
@@ -148,11 +133,14 @@ class Tokens:
         return not self._checked or tail == checksum(token_id, body)
 
     def _is_good(self, token: Token, secret_hash: str) -> bool:
+        return any(hmac.compare_digest(secret_hash, each) for each in self._hashes(token))
+
+    def _hashes(self, token: Token) -> list[str]:
+        """The hashes of a token's secrets that are valid now; none if it has expired."""
         now_ms = self._clock.now_ms()
         if token.expires_ms is not None and token.expires_ms <= now_ms:
-            return False
-        hashes = [token.secret_hash, *(each.secret_hash for each in token.former if each.until_ms > now_ms)]
-        return any(hmac.compare_digest(secret_hash, each) for each in hashes)
+            return []
+        return [token.secret_hash, *(each.secret_hash for each in token.former if each.until_ms > now_ms)]
 
     def _note_use(self, token_id: str) -> None:
         if self._noted.get(token_id):
@@ -172,10 +160,9 @@ class Tokens:
         """The token with this id, read consistently. Raises Unauthorized if it was revoked, has expired, or its text
         has changed since the fingerprint."""
         token = self._control.token(token_id)
-        now_ms = self._clock.now_ms()
-        if token is None or (token.expires_ms is not None and token.expires_ms <= now_ms):
+        hashes = self._hashes(token) if token else []
+        if token is None or not hashes:
             raise Unauthorized("UNAUTHORIZED", "The token was revoked, or has expired.")
-        hashes = [token.secret_hash, *(each.secret_hash for each in token.former if each.until_ms > now_ms)]
         if fingerprint is not None and fingerprint not in [each[:_FINGERPRINT_CHARS] for each in hashes]:
             raise Unauthorized("UNAUTHORIZED", "The token was rotated: sign in with the new one.")
         return token
@@ -303,10 +290,8 @@ class Refusals:
             request_id=self._random.id(_REQUEST_ID_CHARS),
             source=source,
         )
-        try:
+        with suppress(HeadraceError):
             self._audit.add(entry)
-        except HeadraceError:
-            return
 
     def _count_refusal(self, hour: int) -> int:
         with self._lock:
@@ -321,30 +306,30 @@ _PURPOSE = "sign-in-link"
 _LINK_ID_CHARS = 24
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SignInLinks:
     """Makes and redeems tickets. A ticket names a token and the fingerprint of its text, it does not contain it."""
 
-    def __init__(self, *, tickets: Tickets, signing_keys: SigningKeys, clock: Clock, random: Random) -> None:
-        self._tickets = tickets
-        self._signing_keys = signing_keys
-        self._clock = clock
-        self._random = random
+    tickets: Tickets
+    signing_keys: SigningKeys
+    clock: Clock
+    random: Random
 
     def ticket(self, token_id: str, fingerprint: str) -> tuple[str, int]:
         """A ticket for a token, and when it ends, ms."""
-        until_s = self._clock.now_ms() // 1000 + LAST_SECONDS
-        content = f"{token_id} {until_s} {fingerprint} {self._random.id(_LINK_ID_CHARS)}"
-        return self._signing_keys.sign(_PURPOSE, content), until_s * 1000
+        until_s = self.clock.now_ms() // 1000 + LAST_SECONDS
+        content = f"{token_id} {until_s} {fingerprint} {self.random.id(_LINK_ID_CHARS)}"
+        return self.signing_keys.sign(_PURPOSE, content), until_s * 1000
 
     def redeem(self, ticket: str) -> tuple[str, str]:
         """The token's id, and the fingerprint of the text that made the link. Raises Unauthorized if the ticket is
         invalid, has ended, or was used."""
-        content = self._signing_keys.verified(_PURPOSE, ticket) if ticket.isascii() else None
+        content = self.signing_keys.verified(_PURPOSE, ticket) if ticket.isascii() else None
         if content is None:
             raise _link_used()
         token_id, until_s, fingerprint, id = content.split(" ")
-        now_ms = self._clock.now_ms()
-        if now_ms >= int(until_s) * 1000 or not self._tickets.use(id, now_ms, int(until_s)):
+        now_ms = self.clock.now_ms()
+        if now_ms >= int(until_s) * 1000 or not self.tickets.use(id, now_ms, int(until_s)):
             raise _link_used()
         return token_id, fingerprint
 
