@@ -189,7 +189,8 @@ def _refusals(entry: Call) -> list[int]:
     """The errors that a call may answer with: those of its method, and of what it takes."""
     statuses = {400, 422, 429, 503, 504}  # 422: everywhere for a delivery that calls Headrace
     statuses |= {401, 403} if entry.scopes else set()
-    statuses |= {404, 409} if "{" in entry.path else set()
+    names_a_topic = "topic" in getattr(entry.body, "__struct_fields__", ())
+    statuses |= {404, 409} if "{" in entry.path or names_a_topic else set()
     statuses |= {409} if entry.method != "GET" else set()
     statuses |= {413, 415} if entry.body or entry.any_media else set()
     return sorted(statuses)

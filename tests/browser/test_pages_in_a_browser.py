@@ -151,7 +151,8 @@ def test_dark_light_and_local_time_are_remembered(page: Any, service: tuple[Loca
 
 def test_a_name_must_be_typed_before_the_button_works(page: Any, service: tuple[LocalService, str]) -> None:
     opened(page, service, "settings")
-    button = page.locator("form[data-typed] button")
+    form = page.locator("form[data-typed]").last
+    button = form.locator("button")
     assert button.is_disabled()
-    page.fill("form[data-typed] input[name=confirm]", "orders")
+    form.locator("input[name=confirm]").fill("orders")
     assert button.is_enabled()

@@ -21,8 +21,8 @@ BUGS: dict[str, tuple[str, tuple[Bug, ...]]] = {
             Bug(
                 Catalog,
                 "consumers",
-                "call.keep(self.control.consumers(topic, group))",
-                "self._consumers.put(group.uid, self.control.consumers(topic, group))",
+                "call.keep([row for row in rows if not row.is_expired(now_ms)])",
+                "rows; self._consumers.put(group.uid, rows)",
             ),
             Bug(  # otherwise a second wake-up makes up for it after seconds
                 Waker,

@@ -183,7 +183,7 @@ BUGS: dict[str, Bug] = {
         "status = status_for(self.group) and status_for(None)",
     ),
     "a retry of before a seek that is still counted": Bug(
-        Surveyor, "exact_group", "if each.timed or each.status == Status.DEAD", "if True"
+        Surveyor, "exact_group", "if each.timed or each.status != Status.RETRYING", "if True"
     ),
     "an extension that is answered, and forgotten": Bug(
         LeaseSettlement, "_extend", "lease.deadline_ms == until_ms", "lease.deadline_ms <= until_ms"

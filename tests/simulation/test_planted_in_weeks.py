@@ -72,7 +72,7 @@ BUGS: dict[str, Bug] = {
         segment_cache, "_follows", "segment.request_id != old.request_id or", ""
     ),
     "a broadcast's consumer who is owed what came before it": Bug(
-        Registry, "register", "group, LATEST, uid", 'group, "earliest", uid'
+        Registry, "register", "group, contact.begin, uid", 'group, "earliest", uid'
     ),
     "a subscriber who is disabled by its first bad minute": Bug(
         breaker, "should_disable", ">= _DISABLE_MS", ">= 60_000"

@@ -135,8 +135,9 @@ _ROLES = (Scope.CONSUME, Scope.ADMIN)
 
 @call("PUT", CONSUMER, scopes=_ROLES, body=ConsumerBody, statuses=(200, 201))
 def put_consumer(context: Context) -> Response[RegisteredConsumer]:
-    """Register a consumer, or renew its registration; in a broadcast it gets messages from now on, or `from` a
-    position."""
+    """Register a consumer, or renew its registration.
+
+    In a broadcast it gets messages from now on, or `from` a position."""
     topic, group = context.group(consistent=True)
     contact = _contact(context, group)
     if contact.kind == ConsumerKind.URL:  # its owner had seconds to answer: for longer than a deletion waits

@@ -207,8 +207,9 @@ def delete_group(context: Context) -> Response[None]:
 
 @call("POST", f"{GROUP}/pause", scopes=(Scope.ADMIN,), body=PauseBody)
 def pause_group(context: Context) -> Response[GroupView]:
-    """Pause the group: it gets no more messages until it is resumed, or until the time that is given; present leases
-    stay valid."""
+    """Pause the group: it gets no more messages until it is resumed, or until the given time.
+
+    Present leases stay valid."""
     topic, text = context.topic(consistent=True), context.body.until
     until_ms = FOR_EVER_MS if text is None else parse.time_ms(text, "until")
     if until_ms <= context.now_ms:
@@ -228,8 +229,9 @@ def resume_group(context: Context) -> Response[GroupView]:
 
 @call("POST", f"{GROUP}/seek", scopes=(Scope.ADMIN,), body=SeekBody)
 def seek_group(context: Context) -> Response[GroupDetail]:
-    """Move the group, or a `consumer` of a broadcast, to earliest, latest, a time or an offset; its open leases become
-    invalid."""
+    """Move the group, or a `consumer` of a broadcast, to earliest, latest, a time or an offset.
+
+    Open leases become invalid."""
     topic, group = context.group(consistent=True)
     where, shard = _where(context.body.to), context.body.shard
     if shard is not None and shard >= topic.shards:

@@ -68,11 +68,12 @@ def test_a_function_is_invoked_and_its_answer_comes_back(
     assert "orders-billing" in request.path
 
 
-def test_a_function_that_raises_has_failed_and_what_it_says_is_not_shown(
+def test_a_function_that_raises_has_failed_and_says_why(
     functions: LambdaFunctions, receiver: Receiver
 ) -> None:
-    receiver.headers, receiver.body = {"X-Amz-Function-Error": "Unhandled"}, b'{"errorMessage":"secret"}'
-    assert functions.call(ARN, b"{}", 5) == FunctionFailed("the function failed", ran=True)
+    receiver.headers, receiver.body = {"X-Amz-Function-Error": "Unhandled"}, b'{"errorMessage":"no order"}'
+    failed = FunctionFailed("the function failed", ran=True, said=receiver.body)
+    assert functions.call(ARN, b"{}", 5) == failed
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_deliveries_are_changed_settled_and_purged(
         "messages", "settle", "orders", id, "mailer", "dead", "--reason", "no", "--yes", "--json"
     )
     assert (delivery["status"], delivery["last_error"]) == ("DEAD", "no")
-    (letter,) = command("dead", "list", "orders", "mailer", "--json")
+    (letter,) = command("dead-letters", "list", "orders", "mailer", "--json")
     assert letter["body"] == {"order": 2}
     headrace.send_many("orders", [1, 2, 3])
     assert command("groups", "purge", "orders", "mailer", "--yes", "--json") == [{"purged": 3}]
