@@ -156,8 +156,9 @@ Rechecked = Annotated[RecheckedTransactions, either(["rechecked"], ["count", "sa
 
 @call("POST", "/v1/transactions/recheck", scopes=_ROLES, body=RecheckBody, reach=Reach.GROUPS)
 def recheck(context: Context) -> Response[Rechecked]:
-    """Ask the producers of UNDECIDED transactions again, at once and then as before. Those without a check URL are
-    left out."""
+    """Ask the producers of UNDECIDED transactions again, at once and then as before.
+
+    Those without a check URL are left out."""
     name, transactor = context.body.topic, context.deps.transactor
     check_topic(context.caller, name)
     topic = context.deps.catalog.topic(name) if name else None
