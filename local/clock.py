@@ -28,6 +28,8 @@ from local.functions import Context as FunctionContext
 
 _ENOUGH_SECONDS = 15.0  # of real time; the gateway gives a call 29, the last step may take long
 _PAGE = 100
+_BURIAL_MS = 6 * 3_600_000  # between two runs of `expire`, as on AWS
+_MOST_BURIALS = 40  # of one move: in a longer one the runs are further apart
 _AWAITED = ("check", "deliver")  # in this order: a check may commit a message, which is then delivered
 
 
@@ -91,7 +93,8 @@ def _read(file: Path) -> int:
 
 @dataclass(kw_only=True, eq=False)
 class ClockController:
-    """Moves the clock step by step, to each time at which a timer is due, so that each timer runs at its own time."""
+    """Moves the clock step by step, to each time at which a timer is due, so that each timer runs at its own time; and
+    to the times at which `expire` runs, so that what ends on the way is buried there."""
 
     clock: HandClock
     deps: Callable[[], Deps]
@@ -126,14 +129,22 @@ class ClockController:
         if not self.clock.steps.acquire(timeout=within):
             return False
         try:
-            target_ms = self.clock.now_ms() + seconds * 1000
+            start_ms = self.clock.now_ms()
+            target_ms = start_ms + seconds * 1000
+            burials = iter(range(start_ms, target_ms, max(_BURIAL_MS, seconds * 1000 // _MOST_BURIALS))[1:])
+            burial_ms = next(burials, target_ms)
             while time.monotonic() < until:
                 self._run_due(until)
                 next_ms = self._next_ms()
-                if next_ms is None or next_ms > target_ms:
+                if next_ms is not None and next_ms <= min(burial_ms, target_ms):
+                    self.clock.move_to(next_ms)
+                elif burial_ms < target_ms:
+                    self.clock.move_to(burial_ms)
+                    functions.expire({}, self._context(), self.deps())
+                    burial_ms = next(burials, target_ms)
+                else:
                     self.clock.move_to(target_ms)
                     return self._run_schedules(until)
-                self.clock.move_to(next_ms)
             return False
         finally:
             self.clock.steps.release()
@@ -158,11 +169,14 @@ class ClockController:
             for function in _AWAITED
         )
 
-    def _run_schedules(self, until: float) -> bool:
-        self._run_due(until)
-        context = FunctionContext(
+    def _context(self) -> FunctionContext:
+        return FunctionContext(
             function_name="clock", request_id="clock", stop=threading.Event(), seconds=self.job_seconds
         )
+
+    def _run_schedules(self, until: float) -> bool:
+        self._run_due(until)
+        context = self._context()
         for frequent in (functions.assign, functions.sweep):
             frequent(context, self.deps())
         reports = [rare({}, context, self.deps()) for rare in (functions.expire, functions.checkpoint)]

@@ -6,7 +6,7 @@ import json
 import threading
 import urllib.error
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,16 @@ def test_a_delay_of_40_days_passes_in_a_call(ask: Ask) -> None:
     ask("POST", "/clock", {"advance_seconds": DAY_SECONDS})
     (claimed_message,) = ask("POST", "/topics/orders/groups/g/receive", {"wait_seconds": 5})["messages"]
     assert claimed_message["id"] == message["id"]
+
+
+def test_what_ends_in_a_month_that_passes_is_buried_within_a_day_of_its_end(ask: Ask) -> None:
+    ask("PUT", "/topics/short")
+    ask("PUT", "/topics/short/groups/g", {"from": "earliest"})
+    message = ask("POST", "/topics/short/messages", {"body": 1, "expires_in_seconds": 3600})
+    assert ask("POST", "/clock", {"advance_seconds": 30 * DAY_SECONDS})["finished"] is True
+    (letter,) = ask("GET", "/topics/short/groups/g/dead-letters")["items"]
+    lived = datetime.fromisoformat(letter["dead_at"]) - datetime.fromisoformat(message["accepted_at"])
+    assert timedelta(hours=1) <= lived < timedelta(days=1)
 
 
 def test_a_subscriber_that_checks_signatures_accepts_what_comes_after_40_days(ask: Ask) -> None:

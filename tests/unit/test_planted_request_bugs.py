@@ -118,7 +118,7 @@ BUGS: Planted = {
         tokens.test_a_token_is_rotated_so_often_at_once_and_no_more,
     ),
     "a token good a millisecond too long": (
-        Bug(Tokens, "_is_good", "token.expires_ms <= now_ms", "token.expires_ms < now_ms"),
+        Bug(Tokens, "_hashes", "token.expires_ms <= now_ms", "token.expires_ms < now_ms"),
         tokens.test_a_token_is_good_up_to_its_last_millisecond,
     ),
     "a rubbish token that asks the store": (
