@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from chalicelib import wiring
 from chalicelib.api.audit import TRAFFIC, is_audited
 from chalicelib.api.calls import CALLS
 from chalicelib.domain.errors import Unauthorized, unavailable
@@ -103,9 +104,10 @@ def test_every_call_that_changes_something_is_traffic_or_audited() -> None:
 
 
 def test_what_was_revoked_after_the_backup_of_the_control_data_is_revoked_again(
-    api: Client, services: Background, clock: ShiftingClock
+    empty_api: Client, clock: ShiftingClock
 ) -> None:
-    deps, stored = services.deps, Damage(services.deps)
+    api, deps = empty_api, wiring.deps()
+    stored = Damage(deps)
     topic = api.topic()
     consumers = f"{topic.path}/groups/g/consumers"
     api.put(f"{topic.path}/groups/g", {"from": "earliest"}).expect(201)
