@@ -22,6 +22,7 @@ from chalicelib.services.produce.transactions import Checks
 from chalicelib.store.attributes import Item
 from chalicelib.store.layout import KEYS
 from chalicelib.wiring import Deps
+from tests.functional.day.conftest import log_to_stdout
 from tests.support import factories as make
 from tests.support.damage import Damage
 from tests.support.desk import Desk, records
@@ -233,6 +234,7 @@ class _Context:
 def test_metrics_tell_of_a_log_behind_its_cursor_and_of_what_the_check_found(
     empty_stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    log_to_stdout()
     desk = Desk.at(empty_stage)
     group = desk.group()
     desk.produce(*make.drafts(3))
