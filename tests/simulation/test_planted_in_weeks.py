@@ -113,6 +113,7 @@ BUGS: dict[str, Bug] = {
 }
 
 SEEN_BY = {
+    "a check that commits what nobody decided": 27,
     "a retry lane that goes with its rows": 38,
     "an append below a cursor": 1210,
     "a deletion that does not wait for caches": 62,
@@ -125,7 +126,7 @@ SEEN_BY = {
     "a broadcast that skips what its consumer works on": 81,
     "a message that is refused, and stored": 3,
     "a message over the limit that is given all the same": 11,
-    "a topic that takes nothing more once it was over its limit": 91,
+    "a topic that takes nothing more once it was over its limit": 147,
     "a rate limit that stays as it was": 3,
 }
 """The seed to begin with."""
