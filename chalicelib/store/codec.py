@@ -233,11 +233,6 @@ def _from_tuple(kind: type[T], values: Sequence[Any]) -> T:
     return strict_json.converted(dict(zip(names, values, strict=False)), kind)
 
 
-def as_stored(draft: Draft) -> Draft:
-    """The draft as a row gives it back."""
-    return unpack(pack([draft]).payload)[0]
-
-
 def pack_entries(attempts: Sequence[TraceEntry]) -> bytes | str:
     """Encode attempts in order of offset; neighbours with the same result are one run."""
     runs = []

@@ -75,6 +75,11 @@ numbers = st.builds(
 )
 
 
+def as_stored(draft: Draft) -> Draft:
+    """The draft as a row gives it back."""
+    return codec.unpack(codec.pack([draft]).payload)[0]
+
+
 @given(numbers, st.sampled_from(("{}", "[{}]", '{{"a": {}}}', "[1.5, {}]")))
 @example("1e-999999999999999999999999999999", "{}")
 @example("0e-999999999999999999999999999999", "[{}]")
@@ -83,7 +88,7 @@ def test_a_number_is_refused_at_the_door_or_good_for_every_parser_behind_it(numb
     text = around.format(number).encode()
     text_draft = Draft(text, False)
     archived_body = ArchivedBody("m", 0, base64.b64encode(text).decode(), "application/json")
-    assert archived(archived_body).draft.body == codec.as_stored(text_draft).body == text
+    assert archived(archived_body).draft.body == as_stored(text_draft).body == text
     try:
         value = strict_json.parse(text)
     except Malformed:
@@ -96,7 +101,7 @@ def test_a_number_is_refused_at_the_door_or_good_for_every_parser_behind_it(numb
     assert strict_json.compact(compact_text, strict_json.parse(compact_text)) == compact_text, (
         "what is replayed is JSON again, and the same"
     )
-    stored_draft = codec.as_stored(Draft(compact_text))
+    stored_draft = as_stored(Draft(compact_text))
     assert stored_draft.body == compact_text
     assert as_doubles(stored_draft.body) == as_doubles(json.dumps(value))
     parsed_answer = msgspec.json.decode(msgspec.json.encode({"body": msgspec.Raw(stored_draft.body)}))["body"]

@@ -14,9 +14,9 @@ from ...domain.receipt import Receipt
 from ...domain.record import Record
 from ...domain.retry_policy import wait_ms
 from ...domain.status import Status
-from ...domain.timer import Timer, TimerKind, retry_id
+from ...domain.timer import Timer
 from ...domain.times import DAY_MS
-from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
+from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...domain.trace import AttemptOutcome, TraceEntry
 from ..core.log_reader import LogReader
 from . import retry_lane
@@ -152,7 +152,6 @@ class StepMaker:
         return retry_lane.content(message) if message else None
 
     def _timer(self, receipt: Receipt, decision: SettleDecision, attempt: int) -> Timer:
-        lane = lane_of(self._topic, self._group, self._key.consumer_uid)
         message, redriven = self._message(receipt), receipt.attempts_before_redrive
         if message is not None:
             expires_before = decision.due_ms + _LANE_SLACK_MS > message.ends_ms + _GRACE_MS
@@ -160,17 +159,8 @@ class StepMaker:
         else:
             origin = Origin(receipt.id, receipt.shard, receipt.offset, 0, attempt, redriven)
             draft = Draft(b"", is_json=False, origin=origin)
-        consumer_uid = self._key.consumer_uid
-        return Timer(
-            due_ms=decision.due_ms,
-            id=retry_id(self._group.uid, consumer_uid, receipt.shard, receipt.offset, attempt),
-            kind=TimerKind.RETRY,
-            shard=lane.shard_key(0),
-            draft=draft,
-            keep_days=self._topic.retention_days,
-            group_uid=self._group.uid,
-            consumer_uid=consumer_uid,
-        )
+        uid = self._key.consumer_uid
+        return retry_lane.timer_of(self._topic, self._group, uid, draft, decision.due_ms)
 
 
 def _trace_entry(receipt: Receipt, decision: SettleDecision, attempt: int, now_ms: int) -> TraceEntry | None:
