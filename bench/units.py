@@ -168,6 +168,18 @@ def _measure_claim_and_settle(b: Bench, mode: str, size: int) -> Iterator[Figure
     yield at_most(f"{work}: write units with the trace", warm.writes, 3, "WU", f"{trips:.1f} round trips")
     beside = warm.reads - warm.log_reads
     yield at_most(f"{work}: read units besides the log's", beside, 1, "RU", f"log: {warm.log_reads:.2f} RU")
+    cycles, receipts = [], list[str]()
+    for _ in range(_CYCLES):
+        b.batch(name, _messages(b, size))
+        request = {"max": size, **consumer, **({"ack": receipts} if receipts else {})}
+        with b.meter.measure() as cost:
+            messages = b.api.call("POST", f"{GROUP}/receive", request, topic=name, group="g")["messages"]
+        receipts = [m["receipt"] for m in messages]
+        cycles.append(cost)
+    b.api.call("POST", f"{GROUP}/ack", {"receipts": receipts}, topic=name, group="g")
+    warm = sum(cycles[2:], Cost()).per(_CYCLES - 2)
+    work = f"receive {size} and ack those before, {mode}, warm"
+    yield at_most(f"{work}: write units with the trace", warm.writes, 2, "WU", f"{warm.reads:.2f} read units")
     b.batch(name, _messages(b, size))
     b.drop_caches()
     yield without_target(

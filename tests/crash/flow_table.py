@@ -127,6 +127,20 @@ def _ack_too_late(scene: Scene, client: Runner) -> None:
     client.ack(GROUP, messages)
 
 
+def _ack_and_claim(part: slice = slice(None)) -> Act:
+    def act(scene: Scene, client: Runner) -> None:
+        scene.held = client.ack_and_receive(GROUP, scene.held[part])
+
+    return act
+
+
+def _race_to_ack_and_claim(scene: Scene, client: Runner) -> None:
+    """The receive that acknowledges is decided on a view that the rival has made old."""
+    held = client.receive(GROUP, 4)
+    scene.client().receive(GROUP, 4)
+    client.ack_and_receive(GROUP, held, 4)
+
+
 def _append_slowly(seconds: float) -> Act:
     def act(scene: Scene, client: Runner) -> None:
         slowly(client, lambda: _meanwhile(scene, seconds))
@@ -202,6 +216,19 @@ FLOWS: Mapping[str, Flow] = {
     "ack leases of two shards": Flow(ack_held(), arrange=_two_shards, topic={"shards": 2}),
     "ack when the lease has passed on": Flow(_ack_too_late, arrange=_three, raced=True),
     "ack in order": Flow(ack_held(), arrange=steps(_keyed, claim()), group=_SERIAL),
+    "ack and claim": Flow(_ack_and_claim(), arrange=steps(produce(*"abcde"), claim(3)), after=ack_held()),
+    "ack a part and claim": Flow(
+        steps(ack_held(slice(0, 1)), _ack_and_claim(slice(1, 3))), arrange=steps(produce(*"abcde"), claim(3))
+    ),
+    "ack and claim nothing": Flow(_ack_and_claim(), arrange=steps(_three, claim())),
+    "ack a second attempt and claim": Flow(_ack_and_claim(), arrange=steps(_retried, produce("d"))),
+    "ack and claim in order": Flow(
+        _ack_and_claim(), arrange=steps(_keyed, claim()), group=_SERIAL, after=ack_held()
+    ),
+    "ack and claim on two shards": Flow(
+        _ack_and_claim(), arrange=steps(_two_shards, _three), topic={"shards": 2}, after=ack_held()
+    ),
+    "ack and claim in a race": Flow(_race_to_ack_and_claim, arrange=produce(*"abcdefghijkl")),
     "nack": Flow(_nack(), arrange=steps(_three, claim())),
     "nack with a reason": Flow(_nack(reason="no"), arrange=steps(_three, claim())),
     "nack with a delay": Flow(_nack(delay_ms=60_000), arrange=steps(_three, claim())),
@@ -290,6 +317,13 @@ CALLS: Mapping[str, int] = {
     "ack leases of two shards": 9,
     "ack when the lease has passed on": 11,
     "ack in order": 6,
+    "ack and claim": 9,
+    "ack a part and claim": 12,
+    "ack and claim nothing": 9,
+    "ack a second attempt and claim": 9,
+    "ack and claim in order": 10,
+    "ack and claim on two shards": 13,
+    "ack and claim in a race": 10,
     "nack": 6,
     "nack with a reason": 7,
     "nack with a delay": 10,

@@ -21,7 +21,7 @@ from chalicelib.domain.topic import EARLIEST, LATEST, Consumer, Group, Topic, cu
 from chalicelib.ports.world import Clock, Random
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.lease_settlement import Already
-from chalicelib.services.consume.settle import Nack
+from chalicelib.services.consume.settle import Acks, Nack
 from chalicelib.services.manage.registry import PULLS, Contact
 from chalicelib.services.manage.replays import Archived
 from chalicelib.services.produce.appender import ProduceResult
@@ -222,12 +222,20 @@ class Client:
         return outcomes
 
     def receive(
-        self, group: str, most: int = 10, consumer: str | None = None, lease_seconds: int = LEASE_SECONDS
+        self,
+        group: str,
+        most: int = 10,
+        consumer: str | None = None,
+        lease_seconds: int = LEASE_SECONDS,
+        *,
+        acks: Acks | None = None,
     ) -> list[ClaimedMessage]:
         blank = self._event(Op.CLAIM, reader=self.reader(group, consumer), lease_ms=lease_seconds * 1000)
         with self._asking(blank) as request:
             topic, consumer_group, who = self._find(group, consumer)
-            messages = self.deps.receiver.receive(topic, consumer_group, who, most, 0, lease_seconds)
+            messages = self.deps.receiver.receive(
+                topic, consumer_group, who, most, 0, lease_seconds, acks=acks
+            )
             request.note(
                 replace(
                     blank,
@@ -241,6 +249,19 @@ class Client:
                 for d in messages
             )
         return messages
+
+    def ack_and_receive(
+        self, group: str, messages: Sequence[ClaimedMessage], most: int = 10
+    ) -> list[ClaimedMessage]:
+        """One receive that acknowledges these first."""
+        blank = self._event(Op.SETTLE, fate="SUCCESS", delay_ms=0)
+        events = [self._about(blank, group, None, d) for d in messages]
+        with self._asking(*events) as request:
+            topic, consumer_group, _ = self._find(group, None)
+            acks = self.deps.settler.acks(topic, consumer_group, self.receipts(consumer_group, messages))
+            received = self.receive(group, most, acks=acks)
+            request.note(replace(e, told=told_by(a)) for e, a in zip(events, acks.answers, strict=True))
+        return received
 
     def _find(self, group: str, consumer: str | None) -> tuple[Topic, Group, Consumer | None]:
         topic = self.topic

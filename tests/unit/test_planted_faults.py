@@ -189,7 +189,7 @@ BUGS: Planted = {
         lambda: sweeping.test_at_rest_nothing_is_written_and_a_lost_wake_up_is_found_at_the_next_run(10),
     ),
     "an ack that is no sign of life": (
-        Bug(Settler, "_settle_texts", "self._note_signs_of_life(topic, group, owners)", "pass"),
+        Bug(Settler, "_settle_valid", "self._note_signs_of_life(topic, group, owners)", "pass"),
         lambda: _shows_life("ack"),
     ),
     "an extension that is no sign of life": (

@@ -22,21 +22,24 @@ if TYPE_CHECKING:
     from ...services.consume.claimant import ClaimedMessage
     from ...services.consume.claimant import Received as ReceivedMessages
     from ...services.consume.lease_settlement import SettleAnswer
+    from ...services.consume.settle import Acks
+
+
+Receipts = Annotated[list[str], Meta(min_length=1, max_length=lim.MAX_RECEIPTS)]
 
 
 class ReceiveBody(Struct, forbid_unknown_fields=True):
     """How many messages to claim, how long to wait for the first, for which consumer, and for which instance of it.
-    While a lease of this receive runs, the same caller gets the same messages for the same `receive_id`."""
+    While a lease of this receive runs, the same caller gets the same messages for the same `receive_id`. The receipts
+    of `ack` are acknowledged first; with `max` 0, nothing is claimed then."""
 
-    max: Annotated[int, Meta(ge=1, le=lim.MAX_RECEIVE)] = lim.DEFAULT_RECEIVE
+    max: Annotated[int, Meta(ge=0, le=lim.MAX_RECEIVE)] = lim.DEFAULT_RECEIVE
     wait_seconds: Annotated[float, Meta(ge=0, le=lim.MAX_RECEIVE_WAIT_SECONDS)] = 0
     consumer: Name | None = None
     instance: Instance | None = None
     lease_seconds: LeaseSeconds | None = None
     receive_id: Annotated[str, Meta(min_length=1, max_length=lim.MAX_RECEIVE_ID_CHARS)] | None = None
-
-
-Receipts = Annotated[list[str], Meta(min_length=1, max_length=lim.MAX_RECEIPTS)]
+    ack: Receipts | None = None
 
 
 class AckBody(Struct, forbid_unknown_fields=True):
@@ -72,13 +75,6 @@ class ReceivedMessage(Content):
     receipt: str
 
 
-class Received(TypedDict):
-    """The messages of one receive; if there is none, `because` says why."""
-
-    messages: list[ReceivedMessage]
-    because: NotRequired[Because]
-
-
 class ReceiptResult(TypedDict):
     """The result for one receipt: `ok` (`already`: this lease had the same result before), or the error."""
 
@@ -88,10 +84,21 @@ class ReceiptResult(TypedDict):
     error: NotRequired[Problem]
 
 
+EachReceipt = list[Annotated[ReceiptResult, either(["ok"], ["error"])]]
+
+
 class ReceiptResults(TypedDict):
     """The result for each receipt, in the same order."""
 
-    results: list[Annotated[ReceiptResult, either(["ok"], ["error"])]]
+    results: EachReceipt
+
+
+class Received(TypedDict):
+    """The messages of one receive; if there is none, `because` says why. With `ack`, the result for each receipt."""
+
+    messages: list[ReceivedMessage]
+    because: NotRequired[Because]
+    acked: NotRequired[EachReceipt]
 
 
 _CONSUME = (Scope.CONSUME,)
@@ -99,14 +106,20 @@ _CONSUME = (Scope.CONSUME,)
 
 @call("POST", f"{GROUP}/receive", scopes=_CONSUME, body=ReceiveBody, headers=(parse.RESEND,))
 def receive(context: Context) -> Response[Received]:
-    """Claim messages; each has a receipt that is valid for the lease."""
+    """Claim messages; each has a receipt that is valid for the lease. Before, acknowledge those of `ack`."""
     deps, body = context.deps, context.body
+    if not (body.max or body.ack):
+        raise invalid("max", "0 claims nothing: give ack, or a larger number")
     topic, group = context.group()
     consumer = None
     if body.consumer is not None:
         consumer = deps.catalog.consumer(topic, group, body.consumer)
         take_over(context, topic, group, consumer, body.instance)
         deps.registry.sign_of_life(topic, group, consumer, body.wait_seconds, receives=True)
+    acks = deps.settler.acks(topic, group, body.ack or ())
+    if not body.max:
+        acks.settle()
+        return Response(_acked({"messages": []}, acks, context))
     signing_key = deps.signing_key  # what could fail comes before the claim
     lease_seconds = body.lease_seconds or group.lease_seconds or topic.lease_seconds
     mark, may_be_repeat = "", parse.seconds_since_first(context) != 0
@@ -123,10 +136,18 @@ def receive(context: Context) -> Response[Received]:
         mark,
         may_be_repeat=may_be_repeat,
         instance=body.instance,
+        acks=acks,
     )
     if consumer is not None:
         deps.registry.note_alive(topic, group, consumer.uid)
-    return Response(received_view(received, signing_key))
+    return Response(_acked(received_view(received, signing_key), acks, context))
+
+
+def _acked(answer: Received, acks: "Acks", context: Context) -> Received:
+    """The answer of a receive with the result for each receipt of `ack`."""
+    if receipts := context.body.ack:
+        answer["acked"] = receipt_results(receipts, acks.answers, context.request_id)["results"]
+    return answer
 
 
 @call("POST", f"{GROUP}/ack", scopes=_CONSUME, body=AckBody)

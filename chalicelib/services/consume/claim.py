@@ -20,6 +20,7 @@ from ..core.cursor_store import CursorSnapshot, CursorStore
 from ..core.log_reader import LogReader
 from .claim_plan import ClaimPlan, ClaimPlanner
 from .claimant import Claim, Claimant, ClaimedMessage
+from .settle import Acks
 
 _UNWANTED_WRITES = 100  # per shard and call: writes that settle or skip messages and deliver none
 Registered = Callable[[Topic, Group, str], bool]
@@ -103,22 +104,29 @@ class Claimer:
         return self._states.cursors.of_owner(group.uid, consumer_uid, consistent=True)
 
     def claim(
-        self, claimant: Claimant, shard: int | None, most: int, most_bytes: int = MAX_ANSWER_BYTES
+        self,
+        claimant: Claimant,
+        shard: int | None,
+        most: int,
+        most_bytes: int = MAX_ANSWER_BYTES,
+        acks: Acks | None = None,
     ) -> Claim | None:
         """One claim on one shard, or on the retry lane (None); None after a lost race.
 
-        `most_bytes` bounds their size in the answer; the first message of an answer may be larger.
+        `most_bytes` bounds their size in the answer; the first message of an answer may be larger. Of `acks`, one lease
+        may be settled by the claim's write.
         """
         key = claimant.key(shard)
         for _ in range(_UNWANTED_WRITES):
             state = self._states.last(key)
             if state.cursor.is_closed:
                 return Claim()
+            cursor = acks.within(key, state) if acks else state.cursor
             now_ms = self._clock.now_ms()
             planner = self._planner(claimant, shard, now_ms)
             token = f"{base32(state.cursor.epoch + 1)}.{claimant.mark or self._random.id(4)}"
             token += "" if claimant.is_called else PULLED
-            plan, after = planner.plan_that_fits(state.cursor, most, most_bytes, token)
+            plan, after = planner.plan_that_fits(cursor, most, most_bytes, token)
             selection = plan.selection
             if not (selection.granted or selection.settled or selection.passed_over):
                 return Claim(because=plan.because)
@@ -126,7 +134,9 @@ class Claimer:
                 return Claim()
             if not self._write(key, state, _change(state, after), plan.dead, token):
                 return None
-            self._note_lapsed(claimant, shard, state.cursor, plan, now_ms)
+            if acks:
+                acks.note_written()
+            self._note_lapsed(claimant, shard, cursor, plan, now_ms)
             if selection.granted:
                 messages = [
                     planner.claimed_message(token, span.attempt, offset, plan.messages[offset])

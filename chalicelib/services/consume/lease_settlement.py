@@ -8,7 +8,7 @@ from enum import Enum
 
 from ...domain import cursor_size, cursor_write
 from ...domain import cursor_transitions as transitions
-from ...domain.cursor import RETURNING, Disposition, Lease
+from ...domain.cursor import RETURNING, Cursor, Disposition, Lease
 from ...domain.errors import Conflict, HeadraceError
 from ...domain.receipt import Receipt
 from ...domain.timer import Timer
@@ -20,7 +20,7 @@ from ..core.attempt_log import AttemptLog
 from ..core.counters import DELIVERED, FAILED, Counters
 from ..core.cursor_store import CursorSnapshot, CursorStore
 from ..core.log_reader import LogReader
-from .decision import Decide
+from .decision import Decide, SettleDecision
 from .settle_steps import Step, StepMaker, outcome_of, that_fit
 
 _MISSES = 2  # of one lease; then its other receipts are not looked up
@@ -60,7 +60,7 @@ class LeaseSettlement:
         self._context = context
         self._topic = topic
         self._group = group
-        self._key = key
+        self.key = key
         self._token = token
         self._steps = StepMaker(
             reader=context.reader, topic=topic, group=group, key=key, now_ms=context.clock.now_ms()
@@ -81,31 +81,54 @@ class LeaseSettlement:
     def _settle(self, receipts: Sequence[Receipt], rule: Decide, settled_offsets: set[int]) -> None:
         """As `settle`; adds to `settled_offsets`."""
         states = self._context.states
-        state, is_consistent = states.last(self._key), False
+        state, is_consistent = states.last(self.key), False
         open_receipts = list({receipt.leased_offset: receipt for receipt in receipts}.values())
         while open_receipts:
             lease = state.cursor.leases.get(self._token)
             attempts = lease.attempts() if lease else {}
             live_receipts = [receipt for receipt in open_receipts if receipt.leased_offset in attempts]
             if len(live_receipts) < len(open_receipts) and not is_consistent:
-                state, is_consistent = states.read(self._key), True
+                state, is_consistent = states.read(self.key), True
                 continue
             if not live_receipts or lease is None:
                 break
-            self._steps.amended, self.owner = state.cursor.amended, lease.owner
-            in_order = sorted(live_receipts, key=lambda r: r.leased_offset)
-            numbers = [r.attempts_before_entry + attempts[r.leased_offset] for r in in_order]
-            decisions = [(r, rule(r, n), n) for r, n in zip(in_order, numbers, strict=True)]
+            decisions = self._decide(state, lease, live_receipts, rule)
             steps = that_fit(self._steps.step(*each) for each in decisions)
             if not self._can_wait(state, steps):
                 steps = that_fit(self._steps.step_by_timer(*each) for each in decisions)
             new_state = self._write(state, steps)
             if new_state:
                 settled_offsets.update(step.result.offset for step in steps)
-                self._count(steps)
                 open_receipts = [r for r in open_receipts if r.leased_offset not in settled_offsets]
-                self._trace(lease, live_receipts[0].claimed_ms, steps)
-            state = new_state or states.last(self._key)
+                self.note_written(live_receipts[0].claimed_ms, steps)
+            state = new_state or states.last(self.key)
+
+    def _decide(
+        self, state: CursorSnapshot, lease: Lease, receipts: Sequence[Receipt], rule: Decide
+    ) -> list[tuple[Receipt, SettleDecision, int]]:
+        """The decision and the attempt number of each receipt, in the log's order."""
+        self._steps.amended, self.owner = state.cursor.amended, lease.owner
+        attempts = lease.attempts()
+        in_order = sorted(receipts, key=lambda r: r.leased_offset)
+        numbers = [r.attempts_before_entry + attempts[r.leased_offset] for r in in_order]
+        return [(r, rule(r, n), n) for r, n in zip(in_order, numbers, strict=True)]
+
+    def steps_within(
+        self, state: CursorSnapshot | None, receipts: Sequence[Receipt], rule: Decide
+    ) -> list[Step]:
+        """The steps that settle these receipts as a part of another write of the cursor in this state (None: as last
+        seen); none if they need more than that: a record or a timer, or a newer state of the cursor."""
+        state = state or self._context.states.last(self.key)
+        lease = state.cursor.leases.get(self._token)
+        offsets = {r.leased_offset for r in receipts}
+        if lease is None or len(offsets) < len(receipts) or not offsets <= lease.attempts().keys():
+            return []
+        steps = that_fit(self._steps.step(*each) for each in self._decide(state, lease, receipts, rule))
+        return steps if len(steps) == len(receipts) and not any(step.actions for step in steps) else []
+
+    def after(self, cursor: Cursor, steps: Sequence[Step]) -> Cursor:
+        """The cursor after these steps."""
+        return transitions.settle(cursor, self._token, [step.result for step in steps])[0]
 
     def extend(self, offsets: Set[int], deadline_ms: int) -> tuple[Set[int], HeadraceError | None]:
         """Extend the lease for the messages at these offsets, or end it sooner. Returns those that it still holds, or
@@ -117,12 +140,12 @@ class LeaseSettlement:
 
     def _extend(self, offsets: Set[int], deadline_ms: int) -> Set[int]:
         states = self._context.states
-        state, is_consistent = states.last(self._key), False
+        state, is_consistent = states.last(self.key), False
         while True:
             lease = state.cursor.leases.get(self._token)
             leased_offsets = offsets & lease.attempts().keys() if lease else frozenset[int]()
             if leased_offsets < offsets and not is_consistent:
-                state, is_consistent = states.read(self._key), True
+                state, is_consistent = states.read(self.key), True
                 continue
             if lease is None or not leased_offsets:
                 return frozenset()
@@ -132,11 +155,11 @@ class LeaseSettlement:
             if lease.deadline_ms == until_ms:
                 return leased_offsets
             after = transitions.extend(state.cursor, self._token, until_ms)
-            if after and states.write(self._key, state, cursor_write.change(state.cursor, after)):
+            if after and states.write(self.key, state, cursor_write.change(state.cursor, after)):
                 if until_ms < lease.deadline_ms:
-                    self._context.on_freed(self._topic, self._group, self._key, self.owner)
+                    self._context.on_freed(self._topic, self._group, self.key, self.owner)
                 return leased_offsets
-            state = states.last(self._key)  # the winner's
+            state = states.last(self.key)  # the winner's
 
     def answer_to_repeat(self, receipt: Receipt, rule: Decide) -> SettleAnswer:
         """`Already`, if this lease settled the delivery before with the same outcome as `rule` gives now; else
@@ -165,8 +188,7 @@ class LeaseSettlement:
         """Has the cursor space for the returned messages? In an ordered mode it always has."""
         if self._holds_back or not _returns_any(steps):
             return True
-        after, _ = transitions.settle(state.cursor, self._token, [step.result for step in steps])
-        return cursor_size.has_room_for_returns(after)
+        return cursor_size.has_room_for_returns(self.after(state.cursor, steps))
 
     @property
     def _holds_back(self) -> bool:
@@ -174,24 +196,25 @@ class LeaseSettlement:
         return POLICIES[self._group.mode].holds_back
 
     def _write(self, state: CursorSnapshot, steps: Sequence[Step]) -> CursorSnapshot | None:
-        after, _ = transitions.settle(state.cursor, self._token, [step.result for step in steps])
         records = [step.record for step in steps if step.record]
         timers = [step.timer for step in steps if step.timer]
-        change = cursor_write.change(state.cursor, after)
-        new_state = self._context.states.write(self._key, state, change, records, timers)
-        if new_state and timers:
-            self._context.on_timers_stored(timers)
-        if new_state and (self._holds_back or _returns_any(steps)):
-            self._context.filled(self._key)
-            self._context.on_freed(self._topic, self._group, self._key, self.owner)
-        return new_state
+        change = cursor_write.change(state.cursor, self.after(state.cursor, steps))
+        return self._context.states.write(self.key, state, change, records, timers)
 
-    def _trace(self, lease: Lease, claimed_ms: int, steps: Sequence[Step]) -> None:
-        self._context.attempt_log.note(
+    def note_written(self, claimed_ms: int, steps: Sequence[Step]) -> None:
+        """After a write with these steps: count and trace the attempts, and wake what may go on now."""
+        context = self._context
+        if timers := [step.timer for step in steps if step.timer]:
+            context.on_timers_stored(timers)
+        if self._holds_back or _returns_any(steps):
+            context.filled(self.key)
+            context.on_freed(self._topic, self._group, self.key, self.owner)
+        self._count(steps)
+        context.attempt_log.note(
             self._topic,
             self._group,
-            owner_uid=lease.owner,
-            consumer_uid=self._key.consumer_uid,
+            owner_uid=self.owner,
+            consumer_uid=self.key.consumer_uid,
             row_id=self._token,
             started_ms=claimed_ms,
             attempts=[(step.shard, step.entry) for step in steps if step.entry],

@@ -23,7 +23,7 @@ from ..core.expiring_cache import BoundedCache, TtlCache
 from .claim import Claimer
 from .claimant import Claim, Claimant, ClaimedMessage, Received
 from .decision import decision_after
-from .settle import Settler
+from .settle import Acks, Settler
 
 LANE_SHARE = 4  # new messages come first: the lane gets one slot in so many while there are any
 _FEW_SHARDS = 11  # their cursors and the lane's mostly cost one read unit together
@@ -83,20 +83,24 @@ class Receiver:
         *,
         may_be_repeat: bool = False,
         instance: str | None = None,
+        acks: Acks | None = None,
     ) -> Received:
-        """Up to `most` messages, waiting up to `wait_seconds` for the first. A receive with a `mark` (see `lease_mark`)
-        that may be a repeat gets what an earlier try has claimed; as that may still wait, it is looked for each time.
+        """Settle the `acks`, then claim up to `most` messages, waiting up to `wait_seconds` for the first. A receive
+        with a `mark` (see `lease_mark`) that may be a repeat gets what an earlier try has claimed; as that may still
+        wait, it is looked for each time.
         Raises NotFound if the topic or the group is deleted meanwhile, Conflict if another instance of the consumer
         takes over from this `instance`, and Unavailable if nothing came and a shard could not be read."""
         if POLICIES[group.mode].per_consumer and consumer is None:
             raise broadcast_needs_consumer()
+        acks = acks or self._settler.acks(topic, group, ())
         until_ms = self._clock.monotonic_ms() + int(wait_seconds * 1000)
         pause = _FIRST_PAUSE_SECONDS
         while not self._is_caller_gone():
             claimant = self._claimant(topic, group, consumer, most, lease_seconds, mark)
             held = self._claimer.held(claimant)[:most] if mark and may_be_repeat else ()
             shards = self.shards_for(topic, group, consumer)
-            received = Received(held) if held else self._from_shards(claimant, shards, most)
+            received = Received(held) if held else self._from_shards(claimant, shards, most, acks)
+            acks.settle()
             received = Received(self._load_bodies(topic, group, received), received.because)
             seconds_left = (until_ms - self._clock.monotonic_ms()) / 1000
             if received or seconds_left <= 0 or self._is_ending():
@@ -111,6 +115,7 @@ class Receiver:
             group = current_group
             if consumer is not None and instance is not None:
                 consumer = self._catalog.consumer(topic, group, consumer.name).with_instance(instance, "")
+        acks.settle()
         return Received()
 
     def _claimant(
@@ -157,7 +162,7 @@ class Receiver:
             return tuple(range(topic.shards))
         return self._assignments.shards_for(topic, group, consumer)
 
-    def _from_shards(self, claimant: Claimant, shards: Sequence[int], most: int) -> Received:
+    def _from_shards(self, claimant: Claimant, shards: Sequence[int], most: int, acks: Acks) -> Received:
         """Claim from the shards and the lane in turn. A shard that another thread is claiming from, or where a race was
         lost, is tried again at the end. Threads of one process take turns on a cursor, so that they do not race each
         other."""
@@ -170,6 +175,7 @@ class Receiver:
         if is_preloaded := claimant.topic.shards <= _FEW_SHARDS:
             preload(shard for shard, _ in sources)
         queue = deque((*source, 0, False) for source in self._lapsed_first(claimant, sources))
+        acks.settle({claimant.key(shard) for shard, *_ in queue})
         shards_tried = 0
         claimed_messages: list[ClaimedMessage] = []
         faults: list[Unavailable] = []
@@ -187,7 +193,7 @@ class Receiver:
                 continue
             try:
                 count = min(limit, most - len(claimed_messages))
-                claim = self._claim(claimant, shard, count, MAX_ANSWER_BYTES - size)
+                claim = self._claim(claimant, shard, count, MAX_ANSWER_BYTES - size, acks)
             except Unavailable as error:
                 faults.append(error)  # what the other shards granted belongs to the caller now
                 continue
@@ -233,10 +239,12 @@ class Receiver:
         in_turn = (n % shards for n in range(first, first + shards))
         return [shard for shard in in_turn if shard not in own]
 
-    def _claim(self, claimant: Claimant, shard: int | None, most: int, most_bytes: int) -> Claim | None:
+    def _claim(
+        self, claimant: Claimant, shard: int | None, most: int, most_bytes: int, acks: Acks
+    ) -> Claim | None:
         """One claim; notes a retry lane that has nothing, unless something was put there meanwhile."""
         if shard is not None:
-            return self._claimer.claim(claimant, shard, most, most_bytes)
+            return self._claimer.claim(claimant, shard, most, most_bytes, acks)
         with self._empty_lanes.calling(claimant.key(None)) as call:
             claim = self._claimer.claim(replace(claimant, seat=None), None, most, most_bytes)
             if claim and not claim.messages and not claim.has_left_off:

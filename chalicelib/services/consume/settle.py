@@ -4,18 +4,20 @@ nothing."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ...domain.cursor import Disposition
+from ...domain.cursor import Cursor, Disposition
 from ...domain.errors import Conflict, Malformed
 from ...domain.message import DeadReason
 from ...domain.receipt import Receipt, verify_receipt
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
+from ..core.cursor_store import CursorSnapshot
 from ..core.secrets import SigningKeys
 from .decision import Decide, SettleDecision, decision_after_failure
 from .lease_settlement import LeaseSettlement, SettleAnswer, SettleContext, stale
+from .settle_steps import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class Nack:
 
 Alive = Callable[[Topic, Group, str], None]
 """The consumer with this uid has just shown a sign of life."""
+Members = list[tuple[int, Receipt]]
+"""The receipts of one lease, each with its place in the call."""
 
 
 class Settler:
@@ -45,8 +49,15 @@ class Settler:
 
     def ack(self, topic: Topic, group: Group, receipts: Sequence[str]) -> list[SettleAnswer]:
         """Record SUCCESS; per receipt None, Already, or the error (RECEIPT_STALE, RECEIPT_INVALID)."""
-        success = SettleDecision(Disposition.SUCCESS)
-        return self._settle_texts(topic, group, receipts, lambda *_: success)
+        acks = self.acks(topic, group, receipts)
+        acks.settle()
+        return acks.answers
+
+    def acks(self, topic: Topic, group: Group, receipts: Sequence[str]) -> Acks:
+        """The acks of a receive (see `Acks`)."""
+        answers, valid_receipts = self._open(group, receipts)
+        leases = list(self._by_lease(topic, group, valid_receipts))
+        return Acks(answers, leases, partial(self._settle_valid, topic, group, answers))
 
     def nack(self, topic: Topic, group: Group, receipts: Sequence[str], how: Nack) -> list[SettleAnswer]:
         """Return messages for another attempt, or make them dead letters; per receipt None, Already, or the error."""
@@ -75,8 +86,7 @@ class Settler:
         deadline_ms = self._context.clock.now_ms() + lease_seconds * 1000
         answers, valid_receipts = self._open(group, receipts)
         owners: set[str] = set()
-        for (key, token), members in _by_lease(topic, group, valid_receipts).items():
-            lease = LeaseSettlement(context=self._context, topic=topic, group=group, key=key, token=token)
+        for lease, members in self._by_lease(topic, group, valid_receipts):
             offsets = {receipt.leased_offset for _, receipt in members}
             leased_offsets, error = lease.extend(offsets, deadline_ms)
             owners.add(lease.owner)
@@ -103,17 +113,27 @@ class Settler:
         self, topic: Topic, group: Group, receipt_texts: Sequence[str], rule: Decide
     ) -> list[SettleAnswer]:
         answers, valid_receipts = self._open(group, receipt_texts)
+        self._settle_valid(topic, group, answers, valid_receipts, rule)
+        return answers
+
+    def _settle_valid(
+        self,
+        topic: Topic,
+        group: Group,
+        answers: list[SettleAnswer],
+        valid_receipts: Sequence[tuple[int, Receipt]],
+        rule: Decide,
+    ) -> None:
+        """Settle these receipts, and put their results in `answers`."""
         owners: set[str] = set()
         results = self._settle(topic, group, [receipt for _, receipt in valid_receipts], rule, owners)
         for (i, _), answer in zip(valid_receipts, results, strict=True):
             answers[i] = answer
         self._note_signs_of_life(topic, group, owners)
         stale = [(i, receipt) for i, receipt in valid_receipts if isinstance(answers[i], Conflict)]
-        for (key, token), members in _by_lease(topic, group, stale).items():
-            lease = LeaseSettlement(context=self._context, topic=topic, group=group, key=key, token=token)
+        for lease, members in self._by_lease(topic, group, stale):
             for i, receipt in members:
                 answers[i] = lease.answer_to_repeat(receipt, rule)
-        return answers
 
     def settle(
         self, topic: Topic, group: Group, receipts: Sequence[Receipt], rule: Decide
@@ -126,8 +146,7 @@ class Settler:
     ) -> list[SettleAnswer]:
         """As `settle`; adds the owners of the leases to `owners`."""
         answers: list[SettleAnswer] = [None] * len(receipts)
-        for (key, token), members in _by_lease(topic, group, enumerate(receipts)).items():
-            lease = LeaseSettlement(context=self._context, topic=topic, group=group, key=key, token=token)
+        for lease, members in self._by_lease(topic, group, enumerate(receipts)):
             settled_offsets, error = lease.settle([receipt for _, receipt in members], rule)
             owners.add(lease.owner)
             for i, receipt in members:
@@ -139,13 +158,63 @@ class Settler:
         for owner in owners - {""}:
             self._alive(topic, group, owner)
 
+    def _by_lease(
+        self, topic: Topic, group: Group, receipts: Iterable[tuple[int, Receipt]]
+    ) -> Iterator[tuple[LeaseSettlement, Members]]:
+        by_lease: defaultdict[tuple[CursorKey, str], Members] = defaultdict(list)
+        for i, receipt in receipts:
+            shard = receipt.shard if receipt.entry is None else None
+            key = cursor_key(topic, group, shard, receipt.consumer_uid)
+            by_lease[key, receipt.token].append((i, receipt))
+        for (key, token), members in by_lease.items():
+            lease = LeaseSettlement(context=self._context, topic=topic, group=group, key=key, token=token)
+            yield lease, members
 
-def _by_lease(
-    topic: Topic, group: Group, receipts: Iterable[tuple[int, Receipt]]
-) -> dict[tuple[CursorKey, str], list[tuple[int, Receipt]]]:
-    by_lease: defaultdict[tuple[CursorKey, str], list[tuple[int, Receipt]]] = defaultdict(list)
-    for i, receipt in receipts:
-        shard = receipt.shard if receipt.entry is None else None
-        key = cursor_key(topic, group, shard, receipt.consumer_uid)
-        by_lease[key, receipt.token].append((i, receipt))
-    return by_lease
+
+class Acks:
+    """The acks of a receive. A claim from the cursor of one of their leases settles that lease in its own write, if
+    nothing else has to be written for it (`within`, `note_written`); `settle` settles all others."""
+
+    def __init__(
+        self,
+        answers: list[SettleAnswer],
+        leases: list[tuple[LeaseSettlement, Members]],
+        settle: Callable[[Sequence[tuple[int, Receipt]], Decide], None],
+    ) -> None:
+        """`answers` are the results so far, in the order of the receipts; `leases` those of the valid receipts."""
+        self.answers = answers
+        self._leases = leases
+        self._settle = settle
+        self._shared: tuple[LeaseSettlement, Members, list[Step]] | None = None
+
+    def settle(self, claimed: Set[CursorKey] = frozenset()) -> None:
+        """Settle what is not settled yet, except for one lease that a claim from one of these cursors can settle."""
+        kept = next(([each] for each in self._leases if each[0].key in claimed and _steps(*each)), [])
+        members = [member for each in self._leases if each not in kept for member in each[1]]
+        self._leases = kept
+        self._settle(members, _success)
+
+    def within(self, key: CursorKey, state: CursorSnapshot) -> Cursor:
+        """The cursor of a claim, with one of the leases settled if that needs no other write."""
+        self._shared = None
+        for lease, members in self._leases:
+            if lease.key == key and (steps := _steps(lease, members, state)):
+                self._shared = lease, members, steps
+                return lease.after(state.cursor, steps)
+        return state.cursor
+
+    def note_written(self) -> None:
+        """The cursor that `within` gave is stored."""
+        if self._shared:
+            lease, members, steps = self._shared
+            lease.note_written(members[0][1].claimed_ms, steps)
+            self._leases.remove((lease, members))
+            self._shared = None
+
+
+def _steps(lease: LeaseSettlement, members: Members, state: CursorSnapshot | None = None) -> list[Step]:
+    return lease.steps_within(state, [receipt for _, receipt in members], _success)
+
+
+def _success(_receipt: Receipt, _attempt: int) -> SettleDecision:
+    return SettleDecision(Disposition.SUCCESS)

@@ -64,6 +64,25 @@ def test_a_broadcasts_records_and_retries_are_their_consumers(stage: Stage) -> N
     assert (buried_record.consumer_uid, buried_record.reason) == (one.uid, "EXPIRED")
 
 
+@pytest.mark.parametrize("mode", ["queue", "serial"])
+def test_a_receive_settles_and_claims_in_one_write_of_their_cursor(stage: Stage, mode: str) -> None:
+    desk = Desk.at(stage)
+    group = desk.group(mode=mode)
+    messages = desk.produce(*(make.draft(ordering_key="k") for _ in range(3)))
+    held = desk.receive(group, 1)
+    for n in (1, 2, None):
+        epoch = desk.cursor(group).epoch
+        acks = desk.deps.settler.acks(desk.topic, group, desk.receipts(held))
+        held = desk.deps.receiver.receive(desk.topic, group, None, 1, 0, 30, acks=acks)
+        assert [each.message.id for each in held] == ([messages[n].id] if n else [])
+        assert acks.answers == [None]
+        assert desk.cursor(group).epoch == epoch + bool(n), (
+            "the last acknowledges alone: there is nothing to claim"
+        )
+        assert not desk.cursor(group).leases or n
+    assert [desk.outcomes(each.id) for each in messages] == [["SUCCESS"]] * 3
+
+
 @pytest.mark.parametrize(
     ("is_push", "of_topic", "of_message", "took_s", "wait_s"),
     [

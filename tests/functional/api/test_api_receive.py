@@ -52,6 +52,28 @@ def test_a_receive_says_why_it_is_empty_and_repeats_its_answer_under_its_id(api:
     api.call("POST", path, asked, headers={"Headrace-Resend": "soon"}).refused(400)
 
 
+def test_a_receive_acknowledges_first_and_answers_each_receipt(api: Client) -> None:
+    topic = api.topic(shards=1)
+    group = topic.group(mode="serial")
+    path = f"{group.path}/receive"
+    sent = [topic.produce(n, ordering_key="k")["id"] for n in range(3)]
+    [first] = group.receive()
+    answer = api.post(path, {"ack": [first["receipt"], "forged"]}).expect(200)
+    assert [message["id"] for message in answer["messages"]] == sent[1:2]
+    good, bad = answer["acked"]
+    assert good == {"receipt": first["receipt"], "ok": True}
+    assert bad["error"]["code"] == "RECEIPT_INVALID"
+    answer = api.post(path, {"ack": [answer["messages"][0]["receipt"], first["receipt"]], "max": 0}).expect(
+        200
+    )
+    assert [each.get("already", False) for each in answer["acked"]] == [False, True]
+    assert answer["messages"] == []
+    assert [group.status_of(id)["status"] for id in sent] == ["SUCCESS", "SUCCESS", "NEW"]
+    api.post(path, {"max": 0}).refused(400)
+    api.call("POST", f"{group.path}/pause").expect(200)
+    assert group.receive() == []
+
+
 def test_waiting_ends_when_the_time_is_up(api: Client, clock: ShiftingClock) -> None:
     group = api.topic().group()
     start = clock.now_ms()

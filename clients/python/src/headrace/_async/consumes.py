@@ -21,6 +21,7 @@ _ID_BYTES = 16
 class _Messages(Model, frozen=True, kw_only=True):
     messages: list[Message]
     because: str | None = None
+    acked: tuple[Settled, ...] = ()
 
 
 class _Results(Model, frozen=True, kw_only=True):
@@ -40,17 +41,20 @@ class AsyncConsumes(AsyncCaller):
         consumer: str | None = None,
         lease: Duration | None = None,
         instance: str | None = None,
+        ack: Iterable[Message | str] = (),
     ) -> Received:
         """Claim up to `max` messages, waiting up to `wait` for the first. Each is ours for its lease. An empty list has
         the reason, `because`. An async receive that is cancelled gives back, untried, what still comes. `instance`: of
-        the consumer; raises ConsumerTakenOver if a later one has its name."""
+        the consumer; raises ConsumerTakenOver if a later one has its name. `ack`: messages or receipts to acknowledge
+        first, with results in `acked`; `max` 0 does only this."""
         options = given(
             max=max,
             consumer=consumer,
             instance=instance,
+            ack=_receipts(ack) or None,
             lease_seconds=whole_seconds(lease) if lease is not None else None,
         )
-        seconds_left = seconds(wait)
+        seconds_left, acked = seconds(wait), list[Settled]()
         while True:
             poll = min(seconds_left, _LONGEST_POLL_SECONDS)
             # after a lost answer the call is sent again under its id: then it has the same answer
@@ -61,10 +65,12 @@ class AsyncConsumes(AsyncCaller):
                 self._transport.ask(call, _Messages),
                 lambda late: self.nack(topic, group, *late.messages, untried=True),
             )
+            options.pop("ack", None)
+            acked += answer.acked
             seconds_left -= poll
-            if answer.messages or seconds_left <= 0:
+            if answer.messages or not max or seconds_left <= 0:
                 messages = (msgspec.structs.replace(m, topic=topic, group=group) for m in answer.messages)
-                return Received(messages, answer.because)
+                return Received(messages, answer.because, acked)
 
     async def ack(self, topic: str, group: str, *messages: Message | str) -> list[Settled]:
         """Record success of messages (or receipts), 1,000 at most; returns a result for each."""
@@ -98,10 +104,14 @@ class AsyncConsumes(AsyncCaller):
     ) -> list[Settled]:
         if any(isinstance(each, list | tuple) for each in messages):
             raise TypeError(f"Give the messages one by one: {action}(topic, group, *messages).")
-        receipts = [each if isinstance(each, str) else each.receipt for each in messages]
+        receipts = _receipts(messages)
         if not receipts:
             return []
         call = Call("POST", group_path(topic, group, action), {"receipts": receipts, **fields})
         return await self._transport.read(
             call, lambda raw: of_each(typed.decoded(raw, _Results).results, len(receipts))
         )
+
+
+def _receipts(messages: Iterable[Message | str]) -> list[str]:
+    return [each if isinstance(each, str) else each.receipt for each in messages]
