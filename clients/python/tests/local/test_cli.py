@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import shlex
@@ -16,9 +17,9 @@ from tests.support.rarely import rarely
 
 from headrace import _trust, cli
 from headrace.cli import app
-from headrace.cli.app import NO_ANSWER, NOT_ALLOWED, NOT_FOUND, REFUSED, USAGE, ordered
+from headrace.cli.app import ordered
 from headrace.cli.profiles import Profiles, Unusable, access
-from headrace.cli.session import topic_names
+from headrace.cli.session import NO_ANSWER, NOT_ALLOWED, NOT_FOUND, REFUSED, USAGE, topic_names
 from headrace.testing import LocalHeadrace
 
 ROOT = Path(__file__).parents[4]
@@ -45,7 +46,25 @@ ROOT = Path(__file__).parents[4]
         (["listen", "orders", "--forward", "http://"], USAGE, "must be a whole URL"),
         (["find", "orders", "-n", "-1"], USAGE, "greater than or"),
         (["tail", "orders", "-n", "-1"], USAGE, "greater than or"),
-        (["find", "orders", "--from", "yesterday"], REFUSED, "VALIDATION"),
+        (["find", "orders", "--from", "yesterday"], REFUSED, "VALIDATION: --from: must be a time"),
+        (
+            ["dead-letters", "redrive", "orders", "mailer", "--since", "x"],
+            REFUSED,
+            "VALIDATION: --since: must",
+        ),
+        (
+            ["groups", "create", "orders", "x", "--set", "batch_size=0"],
+            REFUSED,
+            "VALIDATION: --set batch_size:",
+        ),
+        (["send", "orders", "1", "--dedup-until", "done"], REFUSED, "--dedup-until: goes with --dedup-id"),
+        (["receive", "none", "x"], NOT_FOUND, "'none'. Create it: headrace topics create none"),
+        (
+            ["consumers", "delete", "orders", "mailer", "x", "--yes"],
+            NOT_FOUND,
+            "headrace consumers list orders mailer",
+        ),
+        (["groups"], USAGE, "headrace groups list"),
     ],
 )
 def test_an_exit_code_says_what_kind_of_error_it_is(
@@ -136,6 +155,11 @@ def test_topics_complete(headrace: LocalHeadrace, command: Command) -> None:
     assert sorted(topic_names("")) == ["invoices", "orders"]
 
 
+def test_without_a_verb_a_noun_lists(command: Command) -> None:
+    assert command("topics", "--json") == command("topics", "list", "--json")
+    assert command("--version").startswith("headrace ")
+
+
 def test_without_the_extra_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -144,7 +168,8 @@ def test_without_the_extra_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "typer", None)
     with pytest.raises(SystemExit, match="2"):
         cli.main()
-    assert "pip install 'headrace[cli]'" in capsys.readouterr().err
+    names = shlex.split(capsys.readouterr().err.partition("pip install")[2])
+    assert f"cli = {json.dumps(names)}\n" in (ROOT / "clients/python/pyproject.toml").read_text()
 
 
 def test_the_tour_on_the_page_works(command: Command, headrace: LocalHeadrace) -> None:

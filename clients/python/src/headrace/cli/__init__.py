@@ -14,7 +14,9 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):
             raise
-        print("The command line needs more: pip install 'headrace[cli]'", file=sys.stderr)
+        print(
+            "The command line needs two more packages: pip install 'rich>=13' 'typer>=0.12'", file=sys.stderr
+        )
         sys.exit(2)
     received: list[int] = []
 

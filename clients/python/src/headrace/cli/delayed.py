@@ -10,11 +10,11 @@ import typer
 
 from ..durations import seconds
 from ..outgoing import now
-from .arguments import Limit, MessageId, Topic
+from .arguments import Limit, MessageId, Noun, Topic
 from .output import short
 from .session import session
 
-app = typer.Typer(name="delayed", help="Delayed messages: list, move, cancel.", no_args_is_help=True)
+app = typer.Typer(cls=Noun, name="delayed", help="Delayed messages: list, move, cancel.")
 
 
 @app.command("list")
@@ -56,4 +56,4 @@ def cancel(context: typer.Context, topic: Topic, id: MessageId) -> None:
     """Cancel a message."""
     s = session(context)
     s.hr.cancel_message(topic, id)
-    s.output.say(f"{id} is cancelled.")
+    s.output.did("cancelled", f"{id} is cancelled.")

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from .arguments import Consumer, Group, MessageId, Topic, Yes, headers_of, parsed, sure
+from .arguments import Consumer, Group, MessageId, Noun, Topic, Yes, headers_of, parsed, sure
 from .session import session
 
-app = typer.Typer(name="messages", help="One delivery by hand: settle, edit.", no_args_is_help=True)
+app = typer.Typer(cls=Noun, name="messages", help="Messages: list; one delivery by hand: settle, edit.")
 
 
 @app.command()

@@ -12,14 +12,18 @@ from typing import Annotated, Any
 import typer
 
 from .. import models
+from ..errors import GroupNotFound
 from . import many
-from .arguments import Consumer, Group, Settings, Topic, Yes, settings_of, sure
-from .output import Output, number_of, table_of
+from .arguments import Consumer, Group, Noun, Settings, Topic, Yes, settings_of, sure
+from .output import Output, number_of, table_of, text
 from .session import Session, session
 
 app = typer.Typer(
-    name="groups", help="Groups: list, show, create, pause, retry, seek, purge, delete.", no_args_is_help=True
+    cls=Noun,
+    name="groups",
+    help="Groups: list, show, create, set, pause, resume, retry, seek, purge, delete.",
 )
+Filter = Annotated[str | None, typer.Option(help="Tags, as in 'paid || refunded'; '*' for all.")]
 _COUNTED = 2000
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT", re.ASCII)
 
@@ -61,14 +65,67 @@ def create(
     group: Group,
     begin: Annotated[str | None, typer.Option("--from", help="earliest, latest, or a time.")] = None,
     mode: Annotated[str | None, typer.Option(help="queue, serial or broadcast.")] = None,
-    filter: Annotated[str | None, typer.Option(help="Tags, as in 'paid || refunded'.")] = None,
+    filter: Filter = None,
     settings: Settings = None,
+    yes: Yes = False,
 ) -> None:
     """Create a group, or change the settings that are given."""
     s = session(context)
-    options = {"mode": mode, "filter": filter}
-    fields = {name: value for name, value in options.items() if value is not None} | settings_of(settings)
-    _show(s.output, s.hr.put_group(topic, group, begin=begin, **fields))
+    fields = _fields(settings, mode=mode, filter=filter)
+    try:
+        before = s.hr.get_group(topic, group)
+    except GroupNotFound:
+        _show(s.output, s.hr.put_group(topic, group, begin=begin, **fields))
+    else:
+        _change(s, before, fields, begin, yes)
+
+
+@app.command("set")
+def set_settings(
+    context: typer.Context,
+    topic: Topic,
+    group: Group,
+    filter: Filter = None,
+    settings: Settings = None,
+    yes: Yes = False,
+) -> None:
+    """Change a group's settings. It shows each before and after, and what another filter means for waiting messages."""
+    fields = _fields(settings, filter=filter)
+    if not fields:
+        raise typer.BadParameter("Give what to change: --filter, or --set NAME=VALUE.")
+    s = session(context)
+    _change(s, s.hr.get_group(topic, group), fields, None, yes)
+
+
+def _fields(settings: list[str] | None, **options: str | None) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None} | settings_of(settings)
+
+
+def _change(s: Session, before: models.Group, fields: dict[str, Any], begin: str | None, yes: bool) -> None:
+    """Change a group that exists. Another filter is asked about if messages wait: it may skip them for good."""
+    topic, group, waiting = before.topic, before.group, many.owed(before.states or models.States())["waiting"]
+    filter = fields.get("filter", before.filter) or "*"
+    if filter != before.filter:
+        s.output.say(
+            f"Within seconds {filter!r} decides about each message that was never attempted, also about the {waiting} "
+            "that wait: those that it excludes count as SUCCESS without a delivery. Retries and redriven dead letters "
+            "are still delivered."
+        )
+        if before.filter != "*":
+            s.output.say(
+                f"Messages that {before.filter!r} has excluded so far stay excluded: `headrace seek {topic} {group} "
+                "TIME` goes back to them, and to all others since that time."
+            )
+        if waiting:
+            sure(f"Change the filter of {group}, which has {number_of(waiting, 'waiting message')}?", yes)
+    after = s.hr.put_group(topic, group, begin=begin, **fields)
+    old, new = before.as_dict(), after.as_dict()
+    rows = [
+        (name, f"{text(old.get(name)) or 'none'} → {text(new[name]) or 'none'}")
+        for name in fields
+        if name in new
+    ]
+    s.output.one(after, [("group", group), *rows])
 
 
 @app.command()
@@ -103,11 +160,10 @@ def retry(
 ) -> None:
     """Make the next attempts of waiting deliveries now."""
     s = session(context)
-    which = many.choice(error=error, key=key, tag=tag, since=since, until=until)
-    chosen: dict[str, Any] = {"ids": ids} if ids else {"filter": which}
-    seen = s.hr.preview("retry", topic, group, **chosen, consumer=consumer, limit=limit)
-    do = partial(s.hr.retry_many, topic, group, **chosen, consumer=consumer, limit=limit)
-    many.on_many(s, ("Retry now", "delivery"), "retried", seen, do, preview=preview, yes=yes)
+    which = many.chosen(ids, limit, error=error, key=key, tag=tag, since=since, until=until)
+    seen = s.hr.preview("retry", topic, group, **which, consumer=consumer)
+    do = partial(s.hr.retry_many, topic, group, **which, consumer=consumer)
+    many.on_many(s, ("Retry now", "waiting delivery", "retried"), ids, seen, do, preview, yes)
 
 
 @app.command()
@@ -118,25 +174,38 @@ def resume(context: typer.Context, topic: Topic, group: Group) -> None:
 
 
 @app.command()
-def delete(context: typer.Context, topic: Topic, group: Group, yes: Yes = False) -> None:
-    """Delete a group with its consumers and positions."""
+def delete(
+    context: typer.Context, topic: Topic, group: Group, preview: many.Preview = False, yes: Yes = False
+) -> None:
+    """Delete a group with its consumers, positions and dead letters."""
     s = session(context)
-    sure(f"Delete {group} of {topic}?", yes)
-    s.hr.delete_group(topic, group)
-    s.output.say(f"{group} is deleted.")
+    details = s.hr.get_group(topic, group)
+    kinds = many.owed(details.states or models.States()) | {"dead": details.dead or 0}
+    if many.on_all(s, f"Delete {group} of {topic} and what waits for it", kinds, preview, yes):
+        s.hr.delete_group(topic, group)
+        s.output.did("deleted", f"{group} is deleted.")
 
 
 @app.command()
 def purge(
-    context: typer.Context, topic: Topic, group: Group, consumer: Consumer = None, yes: Yes = False
+    context: typer.Context,
+    topic: Topic,
+    group: Group,
+    consumer: Consumer = None,
+    preview: many.Preview = False,
+    yes: Yes = False,
 ) -> None:
     """Drop what waits for a group: backlog, retries, leases. Dead letters stay."""
     s = session(context)
     details = s.hr.get_group(topic, group)
-    owed = number_of(details.backlog or 0, "waiting message")
-    sure(f"Drop {owed} of {group}{f', of {consumer} alone' if consumer else ''}, for good?", yes)
-    purged = s.hr.purge_group(topic, group, confirm=group, consumer=consumer)
-    s.output.one(purged, [("purged", purged.purged)])
+    kinds = many.owed(details.states or models.States())
+    if consumer:
+        s.hr.get_consumer(topic, group, consumer)
+        kinds = {"waiting": sum(each.backlog for each in details.shards if each.consumer == consumer)}
+    owner = f"{consumer} alone, with its retries," if consumer else group
+    if many.on_all(s, f"Drop for good what waits for {owner}", kinds, preview, yes):
+        purged = s.hr.purge_group(topic, group, confirm=group, consumer=consumer)
+        s.output.one(purged, [("purged", purged.purged)])
 
 
 @app.command()

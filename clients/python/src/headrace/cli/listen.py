@@ -37,7 +37,7 @@ _TROUBLE_SECONDS = 2.0
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(epilog="Example: headrace listen orders --forward http://localhost:3000/hooks")(listen)
+    app.command()(listen)
 
 
 def listen(

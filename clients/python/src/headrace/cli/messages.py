@@ -36,8 +36,10 @@ Status = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (find, show, trace, tail):
-        app.command()(command)
+    app.command()(find)
+    app.command()(show)
+    app.command()(trace)
+    app.command()(tail)
 
 
 def find(

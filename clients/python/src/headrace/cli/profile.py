@@ -7,12 +7,11 @@ from typing import Annotated
 
 import typer
 
+from .arguments import Noun
 from .profiles import Profile, Profiles, Unusable, masked
 from .session import session
 
-app = typer.Typer(
-    name="profile", help="Stored services and tokens: add, list, use, remove.", no_args_is_help=True
-)
+app = typer.Typer(cls=Noun, name="profile", help="Stored services and tokens: add, list, use, remove.")
 Name = Annotated[str, typer.Argument(help="The profile.", show_default=False)]
 
 

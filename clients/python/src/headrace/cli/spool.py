@@ -13,14 +13,12 @@ import typer
 from ..errors import NoAnswer
 from ..producer import Producer
 from ..spool import Spool
-from .arguments import Limit
+from .arguments import Limit, Noun
 from .output import number_of, short
 from .profiles import Unusable
-from .session import session
+from .session import PARTLY, REFUSED, session
 
-app = typer.Typer(
-    name="spool", help="Messages that a producer left on disk: list, send.", no_args_is_help=True
-)
+app = typer.Typer(cls=Noun, name="spool", help="Messages that a producer left on disk: list, send.")
 File = Annotated[
     Path, typer.Argument(help="The producer's spool.", exists=True, dir_okay=False, show_default=False)
 ]
@@ -70,9 +68,10 @@ def send_spool(
         )
     with _open_spool(file) as spool:
         aside = spool.count_refused() - aside_before
-    s.output.say(f"{total - aside} sent" + (f", {aside} refused and kept in {file}" if aside else ""))
+    s.output.one({"sent": total - aside, "refused": aside}, [("sent", total - aside)])
     if aside:
-        raise typer.Exit(1)
+        s.output.fail(f"{aside} refused and kept in {file}.")
+        raise typer.Exit(PARTLY if aside < total else REFUSED)
 
 
 @contextlib.contextmanager

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from .arguments import Yes, sure
+from .arguments import Noun, Yes, sure
 from .session import session
 
-app = typer.Typer(name="tokens", help="Access tokens: list, create, rotate, delete.", no_args_is_help=True)
+app = typer.Typer(cls=Noun, name="tokens", help="Access tokens: list, create, rotate, delete.")
 
 
 @app.command("list")
@@ -67,4 +67,4 @@ def delete(
     s = session(context)
     sure(f"Revoke {id}?", yes)
     s.hr.delete_token(id)
-    s.output.say(f"{id} is revoked; felt everywhere within 60 seconds.")
+    s.output.did("deleted", f"{id} is revoked, everywhere within 60 seconds.")
