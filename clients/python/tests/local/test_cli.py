@@ -9,7 +9,9 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_commands import Command
@@ -153,6 +155,24 @@ def test_topics_complete(headrace: LocalHeadrace, command: Command) -> None:
     headrace.put_topic("invoices")
     assert topic_names("or") == ["orders"]
     assert sorted(topic_names("")) == ["invoices", "orders"]
+
+
+def commands(group: Any, *names: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, each in group.commands.items():
+        yield from commands(each, *names, name) if hasattr(each, "commands") else [((*names, name), each)]
+
+
+def test_every_noun_lists_and_every_command_shows_an_example_that_is_one() -> None:
+    root = app._command()
+    nouns = [each for each in root.commands.values() if hasattr(each, "commands")]
+    assert all("list" in each.commands for each in nouns)
+    for names, each in commands(root):
+        assert "." in each.help, names
+        word, *arguments = shlex.split(each.epilog.removeprefix("Example: "))
+        assert (word, *arguments[: len(names)]) == ("headrace", *names)
+        words = ordered(arguments)
+        own = words[words.index(names[0]) + len(names) :]
+        each.make_context(names[-1], own, resilient_parsing="spool" in names).close()  # there is no such file
 
 
 def test_without_a_verb_a_noun_lists(command: Command) -> None:

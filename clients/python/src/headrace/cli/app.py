@@ -83,8 +83,8 @@ def root(
 
 for module in (topics, groups, consumers, deliveries, dead, delayed, transactions, spool, tokens, profile):
     app.add_typer(module.app)
-app.command()(groups.seek)
-deliveries.app.command("list")(messages.find)
+app.command(epilog="Example: headrace seek orders mailer earliest --preview")(groups.seek)
+deliveries.app.command("list", epilog="Example: headrace messages list orders --key order-188")(messages.find)
 for module in (archive, console, send, receive, messages, stats, listen, doctor):
     module.register(app)
 

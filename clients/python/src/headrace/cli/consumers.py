@@ -17,7 +17,7 @@ app = typer.Typer(
 Consumer = Annotated[str, typer.Argument(help="The consumer.")]
 
 
-@app.command("list")
+@app.command("list", epilog="Example: headrace consumers list orders mailer")
 def list_consumers(context: typer.Context, topic: Topic, group: Group) -> None:
     """List a group's consumers: when they were last seen, and the health of push consumers."""
     s = session(context)
@@ -30,7 +30,7 @@ def _row(c: models.Consumer) -> tuple[Any, ...]:
     return c.consumer, c.kind, c.state, c.last_seen_at, c.why, c.breaker, c.failing_since_at
 
 
-@app.command()
+@app.command(epilog="Example: headrace consumers delete orders mailer worker-1")
 def delete(context: typer.Context, topic: Topic, group: Group, consumer: Consumer, yes: Yes = False) -> None:
     """Delete a consumer: its shards go to the others, in a broadcast its position ends."""
     s = session(context)
@@ -42,7 +42,7 @@ def delete(context: typer.Context, topic: Topic, group: Group, consumer: Consume
     s.output.did("deleted", f"{consumer} is deleted.")
 
 
-@app.command()
+@app.command(epilog="Example: headrace consumers attempts orders mailer shop --limit 5")
 def attempts(
     context: typer.Context,
     topic: Topic,
@@ -72,7 +72,7 @@ def _attempt(each: models.Attempt) -> tuple[Any, ...]:
     )
 
 
-@app.command()
+@app.command(epilog="Example: headrace consumers test orders mailer shop")
 def test(context: typer.Context, topic: Topic, group: Group, consumer: Consumer) -> None:
     """Send a signed test event to a consumer's URL. Exit code 1 if a message would have failed."""
     s = session(context)
@@ -92,6 +92,7 @@ def _show(output: Output, report: models.Tested) -> None:
 
 @app.command(
     "rotate-secret",
+    epilog="Example: headrace consumers rotate-secret orders mailer shop",
 )
 def rotate_secret(
     context: typer.Context,

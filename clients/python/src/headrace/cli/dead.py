@@ -19,7 +19,7 @@ from .session import session
 app = typer.Typer(cls=Noun, name="dead-letters", help="Dead letters: list, show, edit, redrive, delete.")
 
 
-@app.command("list")
+@app.command("list", epilog="Example: headrace dead-letters list orders mailer --reason REJECTED")
 def list_dead(
     context: typer.Context,
     topic: Topic,
@@ -61,7 +61,7 @@ def _cells(each: DeadLetter) -> tuple[Any, ...]:
     )
 
 
-@app.command()
+@app.command(epilog="Example: headrace dead-letters show orders mailer ID")
 def show(context: typer.Context, topic: Topic, group: Group, id: MessageId) -> None:
     """Show a dead letter."""
     s = session(context)
@@ -83,7 +83,7 @@ def show(context: typer.Context, topic: Topic, group: Group, id: MessageId) -> N
     s.output.one(letter, [*fields, ("answer", answer), ("body", letter.body)])
 
 
-@app.command()
+@app.command(epilog="Example: headrace dead-letters edit orders mailer ID")
 def edit(
     context: typer.Context,
     topic: Topic,
@@ -107,7 +107,7 @@ def edit(
     s.output.one(letter, [("id", letter.id), ("body", letter.body)])
 
 
-@app.command()
+@app.command(epilog="Example: headrace dead-letters redrive orders mailer --error 'no number' --rate 10")
 def redrive(
     context: typer.Context,
     topic: Topic,
@@ -133,7 +133,9 @@ def redrive(
     many.on_many(s, (verb, "dead letter", "redriven"), ids, seen, do, preview, yes)
 
 
-@app.command()
+@app.command(
+    epilog="Example: headrace dead-letters delete orders mailer --until 2030-01-01T00:00:00Z --preview"
+)
 def delete(
     context: typer.Context,
     topic: Topic,

@@ -12,7 +12,7 @@ from .session import session
 app = typer.Typer(cls=Noun, name="messages", help="Messages: list; one delivery by hand: settle, edit.")
 
 
-@app.command()
+@app.command(epilog="Example: headrace messages settle orders ID mailer success --reason 'paid by phone'")
 def settle(
     context: typer.Context,
     topic: Topic,
@@ -32,7 +32,7 @@ def settle(
     s.output.one(delivery, delivery.as_dict().items())
 
 
-@app.command()
+@app.command(epilog="Example: headrace messages edit orders ID mailer --attempts-left 3")
 def edit(
     context: typer.Context,
     topic: Topic,

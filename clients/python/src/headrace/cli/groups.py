@@ -28,7 +28,7 @@ _COUNTED = 2000
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT", re.ASCII)
 
 
-@app.command("list")
+@app.command("list", epilog="Example: headrace groups list orders")
 def list_groups(context: typer.Context, topic: Topic) -> None:
     """List a topic's groups."""
     s = session(context)
@@ -43,7 +43,7 @@ def _count_cells(counts: models.GroupCounts | None) -> Sequence[Any]:
     return (counts.backlog, counts.in_flight, counts.retrying, counts.dead) if counts else ("", "", "", "")
 
 
-@app.command()
+@app.command(epilog="Example: headrace groups show orders mailer")
 def show(context: typer.Context, topic: Topic, group: Group) -> None:
     """Show a group's settings, its position in each shard, its consumers."""
     s = session(context)
@@ -58,7 +58,7 @@ def show(context: typer.Context, topic: Topic, group: Group) -> None:
         s.output.out.print(table_of(("CONSUMER", "KIND", "STATE", "RANK", "SHARDS"), consumers))
 
 
-@app.command()
+@app.command(epilog="Example: headrace groups create orders mailer --from earliest")
 def create(
     context: typer.Context,
     topic: Topic,
@@ -80,7 +80,7 @@ def create(
         _change(s, before, fields, begin, yes)
 
 
-@app.command("set")
+@app.command("set", epilog="Example: headrace groups set orders mailer --filter 'paid || refunded'")
 def set_settings(
     context: typer.Context,
     topic: Topic,
@@ -128,7 +128,7 @@ def _change(s: Session, before: models.Group, fields: dict[str, Any], begin: str
     s.output.one(after, [("group", group), *rows])
 
 
-@app.command()
+@app.command(epilog="Example: headrace groups pause orders mailer --until 2030-01-01T00:00:00Z")
 def pause(
     context: typer.Context,
     topic: Topic,
@@ -142,7 +142,7 @@ def pause(
     _show(s.output, s.hr.pause_group(topic, group, until=until))
 
 
-@app.command()
+@app.command(epilog="Example: headrace groups retry orders mailer --error timeout")
 def retry(
     context: typer.Context,
     topic: Topic,
@@ -166,14 +166,14 @@ def retry(
     many.on_many(s, ("Retry now", "waiting delivery", "retried"), ids, seen, do, preview, yes)
 
 
-@app.command()
+@app.command(epilog="Example: headrace groups resume orders mailer")
 def resume(context: typer.Context, topic: Topic, group: Group) -> None:
     """Resume a group: it gets messages again."""
     s = session(context)
     _show(s.output, s.hr.resume_group(topic, group))
 
 
-@app.command()
+@app.command(epilog="Example: headrace groups delete orders mailer")
 def delete(
     context: typer.Context, topic: Topic, group: Group, preview: many.Preview = False, yes: Yes = False
 ) -> None:
@@ -186,7 +186,7 @@ def delete(
         s.output.did("deleted", f"{group} is deleted.")
 
 
-@app.command()
+@app.command(epilog="Example: headrace groups purge orders mailer --preview")
 def purge(
     context: typer.Context,
     topic: Topic,
@@ -208,7 +208,7 @@ def purge(
         s.output.one(purged, [("purged", purged.purged)])
 
 
-@app.command()
+@app.command(epilog="Example: headrace groups seek orders mailer 2030-01-01T00:00:00Z --preview")
 def seek(
     context: typer.Context,
     topic: Topic,

@@ -37,7 +37,7 @@ _TROUBLE_SECONDS = 2.0
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(listen)
+    app.command(epilog="Example: headrace listen orders --forward http://localhost:3000/hooks")(listen)
 
 
 def listen(

@@ -36,10 +36,10 @@ Status = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command()(find)
-    app.command()(show)
-    app.command()(trace)
-    app.command()(tail)
+    app.command(epilog="Example: headrace find orders --status DEAD --group mailer")(find)
+    app.command(epilog="Example: headrace show orders ID")(show)
+    app.command(epilog="Example: headrace trace orders ID")(trace)
+    app.command(epilog="Example: headrace tail orders --grep 'order.*188'")(tail)
 
 
 def find(

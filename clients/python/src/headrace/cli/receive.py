@@ -25,7 +25,7 @@ _WHY = {
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(receive)
+    app.command(epilog="Example: headrace receive orders mailer --max 10 --wait 5s --ack")(receive)
 
 
 def receive(

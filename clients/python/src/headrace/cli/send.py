@@ -41,7 +41,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(send)
+    app.command(epilog="Example: headrace send orders '{\"order\": 188}' --key order-188 --delay 15m")(send)
 
 
 def send(

@@ -24,7 +24,7 @@ File = Annotated[
 ]
 
 
-@app.command("list")
+@app.command("list", epilog="Example: headrace spool list orders.spool")
 def list_spool(
     context: typer.Context,
     file: File,
@@ -45,7 +45,7 @@ def list_spool(
     s.output.many(("NUMBER", "TOPIC", "KEYS", "STATE", "BODY"), rows, "Nothing waits.")
 
 
-@app.command("send")
+@app.command("send", epilog="Example: headrace spool send orders.spool --refused")
 def send_spool(
     context: typer.Context,
     file: File,

@@ -15,7 +15,7 @@ from .session import session
 app = typer.Typer(cls=Noun, name="topics", help="Topics: list, show, create, change, purge, delete.")
 
 
-@app.command("list")
+@app.command("list", epilog="Example: headrace topics list")
 def list_topics(context: typer.Context) -> None:
     """List the topics that your token may use."""
     s = session(context)
@@ -23,14 +23,14 @@ def list_topics(context: typer.Context) -> None:
     s.output.many(("TOPIC", "MODE", "SHARDS", "KEPT"), rows, "No topics yet: headrace topics create orders")
 
 
-@app.command()
+@app.command(epilog="Example: headrace topics show orders")
 def show(context: typer.Context, topic: Topic) -> None:
     """Show a topic's settings and counts."""
     s = session(context)
     _show(s.output, s.hr.get_topic(topic))
 
 
-@app.command()
+@app.command(epilog="Example: headrace topics create orders --shards 4 --set retention_days=14")
 def create(
     context: typer.Context,
     topic: Topic,
@@ -45,7 +45,7 @@ def create(
     _show(s.output, s.hr.put_topic(topic, **fields))
 
 
-@app.command()
+@app.command(epilog="Example: headrace topics delete orders --preview")
 def delete(context: typer.Context, topic: Topic, preview: many.Preview = False, yes: Yes = False) -> None:
     """Delete a topic with its groups and messages."""
     s = session(context)
@@ -57,7 +57,7 @@ def delete(context: typer.Context, topic: Topic, preview: many.Preview = False, 
         s.output.did("deleted", f"{topic} is deleted.")
 
 
-@app.command()
+@app.command(epilog="Example: headrace topics purge orders --preview")
 def purge(context: typer.Context, topic: Topic, preview: many.Preview = False, yes: Yes = False) -> None:
     """Drop what waits for all groups of a topic, and what is delayed. Dead letters stay."""
     s = session(context)

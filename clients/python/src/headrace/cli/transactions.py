@@ -16,7 +16,7 @@ from .session import session
 app = typer.Typer(cls=Noun, name="transactions", help="Transactions: list, ask their producers again.")
 
 
-@app.command("list")
+@app.command("list", epilog="Example: headrace transactions list orders")
 def list_transactions(context: typer.Context, topic: Topic, limit: Limit = 20) -> None:
     """List the messages of transactions that are not decided yet."""
     s = session(context)
@@ -25,7 +25,7 @@ def list_transactions(context: typer.Context, topic: Topic, limit: Limit = 20) -
     s.output.many(("TRANSACTION", "ID", "KEYS", "TAG", "BODY"), rows, "None.")
 
 
-@app.command()
+@app.command(epilog="Example: headrace transactions recheck orders")
 def recheck(
     context: typer.Context,
     topic: Annotated[
