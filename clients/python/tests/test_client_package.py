@@ -59,7 +59,9 @@ def test_the_wheel_is_the_client_and_nothing_of_the_server(tmp_path: Path) -> No
     assert {name.split("/")[0].partition("-")[0] for name in names} == {"headrace"}
     sources = {f"headrace/{file.relative_to(PACKAGE)}" for file in PACKAGE.rglob("*.py")}
     assert sources <= names
-    assert re.findall(r"\]\((?!https://)[^)]*\)", page) == [], "a package index has no files of the repository"
+    assert re.findall(r"\]\((?!https://)[^)]*\)", page) == [], (
+        "a package index has no files of the repository"
+    )
 
 
 def test_a_send_and_what_is_handled_are_spans_of_one_trace(
