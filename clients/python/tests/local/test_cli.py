@@ -177,6 +177,7 @@ def test_every_noun_lists_and_every_command_shows_an_example_that_is_one() -> No
 
 def test_without_a_verb_a_noun_lists(command: Command) -> None:
     assert command("topics", "--json") == command("topics", "list", "--json")
+    assert app._command().commands["topics"].make_context("topics", [], resilient_parsing=True).args == []
     assert command("--version").startswith("headrace ")
 
 

@@ -335,5 +335,7 @@ def test_what_a_producer_left_on_disk_is_listed_and_sent(
     spool = Spool(tmp_path / "left")
     spool.add("orders", b'{"body": 3}')
     spool.close()
+    nowhere = ("--url", "http://127.0.0.1:9", "--timeout", "0.1")
+    assert "1 of 1 message still in" in command("spool", "send", file, *nowhere, code=NO_ANSWER)
     command("spool", "send", file)  # code 0: what was refused earlier is no failure of this run
     assert 3 in [message.body for message in headrace.list_messages("orders")]

@@ -41,7 +41,7 @@ def test_a_dead_letter_is_mended_and_sent_again(
 
 
 class Terminal(io.StringIO):
-    """Somebody's answers."""
+    """A person's answers."""
 
     def isatty(self) -> bool:
         return True

@@ -34,7 +34,8 @@ class Noun(TyperGroup):
     """Commands on one kind of thing. Without a verb it lists."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, args or ["list"])
+        is_bare = not args and not ctx.resilient_parsing  # the shell's completion offers the verbs
+        return super().parse_args(ctx, ["list"] if is_bare else args)
 
 
 def parsed(text: str, name: str = "The body") -> Any:

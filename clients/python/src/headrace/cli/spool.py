@@ -59,13 +59,16 @@ def send_spool(
             spool.readmit()
         total, aside_before = spool.count(), spool.count_refused()
     producer = Producer(s.hr, spool=file)
-    through = producer.flush(timeout)
-    remainder = producer.pending
-    producer.close(timeout=0)
+    through = False
+    try:
+        through = producer.flush(timeout)
+    finally:  # also at Ctrl-C
+        remainder = producer.pending
+        producer.close(timeout=0)
+        if not through:
+            s.output.say(f"{remainder} of {number_of(total, 'message')} still in {file}.")
     if not through:
-        raise NoAnswer(
-            "NO_ANSWER", f"{remainder} of {number_of(total, 'message')} still in {file}.", retryable=True
-        )
+        raise NoAnswer("NO_ANSWER", f"Not all were sent within {timeout:g} seconds.", retryable=True)
     with _open_spool(file) as spool:
         aside = spool.count_refused() - aside_before
     s.output.one({"sent": total - aside, "refused": aside}, [("sent", total - aside)])
