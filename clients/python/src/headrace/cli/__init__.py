@@ -15,7 +15,7 @@ def main() -> None:
         if error.name not in ("typer", "rich"):
             raise
         print(
-            "The command line needs two more packages: pip install 'rich>=13' 'typer>=0.12'", file=sys.stderr
+            "The command line needs two more packages: pip install 'rich>=13' 'typer>=0.19'", file=sys.stderr
         )
         sys.exit(2)
     received: list[int] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -72,12 +73,9 @@ def create(
     """Create a group, or change the settings that are given."""
     s = session(context)
     fields = _fields(settings, mode=mode, filter=filter)
-    try:
-        before = s.hr.get_group(topic, group)
-    except GroupNotFound:
-        _show(s.output, s.hr.put_group(topic, group, begin=begin, **fields))
-    else:
-        _change(s, before, fields, begin, yes)
+    with suppress(GroupNotFound):
+        _check_filter(s, s.hr.get_group(topic, group), fields, yes)
+    _show(s.output, s.hr.put_group(topic, group, begin=begin, **fields))
 
 
 @app.command("set", epilog="Example: headrace groups set orders mailer --filter 'paid || refunded'")
@@ -94,15 +92,24 @@ def set_settings(
     if not fields:
         raise typer.BadParameter("Give what to change: --filter, or --set NAME=VALUE.")
     s = session(context)
-    _change(s, s.hr.get_group(topic, group), fields, None, yes)
+    before = s.hr.get_group(topic, group)
+    _check_filter(s, before, fields, yes)
+    after = s.hr.put_group(topic, group, **fields)
+    old, new = before.as_dict(), after.as_dict()
+    rows = [
+        (name, f"{text(old.get(name)) or 'none'} → {text(new[name]) or 'none'}")
+        for name in fields
+        if name in new
+    ]
+    s.output.one(after, [("group", group), *rows])
 
 
 def _fields(settings: list[str] | None, **options: str | None) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None} | settings_of(settings)
 
 
-def _change(s: Session, before: models.Group, fields: dict[str, Any], begin: str | None, yes: bool) -> None:
-    """Change a group that exists. Another filter is asked about if messages wait: it may skip them for good."""
+def _check_filter(s: Session, before: models.Group, fields: dict[str, Any], yes: bool) -> None:
+    """Say what another filter means, and ask if messages wait: it may skip them for good."""
     topic, group, waiting = before.topic, before.group, many.owed(before.states or models.States())["waiting"]
     filter = fields.get("filter", before.filter) or "*"
     if filter != before.filter:
@@ -118,14 +125,6 @@ def _change(s: Session, before: models.Group, fields: dict[str, Any], begin: str
             )
         if waiting:
             sure(f"Change the filter of {group}, which has {number_of(waiting, 'waiting message')}?", yes)
-    after = s.hr.put_group(topic, group, begin=begin, **fields)
-    old, new = before.as_dict(), after.as_dict()
-    rows = [
-        (name, f"{text(old.get(name)) or 'none'} → {text(new[name]) or 'none'}")
-        for name in fields
-        if name in new
-    ]
-    s.output.one(after, [("group", group), *rows])
 
 
 @app.command(epilog="Example: headrace groups pause orders mailer --until 2030-01-01T00:00:00Z")
