@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -46,13 +48,20 @@ def test_an_import_loads_neither_asyncio_nor_httpx() -> None:
 def test_the_wheel_is_the_client_and_nothing_of_the_server(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "-d", str(tmp_path)]
     subprocess.run(build, cwd=CLIENT, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    assert list(tmp_path.glob("*.tar.gz"))
-    names = set(zipfile.ZipFile(wheel).namelist())
+    (wheel,), (sdist,) = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
+    with zipfile.ZipFile(wheel) as archive, tarfile.open(sdist) as source:
+        names = set(archive.namelist())
+        info = next(name.partition("/")[0] for name in names if ".dist-info/" in name)
+        assert archive.read(f"{info}/licenses/LICENSE") == (CLIENT.parents[1] / "LICENSE").read_bytes()
+        assert any(name.endswith("/LICENSE") for name in source.getnames())
+        page = archive.read(f"{info}/METADATA").decode()
     assert "headrace/py.typed" in names
     assert {name.split("/")[0].partition("-")[0] for name in names} == {"headrace"}
     sources = {f"headrace/{file.relative_to(PACKAGE)}" for file in PACKAGE.rglob("*.py")}
     assert sources <= names
+    assert re.findall(r"\]\((?!https://)[^)]*\)", page) == [], (
+        "a package index has no files of the repository"
+    )
 
 
 def test_a_send_and_what_is_handled_are_spans_of_one_trace(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_commands import Command
@@ -16,9 +19,9 @@ from tests.support.rarely import rarely
 
 from headrace import _trust, cli
 from headrace.cli import app
-from headrace.cli.app import NO_ANSWER, NOT_ALLOWED, NOT_FOUND, REFUSED, USAGE, ordered
+from headrace.cli.app import ordered
 from headrace.cli.profiles import Profiles, Unusable, access
-from headrace.cli.session import topic_names
+from headrace.cli.session import NO_ANSWER, NOT_ALLOWED, NOT_FOUND, REFUSED, USAGE, topic_names
 from headrace.testing import LocalHeadrace
 
 ROOT = Path(__file__).parents[4]
@@ -45,7 +48,25 @@ ROOT = Path(__file__).parents[4]
         (["listen", "orders", "--forward", "http://"], USAGE, "must be a whole URL"),
         (["find", "orders", "-n", "-1"], USAGE, "greater than or"),
         (["tail", "orders", "-n", "-1"], USAGE, "greater than or"),
-        (["find", "orders", "--from", "yesterday"], REFUSED, "VALIDATION"),
+        (["find", "orders", "--from", "yesterday"], REFUSED, "VALIDATION: --from: must be a time"),
+        (
+            ["dead-letters", "redrive", "orders", "mailer", "--since", "x"],
+            REFUSED,
+            "VALIDATION: --since: must",
+        ),
+        (
+            ["groups", "create", "orders", "x", "--set", "batch_size=0"],
+            REFUSED,
+            "VALIDATION: --set batch_size:",
+        ),
+        (["send", "orders", "1", "--dedup-until", "done"], REFUSED, "--dedup-until: goes with --dedup-id"),
+        (["receive", "none", "x"], NOT_FOUND, "'none'. Create it: headrace topics create none"),
+        (
+            ["consumers", "delete", "orders", "mailer", "x", "--yes"],
+            NOT_FOUND,
+            "headrace consumers list orders mailer",
+        ),
+        (["groups"], USAGE, "headrace groups list"),
     ],
 )
 def test_an_exit_code_says_what_kind_of_error_it_is(
@@ -136,6 +157,30 @@ def test_topics_complete(headrace: LocalHeadrace, command: Command) -> None:
     assert sorted(topic_names("")) == ["invoices", "orders"]
 
 
+def commands(group: Any, *names: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, each in group.commands.items():
+        yield from commands(each, *names, name) if hasattr(each, "commands") else [((*names, name), each)]
+
+
+def test_every_noun_lists_and_every_command_shows_an_example_that_is_one() -> None:
+    root = app._command()
+    nouns = [each for each in root.commands.values() if hasattr(each, "commands")]
+    assert all("list" in each.commands for each in nouns)
+    for names, each in commands(root):
+        assert "." in each.help, names
+        word, *arguments = shlex.split(each.epilog.removeprefix("Example: "))
+        assert (word, *arguments[: len(names)]) == ("headrace", *names)
+        words = ordered(arguments)
+        own = words[words.index(names[0]) + len(names) :]
+        each.make_context(names[-1], own, resilient_parsing="spool" in names).close()  # there is no such file
+
+
+def test_without_a_verb_a_noun_lists(command: Command) -> None:
+    assert command("topics", "--json") == command("topics", "list", "--json")
+    assert app._command().commands["topics"].make_context("topics", [], resilient_parsing=True).args == []
+    assert command("--version").startswith("headrace ")
+
+
 def test_without_the_extra_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -144,7 +189,8 @@ def test_without_the_extra_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "typer", None)
     with pytest.raises(SystemExit, match="2"):
         cli.main()
-    assert "pip install 'headrace[cli]'" in capsys.readouterr().err
+    names = shlex.split(capsys.readouterr().err.partition("pip install")[2])
+    assert f"cli = {json.dumps(names)}\n" in (ROOT / "clients/python/pyproject.toml").read_text()
 
 
 def test_the_tour_on_the_page_works(command: Command, headrace: LocalHeadrace) -> None:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,10 +21,10 @@ from cli_commands import Command
 from faulty_proxy import FAIL, PASS, REFUSE, THROTTLE, faulty_proxy
 from scripted_service import BUSY, message
 from standardwebhooks import Webhook
-from tests.support.rarely import rarely
 
 from headrace.cli.app import run
 from headrace.cli.forward import Forwarder
+from headrace.cli.listen import _own_name
 from headrace.testing import LocalHeadrace, Push
 
 SECRET = "whsec_" + "AbCd" * 8
@@ -96,12 +101,31 @@ def test_who_is_busy_says_when_to_come_again(asked: str, least: int | None, most
     assert wait is None if least is None or most is None else wait is not None and least <= wait <= most
 
 
-def test_a_listener_has_a_group_of_its_own_and_leaves_none(command: Command, headrace: LocalHeadrace) -> None:
-    headrace.send("orders", 1)
+def test_a_listener_has_a_group_of_its_own_which_no_signal_leaves_behind(
+    command: Command, headrace: LocalHeadrace
+) -> None:
     headrace.put_topic("invoices")
-    with headrace.subscriber("invoices", "unused") as subscriber:
-        command("listen", "orders", "--forward", subscriber.url, "--from", "earliest", "-n", "1")
-        assert [push.headers["headrace-group"].partition("-")[0] for push in subscriber.pushes] == ["listen"]
+    headrace.send("orders", 1)
+    ends = {signal.SIGTERM: 143, signal.SIGHUP: 129}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with headrace.subscriber("invoices", "unused") as to:
+        listen = ["listen", "orders", "--from", "earliest", "--forward", to.url]
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-m", "headrace.cli", *listen], env=environment, stdout=subprocess.PIPE
+            )
+            for _ in ends
+        ]
+        for process, number in zip(processes, ends, strict=True):
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith(b"HTTP 204")
+            process.send_signal(number)
+            process.send_signal(signal.SIGTERM)  # again: a service manager sends several
+        for process, number in zip(processes, ends, strict=True):
+            process.communicate(timeout=60)
+            assert process.returncode in (ends[number], ends[signal.SIGTERM])
+        groups = {push.headers["headrace-group"] for push in to.pushes}
+    assert sorted(name.partition("-")[0] for name in groups) == ["listen"] * 2
     assert [group.group for group in headrace.list_groups("orders")] == ["mailer"]
     headrace.expect("orders", "mailer").delivered(0)
 
@@ -182,18 +206,12 @@ def test_what_came_too_late_to_be_settled_is_told(
     assert "RECEIPT_STALE" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("user", ["SHOP\\Jörg Müller", *rarely("x" * 200, None)])
-def test_a_listener_has_a_name_whatever_the_users_is(
-    command: Command, headrace: LocalHeadrace, monkeypatch: pytest.MonkeyPatch, user: str | None
-) -> None:
+@pytest.mark.parametrize("user", ["SHOP\\Jörg Müller", "x" * 200, None])
+def test_a_listener_has_a_name_for_every_user(monkeypatch: pytest.MonkeyPatch, user: str | None) -> None:
     def getuser() -> str:
         if user is None:
             raise KeyError("uid")
         return user
 
     monkeypatch.setattr("getpass.getuser", getuser)
-    headrace.send("orders", 1)
-    with headrace.subscriber("orders", "unused") as subscriber:
-        command("listen", "orders", "--forward", subscriber.url, "--from", "earliest", "-n", "1")
-        groups = {push.headers["headrace-group"] for push in subscriber.pushes} - {"unused"}
-    assert [name.partition("-")[0] for name in groups] == ["listen"]
+    assert re.fullmatch(r"listen-[A-Za-z0-9._-]{1,120}", _own_name())

@@ -15,8 +15,9 @@ from cli_commands import Command
 from faulty_proxy import FAIL, PASS, REFUSE, THROTTLE, FaultyProxy, faulty_proxy
 from scripted_service import BUSY
 
-from headrace.cli.app import INTERRUPTED, NO_ANSWER, REFUSED, USAGE, run
+from headrace.cli.app import run
 from headrace.cli.output import Output
+from headrace.cli.session import INTERRUPTED, NO_ANSWER, PARTLY, REFUSED, USAGE
 from headrace.spool import Spool
 from headrace.testing import LocalHeadrace
 
@@ -146,7 +147,7 @@ def test_what_would_be_passed_over_is_refused(
 def test_what_is_refused_is_told_by_its_number(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     large = json.dumps("x" * 300_000)
     monkeypatch.setattr(sys, "stdin", io.StringIO(f"1\n{large}\n3\n"))
-    err = command("send", "orders", code=REFUSED)
+    err = command("send", "orders", code=PARTLY)
     assert "message 2: BODY_TOO_LARGE" in err
     assert "2 sent, 1 refused" in err
 
@@ -327,12 +328,14 @@ def test_what_a_producer_left_on_disk_is_listed_and_sent(
         {"order": 188},
         2,
     ]
-    assert "1 sent, 1 refused and kept" in command("spool", "send", file, code=REFUSED)
+    assert "1 refused and kept" in command("spool", "send", file, code=PARTLY)
     assert [message.body for message in headrace.list_messages("orders")] == [{"order": 188}]
     (entry,) = command("spool", "list", file, "--json")
     assert (entry["message"]["body"], entry["refused"].partition(":")[0]) == (2, "NO_SUCH_SHARD")
     spool = Spool(tmp_path / "left")
     spool.add("orders", b'{"body": 3}')
     spool.close()
+    nowhere = ("--url", "http://127.0.0.1:9", "--timeout", "0.1")
+    assert "1 of 1 message still in" in command("spool", "send", file, *nowhere, code=NO_ANSWER)
     command("spool", "send", file)  # code 0: what was refused earlier is no failure of this run
     assert 3 in [message.body for message in headrace.list_messages("orders")]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 from cli_commands import Command
+from faulty_proxy import PASS, REFUSE, faulty_proxy
 
-from headrace import Outgoing
-from headrace.cli.app import NOT_FOUND, REFUSED, USAGE, run
+from headrace import Outgoing, Sent
+from headrace.cli.app import run
 from headrace.cli.doctor import clock_finding
 from headrace.cli.groups import Preview
+from headrace.cli.session import NO_ANSWER, NOT_FOUND, PARTLY, REFUSED, USAGE
 from headrace.testing import LocalHeadrace
 from headrace.testing.subscriber import Subscriber
 
@@ -36,27 +40,96 @@ def test_a_dead_letter_is_mended_and_sent_again(
     assert message.body == {"order": 13}
 
 
-def test_many_are_counted_before_they_are_redriven_deleted_and_retried(
-    command: Command, headrace: LocalHeadrace, monkeypatch: pytest.MonkeyPatch
+class Terminal(io.StringIO):
+    """A person's answers."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+WHERE = ("orders", "mailer")
+
+
+def bury(headrace: LocalHeadrace, count: int, reason: str) -> list[str]:
+    """Makes dead letters; their ids."""
+    ids = [each.id for each in headrace.send_many("orders", range(count)) if isinstance(each, Sent)]
+    while messages := headrace.receive(*WHERE, max=1_000):
+        headrace.nack(*WHERE, *messages, dead_letter=True, reason=reason)
+    return ids
+
+
+def test_many_are_counted_and_shown_before_the_command_asks(
+    command: Command,
+    headrace: LocalHeadrace,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    where = ("orders", "mailer")
-    for tag, count in (("old", 1_001), ("new", 2)):
-        headrace.send_many("orders", [Outgoing(n, tag=tag) for n in range(count)])
-        while messages := headrace.receive(*where, max=1_000):
-            headrace.nack(*where, *messages, dead_letter=True, reason=f"{tag} failed")
-    (seen,) = command("dead-letters", "redrive", *where, "--error", "old", "--preview", "--json")
-    assert (seen["count"], seen["sample"][0]["error"]) == (1_001, "old failed")
-    assert command("dead-letters", "redrive", *where, "--error", "old", "--yes", "--json") == [
-        {"redriven": 1_001}
-    ]
-    monkeypatch.setattr("typer.confirm", lambda question, **_: asked.append(question))
-    asked: list[str] = []
-    assert command("dead-letters", "delete", *where, "--json") == [{"deleted": 2}]
-    assert command("dead-letters", "delete", *where, "--json") == [{"deleted": 0}]
-    headrace.nack(*where, *headrace.receive(*where, max=3), delay=3_600)
-    assert command("groups", "retry", *where, "--json") == [{"retried": 3}]
-    assert command("transactions", "recheck", "--json") == [{"rechecked": 0}]
-    assert asked == ["Delete for good 2 dead letters?", "Retry now 3 deliveries?"]
+    bury(headrace, 2, "no number")
+    headrace.send_many("orders", [1, 2, 3])
+    headrace.nack(*WHERE, *headrace.receive(*WHERE, max=1), delay=3_600)
+    (seen,) = command("dead-letters", "redrive", *WHERE, "--error", "number", "--preview", "--json")
+    assert (seen["count"], seen["sample"][0]["error"]) == (2, "no number")
+    assert command("transactions", "recheck", "--json") == [{"rechecked": 0}]  # nothing to ask about
+    for arguments, question, result in [
+        (["dead-letters", "redrive", *WHERE, "--rate", "10"], "At 10 a second redrive 2 dead letters?", None),
+        (["dead-letters", "delete", *WHERE], "Delete for good 2 dead letters?", {"deleted": 2}),
+        (["groups", "retry", *WHERE], "Retry now 1 waiting delivery?", {"retried": 1}),
+        (["groups", "set", *WHERE, "--filter", "paid"], "which has 2 waiting messages?", None),
+        (["groups", "delete", *WHERE], "(2 waiting, 1 retrying)?", None),
+        (["topics", "delete", "orders"], "its 1 group and all messages (2 waiting, 1 retrying)?", None),
+        (["groups", "purge", *WHERE], "(2 waiting, 1 retrying)?", {"purged": 3}),
+        (["topics", "purge", "orders"], "(nothing)?", {"purged": 0}),
+    ]:
+        monkeypatch.setattr(sys, "stdin", None)
+        err = command(*arguments, code=USAGE)
+        assert question in err
+        assert "is no terminal" in err
+        assert "add --yes" in err
+        monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
+        assert command(*arguments, code=REFUSED).count("no number") == (arguments[0] == "dead-letters") * 2
+        if result:
+            monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
+            assert command(*arguments, "--json") == [result]
+
+
+def test_a_command_on_many_says_what_it_did_not_do(
+    command: Command,
+    headrace: LocalHeadrace,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    known = bury(headrace, 1_002, "no number")[0]
+    delete, redrive = (
+        ["dead-letters", "delete", *WHERE, "--yes"],
+        ["dead-letters", "redrive", *WHERE, "--yes"],
+    )
+    assert "no such dead letter: nope" in command(*redrive, "nope", code=NOT_FOUND)
+    assert "no such waiting delivery" in command("groups", "retry", *WHERE, known, "--yes", code=NOT_FOUND)
+    assert "no such dead letter: nope" in command(*delete, known, "nope", code=PARTLY)
+    monkeypatch.setattr("headrace._sync.transport.pause", lambda seconds: None)
+    with faulty_proxy(headrace.transport.urls[0]) as proxy:
+        proxy.plan.extend([PASS, PASS, PASS, *[REFUSE] * 3])
+        assert run([*redrive, "--json", "--url", proxy.url]) == NO_ANSWER
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"redriven": 1_000}
+    assert "1000 of 1001, and perhaps" in err
+    assert command(*redrive, "--json") == [{"redriven": 1}]
+
+
+def test_another_filter_says_what_becomes_of_waiting_messages(
+    command: Command, headrace: LocalHeadrace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    headrace.send_many("orders", [Outgoing(1, tag="paid"), Outgoing(2, tag="refunded")])
+    assert run(["groups", "set", *WHERE, "--filter", "paid", "--yes"]) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[1].split(maxsplit=1) == ["filter", "* → paid"]
+    assert "also about the 2 that wait" in " ".join(err.split())
+    assert [message.body for message in headrace.receive(*WHERE)] == [1]
+    assert run(["groups", "create", *WHERE, "--filter", "refunded", "--yes"]) == 0
+    assert "'paid' has excluded so far stay excluded" in " ".join(capsys.readouterr().err.split())
+    assert headrace.receive(*WHERE) == []
+    assert "groups create orders none" in command(
+        "groups", "set", "orders", "none", "--filter", "x", code=NOT_FOUND
+    )
 
 
 def test_a_pause_has_an_end(command: Command, headrace: LocalHeadrace) -> None:
@@ -84,7 +157,6 @@ def test_deliveries_are_changed_settled_and_purged(
     headrace.send_many("orders", [1, 2, 3])
     assert command("groups", "purge", "orders", "mailer", "--yes", "--json") == [{"purged": 3}]
     assert command("topics", "purge", "orders", "--yes", "--json") == [{"purged": 0}]
-    assert run(["topics", "purge", "orders"]) != 0  # it asks first, and there is no terminal
 
 
 def test_a_seek_is_previewed(command: Command, headrace: LocalHeadrace) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from functools import cache
 from typing import Annotated, Any, cast
@@ -12,6 +12,7 @@ from typing import Annotated, Any, cast
 import typer
 import typer.main
 
+from ..calls import agent
 from ..errors import Forbidden, HeadraceError, NotFound, Unauthorized, Unavailable
 from . import (
     archive,
@@ -35,12 +36,13 @@ from . import (
 )
 from .output import Output, Pipe, ReaderGoneError
 from .profiles import Unusable
-from .session import Session
+from .refusals import sentence
+from .session import INTERRUPTED, NO_ANSWER, NOT_ALLOWED, NOT_FOUND, REFUSED, USAGE, Session
 
-REFUSED, USAGE, NO_ANSWER, NOT_FOUND, NOT_ALLOWED, INTERRUPTED = 1, 2, 3, 4, 5, 130
 _EPILOG = (
     "Exit codes: 0 done, 1 refused, 2 wrong usage, 3 no answer (unknown; safe to repeat, but for send without a "
-    "dedup id, tokens create, rotate, rotate-secret, dead-letters redrive --limit), 4 not found, 5 not allowed."
+    "dedup id, tokens create, rotate, rotate-secret, dead-letters redrive --limit), 4 not found, 5 not allowed, "
+    "6 done in part, 129, 130 or 143 ended by a signal."
 )
 _GLOBAL = {"--json": 0, "--profile": 1, "--url": 1, "--token": 1}
 
@@ -54,6 +56,12 @@ app = typer.Typer(
 )
 
 
+def _version(is_asked: bool) -> None:
+    if is_asked:
+        print(f"headrace {agent().partition('/')[2] or 'of a source tree that is not installed'}")
+        raise typer.Exit
+
+
 @app.callback()
 def root(
     context: typer.Context,
@@ -64,6 +72,9 @@ def root(
         typer.Option(help="Your token. HEADRACE_TOKEN is safer: the list of processes shows options."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document a line.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+    ] = False,
 ) -> None:
     """Options of every command; they may stand anywhere."""
     session = context.obj = Session(profile, url, token, Output(json))
@@ -72,13 +83,14 @@ def root(
 
 for module in (topics, groups, consumers, deliveries, dead, delayed, transactions, spool, tokens, profile):
     app.add_typer(module.app)
-app.command()(groups.seek)
+app.command(epilog="Example: headrace seek orders mailer earliest --preview")(groups.seek)
+deliveries.app.command("list", epilog="Example: headrace messages list orders --key order-188")(messages.find)
 for module in (archive, console, send, receive, messages, stats, listen, doctor):
     module.register(app)
 
 
 @cache
-def _command() -> Callable[..., Any]:
+def _command() -> Any:
     """What the parser makes of `app`: a tenth of a second's work."""
     return typer.main.get_command(app)
 
@@ -95,7 +107,7 @@ def run(arguments: Sequence[str]) -> int:
         output.fail(str(error))
         return USAGE
     except HeadraceError as error:
-        output.fail(_sentence(error))
+        output.fail(sentence(error, _options(arguments)))
         return _code(error)
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -124,10 +136,12 @@ def ordered(arguments: Sequence[str]) -> list[str]:
     return front + rest
 
 
-def _sentence(error: HeadraceError) -> str:
-    issues = "".join(f"\n  {issue.path}: {issue.issue}" for issue in error.issues)
-    request = f" (request {error.request_id})" if error.request_id and isinstance(error, Unavailable) else ""
-    return f"{error}{issues}{request}"
+def _options(arguments: Sequence[str]) -> set[str]:
+    """The options of the command that the arguments name."""
+    command = _command()
+    for argument in arguments:
+        command = getattr(command, "commands", {}).get(argument, command)
+    return {option for parameter in command.params for option in parameter.opts}
 
 
 def _code(error: HeadraceError) -> int:

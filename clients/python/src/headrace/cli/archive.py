@@ -11,7 +11,7 @@ from .session import session
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(archive)
+    app.command(epilog="Example: headrace archive --days 7")(archive)
 
 
 def archive(

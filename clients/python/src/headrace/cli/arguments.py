@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
+from .profiles import Unusable
 from .session import topic_names
 
 Topic = Annotated[str, typer.Argument(help="The topic.", autocompletion=topic_names, show_default=False)]
@@ -25,6 +28,14 @@ Settings = Annotated[
         "--set", metavar="NAME=VALUE", help="A setting of docs/settings.md; VALUE is JSON, or text."
     ),
 ]
+
+
+class Noun(TyperGroup):
+    """Commands on one kind of thing. Without a verb it lists."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        is_bare = not args and not ctx.resilient_parsing  # the shell's completion offers the verbs
+        return super().parse_args(ctx, ["list"] if is_bare else args)
 
 
 def parsed(text: str, name: str = "The body") -> Any:
@@ -60,6 +71,11 @@ def headers_of(pairs: Iterable[str] | None) -> dict[str, str]:
 
 
 def sure(question: str, yes: bool) -> None:
-    """Go on only if the answer is yes. Raises Abort."""
-    if not yes:
-        typer.confirm(question, abort=True, err=True)
+    """Go on only if the answer is yes. Raises Abort, and Unusable where there is no terminal to ask on."""
+    if yes:
+        return
+    if not (sys.stdin and sys.stdin.isatty()):
+        raise Unusable(
+            f"{question} Standard input is no terminal, so the command cannot ask: add --yes to answer yes."
+        )
+    typer.confirm(question, abort=True, err=True)

@@ -12,7 +12,7 @@ from .session import session
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(console)
+    app.command(epilog="Example: headrace console --open")(console)
 
 
 def console(

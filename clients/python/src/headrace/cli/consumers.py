@@ -7,19 +7,17 @@ from typing import Annotated, Any
 import typer
 
 from .. import models
-from .arguments import Group, Topic, Yes, sure
-from .output import Output, failure
+from .arguments import Group, Noun, Topic, Yes, sure
+from .output import Output, failure, number_of
 from .session import session
 
 app = typer.Typer(
-    name="consumers",
-    help="Consumers: list, delete, their attempts, a test, a new secret.",
-    no_args_is_help=True,
+    cls=Noun, name="consumers", help="Consumers: list, delete, their attempts, a test, a new secret."
 )
 Consumer = Annotated[str, typer.Argument(help="The consumer.")]
 
 
-@app.command("list")
+@app.command("list", epilog="Example: headrace consumers list orders mailer")
 def list_consumers(context: typer.Context, topic: Topic, group: Group) -> None:
     """List a group's consumers: when they were last seen, and the health of push consumers."""
     s = session(context)
@@ -32,16 +30,19 @@ def _row(c: models.Consumer) -> tuple[Any, ...]:
     return c.consumer, c.kind, c.state, c.last_seen_at, c.why, c.breaker, c.failing_since_at
 
 
-@app.command()
+@app.command(epilog="Example: headrace consumers delete orders mailer worker-1")
 def delete(context: typer.Context, topic: Topic, group: Group, consumer: Consumer, yes: Yes = False) -> None:
     """Delete a consumer: its shards go to the others, in a broadcast its position ends."""
     s = session(context)
-    sure(f"Delete {consumer} of {group}?", yes)
+    shards = s.hr.get_group(topic, group).shards
+    waiting = sum(each.backlog for each in shards if each.consumer == consumer)
+    loss = f", which has {number_of(waiting, 'waiting message')}" if waiting else ""
+    sure(f"Delete {consumer} of {group}{loss}?", yes)
     s.hr.delete_consumer(topic, group, consumer)
-    s.output.say(f"{consumer} is deleted.")
+    s.output.did("deleted", f"{consumer} is deleted.")
 
 
-@app.command()
+@app.command(epilog="Example: headrace consumers attempts orders mailer shop --limit 5")
 def attempts(
     context: typer.Context,
     topic: Topic,
@@ -71,7 +72,7 @@ def _attempt(each: models.Attempt) -> tuple[Any, ...]:
     )
 
 
-@app.command()
+@app.command(epilog="Example: headrace consumers test orders mailer shop")
 def test(context: typer.Context, topic: Topic, group: Group, consumer: Consumer) -> None:
     """Send a signed test event to a consumer's URL. Exit code 1 if a message would have failed."""
     s = session(context)
@@ -89,7 +90,10 @@ def _show(output: Output, report: models.Tested) -> None:
     output.one(report, [*lines, ("answer's body", answer.get("body"))])
 
 
-@app.command("rotate-secret")
+@app.command(
+    "rotate-secret",
+    epilog="Example: headrace consumers rotate-secret orders mailer shop",
+)
 def rotate_secret(
     context: typer.Context,
     topic: Topic,
@@ -101,7 +105,9 @@ def rotate_secret(
 ) -> None:
     """Make a new signing secret. It is printed only once."""
     s = session(context)
-    s.output.out.print(
-        s.hr.rotate_secret(topic, group, consumer, overlap_seconds=overlap_seconds), soft_wrap=True
-    )
+    secret = s.hr.rotate_secret(topic, group, consumer, overlap_seconds=overlap_seconds)
+    if s.output.as_json:
+        s.output.document({"secret": secret})
+        return
+    s.output.out.print(secret, soft_wrap=True)
     s.output.say("Store it now: it is not shown again.")

@@ -11,17 +11,15 @@ import typer
 
 from ..models import DeadLetter
 from . import many
-from .arguments import Group, Limit, MessageId, Topic, Yes, parsed
+from .arguments import Group, Limit, MessageId, Noun, Topic, Yes, parsed
 from .editor import edited
 from .output import failure, short
 from .session import session
 
-app = typer.Typer(
-    name="dead-letters", help="Dead letters: list, show, edit, redrive, delete.", no_args_is_help=True
-)
+app = typer.Typer(cls=Noun, name="dead-letters", help="Dead letters: list, show, edit, redrive, delete.")
 
 
-@app.command("list")
+@app.command("list", epilog="Example: headrace dead-letters list orders mailer --reason REJECTED")
 def list_dead(
     context: typer.Context,
     topic: Topic,
@@ -36,8 +34,17 @@ def list_dead(
 ) -> None:
     """List a group's dead letters, with their reasons."""
     s = session(context)
-    which = many.choice(reason=reason, error=error, key=key, tag=tag, since=since, until=until)
-    letters = s.hr.list_dead_letters(topic, group, **which, limit=min(limit, 200))
+    letters = s.hr.list_dead_letters(
+        topic,
+        group,
+        reason=reason,
+        error=error,
+        key=key,
+        tag=tag,
+        since=since,
+        until=until,
+        limit=min(limit, 200),
+    )
     rows = ((each, _cells(each)) for each in islice(letters, limit))
     s.output.many(("DEAD SINCE", "ID", "REASON", "ATTEMPTS", "KEYS", "LAST ERROR", "BODY"), rows, "None.")
 
@@ -54,7 +61,7 @@ def _cells(each: DeadLetter) -> tuple[Any, ...]:
     )
 
 
-@app.command()
+@app.command(epilog="Example: headrace dead-letters show orders mailer ID")
 def show(context: typer.Context, topic: Topic, group: Group, id: MessageId) -> None:
     """Show a dead letter."""
     s = session(context)
@@ -76,7 +83,7 @@ def show(context: typer.Context, topic: Topic, group: Group, id: MessageId) -> N
     s.output.one(letter, [*fields, ("answer", answer), ("body", letter.body)])
 
 
-@app.command()
+@app.command(epilog="Example: headrace dead-letters edit orders mailer ID")
 def edit(
     context: typer.Context,
     topic: Topic,
@@ -100,7 +107,7 @@ def edit(
     s.output.one(letter, [("id", letter.id), ("body", letter.body)])
 
 
-@app.command()
+@app.command(epilog="Example: headrace dead-letters redrive orders mailer --error 'no number' --rate 10")
 def redrive(
     context: typer.Context,
     topic: Topic,
@@ -119,13 +126,16 @@ def redrive(
 ) -> None:
     """Send dead letters to their group again; attempts are counted from the start."""
     s = session(context)
-    which = many.choice(reason=reason, error=error, key=key, tag=tag, since=since, until=until)
-    seen = s.hr.preview("redrive", topic, group, ids=ids or None, filter=_filter(ids, which), limit=limit)
-    do = partial(s.hr.redrive, topic, group, ids=ids or None, plan=seen.plan, rate=rate, limit=limit)
-    many.on_many(s, ("Redrive", "dead letter"), "redriven", seen, do, preview=preview, yes=yes)
+    which = many.chosen(ids, limit, reason=reason, error=error, key=key, tag=tag, since=since, until=until)
+    seen = s.hr.preview("redrive", topic, group, **which)
+    do = partial(s.hr.redrive, topic, group, ids=which.get("ids"), plan=seen.plan, rate=rate, limit=limit)
+    verb = f"At {rate} a second redrive" if rate else "Redrive"
+    many.on_many(s, (verb, "dead letter", "redriven"), ids, seen, do, preview, yes)
 
 
-@app.command()
+@app.command(
+    epilog="Example: headrace dead-letters delete orders mailer --until 2030-01-01T00:00:00Z --preview"
+)
 def delete(
     context: typer.Context,
     topic: Topic,
@@ -143,13 +153,7 @@ def delete(
 ) -> None:
     """Delete dead letters for good."""
     s = session(context)
-    which = many.choice(reason=reason, error=error, key=key, tag=tag, since=since, until=until)
-    seen = s.hr.preview("delete", topic, group, ids=ids or None, filter=_filter(ids, which), limit=limit)
-    do = partial(s.hr.delete_dead_letters, topic, group, ids=ids or None, plan=seen.plan, limit=limit)
-    many.on_many(s, ("Delete for good", "dead letter"), "deleted", seen, do, preview=preview, yes=yes)
-
-
-def _filter(ids: list[str] | None, which: dict[str, str]) -> dict[str, str] | None:
-    if ids and which:
-        raise typer.BadParameter("Give ids or options that choose, not both.")
-    return None if ids else which
+    which = many.chosen(ids, limit, reason=reason, error=error, key=key, tag=tag, since=since, until=until)
+    seen = s.hr.preview("delete", topic, group, **which)
+    do = partial(s.hr.delete_dead_letters, topic, group, ids=which.get("ids"), plan=seen.plan, limit=limit)
+    many.on_many(s, ("Delete for good", "dead letter", "deleted"), ids, seen, do, preview, yes)

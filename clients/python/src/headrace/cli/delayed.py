@@ -10,14 +10,14 @@ import typer
 
 from ..durations import seconds
 from ..outgoing import now
-from .arguments import Limit, MessageId, Topic
+from .arguments import Limit, MessageId, Noun, Topic
 from .output import short
 from .session import session
 
-app = typer.Typer(name="delayed", help="Delayed messages: list, move, cancel.", no_args_is_help=True)
+app = typer.Typer(cls=Noun, name="delayed", help="Delayed messages: list, move, cancel.")
 
 
-@app.command("list")
+@app.command("list", epilog="Example: headrace delayed list orders --key order-188")
 def list_delayed(
     context: typer.Context,
     topic: Topic,
@@ -31,7 +31,7 @@ def list_delayed(
     s.output.many(("DUE", "ID", "KEYS", "TAG", "BODY"), rows, "None.")
 
 
-@app.command()
+@app.command(epilog="Example: headrace delayed move orders ID --delay 15m")
 def move(
     context: typer.Context,
     topic: Topic,
@@ -51,9 +51,9 @@ def move(
     s.output.one(message, [("id", message.id), ("status", message.status), ("due", message.deliver_at)])
 
 
-@app.command()
+@app.command(epilog="Example: headrace delayed cancel orders ID")
 def cancel(context: typer.Context, topic: Topic, id: MessageId) -> None:
     """Cancel a message."""
     s = session(context)
     s.hr.cancel_message(topic, id)
-    s.output.say(f"{id} is cancelled.")
+    s.output.did("cancelled", f"{id} is cancelled.")

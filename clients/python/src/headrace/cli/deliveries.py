@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
-from .arguments import Consumer, Group, MessageId, Topic, Yes, headers_of, parsed, sure
+from .arguments import Consumer, Group, MessageId, Noun, Topic, Yes, headers_of, parsed, sure
 from .session import session
 
-app = typer.Typer(name="messages", help="One delivery by hand: settle, edit.", no_args_is_help=True)
+app = typer.Typer(cls=Noun, name="messages", help="Messages: list; one delivery by hand: settle, edit.")
 
 
-@app.command()
+@app.command(epilog="Example: headrace messages settle orders ID mailer success --reason 'paid by phone'")
 def settle(
     context: typer.Context,
     topic: Topic,
@@ -32,7 +32,7 @@ def settle(
     s.output.one(delivery, delivery.as_dict().items())
 
 
-@app.command()
+@app.command(epilog="Example: headrace messages edit orders ID mailer --attempts-left 3")
 def edit(
     context: typer.Context,
     topic: Topic,

@@ -30,7 +30,7 @@ class Finding:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(doctor)
+    app.command(epilog="Example: headrace doctor --profile prod")(doctor)
 
 
 def doctor(context: typer.Context) -> None:

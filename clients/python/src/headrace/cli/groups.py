@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -12,19 +13,23 @@ from typing import Annotated, Any
 import typer
 
 from .. import models
+from ..errors import GroupNotFound
 from . import many
-from .arguments import Consumer, Group, Settings, Topic, Yes, settings_of, sure
-from .output import Output, number_of, table_of
+from .arguments import Consumer, Group, Noun, Settings, Topic, Yes, settings_of, sure
+from .output import Output, number_of, table_of, text
 from .session import Session, session
 
 app = typer.Typer(
-    name="groups", help="Groups: list, show, create, pause, retry, seek, purge, delete.", no_args_is_help=True
+    cls=Noun,
+    name="groups",
+    help="Groups: list, show, create, set, pause, resume, retry, seek, purge, delete.",
 )
+Filter = Annotated[str | None, typer.Option(help="Tags, as in 'paid || refunded'; '*' for all.")]
 _COUNTED = 2000
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT", re.ASCII)
 
 
-@app.command("list")
+@app.command("list", epilog="Example: headrace groups list orders")
 def list_groups(context: typer.Context, topic: Topic) -> None:
     """List a topic's groups."""
     s = session(context)
@@ -39,7 +44,7 @@ def _count_cells(counts: models.GroupCounts | None) -> Sequence[Any]:
     return (counts.backlog, counts.in_flight, counts.retrying, counts.dead) if counts else ("", "", "", "")
 
 
-@app.command()
+@app.command(epilog="Example: headrace groups show orders mailer")
 def show(context: typer.Context, topic: Topic, group: Group) -> None:
     """Show a group's settings, its position in each shard, its consumers."""
     s = session(context)
@@ -54,24 +59,75 @@ def show(context: typer.Context, topic: Topic, group: Group) -> None:
         s.output.out.print(table_of(("CONSUMER", "KIND", "STATE", "RANK", "SHARDS"), consumers))
 
 
-@app.command()
+@app.command(epilog="Example: headrace groups create orders mailer --from earliest")
 def create(
     context: typer.Context,
     topic: Topic,
     group: Group,
     begin: Annotated[str | None, typer.Option("--from", help="earliest, latest, or a time.")] = None,
     mode: Annotated[str | None, typer.Option(help="queue, serial or broadcast.")] = None,
-    filter: Annotated[str | None, typer.Option(help="Tags, as in 'paid || refunded'.")] = None,
+    filter: Filter = None,
     settings: Settings = None,
+    yes: Yes = False,
 ) -> None:
     """Create a group, or change the settings that are given."""
     s = session(context)
-    options = {"mode": mode, "filter": filter}
-    fields = {name: value for name, value in options.items() if value is not None} | settings_of(settings)
+    fields = _fields(settings, mode=mode, filter=filter)
+    with suppress(GroupNotFound):
+        _check_filter(s, s.hr.get_group(topic, group), fields, yes)
     _show(s.output, s.hr.put_group(topic, group, begin=begin, **fields))
 
 
-@app.command()
+@app.command("set", epilog="Example: headrace groups set orders mailer --filter 'paid || refunded'")
+def set_settings(
+    context: typer.Context,
+    topic: Topic,
+    group: Group,
+    filter: Filter = None,
+    settings: Settings = None,
+    yes: Yes = False,
+) -> None:
+    """Change a group's settings. It shows each before and after, and what another filter means for waiting messages."""
+    fields = _fields(settings, filter=filter)
+    if not fields:
+        raise typer.BadParameter("Give what to change: --filter, or --set NAME=VALUE.")
+    s = session(context)
+    before = s.hr.get_group(topic, group)
+    _check_filter(s, before, fields, yes)
+    after = s.hr.put_group(topic, group, **fields)
+    old, new = before.as_dict(), after.as_dict()
+    rows = [
+        (name, f"{text(old.get(name)) or 'none'} → {text(new[name]) or 'none'}")
+        for name in fields
+        if name in new
+    ]
+    s.output.one(after, [("group", group), *rows])
+
+
+def _fields(settings: list[str] | None, **options: str | None) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None} | settings_of(settings)
+
+
+def _check_filter(s: Session, before: models.Group, fields: dict[str, Any], yes: bool) -> None:
+    """Say what another filter means, and ask if messages wait: it may skip them for good."""
+    topic, group, waiting = before.topic, before.group, many.owed(before.states or models.States())["waiting"]
+    filter = fields.get("filter", before.filter) or "*"
+    if filter != before.filter:
+        s.output.say(
+            f"Within seconds {filter!r} decides about each message that was never attempted, also about the {waiting} "
+            "that wait: those that it excludes count as SUCCESS without a delivery. Retries and redriven dead letters "
+            "are still delivered."
+        )
+        if before.filter != "*":
+            s.output.say(
+                f"Messages that {before.filter!r} has excluded so far stay excluded: `headrace seek {topic} {group} "
+                "TIME` goes back to them, and to all others since that time."
+            )
+        if waiting:
+            sure(f"Change the filter of {group}, which has {number_of(waiting, 'waiting message')}?", yes)
+
+
+@app.command(epilog="Example: headrace groups pause orders mailer --until 2030-01-01T00:00:00Z")
 def pause(
     context: typer.Context,
     topic: Topic,
@@ -85,7 +141,7 @@ def pause(
     _show(s.output, s.hr.pause_group(topic, group, until=until))
 
 
-@app.command()
+@app.command(epilog="Example: headrace groups retry orders mailer --error timeout")
 def retry(
     context: typer.Context,
     topic: Topic,
@@ -103,43 +159,55 @@ def retry(
 ) -> None:
     """Make the next attempts of waiting deliveries now."""
     s = session(context)
-    which = many.choice(error=error, key=key, tag=tag, since=since, until=until)
-    chosen: dict[str, Any] = {"ids": ids} if ids else {"filter": which}
-    seen = s.hr.preview("retry", topic, group, **chosen, consumer=consumer, limit=limit)
-    do = partial(s.hr.retry_many, topic, group, **chosen, consumer=consumer, limit=limit)
-    many.on_many(s, ("Retry now", "delivery"), "retried", seen, do, preview=preview, yes=yes)
+    which = many.chosen(ids, limit, error=error, key=key, tag=tag, since=since, until=until)
+    seen = s.hr.preview("retry", topic, group, **which, consumer=consumer)
+    do = partial(s.hr.retry_many, topic, group, **which, consumer=consumer)
+    many.on_many(s, ("Retry now", "waiting delivery", "retried"), ids, seen, do, preview, yes)
 
 
-@app.command()
+@app.command(epilog="Example: headrace groups resume orders mailer")
 def resume(context: typer.Context, topic: Topic, group: Group) -> None:
     """Resume a group: it gets messages again."""
     s = session(context)
     _show(s.output, s.hr.resume_group(topic, group))
 
 
-@app.command()
-def delete(context: typer.Context, topic: Topic, group: Group, yes: Yes = False) -> None:
-    """Delete a group with its consumers and positions."""
+@app.command(epilog="Example: headrace groups delete orders mailer")
+def delete(
+    context: typer.Context, topic: Topic, group: Group, preview: many.Preview = False, yes: Yes = False
+) -> None:
+    """Delete a group with its consumers, positions and dead letters."""
     s = session(context)
-    sure(f"Delete {group} of {topic}?", yes)
-    s.hr.delete_group(topic, group)
-    s.output.say(f"{group} is deleted.")
+    details = s.hr.get_group(topic, group)
+    kinds = many.owed(details.states or models.States()) | {"dead": details.dead or 0}
+    if many.on_all(s, f"Delete {group} of {topic} and what waits for it", kinds, preview, yes):
+        s.hr.delete_group(topic, group)
+        s.output.did("deleted", f"{group} is deleted.")
 
 
-@app.command()
+@app.command(epilog="Example: headrace groups purge orders mailer --preview")
 def purge(
-    context: typer.Context, topic: Topic, group: Group, consumer: Consumer = None, yes: Yes = False
+    context: typer.Context,
+    topic: Topic,
+    group: Group,
+    consumer: Consumer = None,
+    preview: many.Preview = False,
+    yes: Yes = False,
 ) -> None:
     """Drop what waits for a group: backlog, retries, leases. Dead letters stay."""
     s = session(context)
     details = s.hr.get_group(topic, group)
-    owed = number_of(details.backlog or 0, "waiting message")
-    sure(f"Drop {owed} of {group}{f', of {consumer} alone' if consumer else ''}, for good?", yes)
-    purged = s.hr.purge_group(topic, group, confirm=group, consumer=consumer)
-    s.output.one(purged, [("purged", purged.purged)])
+    kinds = many.owed(details.states or models.States())
+    if consumer:
+        s.hr.get_consumer(topic, group, consumer)
+        kinds = {"waiting": sum(each.backlog for each in details.shards if each.consumer == consumer)}
+    owner = f"{consumer} alone, with its retries," if consumer else group
+    if many.on_all(s, f"Drop for good what waits for {owner}", kinds, preview, yes):
+        purged = s.hr.purge_group(topic, group, confirm=group, consumer=consumer)
+        s.output.one(purged, [("purged", purged.purged)])
 
 
-@app.command()
+@app.command(epilog="Example: headrace groups seek orders mailer 2030-01-01T00:00:00Z --preview")
 def seek(
     context: typer.Context,
     topic: Topic,

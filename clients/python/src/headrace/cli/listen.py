@@ -22,7 +22,7 @@ from typing import Annotated
 import typer
 
 from ..calls import is_url
-from ..errors import HeadraceError
+from ..errors import HeadraceError, NotFound, Unavailable
 from ..models import GroupFields, Message, Settled
 from ..webhook.signing import key_of
 from .arguments import AtMost, Topic
@@ -37,7 +37,7 @@ _TROUBLE_SECONDS = 2.0
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(listen)
+    app.command(epilog="Example: headrace listen orders --forward http://localhost:3000/hooks")(listen)
 
 
 def listen(
@@ -93,14 +93,27 @@ def _group(s: Session, topic: str, group: str | None, begin: str, filter: str | 
     settings: GroupFields = {"mode": "queue"}
     if filter:
         settings["filter"] = filter
-    s.hr.put_group(topic, name, begin=begin, **settings)
+    is_made = True  # also where no answer came, or a signal
     try:
+        try:
+            s.hr.put_group(topic, name, begin=begin, **settings)
+        except HeadraceError as error:
+            is_made = isinstance(error, Unavailable)
+            raise
         yield name
     finally:
-        try:
-            s.hr.delete_group(topic, name)
-        except HeadraceError as error:
-            s.output.fail(f"Group {name} is left over ({error}): headrace groups delete {topic} {name}")
+        if is_made:
+            _delete(s, topic, name)
+
+
+def _delete(s: Session, topic: str, group: str) -> None:
+    try:
+        s.hr.delete_group(topic, group)
+    except NotFound:
+        pass
+    except (HeadraceError, KeyboardInterrupt) as error:
+        reason = error if isinstance(error, HeadraceError) else "interrupted"
+        s.output.fail(f"Group {group} is left over ({reason}): headrace groups delete {topic} {group}")
 
 
 def _own_name() -> str:

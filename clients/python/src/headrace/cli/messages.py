@@ -36,8 +36,10 @@ Status = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (find, show, trace, tail):
-        app.command()(command)
+    app.command(epilog="Example: headrace find orders --status DEAD --group mailer")(find)
+    app.command(epilog="Example: headrace show orders ID")(show)
+    app.command(epilog="Example: headrace trace orders ID")(trace)
+    app.command(epilog="Example: headrace tail orders --grep 'order.*188'")(tail)
 
 
 def find(

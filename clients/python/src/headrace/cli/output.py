@@ -77,6 +77,13 @@ class Output:
                 table.add_row(f"[dim]{name}[/dim]", visible(text(each)))
         self.out.print(table)
 
+    def did(self, what: str, message: str) -> None:
+        """Something was done to one thing: its JSON, or a sentence."""
+        if self.as_json:
+            self.document({what: 1})
+        else:
+            self.say(message)
+
     def many(self, columns: Sequence[str], rows: Iterable[tuple[Any, Sequence[Any]]], nothing: str) -> None:
         """A list: a JSON document for each thing as it comes, or a table of their cells; `nothing` if there is none."""
         if self.as_json:

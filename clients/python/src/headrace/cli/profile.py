@@ -7,16 +7,15 @@ from typing import Annotated
 
 import typer
 
+from .arguments import Noun
 from .profiles import Profile, Profiles, Unusable, masked
 from .session import session
 
-app = typer.Typer(
-    name="profile", help="Stored services and tokens: add, list, use, remove.", no_args_is_help=True
-)
+app = typer.Typer(cls=Noun, name="profile", help="Stored services and tokens: add, list, use, remove.")
 Name = Annotated[str, typer.Argument(help="The profile.", show_default=False)]
 
 
-@app.command()
+@app.command(epilog="Example: headrace profile add prod --url https://queue.example.com")
 def add(
     context: typer.Context,
     name: Name,
@@ -43,7 +42,7 @@ def _asked_token() -> str:
     return sys.stdin.readline()
 
 
-@app.command("list")
+@app.command("list", epilog="Example: headrace profile list")
 def list_profiles(context: typer.Context) -> None:
     """List the profiles; tokens are not shown."""
     s, profiles = session(context), Profiles.read()
@@ -54,7 +53,7 @@ def list_profiles(context: typer.Context) -> None:
     s.output.many(("NAME", "URL", "TOKEN", "DEFAULT"), rows, "None yet: headrace profile add NAME --url URL")
 
 
-@app.command()
+@app.command(epilog="Example: headrace profile use prod")
 def use(context: typer.Context, name: Name) -> None:
     """Make a profile the default."""
     profiles = Profiles.read()
@@ -64,7 +63,7 @@ def use(context: typer.Context, name: Name) -> None:
     session(context).output.say(f"{name} is the default.")
 
 
-@app.command()
+@app.command(epilog="Example: headrace profile remove prod")
 def remove(context: typer.Context, name: Name) -> None:
     """Remove a service and its token."""
     profiles = Profiles.read()

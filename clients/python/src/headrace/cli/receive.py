@@ -11,7 +11,7 @@ import typer
 from ..models import Settled
 from .arguments import Group, Topic
 from .output import short
-from .session import session
+from .session import PARTLY, REFUSED, session
 from .settling import refusals
 
 _WHY = {
@@ -25,7 +25,7 @@ _WHY = {
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(receive)
+    app.command(epilog="Example: headrace receive orders mailer --max 10 --wait 5s --ack")(receive)
 
 
 def receive(
@@ -53,9 +53,9 @@ def receive(
     if not (ack or back):
         return
     settle: Callable[..., list[Settled]] = s.hr.ack if ack else partial(s.hr.nack, delay=0)
-    code = 0
+    count = 0
     for message, error in refusals(messages, partial(settle, topic, group)):
         s.output.fail(f"{message.id}: {error}")
-        code = 1
-    if code:
-        raise typer.Exit(code)
+        count += 1
+    if count:
+        raise typer.Exit(PARTLY if count < len(messages) else REFUSED)

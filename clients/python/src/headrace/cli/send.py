@@ -16,7 +16,7 @@ from ..errors import HeadraceError, Unavailable
 from ..models import Sent
 from ..outgoing import BATCH_BYTES, DedupUntil, Outgoing
 from .arguments import Topic, headers_of, parsed
-from .session import Session, session
+from .session import PARTLY, REFUSED, Session, session
 
 _CHUNK = 100
 _STDIN = "standard input"
@@ -41,7 +41,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(send)
+    app.command(epilog="Example: headrace send orders '{\"order\": 188}' --key order-188 --delay 15m")(send)
 
 
 def send(
@@ -74,8 +74,8 @@ def send(
 ) -> None:
     """Send one message, or many: from files or standard input, in batches.
 
-    With exit code 0 all messages are durable. Refused messages are printed with their line numbers; the exit code is 1.
-    What ends it earlier leaves what was sent before: it says from where to go on.
+    With exit code 0 all messages are durable. Refused messages are printed with their line numbers; the exit code is 6,
+    or 1 if all are refused. What ends it earlier leaves what was sent before: it says from where to go on.
     """
     _check_use(body, file, raw=raw, messages=messages, content_type=content_type)
     s = session(context)
@@ -158,7 +158,7 @@ def _many(s: Session, topic: str, messages: Iterable[_Placed]) -> None:
             raise
     s.output.say(_count(number, refusals))
     if refusals:
-        raise typer.Exit(1)
+        raise typer.Exit(PARTLY if refusals < number else REFUSED)
 
 
 def _count(number: int, refusals: int) -> str:

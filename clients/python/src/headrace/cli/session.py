@@ -1,4 +1,4 @@
-"""What a command works with: the service that is meant, and the output."""
+"""What a command works with: the service that is meant, the output, and the exit codes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ..retries import Retries
 from .output import Output
 from .profiles import Access, Unusable, access
 
+REFUSED, USAGE, NO_ANSWER, NOT_FOUND, NOT_ALLOWED, PARTLY, INTERRUPTED = 1, 2, 3, 4, 5, 6, 130
 _COMPLETION_SECONDS = 2.0
 
 

@@ -13,20 +13,18 @@ import typer
 from ..errors import NoAnswer
 from ..producer import Producer
 from ..spool import Spool
-from .arguments import Limit
+from .arguments import Limit, Noun
 from .output import number_of, short
 from .profiles import Unusable
-from .session import session
+from .session import PARTLY, REFUSED, session
 
-app = typer.Typer(
-    name="spool", help="Messages that a producer left on disk: list, send.", no_args_is_help=True
-)
+app = typer.Typer(cls=Noun, name="spool", help="Messages that a producer left on disk: list, send.")
 File = Annotated[
     Path, typer.Argument(help="The producer's spool.", exists=True, dir_okay=False, show_default=False)
 ]
 
 
-@app.command("list")
+@app.command("list", epilog="Example: headrace spool list orders.spool")
 def list_spool(
     context: typer.Context,
     file: File,
@@ -47,7 +45,7 @@ def list_spool(
     s.output.many(("NUMBER", "TOPIC", "KEYS", "STATE", "BODY"), rows, "Nothing waits.")
 
 
-@app.command("send")
+@app.command("send", epilog="Example: headrace spool send orders.spool --refused")
 def send_spool(
     context: typer.Context,
     file: File,
@@ -61,18 +59,22 @@ def send_spool(
             spool.readmit()
         total, aside_before = spool.count(), spool.count_refused()
     producer = Producer(s.hr, spool=file)
-    through = producer.flush(timeout)
-    remainder = producer.pending
-    producer.close(timeout=0)
+    through = False
+    try:
+        through = producer.flush(timeout)
+    finally:  # also at Ctrl-C
+        remainder = producer.pending
+        producer.close(timeout=0)
+        if not through:
+            s.output.say(f"{remainder} of {number_of(total, 'message')} still in {file}.")
     if not through:
-        raise NoAnswer(
-            "NO_ANSWER", f"{remainder} of {number_of(total, 'message')} still in {file}.", retryable=True
-        )
+        raise NoAnswer("NO_ANSWER", f"Not all were sent within {timeout:g} seconds.", retryable=True)
     with _open_spool(file) as spool:
         aside = spool.count_refused() - aside_before
-    s.output.say(f"{total - aside} sent" + (f", {aside} refused and kept in {file}" if aside else ""))
+    s.output.one({"sent": total - aside, "refused": aside}, [("sent", total - aside)])
     if aside:
-        raise typer.Exit(1)
+        s.output.fail(f"{aside} refused and kept in {file}.")
+        raise typer.Exit(PARTLY if aside < total else REFUSED)
 
 
 @contextlib.contextmanager

@@ -31,8 +31,8 @@ _COLUMNS = (
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command()(stats)
-    app.command()(attention)
+    app.command(epilog="Example: headrace stats orders --watch")(stats)
+    app.command(epilog="Example: headrace attention")(attention)
 
 
 def attention(context: typer.Context) -> None:

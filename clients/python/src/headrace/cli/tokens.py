@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from .arguments import Yes, sure
+from .arguments import Noun, Yes, sure
 from .session import session
 
-app = typer.Typer(name="tokens", help="Access tokens: list, create, rotate, delete.", no_args_is_help=True)
+app = typer.Typer(cls=Noun, name="tokens", help="Access tokens: list, create, rotate, delete.")
 
 
-@app.command("list")
+@app.command("list", epilog="Example: headrace tokens list")
 def list_tokens(context: typer.Context) -> None:
     """List the tokens, without their texts, which are not stored."""
     s = session(context)
@@ -23,7 +23,7 @@ def list_tokens(context: typer.Context) -> None:
     s.output.many(("ID", "NAME", "SCOPES", "TOPICS", "CREATED", "LAST USED", "EXPIRES"), rows, "None.")
 
 
-@app.command()
+@app.command(epilog="Example: headrace tokens create shop --scope produce --topic 'orders.*'")
 def create(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="A name for the token.")],
@@ -41,7 +41,7 @@ def create(
     s.output.say(f"Store it now: it is not shown again. Its id is {token.id}.")
 
 
-@app.command()
+@app.command(epilog="Example: headrace tokens rotate ID --overlap-seconds 3600")
 def rotate(
     context: typer.Context,
     id: Annotated[str, typer.Argument(help="The token's id.")],
@@ -59,7 +59,7 @@ def rotate(
     s.output.say("Store it now: it is not shown again.")
 
 
-@app.command()
+@app.command(epilog="Example: headrace tokens delete ID")
 def delete(
     context: typer.Context, id: Annotated[str, typer.Argument(help="The token's id.")], yes: Yes = False
 ) -> None:
@@ -67,4 +67,4 @@ def delete(
     s = session(context)
     sure(f"Revoke {id}?", yes)
     s.hr.delete_token(id)
-    s.output.say(f"{id} is revoked; felt everywhere within 60 seconds.")
+    s.output.did("deleted", f"{id} is revoked, everywhere within 60 seconds.")

@@ -7,16 +7,15 @@ from typing import Annotated
 import typer
 
 from .. import models
-from .arguments import Settings, Topic, Yes, settings_of, sure
-from .output import Output
+from . import many
+from .arguments import Noun, Settings, Topic, Yes, settings_of
+from .output import Output, number_of
 from .session import session
 
-app = typer.Typer(
-    name="topics", help="Topics: list, show, create, change, purge, delete.", no_args_is_help=True
-)
+app = typer.Typer(cls=Noun, name="topics", help="Topics: list, show, create, change, purge, delete.")
 
 
-@app.command("list")
+@app.command("list", epilog="Example: headrace topics list")
 def list_topics(context: typer.Context) -> None:
     """List the topics that your token may use."""
     s = session(context)
@@ -24,14 +23,14 @@ def list_topics(context: typer.Context) -> None:
     s.output.many(("TOPIC", "MODE", "SHARDS", "KEPT"), rows, "No topics yet: headrace topics create orders")
 
 
-@app.command()
+@app.command(epilog="Example: headrace topics show orders")
 def show(context: typer.Context, topic: Topic) -> None:
     """Show a topic's settings and counts."""
     s = session(context)
     _show(s.output, s.hr.get_topic(topic))
 
 
-@app.command()
+@app.command(epilog="Example: headrace topics create orders --shards 4 --set retention_days=14")
 def create(
     context: typer.Context,
     topic: Topic,
@@ -46,22 +45,30 @@ def create(
     _show(s.output, s.hr.put_topic(topic, **fields))
 
 
-@app.command()
-def delete(context: typer.Context, topic: Topic, yes: Yes = False) -> None:
+@app.command(epilog="Example: headrace topics delete orders --preview")
+def delete(context: typer.Context, topic: Topic, preview: many.Preview = False, yes: Yes = False) -> None:
     """Delete a topic with its groups and messages."""
     s = session(context)
-    sure(f"Delete {topic} with all its groups and messages?", yes)
-    s.hr.delete_topic(topic, confirm=topic)
-    s.output.say(f"{topic} is deleted.")
+    stats = s.hr.get_topic(topic).stats or models.TopicStats(accepted=0)
+    kinds = _owed(stats) | {"dead": sum(each.dead for each in stats.groups.values())}
+    groups = number_of(len(stats.groups), "group")
+    if many.on_all(s, f"Delete {topic}, its {groups} and all messages", kinds, preview, yes):
+        s.hr.delete_topic(topic, confirm=topic)
+        s.output.did("deleted", f"{topic} is deleted.")
 
 
-@app.command()
-def purge(context: typer.Context, topic: Topic, yes: Yes = False) -> None:
+@app.command(epilog="Example: headrace topics purge orders --preview")
+def purge(context: typer.Context, topic: Topic, preview: many.Preview = False, yes: Yes = False) -> None:
     """Drop what waits for all groups of a topic, and what is delayed. Dead letters stay."""
     s = session(context)
-    sure(f"Drop what waits in {topic} for all its groups, and what is delayed, for good?", yes)
-    purged = s.hr.purge_topic(topic, confirm=topic)
-    s.output.one(purged, [("purged", purged.purged)])
+    kinds = _owed(s.hr.get_topic(topic).stats or models.TopicStats(accepted=0))
+    if many.on_all(s, f"Drop for good what waits in {topic} for all its groups", kinds, preview, yes):
+        purged = s.hr.purge_topic(topic, confirm=topic)
+        s.output.one(purged, [("purged", purged.purged)])
+
+
+def _owed(stats: models.TopicStats) -> dict[str, int]:
+    return many.owed(*(each.states for each in stats.groups.values())) | {"delayed": stats.delayed}
 
 
 def _show(output: Output, topic: models.Topic) -> None:

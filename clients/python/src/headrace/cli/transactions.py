@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import islice
 from typing import Annotated
 
 import typer
 
 from . import many
-from .arguments import Yes
+from .arguments import Limit, Noun, Topic, Yes
+from .output import short
 from .session import session
 
-app = typer.Typer(name="transactions", help="Transactions: ask their producers again.", no_args_is_help=True)
+app = typer.Typer(cls=Noun, name="transactions", help="Transactions: list, ask their producers again.")
 
 
-@app.callback()
-def transactions() -> None:
-    """Transactions."""
+@app.command("list", epilog="Example: headrace transactions list orders")
+def list_transactions(context: typer.Context, topic: Topic, limit: Limit = 20) -> None:
+    """List the messages of transactions that are not decided yet."""
+    s = session(context)
+    messages = s.hr.list_messages(topic, status="PREPARED", limit=min(limit, 200))
+    rows = ((m, (m.transaction_id, m.id, m.keys, m.tag, short(m.body))) for m in islice(messages, limit))
+    s.output.many(("TRANSACTION", "ID", "KEYS", "TAG", "BODY"), rows, "None.")
 
 
-@app.command()
+@app.command(epilog="Example: headrace transactions recheck orders")
 def recheck(
     context: typer.Context,
     topic: Annotated[
@@ -36,8 +42,7 @@ def recheck(
 ) -> None:
     """Ask the producers of undecided transactions again."""
     s = session(context)
-    which = many.choice(error=error, key=key, tag=tag, since=since, until=until)
-    seen = s.hr.preview("recheck", topic, filter=which, limit=limit)
-    do = partial(s.hr.recheck, topic, filter=which, limit=limit)
-    question = ("Ask about", "transaction")
-    many.on_many(s, question, "rechecked", seen, do, preview=preview, yes=yes)
+    which = many.chosen(None, limit, error=error, key=key, tag=tag, since=since, until=until)
+    seen = s.hr.preview("recheck", topic, **which)
+    do = partial(s.hr.recheck, topic, **which)
+    many.on_many(s, ("Ask about", "transaction", "rechecked"), None, seen, do, preview, yes)
