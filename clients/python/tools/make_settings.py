@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from textwrap import wrap
+from typing import get_type_hints
 
 ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT))
 
-from chalicelib.domain.ladder import Retry  # noqa: E402
+from chalicelib.domain.ladder import EXPONENTIAL, NAMED, Retry  # noqa: E402
 from chalicelib.domain.settings import GroupSettings, Setting, TopicSettings, rows_of  # noqa: E402
 
 PAGE = ROOT / "docs" / "settings.md"
@@ -24,8 +26,8 @@ _HEAD = '''"""The settings of topics and groups. Made by `make settings` of the 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import Any, Literal, TypedDict
+from collections.abc import Sequence
+from typing import Literal, TypedDict
 
 from .base import Model
 
@@ -34,7 +36,15 @@ if sys.version_info >= (3, 11):
 else:
     from typing_extensions import Unpack
 
-__all__ = ["GroupFields", "GroupSettings", "RetryPolicy", "TopicFields", "TopicSettings", "Unpack"]
+__all__ = [
+    "GroupFields",
+    "GroupSettings",
+    "RetryFields",
+    "RetryPolicy",
+    "TopicFields",
+    "TopicSettings",
+    "Unpack",
+]
 
 
 class RetryPolicy(Model, frozen=True, kw_only=True):
@@ -45,6 +55,11 @@ class RetryPolicy(Model, frozen=True, kw_only=True):
     factor: float | None = None
     cap_seconds: int | None = None
     steps_from: str | None = None
+
+
+class RetryFields(TypedDict, total=False):
+    """What `retry` takes. What is not given stays as it is; `Sequence[int]`: waits in seconds."""
+
 '''
 
 
@@ -86,7 +101,12 @@ def _default(value: object) -> str:
 
 def module() -> str:
     """The client's types of settings."""
-    parts = [_HEAD]
+    choices = {
+        "ladder": f"{_literal((*NAMED, EXPONENTIAL))} | Sequence[int]",
+        "steps_from": _literal(("failure", "start")),
+    }
+    fields = get_type_hints(Retry).items()
+    parts = [_HEAD, *(f"    {name}: {choices.get(name) or kind.__name__}\n" for name, kind in fields)]
     for name, settings in (("Topic", TopicSettings), ("Group", GroupSettings)):
         rows = rows_of(settings)
         rename = {row.field: row.name for row in rows if row.field != row.name and row.name == "from"}
@@ -112,10 +132,14 @@ def _shown(row: Setting) -> str:
 
 
 def _given(row: Setting) -> str:
-    of = {Retry: "Mapping[str, Any]"}.get(row.given, row.given.__name__)
+    of = {Retry: "RetryFields"}.get(row.given, row.given.__name__)
     if row.choices:
-        of = f"Literal[{', '.join(map(repr, row.choices))}]".replace("'", '"')
+        of = _literal(row.choices)
     return f"{of} | None" if row.nullable else of
+
+
+def _literal(choices: Sequence[str]) -> str:
+    return f"Literal[{', '.join(map(repr, choices))}]".replace("'", '"')
 
 
 def _doc(row: Setting) -> str:
