@@ -255,6 +255,18 @@ def test_a_function_answers_before_its_time_is_up(is_async: bool, bodies: list[i
     assert failed(handle_later if is_async else handle, bodies, context) == ids
 
 
+def test_what_comes_twice_is_handled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    messages: list[Message] = []
+    for names in (example("Each message once"), example("Each message once")):  # as two processes
+        names["webhook"].handler(messages.append)
+        for _ in range(2):
+            headers = signed_headers(b"1", time.time())
+            assert names["webhook"].answer("POST", headers, b"1").status == 204
+        names["once"].close()
+    assert len(messages) == 1
+
+
 _PROGRAM = """
 from wsgiref.simple_server import make_server
 

@@ -264,19 +264,6 @@ def test_a_check_that_nobody_would_await_is_refused() -> None:
         Webhook(SECRET).check(decide)
 
 
-def test_what_comes_twice_is_handled_once(tmp_path: Path) -> None:
-    middleware = Once(tmp_path / "handled")
-    messages: list[Message] = []
-    for hook in (
-        webhook(messages.append, middleware=[middleware]),
-        webhook(messages.append, middleware=[middleware]),
-    ):
-        for _ in range(2):
-            assert hook.answer("POST", signed_headers(b"1", NOW), b"1").status == 204
-    assert len(messages) == 1
-    middleware.close()
-
-
 def test_what_an_async_handler_fails_to_handle_is_not_taken_for_handled(tmp_path: Path) -> None:
     middleware, attempts = Once(tmp_path / "handled"), list[Message]()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import wrap
 from typing import get_type_hints
@@ -46,19 +46,6 @@ __all__ = [
     "Unpack",
 ]
 
-
-class RetryPolicy(Model, frozen=True, kw_only=True):
-    max_attempts: int
-    ladder: str | list[int]
-    jitter: float
-    base_seconds: int | None = None
-    factor: float | None = None
-    cap_seconds: int | None = None
-    steps_from: str | None = None
-
-
-class RetryFields(TypedDict, total=False):
-    """What `retry` takes. What is not given stays as it is; `Sequence[int]`: waits in seconds."""
 
 '''
 
@@ -101,12 +88,7 @@ def _default(value: object) -> str:
 
 def module() -> str:
     """The client's types of settings."""
-    choices = {
-        "ladder": f"{_literal((*NAMED, EXPONENTIAL))} | Sequence[int]",
-        "steps_from": _literal(("failure", "start")),
-    }
-    fields = get_type_hints(Retry).items()
-    parts = [_HEAD, *(f"    {name}: {choices.get(name) or kind.__name__}\n" for name, kind in fields)]
+    parts = [_HEAD, *_retry()]
     for name, settings in (("Topic", TopicSettings), ("Group", GroupSettings)):
         rows = rows_of(settings)
         rename = {row.field: row.name for row in rows if row.field != row.name and row.name == "from"}
@@ -120,6 +102,23 @@ def module() -> str:
             *(f"    {row.name}: {_given(row)}\n{_doc(row)}" for row in rows if row.name != "from"),
         ]
     return "".join(parts)
+
+
+def _retry() -> Iterator[str]:
+    always = {"max_attempts": "int", "ladder": "str | list[int]", "jitter": "float"}
+    choices = {
+        "ladder": f"{_literal((*NAMED, EXPONENTIAL))} | Sequence[int]",
+        "steps_from": _literal(("failure", "start")),
+    }
+    kinds = get_type_hints(Retry)
+    yield "class RetryPolicy(Model, frozen=True, kw_only=True):\n"
+    yield '    """How failed deliveries are retried, as answers show it."""\n\n'
+    yield from (
+        f"    {name}: {always.get(name) or f'{kinds[name].__name__} | None = None'}\n" for name in kinds
+    )
+    yield "\n\nclass RetryFields(TypedDict, total=False):\n"
+    yield '    """What `retry` takes; what is not given stays as it is. A `ladder` of numbers: waits in seconds."""\n\n'
+    yield from (f"    {name}: {choices.get(name) or kinds[name].__name__}\n" for name in kinds)
 
 
 def _field(row: Setting) -> str:

@@ -25,6 +25,8 @@ __all__ = [
 
 
 class RetryPolicy(Model, frozen=True, kw_only=True):
+    """How failed deliveries are retried, as answers show it."""
+
     max_attempts: int
     ladder: str | list[int]
     jitter: float
@@ -35,7 +37,7 @@ class RetryPolicy(Model, frozen=True, kw_only=True):
 
 
 class RetryFields(TypedDict, total=False):
-    """What `retry` takes. What is not given stays as it is; `Sequence[int]`: waits in seconds."""
+    """What `retry` takes; what is not given stays as it is. A `ladder` of numbers: waits in seconds."""
 
     max_attempts: int
     ladder: Literal["fixed-30", "jmq", "notify", "rocketmq", "exponential"] | Sequence[int]

@@ -51,9 +51,11 @@ class Attempts:
         outcomes = await asyncio.gather(
             *(self._in_time(event, seconds) for event in events), return_exceptions=True
         )
-        for outcome in outcomes:
+        for event, outcome in zip(events, outcomes, strict=True):
             if isinstance(outcome, SystemExit | KeyboardInterrupt):
                 raise outcome
+            if isinstance(outcome, asyncio.CancelledError):  # the handler's own: not this task's
+                _noted(event, outcome)
         return outcomes
 
     async def _in_time(self, event: Event, seconds: float | None) -> Outcome:
