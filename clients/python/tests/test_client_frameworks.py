@@ -269,7 +269,6 @@ def test_what_comes_twice_is_handled_once(tmp_path: Path, monkeypatch: pytest.Mo
 
 _PROGRAM = """
 from wsgiref.simple_server import make_server
-
 from starlette.applications import Starlette
 
 from headrace import Headrace, Message
@@ -283,10 +282,8 @@ hr.put_topic("orders", shards=8, retry={"ladder": [60, 600], "max_attempts": 5})
 hr.put_group("orders", "mailer", begin="earliest", retry=policy, max_in_flight=4)
 hr.send("orders", 1, retry={"ladder": "jmq"})
 webhook = Webhook("whsec_", tolerance=60)
-
 @webhook.handler
 async def mail(message: Message) -> None: ...
-
 Starlette().mount("/hooks", asgi_app(webhook))  # as FastAPI, whose types take longer to read
 make_server("", 0, wsgi_app(webhook))
 hr.put_topic("orders", shard=8)
