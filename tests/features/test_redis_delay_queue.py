@@ -7,6 +7,7 @@ import threading
 import pytest
 from headrace import Message, Retry
 from headrace.errors import BadRequest, NotFound, Refused, ValidationFailed
+from headrace.models import RetryFields
 from headrace.testing import LocalHeadrace, Push
 
 
@@ -77,7 +78,7 @@ def test_who_waits_for_a_refund_looks_again_and_again(hr: LocalHeadrace) -> None
 
 
 def test_without_a_status_it_looks_again_in_growing_steps(hr: LocalHeadrace) -> None:
-    steps = {"base_seconds": 600, "factor": 3, "cap_seconds": 7200}
+    steps: RetryFields = {"base_seconds": 600, "factor": 3, "cap_seconds": 7200}
     hr.put_topic("orders", retry={"ladder": "exponential", **steps, "max_attempts": 10, "jitter": 0})
     looks: list[int] = []
 

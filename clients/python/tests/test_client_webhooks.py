@@ -1,40 +1,38 @@
-"""Being called: each adapter's example in docs/python.md is run, and judged by what it answers to signed requests."""
+"""Being called: what `Webhook` answers to requests, and what `Once` lets through."""
 
 from __future__ import annotations
 
 import asyncio
-import io
+import base64
 import json
-import re
+import logging
+import subprocess
+import sys
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 from wsgiref.simple_server import WSGIRequestHandler, make_server
-from wsgiref.validate import validator
 
 import pytest
 from standardwebhooks.webhooks import Webhook as Signer
 
-from headrace import Bury, Headrace, Message, Retry, once
+from headrace import Bury, Headrace, Message, Retries, Retry, once
 from headrace.once import Once
-from headrace.webhook import Answer, Check, Event, SignatureError, Webhook, verify
-from headrace.webhook.asgi import asgi_app
-from headrace.webhook.function import function
+from headrace.webhook import Check, Event, SignatureError, Webhook, verify
+from headrace.webhook.signing import sign
 from headrace.webhook.wsgi import wsgi_app
 
 SECRET = "whsec_c2VjcmV0IG9mIDI0IGJ5dGVzIG9yIG1vcmU="
 NOW = 1_795_248_525
-PAGE = (Path(__file__).parents[3] / "docs" / "python.md").read_text()
-Call = Callable[[str, Mapping[str, str], bytes], tuple[int, Mapping[str, str], bytes]]
+SRC = Path(__file__).parents[1] / "src"
 
 
-def signed_headers(body: bytes, now: float, secret: str = SECRET, **headers: str) -> dict[str, str]:
+def signed_headers(body: bytes, now: float, **headers: str) -> dict[str, str]:
     """The headers of a push, signed by the standard's own library."""
-    signature = Signer(secret).sign("m-1-2", datetime.fromtimestamp(int(now), timezone.utc), body.decode())
+    signature = Signer(SECRET).sign("m-1-2", datetime.fromtimestamp(int(now), timezone.utc), body.decode())
     binary = {
         "content-type": "application/json",
         "ce-id": "m-1-2",
@@ -55,138 +53,6 @@ def signed_headers(body: bytes, now: float, secret: str = SECRET, **headers: str
     return {**binary, **stamps, **{name.replace("_", "-"): value for name, value in headers.items()}}
 
 
-def of_wsgi(app: Any) -> Call:
-    def call(method: str, headers: Mapping[str, str], body: bytes) -> tuple[int, Mapping[str, str], bytes]:
-        variables = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in headers.items()}
-        environ = {
-            "REQUEST_METHOD": method,
-            "PATH_INFO": "/",
-            "SCRIPT_NAME": "",
-            "QUERY_STRING": "",
-            "SERVER_NAME": "testserver",
-            "SERVER_PORT": "80",
-            "SERVER_PROTOCOL": "HTTP/1.1",
-            "wsgi.version": (1, 0),
-            "wsgi.url_scheme": "http",
-            "wsgi.errors": io.StringIO(),
-            "wsgi.multithread": False,
-            "wsgi.multiprocess": False,
-            "wsgi.run_once": False,
-            "CONTENT_TYPE": variables.pop("HTTP_CONTENT_TYPE", ""),
-            "CONTENT_LENGTH": str(len(body)),
-            "wsgi.input": io.BytesIO(body),
-            **variables,
-        }
-        response: list[Any] = []
-        parts = app(
-            environ, lambda status, headers_sent, exc_info=None: response.extend([status, headers_sent])
-        )
-        answer = b"".join(parts)
-        getattr(parts, "close", lambda: None)()
-        return int(response[0].split()[0]), {n.lower(): v for n, v in response[1]}, answer
-
-    return call
-
-
-def of_asgi(app: Any) -> Call:
-    def call(method: str, headers: Mapping[str, str], body: bytes) -> tuple[int, Mapping[str, str], bytes]:
-        incoming = [
-            {"type": "http.request", "body": body[:3], "more_body": True},
-            {"type": "http.request", "body": body[3:]},
-        ]
-        asgi_messages: list[dict[str, Any]] = []
-
-        async def receive() -> dict[str, Any]:
-            return incoming.pop(0)
-
-        async def send(message: dict[str, Any]) -> None:
-            asgi_messages.append(message)
-
-        scope = {
-            "type": "http",
-            "method": method,
-            "path": "/",
-            "headers": [(n.lower().encode(), v.encode()) for n, v in headers.items()],
-        }
-        asyncio.run(app(scope, receive, send))
-        fields = {n.decode(): v.decode() for n, v in asgi_messages[0]["headers"]}
-        return asgi_messages[0]["status"], fields, asgi_messages[1]["body"]
-
-    return call
-
-
-def example(title: str) -> dict[str, Any]:
-    """The names that a section's example defines."""
-    section = PAGE.split(f"### {title}\n", 1)[1].split("\n#", 1)[0]
-    block = re.search(r"```python\n(.*?)```", section, re.S)
-    assert block
-    assert len([line for line in block[1].splitlines() if line.strip()]) <= 12
-    names: dict[str, Any] = {"__name__": "example"}
-    exec(compile(block[1], title, "exec"), names)
-    return names
-
-
-def django_app(names: Mapping[str, Any]) -> Any:
-    import types
-
-    import django
-    from django.conf import settings
-    from django.core.wsgi import get_wsgi_application
-
-    urls: Any = types.ModuleType("example_urls")
-    urls.urlpatterns = names["urlpatterns"]
-    if not settings.configured:
-        settings.configure(
-            ROOT_URLCONF=urls,
-            ALLOWED_HOSTS=["*"],
-            SECRET_KEY="k",
-            MIDDLEWARE=["django.middleware.csrf.CsrfViewMiddleware"],
-        )
-        django.setup()
-    return get_wsgi_application()
-
-
-ADAPTERS = {
-    "WSGI": lambda names: of_wsgi(validator(names["app"])),
-    "ASGI": lambda names: of_asgi(names["app"]),
-    "Flask": lambda names: of_wsgi(names["app"]),
-    "Django": lambda names: of_wsgi(django_app(names)),
-}
-
-
-@pytest.mark.parametrize("title", ADAPTERS)
-def test_each_adapters_example_takes_what_is_signed_and_only_that(
-    title: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    call = ADAPTERS[title](example(title))
-    body = b'{"order":188}'
-    status, _, answer = call("POST", signed_headers(body, time.time()), body)
-    assert (status, answer) == (204, b"")
-    assert capsys.readouterr().out == "orders order-188 {'order': 188}\n"
-    status, _, answer = call("POST", signed_headers(body, time.time()), b'{"order":189}')
-    assert (status, answer) == (401, b"The signature is by no known secret.")
-    assert capsys.readouterr().out == ""
-    status, headers, _ = call("OPTIONS", {"WebHook-Request-Origin": "queue.example.com"}, b"")
-    assert (status, headers["webhook-allowed-origin"]) == (204, "queue.example.com")
-    assert call("PUT", {}, b"")[0] == 405
-
-
-def test_the_lambda_example_names_what_failed(capsys: pytest.CaptureFixture[str]) -> None:
-    handle = example("Lambda")["lambda_handler"]
-    good = {"id": "a", "body": {"n": 1}, "keys": ["k"], "attempt": 1, "shard": 0, "offset": 4, "headers": {}}
-    assert handle({"topic": "t", "group": "g", "messages": [good]}, None) == {"batchItemFailures": []}
-    assert capsys.readouterr().out == "t k {'n': 1}\n"
-
-    async def fails(message: Message) -> None:
-        if message.body == b"bad":
-            raise ValueError("bad")
-
-    bad = {**good, "id": "b", "body_base64": "YmFk"}
-    del bad["body"]
-    batch = {"topic": "t", "group": "g", "messages": [good, bad]}
-    assert function(fails)(batch, None) == {"batchItemFailures": [{"itemIdentifier": "b"}]}
-
-
 def webhook(handler: Callable[..., Any] | None = None, **settings: Any) -> Webhook:
     receiver = Webhook(SECRET, clock=lambda: NOW, **settings)
     if handler:
@@ -200,40 +66,30 @@ def test_a_pushed_message_says_where_it_comes_from() -> None:
     assert webhook(events.append).answer("POST", signed_headers(body, NOW), body).status == 204
     (event,) = events
     assert (event.topic, event.group, event.shard, event.offset, event.attempt) == ("orders", "shop", 1, 2, 3)
-    assert (event.id, event.key, event.tag, event.type) == (
-        "m-1-2",
-        "order-188",
-        "café 100%",
-        "headrace.message",
-    )
+    assert (event.id, event.key, event.tag) == ("m-1-2", "order-188", "café 100%")
+    assert event.type == "headrace.message"
     assert event.headers == {"x-shop": "7"}
     assert event.accepted_at == datetime(2026, 11, 21, 8, 8, 44, 951000, timezone.utc)
 
 
-@pytest.mark.parametrize("kind", [Event, "Event", Message, Message | None, Event | None])
-def test_a_handler_may_say_that_it_wants_the_event(kind: Any) -> None:
-    """It is no type of a body, which would be none for any message."""
-    events: list[Any] = []
+@pytest.mark.parametrize(
+    "kind", [Event, "Event", Message, Message | None, Event | None, bytes, dict, Check, str]
+)
+def test_a_handler_says_whether_it_wants_the_event_or_a_body(kind: Any) -> None:
+    """The event is no type of a body, which would be none for any message; bytes are no value of another type."""
+    got: list[Any] = []
 
     def handle(each: Any) -> None:
-        events.append(each)
-
-    handle.__annotations__["each"] = kind
-    assert webhook(handle).answer("POST", signed_headers(b"7", NOW), b"7").status == 204
-    assert [(type(each), each.body) for each in events] == [(Event, 7)]
-
-
-@pytest.mark.parametrize(("kind", "status"), [(bytes, 204), (dict, 489), (Check, 489), (str, 489)])
-def test_bytes_are_no_value_of_another_type(kind: Any, status: int) -> None:
-    bodies: list[Any] = []
-
-    def handle(each: Any) -> None:
-        bodies.append(each)
+        got.append(each)
 
     handle.__annotations__["each"] = kind
     headers = signed_headers(b"<order/>", NOW, content_type="application/xml")
-    assert webhook(handle).answer("POST", headers, b"<order/>").status == status
-    assert bodies == ([b"<order/>"] if status == 204 else [])
+    status = webhook(handle).answer("POST", headers, b"<order/>").status
+    if kind in (dict, Check, str):
+        assert (status, got) == (489, [])
+    else:
+        assert (status, [getattr(each, "body", each) for each in got]) == (204, [b"<order/>"])
+        assert type(got[0]) is (bytes if kind is bytes else Event)
 
 
 def test_a_test_event_is_taken_and_no_handler_sees_it() -> None:
@@ -270,22 +126,43 @@ def test_structured_and_batch_modes_are_the_same_messages() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("error", "status", "after"),
-    [
-        (ValueError("x"), 500, None),
-        (Bury("no such customer"), 489, None),
-        (Retry("10m"), 503, "600"),
-        (Retry(), 503, None),
-    ],
-)
-def test_what_a_handler_raises_is_what_is_answered(error: Exception, status: int, after: str | None) -> None:
-    def handle(message: Message) -> None:
-        raise error
+@pytest.mark.parametrize("body", [b'{"order":', b"", b"caf\xe9", b"[" * 5000])
+def test_a_body_that_is_said_to_be_json_and_is_none_is_bytes(body: bytes) -> None:
+    """As it is when pulled: the exception made it a dead letter."""
+    events: list[Event] = []
+    event = {"id": "b", "source": "/topics/orders", "data_base64": base64.b64encode(body).decode()}
+    structured = json.dumps({**event, "datacontenttype": "application/json"}).encode()
+    for media, sent in (("application/json", body), ("application/cloudevents+json", structured)):
+        headers = signed_headers(b"", NOW, content_type=media) | sign(SECRET, "m-1-2", NOW, sent)
+        assert webhook(events.append).answer("POST", headers, sent).status == 204
+    assert [event.body for event in events] == [body, body]
 
-    answer = webhook(handle).answer("POST", signed_headers(b"1", NOW), b"1")
-    assert (answer.status, answer.headers.get("Retry-After")) == (status, after)
-    assert b"x" not in answer.body or status != 500
+
+@pytest.mark.parametrize("kind", ["push", "async push", "consumer"])
+def test_the_log_shows_the_handlers_lines_alone(
+    kind: str, hr: Headrace, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where a send had no answer it showed 90 lines."""
+
+    def handle(message: Message) -> None:
+        hr.stop()
+        Headrace("http://127.0.0.1:1", "hr_x", retries=Retries(attempts=1)).send("orders", 1)
+
+    async def handle_later(message: Message) -> None:
+        handle(message)
+
+    if kind == "consumer":
+        hr.send(topic, 1)
+        hr.consumer(topic, group="g", wait=1)(handle)
+        hr.run(for_seconds=30)
+    else:
+        hook = webhook(handle if kind == "push" else handle_later)
+        assert hook.answer("POST", signed_headers(b"1", NOW), b"1").status == 500
+    (exc_info,) = (record.exc_info for record in caplog.records if record.exc_info)
+    trace = logging.Formatter().formatException(exc_info).splitlines()
+    functions = [line.split(", in ")[1] for line in trace if line.startswith("  File ")]
+    assert functions == ["handle_later", "handle"][kind != "async push" :]
+    assert "NO_ANSWER" in trace[-1]
 
 
 def batch_of(count: int) -> tuple[dict[str, str], bytes]:
@@ -300,6 +177,10 @@ def batch_of(count: int) -> tuple[dict[str, str], bytes]:
 @pytest.mark.parametrize(
     ("errors", "status", "after"),
     [
+        ((ValueError("x"),), 500, None),
+        ((Bury("no such customer"),), 489, None),
+        ((Retry("10m"),), 503, "600"),
+        ((Retry(),), 503, None),
         ((None, None), 204, None),
         ((None, Bury("no such customer"), None), 500, None),
         ((Bury("no such customer"), KeyError("total")), 500, None),
@@ -308,10 +189,10 @@ def batch_of(count: int) -> tuple[dict[str, str], bytes]:
         ((Retry("10m"), Retry(), Retry("20m")), 503, "1200"),
     ],
 )
-def test_one_message_of_a_request_decides_nothing_about_the_others(
+def test_an_answer_is_for_all_messages_of_its_request(
     errors: Sequence[Exception | None], status: int, after: str | None, is_async: bool
 ) -> None:
-    """The answer is for all of them: by 489 those that were handled would be dead letters."""
+    """By a 489 for one of them, those that were handled would be dead letters."""
 
     def handle(message: Message) -> None:
         if error := errors[message.body]:
@@ -324,6 +205,7 @@ def test_one_message_of_a_request_decides_nothing_about_the_others(
     request = batch_of(len(errors))
     for answer in (hook.answer("POST", *request), asyncio.run(hook.answer_async("POST", *request))):
         assert (answer.status, answer.headers.get("Retry-After")) == (status, after)
+        assert answer.body != b"x", "a text of an unexpected error stays here"
 
 
 def test_signatures_that_are_none_old_or_anothers_are_refused() -> None:
@@ -342,8 +224,16 @@ def test_signatures_that_are_none_old_or_anothers_are_refused() -> None:
             verify(secrets, request_headers, b"{}", now)
     two = {**headers, "webhook-signature": f"v1,bm8= {headers['webhook-signature']} v2,x"}
     assert verify(SECRET, two, b"{}", NOW)
-    with pytest.raises(ValueError, match="whsec_"):
-        Webhook("hunter2!")
+    for tolerance, status in (("10m", 404), (60, 401)):
+        hook = Webhook(SECRET, tolerance=tolerance, clock=lambda: NOW + 400.0)
+        assert hook.answer("POST", headers, b"{}").status == status
+
+
+@pytest.mark.parametrize("secrets", ["", "whsec_", [""], [], [SECRET, "whsec_c2hvcnQ="], "hunter2!"])
+def test_what_is_no_secret_is_refused(secrets: str | list[str]) -> None:
+    """By an empty key everybody can sign."""
+    with pytest.raises(ValueError, match="whsec_ and 24 to 64 bytes"):
+        Webhook(secrets)
 
 
 def test_origins_may_be_limited() -> None:
@@ -370,28 +260,11 @@ def test_a_check_is_answered_with_what_the_handler_says() -> None:
     hook.check(fails)
     assert json.loads(hook.answer("POST", headers, body).body) == {"state": "unknown"}
 
-
-def test_a_check_that_nobody_would_await_is_refused() -> None:
-    """Each of its answers counted as unknown."""
-
-    async def decide(check: Check) -> str:
+    async def decides(check: Check) -> str:
         return "commit"
 
     with pytest.raises(TypeError, match="with `def`"):
-        Webhook(SECRET).check(decide)
-
-
-def test_what_comes_twice_is_handled_once(tmp_path: Path) -> None:
-    middleware = Once(tmp_path / "handled")
-    messages: list[Message] = []
-    for hook in (
-        webhook(messages.append, middleware=[middleware]),
-        webhook(messages.append, middleware=[middleware]),
-    ):
-        for _ in range(2):
-            assert hook.answer("POST", signed_headers(b"1", NOW), b"1").status == 204
-    assert len(messages) == 1
-    middleware.close()
+        hook.check(decides)
 
 
 def test_what_an_async_handler_fails_to_handle_is_not_taken_for_handled(tmp_path: Path) -> None:
@@ -408,6 +281,50 @@ def test_what_an_async_handler_fails_to_handle_is_not_taken_for_handled(tmp_path
     middleware.close()
 
 
+def message_of(id: str) -> Message:
+    return cast(Message, SimpleNamespace(id=id, group="mailer"))
+
+
+def test_of_two_attempts_at_the_same_time_one_waits(tmp_path: Path) -> None:
+    now, handled = [1000.0], list[str]()
+    first, second = (Once(tmp_path / "handled", clock=lambda: now[0]) for _ in range(2))
+
+    def handle(message: Message) -> None:
+        now[0] += 100
+        with pytest.raises(Retry) as retry:
+            second(message, lambda message: handled.append("at the same time"))
+        assert retry.value.delay_seconds == 200, "when the reservation would end by itself"
+        handled.append(message.id)
+
+    first(message_of("a"), handle)
+    assert second(message_of("a"), lambda message: handled.append("again")) is None
+    assert handled == ["a"]
+    first.close()
+    second.close()
+
+
+_KILLED = """
+import os, sys, types
+from headrace.once import Once
+Once(sys.argv[1], hold="5m", clock=lambda: 1000.0)(types.SimpleNamespace(id="a", group="mailer"), lambda _: os._exit(9))
+"""
+
+
+def test_what_a_killed_process_had_begun_is_handled_when_its_time_is_over(tmp_path: Path) -> None:
+    now, handled = [1299.0], list[Message]()
+    killed = subprocess.run(
+        [sys.executable, "-c", _KILLED, tmp_path / "handled"], env={"PYTHONPATH": str(SRC)}, check=False
+    )
+    assert killed.returncode == 9
+    middleware = Once(tmp_path / "handled", clock=lambda: now[0])
+    with pytest.raises(Retry):
+        middleware(message_of("a"), handled.append)
+    now[0] += 1
+    middleware(message_of("a"), handled.append)
+    assert len(handled) == 1
+    middleware.close()
+
+
 def test_what_was_handled_is_known_for_as_long_as_it_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -415,24 +332,10 @@ def test_what_was_handled_is_known_for_as_long_as_it_is_kept(
     now, handled = [1000.0], list[str]()
     middleware = Once(tmp_path / "handled", keep="1m", clock=lambda: now[0])
     for id, seconds in (("a", 60), ("b", 0), ("a", 1), ("c", 0), ("d", 0), ("a", 0), ("b", 0)):
-        message = cast(Message, SimpleNamespace(id=id, group="mailer"))
-        middleware(message, lambda message: handled.append(message.id))
+        middleware(message_of(id), lambda message: handled.append(message.id))
         now[0] += seconds
     assert handled == ["a", "b", "c", "d", "a"], "forgotten when its minute was over"
     middleware.close()
-
-
-def test_async_handlers_work_in_both_worlds() -> None:
-    bodies: list[Any] = []
-
-    async def handle(message: Message) -> None:
-        bodies.append(message.body)
-
-    hook = webhook(handle)
-    assert of_wsgi(wsgi_app(hook))("POST", signed_headers(b"1", NOW), b"1")[0] == 204
-    assert of_asgi(asgi_app(hook))("POST", signed_headers(b"2", NOW), b"2")[0] == 204
-    assert bodies == [1, 2]
-    assert isinstance(asyncio.run(hook.answer_async("POST", {}, b"")), Answer)
 
 
 class _Quiet(WSGIRequestHandler):

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import wrap
+from typing import get_type_hints
 
 ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT))
 
-from chalicelib.domain.ladder import Retry  # noqa: E402
+from chalicelib.domain.ladder import EXPONENTIAL, NAMED, Retry  # noqa: E402
 from chalicelib.domain.settings import GroupSettings, Setting, TopicSettings, rows_of  # noqa: E402
 
 PAGE = ROOT / "docs" / "settings.md"
@@ -24,8 +26,8 @@ _HEAD = '''"""The settings of topics and groups. Made by `make settings` of the 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import Any, Literal, TypedDict
+from collections.abc import Sequence
+from typing import Literal, TypedDict
 
 from .base import Model
 
@@ -34,17 +36,17 @@ if sys.version_info >= (3, 11):
 else:
     from typing_extensions import Unpack
 
-__all__ = ["GroupFields", "GroupSettings", "RetryPolicy", "TopicFields", "TopicSettings", "Unpack"]
+__all__ = [
+    "GroupFields",
+    "GroupSettings",
+    "RetryFields",
+    "RetryPolicy",
+    "TopicFields",
+    "TopicSettings",
+    "Unpack",
+]
 
 
-class RetryPolicy(Model, frozen=True, kw_only=True):
-    max_attempts: int
-    ladder: str | list[int]
-    jitter: float
-    base_seconds: int | None = None
-    factor: float | None = None
-    cap_seconds: int | None = None
-    steps_from: str | None = None
 '''
 
 
@@ -86,7 +88,7 @@ def _default(value: object) -> str:
 
 def module() -> str:
     """The client's types of settings."""
-    parts = [_HEAD]
+    parts = [_HEAD, *_retry()]
     for name, settings in (("Topic", TopicSettings), ("Group", GroupSettings)):
         rows = rows_of(settings)
         rename = {row.field: row.name for row in rows if row.field != row.name and row.name == "from"}
@@ -102,6 +104,23 @@ def module() -> str:
     return "".join(parts)
 
 
+def _retry() -> Iterator[str]:
+    always = {"max_attempts": "int", "ladder": "str | list[int]", "jitter": "float"}
+    choices = {
+        "ladder": f"{_literal((*NAMED, EXPONENTIAL))} | Sequence[int]",
+        "steps_from": _literal(("failure", "start")),
+    }
+    kinds = get_type_hints(Retry)
+    yield "class RetryPolicy(Model, frozen=True, kw_only=True):\n"
+    yield '    """How failed deliveries are retried, as answers show it."""\n\n'
+    yield from (
+        f"    {name}: {always.get(name) or f'{kinds[name].__name__} | None = None'}\n" for name in kinds
+    )
+    yield "\n\nclass RetryFields(TypedDict, total=False):\n"
+    yield '    """What `retry` takes; what is not given stays as it is. A `ladder` of numbers: waits in seconds."""\n\n'
+    yield from (f"    {name}: {choices.get(name) or kinds[name].__name__}\n" for name in kinds)
+
+
 def _field(row: Setting) -> str:
     return row.field if row.name == "from" else row.name
 
@@ -112,10 +131,14 @@ def _shown(row: Setting) -> str:
 
 
 def _given(row: Setting) -> str:
-    of = {Retry: "Mapping[str, Any]"}.get(row.given, row.given.__name__)
+    of = {Retry: "RetryFields"}.get(row.given, row.given.__name__)
     if row.choices:
-        of = f"Literal[{', '.join(map(repr, row.choices))}]".replace("'", '"')
+        of = _literal(row.choices)
     return f"{of} | None" if row.nullable else of
+
+
+def _literal(choices: Sequence[str]) -> str:
+    return f"Literal[{', '.join(map(repr, choices))}]".replace("'", '"')
 
 
 def _doc(row: Setting) -> str:

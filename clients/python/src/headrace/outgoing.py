@@ -13,6 +13,7 @@ from typing import Any, Literal, TypedDict
 
 from .calls import given
 from .durations import Duration, rfc3339, seconds, whole_seconds
+from .models import RetryFields
 
 BATCH_MESSAGES = 1000
 BATCH_BYTES = 4_000_000
@@ -42,7 +43,7 @@ class Outgoing:
     sent_at: datetime | str | None = None
     dedup_id: str | None = None
     dedup_until: DedupUntil | None = None
-    retry: Mapping[str, Any] | None = None
+    retry: RetryFields | None = None
     content_type: str | None = None
 
     @property
@@ -105,7 +106,7 @@ class SendOptions(TypedDict, total=False):
     sent_at: datetime | str | None
     dedup_id: str | None
     dedup_until: DedupUntil | None
-    retry: Mapping[str, Any] | None
+    retry: RetryFields | None
     content_type: str | None
 
 

@@ -48,33 +48,23 @@ def test_consumers_of_the_code_under_test_find_the_service(headrace: LocalHeadra
     headrace.expect("orders", group="mailer").delivered(1)
 
 
-def test_async_handlers_work_too(headrace: LocalHeadrace) -> None:
+def test_async_handlers_share_one_loop_also_where_the_test_has_its_own(headrace: LocalHeadrace) -> None:
+    loops: list[asyncio.AbstractEventLoop] = []
     hr = AsyncHeadrace(headrace.transport.urls[0], headrace.transport.token)
 
     @hr.consumer("orders", group="mailer")
-    async def mail(message): ...
-
-    headrace.send("orders", 1)
-    headrace.drain(hr)
-    headrace.expect("orders").delivered(1)
-
-
-def test_async_handlers_are_not_drained_inside_a_loop_but_beside_it(headrace: LocalHeadrace) -> None:
-    """Each message failed there, for `asyncio.run` may not be called, and was tried until it was dead."""
-    headrace.send("orders", 1)
-    bodies: list[int] = []
-
-    @headrace.consumer("orders", group="mailer")
     async def mail(message: Message) -> None:
-        bodies.append(message.body)
+        loops.append(asyncio.get_running_loop())
 
     async def main() -> None:
-        with pytest.raises(RuntimeError, match=r"await asyncio\.to_thread"):
-            headrace.drain()
-        await asyncio.to_thread(headrace.drain)
+        headrace.send("orders", 1)
+        headrace.drain(hr)
 
     asyncio.run(main())
-    assert bodies == [1]
+    headrace.send("orders", 2)
+    headrace.drain(hr)
+    headrace.expect("orders").delivered(2)
+    assert loops[0] is loops[1]
 
 
 def test_retries_come_at_their_time(headrace: LocalHeadrace) -> None:
@@ -275,6 +265,8 @@ def test_a_failure_tells_what_there_is(headrace: LocalHeadrace) -> None:
     headrace.send("orders", 1)
     with pytest.raises(AssertionError) as failure:
         headrace.expect("orders", within=0).delivered(1)
+    shown = [str(entry.path) for entry in failure.traceback.filter(failure)]
+    assert shown == [__file__], "pytest shows the test's line"
     assert str(failure.value).splitlines() == [
         "orders, group mailer: 0 delivered, expected 1",
         "  orders: 1 accepted, 0 delayed",

@@ -17,7 +17,7 @@ from .. import tracing, typed
 from ..calls import REQUEST, Call, encode, given, path
 from ..durations import Duration, whole_seconds
 from ..errors import HeadraceError, Unavailable, of_problem
-from ..models import Sent, Transaction
+from ..models import RetryFields, Sent, Transaction
 from ..outgoing import BATCH_BYTES, DedupUntil, Outgoing, RequestIds, chunks, new_id, outgoing
 from .after import AsyncAfterBlock
 from .caller import AsyncCaller, of_each
@@ -72,7 +72,7 @@ class AsyncSends(AsyncCaller):
         sent_at: datetime | str | None = None,
         dedup_id: str | None = None,
         dedup_until: DedupUntil | None = None,
-        retry: Mapping[str, Any] | None = None,
+        retry: RetryFields | None = None,
         content_type: str | None = None,
     ) -> Sent:
         """Send one message; it is durable when this returns. `body` is anything with a JSON form, or bytes.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import tracing
 from .._sync.client import Operations
+from .._tracebacks import shortened
 from ..durations import seconds
 from ..errors import ConsumerNotFound, ConsumerTakenOver, Forbidden, GroupNotFound, HeadraceError
 from ..models import Consumer as Registration
@@ -277,7 +278,7 @@ class Consumer:
             message.attempt,
             verdict.name,
             verdict.reason or "",
-            exc_info=error if error is not None and verdict.reason and not verdict.dead_letter else None,
+            exc_info=shortened(error) if verdict.reason and not verdict.dead_letter else None,
             extra={"headrace": {**facts, "outcome": verdict.name}},
         )
 

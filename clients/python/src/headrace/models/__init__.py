@@ -38,7 +38,7 @@ from .service import (
     SignInLink,
     Token,
 )
-from .settings import GroupFields, RetryPolicy, TopicFields
+from .settings import GroupFields, RetryFields, RetryPolicy, TopicFields
 from .topics import (
     AsOf,
     Assignment,
@@ -111,6 +111,7 @@ __all__ = [
     "Replay",
     "Rescheduled",
     "RescheduledMessages",
+    "RetryFields",
     "RetryPolicy",
     "Sent",
     "Settled",

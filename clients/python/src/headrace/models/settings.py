@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import Any, Literal, TypedDict
+from collections.abc import Sequence
+from typing import Literal, TypedDict
 
 from .base import Model
 
@@ -13,10 +13,20 @@ if sys.version_info >= (3, 11):
 else:
     from typing_extensions import Unpack
 
-__all__ = ["GroupFields", "GroupSettings", "RetryPolicy", "TopicFields", "TopicSettings", "Unpack"]
+__all__ = [
+    "GroupFields",
+    "GroupSettings",
+    "RetryFields",
+    "RetryPolicy",
+    "TopicFields",
+    "TopicSettings",
+    "Unpack",
+]
 
 
 class RetryPolicy(Model, frozen=True, kw_only=True):
+    """How failed deliveries are retried, as answers show it."""
+
     max_attempts: int
     ladder: str | list[int]
     jitter: float
@@ -24,6 +34,18 @@ class RetryPolicy(Model, frozen=True, kw_only=True):
     factor: float | None = None
     cap_seconds: int | None = None
     steps_from: str | None = None
+
+
+class RetryFields(TypedDict, total=False):
+    """What `retry` takes; what is not given stays as it is. A `ladder` of numbers: waits in seconds."""
+
+    max_attempts: int
+    ladder: Literal["fixed-30", "jmq", "notify", "rocketmq", "exponential"] | Sequence[int]
+    jitter: float
+    base_seconds: int
+    factor: float
+    cap_seconds: int
+    steps_from: Literal["failure", "start"]
 
 
 class TopicSettings(Model, frozen=True, kw_only=True):
@@ -54,7 +76,7 @@ class TopicFields(TypedDict, total=False):
     key_shards: int
     """How many of its shards ordering keys use; shown if fewer than `shards`. Raising `shards` does not change it,
     so keys keep their shard and their order."""
-    retry: Mapping[str, Any]
+    retry: RetryFields
     """How failed deliveries are retried: `max_attempts`, `ladder`, `jitter` (0.1), `steps_from` ("failure" or
     "start"), and for "exponential" `base_seconds`, `factor`, `cap_seconds`."""
     lease_seconds: int
@@ -107,7 +129,7 @@ class GroupFields(TypedDict, total=False):
     filter: str | None
     """Tags to deliver, such as "paid || refunded"; "*" or null: all. Other messages count as SUCCESS without a
     delivery."""
-    retry: Mapping[str, Any] | None
+    retry: RetryFields | None
     """As of a topic, for this group; what is not given of it stays as it is."""
     lease_seconds: int | None
     """As of a topic, for this group."""

@@ -11,6 +11,8 @@ from .. import outgoing
 from .._sync.transport import Transport
 from ..calls import Call
 
+__tracebackhide__ = True  # pytest shows the test's own line
+
 
 class _Moved(msgspec.Struct):
     now: datetime

@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .._background import THREAD_NAME
 from ..models import DeadLetter, GroupCounts, StoredMessage, TopicStats
 
 if TYPE_CHECKING:
     from .local import LocalHeadrace
 
+__tracebackhide__ = True  # pytest shows the test's own line
 T = TypeVar("T")
 _LOOK_SECONDS = 0.02
 _SHOWN = 5
@@ -109,7 +111,10 @@ class Expectation:
 
     def _others_at_work(self) -> bool:
         """Could it still change? Where this is the only thread, deliveries have ended."""
-        return threading.active_count() > 1
+        return any(
+            each is not threading.current_thread() and each.name != THREAD_NAME
+            for each in threading.enumerate()
+        )
 
     def _stats(self) -> TopicStats:
         stats = self._hr.get_topic(self._topic).stats

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
-from .. import outgoing
+from .. import _background, outgoing
 from ..async_client import AsyncHeadrace
 from ..calls import Call
 from ..client import Headrace
@@ -20,6 +19,7 @@ from .clock import Clock
 from .expect import Expectation
 from .subscriber import Push, Subscriber
 
+__tracebackhide__ = True  # pytest shows the test's own line
 _AT_ONCE = 100
 
 
@@ -55,15 +55,11 @@ class LocalHeadrace(Headrace):
 
     def drain(self, *clients: Headrace | AsyncHeadrace) -> list[Verdict]:
         """Let the consumers of these clients (of this one, if none is named) handle all that can be had, in this
-        thread, one message after the other; the verdict on each. What they raise is judged as in `run`. RuntimeError
-        for async handlers where an event loop runs."""
+        thread (async handlers: in a loop of their own), one message after the other; the verdict on each. What they
+        raise is judged as in `run`."""
         verdicts: list[Verdict] = []
         for client in clients or (self,):
             for consumer in client.consumers:
-                if is_async(consumer.handler) and _is_in_loop():
-                    raise RuntimeError(
-                        "Async handlers run in a loop of their own: await asyncio.to_thread(headrace.drain, …)."
-                    )
                 verdicts += self._drain(consumer)
         return verdicts
 
@@ -96,17 +92,9 @@ class LocalHeadrace(Headrace):
 def _call_handler(consumer: Consumer, message: Message) -> Verdict:
     try:
         if is_async(consumer.handler):
-            asyncio.run(consumer.call_async_handler(message))
+            _background.run(consumer.call_async_handler(message))
         else:
             consumer.call_handler(message)
     except Exception as error:  # noqa: BLE001  any exception of a handler is an answer
         return verdict_of(error)
     return ACK
-
-
-def _is_in_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 from urllib.parse import unquote
@@ -51,7 +52,8 @@ def events_of(headers: Mapping[str, str], body: bytes) -> list[Event]:
     if "ce-id" not in headers:
         raise ValueError("The request is no CloudEvent.")
     attributes = {name[3:]: unquote(value) for name, value in headers.items() if name.startswith("ce-")}
-    return [_event(attributes, headers, body, headers.get("content-type", "application/octet-stream"))]
+    media = headers.get("content-type", "application/octet-stream")
+    return [_event(attributes, headers, media, _content_of(body, media))]
 
 
 def _of_json(fields: Mapping[str, msgspec.Raw], headers: Mapping[str, str]) -> Event:
@@ -63,12 +65,14 @@ def _of_json(fields: Mapping[str, msgspec.Raw], headers: Mapping[str, str]) -> E
     media = attributes.pop("datacontenttype", "application/json")
     if "data_base64" in fields:
         return _event(
-            attributes, headers, base64.b64decode(msgspec.json.decode(fields["data_base64"])), media
+            attributes, headers, media, {"body_base64": msgspec.json.decode(fields["data_base64"], type=str)}
         )
-    return _event(attributes, headers, bytes(fields.get("data", b"null")), media)
+    return _event(attributes, headers, media, {"raw_body": fields.get("data", msgspec.Raw(b"null"))})
 
 
-def _event(attributes: dict[str, str], headers: Mapping[str, str], body: bytes, media: str) -> Event:
+def _event(
+    attributes: dict[str, str], headers: Mapping[str, str], media: str, content: Mapping[str, Any]
+) -> Event:
     def place(name: str) -> str | None:
         """In a batch it is the event's, else the request's."""
         return attributes.pop(f"headrace{name}", None) or headers.get(f"headrace-{name}")
@@ -77,9 +81,6 @@ def _event(attributes: dict[str, str], headers: Mapping[str, str], body: bytes, 
     kind, time, subject = (attributes.pop(name, "") for name in ("type", "time", "subject"))
     attributes.pop("specversion", None)
     shard, offset, attempt, tag = (place(name) for name in ("shard", "offset", "attempt", "tag"))
-    content: dict[str, Any] = {"body_base64": base64.b64encode(body).decode()}
-    if _is_json(media):
-        content = {"raw_body": msgspec.Raw(body)}
     return Event(
         id=id,
         topic=headers.get("headrace-topic") or source.rpartition("/")[2],
@@ -99,6 +100,11 @@ def _event(attributes: dict[str, str], headers: Mapping[str, str], body: bytes, 
     )
 
 
-def _is_json(media: str) -> bool:
-    kind = media.split(";")[0].strip().lower()
-    return kind == "application/json" or kind.endswith("+json")
+def _content_of(body: bytes, media: str) -> dict[str, Any]:
+    """As a pulled message has it: bytes, also of a body that is said to be JSON and is none."""
+    kind = media.partition(";")[0].strip().lower()
+    if kind == "application/json" or kind.endswith("+json"):
+        with suppress(ValueError, RecursionError):
+            msgspec.json.decode(body)
+            return {"raw_body": msgspec.Raw(body)}
+    return {"body_base64": base64.b64encode(body).decode()}

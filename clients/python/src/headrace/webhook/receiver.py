@@ -12,14 +12,16 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from .. import tracing, typed
+from .. import typed
+from .._tracebacks import shortened
 from ..calls import encode
-from ..consume.handlers import bound, is_async
+from ..consume.handlers import is_async
 from ..consume.outcomes import Bury, Retry
 from ..consume.settings import Middleware
-from ..models import Message
+from ..durations import Duration, seconds
+from .attempts import Attempts, Outcome
 from .events import TEST, Event, events_of
-from .signing import SignatureError, key_of, verify
+from .signing import TOLERANCE_SECONDS, WHAT_A_SECRET_IS, SignatureError, key_of, verify
 
 _LOG = logging.getLogger("headrace")
 _STATES = ("commit", "rollback", "unknown")
@@ -58,7 +60,7 @@ class Webhook:
     asks for a longer wait, `Bury("why")` makes it a dead letter. The handler is called as a consumer's is: with the
     message, a typed body, or both. A test event is answered with success, and no handler sees it. `secrets` may be
     several: the old and the new one while they rotate, and the `check_secret` of a topic. `origins` are the host names
-    that may call.
+    that may call; `tolerance` is how far a signature's time may be from `clock` (in seconds, or as "5m").
     """
 
     def __init__(
@@ -66,22 +68,25 @@ class Webhook:
         secrets: str | Sequence[str],
         *,
         origins: Sequence[str] = ("*",),
+        tolerance: Duration = TOLERANCE_SECONDS,
         middleware: Sequence[Middleware] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._secrets = [secrets] if isinstance(secrets, str) else list(secrets)
+        if not self._secrets:
+            raise ValueError(f"Give at least one secret. {WHAT_A_SECRET_IS}")
         for secret in self._secrets:
             key_of(secret)
+        self._tolerance = seconds(tolerance)
         self._origins = tuple(origin.lower() for origin in origins)
         self._middleware = middleware
         self._clock = clock
-        self._call: Callable[[Message], Any] | None = None
-        self._async = False
+        self._attempts: Attempts | None = None
         self._check: Callable[[Check], str] | None = None
 
     def handler(self, handler: C) -> C:
         """Make a function the handler of what is pushed."""
-        self._call, self._async = bound(handler, self._middleware), is_async(handler)
+        self._attempts = Attempts(handler, self._middleware)
         return handler
 
     def check(self, handler: C) -> C:
@@ -93,46 +98,29 @@ class Webhook:
         return handler
 
     def answer(self, method: str, headers: Mapping[str, str], body: bytes) -> Answer:
-        """Answer one request. Never raises."""
-        events = self._read(method, headers, body)
-        if isinstance(events, Answer):
-            return events
-        errors: list[Exception | None] = []
-        for event in events:
-            with _Attempt(event) as attempt:
-                result = self._handle(event)
-                if self._async:
-                    asyncio.run(result)
-            errors.append(attempt.error)
-        return _answer_of(errors)
+        """Answer one request. An async handler runs in a loop that all threads share, for the messages of a batch side
+        by side. Never raises."""
+        read = self._read(method, headers, body)
+        return read if isinstance(read, Answer) else _answer_of(read[0].all(read[1]))
 
     async def answer_async(self, method: str, headers: Mapping[str, str], body: bytes) -> Answer:
-        """The same in an event loop; a handler that is not async runs in a thread."""
-        if not self._async:
+        """The same in this event loop; a handler that is not async runs in a thread."""
+        if self._attempts is None or not self._attempts.is_async:
             return await asyncio.to_thread(self.answer, method, headers, body)
-        events = self._read(method, headers, body)
-        if isinstance(events, Answer):
-            return events
-        errors: list[Exception | None] = []
-        for event in events:
-            with _Attempt(event) as attempt:
-                await self._handle(event)
-            errors.append(attempt.error)
-        return _answer_of(errors)
+        read = self._read(method, headers, body)
+        return read if isinstance(read, Answer) else _answer_of(await read[0].all_async(read[1]))
 
-    def _handle(self, event: Event) -> Any:
-        assert self._call is not None
-        return self._call(event)
-
-    def _read(self, method: str, headers: Mapping[str, str], body: bytes) -> Answer | list[Event]:
-        """The messages of a request, or the answer where there are none."""
+    def _read(
+        self, method: str, headers: Mapping[str, str], body: bytes
+    ) -> Answer | tuple[Attempts, list[Event]]:
+        """The messages of a request and what handles them, or the answer where there are none."""
         headers = {name.lower(): value for name, value in headers.items()}
         if method == "OPTIONS":
             return self._answer_handshake(headers.get("webhook-request-origin", ""))
         if method != "POST":
             return Answer(405, {**_TEXT, "Allow": "POST, OPTIONS"})
         try:
-            verify(self._secrets, headers, body, self._clock())
+            verify(self._secrets, headers, body, self._clock(), self._tolerance)
             if "ce-id" not in headers and (check := _check_of(body)) is not None:
                 return self._answer_check(check)
             if headers.get("ce-type") == TEST:
@@ -142,7 +130,9 @@ class Webhook:
             return Answer(401, _TEXT, str(error).encode())
         except (ValueError, KeyError) as error:
             return Answer(400, _TEXT, str(error).encode())
-        return events if self._call else Answer(404, _TEXT, b"There is no handler here.")
+        if self._attempts is None:
+            return Answer(404, _TEXT, b"There is no handler here.")
+        return self._attempts, events
 
     def _answer_handshake(self, origin: str) -> Answer:
         """The handshake."""
@@ -155,8 +145,8 @@ class Webhook:
             return Answer(404, _TEXT, b"There is no check of transactions here.")
         try:
             state = self._check(check)
-        except Exception:
-            _LOG.exception("transaction %s: the check failed", check.transaction_id)
+        except Exception as error:
+            _LOG.error("transaction %s: the check failed", check.transaction_id, exc_info=shortened(error))
             state = "unknown"
         if state not in _STATES:
             _LOG.error("transaction %s: a check answers one of %s", check.transaction_id, ", ".join(_STATES))
@@ -165,6 +155,10 @@ class Webhook:
 
 
 _TEXT = {"Content-Type": "text/plain; charset=utf-8"}
+MAX_BODY_BYTES = 10 * 1024 * 1024
+"""No request of Headrace is larger."""
+TOO_LARGE = Answer(413, _TEXT, b"No request of Headrace is larger than 10 MB.")
+NO_LENGTH = Answer(411, _TEXT, b"This server does not read a chunked body: send a Content-Length.")
 
 
 def _check_of(body: bytes) -> Check | None:
@@ -174,45 +168,17 @@ def _check_of(body: bytes) -> Check | None:
         return None
 
 
-class _Attempt:
-    """Around one handler: its span, its log line, and how it ended."""
-
-    def __init__(self, event: Event) -> None:
-        self.error: Exception | None = None
-        self._event = event
-        self._span = tracing.handling(event.topic, event.group, event.id, event.attempt, event.headers)
-
-    def __enter__(self) -> _Attempt:
-        self._span.__enter__()
-        return self
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
-        try:
-            self._span.__exit__(kind, error, trace)
-        except BaseException as exit_error:
-            if exit_error is not error:
-                raise
-        if error is not None and not isinstance(error, Exception):
-            return False
-        if isinstance(error, Exception):
-            self.error = error
-            is_decision = isinstance(error, Bury | Retry)
-            facts = (self._event.topic, self._event.group, self._event.id, self._event.attempt, error)
-            _LOG.warning("%s/%s %s attempt %d: %r", *facts, exc_info=None if is_decision else error)
-        return True
-
-
-def _answer_of(errors: Sequence[Exception | None]) -> Answer:
+def _answer_of(outcomes: Sequence[Outcome]) -> Answer:
     """One answer for all messages of a request. Where they ended differently it is 500: the service then sends them
     again in smaller requests, until each has an answer of its own."""
-    failures = [error for error in errors if error is not None]
+    failures = [error for error in outcomes if error is not None]
     burials = [error for error in failures if isinstance(error, Bury)]
     retries = [error for error in failures if isinstance(error, Retry)]
     if not failures:
         return Answer(204)
-    if len(burials) == len(errors):
+    if len(burials) == len(outcomes):
         return Answer(489, _TEXT, burials[0].reason.encode())
-    if len(retries) == len(errors):
+    if len(retries) == len(outcomes):
         waits = [retry.delay_seconds for retry in retries if retry.delay_seconds is not None]
         after = {"Retry-After": str(max(waits))} if waits else {}
         return Answer(503, {**_TEXT, **after}, retries[0].reason.encode())
