@@ -61,6 +61,7 @@ class AsyncTransport:
         if app and not _APP.match(app):
             raise ValueError("`app` (HEADRACE_APP) has up to 64 of A-Z, a-z, 0-9, `.`, `_`, `-` and `/`.")
         self._own_headers = {"Authorization": f"Bearer {self.token}", "User-Agent": agent()}
+        self.app = app
         if app:
             self._own_headers["Headrace-App"] = app
         self.retries = retries
