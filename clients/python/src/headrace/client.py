@@ -87,7 +87,7 @@ class Consumers:
                     1.0, *(seconds(each.settings.drain) for each in self.consumers)
                 )
             if time.monotonic() > until:
-                _LOG.warning("%d consumers wait for the service's answer: not waited for.", len(living))
+                _LOG.warning("%d consumers still wait for the service: `run` ends without them.", len(living))
                 return
 
     def _one(self, consumer: Consumer, hr: Operations, loop: asyncio.AbstractEventLoop | None) -> None:
@@ -130,6 +130,11 @@ class Headrace(Operations):
 
         return Producer(self, **settings)
 
+    def close(self) -> None:
+        """Close the connections, and stop the consumers."""
+        self.stop()
+        super().close()
+
     def discover(self, package: str) -> None:
         """Import every module of a package, so that the handlers in it register themselves."""
         root = importlib.import_module(package)
@@ -148,18 +153,13 @@ class Headrace(Operations):
         """Let `run` finish what runs, and return. Any thread."""
         self._consumers.stop()
 
-    def close(self) -> None:
-        """Close the connections, and stop the consumers."""
-        self.stop()
-        super().close()
-
 
 def patient(hr: Any) -> Operations:
     """The same service, asked few times by each call, over connections of its own."""
     transport = hr.transport
     few = replace(
         transport.retries,
-        attempts=min(_MOST_TRIES, transport.retries.attempts),
+        attempts=min(_MOST_TRIES, transport.retries.attempts or _MOST_TRIES),
         total_seconds=min(transport.timeout, transport.retries.total_seconds),
     )
     return Operations(
