@@ -53,7 +53,7 @@ class AsyncTransport:
             raise ValueError(
                 "Give the service's URL, as in https://… or http://127.0.0.1:8700 (HEADRACE_URL)."
             )
-        self.token = token.strip()
+        self.token, self.app = token.strip(), app
         if not _TOKEN.match(self.token):
             raise ValueError(
                 "Give a token (HEADRACE_TOKEN), hr_… as it was printed by `make run` or `make token`, without `Bearer`."
@@ -61,7 +61,6 @@ class AsyncTransport:
         if app and not _APP.match(app):
             raise ValueError("`app` (HEADRACE_APP) has up to 64 of A-Z, a-z, 0-9, `.`, `_`, `-` and `/`.")
         self._own_headers = {"Authorization": f"Bearer {self.token}", "User-Agent": agent()}
-        self.app = app
         if app:
             self._own_headers["Headrace-App"] = app
         self.retries = retries
