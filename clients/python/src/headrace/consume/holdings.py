@@ -28,8 +28,8 @@ class Holding:
 class Holdings:
     """What was received and is not settled yet. Safe for threads.
 
-    `prefetch` messages may wait for a handler; None: about a second's work of the handlers, which none waits for longer
-    than ten seconds (see `overdue`)."""
+    `prefetch` messages may wait for a handler. None: as many as the handlers begin in a second; a message that has
+    waited for ten seconds is `overdue`."""
 
     def __init__(
         self,

@@ -19,8 +19,8 @@ _BACK = timedelta(minutes=10)  # for clocks that differ from the service's
 
 
 class Membership:
-    """Of one run of a consumer. `name` is None where it does not register. A name that was made here has no other user:
-    if this process dies, its registration ends as well."""
+    """The place of one run of a consumer. `name` is None if it does not register. A name that was made here
+    has no other user: if this process dies, its registration ends as well."""
 
     def __init__(self, settings: ConsumerSettings) -> None:
         self.settings = settings
@@ -36,8 +36,8 @@ class Membership:
 
     @property
     def _resumes_at(self) -> datetime | None:
-        """Where a group or a position that was deleted meanwhile begins again: what was handled long ago does not come
-        again. None: the consumer has not been at work."""
+        """Where a group or position that was deleted meanwhile begins: not at the earliest message, which was handled
+        long ago. None: the consumer has not been at work."""
         return self._last_seen - _BACK if self._last_seen else None
 
     def enter(self, hr: Operations) -> Group:

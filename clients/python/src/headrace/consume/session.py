@@ -34,7 +34,7 @@ _CUT_OFF = Verdict(ack=False, delay_seconds=0, reason="The consumer ended before
 
 
 class Session:
-    """Of a consumer that is a member of its group."""
+    """The work of a consumer that is a member of its group."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Session:
         self._ended = threading.Event()
 
     def run(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Work until the consumer is stopped, or what comes in its way is none that passes: that is raised."""
+        """Work until the consumer is stopped. Raises errors that waiting does not fix."""
         runner = self._runner(loop)
         poller = threading.Thread(target=self._poll, args=(runner,), name="headrace-poll", daemon=True)
         keeper = threading.Thread(target=self._keep, name="headrace-keep", daemon=True)
@@ -99,7 +99,7 @@ class Session:
         self._member.leave(self._hr, self._group)
 
     def _poll(self, runner: Runner) -> None:
-        """Receive and hand out, until stopped. It waits for the end of what passes; all else ends the consumer."""
+        """Receive and hand out, until stopped. It waits for the end of temporary errors; others end the consumer."""
         try:
             rest, longest_rest = 0.0, seconds(self._settings.rest)
             while not self._consumer.stopping:
@@ -231,7 +231,7 @@ class Session:
 
 
 class _Lost(Exception):
-    """The lease of a message was over before its turn came, or it was given back."""
+    """The lease of a message ended before its turn came, or the message was given back."""
 
 
 def _left(until: float) -> float:

@@ -22,13 +22,12 @@ handler the rest is awaited: write it with `async def`."""
 class ConsumerSettings:
     """A consumer of a group.
 
-    `concurrency` handlers run at a time; `prefetch` messages wait for their turn (None: about a second's work, as long
-    as the handlers' times show). `lease` is the length of a lease (the group's, if not given). The consumer renews it
-    while a handler runs, until `max_runtime`: then another consumer may get the message. A failed handler is retried
-    `local_retries` times at once before the message goes back. `wait` is the length of a long poll, `rest` the longest
-    pause between two empty ones. Once stopped, the consumer ends within `drain`: handlers that still run then lose
-    their messages to other consumers. A missing group is created with `mode`, `tags` and `begin`, for which the token
-    needs the scope admin.
+    `concurrency` handlers run at a time; `prefetch` messages wait for their turn (None: as many as the handlers begin in
+    a second). `lease` is the length of a lease (the group's, if not given). The consumer renews it while a handler
+    runs, until `max_runtime`: then another consumer may get the message. A failed handler is retried `local_retries`
+    times at once before the message goes back. `wait` is the length of a long poll, `rest` the longest pause between
+    two empty ones. After a stop the consumer ends within `drain`: other consumers get the messages whose handlers still
+    run. A missing group is created with `mode`, `tags` and `begin`, for which the token needs the scope admin.
     """
 
     topic: str

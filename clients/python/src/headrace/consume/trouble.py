@@ -1,4 +1,4 @@
-"""What keeps a consumer from its service for a while: waits that grow, and one log line for each change."""
+"""Waiting for the end of temporary errors: pauses that grow, and one log line for each change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _MOST_DOUBLINGS = 10
 
 
 class Trouble:
-    """Of the consumer at `place`. `wait` waits so many seconds, or until the consumer is stopped."""
+    """The temporary errors of the consumer of a `place`, a topic and group. `wait` waits so many seconds, or until the
+    consumer is stopped."""
 
     def __init__(
         self, place: str, wait: Callable[[float], object], chance: Callable[[], float] = random.random
@@ -50,5 +51,5 @@ class Trouble:
 
 
 def may_pass(error: HeadraceError) -> bool:
-    """May waiting help a consumer that has been at work? What is missing may be created again."""
+    """Is it a temporary error for a consumer that has been at work? What is missing may be created again."""
     return error.retryable or isinstance(error, NotFound)
