@@ -22,7 +22,7 @@ handler the rest is awaited: write it with `async def`."""
 class ConsumerSettings:
     """A consumer of a group.
 
-    `concurrency` handlers run at a time; `prefetch` messages wait for their turn (None: as many as the handlers begin in
+    `concurrency` handlers run at a time; `prefetch` messages wait for their turn (None: as many as handlers begin in
     a second). `lease` is the length of a lease (the group's, if not given). The consumer renews it while a handler
     runs, until `max_runtime`: then another consumer may get the message. A failed handler is retried `local_retries`
     times at once before the message goes back. `wait` is the length of a long poll, `rest` the longest pause between
