@@ -32,7 +32,9 @@ class Service:
 
     def __init__(self, *answers: Sequence[Message] | errors.HeadraceError, **group: Any) -> None:
         self.answers = list(answers)
-        self.group: Any = SimpleNamespace(**{"mode": "queue", "lease_seconds": None} | group)
+        self.group: Any = SimpleNamespace(
+            **{"mode": "queue", "lease_seconds": None, "filter": "*", "offline": "keep"} | group
+        )
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.settled: list[tuple[Any, ...]] = []
         self.consumer: Consumer | None = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,11 +12,14 @@ import pytest
 from scripted_service import BUSY, Service, ignored, message
 
 from headrace import Message, errors
-from headrace.consume import consumer as consumer_module
 from headrace.consume import holdings as holdings_module
+from headrace.consume import session as session_module
 from headrace.consume.consumer import Consumer
 from headrace.consume.holdings import Holdings
+from headrace.consume.membership import Membership
+from headrace.consume.session import Session
 from headrace.consume.settings import ConsumerSettings
+from headrace.consume.trouble import Trouble
 
 
 class Clock:
@@ -23,7 +28,7 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, rounds: int) -> None:
         self.now, self.waits = 0.0, list[float]()
         self._rounds = rounds
-        for module in (holdings_module, consumer_module):
+        for module in (holdings_module, session_module):
             monkeypatch.setattr(module, "time", self)
 
     def monotonic(self) -> float:
@@ -74,11 +79,13 @@ class Keeping:
 
 def keep(
     clock: Clock, service: Keeping, holdings: Holdings, lease: float, name: str | None = None
-) -> Consumer:
-    consumer = Consumer(ConsumerSettings("orders", "mailer"), ignored)
-    consumer._held, consumer._ended = holdings, cast(Any, clock)
-    consumer._keep(cast(Any, service), lease, name)
-    return consumer
+) -> Membership:
+    consumer = Consumer(ConsumerSettings("orders", "mailer", name=name, register=name is not None), ignored)
+    member, group = Membership(consumer.settings), cast(Any, SimpleNamespace(mode="queue"))
+    session = Session(consumer, cast(Any, service), member, group, lease, cast(Any, None))
+    session._held, session._ended = holdings, cast(Any, clock)
+    session._keep()
+    return member
 
 
 @pytest.mark.parametrize(("lease", "wait"), [(4, 0.5), (8, 1), (600, 1)])
@@ -150,9 +157,9 @@ def test_who_has_a_name_says_every_ten_seconds_that_it_is_there(
 ) -> None:
     clock = Clock(monkeypatch, rounds=25)
     service = Keeping(clock)
-    consumer = keep(clock, service, Holdings(60, None), 60, name)
+    member = keep(clock, service, Holdings(60, None), 60, name)
     assert service.beats == beats
-    assert consumer.registration == ("me at 22" if name else None)
+    assert member.registration == ("me at 22" if name else None)
 
 
 def test_a_consumer_that_was_taken_over_keeps_its_leases_and_sends_no_more_heartbeats(
@@ -162,66 +169,132 @@ def test_a_consumer_that_was_taken_over_keeps_its_leases_and_sends_no_more_heart
     service, holdings = Keeping(clock), Holdings(10, None)
     service.is_taken_over = True
     holdings.take(message("a"))
+    assert holdings.begin(message("a"))
     keep(clock, service, holdings, 10, "me")
     assert len(service.beats) == 1
     assert len(service.extended) > 2
 
 
-class Pauses:
-    """Notes how long a consumer waits, instead of waiting."""
+class Pauses(threading.Event):
+    """Notes how long a consumer waits, instead of waiting: `now` is the sum."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.waits: list[float] = []
-        self._is_set = False
 
-    def wait(self, seconds: float) -> bool:
-        self.waits.append(seconds)
-        return self._is_set
+    @property
+    def now(self) -> float:
+        return sum(self.waits)
 
-    def set(self) -> None:
-        self._is_set = True
-
-    def is_set(self) -> bool:
-        return self._is_set
+    def wait(self, timeout: float | None = None) -> bool:
+        if timeout is None:
+            return super().wait()
+        self.waits.append(timeout)
+        return self.is_set()
 
 
 def pauses(*answers: Sequence[Message] | errors.HeadraceError, **settings: Any) -> list[float]:
     """The pauses between these answers, in milliseconds."""
-    return pauses_of(Service(*answers), **settings)
+    return [round(1000 * seconds) for seconds in pauses_of(Service(*answers), **settings).waits]
 
 
-def pauses_of(service: Service, **settings: Any) -> list[float]:
-    """The same, of a service that has more to say."""
+def pauses_of(service: Service, **settings: Any) -> Pauses:
+    """The same in seconds, of a service that has more to say."""
     stop = Pauses()
-    consumer = Consumer(ConsumerSettings("orders", "mailer", **settings), ignored)
-    service.consumer, consumer._stopping = consumer, cast(Any, stop)
+    options: dict[str, Any] = {"rest": 0, "ack_linger": 0, **settings}
+    consumer = Consumer(ConsumerSettings("orders", "mailer", **options), ignored)
+    service.consumer, consumer._stopping = consumer, stop
     consumer.run(cast(Any, service))
-    return [round(1000 * seconds) for seconds in stop.waits]
+    return stop
 
 
 def test_where_nothing_comes_the_rests_grow_up_to_what_was_said() -> None:
-    assert pauses(*[()] * 6, rest=1, ack_linger=0) == [50, 150, 350, 750, 1000, 1000]
-    assert pauses(*[()] * 6, rest=0, ack_linger=0) == []
+    assert pauses(*[()] * 6, rest=1) == [50, 150, 350, 750, 1000, 1000]
+    assert pauses(*[()] * 6) == []
 
 
 def test_what_comes_ends_the_rest() -> None:
-    assert pauses((), (), [message("a")], (), rest=1, ack_linger=0) == [50, 150, 50]
+    assert pauses((), (), [message("a")], (), rest=1) == [50, 150, 50]
 
 
-def test_trouble_is_waited_out_and_a_consumer_that_was_removed_comes_back_at_once() -> None:
-    away = errors.Unavailable("UNAVAILABLE", "no answer", retryable=True)
-    removal = errors.ConsumerNotFound("CONSUMER_NOT_FOUND", "offline for long")
-    assert pauses(away, removal, away, (), rest=0, ack_linger=0) == [5000, 0, 5000]
+AWAY = errors.NoAnswer("NO_ANSWER", "Connection refused.", retryable=True)
+FAILS = errors.Unavailable("UNAVAILABLE", "Try again.", retryable=True)
 
 
-def test_a_consumer_that_cannot_come_back_at_once_waits_and_tries_again() -> None:
+class Outage(Service):
+    """Its calls of this name fail for an hour, alternately in two ways."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__((), [message("a")], ())
+        self._call, self._tries = getattr(self, name), 0
+        setattr(self, name, self._fail_for_an_hour)
+
+    def _fail_for_an_hour(self, *arguments: Any, **options: Any) -> Any:
+        self._tries += 1
+        assert self.consumer is not None
+        if cast(Pauses, self.consumer._stopping).now < 3600:
+            raise (AWAY, FAILS)[self._tries % 2]
+        return self._call(*arguments, **options)
+
+
+@pytest.mark.parametrize("name", ["get_group", "put_consumer", "receive"])
+def test_an_hour_without_the_service_is_waited_out_with_two_log_lines(
+    caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    """A consumer gave up after nine seconds at its start; later it wrote a line every five seconds."""
+    caplog.set_level("INFO", "headrace")
+    service = Outage(name)
+    stop = pauses_of(service)
+    assert service.settled == [("ack", "a")]
+    assert [record.getMessage().split(" ")[1] for record in caplog.records] == ["waits", "is"]
+    assert stop.waits[0] <= 0.5
+    assert 15 <= min(stop.waits[10:]) < max(stop.waits) <= 30, "they grow up to a limit, and differ"
+
+
+def test_a_wait_is_not_shorter_than_the_service_asks_for() -> None:
+    waits: list[float] = []
+    trouble = Trouble("orders/mailer", waits.append, chance=lambda: 0.0)
+    for _ in range(2):
+        trouble.wait_out(errors.RateLimited("RATE_LIMITED", "Later.", retryable=True, retry_after=0.3))
+    assert waits == [0.3, 0.5]
+
+
+class Deleted(Service):
+    """After its first answer its topic is missing, then its group."""
+
+    def __init__(self, **group: Any) -> None:
+        gone = errors.TopicNotFound("TOPIC_NOT_FOUND", "There is none.")
+        super().__init__((), gone, gone, [message("a")], (), **group)
+        self._found = [None, gone, errors.GroupNotFound("GROUP_NOT_FOUND", "There is none.")]
+
+    def get_group(self, topic: str, group: str) -> Any:
+        if error := self._found.pop(0):
+            raise error
+        return self.group
+
+
+@pytest.mark.parametrize("mode", ["queue", "broadcast"])
+def test_a_topic_that_was_deleted_is_waited_for_and_entered_where_the_consumer_was(mode: str) -> None:
+    """It ended the consumer, and all others of its process."""
+    service = Deleted(mode=mode)
+    start = datetime.now(timezone.utc) - timedelta(minutes=10)
+    assert len(pauses_of(service).waits) == 2
+    assert service.settled == [("ack", "a")]
+    (group,), (first, second) = service.calls_of("put_group"), service.calls_of("put_consumer")
+    assert start <= group["begin"] <= start + timedelta(minutes=1), "not from the beginning"
+    assert (first["begin"], second["begin"]) == (None, group["begin"] if mode == "broadcast" else None)
+
+
+def test_a_consumer_that_was_removed_comes_back_also_where_that_needs_a_second_try() -> None:
     """Its error ended the consumer, and with it all others of its client."""
 
     class Busy(Service):
         def put_consumer(self, topic: str, group: str, name: str, **options: Any) -> Any:
             super().put_consumer(topic, group, name)
             if len(self.calls_of("put_consumer")) == 2:
-                raise errors.Unavailable("UNAVAILABLE", "no answer", retryable=True)
+                raise FAILS
 
     removal = errors.ConsumerNotFound("CONSUMER_NOT_FOUND", "offline for long")
-    assert pauses_of(Busy(removal, removal, ()), rest=0, ack_linger=0) == [5000, 0]
+    service = Busy(removal, removal, ())
+    assert len(pauses_of(service).waits) == 2
+    assert len(service.calls_of("put_consumer")) == 3

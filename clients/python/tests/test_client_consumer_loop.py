@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import re
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -15,6 +16,7 @@ import pytest
 from scripted_service import BUSY, Service, ignored, message
 
 from headrace import Bury, Message, Retry, errors
+from headrace import client as client_module
 from headrace.calls import encode
 from headrace.consume import holdings as holdings_module
 from headrace.consume import settling as settling_module
@@ -49,7 +51,7 @@ def test_it_asks_for_as_many_as_have_a_place_for_its_own_name_and_lease() -> Non
     (registration,) = service.calls_of("put_consumer")
     own = {"consumer": "me", "lease": 5, "instance": registration["instance"]}
     assert service.calls_of("receive") == [{"max": 7, "wait": 7.0, **own}] * 2
-    large = Service((), ()).run(ignored, concurrency=800)
+    large = Service((), ()).run(ignored, concurrency=800, prefetch=800)
     assert [options["max"] for options in large.calls_of("receive")] == [1000, 1000]
 
 
@@ -82,7 +84,7 @@ def test_who_does_not_register_has_no_name() -> None:
 
 
 def test_a_missing_group_is_made_as_it_is_wanted() -> None:
-    service = Service((), mode="serial")
+    service = Service((), mode="serial", filter="due || paid")
     service.missing = True
     service.run(ignored, mode="serial", tags=["paid", "due"], begin="latest")
     assert service.calls_of("put_group") == [{"begin": "latest", "mode": "serial", "filter": "paid || due"}]
@@ -99,16 +101,39 @@ def test_who_may_not_make_a_group_is_told_that_it_is_missing() -> None:
         service.run(ignored)
 
 
-def test_a_group_of_another_mode_is_refused() -> None:
+def test_a_group_of_another_mode_or_filter_is_refused() -> None:
+    """Two releases with other tags settled each other's messages, which no handler saw."""
     with pytest.raises(ValueError, match="a mode is for life"):
         Service(()).run(ignored, mode="serial")
+    change = """'paid'.*'paid || due'.*put_group("orders", "mailer", filter="paid || due").*groups set orders mailer"""
+    with pytest.raises(ValueError, match=re.escape(change).replace(r"\.\*", ".*")):
+        Service((), filter="paid").run(ignored, tags=["paid", "due"])
+    Service((), filter="due || paid").run(ignored, tags=["paid", "due"])
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.TopicNotFound("TOPIC_NOT_FOUND", "There is none."),
+        errors.Unauthorized("UNAUTHORIZED", "Unknown token."),
+        errors.Forbidden("SCOPE_MISSING", "consume"),
+    ],
+)
+def test_what_is_wrong_at_the_start_is_raised_at_once(error: errors.HeadraceError) -> None:
+    class Wrong(Service):
+        def get_group(self, topic: str, group: str) -> Any:
+            raise error
+
+    with pytest.raises(type(error)):
+        Wrong().run(ignored)
 
 
 def test_a_consumer_that_was_removed_comes_back() -> None:
     removal = errors.ConsumerNotFound("CONSUMER_NOT_FOUND", "offline for long")
     service = Service(removal, ()).run(ignored, name="me")
     first, again = service.calls_of("put_consumer")
-    assert first == again == {"name": "me", "instance": first["instance"], "expires_after_seconds": None}
+    own = {"name": "me", "instance": first["instance"], "expires_after_seconds": None, "begin": None}
+    assert first == again == own
     assert [call["instance"] for call in service.calls_of("receive")] == [first["instance"]] * 2
 
 
@@ -365,18 +390,50 @@ def test_a_handler_that_runs_for_too_long_keeps_its_message_no_more(monkeypatch:
 
 
 def test_there_is_room_for_what_is_through() -> None:
-    holdings = Holdings(10, None)
+    holdings = Holdings(10, None, 2, 1)
     one, two = message("a"), message("b")
     holdings.take(one)
-    assert holdings.wait_for_room(3, 0) == 2
+    assert holdings.wait_for_room(0) == 2
     holdings.take(two)
-    assert holdings.wait_for_room(2, 0) == 0
-    assert holdings.wait_for_room(1, 0) == 0
+    assert holdings.wait_for_room(0) == 1
+    holdings.take(message("c"))
     holdings.drop(one)
-    assert holdings.wait_for_room(2, 0) == 0, "settled, but its handler is at work"
+    assert holdings.wait_for_room(0) == 0, "settled, but its handler is at work"
     holdings.done(one)
-    assert holdings.wait_for_room(2, 0) == 1
+    assert holdings.wait_for_room(0) == 1
     assert not holdings.begin(one)
+
+
+@pytest.mark.parametrize(
+    ("prefetch", "seconds", "lease", "limit"),
+    [(None, 0, 30, 500), (None, 0.1, 30, 80), (None, 0.1, 1, 20), (None, 60, 30, 0), (3, 60, 30, 3)],
+)
+def test_so_many_wait_as_the_handlers_begin_within_a_second(
+    monkeypatch: pytest.MonkeyPatch, prefetch: int | None, seconds: float, lease: int, limit: int
+) -> None:
+    moment, holdings = Moment(monkeypatch), Holdings(lease, None, 8, prefetch)
+    assert holdings.waiting_limit() == (prefetch or 0), "nothing is known yet"
+    for _ in range(9):
+        holdings.take(message("a"))
+        holdings.begin(message("a"))
+        moment.now += seconds
+        holdings.done(message("a"))
+    assert holdings.waiting_limit() == limit
+    assert holdings.wait_for_room(0) == 8 + limit
+
+
+def test_what_waits_for_a_handler_for_ten_seconds_is_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leases of messages behind a handler that hangs would be renewed for as long."""
+    for prefetch, late in ((None, [message("b")]), (1, [])):
+        moment, holdings = Moment(monkeypatch), Holdings(30, None, 1, prefetch)
+        holdings.take(message("a"))
+        assert holdings.begin(message("a"))
+        holdings.take(message("b"))
+        moment.now = 10.0
+        assert holdings.overdue() == []
+        moment.now = 10.1
+        assert holdings.overdue() == late
+        assert holdings.begin(message("b")) == (not late)
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -395,6 +452,44 @@ def test_who_stops_finishes_what_it_has_begun(is_async: bool) -> None:
 
     service.run(handle_for_long if is_async else handle)
     assert (handled_ids, service.settled) == (["a"], [("ack", "a")])
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_handler_that_runs_beyond_the_limit_loses_its_message(is_async: bool) -> None:
+    """It kept its process from its end."""
+    service, ends, is_over = Later(message("a"), enough=1), list[str](), threading.Event()
+
+    def handle(each: Message) -> None:
+        service.count_down()
+        is_over.wait()
+
+    async def handle_later(each: Message) -> None:
+        service.count_down()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ends.append("cancelled")
+
+    service.run(handle_later if is_async else handle, drain=0.05)
+    is_over.set()
+    assert service.settled == [nack("a", delay=0, reason="The consumer ended before its handler.")]
+    assert ends == ["cancelled"] * is_async
+
+
+def test_a_call_that_hangs_keeps_no_process_from_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "_LEAST_SECONDS", 0)
+    is_over = threading.Event()
+
+    class Hanging(Service):
+        def get_group(self, topic: str, group: str) -> Any:
+            consumers.stop()
+            is_over.wait()
+            return super().get_group(topic, group)
+
+    consumers = client_module.Consumers()
+    consumers.add(ConsumerSettings("orders", "mailer", drain=0), ignored)
+    consumers.run(cast(Any, Hanging()), None)
+    is_over.set()
 
 
 def test_who_ends_settles_what_lingers() -> None:
@@ -430,13 +525,19 @@ def acknowledge(service: Service, count: int) -> list[str]:
     return settled_ids
 
 
-def test_one_call_settles_so_many_and_what_it_cannot_settle_is_given_up() -> None:
-    class Away(Service):
+@pytest.mark.parametrize(
+    "error",
+    [errors.GroupNotFound("GROUP_NOT_FOUND", "There is none."), RuntimeError("can't start new thread")],
+)
+def test_one_call_settles_so_many_and_the_next_one_goes_on_after_an_error(error: Exception) -> None:
+    """An error of another kind ended the thread: nothing more was acknowledged, while leases were renewed."""
+
+    class Broken(Service):
         def ack(self, topic: str, group: str, *messages: Message) -> list[Any]:
             super().ack(topic, group, *messages)
-            raise errors.Unavailable("UNAVAILABLE", "no answer")
+            raise error
 
-    service = Away()
+    service = Broken()
     assert len(acknowledge(service, 501)) == 501
     assert [len(call) - 1 for call in service.settled] == [500, 1]
 
@@ -487,6 +588,30 @@ def test_what_a_busy_shard_refuses_is_settled_again_a_little_later(
     assert waiting.waits == pauses
 
 
+def test_what_an_outage_keeps_from_being_settled_waits_for_its_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was given up after three seconds: the message was handled again, though its lease was longer."""
+    waiting, settled_ids = Waiting(monkeypatch), list[str]()
+
+    class Away(Service):
+        def ack(self, topic: str, group: str, *messages: Message) -> list[Any]:
+            if waiting.now < 3600:
+                raise errors.NoAnswer("NO_ANSWER", "Connection refused.", retryable=True)
+            return super().ack(topic, group, *messages)
+
+    service = Away()
+    settle_queue = SettleQueue(
+        cast(Any, service), "orders", "mailer", 0, lambda each: settled_ids.append(each.id)
+    )
+    settle_queue._queue = cast(Any, waiting)
+    settle_queue.settle(message("a"), ACK)
+    settle_queue._work()
+    assert (service.settled, settled_ids) == ([("ack", "a")], ["a"])
+    assert len(caplog.records) == 1
+    assert max(waiting.waits) == 15
+
+
 def test_who_ends_waits_for_no_busy_shard() -> None:
     """It kept its place in its group for half a minute."""
 
@@ -498,21 +623,6 @@ def test_who_ends_waits_for_no_busy_shard() -> None:
     service = Busy()
     assert len(acknowledge(service, 501)) == 501
     assert [len(call) - 1 for call in service.settled] == [500, 1, 500, 1], "a last time, at once"
-
-
-def test_whatever_keeps_a_call_from_settling_the_next_one_settles() -> None:
-    """It ended the thread: nothing more was acknowledged, while leases were renewed."""
-
-    class Broken(Service):
-        def ack(self, topic: str, group: str, *messages: Message) -> list[Any]:
-            answers = super().ack(topic, group, *messages)
-            if len(self.settled) == 1:
-                raise RuntimeError("can't start new thread")
-            return answers
-
-    service = Broken()
-    assert len(acknowledge(service, 501)) == 501
-    assert [len(call) - 1 for call in service.settled] == [500, 1]
 
 
 @pytest.mark.parametrize("error", [Bury("x" * 600), Retry(reason="x" * 600), ValueError("x" * 600)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -312,35 +313,43 @@ WORKER = """
 import sys, time
 from headrace import Headrace
 hr = Headrace.from_env()
-@hr.consumer(sys.argv[1], group="g", concurrency=2, wait=1, lease=2, name=sys.argv[2])
+@hr.consumer(sys.argv[1], group="g", concurrency=2, prefetch=1, wait=1, lease=2, name="one", drain=2)
 def handle(message):
     print(f"{message.body} {message.attempt}\\n", end="", flush=True)  # whole: two threads print
-    time.sleep(float(sys.argv[3]))
+    time.sleep(message.body)
 hr.run()
 print("ended", flush=True)
 """
 
 
-def test_sigterm_lets_a_consumer_finish_what_it_holds(hr: Headrace, topic: str) -> None:
-    hr.put_group(topic, "g", begin="earliest")
-    hr.send_many(topic, range(2))
-    with programs.start(hr, WORKER, topic, "one", "0.3") as process:
+def test_sigterm_gives_back_what_has_not_begun_and_ends_within_the_limit(hr: Headrace, topic: str) -> None:
+    """It worked off all it had fetched, for as long as that took."""
+    hr.put_topic(own_topic := f"{topic}-one", shards=1)
+    hr.put_group(own_topic, "g", begin="earliest")
+    hr.send_many(own_topic, [60, 0.3, 5])
+    with programs.start(hr, WORKER, own_topic) as process:
         assert process.stdout is not None
-        lines = [process.stdout.readline(), process.stdout.readline()]
+        assert sorted(process.stdout.readline() for _ in range(2)) == ["0.3 1\n", "60 1\n"]
         process.send_signal(signal.SIGTERM)
+        start = time.monotonic()
+        (unbegun,) = hr.receive(own_topic, "g", wait=20)
+        assert process.poll() is None, "at once"
         assert process.stdout.read() == "ended\n"
         assert process.wait(20) == 0
-    assert sorted(lines) == ["0 1\n", "1 1\n"]
-    assert counts(hr, topic).consumed == 2
-    assert list(hr.list_consumers(topic, "g")) == []
+        assert time.monotonic() - start < 4
+    assert (unbegun.body, unbegun.attempt) == (5, 1)
+    (cut_off,) = hr.receive(own_topic, "g", wait=20)
+    assert (cut_off.body, cut_off.attempt) == (60, 2)
+    assert counts(hr, own_topic).consumed == 1
+    assert list(hr.list_consumers(own_topic, "g")) == []
 
 
 def test_what_a_killed_consumer_held_is_handled_by_another(hr: Headrace, topic: str) -> None:
     hr.put_group(topic, "g", begin="earliest", retry={"ladder": [1]})
-    sent = hr.send(topic, "fragile")
-    with programs.start(hr, WORKER, topic, "doomed", "60.0") as process:
+    sent = hr.send(topic, 60)
+    with programs.start(hr, WORKER, topic) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "fragile 1\n"
+        assert process.stdout.readline() == "60 1\n"
         process.kill()
     log = Log(hr, 1)
     hr.consumer(topic, group="g", **QUICK)(log.add)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ._async.client import AsyncOperations
 from ._sync.client import Operations
-from .client import Consumers
+from .client import Consumers, patient
 from .consume.consumer import Consumer
 from .consume.settings import ConsumerOptions, ConsumerSettings
 from .producer import Producer
@@ -55,11 +55,13 @@ class AsyncHeadrace(AsyncOperations):
                 retries=self.transport.retries,
                 timeout=self.transport.timeout,
                 connections=self.transport.connections,
+                app=self.transport.app,
             )
         return self._twin
 
     async def aclose(self) -> None:
-        """Close the connections."""
+        """Close the connections, and stop the consumers."""
+        self.stop()
         if self._twin is not None:
             self._twin.close()
         await super().aclose()
@@ -69,7 +71,7 @@ class AsyncHeadrace(AsyncOperations):
         a handler that blocks the loop loses no lease; cancelling this stops them."""
         loop = asyncio.get_running_loop()
         self._consumers.resume()  # here: the thread may begin later than a `stop`
-        work = loop.run_in_executor(None, self._consumers.run, self._for_threads(), for_seconds, loop)
+        work = loop.run_in_executor(None, self._run, for_seconds, loop)
         try:
             await asyncio.shield(work)
         except asyncio.CancelledError:
@@ -77,6 +79,10 @@ class AsyncHeadrace(AsyncOperations):
             await work
             raise
 
+    def _run(self, for_seconds: float | None, loop: asyncio.AbstractEventLoop) -> None:
+        with patient(self) as hr:
+            self._consumers.run(hr, for_seconds, loop)
+
     def stop(self) -> None:
-        """Let `run` finish what is held, and return."""
+        """Let `run` finish what runs, and return."""
         self._consumers.stop()

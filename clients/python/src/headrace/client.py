@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import importlib
+import logging
+import math
 import pkgutil
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ._sync.client import Operations
 from .consume.consumer import Consumer
 from .consume.settings import ConsumerOptions, ConsumerSettings
+from .durations import seconds
 
 if TYPE_CHECKING:  # loaded when first used, for a quick import
     import asyncio
@@ -23,6 +28,9 @@ if TYPE_CHECKING:  # loaded when first used, for a quick import
     from .producer import Producer, ProducerOptions
 
 H = TypeVar("H", bound=Callable[..., Any])
+_LOG = logging.getLogger("headrace")
+_LEAST_SECONDS = 1.0  # to stop, however low `drain` is
+_MOST_TRIES = 3  # of one call: consumers wait by themselves, and stop in between
 
 
 class Consumers:
@@ -63,13 +71,24 @@ class Consumers:
             timer.daemon = True  # a second signal ends the process without it
         for thread in (*threads, *([timer] if timer else [])):
             thread.start()
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(0.5)  # in steps: a signal must find the main thread awake
+        self._join(threads)
         if timer:
             timer.cancel()
         if self._errors:
             raise self._errors[0]
+
+    def _join(self, threads: list[threading.Thread]) -> None:
+        """Until all have ended. One that a call to the service keeps is left to the end of the process."""
+        until = math.inf
+        while living := [each for each in threads if each.is_alive()]:
+            living[0].join(0.2)  # in steps: a signal must find the main thread awake
+            if until == math.inf and all(each.stopping for each in self.consumers):
+                until = time.monotonic() + max(
+                    1.0, *(seconds(each.settings.drain) for each in self.consumers)
+                )
+            if time.monotonic() > until:
+                _LOG.warning("%d consumers still wait for the service: `run` ends without them.", len(living))
+                return
 
     def _one(self, consumer: Consumer, hr: Operations, loop: asyncio.AbstractEventLoop | None) -> None:
         try:
@@ -111,6 +130,11 @@ class Headrace(Operations):
 
         return Producer(self, **settings)
 
+    def close(self) -> None:
+        """Close the connections, and stop the consumers."""
+        self.stop()
+        super().close()
+
     def discover(self, package: str) -> None:
         """Import every module of a package, so that the handlers in it register themselves."""
         root = importlib.import_module(package)
@@ -118,15 +142,34 @@ class Headrace(Operations):
             importlib.import_module(module.name)
 
     def run(self, *, for_seconds: float | None = None) -> None:
-        """Let the consumers work until `stop`, SIGTERM or SIGINT (or for a time): then they finish what they hold,
-        leave their groups, and this returns. Raises what makes work impossible."""
+        """Let the consumers work until `stop`, SIGTERM or SIGINT (or for a time): then they give back what has not
+        begun, finish what runs (within `drain`), leave their groups, and this returns. A service that is away is waited
+        for. Raises what makes work impossible."""
         self._consumers.resume()
-        with _signals(self.stop):
-            self._consumers.run(self, for_seconds)
+        with _signals(self.stop), patient(self) as hr:
+            self._consumers.run(hr, for_seconds)
 
     def stop(self) -> None:
-        """Let `run` finish what is held, and return. Any thread."""
+        """Let `run` finish what runs, and return. Any thread."""
         self._consumers.stop()
+
+
+def patient(hr: Any) -> Operations:
+    """The same service, asked few times by each call, over connections of its own."""
+    transport = hr.transport
+    few = replace(
+        transport.retries,
+        attempts=min(_MOST_TRIES, transport.retries.attempts or _MOST_TRIES),
+        total_seconds=min(transport.timeout, transport.retries.total_seconds),
+    )
+    return Operations(
+        ",".join(transport.urls),
+        transport.token,
+        retries=few,
+        timeout=transport.timeout,
+        connections=transport.connections,
+        app=transport.app,
+    )
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from headrace import Message
-from headrace.consume import consumer as consumer_module
 from headrace.consume import holdings as holdings_module
+from headrace.consume import session as session_module
 from headrace.consume.holdings import Holdings
 from headrace.testing import LocalHeadrace
 
@@ -32,10 +32,10 @@ class Hours:
     def __init__(self, headrace: LocalHeadrace, monkeypatch: pytest.MonkeyPatch) -> None:
         self._service = headrace.clock
         self._seconds = 0.0
-        for module in (holdings_module, consumer_module):
+        for module in (holdings_module, session_module):
             monkeypatch.setattr(module, "time", self)
         quick = SimpleNamespace(Event=Restless, Thread=threading.Thread)
-        monkeypatch.setattr(consumer_module, "threading", quick)
+        monkeypatch.setattr(session_module, "threading", quick)
 
     def monotonic(self) -> float:
         return self._seconds

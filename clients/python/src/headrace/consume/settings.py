@@ -22,11 +22,12 @@ handler the rest is awaited: write it with `async def`."""
 class ConsumerSettings:
     """A consumer of a group.
 
-    `concurrency` handlers run at a time; `prefetch` messages wait for their turn. `lease` is the length of a lease (the
-    group's, if not given). The consumer renews it while a handler runs, until `max_runtime`: then another consumer may
-    get the message. A failed handler is retried `local_retries` times at once before the message goes back. `wait` is
-    the length of a long poll, `rest` the longest pause between two empty ones. A missing group is created with `mode`
-    and `begin`, for which the token needs the scope admin.
+    `concurrency` handlers run at a time; `prefetch` messages wait for their turn (None: as many as handlers begin in
+    a second). `lease` is the length of a lease (the group's, if not given). The consumer renews it while a handler
+    runs, until `max_runtime`: then another consumer may get the message. A failed handler is retried `local_retries`
+    times at once before the message goes back. `wait` is the length of a long poll, `rest` the longest pause between
+    two empty ones. After a stop the consumer ends within `drain`: other consumers get the messages whose handlers still
+    run. A missing group is created with `mode`, `tags` and `begin`, for which the token needs the scope admin.
     """
 
     topic: str
@@ -46,22 +47,18 @@ class ConsumerSettings:
     rest: Duration = 1.0
     ack_linger: Duration = 0.02
     auto_ack: bool = True
+    drain: Duration = "25s"
 
     def __post_init__(self) -> None:
         if self.concurrency < 1:
             raise ValueError("concurrency must be at least 1.")
-        if self.waiting < 0 or self.local_retries < 0:
+        if (self.prefetch or 0) < 0 or self.local_retries < 0:
             raise ValueError("prefetch and local_retries must be at least 0.")
-        for duration in (self.lease, self.max_runtime, self.wait, self.rest, self.ack_linger):
+        for duration in (self.lease, self.max_runtime, self.wait, self.rest, self.ack_linger, self.drain):
             if duration is not None:
                 seconds(duration)
         if self.max_runtime is not None and not seconds(self.max_runtime):
             raise ValueError("max_runtime must be more than 0; None is no limit.")
-
-    @property
-    def waiting(self) -> int:
-        """How many messages may wait for a handler."""
-        return self.prefetch if self.prefetch is not None else self.concurrency
 
     @property
     def max_runtime_seconds(self) -> float | None:
@@ -92,3 +89,4 @@ class ConsumerOptions(TypedDict, total=False):
     rest: Duration
     ack_linger: Duration
     auto_ack: bool
+    drain: Duration

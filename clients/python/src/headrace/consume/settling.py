@@ -11,27 +11,31 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from .._sync.client import Operations
+from ..errors import HeadraceError
 from ..models import Message, Settled
 from .outcomes import Verdict
 
 _LOG = logging.getLogger("headrace")
 _MOST = 500
 _PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+_UNSETTLED = "%d messages could not be settled (%s): they come again"
 
 
 @dataclass(kw_only=True, frozen=True)
 class _Settlement:
     """How a message ends. `tries`: how often the service could not say so just then; `due`: when it is asked again, in
-    monotonic seconds."""
+    monotonic seconds; `is_last`: it is not asked again."""
 
     message: Message
     verdict: Verdict
     tries: int = 0
     due: float = 0.0
+    is_last: bool = False
 
 
 class SettleQueue:
-    """Acks and nacks of one group. `on_settled` gets each message whose settlement was answered, or given up."""
+    """Acks and nacks of one group. `on_settled` gets each message whose settlement was answered, or given up. While the
+    service is away, settlements wait for it: their leases may be longer."""
 
     def __init__(
         self,
@@ -47,6 +51,7 @@ class SettleQueue:
         self._settled = on_settled
         self._queue: queue.SimpleQueue[_Settlement | None] = queue.SimpleQueue()
         self._again: list[_Settlement] = []
+        self._is_away = False
         self._thread = threading.Thread(target=self._work, name=f"headrace-settle-{topic}", daemon=True)
 
     def start(self) -> None:
@@ -56,10 +61,10 @@ class SettleQueue:
         """Soon, in the order of these calls. Any thread."""
         self._queue.put(_Settlement(message=message, verdict=verdict))
 
-    def stop(self) -> None:
-        """Settle what is left, and end. A shard that is busy is asked once more at once."""
+    def stop(self, timeout: float | None = None) -> None:
+        """Settle what is left, and end. What the service could not settle yet is tried once more at once."""
         self._queue.put(None)
-        self._thread.join()
+        self._thread.join(timeout)
 
     def _work(self) -> None:
         is_open = True
@@ -67,7 +72,7 @@ class SettleQueue:
             batch, is_open = self._batch()
             self._settle_alike(batch)
         # the consumer is in its group until then: what comes for it waits
-        last_ones, self._again = [replace(each, tries=len(_PAUSES)) for each in self._again], []
+        last_ones, self._again = [replace(each, is_last=True) for each in self._again], []
         for begin in range(0, len(last_ones), _MOST):
             self._settle_alike(last_ones[begin : begin + _MOST])
 
@@ -106,16 +111,26 @@ class SettleQueue:
         again: dict[str, _Settlement] = {}
         try:
             answers = self._settle_batch(messages, verdict)
+            self._is_away = False
             for each, answer in zip(settlements, answers, strict=True):
-                if may_go_again(answer) and each.tries < len(_PAUSES):
-                    due = time.monotonic() + _PAUSES[each.tries]
-                    again[each.message.receipt] = replace(each, tries=each.tries + 1, due=due)
+                if may_go_again(answer) and each.tries < len(_PAUSES) and not each.is_last:
+                    again[each.message.receipt] = _later(each)
                 elif answer.error:
                     _LOG.warning(
                         "%s of %s was refused: %s", verdict.name, each.message.id, answer.error.get("detail")
                     )
+        except HeadraceError as error:
+            if error.retryable:  # until it answers
+                again = {each.message.receipt: _later(each) for each in settlements if not each.is_last}
+            if not again:
+                _LOG.error(_UNSETTLED, len(messages), error)
+            elif not self._is_away:
+                _LOG.warning(
+                    "%d messages of %s/%s wait to be settled: %s", len(messages), *self._place, error
+                )
+            self._is_away = bool(again)
         except Exception as error:  # the thread continues after any error
-            _LOG.error("%d messages could not be settled (%s): they come again", len(messages), error)
+            _LOG.error(_UNSETTLED, len(messages), error)
         finally:
             self._again = sorted([*self._again, *again.values()], key=lambda each: each.due)
             for message in messages:
@@ -133,6 +148,11 @@ class SettleQueue:
             reason=verdict.reason,
             untried=verdict.untried,
         )
+
+
+def _later(each: _Settlement) -> _Settlement:
+    pause = _PAUSES[min(each.tries, len(_PAUSES) - 1)]
+    return replace(each, tries=each.tries + 1, due=time.monotonic() + pause)
 
 
 def may_go_again(answer: Settled) -> bool:

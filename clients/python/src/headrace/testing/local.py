@@ -13,6 +13,7 @@ from ..calls import Call
 from ..client import Headrace
 from ..consume.consumer import Consumer
 from ..consume.handlers import is_async
+from ..consume.membership import ensure_group
 from ..consume.outcomes import ACK, Verdict, verdict_of
 from ..models import Message
 from .clock import Clock
@@ -65,7 +66,7 @@ class LocalHeadrace(Headrace):
 
     def _drain(self, consumer: Consumer) -> list[Verdict]:
         s, verdicts = consumer.settings, list[Verdict]()
-        consumer.ensure_group(self)
+        ensure_group(self, s)
         name = s.consumer_name() if s.mode == "broadcast" else None
         if name:
             self.put_consumer(s.topic, s.group, name)
