@@ -47,6 +47,7 @@ def test_a_full_disk_is_told_and_costs_no_token(durable: dict[str, str], tmp_pat
         assert service.ask("GET", "/topics") == {"items": []}
 
 
+@pytest.mark.soak
 @pytest.mark.oracle
 def test_no_account_of_aws_is_asked(tmp_path: Path) -> None:
     environment = {
@@ -59,6 +60,7 @@ def test_no_account_of_aws_is_asked(tmp_path: Path) -> None:
         assert service.ask("GET", "/topics") == {"items": []}
 
 
+@pytest.mark.soak
 @pytest.mark.oracle
 def test_an_engine_whose_files_are_damaged_is_told_so(tmp_path: Path) -> None:
     files = tmp_path / "dynamodb"

@@ -200,6 +200,7 @@ def test_edits_that_the_journal_lost_come_from_dynamodb_if_they_are_asked_for(
     assert read_summary(capsys)["unchanged"] == 2
 
 
+@pytest.mark.soak
 def test_edits_are_looked_for_in_the_days_that_were_asked_for_and_come_beside_lost_offsets(
     queue: Queue, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -216,6 +217,7 @@ def test_edits_are_looked_for_in_the_days_that_were_asked_for_and_come_beside_lo
     assert queue.offsets() == [1, 2, 3, 5, 6, 7, 10, 11, *range(12, 16)]
 
 
+@pytest.mark.soak
 def test_an_edited_row_that_is_damaged_is_named_and_its_messages_stay(
     queue: Queue, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -256,6 +258,7 @@ def test_what_is_in_neither_is_told_and_the_rest_archived(
     assert queue.offsets() == [*range(BATCH), *range(2 * BATCH, 4 * BATCH)]
 
 
+@pytest.mark.soak
 def test_a_damaged_row_is_missing_and_one_of_a_newer_release_stops_the_day(
     queue: Queue, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -275,6 +278,7 @@ def test_a_damaged_row_is_missing_and_one_of_a_newer_release_stops_the_day(
     assert "rows of a newer Headrace (orders:u1/0): update the jobs" in read_summary(capsys)["failed"][DAY]
 
 
+@pytest.mark.soak
 def test_rows_without_a_time_or_a_version_are_named_and_every_other_comes_back(
     queue: Queue, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -296,6 +300,7 @@ def test_rows_without_a_time_or_a_version_are_named_and_every_other_comes_back(
     assert queue.offsets() == [*range(BATCH), *range(4 * BATCH, 6 * BATCH)]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("time_ms", [10**17, -1, NOON_MS + 40 * DAY_MS])
 def test_a_row_of_the_log_whose_time_is_wrong_does_not_end_the_look(queue: Queue, time_ms: int) -> None:
     queue.put(0)

@@ -19,6 +19,7 @@ from .journals import DAY, NEXT, NOON_MS, Place, delivery, message
 BEFORE = "2026-11-20"
 
 
+@pytest.mark.soak
 def test_a_damaged_manifest_stops_its_own_day_and_no_other(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -37,6 +38,7 @@ def test_a_damaged_manifest_stops_its_own_day_and_no_other(
     assert place.archive("--window", BEFORE) == DONE
 
 
+@pytest.mark.soak
 def test_a_day_whose_ids_a_damaged_manifest_should_tell_waits_for_it(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -51,6 +53,7 @@ def test_a_day_whose_ids_a_damaged_manifest_should_tell_waits_for_it(
     assert all(f"{DAY}.json can't be read" in why for why in failures.values())
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("is_quiet", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_a_day_whose_attempts_reach_behind_a_damaged_one_waits_for_it_only_if_it_may_tell_ids(
     place: Place, capsys: pytest.CaptureFixture[str], is_quiet: bool
