@@ -163,7 +163,8 @@ def test_a_message_shows_its_path_and_what_is_to_come(browser: Browser, orders: 
     )
     assert screen.units <= 20
     assert "RETRYING" in screen.text
-    assert "try later" in screen.text
+    assert "try later after 1 attempt · Next attempt" in screen.text
+    assert "3 attempts are left, then it is a dead letter" in screen.text
     assert screen.html.count('class="t-fail"') == 1
     assert screen.html.count('class="t-coming"') == 3, (
         "three attempts are left, each ten minutes after the other"

@@ -38,7 +38,7 @@ def test_it_shows_the_latest_attempts_and_leads_to_their_messages(
 ) -> None:
     group.topic.produce("taken", shard=1)
     background.push(group.topic)
-    receiver.status = 500
+    receiver.status, receiver.body = 500, b"the database is down"
     message = group.topic.produce("failed", shard=2)
     background.push(group.topic)
     browser.get(f"/console/topics/{group.topic.name}/groups/{group.name}")
@@ -48,6 +48,8 @@ def test_it_shows_the_latest_attempts_and_leads_to_their_messages(
     assert screen.html.count('class="t-ok"') == screen.html.count('class="t-fail"') == 1
     screen = browser.follow(f"2:{message['offset']}")
     assert screen.url.endswith(message["id"])
+    assert "the database is down after 1 attempt · It is not tried again until it is redriven." in screen.text
+    assert "failed mailer · attempt 1" in screen.text, "a failed attempt is not called delivered"
     assert browser.get(f"/console/topics/{group.topic.name}/places/2/999").status == 404
 
 
