@@ -112,9 +112,7 @@ def test_who_is_no_admin_sees_no_secret_of_the_url(
     produce = Browser(stranger.gateway)
     produce.enter(api.new_token("produce")["token"])
     screen = page(produce, group)
-    assert all(
-        form.disabled for form in screen.forms if form.fields.get("call") == "rotate_secret"
-    )
+    assert all(form.disabled for form in screen.forms if form.fields.get("call") == "rotate_secret")
     assert next(form for form in screen.forms if form.action.endswith("/test")).disabled
 
 
