@@ -44,6 +44,7 @@ PAGES = (
     Entry("GET", f"{_TOPIC}/settings", "topics.topic_settings"),
     Entry("GET", f"{_TOPIC}/rates", "rates.rates"),
     Entry("GET", f"{_TOPIC}/send", "send.send"),
+    Entry("POST", f"{_TOPIC}/send", "send.send"),
     Entry("GET", f"{_TOPIC}/messages", "messages.messages"),
     Entry("GET", f"{_TOPIC}/messages.jsonl", "messages.message_lines"),
     Entry("GET", f"{_TOPIC}/tail", "messages.tail"),
