@@ -21,6 +21,7 @@ from ..visit import Page, Shown, Visit
 from .message import body_as, editable_body
 
 _ROWS = 20
+_PAGE = 100
 _LEFT = 7  # so much is left, when another page of rows is read
 _FEW = 10
 _MOST_COUNTED = 1_000
@@ -29,7 +30,9 @@ _PURPOSE = "console-letters:"
 _MOST_DIFF_LINES = 400
 _MOST_AROUND = 200
 _ID = re.compile(r"\b[0-9a-fA-F-]*\d[0-9a-fA-F-]{3,}\b")
-"""A number, UUID or hash in an error: errors that differ in it alone are of one kind."""
+"""A number, UUID or hash in an error: errors that differ in it alone have one cause."""
+_ANY = "…"
+"""What is shown in its place."""
 
 
 def dead_letters(visit: Visit) -> Shown:
@@ -68,7 +71,7 @@ def _rest(
             yield None
             return
         before = visit.units.number
-        letters, after = _letters(visit, topic, group, after, _ROWS, is_all=is_all)
+        letters, after = _letters(visit, topic, group, after, _PAGE if is_all else _ROWS, is_all=is_all)
         units = max(units, visit.units.number - before)
         number += len(letters)
         yield from (letter.to_filter for letter in letters)
@@ -100,7 +103,7 @@ def _letters(
         letter_filter(visit),
         after,
         most,
-        rows_per_read=_ROWS,
+        rows_per_read=_PAGE if is_all else _ROWS,
         may_go_on=lambda: is_all or visit.has_read_units(_LEFT),
     )
 
@@ -168,7 +171,7 @@ class Cause:
     @property
     def filter(self) -> dict[str, str]:
         """The filter that has them: the longest part of the error that all of them have."""
-        part = max(_ID.split(self.error or ""), key=len)[:_MOST_ERROR_CHARS].strip()
+        part = max(_ID.sub(_ANY, self.error or "").split(_ANY), key=len)[:_MOST_ERROR_CHARS].strip()
         return {name: text for name, text in (("reason", self.reason), ("error", part)) if text}
 
 
@@ -196,7 +199,9 @@ def tally(failures: Iterable[Failure | None]) -> Tally:
         first += [each] if number <= _FEW else []
         error = (each.error or "").strip()
         fresh = Cause(each.reason, error, each.id, each.at_ms, each.at_ms)
-        cause = by_cause.setdefault((each.reason, _ID.sub("…", error)), fresh)
+        pattern = _ID.sub(_ANY, error)
+        cause = by_cause.setdefault((each.reason, pattern), fresh)
+        cause.error = error if cause.error == error else pattern
         cause.number += 1
         cause.first_ms, cause.last_ms = min(cause.first_ms, each.at_ms), max(cause.last_ms, each.at_ms)
         if each.draft and each.draft.tag:

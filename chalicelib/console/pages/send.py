@@ -44,6 +44,8 @@ TEMPLATES: Mapping[str, Mapping[str, str]] = {
 }
 _PYTHON = {"delay_seconds": "delay", "expires_in_seconds": "expires_in"}
 """The Python client's names for fields of the interface."""
+_PYTHON_START = "from headrace import Headrace\n\nhr = Headrace.from_env()  # HEADRACE_URL, HEADRACE_TOKEN\n"
+_LINE_CHARS = 78
 _FOR_OTHERS = 2  # read units that are left when the newest message is looked for
 
 
@@ -91,8 +93,9 @@ def _python(topic: Topic, action: Action) -> str:
     )
     lines = [repr(topic.name), body[1], *(f"{name}={text}" for name, text in options)]
     arguments = "".join(indent(f"{line},\n", "    ") for line in lines)
-    start = "from headrace import Headrace\n\nhr = Headrace.from_env()  # HEADRACE_URL, HEADRACE_TOKEN\n"
-    return f"{start}hr.send(\n{arguments})"
+    if len(", ".join(lines)) < _LINE_CHARS and "\n" not in body[1]:
+        return f"{_PYTHON_START}hr.send({', '.join(lines)})"
+    return f"{_PYTHON_START}hr.send(\n{arguments})"
 
 
 def _typescript(topic: Topic, action: Action) -> str:
