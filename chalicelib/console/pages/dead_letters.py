@@ -55,7 +55,7 @@ def dead_letters(visit: Visit) -> Shown:
         "filter": link_filters(visit),
         "units_of_all": round((visit.units.number - begun_units) * _MOST_COUNTED / max(1, found.number)),
         "is_all": is_all,
-        "poll_seconds": 0 if is_all else 4,
+        "poll_seconds": 0 if is_all else 4 if found.is_whole else 20,
     }
     return Page("dead_letters.html", model)
 
