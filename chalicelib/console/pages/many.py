@@ -128,7 +128,10 @@ def _of_purge(visit: Visit, call: str, topic: Topic, group: Group | None) -> dic
     survey = visit.deps.surveyor.survey(
         topic, only=group, whole=True, ages=False, may_go_on=lambda: visit.has_read_units(3)
     ).seen_by(visit.caller)
-    number = sum(each.backlog + each.retrying for each in survey.groups)
+    in_cursors = sum(progress.retrying for each in survey.groups for progress in each.shards)
+    number = (
+        sum(each.backlog + each.retrying for each in survey.groups) - in_cursors
+    )  # they are in the backlog
     return {
         "number": number,
         "more": not survey.is_whole or any(each.more_retrying for each in survey.groups),

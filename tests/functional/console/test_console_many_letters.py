@@ -145,6 +145,19 @@ def test_all_that_wait_for_a_retry_are_tried_now(browser: Browser, group: Group)
     assert len(group.receive(10, wait_seconds=1)) == 3
 
 
+@pytest.mark.parametrize("mode", ["queue", "serial"])
+def test_a_purge_drops_as_many_as_the_page_says(api: Client, browser: Browser, mode: str) -> None:
+    group = api.topic(shards=2, mode=mode).group("mailer")
+    group.topic.batch([{"body": n, "ordering_key": f"k{n}"} for n in range(20)])
+    messages = group.receive(6)
+    group.nack(*messages[:3], delay_seconds=900)
+    group.ack(messages[5])
+    screen = many(browser, group, "call=purge_group")
+    assert "19 in all" in screen.text
+    screen = browser.submit(screen.form("purge_group"), confirm=group.name)
+    assert "19 of 19 done." in screen.text
+
+
 def test_what_a_page_for_many_does_not_do_is_refused(browser: Browser, group: Group) -> None:
     for call in ("recheck", "delete_topic", ""):
         url = f"/console/topics/{group.topic.name}/groups/{group.name}/many?call={call}"
