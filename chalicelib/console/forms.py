@@ -52,19 +52,18 @@ class Form:
 
     def after(self, answer: Any) -> str:
         """The place to go to, which says what was done (and, of many, to how many)."""
-        number = _number_of(answer) if isinstance(answer, dict) else None
+        answer = answer if isinstance(answer, dict) else {}
         back = self.back
-        if back.endswith("=") and isinstance(answer, dict):  # the page of what was made
+        if back.endswith("="):  # the page of what was made
             back = back.removesuffix("=") + str(answer.get("id", ""))
-        of = self.action.params.get("group") if self.action.name in UNDONE_BY else None
-        joint = "&" if "?" in back else "?"
-        did = (_outcome(answer) if isinstance(answer, dict) else None) or self.action.name
-        news = {"did": did, "n": number, "of": of}
-        if isinstance(answer, dict) and "next_page_token" in answer:
-            news["next"] = answer["next_page_token"]
-        if isinstance(self.action.body, dict):
-            news["rate"] = self.action.body.get("rate")
-        return f"{back}{query_text(news).replace('?', joint)}"
+        news = {
+            "did": _outcome(answer) or self.action.name,
+            "n": _number_of(answer),
+            "of": self.action.params.get("group") if self.action.name in UNDONE_BY else None,
+            "next": answer.get("next_page_token"),
+            "rate": (self.action.body or {}).get("rate"),
+        }
+        return f"{back}{query_text(news).replace('?', '&' if '?' in back else '?')}"
 
 
 def _outcome(answer: dict[str, Any]) -> str | None:

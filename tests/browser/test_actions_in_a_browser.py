@@ -44,13 +44,6 @@ def test_a_subscriber_is_tested_and_given_a_secret(plain: Any, service: tuple[Lo
     assert "The old secret signs, too, until" in plain.inner_text("main")
 
 
-def test_what_failed_since_a_moment_is_previewed(plain: Any, service: tuple[LocalService, str]) -> None:
-    plain.goto(f"{service[0].url}/{SUBSCRIBER}")
-    plain.fill("input[name=since]", "2026-01-01T00:00")
-    click(plain, "#since button")
-    assert "There is nothing to do here." in plain.inner_text("main")
-
-
 def test_a_token_is_made_and_rotated(plain: Any, service: tuple[LocalService, str]) -> None:
     plain.goto(f"{service[0].url}/console/tokens")
     plain.click("summary:has-text('New token')")
@@ -111,9 +104,3 @@ def test_a_message_is_postponed_in_its_row(plain: Any, service: tuple[LocalServi
         row.locator("button:has-text('+ a day')").click()
     after = service[0].ask("GET", f"/topics/invoices/messages/{id}")["deliver_at"]
     assert datetime.fromisoformat(after) - datetime.fromisoformat(before) == timedelta(days=1)
-
-
-def test_a_letter_is_sent_again_before_the_others(plain: Any, service: tuple[LocalService, str]) -> None:
-    plain.goto(f"{service[0].url}/console/topics/orders/groups/mailer/many?call=redrive")
-    click(plain, "text=Send 1")
-    assert "on its way" in plain.inner_text("main")

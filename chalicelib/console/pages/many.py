@@ -3,7 +3,7 @@ steps that can be stopped. This page alone may cost more than 20 read units: it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from ...api.lists import LETTER_FILTERS
@@ -14,6 +14,7 @@ from ...domain.topic import Group, Topic
 from ...services.inspect.letter_lookup import RedriveOutcome
 from .. import forms
 from ..figures import moment
+from ..forms import Fields
 from ..visit import Page, Shown, Visit, query_text
 from .dead_letters import letter_filter, link_filters, tally
 
@@ -39,14 +40,9 @@ def many(visit: Visit) -> Shown:
         raise Malformed("FORM_UNREADABLE", "This page has no such action.")
     topic, group = visit.group() if "group" in visit.params else (visit.topic(), None)
     ids = visit.query.get("ids", "").split()[:_FEW]
-    model: dict[str, Any] = {"topic": topic, "group": group, "call": call, "poll_seconds": 0}
-    model |= {
-        "is_begun": False,
-        "outcomes": {},
-        "which": link_filters(visit),
-        "here": (*_place(visit), "many"),
-        "list": (*_place(visit), *_LISTS.get(call, ())),
-    }
+    model: dict[str, Any] = {"topic": topic, "group": group, "call": call, "which": link_filters(visit)}
+    model |= {"here": (*_place(visit), "many"), "list": (*_place(visit), *_LISTS.get(call, ()))}
+    model |= {"poll_seconds": 0, "is_begun": False, "outcomes": {}, "causes": (), "few": ()}
     if visit.query.get("did") == call and not ids:
         return Page("many.html", model | _progress(visit, call))
     if ids and group:
@@ -80,19 +76,19 @@ def _choice(visit: Visit, call: str, topic: Topic, group: Group | None) -> dict[
         return _of_purge(visit, call, topic, group)
     limits = {"until": moment(visit.now_ms), **link_filters(visit)}
     found = tally(_failures(visit, call, topic, group, letter_filter(visit)))
-    state = {"total": found.number, "done": 0}
-    confirm = {"confirm": group.name} if call == "delete_dead_letters" and group else {}
+    state = {"total": str(found.number), "done": "0"}
+    typed = {"confirm": group.name} if call == "delete_dead_letters" and group else {}
     return {
         "number": found.number,
         "more": not found.is_whole,
         "causes": found.causes,
         "sample": found.first[:5],
-        "all": _offer(visit, {**limits, "limit": str(_STEP)}, state, confirm),
+        "all": _offer(visit, {**limits, "limit": str(_STEP)}, state, **typed),
         "few": _few(visit, call, [each.id for each in found.first], limits),
     }
 
 
-def _few(visit: Visit, call: str, ids: list[str], limits: Mapping[str, str]) -> list[dict[str, Any]]:
+def _few(visit: Visit, call: str, ids: list[str], limits: Fields) -> list[dict[str, Any]]:
     """Forms for the first one, and for the first few: how they go is seen before the others."""
     if call == "retry_many" and ids:
         one = _offer(visit, {"ids": ids[0]}, {})
@@ -136,10 +132,7 @@ def _of_purge(visit: Visit, call: str, topic: Topic, group: Group | None) -> dic
         "number": number,
         "more": not survey.is_whole or any(each.more_retrying for each in survey.groups),
         "survey": survey,
-        "causes": [],
-        "sample": [],
-        "all": _offer(visit, {}, {"total": number, "done": 0}, {"confirm": (group or topic).name}),
-        "few": [],
+        "all": _offer(visit, {}, {"total": str(number), "done": "0"}, confirm=(group or topic).name),
     }
 
 
@@ -153,7 +146,7 @@ def _progress(visit: Visit, call: str) -> dict[str, Any]:
     fields |= {"rate": str(rate)} if rate else {}
     if call == "delete_dead_letters":
         fields["confirm"] = visit.params["group"]
-    following = _offer(visit, fields, {"total": total, "done": done}) if token else None
+    following = _offer(visit, fields, {"total": str(total), "done": str(done)}) if token else None
     return {
         "is_begun": True,
         "done": done,
@@ -163,15 +156,10 @@ def _progress(visit: Visit, call: str) -> dict[str, Any]:
     }
 
 
-def _offer(
-    visit: Visit,
-    fields: Mapping[str, str],
-    state: Mapping[str, object],
-    typed: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
+def _offer(visit: Visit, fields: Fields, state: Fields, **typed: str) -> dict[str, Any]:
     """A form: its action, its hidden fields, and the page after it. `typed`: what a person types into it."""
     call, params = visit.query["call"], visit.params
-    sent = {**params, "call": call, **fields, **(typed or {})}
+    sent = {**params, "call": call, **fields, **typed}
     query = {"call": call, **{name: fields[name] for name in LETTER_FILTERS if name in fields}, **state}
     return {
         "action": forms.of(sent).action,
