@@ -22,7 +22,7 @@ PO = Path(translations.__file__).parent / "locale" / "zh" / "LC_MESSAGES" / "con
 
 
 def texts_of_templates() -> set[str]:
-    """Every text that a template has translated, labels and meanings of settings, and the states that need attention."""
+    """Every text that a template has translated, labels and meanings of settings, and states that need attention."""
     environment = templating.environment()
     names = environment.list_templates()
     assert environment.loader
