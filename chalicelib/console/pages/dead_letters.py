@@ -24,6 +24,8 @@ _ROWS = 20
 _PAGE = 100
 _LEFT = 7  # so much is left, when another page of rows is read
 _FEW = 10
+LONGEST_MS = 10_000
+"""So long a page counts that was asked to count all."""
 _MOST_COUNTED = 1_000
 _MOST_ERROR_CHARS = 200
 _PURPOSE = "console-letters:"
@@ -65,9 +67,10 @@ def _rest(
 ) -> Iterator[Failure | None]:
     """The dead letters behind the page's: as far as a page may read, where a read costs so many units; or 1,000 in all,
     where the URL asks for that."""
-    number, is_all = _ROWS, "all" in visit.query
+    number, is_all, until_ms = _ROWS, "all" in visit.query, visit.now_ms + LONGEST_MS
     while after is not None:
-        if number >= _MOST_COUNTED or not (is_all or visit.has_read_units(units + 2)):
+        may_go_on = visit.now_ms < until_ms if is_all else visit.has_read_units(units + 2)
+        if number >= _MOST_COUNTED or not may_go_on:
             yield None
             return
         before = visit.units.number

@@ -16,13 +16,12 @@ from .. import forms
 from ..figures import moment
 from ..forms import Fields
 from ..visit import Page, Shown, Visit, query_text
-from .dead_letters import letter_filter, link_filters, tally
+from .dead_letters import LONGEST_MS, letter_filter, link_filters, tally
 
 _STEP = 200
 _FEW = 10
 _PAGE = 100
 _MOST = 10_000
-_LONGEST_MS = 10_000
 _LETTERS = ("redrive", "delete_dead_letters")
 _LISTS = {**dict.fromkeys(_LETTERS, ("dead-letters",)), "recheck": ("transactions",)}
 """The last part of the page that lists what an action is on."""
@@ -102,7 +101,7 @@ def _failures(
     visit: Visit, call: str, topic: Topic, group: Group | None, which: FailureFilter
 ) -> Iterator[Failure | None]:
     """What the action is on. None at last, if there is no time for more."""
-    deps, until_ms, number = visit.deps, visit.now_ms + _LONGEST_MS, 0
+    deps, until_ms, number = visit.deps, visit.now_ms + LONGEST_MS, 0
     rows: Any
     after: Any = None
     while number < _MOST and visit.now_ms < until_ms:
