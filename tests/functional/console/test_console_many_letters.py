@@ -86,7 +86,9 @@ def many(browser: Browser, group: Group, rest: str) -> Screen:
 def test_a_canary_sends_one_and_the_others_are_sent_after_it_succeeded(
     browser: Browser, group: Group
 ) -> None:
+    group.api.post(f"{group.path}/pause").expect(200)
     screen = many(browser, group, "call=redrive&tag=paid")
+    screen = browser.submit(screen.form("resume_group"))
     assert "13 in all , 1 cause" in screen.text
     assert [form.buttons for form in screen.forms if form.fields.get("call") == "redrive"] == [
         ["Send 1"],
