@@ -15,7 +15,10 @@ from .actions import Action
 from .forms import WAS, is_whole_number
 from .visit import Visit
 
-_NEVER_TYPED = frozenset({"csrf", "call", "back", "undoes", "ids", "dry_run", "cancel"})
+_NEVER_TYPED = frozenset(
+    {"csrf", "call", "back", "undoes", "ids", "dry_run", "cancel"}
+    | {"limit", "page_token", "since", "until", "error"}
+)
 _NOT_FINAL = frozenset({"TOO_MUCH", "FORM_EXPIRED"})
 _LONG = frozenset({"body", "patch", "headers"})
 _TICKS = {"create_token": ("scope_produce", "scope_consume", "scope_admin")}

@@ -52,14 +52,18 @@ class Form:
 
     def after(self, answer: Any) -> str:
         """The place to go to, which says what was done (and, of many, to how many)."""
-        number = _number_of(answer) if isinstance(answer, dict) else None
+        answer = answer if isinstance(answer, dict) else {}
         back = self.back
-        if back.endswith("=") and isinstance(answer, dict):  # the page of what was made
+        if back.endswith("="):  # the page of what was made
             back = back.removesuffix("=") + str(answer.get("id", ""))
-        of = self.action.params.get("group") if self.action.name in UNDONE_BY else None
-        joint = "&" if "?" in back else "?"
-        did = (_outcome(answer) if isinstance(answer, dict) else None) or self.action.name
-        return f"{back}{query_text({'did': did, 'n': number, 'of': of}).replace('?', joint)}"
+        news = {
+            "did": _outcome(answer) or self.action.name,
+            "n": _number_of(answer),
+            "of": self.action.params.get("group") if self.action.name in UNDONE_BY else None,
+            "next": answer.get("next_page_token"),
+            "rate": (self.action.body or {}).get("rate"),
+        }
+        return f"{back}{query_text(news).replace('?', '&' if '?' in back else '?')}"
 
 
 def _outcome(answer: dict[str, Any]) -> str | None:
@@ -72,7 +76,8 @@ def _outcome(answer: dict[str, Any]) -> str | None:
 def _number_of(answer: dict[str, Any]) -> int | None:
     """To how many of many it was done."""
     counts = [item["changed"] for item in answer.get("items", ()) if "changed" in item]
-    return sum(counts) if counts else answer.get("redriven", answer.get("deleted", answer.get("purged")))
+    names = ("redriven", "deleted", "purged", "retried", "rechecked")
+    return sum(counts) if counts else next((answer[name] for name in names if name in answer), None)
 
 
 def of(fields: Fields) -> Form:
@@ -245,15 +250,15 @@ def _amend(name: str, fields: Fields) -> Action:
     return Action(name, _required(fields, "topic", "id"), query, body)
 
 
-def _purge_group(name: str, fields: Fields) -> Action:
-    _check_name_typed(fields, "group")
-    body = {"confirm": fields["confirm"]} | _given_texts(fields, "consumer")
-    return Action(name, _required(fields, "topic", "group"), body=body)
+def _purge(kind: str) -> Callable[[str, Fields], Action]:
+    """A purge of a topic or a group, whose name was typed."""
 
+    def make(name: str, fields: Fields) -> Action:
+        _check_name_typed(fields, kind)
+        names = ("topic", "group") if kind == "group" else ("topic",)
+        return Action(name, _required(fields, *names), body=_given_texts(fields, "confirm", "consumer"))
 
-def _purge_topic(name: str, fields: Fields) -> Action:
-    _check_name_typed(fields, "topic")
-    return Action(name, _required(fields, "topic"), body={"confirm": fields["confirm"]})
+    return make
 
 
 def _change_delayed(name: str, fields: Fields) -> Action:
@@ -272,18 +277,18 @@ def _merge_letters(name: str, fields: Fields) -> Action:
     return Action(name, _required(fields, "topic", "group"), body=body)
 
 
-def _redrive(name: str, fields: Fields) -> Action:
-    body: dict[str, Any] = _numbers(fields, "limit")
+def _many(name: str, fields: Fields) -> Action:
+    """An action on what `ids` name, else on all that the filter has. To delete dead letters a name is typed."""
+    body: dict[str, Any] = _numbers(fields, "limit", "rate") | _given_texts(fields, "page_token")
     if ids := fields.get("ids", "").split():
         body["ids"] = ids
-    elif filters := _given_texts(fields, *LETTER_FILTERS):
-        body["filter"] = filters
-    return Action(name, _required(fields, "topic", "group"), body=body)
-
-
-def _delete_letters(name: str, fields: Fields) -> Action:
-    _check_name_typed(fields, "group")
-    body = {"filter": _given_texts(fields, *LETTER_FILTERS), "confirm": fields["confirm"]}
+    else:
+        body["filter"] = _given_texts(fields, *LETTER_FILTERS)
+    if name == "recheck":
+        return Action(name, body=body | _required(fields, "topic"))
+    if name == "delete_dead_letters":
+        _check_name_typed(fields, "group")
+        body["confirm"] = fields["confirm"]
     return Action(name, _required(fields, "topic", "group"), body=body)
 
 
@@ -320,18 +325,17 @@ _FORMS: Mapping[str, Callable[[str, Fields], Action]] = {
     "pause_group": _plain("topic", "group", body={}),
     "resume_group": _plain("topic", "group", body={}),
     "seek_group": _seek,
-    "purge_group": _purge_group,
-    "purge_topic": _purge_topic,
+    "purge_group": _purge("group"),
+    "purge_topic": _purge("topic"),
     "produce": _produce,
     "amend_message": _amend,
     "change_delayed": _change_delayed,
     "cancel_message": _plain("topic", "id"),
     "retry_now": _simple("topic", "id", required=("group",)),
     "settle_message": _simple("topic", "id", required=("group", "outcome"), texts=("reason", "consumer")),
-    "redrive": _redrive,
+    **dict.fromkeys(("redrive", "delete_dead_letters", "retry_many", "recheck"), _many),
     "edit_dead_letter": _edit_letter,
     "merge_dead_letters": _merge_letters,
-    "delete_dead_letters": _delete_letters,
     "delete_dead_letter": _plain("topic", "group", "id"),
     "put_consumer": _simple(
         *_CONSUMER,

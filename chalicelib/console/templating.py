@@ -16,7 +16,7 @@ from .actions import Action, has, why_not_allowed
 from .forms import LABELS, UNDONE_BY
 from .visit import MOST_READ_UNITS, Page, Visit, query_text
 
-_NEWS = ("did", "n", "of", "ticket")
+_NEWS = ("did", "n", "of", "next", "rate", "seen", "ticket")
 _POSITIONS = ("after", "before", "page")
 """Fields of a query that tell of an action, and where a list goes on."""
 

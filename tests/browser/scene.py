@@ -82,6 +82,7 @@ def play_long_names(service: Service) -> list[str]:
         group_page,
         f"{group_page}/consumers/{consumer}",
         f"{group_page}/dead-letters",
+        f"{group_page}/many?call=redrive&error={'r' * 200}",
     ]
 
 

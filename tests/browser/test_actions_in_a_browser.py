@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -41,13 +42,6 @@ def test_a_subscriber_is_tested_and_given_a_secret(plain: Any, service: tuple[Lo
     assert plain.inner_text("pre").startswith("whsec_")
     click(plain, "text=Back")
     assert "The old secret signs, too, until" in plain.inner_text("main")
-
-
-def test_what_failed_since_a_moment_is_previewed(plain: Any, service: tuple[LocalService, str]) -> None:
-    plain.goto(f"{service[0].url}/{SUBSCRIBER}")
-    plain.fill("input[name=since]", "2026-01-01T00:00")
-    click(plain, "#since button")
-    assert "0 dead letters" in plain.inner_text("#since")
 
 
 def test_a_token_is_made_and_rotated(plain: Any, service: tuple[LocalService, str]) -> None:
@@ -100,8 +94,13 @@ def test_settings_are_saved_and_put_back(plain: Any, service: tuple[LocalService
     assert service[0].ask("GET", "/topics/clicks")["retention_days"] == 7
 
 
-def test_one_letter_is_sent_again_before_the_others(plain: Any, service: tuple[LocalService, str]) -> None:
-    letters = f"{service[0].url}/console/topics/orders/groups/mailer/dead-letters"
-    plain.goto(f"{letters}/canary")
-    click(plain, "main form button")
-    assert "on its way" in plain.inner_text("main")
+def test_a_message_is_postponed_in_its_row(plain: Any, service: tuple[LocalService, str]) -> None:
+    plain.goto(f"{service[0].url}/console/topics/invoices/later")
+    row = plain.locator("tr[data-line]").last
+    id = row.locator("th").inner_text()
+    before = service[0].ask("GET", f"/topics/invoices/messages/{id}")["deliver_at"]
+    row.locator("summary").click()
+    with plain.expect_navigation():
+        row.locator("button:has-text('+ a day')").click()
+    after = service[0].ask("GET", f"/topics/invoices/messages/{id}")["deliver_at"]
+    assert datetime.fromisoformat(after) - datetime.fromisoformat(before) == timedelta(days=1)

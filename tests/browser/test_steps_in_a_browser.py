@@ -10,7 +10,7 @@ from tests.browser.chromium import signed_in
 from tests.support.local_service import LocalService
 
 pytestmark = pytest.mark.browser
-LETTERS = 7
+LETTERS, OTHERS = 450, 3
 
 
 @pytest.fixture(scope="module")
@@ -18,17 +18,24 @@ def page(chromium: Any, service: tuple[LocalService, str]) -> Any:
     return signed_in(chromium, service[0], viewport={"width": 1280, "height": 800})
 
 
-@pytest.fixture
-def letters(service: tuple[LocalService, str]) -> str:
-    """The page of many dead letters."""
+@pytest.fixture(scope="module")
+def group(service: tuple[LocalService, str]) -> str:
+    """The path of a group with many dead letters of one cause, and a few of another."""
     ask, group = service[0].ask, "/topics/steps/groups/mailer"
     ask("PUT", "/topics/steps", {"shards": 1})
     ask("PUT", group, {"from": "earliest"})
-    ask("POST", "/topics/steps/messages/batch", {"messages": [{"body": n} for n in range(LETTERS)]})
-    messages = ask("POST", f"{group}/receive", {"max": LETTERS})["messages"]
+    ask("POST", "/topics/steps/messages/batch", {"messages": [{"body": n} for n in range(LETTERS + OTHERS)]})
+    messages = ask("POST", f"{group}/receive", {"max": LETTERS + OTHERS})["messages"]
     receipts = [message["receipt"] for message in messages]
-    ask("POST", f"{group}/nack", {"receipts": receipts, "dead_letter": True})
-    return f"{service[0].url}/console{group}/dead-letters"
+    for part, reason in ((receipts[OTHERS:], "HTTP 500: the database is down"), (receipts[:OTHERS], "odd")):
+        ask("POST", f"{group}/nack", {"receipts": part, "dead_letter": True, "reason": reason})
+    return group
+
+
+def work(service: LocalService, group: str) -> None:
+    """What was sent again succeeds."""
+    messages = service.ask("POST", f"{group}/receive", {"max": 1, "wait_seconds": 20})["messages"]
+    service.ask("POST", f"{group}/ack", {"receipts": [message["receipt"] for message in messages]})
 
 
 def test_a_message_opens_beside_its_list(page: Any, service: tuple[LocalService, str]) -> None:
@@ -48,20 +55,58 @@ def test_a_message_opens_beside_its_list(page: Any, service: tuple[LocalService,
     assert page.complaints == []
 
 
-def test_steps_follow_one_another_until_no_letter_is_left(page: Any, letters: str) -> None:
-    page.goto(f"{letters}/many?step=4&every=1")
-    page.click("text=Go on by itself")
-    page.wait_for_selector("text=No dead letter is left to be sent.")
+def test_the_many_of_one_cause_are_redriven_after_a_canary(
+    page: Any, service: tuple[LocalService, str], group: str
+) -> None:
+    page.goto(f"{service[0].url}/console{group}/dead-letters")
+    page.click("tr:has-text('the database is down') >> text=Redrive these")
+    page.wait_for_selector(f"text={LETTERS} in all")
+    page.click("button:has-text('Send 1')")
+    page.wait_for_selector("text=Waiting for the outcome.")
+    work(service[0], group)
+    page.click("a:has-text('Go on')")
+    page.click(f"button:has-text('Redrive all {LETTERS - 1}')")
+    page.click("[data-go-button]:has-text('Stop')")
+    page.wait_for_selector(f"text=200 of {LETTERS - 1} done.")
+    page.reload()
+    assert page.inner_text("[data-go-button]") == "Go on by itself", "it stays stopped"
+    page.click("[data-go-button]")
+    page.wait_for_selector("text=All steps are done.")
+    assert f"{LETTERS - 1} of {LETTERS - 1} done." in page.inner_text("main")
+    items = service[0].ask("GET", f"{group}/dead-letters")["items"]
+    assert [letter["last_error"] for letter in items] == ["odd"] * OTHERS
     assert page.complaints == []
 
 
-def test_they_do_not_go_on_where_nobody_asked(page: Any, letters: str) -> None:
-    page.goto(f"{letters}/many?step=1&every=1")
-    page.click("text=Go on by itself")
-    page.wait_for_selector("text=1 dead letter is on its way again.")
-    page.click("[data-go-button]")
-    page.goto(f"{letters}/many?step=1&every=1")
-    assert page.inner_text("[data-go-button]") == "Go on by itself"
+def test_why_a_message_failed_is_one_click_from_a_list(page: Any, service: tuple[LocalService, str]) -> None:
+    page.goto(f"{service[0].url}/console/topics/orders/messages?status=RETRYING&group=mailer")
+    page.click(f"a[data-side][href$='{service[1]}']")
+    why = page.locator("#side .why")
+    for words in ("SMTP 451: try again later", "after 1 attempt", "Next attempt in", "4 attempts are left"):
+        assert words in why.inner_text()
+    box = why.bounding_box()
+    assert box["y"] + box["height"] < 800, "on the first screen"
+    assert page.complaints == []
+
+
+def test_the_tail_marks_what_it_skipped(page: Any, service: tuple[LocalService, str]) -> None:
+    service[0].ask("PUT", "/topics/rapid", {"shards": 1})
+    page.goto(f"{service[0].url}/console/topics/rapid/tail")
+    for number in (1, 30):
+        messages = [{"body": n} for n in range(number)]
+        service[0].ask("POST", "/topics/rapid/messages/batch", {"messages": messages})
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        page.wait_for_selector(f"text=/{number - 1}")
+    page.wait_for_selector("text=messages were not shown so far.")
+    assert page.complaints == []
+
+
+def test_the_code_follows_what_is_filled_in(page: Any, service: tuple[LocalService, str]) -> None:
+    page.goto(f"{service[0].url}/console/topics/clicks/send")
+    page.fill("input[name=tag]", "paid")
+    page.wait_for_selector("pre:has-text(\"tag='paid'\")")
+    assert page.input_value("input[name=tag]") == "paid"
+    assert page.complaints == []
 
 
 def test_the_modes_are_tried_by_a_button(page: Any, service: tuple[LocalService, str]) -> None:

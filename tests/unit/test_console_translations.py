@@ -22,14 +22,14 @@ PO = Path(translations.__file__).parent / "locale" / "zh" / "LC_MESSAGES" / "con
 
 
 def texts_of_templates() -> set[str]:
-    """Every text that a template has translated, the labels of settings, and the states that need attention."""
+    """Every text that a template has translated, labels and meanings of settings, and states that need attention."""
     environment = templating.environment()
     names = environment.list_templates()
     assert environment.loader
     sources = [environment.loader.get_source(environment, name)[0] for name in names]
     calls = [call for source in sources for call in environment.extract_translations(source)]  # type: ignore[attr-defined]
     found = {texts if isinstance(texts, str) or not texts else texts[0] for _, _, texts in calls}
-    labels = {row.label for row in (*TOPIC_ROWS, *GROUP_ROWS)}
+    labels = {text for row in (*TOPIC_ROWS, *GROUP_ROWS) for text in (row.label, row.plain_help)}
     states = {text for rule in RULES.values() for text in (rule.what, rule.to_do)}
     return found - {None} | labels | states  # None: a text that is no constant, such as a setting's label
 

@@ -1,60 +1,89 @@
-"""Dead letters of a group: grouped by what went wrong; one, to be fixed and sent again."""
+"""Dead letters of a group, by what went wrong; one, to be fixed and sent again."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from itertools import takewhile
+from itertools import chain, takewhile
 
 from ...api import lists
 from ...domain import strict_json
 from ...domain.errors import Malformed
 from ...domain.message import Message
-from ...domain.record import DeadLetter, FailureFilter
+from ...domain.record import DeadLetter, Failure, FailureFilter
 from ...domain.topic import Group, Topic
 from ...services.core.bodies import with_body
 from .. import forms
+from ..forms import whole_time
 from ..visit import Page, Shown, Visit
 from .message import body_as, editable_body
 
 _ROWS = 20
+_PAGE = 100
 _LEFT = 7  # so much is left, when another page of rows is read
-_MOST_COUNTED = 50
+_FEW = 10
+LONGEST_MS = 10_000
+"""So long a page counts that was asked to count all."""
+_MOST_COUNTED = 1_000
+_MOST_ERROR_CHARS = 200
+_PURPOSE = "console-letters:"
 _MOST_DIFF_LINES = 400
 _MOST_AROUND = 200
 _ID = re.compile(r"\b[0-9a-fA-F-]*\d[0-9a-fA-F-]{3,}\b")
-"""A number, UUID or hash in an error: errors that differ in it alone are of one kind."""
+"""A number, UUID or hash in an error: errors that differ in it alone have one cause."""
+_ANY = "…"
+"""What is shown in its place."""
 
 
 def dead_letters(visit: Visit) -> Shown:
-    """The first dead letters, or those behind a position."""
+    """The first dead letters, or those behind a position; and what went wrong with these and more of them."""
     visit.check_may_read()
     topic, group = visit.group()
-    letters, next_start = read_letters(visit, topic, group)
-    links = link_filters(visit)
-    count, more = len(letters), next_start is not None or "after" in visit.query
-    if more and not links and visit.has_read_units(6):
-        count = visit.deps.adapters.records.count_dead(topic.uid, group.uid, _MOST_COUNTED)
-        more = count >= _MOST_COUNTED
+    begun_units = visit.units.number
+    letters, position = _letters(visit, topic, group, _start(visit, group), _ROWS)
+    is_all = "all" in visit.query
+    rest = _rest(visit, topic, group, position, visit.units.number - begun_units)
+    found = tally(chain((letter.to_filter for letter in letters), rest))
     model = {
         "topic": topic,
         "group": group,
         "letters": letters,
-        "kinds": kinds(letters),
+        "found": found,
+        "more": not found.is_whole or "after" in visit.query,
         "names": visit.deps.catalog.consumer_names(topic, group),
-        "following": next_start,
-        "counted": count,
-        "more": more,
-        "filter": links,
+        "following": _sign(visit, group, position),
+        "filter": link_filters(visit),
+        "units_of_all": round((visit.units.number - begun_units) * _MOST_COUNTED / max(1, found.number)),
+        "is_all": is_all,
+        "poll_seconds": 0 if is_all else 4 if found.is_whole else 20,
     }
     return Page("dead_letters.html", model)
 
 
+def _rest(
+    visit: Visit, topic: Topic, group: Group, after: str | None, units: float
+) -> Iterator[Failure | None]:
+    """The dead letters behind the page's: as far as a page may read, where a read costs so many units; or 1,000 in all,
+    where the URL asks for that."""
+    number, is_all, until_ms = _ROWS, "all" in visit.query, visit.now_ms + LONGEST_MS
+    while after is not None:
+        may_go_on = visit.now_ms < until_ms if is_all else visit.has_read_units(units + 2)
+        if number >= _MOST_COUNTED or not may_go_on:
+            yield None
+            return
+        before = visit.units.number
+        letters, after = _letters(visit, topic, group, after, _PAGE if is_all else _ROWS, is_all=is_all)
+        units = max(units, visit.units.number - before)
+        number += len(letters)
+        yield from (letter.to_filter for letter in letters)
+
+
 def link_filters(visit: Visit) -> dict[str, str]:
-    """The filters in the URL, for links to the same dead letters and for their redrive."""
-    return {name: visit.query[name] for name in lists.LETTER_FILTERS if visit.query.get(name)}
+    """The filters in the URL, for links to the same dead letters and for actions on them."""
+    filters = {name: visit.query[name] for name in lists.LETTER_FILTERS if visit.query.get(name)}
+    return filters | {name: whole_time(filters[name]) for name in ("since", "until") if name in filters}
 
 
 def letter_filter(visit: Visit) -> FailureFilter:
@@ -62,22 +91,32 @@ def letter_filter(visit: Visit) -> FailureFilter:
     return lists.letter_filter(link_filters(visit))
 
 
-def read_letters(
-    visit: Visit, topic: Topic, group: Group, most: int = _ROWS
-) -> tuple[list[DeadLetter], str | None]:
+def read_letters(visit: Visit, topic: Topic, group: Group) -> tuple[list[DeadLetter], str | None]:
     """The matching dead letters, and where the next page begins."""
-    purpose = f"console-letters:{group.uid}"
-    after = visit.deps.signing_keys.verified(purpose, visit.query.get("after", "")) or None
-    letters, position = visit.deps.letter_lookup.page(
+    letters, position = _letters(visit, topic, group, _start(visit, group), _ROWS)
+    return letters, _sign(visit, group, position)
+
+
+def _letters(
+    visit: Visit, topic: Topic, group: Group, after: str | None, most: int, *, is_all: bool = False
+) -> tuple[list[DeadLetter], str | None]:
+    return visit.deps.letter_lookup.page(
         topic,
         group,
         letter_filter(visit),
         after,
         most,
-        rows_per_read=_ROWS,
-        may_go_on=lambda: visit.has_read_units(_LEFT),
+        rows_per_read=_PAGE if is_all else _ROWS,
+        may_go_on=lambda: is_all or visit.has_read_units(_LEFT),
     )
-    return letters, visit.deps.signing_keys.sign(purpose, position) if position is not None else None
+
+
+def _start(visit: Visit, group: Group) -> str | None:
+    return visit.deps.signing_keys.verified(f"{_PURPOSE}{group.uid}", visit.query.get("after", "")) or None
+
+
+def _sign(visit: Visit, group: Group, position: str | None) -> str | None:
+    return visit.deps.signing_keys.sign(f"{_PURPOSE}{group.uid}", position) if position is not None else None
 
 
 def dead_letter(visit: Visit) -> Shown:
@@ -120,27 +159,57 @@ def _letter(visit: Visit, draft: str | None) -> Shown:
     return Page("dead_letter.html", model, 200 if problem is None else 400)
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """Dead letters that have reason, error and tag in common."""
+@dataclass(slots=True)
+class Cause:
+    """Failures that have the reason and the error in common, apart from the numbers and ids in it."""
 
-    reason: str
+    reason: str | None
     error: str | None
-    tag: str | None
-    letters: Sequence[DeadLetter]
+    id: str
+    first_ms: int
+    last_ms: int
+    number: int = 0
+    tags: set[str] = field(default_factory=set)
 
     @property
-    def first_ms(self) -> int:
-        return min(letter.at_ms for letter in self.letters)
+    def filter(self) -> dict[str, str]:
+        """The filter that has them: the longest part of the error that all of them have."""
+        part = max(_ID.sub(_ANY, self.error or "").split(_ANY), key=len)[:_MOST_ERROR_CHARS].strip()
+        return {name: text for name, text in (("reason", self.reason), ("error", part)) if text}
 
-    @property
-    def last_ms(self) -> int:
-        return max(letter.at_ms for letter in self.letters)
 
-    @property
-    def ids(self) -> str:
-        """Their message ids, as a form sends them."""
-        return " ".join(letter.message.id for letter in self.letters)
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many failures there are (`is_whole`: no more than that), their causes, the most frequent first, and the first
+    of them."""
+
+    number: int
+    is_whole: bool
+    causes: Sequence[Cause]
+    first: Sequence[Failure]
+
+
+def tally(failures: Iterable[Failure | None]) -> Tally:
+    """Count them; None says that there are more."""
+    by_cause: dict[tuple[str | None, str], Cause] = {}
+    first: list[Failure] = []
+    number, is_whole = 0, True
+    for each in failures:
+        if each is None:
+            is_whole = False
+            break
+        number += 1
+        first += [each] if number <= _FEW else []
+        error = (each.error or "").strip()
+        fresh = Cause(each.reason, error, each.id, each.at_ms, each.at_ms)
+        pattern = _ID.sub(_ANY, error)
+        cause = by_cause.setdefault((each.reason, pattern), fresh)
+        cause.error = error if cause.error == error else pattern
+        cause.number += 1
+        cause.first_ms, cause.last_ms = min(cause.first_ms, each.at_ms), max(cause.last_ms, each.at_ms)
+        if each.draft and each.draft.tag:
+            cause.tags.add(each.draft.tag)
+    return Tally(number, is_whole, sorted(by_cause.values(), key=lambda cause: -cause.number), first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,16 +222,6 @@ class DiffLine:
 
 _CUT = DiffLine(" ", "…")
 """Lines that are not shown."""
-
-
-def kinds(letters: Sequence[DeadLetter]) -> list[Kind]:
-    """The kinds of these dead letters, the most frequent first."""
-    by_kind: dict[tuple[str, str, str | None], list[DeadLetter]] = {}
-    for letter in letters:
-        key = letter.reason, _ID.sub("…", letter.failure or ""), letter.message.draft.tag
-        by_kind.setdefault(key, []).append(letter)
-    found = (Kind(reason, members[0].failure, tag, members) for (reason, _, tag), members in by_kind.items())
-    return sorted(found, key=lambda kind: -len(kind.letters))
 
 
 def diff(before: str, after: str) -> list[DiffLine]:

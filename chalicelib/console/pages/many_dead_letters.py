@@ -1,4 +1,4 @@
-"""Many dead letters at once: fixed by a patch, sent again at a rate or behind a canary, and as JSON lines."""
+"""Many dead letters at once: fixed by a patch, and as JSON lines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from ...api.parse import whole_number
 from ...domain import strict_json
 from ...domain.errors import Malformed
 from ...domain.message import body_fields, holds_json
@@ -17,13 +16,11 @@ from ...domain.record import DeadLetter, FailureFilter
 from ...domain.strict_json import merged
 from ...domain.topic import Group, Topic
 from ...services.core.bodies import with_body
-from ...services.inspect.letter_lookup import RedriveOutcome
 from .. import forms
 from ..figures import moment
 from ..visit import File, Page, Shown, Visit
 from .dead_letters import DiffLine, diff, letter_filter, link_filters, read_letters
 
-_SOME = 10  # behind the first one
 _MOST_SHOWN = 3
 _MOST_LINES = 1_000
 _MOST_BYTES = 4_000_000  # Lambda answers with 6 MB at most
@@ -31,7 +28,7 @@ _PAGE = 50
 
 
 def many_letters(visit: Visit) -> Shown:
-    """What can be done with many."""
+    """A form for a patch."""
     return _many(visit, "")
 
 
@@ -63,51 +60,13 @@ def _many(visit: Visit, patch: str) -> Shown:
         "preview": preview,
         "merge": merge,
         "problem": problem,
-        "step": _number(visit, "step", 10, 1_000),
-        "every": _number(visit, "every", 1, 3_600),
     }
     return Page("many_letters.html", model, 200 if problem is None else 400)
-
-
-def _number(visit: Visit, name: str, default: int, most: int) -> int:
-    number = whole_number(visit.query.get(name, ""), 5)
-    return min(most, max(1, number)) if number is not None else default
 
 
 def _with_bodies(visit: Visit, letters: list[DeadLetter]) -> list[DeadLetter]:
     blobs = visit.deps.adapters.blobs
     return [replace(letter, message=with_body(blobs, letter.message)) for letter in letters]
-
-
-def canary(visit: Visit) -> Shown:
-    """Redrive one dead letter, then ten, then the rest. The ids sent so far are in the URL and are not stored."""
-    visit.check_may_read()
-    topic, group = visit.group()
-    ids_sent = visit.query.get("ids", "").split()[:_SOME]
-    outcomes: dict[str, RedriveOutcome] = {}
-    for id in ids_sent:
-        if not visit.has_read_units(8):
-            outcomes[id] = RedriveOutcome.PENDING
-        else:
-            outcomes[id] = visit.deps.letter_lookup.outcome_of_redrive(topic, group, id)
-    may_go_on = all(outcome is RedriveOutcome.SUCCEEDED for outcome in outcomes.values())
-    step = min(len(ids_sent), 2)
-    most = _PAGE if step == 2 else _SOME
-    letters, next_start = read_letters(visit, topic, group, most) if may_go_on else ([], None)
-    model = {
-        "topic": topic,
-        "group": group,
-        "filter": link_filters(visit),
-        "outcomes": {id: outcome.value for id, outcome in outcomes.items()},
-        "failed": RedriveOutcome.FAILED in outcomes.values(),
-        "may_go_on": may_go_on,
-        "step": step,
-        "following_ids": " ".join(letter.message.id for letter in letters[: _SOME if ids_sent else 1]),
-        "rest": len(letters),
-        "more": next_start is not None,
-        "poll_seconds": 2,
-    }
-    return Page("canary.html", model)
 
 
 def letter_lines(visit: Visit) -> Shown:

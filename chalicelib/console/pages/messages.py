@@ -12,6 +12,7 @@ import msgspec
 
 from ...api import lists
 from ...api.http import check_group, check_name, invalid
+from ...api.parse import whole_number
 from ...domain.errors import Refused
 from ...domain.limits import MAX_OFFSET
 from ...domain.message import Draft, Message, body_fields
@@ -84,19 +85,45 @@ def message_lines(visit: Visit) -> Shown:
 
 
 def tail(visit: Visit) -> Shown:
-    """The newest messages, again and again. It needs no group, and changes nothing."""
+    """The newest messages, again and again, with a mark where more came than are shown. It needs no group, and changes
+    nothing."""
     visit.check_may_read()
     topic = visit.topic()
-    newest = []
+    skipped, seen = _seen(visit.query.get("seen", ""))
+    newest, ends = [], dict(seen)
     for shard in range(topic.shards):
         if not visit.has_read_units(2):
             break
-        for row in visit.deps.adapters.log.read_back(topic.shard_key(shard), MAX_OFFSET, 2):
-            offsets = range(max(row.first, row.end - _PER_SHARD), row.end)
+        rows = visit.deps.adapters.log.read_back(topic.shard_key(shard), MAX_OFFSET, 2)
+        end = max((row.end for row in rows), default=0)
+        for row in rows:
+            offsets = range(max(row.first, end - _PER_SHARD), row.end)
             newest += [each for offset in offsets if (each := row.message(shard, offset))]
+        ends[shard] = max(end, ends.get(shard, 0))
     newest.sort(key=lambda each: (-each.accepted_ms, -each.offset))
     lines = [Line(each, excerpt(each.draft), {}) for each in newest[:_NEWEST]]
-    return Page("tail.html", {"topic": topic, "lines": lines, "poll_seconds": 2})
+    firsts = {**ends, **{line.message.shard: line.message.offset for line in lines}}
+    gaps = {shard: firsts[shard] - end for shard, end in seen.items() if firsts[shard] > end}
+    skipped += sum(gaps.values())
+    model = {
+        "topic": topic,
+        "lines": lines,
+        "gaps": {(shard, firsts[shard]): number for shard, number in gaps.items()},
+        "skipped": skipped,
+        "seen": "~".join([str(skipped), *(f"{shard}.{end}" for shard, end in ends.items())]),
+        "poll_seconds": 2,
+    }
+    return Page("tail.html", model)
+
+
+def _seen(text: str) -> tuple[int, dict[int, int]]:
+    """What the page before this one says: how many messages were not shown by then, and the end of each shard."""
+    skipped, *pairs = text.split("~")
+    ends: dict[int, int] = {}
+    for shard, _, end in (pair.partition(".") for pair in pairs):
+        if (number := whole_number(shard, 4)) is not None:
+            ends[number] = whole_number(end, 15) or 0
+    return whole_number(skipped, 15) or 0, ends
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)

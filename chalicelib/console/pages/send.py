@@ -5,18 +5,33 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pprint import pformat
+from textwrap import indent
 
+import msgspec
+
+from ...domain.errors import Malformed
 from ...domain.limits import MAX_OFFSET
 from ...domain.message import Message
 from ...domain.topic import Topic
 from ...services.core.bodies import with_body
 from .. import forms
+from ..actions import Action
 from ..visit import Page, Shown, Visit
 from .message import editable_body
 
 NEWEST = "newest"
 _EMPTY = dict.fromkeys(
-    ("keys", "tag", "ordering_key", "delay_seconds", "expires_in_seconds", "dedup_id", "headers"), ""
+    (
+        "keys",
+        "tag",
+        "ordering_key",
+        "delay_seconds",
+        "expires_in_seconds",
+        "dedup_id",
+        "dedup_until",
+        "headers",
+    ),
+    "",
 )
 _ORDER = {**_EMPTY, "body": '{"order": 188}'}
 TEMPLATES: Mapping[str, Mapping[str, str]] = {
@@ -27,29 +42,69 @@ TEMPLATES: Mapping[str, Mapping[str, str]] = {
     "once": {**_ORDER, "dedup_id": "order-188-paid"},
     "headers": {**_ORDER, "headers": "X-Request: 17", "expires_in_seconds": "86400"},
 }
+_PYTHON = {"delay_seconds": "delay", "expires_in_seconds": "expires_in"}
+"""The Python client's names for fields of the interface."""
+_PYTHON_START = "from headrace import Headrace\n\nhr = Headrace.from_env()  # HEADRACE_URL, HEADRACE_TOKEN\n"
+_LINE_CHARS = 78
 _FOR_OTHERS = 2  # read units that are left when the newest message is looked for
 
 
 def send(visit: Visit) -> Shown:
-    """The form, filled in with a template, or like a message (the newest, or one that is to be sent again)."""
+    """The form, filled in with a template, or like a message (the newest, or one to be sent again); and as code. A POST
+    shows the code of what was filled in, and sends nothing."""
     topic = visit.topic()
     template = visit.query.get("template", "")
     template = template if template in TEMPLATES else "plain"
     may_read = bool(visit.caller.scopes & {"consume", "admin"})
     like = visit.query.get("like") if may_read else None
     message = _message(visit, topic, like) if like else None
-    fields = _fields_of(message) if message else TEMPLATES[template]
-    example = forms.of({"call": "produce", "topic": topic.name, **TEMPLATES[template]}).action
+    fields = (
+        {**_EMPTY, **visit.form} if visit.form else _fields_of(message) if message else TEMPLATES[template]
+    )
+    problem = None
+    try:
+        action = _action(topic, {**fields, "body": fields["body"] or _ORDER["body"]})
+    except Malformed as error:
+        action, problem = _action(topic, TEMPLATES[template]), error
     model = {
         "topic": topic,
         "fields": fields,
-        "template": "" if message else template,
+        "template": "" if message or visit.form else template,
         "templates": TEMPLATES,
         "may_read": may_read,
-        "action": example,
-        "python": pformat(json.loads(example.raw), width=80, sort_dicts=False),
+        "action": action,
+        "problem": problem,
+        "code": {"Python": _python(topic, action), "TypeScript": _typescript(topic, action)},
+        "poll_seconds": 0,
     }
-    return Page("send.html", model)
+    return Page("send.html", model, 400 if problem else 200)
+
+
+def _action(topic: Topic, fields: Mapping[str, str | None]) -> Action:
+    texts = {name: text for name, text in fields.items() if text is not None}
+    return forms.of({**texts, "call": "produce", "topic": topic.name}).action
+
+
+def _python(topic: Topic, action: Action) -> str:
+    """What is sent, with the Python client."""
+    body, *options = (
+        (_PYTHON.get(name, name), pformat(value, width=80, sort_dicts=False))
+        for name, value in json.loads(action.raw).items()
+    )
+    lines = [repr(topic.name), body[1], *(f"{name}={text}" for name, text in options)]
+    arguments = "".join(indent(f"{line},\n", "    ") for line in lines)
+    if len(", ".join(lines)) < _LINE_CHARS and "\n" not in body[1]:
+        return f"{_PYTHON_START}hr.send({', '.join(lines)})"
+    return f"{_PYTHON_START}hr.send(\n{arguments})"
+
+
+def _typescript(topic: Topic, action: Action) -> str:
+    """What is sent, with the TypeScript client."""
+    options = {name: value for name, value in action.body.items() if name != "body"}
+    parts = [action.body["body"], *([options] if options else [])]
+    texts = [msgspec.json.format(msgspec.json.encode(part), indent=2).decode() for part in parts]
+    start = 'import { Headrace } from "headrace";\n\nconst hr = Headrace.fromEnv(); // HEADRACE_URL, HEADRACE_TOKEN\n'
+    return f"{start}await hr.send({', '.join([json.dumps(topic.name), *texts])});"
 
 
 def _message(visit: Visit, topic: Topic, like: str) -> Message | None:

@@ -1,5 +1,4 @@
-"""A consumer that is called: its state and why, its latest attempts, a test, its secret, and what failed since a
-moment."""
+"""A consumer that is called: its state and why, its latest attempts, a test, its secret."""
 
 from __future__ import annotations
 
@@ -9,19 +8,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ...api import lists
-from ...domain.errors import HeadraceError
 from ...domain.topic import Consumer, Group, Topic
 from ...services.inspect.trace import PastAttempt, latest_attempts
 from .. import actions
-from ..forms import whole_time
 from ..visit import Page, Shown, Visit
 from .groups import members
 
-_ROWS = 50
-_MOST_COUNTED = 500  # ten reads, which is where a page ends anyway
 _READ_UNITS = 5  # of one read of the traces of a broadcast
-_LEFT = 6  # so much is left, when another page of dead letters is read
 WIDTH, HEIGHT = 1_000, 40
 MOST_TICKS = 50
 _STEP = WIDTH // MOST_TICKS
@@ -36,7 +29,6 @@ def subscriber(visit: Visit) -> Shown:
     topic, group, who = _find(visit)
     assignment = deps.adapters.control.assignment(topic, group)
     (member,) = members([who], assignment, visit.now_ms)
-    failures, problem = _failed_since(visit, topic, group)
     history = latest_attempts(
         deps.adapters.traces,
         topic,
@@ -57,8 +49,6 @@ def subscriber(visit: Visit) -> Shown:
         "ticks": ticks(history.attempts),
         "overlap_until_ms": who.overlap_until_ms(visit.now_ms),
         "snippets": verification_snippets(),
-        "failed": failures,
-        "problem": problem,
     }
     return Page("subscriber.html", model)
 
@@ -66,31 +56,6 @@ def subscriber(visit: Visit) -> Shown:
 def _find(visit: Visit) -> tuple[Topic, Group, Consumer]:
     topic, group = visit.group()
     return topic, group, visit.deps.catalog.consumer(topic, group, visit.params["consumer"])
-
-
-def _failed_since(
-    visit: Visit, topic: Topic, group: Group
-) -> tuple[dict[str, Any] | None, HeadraceError | None]:
-    """How many dead letters a moment has behind it; or what is wrong with the moment."""
-    text = visit.query.get("since", "").strip()
-    if not text:
-        return None, None
-    since = whole_time(text)
-    try:
-        visit.check_may_read()
-        letter_filter = lists.letter_filter({"since": since})
-    except HeadraceError as error:
-        return None, error
-    letters, position = visit.deps.letter_lookup.page(
-        topic,
-        group,
-        letter_filter,
-        None,
-        _MOST_COUNTED,
-        rows_per_read=_ROWS,
-        may_go_on=lambda: visit.has_read_units(_LEFT),
-    )
-    return {"since": since, "number": len(letters), "at_least": position is not None}, None
 
 
 def subscriber_test(visit: Visit) -> Shown:

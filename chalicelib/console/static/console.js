@@ -15,6 +15,7 @@
   document.addEventListener("submit", (event) => {
     if (event.target.method !== "post") return;
     if (event.target === sent) event.preventDefault();
+    if (event.target.hasAttribute("data-begins")) kept.setHere(`go:${location.pathname}`, true);
     sent = event.target; setTimeout(() => { sent = null; }, 10000);
   });
   window.addEventListener("pageshow", () => { sent = null; }); // somebody came back to the page
@@ -78,10 +79,10 @@
 
   // A step that may be taken by itself, where somebody wanted that in this tab.
   const goKey = `go:${location.pathname}`;
-  let goes = kept.here(goKey) && new URLSearchParams(location.search).get("did") === "redrive", going = 0;
+  let goes = kept.here(goKey) && new URLSearchParams(location.search).has("did"), going = 0;
   const go = () => {
     const form = document.querySelector("form[data-go]"), button = document.querySelector("[data-go-button]");
-    if (!button) return;
+    if (!button) { kept.setHere(goKey, false); return; }
     button.dataset.start = button.dataset.start || button.textContent;
     button.textContent = goes ? button.dataset.stop : button.dataset.start;
     kept.setHere(goKey, goes);

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ import pytest
 import app
 from chalicelib import wiring
 from chalicelib.console import actions
+from chalicelib.domain.transaction import TransactionState
 from local.clock import ClockController, HandClock
 from local.functions import Invocations
 from local.gateway import Gateway
@@ -118,10 +119,16 @@ def scene() -> Iterator[Scene]:
             service.ask("POST", f"{ORDERS}/transactions", {"message": {"body": {"order": 1}}})
             letters = service.ask("GET", f"{ORDERS}/groups/mailer/dead-letters")["items"]
             delayed_messages = service.ask("GET", "/topics/invoices/messages?status=DELAYED")["items"]
+            [half] = deps.transactor.of_state(
+                deps.catalog.topic("orders"), TransactionState.PREPARED, None, 1
+            )
+            undecided = replace(
+                half, state=TransactionState.UNDECIDED, check_url="https://shop.example/checks"
+            )
+            deps.adapters.transactions.change(half, undecided)
             paths |= {
                 "clicks": "console/topics/clicks",
                 "dead-letter": f"{paths['dead-letters']}/{letters[0]['id']}",
-                "since": f"{paths['subscriber']}?since=2026-01-01T00:00",
                 "since-mailer": f"{paths['group']}/consumers/worker-1",
                 "waiting": f"console/topics/invoices/messages/{delayed_messages[0]['id']}",
                 "ledger": "console/topics/payments/groups/ledger",

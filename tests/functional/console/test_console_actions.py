@@ -22,13 +22,15 @@ from tests.support.browser import HOST, Browser, Form, Screen
 
 ACTIONS = set(forms._FORMS)
 COUNTED = {
-    "redrive": ("dead-letters", "Redrive all 9 "),
+    "redrive": ("redrive", "7 in all , 1 cause"),
+    "retry_many": ("retry", "6 in all"),
+    "recheck": ("recheck", "1 in all"),
     "change_delayed": ("many-later", "6 messages"),
     "merge_dead_letters": ("patch", "9 letters on this page 9 would change"),
-    "delete_dead_letters": ("patch", "All 9, up to 1,000 at once"),
+    "delete_dead_letters": ("delete", "9 in all , 2 causes"),
     "seek_group": ("group-settings", "110 messages come again"),
-    "purge_group": ("group-settings", "Backlog 130 Retrying"),
-    "purge_topic": ("settings", "Backlog mailer: 130"),
+    "purge_group": ("purge", "136 in all"),
+    "purge_topic": ("purge-topic", "136 in all"),
     "create_replay": ("replays", "0 messages at most"),
     "delete_topic": ("settings", "Accepted 240 Groups 2 Dead letters mailer: 9"),
     "delete_group": ("group-settings", "Backlog 130 Dead letters 9 Consumers 2"),
@@ -44,7 +46,8 @@ TRACED = {"produce", "amend_message", "cancel_message", "retry_now", "settle_mes
 """What is done for one message: its trace says who it was."""
 NOT_UNDONE = {
     **dict.fromkeys(
-        ("produce", "retry_now", "redrive", "commit", "create_replay"), "groups may have it already"
+        ("produce", "retry_now", "retry_many", "redrive", "commit", "recheck", "create_replay"),
+        "groups may have it already",
     ),
     **dict.fromkeys(
         (
@@ -71,7 +74,7 @@ NO_CALLS = {"sign-out", "language", "try", "take"}
 
 def action_forms(screen: Screen) -> list[Form]:
     """The forms of a page that ask for a call."""
-    return [form for form in screen.forms if "call" in form.fields]
+    return [form for form in screen.forms if form.method == "POST" and "call" in form.fields]
 
 
 def polls(screen: Screen) -> bool:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import html
+import re
+from random import Random
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 
@@ -48,47 +52,63 @@ def left(group: Group) -> list[Any]:
     return items
 
 
-def test_they_are_grouped_by_reason_error_and_tag(browser: Browser, group: Group) -> None:
+def redrive_of(browser: Browser, label: str) -> Screen:
+    """The page behind a link, before a redrive."""
+    screen = browser.follow(label)
+    assert screen.status == 200, screen.text
+    return screen
+
+
+def test_they_are_grouped_by_reason_and_error_and_one_cause_is_redriven(
+    browser: Browser, group: Group
+) -> None:
+    group.topic.produce("other", tag="paid")
+    group.nack(*group.receive(1), dead_letter=True, reason="order 4711 has no mailbox")
     screen = page(browser, group)
-    some = [form for form in screen.forms if " " in form.fields.get("ids", "")]
-    assert [form.buttons for form in some] == [["Redrive 3"], ["Redrive 2"]], "the most frequent first"
+    assert re.findall(r'"n hot"><a [^>]*>(\d+)<', screen.html) == ["3", "2", "1"], "the most frequent first"
     assert "<b>odd" not in screen.html
-    assert "Redrive all 5" in screen.text, "counted before anything happens"
+    assert "6 dead letters" in screen.text
+    links = re.findall(r'href="([^"]*many\?call=redrive[^"]*)"', screen.html)
+    screen = browser.get(urljoin(screen.url, html.unescape(links[2])))
+    assert "error: <b>odd</b>" in screen.text
+    assert "2 in all , 1 cause" in screen.text
+    assert "2 of 2 done." in browser.submit(screen.form("redrive", limit="200")).text
+    assert {letter["last_error"] for letter in left(group)} == {"no mailbox", "order 4711 has no mailbox"}
 
 
-def test_one_kind_is_redriven_and_then_all(browser: Browser, group: Group) -> None:
-    (some,) = [form for form in page(browser, group).forms if form.buttons == ["Redrive 2"]]
-    assert "2 dead letters are on their way again." in browser.submit(some).text
-    assert {letter["last_error"] for letter in left(group)} == {"no mailbox"}
-    (every,) = [form for form in page(browser, group).forms if form.buttons == ["Redrive all 3"]]
-    assert "3 dead letters are on their way again." in browser.submit(every).text
+def test_all_are_redriven_and_then_there_is_none(browser: Browser, group: Group) -> None:
+    page(browser, group)
+    screen = redrive_of(browser, "Redrive …")
+    assert "5 in all , 2 causes" in screen.text
+    browser.submit(screen.form("redrive", limit="200"))
     assert left(group) == []
     assert "No dead letters." in page(browser, group).text
 
 
-def test_a_kind_is_chosen_among_those_that_the_filters_leave(browser: Browser, group: Group) -> None:
-    screen = page(browser, group, "?since=2020-01-01T00%3A00%3A00Z")
-    assert "since: 2020-01-01T00:00:00Z" in screen.text
-    assert "dead-letters?since=2020-01-01T00%3A00%3A00Z&amp;reason=REJECTED" in screen.html
+def test_errors_that_differ_in_a_number_are_one_cause(browser: Browser, group: Group) -> None:
+    group.topic.batch([{"body": n} for n in range(3)])
+    for n, message in enumerate(group.receive(3)):
+        group.nack(message, dead_letter=True, reason=f"order {4711 + n} is unknown")
+    page(browser, group)
+    redrive_of(browser, "Redrive these …")
+    screen = browser.get(
+        f"/console/topics/{group.topic.name}/groups/{group.name}/dead-letters?error=is+unknown"
+    )
+    assert "3 dead letters" in screen.text
+    assert re.findall(r'"n hot"><a [^>]*>(\d+)<', screen.html) == ["3"]
 
 
 @pytest.mark.parametrize("name", LETTER_FILTERS)
 def test_each_filter_goes_from_the_url_into_the_redrive(browser: Browser, group: Group, name: str) -> None:
-    screen = page(browser, group, f"?{name}={FITTING[name]}")
-    (those,) = [form for form in screen.forms if "Redrive all that fit" in " ".join(form.buttons)]
+    page(browser, group, f"?{name}={FITTING[name]}")
+    those = redrive_of(browser, "Redrive …").form("redrive", limit="200")
     assert those.fields[name] == FITTING[name]
-    for rest in ("", "/canary", "/many"):
-        screen = page(browser, group, f"{rest}?{name}={UNFIT[name]}")
-        assert not [form for form in screen.forms if form.fields.get("call") == "redrive"]
     export = f"/console/topics/{group.topic.name}/groups/{group.name}/dead-letters.jsonl"
     assert browser.get(f"{export}?{name}={UNFIT[name]}").html == ""
-
-
-def test_those_that_fit_a_filter_are_redriven(browser: Browser, group: Group) -> None:
-    screen = page(browser, group, "?key=key-1")
-    (those,) = [form for form in screen.forms if form.buttons == ["Redrive all that fit, 1"]]
-    assert "1 dead letter is" in browser.submit(those).text
-    assert len(left(group)) == 4
+    many = f"/console/topics/{group.topic.name}/groups/{group.name}/many?call=redrive"
+    screen = browser.get(f"{many}&{name}={UNFIT[name]}")
+    assert "There is nothing to do here." in screen.text
+    assert not [form for form in screen.forms if form.fields.get("call") == "redrive"]
 
 
 def test_a_filter_that_cannot_be_is_refused(browser: Browser, group: Group) -> None:
@@ -151,14 +171,21 @@ def test_a_letter_is_deleted_for_good(browser: Browser, group: Group) -> None:
 
 def test_very_many_letters_are_shown_page_by_page_at_a_bounded_cost(api: Client, browser: Browser) -> None:
     group = api.topic(shards=1).group("mailer")
-    group.topic.batch([{"body": "x" * 900} for _ in range(90)])
-    group.nack(*group.receive(90), dead_letter=True)
+    group.topic.batch([{"body": Random(n).randbytes(900).hex()} for n in range(90)])
+    while messages := group.receive(100):
+        group.nack(*messages, dead_letter=True)
     screen = page(browser, group)
     count = screen.html.count(">Redrive<")
+    assert re.search(r"By what went wrong of \d+\+", screen.text), "more than the page may read"
+    every = browser.get(
+        urljoin(screen.url, next(screen.links[text] for text in screen.links if "Count up to" in text))
+    )
+    assert "90 dead letters" in every.text
+    assert "of 90" in every.text
+    screen = page(browser, group)
     while "More" in screen.links:
-        assert "Redrive all 50+" in screen.text
+        assert "+ dead letters" in screen.text
         screen = browser.follow("More")
         assert screen.units <= 20
         count += screen.html.count(">Redrive<")
-    assert "Redrive all 50+" in screen.text, "the last page knows of no fewer than the first"
     assert count == 90

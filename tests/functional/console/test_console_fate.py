@@ -49,6 +49,7 @@ def test_it_is_in_one_place(api: Client, browser: Browser, what: Callable[[Group
     screen = page(browser, topic, id)
     assert "The sums agree" in screen.text
     assert f"<td>{place}</td>" in screen.html
+    assert ('class="status ok"' in screen.html) is (place != "dead letter"), "not green where it is dead"
 
 
 def test_very_many_groups_do_not_make_the_page_dear(api: Client, browser: Browser) -> None:

@@ -1,4 +1,4 @@
-"""Many dead letters at once: a patch with preview, a canary that stops at the first failure, a rate, JSON lines."""
+"""Many at once: a patch with preview, a canary that stops at the first failure, steps, a rate, JSON lines."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from chalicelib.console.pages import many as many_page
 from tests.support.browser import Browser, Form, Screen
 from tests.support.http import Client, Group
 
@@ -75,43 +76,94 @@ def test_a_patch_that_is_none_is_refused(browser: Browser, group: Group, patch: 
     assert not [form for form in screen.forms if form.fields.get("call") == "merge_dead_letters"]
 
 
-def test_a_canary_sends_one_then_ten_then_the_rest(browser: Browser, group: Group) -> None:
-    screen = browser.submit(page(browser, group, "/canary?tag=paid").form("redrive"))
-    assert "Nobody has tried them all yet." in screen.text
+def many(browser: Browser, group: Group, rest: str) -> Screen:
+    """The page before an action on many."""
+    screen = browser.get(f"/console/topics/{group.topic.name}/groups/{group.name}/many?{rest}")
+    assert screen.status == 200, screen.text
+    return screen
+
+
+def test_a_canary_sends_one_and_the_others_are_sent_after_it_succeeded(
+    browser: Browser, group: Group
+) -> None:
+    group.api.post(f"{group.path}/pause").expect(200)
+    screen = many(browser, group, "call=redrive&tag=paid")
+    screen = browser.submit(screen.form("resume_group"))
+    assert "13 in all , 1 cause" in screen.text
+    assert [form.buttons for form in screen.forms if form.fields.get("call") == "redrive"] == [
+        ["Send 1"],
+        ["Send 10"],
+        ["Redrive all 13"],
+    ]
+    screen = browser.submit(screen.form("redrive"))
+    assert "Waiting for the outcome." in screen.text
     assert len(left(group)) == 13
     assert not [form for form in screen.forms if form.fields.get("call") == "redrive"], "nothing more for now"
-    assert browser.screen
-    at = browser.screen.url
-    work(group)
-    screen = browser.get(at)
-    assert "All of them succeeded." in screen.text
-    screen = browser.submit(screen.form("redrive"))
-    assert screen.units <= 20
-    assert len(left(group)) == 3
     work(group)
     screen = browser.get(screen.url)
-    assert screen.units <= 20
-    screen = browser.submit(screen.form("redrive"))
+    assert "All of them succeeded." in screen.text
+    screen = browser.submit(screen.form("redrive", limit="200"))
+    assert "12 of 12 done." in screen.text
     assert [letter["tag"] for letter in left(group)] == ["odd"], "what the filter means, and no other"
+    screen = browser.follow("Each step is in the audit trail")
+    assert screen.text.count("dead-letters/redrive") >= 2
 
 
 @pytest.mark.parametrize("outcome", [{"delay_seconds": 900}, {"dead_letter": True}], ids=["retried", "dead"])
 def test_a_canary_stops_at_the_first_failure(browser: Browser, group: Group, outcome: dict[str, Any]) -> None:
-    screen = browser.submit(page(browser, group, "/canary").form("redrive"))
+    screen = browser.submit(many(browser, group, "call=redrive").form("redrive"))
     group.nack(*group.receive(1, wait_seconds=1), **outcome)
     screen = browser.get(screen.url)
     assert "It failed again: nothing more is sent." in screen.text
     assert not [form for form in screen.forms if form.fields.get("call") == "redrive"]
 
 
-def test_at_a_rate_each_step_sends_so_many(browser: Browser, group: Group) -> None:
-    screen = page(browser, group, "/many?tag=paid&step=5&every=3")
-    assert 'data-go="3"' in screen.html
-    for rest in (9, 4, 1):
-        screen = browser.submit(screen.form("redrive"))
-        assert "dead letters are on their way again." in screen.text
-        assert len(left(group)) == rest
-    assert "No dead letter is left to be sent." in screen.text
+def test_many_are_sent_in_steps_and_what_dies_meanwhile_is_not(
+    browser: Browser, group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(many_page, "_STEP", 5)
+    form = many(browser, group, "call=redrive").form("redrive", limit="5")
+    screen = browser.submit(form, rate="50")
+    assert "5 of 14 done." in screen.text
+    assert "50 a second" in screen.text
+    assert "Stop: pause the group" in screen.text, "a pause stops what is due later"
+    group.topic.produce("late")
+    group.nack(*[each for each in group.receive(20) if each["body"] == "late"], dead_letter=True)
+    for done in (10, 14):
+        assert 'data-go="1"' in screen.html
+        screen = browser.submit(screen.form("redrive", rate="50"))
+        assert f"{done} of 14 done." in screen.text
+    assert "All steps are done." in screen.text
+    assert [letter["body"] for letter in left(group)] == ["late"]
+
+
+def test_all_that_wait_for_a_retry_are_tried_now(browser: Browser, group: Group) -> None:
+    group.topic.batch([{"body": n} for n in range(3)])
+    group.nack(*group.receive(3), delay_seconds=900, reason="no route")
+    screen = many(browser, group, "call=retry_many")
+    assert "3 in all , 1 cause" in screen.text
+    screen = browser.submit(screen.form("retry_many", limit="200"))
+    assert "3 of 3 done." in screen.text
+    assert len(group.receive(10, wait_seconds=1)) == 3
+
+
+@pytest.mark.parametrize("mode", ["queue", "serial"])
+def test_a_purge_drops_as_many_as_the_page_says(api: Client, browser: Browser, mode: str) -> None:
+    group = api.topic(shards=2, mode=mode).group("mailer")
+    group.topic.batch([{"body": n, "ordering_key": f"k{n}"} for n in range(20)])
+    messages = group.receive(6)
+    group.nack(*messages[:3], delay_seconds=900)
+    group.ack(messages[5])
+    screen = many(browser, group, "call=purge_group")
+    assert "19 in all" in screen.text
+    screen = browser.submit(screen.form("purge_group"), confirm=group.name)
+    assert "19 of 19 done." in screen.text
+
+
+def test_what_a_page_for_many_does_not_do_is_refused(browser: Browser, group: Group) -> None:
+    for call in ("recheck", "delete_topic", ""):
+        url = f"/console/topics/{group.topic.name}/groups/{group.name}/many?call={call}"
+        assert browser.get(url).status == 400
 
 
 def test_they_are_exported_as_json_lines(browser: Browser, group: Group) -> None:
@@ -167,9 +219,9 @@ def test_a_large_letter_is_exported_without_its_body_and_the_others_follow(
 
 
 def test_dead_letters_are_deleted_once_the_groups_name_is_typed(browser: Browser, group: Group) -> None:
-    form = page(browser, group, "/many?tag=paid").form("delete_dead_letters")
+    form = many(browser, group, "call=delete_dead_letters&tag=paid").form("delete_dead_letters")
     screen = browser.submit(form, confirm="other")
     assert (screen.status, len(left(group))) == (400, 14)
-    form = page(browser, group, "/many?tag=paid").form("delete_dead_letters")
-    assert "13 dead letters are deleted." in browser.submit(form, confirm=group.name).text
+    form = many(browser, group, "call=delete_dead_letters&tag=paid").form("delete_dead_letters")
+    assert "13 of 13 done." in browser.submit(form, confirm=group.name).text
     assert [letter["tag"] for letter in left(group)] == ["odd"]

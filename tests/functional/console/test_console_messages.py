@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import html
+import inspect
 import json
 import re
 from typing import Any
 
 import pytest
+from headrace import Headrace
 
+from chalicelib.console import forms
 from chalicelib.console.pages.messages import FIELDS
 from chalicelib.domain.times import DAY_SECONDS
 from chalicelib.services.inspect.surveyor import MOST_FAILURES
@@ -163,7 +166,8 @@ def test_a_message_shows_its_path_and_what_is_to_come(browser: Browser, orders: 
     )
     assert screen.units <= 20
     assert "RETRYING" in screen.text
-    assert "try later" in screen.text
+    assert "try later after 1 attempt · Next attempt" in screen.text
+    assert "3 attempts are left, then it is a dead letter" in screen.text
     assert screen.html.count('class="t-fail"') == 1
     assert screen.html.count('class="t-coming"') == 3, (
         "three attempts are left, each ten minutes after the other"
@@ -310,6 +314,34 @@ def test_a_message_that_is_sent_again_keeps_keys_with_spaces(api: Client, browse
     assert [view["keys"] for view in views] == [["order 188", "k-2"]] * 2
 
 
+def codes(screen: Screen) -> tuple[ast.Call, str]:
+    """The Python client's call on the page, and the TypeScript."""
+    python, typescript, _ = map(html.unescape, re.findall(r"<pre[^>]*><code>(.*?)</code>", screen.html, re.S))
+    (statement,) = (each for each in ast.parse(python).body if isinstance(each, ast.Expr))
+    assert isinstance(statement.value, ast.Call)
+    return statement.value, typescript
+
+
+def test_what_was_filled_in_is_shown_as_code_and_not_sent(api: Client, browser: Browser) -> None:
+    topic = api.topic()
+    path = f"/console/topics/{topic.name}/send"
+    form = browser.get(path).form("produce")
+    filled = {**form.fields, "body": '{"a": [1.50, true]}', "tag": "paid", "delay_seconds": "60"}
+    screen = browser.post(path, filled)
+    python, typescript = codes(screen)
+    assert [ast.literal_eval(each) for each in python.args] == [topic.name, {"a": [1.5, True]}]
+    assert {each.arg: ast.literal_eval(each.value) for each in python.keywords} == {
+        "tag": "paid",
+        "delay": 60,
+    }
+    assert '"delay_seconds": 60' in typescript
+    assert "1.50" in typescript, "to the digit"
+    assert screen.form("produce").fields["tag"] == "paid", "the form keeps it"
+    refusal = browser.post(path, {**filled, "body": "{"})
+    assert (refusal.status, "must be JSON" in refusal.text) == (400, True)
+    assert topic.accepted == 0
+
+
 def test_a_template_fills_in_the_form_and_the_calls_beside_it(
     api: Client, browser: Browser, stranger: Browser
 ) -> None:
@@ -320,10 +352,13 @@ def test_a_template_fills_in_the_form_and_the_calls_beside_it(
     for number, name in enumerate(("keys", "ordered", "later", "once", "headers", "nonsense")):
         screen = browser.get(f"{path}?template={name}")
         form = screen.form("produce")
-        message = ast.literal_eval(screen.text.partition("message = ")[2].partition(" request = ")[0])
+        (python, typescript), call = codes(screen), forms.of(form.fields).action
+        assert {each.arg for each in python.keywords} <= inspect.signature(Headrace.send).parameters.keys()
+        assert len(python.keywords) == len(call.body) - 1
+        assert f'await hr.send("{topic.name}", {{' in typescript
         assert "Sent." in browser.submit(form).text
         topic.produce({"number": number}, keys=["last"], shard=number % 3)
-        assert f'"{min(message, key=len)}"' in html.unescape(screen.html), "curl tells the same"
+        assert call.raw.decode() in html.unescape(screen.html)
     screen = browser.get(f"{path}?like=newest")
     fields = screen.form("produce").fields
     assert (json.loads(fields["body"]), fields["keys"]) == ({"number": 5}, "last")

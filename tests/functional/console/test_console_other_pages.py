@@ -37,6 +37,20 @@ def test_the_tail_shows_the_newest_of_each_shard(api: Client, browser: Browser) 
     assert text.index("body-5") < text.index("body-2")
 
 
+def test_the_tail_says_how_many_messages_it_did_not_show(api: Client, browser: Browser) -> None:
+    topic = api.topic(shards=2)
+    topic.batch([{"body": n, "shard": 0} for n in range(3)])
+    assert "not shown" not in page(browser, f"topics/{topic.name}/tail").text
+    topic.batch([{"body": n, "shard": 0} for n in range(12)])
+    topic.produce(1, shard=1)
+    screen = browser.follow("Show what came since")
+    assert "2 earlier messages of shard 0 came too fast to be shown" in screen.text
+    screen = browser.follow("Show what came since")
+    assert "too fast" not in screen.text
+    assert "2 messages were not shown so far." in screen.text, "they stay counted"
+    assert page(browser, f"topics/{topic.name}/tail?seen=x~1.y~2").status == 200
+
+
 def test_a_transaction_is_committed_or_rolled_back(api: Client, browser: Browser) -> None:
     topic = api.topic()
     transactions = [
