@@ -7,15 +7,20 @@ type ReceiveBody = components["schemas"]["ReceiveBody"];
 type ConsumerBody = components["schemas"]["ConsumerBody"];
 type Result = components["schemas"]["BatchView" | "ReceiptResults"]["results"][number];
 
-/** When a call is attempted again: `attempts` times at most (the first included), within `totalMs`, which ends the last one, too. */
+/**
+ * When a call is attempted again: within `totalMs`, which ends the last attempt, too. Unless `attempts` is given, a send goes on for so
+ * long; other calls, whose callers can wait and ask again, are tried 5 times.
+ */
 export interface Retries {
-  attempts: number;
+  /** The first included. */
+  attempts?: number | undefined;
   /** A random part of this, doubled each time, up to `capMs`; never less than the service's `Retry-After`. */
   baseMs: number;
   capMs: number;
   totalMs: number;
 }
 
+const ATTEMPTS = 5;
 const PRODUCES = /^POST .*\/v1\/(topics\/[^/]+\/messages(\/batch)?|publish\/[^/]+)$/;
 /** Of these each message or receipt has an answer of its own. */
 const PARTED = /^POST .*\/v1\/topics\/[^/]+\/(messages\/batch|groups\/[^/]+\/(n?ack|extend))$/;
@@ -47,6 +52,7 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
     const repeatable = !NOT_REPEATABLE.test(call) && !(REGISTERS.test(call) && makesSecret(body));
     const receives = RECEIVES.test(call);
     const pollMs = receives ? 1000 * ((jsonOf(body) as ReceiveBody | undefined)?.wait_seconds ?? 0) : 0;
+    const most = retries.attempts ?? (named ? Infinity : ATTEMPTS);
     const start = now();
     let perhapsStored = false;
     let results: Result[] | undefined; // so far
@@ -70,7 +76,7 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
       const unknown = isLost || partly || answer.response.status >= 500;
       const waitMs = pauseMs(retries, attempt, answer, Date.now());
       const late = performance.now() - start.steadyMs + waitMs > retries.totalMs;
-      if (!again || attempt >= retries.attempts || late || (unknown && !repeatable)) {
+      if (!again || attempt >= most || late || (unknown && !repeatable)) {
         const stands = !named || (!isLost && answer.response.status < 500); // a send that was lost may be stored
         if (results && attempt > 1 && stands) return Response.json({ results });
         if (isLost) throw answer;
