@@ -17,8 +17,8 @@ export type Settled = Schemas["ReceiptResult"];
 export type Received<Body = unknown> = Message<Body>[] & { because?: Schemas["Because"]; acked?: Settled[] };
 /** How a message shall travel: keys, tag, ordering_key, delay_seconds … as in docs/settings.md. */
 export type SendOptions = Omit<Schemas["MessageBody"], "body" | "body_base64">;
-/** How messages are received. `ack`: receipts to acknowledge first, before any waiting, in the same call. */
-export type ReceiveOptions = Schemas["ReceiveBody"] & { ack?: string[]; signal?: AbortSignal };
+/** How messages are received. `ack`: messages, or their receipts, to acknowledge first, before any waiting. */
+export type ReceiveOptions = Omit<Schemas["ReceiveBody"], "ack"> & { ack?: readonly (Message | string)[]; signal?: AbortSignal };
 
 export interface HeadraceOptions {
   url: string;
@@ -45,7 +45,7 @@ export class Headrace {
   readonly api: Client<paths>;
 
   constructor({ url, token, retries = {}, timeoutMs = 35_000, fetch = globalThis.fetch }: HeadraceOptions) {
-    const { attempts = 5, baseMs = 200, capMs = 10_000, totalMs = 120_000 } = retries;
+    const { attempts, baseMs = 200, capMs = 10_000, totalMs = 120_000 } = retries;
     this.api = createClient<paths>({
       baseUrl: placeOf(url),
       headers: { Authorization: `Bearer ${tokenOf(token)}` },
@@ -111,11 +111,12 @@ export class Headrace {
     return Promise.race([work, stopped]).finally(() => signal.removeEventListener("abort", stop));
   }
 
-  async #receive<Body>(topic: string, group: string, options: Omit<ReceiveOptions, "signal">): Promise<Received<Body>> {
+  async #receive<Body>(topic: string, group: string, { ack = [], ...options }: ReceiveOptions): Promise<Received<Body>> {
+    const receipts = ack.map((each) => (typeof each === "string" ? each : each.receipt));
     const { messages, ...rest } = await answerOf(
       this.api.POST("/v1/topics/{topic}/groups/{group}/receive", {
         params: { path: { topic, group } },
-        body: { ...options, receive_id: options.receive_id ?? randomId() },
+        body: { ...options, receive_id: options.receive_id ?? randomId(), ...(receipts.length > 0 && { ack: receipts }) },
         headers: options.receive_id ? {} : { "Headrace-Resend": "0" },
       }),
     );

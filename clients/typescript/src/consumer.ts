@@ -2,25 +2,28 @@ import { randomId } from "./bytes.js";
 import type { Headrace, Message } from "./client.js";
 import { answerOf, HeadraceError } from "./errors.js";
 import { ensureGroup, type GroupOptions } from "./groups.js";
-import { Health, isGone } from "./health.js";
+import { Health, isGone, isRetryable } from "./health.js";
+import { type Holding, Holdings } from "./holdings.js";
 import { Bury, Retry, type Verdict, verdictOf } from "./outcomes.js";
-import { type Holding, Settling } from "./settling.js";
+import { Settling } from "./settling.js";
 import { elapsedMs, now, pause } from "./time.js";
 
-const MOST = 1000; // messages of one call, and in hand
 const LONGEST_REST_MS = 1000;
 const BEAT_MS = 15_000; // a consumer that is silent for 30 seconds is offline
 const EXPIRES_AFTER_SECONDS = 3600;
+const BACK_MS = 600_000; // for clocks that differ from the service's
+const LAST_MS = 2000; // of the limit: to give back what still runs, and to leave
+const CUT_OFF: Verdict = { delay_seconds: 0, reason: "The consumer ended before its handler." };
 
 /** How a consumer works. A group that is missing is created with `mode`, `tags` and `from`. */
 export interface ConsumeOptions extends GroupOptions {
   /** How many handlers run at a time (1). */
   concurrency?: number;
-  /** How many messages wait for a handler (as many as handlers run). */
+  /** How many messages wait for a handler (about a second's work, as long as the handlers' times show). */
   prefetch?: number;
-  /** When it aborts, handlers finish, messages whose handler has not begun are given back, and `consume` resolves. */
+  /** When it aborts, messages whose handlers have not begun are given back, handlers finish, and `consume` resolves. */
   signal?: AbortSignal;
-  /** How long that may take (25); then `consume` resolves, and unfinished messages come again when their leases end. */
+  /** How long that may take (25): then handlers that still run lose their messages to other consumers. */
   drainSeconds?: number;
   /** How long one receive waits for messages (10). */
   wait_seconds?: number;
@@ -43,21 +46,18 @@ export type Handler<Body> = (message: Message<Body>) => unknown;
 
 /** Runs a handler for the messages of a group until its signal aborts. */
 export class Consumer<Body> {
-  readonly #options: Required<Pick<ConsumeOptions, "concurrency" | "prefetch" | "drainSeconds" | "wait_seconds">>;
+  readonly #drainMs: number;
   readonly #name: string | undefined;
   readonly #instance = randomId();
-  readonly #held = new Map<string, Holding<Body>>(); // by receipt, until it is settled
+  readonly #held: Holdings<Body>;
+  readonly #settling: Settling<Body>;
+  readonly #health: Health;
   readonly #stop = new AbortController();
   readonly #ended = new AbortController();
-  readonly #health: Health;
-  readonly #settling: Settling<Body>;
-  #waiting: Holding<Body>[] = [];
-  #running = 0;
   #changed = new AbortController();
-  #leaseMs = Infinity;
-  #mode: string | undefined;
-  #topicSince: string | undefined; // known once the consumer has joined
   #isJoined = false;
+  #keepsPlace = false;
+  #lastSeenMs: number | undefined; // the group, at work
   #signOfLife = now();
   #failure: { error: unknown } | undefined;
 
@@ -68,10 +68,11 @@ export class Consumer<Body> {
     private readonly handler: Handler<Body>,
     private readonly given: ConsumeOptions,
   ) {
-    const { concurrency = 1, prefetch = concurrency, drainSeconds = 25, wait_seconds = 10 } = given;
+    const { concurrency = 1, prefetch, drainSeconds = 25 } = given;
     if (!Number.isInteger(concurrency) || concurrency < 1) throw new RangeError(`concurrency is a whole number from 1 on, not ${concurrency}.`);
-    if (!Number.isInteger(prefetch) || prefetch < 0) throw new RangeError(`prefetch is a whole number from 0 on, not ${prefetch}.`);
-    this.#options = { concurrency, prefetch, drainSeconds, wait_seconds };
+    if (!Number.isInteger(prefetch ?? 0) || (prefetch ?? 0) < 0) throw new RangeError(`prefetch is a whole number from 0 on, not ${prefetch}.`);
+    this.#held = new Holdings(concurrency, prefetch);
+    this.#drainMs = drainSeconds * 1000;
     this.#name = given.register === false ? undefined : (given.consumer ?? madeName());
     const onRecover = given.onRecover ?? ((): void => console.info(`headrace: ${topic}/${group}: calls work again`));
     this.#health = new Health((error) => this.#report(error), onRecover);
@@ -79,8 +80,8 @@ export class Consumer<Body> {
       call: (verdict, messages) =>
         verdict === "ack" ? hr.ack(topic, group, ...messages) : hr.nack(topic, group, messages, verdict),
       health: this.#health,
-      leaseMs: () => this.#leaseMs,
-      onEnd: (holding) => this.#drop(holding),
+      held: this.#held,
+      onEnd: () => this.#notify(),
       onLost: (error, messages) => this.#report(error, messages),
       onRefusal: (error) => this.#fail(error),
     });
@@ -96,27 +97,18 @@ export class Consumer<Body> {
     const keeping = this.#keep();
     while (!this.#isStopped) await pause(Infinity, this.#stop.signal);
     signal?.removeEventListener("abort", stop);
-    const finished = new AbortController();
-    const finish = this.#finish(polling, keeping).then(() => finished.abort());
-    await Promise.race([finish, pause(this.#options.drainSeconds * 1000, finished.signal)]);
-    this.#ended.abort();
-    this.#settling.close();
-    if (this.#held.size > 0) {
-      const rest = [...this.#held.values()].map(({ message }) => message);
-      this.#report(new Error(`not settled within ${this.#options.drainSeconds} seconds; comes again when the lease ends`), rest);
-    }
+    await this.#drain(polling, keeping);
     if (this.#failure) throw this.#failure.error;
   }
 
   /** Receive and hand out, until stopped. Errors that may pass are waited out; others end it. */
   async #poll(): Promise<void> {
-    const { concurrency, prefetch } = this.#options;
     let restMs = 0;
     while (!this.#isStopped) {
       const began = performance.now();
       try {
         if (!this.#isJoined) await this.#join();
-        const room = Math.min(concurrency + prefetch - this.#running - this.#waiting.length, MOST - this.#held.size);
+        const room = this.#held.room();
         if (room < 1) {
           await this.#change();
           continue;
@@ -131,42 +123,37 @@ export class Consumer<Body> {
     }
   }
 
-  /** Ensure the group, learn its lease, register. */
+  /** Ensure the group, learn its lease, register. What was deleted meanwhile begins where the consumer saw it last, not at its beginning. */
   async #join(): Promise<void> {
     const { hr, topic, group, given } = this;
-    const { lease_seconds, created_at } = await answerOf(hr.api.GET("/v1/topics/{topic}", { params: { path: { topic } } }));
-    const isSameTopic = created_at === this.#topicSince; // whose group was deleted: made anew, it would bring every message again
-    const path = { topic, group };
-    const ours = isSameTopic
-      ? await answerOf(hr.api.GET("/v1/topics/{topic}/groups/{group}", { params: { path } }))
-      : await ensureGroup(hr, topic, group, given);
-    this.#mode = ours.mode;
-    this.#leaseMs = 1000 * (given.lease_seconds ?? ours.lease_seconds ?? lease_seconds);
+    const from = this.#lastSeenMs && { from: new Date(this.#lastSeenMs - BACK_MS).toISOString() };
+    const { mode, offline, lease_seconds } = await ensureGroup(hr, topic, group, { ...given, ...from });
+    const leaseSeconds =
+      given.lease_seconds ?? lease_seconds ?? (await answerOf(hr.api.GET("/v1/topics/{topic}", { params: { path: { topic } } }))).lease_seconds;
+    this.#held.leaseMs = 1000 * leaseSeconds;
+    this.#keepsPlace = mode === "broadcast" && given.consumer !== undefined;
     if (this.#name !== undefined) {
-      const body = { instance: this.#instance, ...(given.consumer ? {} : { expires_after_seconds: EXPIRES_AFTER_SECONDS }) };
-      const params = { path: { ...path, consumer: this.#name } };
+      const expires = given.consumer === undefined && { expires_after_seconds: EXPIRES_AFTER_SECONDS };
+      const body = { instance: this.#instance, ...expires, ...(mode === "broadcast" && offline === "keep" && from) };
+      const params = { path: { topic, group, consumer: this.#name } };
       await answerOf(hr.api.PUT("/v1/topics/{topic}/groups/{group}/consumers/{consumer}", { params, body }));
     }
-    this.#topicSince = created_at;
     this.#isJoined = true;
   }
 
   async #receive(max: number): Promise<number> {
-    const { lease_seconds } = this.given;
+    const { lease_seconds, wait_seconds = 10 } = this.given;
     this.#signOfLife = now();
     const messages = await this.hr.receive<Body>(this.topic, this.group, {
       max,
-      wait_seconds: this.#options.wait_seconds,
+      wait_seconds,
       ...(lease_seconds === undefined ? {} : { lease_seconds }),
       ...(this.#name === undefined ? {} : { consumer: this.#name, instance: this.#instance }),
     });
     this.#health.works("receive");
-    const renewed = now();
-    for (const message of messages) {
-      const holding = { message, renewed };
-      this.#held.set(message.receipt, holding);
-      this.#waiting.push(holding);
-    }
+    this.#lastSeenMs = Date.now();
+    const at = now();
+    for (const message of messages) this.#held.take(message, at);
     if (this.#isStopped) this.#giveBack();
     this.#begin();
     return messages.length;
@@ -174,16 +161,12 @@ export class Consumer<Body> {
 
   /** Begin as many handlers as there are places. */
   #begin(): void {
-    while (this.#running < this.#options.concurrency) {
-      const holding = this.#waiting.shift();
-      if (!holding) return;
-      if (elapsedMs(holding.renewed) > this.#leaseMs) this.#drop(holding); // another consumer may have it
-      else void this.#handle(holding);
-    }
+    for (let holding; (holding = this.#held.next()); ) void this.#handle(holding);
   }
 
   async #handle(holding: Holding<Body>): Promise<void> {
-    this.#running++;
+    holding.state = "running";
+    const start = performance.now();
     let verdict: Verdict = "ack";
     try {
       await this.handler(holding.message);
@@ -191,39 +174,41 @@ export class Consumer<Body> {
       verdict = verdictOf(error);
       if (!(error instanceof Bury || error instanceof Retry)) this.#report(error, [holding.message]);
     }
-    this.#running--;
-    if (this.#held.has(holding.message.receipt)) this.#settling.settle(holding, verdict);
+    this.#held.learn(performance.now() - start);
+    if (this.#held.has(holding) && holding.state === "running") this.#settling.settle(holding, verdict);
     this.#begin();
     this.#notify();
   }
 
-  /** Renew leases that are half over, and stay online while handlers take long. */
+  /** Renew leases that are half over, give back what waits for long, and stay online while handlers take long. */
   async #keep(): Promise<void> {
     while (!this.#ended.signal.aborted) {
-      await pause(Math.min(this.#leaseMs / 8, 1000), this.#ended.signal);
+      await pause(Math.min(this.#held.leaseMs / 8, 1000), this.#ended.signal);
       if (!this.#isJoined || this.#ended.signal.aborted) continue;
       try {
+        this.#giveBack(this.#held.overdue());
         await this.#renew();
         await this.#beat();
         this.#health.works("keep");
       } catch (error) {
-        await pause(this.#waitMs("keep", error), this.#ended.signal);
+        const waitMs = Math.min(this.#waitMs("keep", error), this.#held.leaseMs / 4); // a lease may outlast the trouble
+        await pause(waitMs, this.#ended.signal);
       }
     }
   }
 
   async #renew(): Promise<void> {
-    const isOld = ({ isSettling, renewed }: Holding<Body>): boolean => !isSettling && elapsedMs(renewed) > this.#leaseMs / 2;
-    const ageing = [...this.#held.values()].filter(isOld);
+    const ageing = this.#held.ageing();
     if (ageing.length === 0) return;
     const asked = now();
     const messages = ageing.map(({ message }) => message);
-    const results = await this.hr.extend(this.topic, this.group, messages, Math.ceil(this.#leaseMs / 1000));
+    const results = await this.hr.extend(this.topic, this.group, messages, Math.ceil(this.#held.leaseMs / 1000));
     ageing.forEach((holding, index) => {
       const error = results[index]?.error;
       if (!error) holding.renewed = asked;
-      else if (!error.retryable) this.#drop(holding);
+      else if (!error.retryable) this.#held.drop(holding);
     });
+    this.#notify();
   }
 
   async #beat(): Promise<void> {
@@ -236,9 +221,8 @@ export class Consumer<Body> {
 
   /** How long to wait before calls like the one that failed. Ends the consumer where waiting does not help. */
   #waitMs(kind: string, error: unknown): number {
-    const mayPass = isGone(error) ? this.#topicSince !== undefined : error instanceof HeadraceError && error.retryable;
     if (isGone(error)) this.#isJoined = false;
-    if (mayPass) return this.#health.fails(kind, error);
+    if (isRetryable(error) || (isGone(error) && this.#lastSeenMs !== undefined)) return this.#health.fails(kind, error);
     this.#fail(error);
     return 0;
   }
@@ -254,23 +238,44 @@ export class Consumer<Body> {
     this.#notify();
   }
 
-  #giveBack(): void {
-    for (const holding of this.#waiting.splice(0)) this.#settling.settle(holding, { untried: true });
+  #giveBack(holdings = this.#held.of("waiting")): void {
+    for (const holding of holdings) this.#settling.settle(holding, { untried: true });
   }
 
-  /** Until all is settled, and the consumer has left its group. */
-  async #finish(polling: Promise<void>, keeping: Promise<void>): Promise<void> {
-    if (!this.#failure) await polling; // what it still receives is given back
-    while (this.#held.size > 0) await this.#change();
+  /** Let handlers finish, give back what takes too long, and leave, within the limit. */
+  async #drain(polling: Promise<void>, keeping: Promise<void>): Promise<void> {
+    const lastMs = Math.min(LAST_MS, this.#drainMs / 2);
+    const idle = this.#finish(this.#failure ? undefined : polling); // what it still receives is given back
+    await within(this.#drainMs - lastMs, idle);
+    const cutOff = this.#held.of("running");
+    for (const holding of cutOff) this.#settling.settle(holding, CUT_OFF);
+    if (cutOff.length > 0) {
+      this.#report(new Error("its handler still runs, and it is given back"), cutOff.map(({ message }) => message));
+    }
+    const leave = async (): Promise<void> => {
+      await this.#finish();
+      this.#ended.abort();
+      await keeping;
+      await this.#leave();
+    };
+    await within(lastMs, idle.then(leave));
     this.#ended.abort();
-    await keeping;
-    await this.#leave();
+    this.#settling.close();
+    const rest = this.#held.of("settling").map(({ message }) => message);
+    if (rest.length > 0) this.#report(new Error("not settled before the end; comes again when its lease ends"), rest);
+  }
+
+  /** Until all is settled. */
+  async #finish(polling?: Promise<void>): Promise<void> {
+    await polling;
+    while (this.#held.size > 0) await this.#change();
   }
 
   /** Leave the group. A name of the user's keeps its place in a broadcast; one that was taken over is another process's. */
   async #leave(): Promise<void> {
-    const isAnothers = this.#failure?.error instanceof HeadraceError && this.#failure.error.code === "CONSUMER_TAKEN_OVER";
-    if (this.#name === undefined || !this.#isJoined || isAnothers || (this.given.consumer && this.#mode === "broadcast")) return;
+    const { error } = this.#failure ?? {};
+    const isTakenOver = error instanceof HeadraceError && error.code === "CONSUMER_TAKEN_OVER";
+    if (this.#name === undefined || !this.#isJoined || isTakenOver || this.#keepsPlace) return;
     const params = { path: { topic: this.topic, group: this.group, consumer: this.#name } };
     try {
       await this.hr.api.DELETE("/v1/topics/{topic}/groups/{group}/consumers/{consumer}", { params });
@@ -281,11 +286,6 @@ export class Consumer<Body> {
 
   get #isStopped(): boolean {
     return this.#stop.signal.aborted;
-  }
-
-  #drop({ message }: Holding<Body>): void {
-    this.#held.delete(message.receipt);
-    this.#notify();
   }
 
   /** The next end of a handler or a settlement. */
@@ -306,6 +306,12 @@ export class Consumer<Body> {
       console.error("headrace: onError failed:", failure);
     }
   }
+}
+
+/** Until it has ended, or so many milliseconds are over. */
+async function within(ms: number, work: Promise<void>): Promise<void> {
+  const end = new AbortController();
+  await Promise.race([work.finally(() => end.abort()), pause(ms, end.signal)]);
 }
 
 /** A name that no other process has. */

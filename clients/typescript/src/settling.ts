@@ -1,17 +1,11 @@
 import type { Message, Settled } from "./client.js";
 import { HeadraceError } from "./errors.js";
-import { type Health, isGone } from "./health.js";
+import { type Health, isGone, isRetryable } from "./health.js";
+import type { Holding, Holdings } from "./holdings.js";
 import type { Verdict } from "./outcomes.js";
-import { backoffMs, elapsedMs, type Moment, pause } from "./time.js";
+import { backoffMs, elapsedMs, pause } from "./time.js";
 
 const MOST = 500; // receipts of one call
-
-/** A message in hand, and when its lease was received or renewed. */
-export interface Holding<Body> {
-  readonly message: Message<Body>;
-  renewed: Moment;
-  isSettling?: true;
-}
 
 interface Settlement<Body> {
   holding: Holding<Body>;
@@ -24,9 +18,9 @@ interface Settlement<Body> {
 export interface SettlingParts<Body> {
   call: (verdict: Verdict, messages: Message<Body>[]) => Promise<Settled[]>;
   health: Health;
-  leaseMs: () => number;
-  /** It is settled, or its lease is over. */
-  onEnd: (holding: Holding<Body>) => void;
+  held: Holdings<Body>;
+  /** Some are settled, or their lease is over. */
+  onEnd: () => void;
   onLost: (error: unknown, messages: Message<Body>[]) => void;
   /** A call was refused for a reason that does not pass. */
   onRefusal: (error: unknown) => void;
@@ -44,7 +38,7 @@ export class Settling<Body> {
   constructor(private readonly parts: SettlingParts<Body>) {}
 
   settle(holding: Holding<Body>, verdict: Verdict): void {
-    holding.isSettling = true;
+    holding.state = "settling";
     this.#add({ holding, verdict, kind: JSON.stringify(verdict), tries: 0 });
   }
 
@@ -72,14 +66,14 @@ export class Settling<Body> {
   }
 
   async #send(verdict: Verdict, batch: Settlement<Body>[]): Promise<void> {
-    const { call, health, onEnd, onLost, onRefusal } = this.parts;
+    const { call, health, held, onEnd, onLost, onRefusal } = this.parts;
     const errors = await call(verdict, batch.map(({ holding }) => holding.message)).then(
       (results) => {
         health.works("settle");
         return results.map(({ error }) => error && HeadraceError.of(error, error.status));
       },
       (error: unknown) => {
-        if (error instanceof HeadraceError && error.retryable) health.fails("settle", error);
+        if (isRetryable(error)) health.fails("settle", error);
         else if (!isGone(error)) onRefusal(error);
         return batch.map(() => error);
       },
@@ -89,8 +83,9 @@ export class Settling<Body> {
       const error = errors[index];
       if (this.#again(each, error)) return;
       if (error) lost.push(each.holding.message);
-      onEnd(each.holding);
+      held.drop(each.holding);
     });
+    onEnd();
     if (lost.length === 0 || this.#closed.signal.aborted) return;
     health.works("settle"); // what remains of its trouble is told here
     onLost(errors.find(Boolean), lost);
@@ -98,9 +93,9 @@ export class Settling<Body> {
 
   /** Try it again later, if that may help and the lease lasts. */
   #again(settlement: Settlement<Body>, error: unknown): boolean {
-    if (!(error instanceof HeadraceError && error.retryable) || this.#closed.signal.aborted) return false;
+    if (!isRetryable(error) || this.#closed.signal.aborted) return false;
     const waitMs = backoffMs(++settlement.tries);
-    if (elapsedMs(settlement.holding.renewed) + waitMs > this.parts.leaseMs()) return false;
+    if (elapsedMs(settlement.holding.renewed) + waitMs > this.parts.held.leaseMs) return false;
     void pause(waitMs, this.#closed.signal).then(() => this.#closed.signal.aborted || this.#add(settlement));
     return true;
   }

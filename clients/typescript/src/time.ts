@@ -1,6 +1,6 @@
 const MOST_MS = 2 ** 31 - 1; // a longer timer ends at once
 const FIRST_PAUSE_MS = 500;
-const LONGEST_PAUSE_MS = 15_000;
+const LONGEST_PAUSE_MS = 30_000;
 
 /** A moment by both clocks. */
 export interface Moment {

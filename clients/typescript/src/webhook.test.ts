@@ -215,6 +215,13 @@ test("a check of a transaction is answered with what its function says, and unkn
   assert.equal(await asking(), 404);
 });
 
+test("a request that is too large is refused", async () => {
+  const { webhook, kept } = keeping();
+  assert.equal((await pushing(webhook, "{}", { ...signed("{}"), "Content-Length": "10485761" })).status, 413);
+  assert.equal((await pushing(webhook, new Uint8Array(10_485_761), signed("{}"))).status, 413);
+  assert.deepEqual(kept, []);
+});
+
 test("in Hono a webhook is a route", async () => {
   const { webhook, kept } = keeping();
   const app = new Hono();

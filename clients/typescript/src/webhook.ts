@@ -4,6 +4,8 @@ import { Bury, Retry } from "./outcomes.js";
 import { type Key, keyOf, SignatureError, verified } from "./signing.js";
 
 const TEST = "headrace.test"; // the type of an event that checks whether a subscriber answers
+/** No request of Headrace is larger. */
+export const MOST_BYTES = 10 * 1024 * 1024;
 const STATES = ["commit", "rollback", "unknown"];
 
 /** Headrace asks what became of a prepared transaction. */
@@ -50,13 +52,16 @@ export class Webhook<Body = unknown> {
   }
 
   /** Answers a request: for Hono, Deno, Bun and edge runtimes. `headrace/node` has the form for Node. */
-  readonly fetch = async (request: Request): Promise<Response> =>
-    this.answer(request.method, request.headers, new Uint8Array(await request.arrayBuffer()));
+  readonly fetch = async (request: Request): Promise<Response> => {
+    if (Number(request.headers.get("content-length")) > MOST_BYTES) return tooLarge();
+    return this.answer(request.method, request.headers, new Uint8Array(await request.arrayBuffer()));
+  };
 
   /** Answers a request whose body was read as bytes, not parsed. */
   async answer(method: string, headers: Headers, body: Uint8Array): Promise<Response> {
     if (method === "OPTIONS") return this.#handshake(headers.get("webhook-request-origin") ?? "");
     if (method !== "POST") return new Response(null, { status: 405, headers: { Allow: "POST, OPTIONS" } });
+    if (body.length > MOST_BYTES) return tooLarge();
     let messages: PushedMessage[];
     try {
       await this.verify(headers, body);
@@ -117,6 +122,10 @@ export class Webhook<Body = unknown> {
       console.error("headrace: onError failed:", failure);
     }
   }
+}
+
+export function tooLarge(): Response {
+  return new Response("No request of Headrace is larger than 10 MB.", { status: 413 });
 }
 
 function checkOf(body: Uint8Array): Check | undefined {
