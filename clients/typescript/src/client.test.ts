@@ -1,10 +1,13 @@
 /** Against a service: HEADRACE_URL and HEADRACE_TOKEN name it. */
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { before, test } from "node:test";
 
-import { Headrace, HeadraceError } from "./index.js";
+import { Bury, Headrace, HeadraceError, type PushedMessage, Webhook } from "./index.js";
+import { nodeListener } from "./node.js";
 import { askedWaitMs } from "./repeating.js";
 
 const hr = Headrace.fromEnv();
@@ -104,6 +107,73 @@ test("a consumer acknowledges what is handled and gives back what is not", async
   assert.equal(data?.backlog, 0);
 });
 
+const WORKER = `
+import { Headrace } from ${JSON.stringify(new URL("./index.js", import.meta.url).href)};
+const [topic] = process.argv.slice(1);
+const stop = new AbortController();
+process.once("SIGTERM", () => stop.abort());
+const handle = async ({ body }) => {
+  console.log(body);
+  await new Promise((resolve) => stop.signal.addEventListener("abort", resolve));
+};
+await Headrace.fromEnv().consume(topic, "stopped", handle, { prefetch: 5, wait_seconds: 1, signal: stop.signal });
+`;
+
+test("a process that gets SIGTERM finishes what has begun, gives back untried what has not, and leaves its group", async () => {
+  const path = { topic, group: "stopped" };
+  await hr.api.PUT("/v1/topics/{topic}/groups/{group}", { params: { path }, body: { from: "latest" } });
+  await hr.sendMany(topic, [{ body: "first" }, { body: "second" }]);
+  const worker = spawn(process.execPath, ["--input-type=module", "--eval", WORKER, topic], { stdio: ["ignore", "pipe", "inherit"] });
+  const [begun] = (await once(worker.stdout, "data")) as [Buffer];
+  worker.kill("SIGTERM");
+  assert.deepEqual(await once(worker, "exit"), [0, null]);
+  const [left, ...others] = await hr.receive(topic, "stopped", { wait_seconds: 5 });
+  assert.deepEqual([`${begun}`.trim(), left?.body, left?.attempt, others].flat().sort(), [1, "first", "second"].sort());
+  const { data } = await hr.api.GET("/v1/topics/{topic}/groups/{group}/consumers", { params: { path } });
+  assert.deepEqual(data?.items, []);
+  await hr.ack(topic, "stopped", left!);
+});
+
+test("what a service pushes, in each of its forms, reaches a webhook on Node, whose answer settles it", async (t) => {
+  const got: PushedMessage[] = [];
+  const secret = `whsec_${btoa(crypto.randomUUID().slice(0, 24))}`;
+  const webhook = new Webhook(secret, (message) => {
+    got.push(message);
+    if (message.body === "bad") throw new Bury("no such customer");
+  });
+  const server = createServer(nodeListener(webhook));
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  t.after(() => {
+    server.close();
+    server.closeAllConnections();
+  });
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/hooks`;
+  const groups = ["binary", "structured", "batch"] as const;
+  for (const payload of groups) {
+    const path = { topic, group: payload, consumer: "hook" };
+    await hr.api.PUT("/v1/topics/{topic}/groups/{group}", { params: { path }, body: { from: "latest", payload } });
+    const registered = hr.api.PUT("/v1/topics/{topic}/groups/{group}/consumers/{consumer}", { params: { path }, body: { url, secret } });
+    assert.equal((await registered).error, undefined);
+  }
+  const options = { keys: ["order-é"], tag: "paid" };
+  const sent = await hr.sendMany(topic, [{ body: { order: 188 }, ...options }, { body: Uint8Array.of(0, 255), ...options }, { body: "bad" }]);
+  const [json = "", bytes = "", bad = ""] = sent.map((each) => (each instanceof HeadraceError ? assert.fail(each.message) : each.id));
+  const status = async (id: string): Promise<unknown[]> => {
+    const { data } = await hr.api.GET("/v1/topics/{topic}/messages/{id}", { params: { path: { topic, id } } });
+    return groups.map((group) => data?.deliveries[group]?.status);
+  };
+  for (const [id, end] of [[json, "SUCCESS"], [bytes, "SUCCESS"], [bad, "DEAD"]] as const) {
+    while ((await status(id)).some((each) => each !== end)) await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  for (const group of groups) {
+    const mine = got.filter((message) => message.group === group);
+    const bodies = [json, bytes].map((id) => mine.find((message) => message.id === id));
+    assert.deepEqual(bodies.map((message) => new Uint8Array((message?.body as Uint8Array) ?? 0)[1]), [undefined, 255], group);
+    const [first] = bodies;
+    assert.deepEqual([first?.body, first?.keys, first?.tag, first?.topic, first?.attempt], [{ order: 188 }, ["order-é"], "paid", topic, 1], group);
+  }
+});
+
 const REASONS = {
   "may be cut within a character": new Error("x".repeat(504) + "\u{1f600}"), // with "Error: " before it, its first half is the 512th
   "may have no text": Object.create(null),
@@ -157,7 +227,7 @@ const losingAll = async (request: Request): Promise<Response> => {
 
 test("a transaction whose answer was lost is not prepared twice", async () => {
   const params = { path: { topic } };
-  const unlucky = Headrace.fromEnv({ fetch: losingAll, retries: { baseMs: 1 } });
+  const unlucky = Headrace.fromEnv({ fetch: losingAll, retries: { attempts: 3, baseMs: 1 } });
   const body = { message: { body: "half" } };
   await assert.rejects(unlucky.api.POST("/v1/topics/{topic}/transactions", { params, body }));
   const { data } = await hr.api.GET("/v1/topics/{topic}/transactions", { params });
@@ -167,7 +237,7 @@ test("a transaction whose answer was lost is not prepared twice", async () => {
 test("what would do more the second time is not sent again", async () => {
   const params = { path: { topic } };
   const { deliver_at } = await hr.send(topic, "postponed", { delay_seconds: 7200, dedup_id: "postponed" });
-  const unlucky = Headrace.fromEnv({ fetch: losingAll, retries: { baseMs: 1 } });
+  const unlucky = Headrace.fromEnv({ fetch: losingAll, retries: { attempts: 3, baseMs: 1 } });
   const body = { postpone_seconds: 60 };
   await assert.rejects(unlucky.api.PATCH("/v1/topics/{topic}/messages", { params, body }));
   const query = { dedup_id: "postponed" };
@@ -180,7 +250,7 @@ test("what waits is sent again by every call, and stored once", async () => {
   const waiting = async (): Promise<number> =>
     (await hr.api.GET("/v1/topics/{topic}", { params })).data?.stats.delayed ?? 0;
   const before = await waiting();
-  const unlucky = Headrace.fromEnv({ fetch: losingAll, retries: { baseMs: 1 } });
+  const unlucky = Headrace.fromEnv({ fetch: losingAll, retries: { attempts: 3, baseMs: 1 } });
   await assert.rejects(unlucky.send(topic, "late", { delay_seconds: 3600 }));
   const late = { body: "late", delay_seconds: 3600 };
   await assert.rejects(unlucky.api.POST("/v1/topics/{topic}/messages", { params, body: late }));
