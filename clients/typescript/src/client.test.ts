@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { before, test } from "node:test";
@@ -172,6 +173,39 @@ test("what a service pushes, in each of its forms, reaches a webhook on Node, wh
     const [first] = bodies;
     assert.deepEqual([first?.body, first?.keys, first?.tag, first?.topic, first?.attempt], [{ order: 188 }, ["order-é"], "paid", topic, 1], group);
   }
+});
+
+const here = new URL("./", import.meta.url);
+const example = (name: string, env: NodeJS.ProcessEnv = {}) =>
+  spawn(process.execPath, [new URL(`examples/${name}.js`, here).pathname], { env: { ...process.env, ...env }, stdio: ["ignore", "pipe", "inherit"] });
+
+test("the README shows the examples, and the one that consumes works", async () => {
+  const readme = readFileSync(new URL("../README.md", here), "utf8");
+  for (const name of ["consume", "hono", "node"]) {
+    assert.ok(readme.includes(`\`\`\`ts\n${readFileSync(new URL(`../src/examples/${name}.ts`, here), "utf8")}\`\`\`\n`), name);
+  }
+  await hr.api.PUT("/v1/topics/{topic}", { params: { path: { topic: "orders" } }, body: {} });
+  const consumer = example("consume");
+  const [line] = (await once(consumer.stdout, "data")) as [Buffer];
+  assert.match(`${line}`, /^\S+ 188$/m);
+  consumer.kill("SIGTERM");
+  assert.deepEqual(await once(consumer, "exit"), [0, null]);
+});
+
+test("the examples that are pushed to agree to be called", async () => {
+  process.env["WEBHOOK_SECRET"] = `whsec_${btoa("s".repeat(24))}`;
+  const handshake = { method: "OPTIONS", headers: { "WebHook-Request-Origin": "queue.example" } };
+  const { default: app } = await import("./examples/hono.js");
+  assert.equal((await app.request("/hooks", handshake)).headers.get("webhook-allowed-origin"), "queue.example");
+  const free = createServer().listen(0, "127.0.0.1");
+  await once(free, "listening");
+  const { port } = free.address() as AddressInfo;
+  free.close();
+  const server = example("node", { PORT: String(port) });
+  let answer: Response | undefined;
+  while (!answer) answer = await fetch(`http://127.0.0.1:${port}`, handshake).catch(() => undefined);
+  assert.equal(answer.headers.get("webhook-allowed-origin"), "queue.example");
+  server.kill();
 });
 
 const REASONS = {
