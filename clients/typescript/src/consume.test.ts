@@ -135,17 +135,25 @@ test("a lease is renewed for as long as its handler runs, and a consumer that re
   await consumer.until();
 });
 
-test("a message whose lease was lost is not settled", async (t) => {
+test("a message whose lease was lost is not settled, and its handler keeps its place", async (t) => {
   const service = new Service();
-  service.messages = ["lost"];
-  service.answers["POST extend"] = () => ({ results: [{ receipt: "lost", error: { code: "RECEIPT_STALE", retryable: false } }] });
+  service.messages = ["lost", "next"];
+  service.answers["POST extend"] = ({ receipts = [] }) => ({
+    results: receipts.map((receipt) => (receipt === "lost" ? { receipt, error: { code: "RECEIPT_STALE", retryable: false } } : { receipt, ok: true })),
+  });
   let finish = (): void => {};
-  const consumer = run(t, service, () => new Promise<void>((resolve) => (finish = resolve)));
-  await consumer.until(() => service.of("POST extend").length === 1);
+  const began: string[] = [];
+  const consumer = run(t, service, ({ body }) => {
+    began.push(body);
+    return body === "lost" && new Promise<void>((resolve) => (finish = resolve));
+  }, { prefetch: 1 });
+  await consumer.until(() => service.of("POST extend").length === 2);
+  assert.deepEqual(began, ["lost"]);
   finish();
+  await consumer.until(() => service.of("POST ack").length === 1);
   consumer.stop();
   await consumer.until();
-  assert.deepEqual([service.of("POST ack"), service.of("POST nack")], [[], []]);
+  assert.deepEqual([service.of("POST ack"), service.of("POST nack")], [[{ receipts: ["next"] }], []]);
 });
 
 test("a consumer that stops finishes what has begun, and gives back untried what has not, also what it still receives", async (t) => {
@@ -320,7 +328,7 @@ test("what a handler throws says what becomes of its message", async (t) => {
 
 const WORDLESS: Record<string, unknown> = {
   "an error whose message is no text": Object.assign(new Error(), { message: Object.create(null) }),
-  "an error that throws when it is told": Object.assign(new Error(), {
+  "an error that throws when it is read": Object.assign(new Error(), {
     toString: () => {
       throw new Error("no text");
     },

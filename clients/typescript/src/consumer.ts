@@ -4,7 +4,7 @@ import { answerOf, HeadraceError } from "./errors.js";
 import { ensureGroup, type GroupOptions } from "./groups.js";
 import { Health, isGone, isRetryable } from "./health.js";
 import { type Holding, Holdings } from "./holdings.js";
-import { Bury, Retry, type Verdict, verdictOf } from "./outcomes.js";
+import { Bury, Retry, safely, type Verdict, verdictOf } from "./outcomes.js";
 import { Settling } from "./settling.js";
 import { elapsedMs, now, pause } from "./time.js";
 
@@ -74,8 +74,8 @@ export class Consumer<Body> {
     this.#held = new Holdings(concurrency, prefetch);
     this.#drainMs = drainSeconds * 1000;
     this.#name = given.register === false ? undefined : (given.consumer ?? madeName());
-    const onRecover = given.onRecover ?? ((): void => console.info(`headrace: ${topic}/${group}: calls work again`));
-    this.#health = new Health((error) => this.#report(error), onRecover);
+    const works = (): void => console.info(`headrace: ${topic}/${group}: calls work again`);
+    this.#health = new Health((error) => this.#report(error), () => safely(given.onRecover ?? works));
     this.#settling = new Settling({
       call: (verdict, messages) =>
         verdict === "ack" ? hr.ack(topic, group, ...messages) : hr.nack(topic, group, messages, verdict),
@@ -175,7 +175,8 @@ export class Consumer<Body> {
       if (!(error instanceof Bury || error instanceof Retry)) this.#report(error, [holding.message]);
     }
     this.#held.learn(performance.now() - start);
-    if (this.#held.has(holding) && holding.state === "running") this.#settling.settle(holding, verdict);
+    if (holding.isLost) this.#held.drop(holding);
+    else if (holding.state === "running") this.#settling.settle(holding, verdict); // it may be cut off
     this.#begin();
     this.#notify();
   }
@@ -206,7 +207,7 @@ export class Consumer<Body> {
     ageing.forEach((holding, index) => {
       const error = results[index]?.error;
       if (!error) holding.renewed = asked;
-      else if (!error.retryable) this.#held.drop(holding);
+      else if (!error.retryable) this.#held.lose(holding);
     });
     this.#notify();
   }
@@ -247,7 +248,7 @@ export class Consumer<Body> {
     const lastMs = Math.min(LAST_MS, this.#drainMs / 2);
     const idle = this.#finish(this.#failure ? undefined : polling); // what it still receives is given back
     await within(this.#drainMs - lastMs, idle);
-    const cutOff = this.#held.of("running");
+    const cutOff = this.#held.of("running").filter(({ isLost }) => !isLost);
     for (const holding of cutOff) this.#settling.settle(holding, CUT_OFF);
     if (cutOff.length > 0) {
       this.#report(new Error("its handler still runs, and it is given back"), cutOff.map(({ message }) => message));
@@ -299,12 +300,9 @@ export class Consumer<Body> {
   }
 
   #report(error: unknown, messages: Message<Body>[] = []): void {
-    try {
-      if (this.given.onError) this.given.onError(error, messages);
-      else console.warn(`headrace: ${[`${this.topic}/${this.group}`, ...messages.map(({ id }) => id)].join(" ")}:`, error);
-    } catch (failure) {
-      console.error("headrace: onError failed:", failure);
-    }
+    const place = [`${this.topic}/${this.group}`, ...messages.map(({ id }) => id)].join(" ");
+    const { onError = (): void => console.warn(`headrace: ${place}:`, error) } = this.given;
+    safely(() => onError(error, messages));
   }
 }
 

@@ -50,6 +50,6 @@ console.log(JSON.stringify([...calls, status]));
 test("the core imports nothing of Node, and needs no global of Node alone", () => {
   const env = { PROGRAM, PLACE: import.meta.url, OPENAPI_FETCH: import.meta.resolve("openapi-fetch") };
   const options = ["--experimental-vm-modules", "--no-warnings", "--input-type=module", "--eval", LOADER];
-  const told = execFileSync(process.execPath, options, { encoding: "utf8", env, timeout: 20_000 });
-  assert.deepEqual(JSON.parse(told), ["messages", "mailer", "consumer", "receive", "nack", "consumer", 401]);
+  const printed = execFileSync(process.execPath, options, { encoding: "utf8", env, timeout: 20_000 });
+  assert.deepEqual(JSON.parse(printed), ["messages", "mailer", "consumer", "receive", "nack", "consumer", 401]);
 });

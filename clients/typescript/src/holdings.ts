@@ -13,6 +13,8 @@ export interface Holding<Body> {
   readonly taken: Moment;
   renewed: Moment;
   state: "waiting" | "running" | "settling";
+  /** Another consumer has it; its handler still runs. */
+  isLost?: true;
 }
 
 /**
@@ -33,13 +35,15 @@ export class Holdings<Body> {
     this.#held.set(message.receipt, { message, taken: at, renewed: at, state: "waiting" });
   }
 
-  /** It is settled, or no longer ours. */
+  /** It is settled, or its handler need not begin. */
   drop({ message }: Holding<Body>): void {
     this.#held.delete(message.receipt);
   }
 
-  has({ message }: Holding<Body>): boolean {
-    return this.#held.has(message.receipt);
+  /** Its lease is over. */
+  lose(holding: Holding<Body>): void {
+    if (holding.state === "running") holding.isLost = true; // its handler keeps its place
+    else this.drop(holding);
   }
 
   get size(): number {
@@ -80,7 +84,9 @@ export class Holdings<Body> {
 
   /** Those whose lease is half over, and that are not settled. */
   ageing(): Holding<Body>[] {
-    return [...this.of("waiting"), ...this.of("running")].filter(({ renewed }) => elapsedMs(renewed) > this.leaseMs / 2);
+    return [...this.#held.values()].filter(
+      ({ state, isLost, renewed }) => state !== "settling" && !isLost && elapsedMs(renewed) > this.leaseMs / 2,
+    );
   }
 
   /** Those that have waited for a handler for too long. */

@@ -50,3 +50,12 @@ function textOf(error: unknown): string {
     return "(an error without text)";
   }
 }
+
+/** Call what a user gave to be informed: its failure is not the consumer's. */
+export function safely(call: () => void): void {
+  try {
+    call();
+  } catch (failure) {
+    console.error("headrace: a function that reports has failed:", failure);
+  }
+}

@@ -87,7 +87,7 @@ export class Settling<Body> {
     });
     onEnd();
     if (lost.length === 0 || this.#closed.signal.aborted) return;
-    health.works("settle"); // what remains of its trouble is told here
+    health.works("settle"); // the messages that it cost are reported here
     onLost(errors.find(Boolean), lost);
   }
 

@@ -1,6 +1,6 @@
 import { jsonOf } from "./answers.js";
 import { messagesOf, type PushedMessage } from "./events.js";
-import { Bury, Retry } from "./outcomes.js";
+import { Bury, Retry, safely } from "./outcomes.js";
 import { type Key, keyOf, SignatureError, verified } from "./signing.js";
 
 const TEST = "headrace.test"; // the type of an event that checks whether a subscriber answers
@@ -115,12 +115,8 @@ export class Webhook<Body = unknown> {
 
   #report(error: unknown, message?: PushedMessage): void {
     const place = message ? `${message.topic}/${message.group} ${message.id}` : "a check of a transaction";
-    try {
-      if (this.options.onError) this.options.onError(error, message);
-      else console.warn(`headrace: ${place}:`, error);
-    } catch (failure) {
-      console.error("headrace: onError failed:", failure);
-    }
+    const { onError = (): void => console.warn(`headrace: ${place}:`, error) } = this.options;
+    safely(() => onError(error, message));
   }
 }
 
