@@ -51,7 +51,7 @@ export class Webhook<Body = unknown> {
     if (this.#keys.length === 0) throw new TypeError("Give at least one secret.");
   }
 
-  /** Answers a request: for Hono, Deno, Bun and edge runtimes. `headrace/node` has the form for Node. */
+  /** Answers a request: for Hono and edge runtimes. `headrace/node` has the form for Node. */
   readonly fetch = async (request: Request): Promise<Response> => {
     if (Number(request.headers.get("content-length")) > MOST_BYTES) return tooLarge();
     return this.answer(request.method, request.headers, new Uint8Array(await request.arrayBuffer()));
