@@ -397,7 +397,7 @@ test("a consumer rests between receives that bring nothing at once, and options 
   await consumer.until(() => performance.now() > 60_000);
   const receives = service.of("POST receive");
   assert.ok(receives.length < 80, `${receives.length}`);
-  assert.deepEqual([receives[0]?.["wait_seconds"], receives[0]?.["max"]], [10, 1]);
+  assert.deepEqual(["wait_seconds", "max", "lease_seconds"].map((name) => receives[0]?.[name]), [10, 1, 30]);
   consumer.stop();
   await consumer.until();
   for (const concurrency of [0, -1, NaN, 1.5]) {

@@ -142,12 +142,11 @@ export class Consumer<Body> {
   }
 
   async #receive(max: number): Promise<number> {
-    const { lease_seconds, wait_seconds = 10 } = this.given;
     this.#signOfLife = now();
     const messages = await this.hr.receive<Body>(this.topic, this.group, {
       max,
-      wait_seconds,
-      ...(lease_seconds === undefined ? {} : { lease_seconds }),
+      wait_seconds: this.given.wait_seconds ?? 10,
+      lease_seconds: this.#held.leaseMs / 1000, // the group's may change meanwhile
       ...(this.#name === undefined ? {} : { consumer: this.#name, instance: this.#instance }),
     });
     this.#health.works("receive");
