@@ -156,6 +156,36 @@ test("a message whose lease was lost is not settled, and its handler keeps its p
   assert.deepEqual([service.of("POST ack"), service.of("POST nack")], [[{ receipts: ["next"] }], []]);
 });
 
+test("a message whose lease has ended while it waited is not handled", async (t) => {
+  const service = new Service();
+  service.messages = ["long", "waits"];
+  let finish = (): void => {};
+  const began: string[] = [];
+  const consumer = run(t, service, ({ body }) => {
+    began.push(body);
+    return new Promise<void>((resolve) => (finish = resolve));
+  }, { prefetch: 1 });
+  await consumer.until(() => began.length === 1);
+  service.answers["*"] = refused;
+  await consumer.until(() => performance.now() > 60_000);
+  finish();
+  service.answers = {};
+  await consumer.until(() => consumer.events.some(([event]) => event === "works"));
+  consumer.stop();
+  await consumer.until();
+  assert.deepEqual(began, ["long"], "another consumer may have it");
+});
+
+test("a consumer receives many messages with few calls", async (t) => {
+  const service = new Service();
+  service.messages = Array.from({ length: 40 }, (_, index) => String(index));
+  const consumer = run(t, service, () => new Promise((resolve) => setTimeout(resolve, 500)), { prefetch: 10 });
+  await consumer.until(() => service.messages.length === 0);
+  assert.ok(service.of("POST receive").every(({ max }) => Number(max) > 5), service.of("POST receive").map(({ max }) => max).join());
+  consumer.stop();
+  await consumer.until();
+});
+
 test("a consumer that stops finishes what has begun, and gives back untried what has not, also what it still receives", async (t) => {
   const service = new Service();
   service.messages = ["begun", "waits"];
@@ -256,7 +286,10 @@ test("a consumer does not begin where its topic is missing, or its group has ano
   t.mock.reset();
   await assert.rejects(ending({ tags: ["paid"] }), /"paid \|\| refunded".*wants "paid".*hr\.api\.PUT\(.*filter: "paid"/s);
   t.mock.reset();
-  service.answers["POST receive"] = () => problem(403, "SCOPE_MISSING");
+  service.answers = { "GET mailer": () => problem(404, "GROUP_NOT_FOUND"), "PUT mailer": () => problem(403, "SCOPE_MISSING") };
+  await assert.rejects(ending({}), /GROUP_NOT_FOUND/, "it may not be created with this token");
+  t.mock.reset();
+  service.answers = { "POST receive": () => problem(403, "SCOPE_MISSING") };
   await assert.rejects(ending({ tags: ["refunded", "paid"] }), /SCOPE_MISSING/);
   t.mock.reset();
   service.answers["GET mailer"] = () => problem(404, "TOPIC_NOT_FOUND");
@@ -341,9 +374,13 @@ const WORDLESS: Record<string, unknown> = {
 };
 for (const [kind, reason] of Object.entries(WORDLESS)) {
   test(`a handler that rejects with ${kind} gives its message back, and the consumer goes on`, async (t) => {
+    t.mock.method(console, "error", () => {});
     const service = new Service();
     service.messages = ["m"];
-    const consumer = run(t, service, () => Promise.reject(reason), { onError: () => {} });
+    const onError = (): never => {
+      throw new Error("a log that fails stops no consumer");
+    };
+    const consumer = run(t, service, () => Promise.reject(reason), { onError });
     await consumer.until(() => service.of("POST nack").length === 1);
     consumer.stop();
     await consumer.until();
