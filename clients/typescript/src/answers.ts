@@ -31,7 +31,7 @@ export async function whole(response: Response, call: string, sent: Uint8Array |
 /** What a body of JSON says; undefined for one that is none. */
 export function jsonOf(body: Uint8Array | null): unknown {
   try {
-    return JSON.parse(new TextDecoder().decode(body ?? undefined));
+    return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(body ?? undefined));
   } catch {
     return undefined;
   }

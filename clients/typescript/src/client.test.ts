@@ -1,10 +1,14 @@
 /** Against a service: HEADRACE_URL and HEADRACE_TOKEN name it. */
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { before, test } from "node:test";
 
-import { Headrace, HeadraceError } from "./index.js";
+import { Bury, Headrace, HeadraceError, type PushedMessage, Webhook } from "./index.js";
+import { nodeListener } from "./node.js";
 import { askedWaitMs } from "./repeating.js";
 
 const hr = Headrace.fromEnv();
@@ -98,10 +102,135 @@ test("a consumer acknowledges what is handled and gives back what is not", async
     if (attempts.length === 3) stop.abort();
     if (body === "shaky" && attempt === 1) throw new Error("not yet");
   };
-  await hr.consume<string>(topic, group, handle, { concurrency: 2, wait_seconds: 1, signal: stop.signal });
+  await hr.consume<string>(topic, group, handle, { concurrency: 2, wait_seconds: 1, signal: stop.signal, onError: () => {} });
   assert.deepEqual(attempts.sort(), [["good", 1], ["shaky", 1], ["shaky", 2]]);
   const { data } = await hr.api.GET("/v1/topics/{topic}/groups/{group}", { params });
   assert.equal(data?.backlog, 0);
+});
+
+const WORKER = `
+import { Headrace } from ${JSON.stringify(new URL("./index.js", import.meta.url).href)};
+const [topic] = process.argv.slice(1);
+const stop = new AbortController();
+process.once("SIGTERM", () => stop.abort());
+const handle = async ({ body }) => {
+  console.log(body);
+  await new Promise((resolve) => stop.signal.addEventListener("abort", resolve));
+};
+await Headrace.fromEnv().consume(topic, "stopped", handle, { prefetch: 5, wait_seconds: 1, signal: stop.signal });
+`;
+
+test("a process that gets SIGTERM finishes what has begun, gives back untried what has not, and leaves its group", async () => {
+  const path = { topic, group: "stopped" };
+  await hr.api.PUT("/v1/topics/{topic}/groups/{group}", { params: { path }, body: { from: "latest" } });
+  await hr.sendMany(topic, [{ body: "first" }, { body: "second" }]);
+  const worker = spawn(process.execPath, ["--input-type=module", "--eval", WORKER, topic], { stdio: ["ignore", "pipe", "inherit"] });
+  const [begun] = (await once(worker.stdout, "data")) as [Buffer];
+  worker.kill("SIGTERM");
+  assert.deepEqual(await once(worker, "exit"), [0, null]);
+  const [left, ...others] = await hr.receive(topic, "stopped", { wait_seconds: 5 });
+  assert.deepEqual([`${begun}`.trim(), left?.body, left?.attempt, others].flat().sort(), [1, "first", "second"].sort());
+  const { data } = await hr.api.GET("/v1/topics/{topic}/groups/{group}/consumers", { params: { path } });
+  assert.deepEqual(data?.items, []);
+  await hr.ack(topic, "stopped", left!);
+});
+
+test("what a service pushes, in each of its forms, reaches a webhook on Node, whose answer settles it", async (t) => {
+  const got: PushedMessage[] = [];
+  const secret = `whsec_${btoa(crypto.randomUUID().slice(0, 24))}`;
+  const webhook = new Webhook(secret, (message) => {
+    got.push(message);
+    if (message.body === "bad") throw new Bury("no such customer");
+  });
+  const server = createServer(nodeListener(webhook));
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  t.after(() => {
+    server.close();
+    server.closeAllConnections();
+  });
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/hooks`;
+  const groups = ["binary", "structured", "batch"] as const;
+  for (const payload of groups) {
+    const path = { topic, group: payload, consumer: "hook" };
+    await hr.api.PUT("/v1/topics/{topic}/groups/{group}", { params: { path }, body: { from: "latest", payload } });
+    const registered = hr.api.PUT("/v1/topics/{topic}/groups/{group}/consumers/{consumer}", { params: { path }, body: { url, secret } });
+    assert.equal((await registered).error, undefined);
+  }
+  const options = { keys: ["order-é"], tag: "paid" };
+  const sent = await hr.sendMany(topic, [{ body: { order: 188 }, ...options }, { body: Uint8Array.of(0, 255), ...options }, { body: "bad" }]);
+  const [json = "", bytes = "", bad = ""] = sent.map((each) => (each instanceof HeadraceError ? assert.fail(each.message) : each.id));
+  const status = async (id: string): Promise<unknown[]> => {
+    const { data } = await hr.api.GET("/v1/topics/{topic}/messages/{id}", { params: { path: { topic, id } } });
+    return groups.map((group) => data?.deliveries[group]?.status);
+  };
+  for (const [id, end] of [[json, "SUCCESS"], [bytes, "SUCCESS"], [bad, "DEAD"]] as const) {
+    while ((await status(id)).some((each) => each !== end)) await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  for (const group of groups) {
+    const mine = got.filter((message) => message.group === group);
+    const bodies = [json, bytes].map((id) => mine.find((message) => message.id === id));
+    assert.deepEqual(bodies.map((message) => new Uint8Array((message?.body as Uint8Array) ?? 0)[1]), [undefined, 255], group);
+    const [first] = bodies;
+    assert.deepEqual([first?.body, first?.keys, first?.tag, first?.topic, first?.attempt], [{ order: 188 }, ["order-é"], "paid", topic, 1], group);
+  }
+});
+
+test("in a broadcast each consumer gets each message; in a serial group the messages of a key stay in order", async () => {
+  const stop = new AbortController();
+  const got: string[] = [];
+  const begin = (group: string, mode: "broadcast" | "serial", name: string) => {
+    const handle = async ({ body }: { body: string }): Promise<void> => {
+      await new Promise((resolve) => setTimeout(resolve, Math.random() * 10));
+      got.push(`${name} ${body}`);
+      if (got.length === 9) stop.abort();
+    };
+    return hr.consume<string>(topic, group, handle, { mode, from: "latest", tags: ["modes"], concurrency: 4, wait_seconds: 1, signal: stop.signal });
+  };
+  const ends = [begin("displays", "broadcast", "north"), begin("displays", "broadcast", "south"), begin("ledger", "serial", "ledger")];
+  const members = async (group: string): Promise<number> =>
+    (await hr.api.GET("/v1/topics/{topic}/groups/{group}/consumers", { params: { path: { topic, group } } })).data?.items.length ?? 0;
+  while ((await members("displays")) < 2 || (await members("ledger")) < 1) await new Promise((resolve) => setTimeout(resolve, 20));
+  await hr.sendMany(topic, [
+    { body: "unwanted", tag: "other" },
+    ...["1", "2", "3"].map((body) => ({ body, tag: "modes", ordering_key: "k" })),
+  ]);
+  await Promise.all(ends);
+  for (const name of ["north", "south"]) {
+    assert.deepEqual(got.filter((each) => each.startsWith(name)).sort(), ["1", "2", "3"].map((body) => `${name} ${body}`));
+  }
+  assert.deepEqual(got.filter((each) => each.startsWith("ledger")), ["ledger 1", "ledger 2", "ledger 3"]);
+});
+
+const here = new URL("./", import.meta.url);
+const example = (name: string, env: NodeJS.ProcessEnv = {}) =>
+  spawn(process.execPath, [new URL(`examples/${name}.js`, here).pathname], { env: { ...process.env, ...env }, stdio: ["ignore", "pipe", "inherit"] });
+
+test("the README shows the examples, and the one that consumes works", async () => {
+  const readme = readFileSync(new URL("../README.md", here), "utf8");
+  for (const name of ["consume", "hono", "node"]) {
+    assert.ok(readme.includes(`\`\`\`ts\n${readFileSync(new URL(`../src/examples/${name}.ts`, here), "utf8")}\`\`\`\n`), name);
+  }
+  await hr.api.PUT("/v1/topics/{topic}", { params: { path: { topic: "orders" } }, body: {} });
+  const consumer = example("consume");
+  const [line] = (await once(consumer.stdout, "data")) as [Buffer];
+  assert.match(`${line}`, /^\S+ 188$/m);
+  consumer.kill("SIGKILL"); // sooner than its receive ends
+});
+
+test("the examples that are pushed to agree to be called", async () => {
+  process.env["WEBHOOK_SECRET"] = `whsec_${btoa("s".repeat(24))}`;
+  const handshake = { method: "OPTIONS", headers: { "WebHook-Request-Origin": "queue.example" } };
+  const { default: app } = await import("./examples/hono.js");
+  assert.equal((await app.request("/hooks", handshake)).headers.get("webhook-allowed-origin"), "queue.example");
+  const free = createServer().listen(0, "127.0.0.1");
+  await once(free, "listening");
+  const { port } = free.address() as AddressInfo;
+  free.close();
+  const server = example("node", { PORT: String(port) });
+  let answer: Response | undefined;
+  while (!answer) answer = await fetch(`http://127.0.0.1:${port}`, handshake).catch(() => undefined);
+  assert.equal(answer.headers.get("webhook-allowed-origin"), "queue.example");
+  server.kill();
 });
 
 const REASONS = {
@@ -120,7 +249,7 @@ for (const [kind, reason] of Object.entries(REASONS)) {
       stop.abort();
       throw reason;
     };
-    await hr.consume(topic, group, handle, { wait_seconds: 1, signal: stop.signal });
+    await hr.consume(topic, group, handle, { wait_seconds: 1, signal: stop.signal, onError: () => {} });
     const { data } = await hr.api.GET("/v1/topics/{topic}/messages/{id}", { params: { path: { topic, id } } });
     assert.equal(data?.deliveries[group]?.status, "RETRYING");
   });
@@ -146,7 +275,7 @@ test("a consumer that ends with an error has finished what is at work", async ()
     finished.push(body);
   };
   const consumer = Headrace.fromEnv({ fetch: refuseToSettle });
-  await assert.rejects(consumer.consume(topic, group, handle, { concurrency: 2 }), /SCOPE_MISSING/);
+  await assert.rejects(consumer.consume(topic, group, handle, { concurrency: 2, onError: () => {} }), /SCOPE_MISSING/);
   assert.deepEqual(finished, ["quick", "slow"]);
 });
 
@@ -157,7 +286,7 @@ const losingAll = async (request: Request): Promise<Response> => {
 
 test("a transaction whose answer was lost is not prepared twice", async () => {
   const params = { path: { topic } };
-  const unlucky = Headrace.fromEnv({ fetch: losingAll, retries: { baseMs: 1 } });
+  const unlucky = Headrace.fromEnv({ fetch: losingAll, retries: { attempts: 3, baseMs: 1 } });
   const body = { message: { body: "half" } };
   await assert.rejects(unlucky.api.POST("/v1/topics/{topic}/transactions", { params, body }));
   const { data } = await hr.api.GET("/v1/topics/{topic}/transactions", { params });
@@ -167,7 +296,7 @@ test("a transaction whose answer was lost is not prepared twice", async () => {
 test("what would do more the second time is not sent again", async () => {
   const params = { path: { topic } };
   const { deliver_at } = await hr.send(topic, "postponed", { delay_seconds: 7200, dedup_id: "postponed" });
-  const unlucky = Headrace.fromEnv({ fetch: losingAll, retries: { baseMs: 1 } });
+  const unlucky = Headrace.fromEnv({ fetch: losingAll, retries: { attempts: 3, baseMs: 1 } });
   const body = { postpone_seconds: 60 };
   await assert.rejects(unlucky.api.PATCH("/v1/topics/{topic}/messages", { params, body }));
   const query = { dedup_id: "postponed" };
@@ -180,7 +309,7 @@ test("what waits is sent again by every call, and stored once", async () => {
   const waiting = async (): Promise<number> =>
     (await hr.api.GET("/v1/topics/{topic}", { params })).data?.stats.delayed ?? 0;
   const before = await waiting();
-  const unlucky = Headrace.fromEnv({ fetch: losingAll, retries: { baseMs: 1 } });
+  const unlucky = Headrace.fromEnv({ fetch: losingAll, retries: { attempts: 3, baseMs: 1 } });
   await assert.rejects(unlucky.send(topic, "late", { delay_seconds: 3600 }));
   const late = { body: "late", delay_seconds: 3600 };
   await assert.rejects(unlucky.api.POST("/v1/topics/{topic}/messages", { params, body: late }));

@@ -1,24 +1,24 @@
-import { setTimeout as sleep } from "node:timers/promises";
-import { inspect } from "node:util";
-
 import createClient, { type Client } from "openapi-fetch";
 
 import { bodyOf } from "./bodies.js";
-import { HeadraceError } from "./errors.js";
+import { fromBase64, randomId, toBase64 } from "./bytes.js";
+import { type ConsumeOptions, Consumer, type Handler } from "./consumer.js";
+import { answerOf, HeadraceError } from "./errors.js";
+import type { GiveBack } from "./outcomes.js";
 import { type Retries, repeating } from "./repeating.js";
 import type { components, paths } from "./schema.js";
 
 type Schemas = components["schemas"];
 export type Sent = Schemas["Produced"];
-export type Message<Body = unknown> = Omit<Schemas["ReceivedMessage"], "body"> & { body: Body };
+/** A message under a lease. Its body is what the JSON says, or a `Uint8Array` where it is not JSON. */
+export type Message<Body = unknown> = Omit<Schemas["ReceivedMessage"], "body" | "body_base64"> & { body: Body };
 export type Settled = Schemas["ReceiptResult"];
+/** The messages of one receive; `because` says why there is none, `acked` what came of each receipt in `ack`. */
+export type Received<Body = unknown> = Message<Body>[] & { because?: Schemas["Because"]; acked?: Settled[] };
 /** How a message shall travel: keys, tag, ordering_key, delay_seconds … as in docs/settings.md. */
 export type SendOptions = Omit<Schemas["MessageBody"], "body" | "body_base64">;
-
-/** How messages are received: `wait_seconds` (20), `lease_seconds`, `consumer`; how many at a time; until when. */
-export type ConsumeOptions = Omit<Schemas["ReceiveBody"], "max" | "receive_id"> & { concurrency?: number; signal?: AbortSignal };
-
-const LONGEST_REST_MS = 1000;
+/** How messages are received. `ack`: messages, or their receipts, to acknowledge first, before any waiting. */
+export type ReceiveOptions = Omit<Schemas["ReceiveBody"], "ack"> & { ack?: readonly (Message | string)[]; signal?: AbortSignal };
 
 export interface HeadraceOptions {
   url: string;
@@ -45,7 +45,7 @@ export class Headrace {
   readonly api: Client<paths>;
 
   constructor({ url, token, retries = {}, timeoutMs = 35_000, fetch = globalThis.fetch }: HeadraceOptions) {
-    const { attempts = 5, baseMs = 200, capMs = 10_000, totalMs = 120_000 } = retries;
+    const { attempts, baseMs = 200, capMs = 10_000, totalMs = 120_000 } = retries;
     this.api = createClient<paths>({
       baseUrl: placeOf(url),
       headers: { Authorization: `Bearer ${tokenOf(token)}` },
@@ -58,7 +58,8 @@ export class Headrace {
 
   /** The service that HEADRACE_URL and HEADRACE_TOKEN name. */
   static fromEnv(options: Partial<HeadraceOptions> = {}): Headrace {
-    const { HEADRACE_URL: url = "", HEADRACE_TOKEN: token = "" } = process.env;
+    const { process } = globalThis as { process?: { env?: Record<string, string | undefined> } };
+    const { HEADRACE_URL: url = "", HEADRACE_TOKEN: token = "" } = process?.env ?? {};
     const place = { url: options.url ?? url, token: options.token ?? token };
     if (!place.url || !place.token) throw new Error("Set HEADRACE_URL and HEADRACE_TOKEN.");
     return new Headrace({ ...options, ...place });
@@ -89,57 +90,47 @@ export class Headrace {
   /**
    * Claim messages, `max` (10) at most, waiting up to `wait_seconds` (0; at most 20) for the first. Each is ours for its lease. After a
    * lost answer it is sent again under its `receive_id`, and brings the same messages; one of your own finds those of your earlier call.
+   * With `max: 0` it only acknowledges. If `signal` aborts, it rejects at once, and gives back, untried, what still comes.
    */
   async receive<Body = unknown>(
     topic: string,
     group: string,
-    options: Schemas["ReceiveBody"] = {},
-  ): Promise<Message<Body>[]> {
-    const { messages } = await answerOf(
+    { signal, ...options }: ReceiveOptions = {},
+  ): Promise<Received<Body>> {
+    signal?.throwIfAborted();
+    const work = this.#receive<Body>(topic, group, options);
+    if (!signal) return work;
+    let stop = (): void => {};
+    const stopped = new Promise<never>((_, reject) => {
+      stop = (): void => {
+        reject(signal.reason);
+        work.then((late) => this.nack(topic, group, late, { untried: true })).catch(() => {}); // else they come again when the lease ends
+      };
+    });
+    signal.addEventListener("abort", stop);
+    return Promise.race([work, stopped]).finally(() => signal.removeEventListener("abort", stop));
+  }
+
+  async #receive<Body>(topic: string, group: string, { ack = [], ...options }: ReceiveOptions): Promise<Received<Body>> {
+    const receipts = ack.map((each) => (typeof each === "string" ? each : each.receipt));
+    const { messages, ...rest } = await answerOf(
       this.api.POST("/v1/topics/{topic}/groups/{group}/receive", {
         params: { path: { topic, group } },
-        body: { ...options, receive_id: options.receive_id ?? randomId() },
+        body: { ...options, receive_id: options.receive_id ?? randomId(), ...(receipts.length > 0 && { ack: receipts }) },
         headers: options.receive_id ? {} : { "Headrace-Resend": "0" },
       }),
     );
-    return messages as Message<Body>[];
+    return Object.assign(messages.map(messageFrom) as Message<Body>[], rest);
   }
 
   /**
-   * Handle messages, `concurrency` (1) at a time, until `signal` says stop; then what is at work is finished, also what the receive that
-   * still waits brings (for `wait_seconds`: a process that must end sooner says less). A handler that
-   * resolves acknowledges its message; one that rejects gives it back, to be tried again by the ladder. Leases are not
-   * renewed: give `lease_seconds` that a handler stays within. With a short `wait_seconds` it rests, up to a second, while nothing
-   * comes. Rejects where a call, or one message's settlement, fails for longer than `retries` allow, when what is at work is
-   * finished.
+   * Handle the messages of a group until `signal` aborts. A handler that resolves acknowledges its message; one that rejects gives it
+   * back, to be tried again by its ladder; `Retry` and `Bury` say more. Leases are renewed while handlers run. Outages, restarts and a
+   * topic or group that is deleted and created again are waited out. Rejects where waiting does not help: for a topic that does not
+   * exist, a token that may not consume, a group with another mode or filter, or CONSUMER_TAKEN_OVER by a later process.
    */
-  async consume<Body = unknown>(
-    topic: string,
-    group: string,
-    handler: (message: Message<Body>) => Promise<unknown>,
-    { concurrency = 1, wait_seconds = 20, signal, ...options }: ConsumeOptions = {},
-  ): Promise<void> {
-    const settle = async (message: Message<Body>): Promise<Settled[]> => {
-      try {
-        await handler(message);
-      } catch (error) {
-        return this.nack(topic, group, [message], { reason: reasonOf(error) });
-      }
-      return this.ack(topic, group, message);
-    };
-    const handle = async (message: Message<Body>): Promise<void> => {
-      for (const { error } of await settle(message)) if (error?.retryable) throw HeadraceError.of(error, error.status);
-    };
-    let restMs = 0;
-    while (!signal?.aborted) {
-      const start = performance.now();
-      const messages = await this.receive<Body>(topic, group, { ...options, wait_seconds, max: concurrency });
-      const ends = await Promise.allSettled(messages.map(handle));
-      for (const end of ends) if (end.status === "rejected") throw end.reason;
-      restMs = messages.length > 0 ? 0 : Math.min(LONGEST_REST_MS, restMs * 2 + 50);
-      const restLeft = start + restMs - performance.now();
-      if (restLeft > 0) await sleep(restLeft, undefined, { signal }).catch(() => {}); // cut short by the signal
-    }
+  async consume<Body = unknown>(topic: string, group: string, handler: Handler<Body>, options: ConsumeOptions = {}): Promise<void> {
+    await new Consumer<Body>(this, topic, group, handler, options).run();
   }
 
   /** Record success; what came of each receipt. The whole is sent again while the outcome of one is open; if it stays so, it has a retryable error. */
@@ -160,7 +151,7 @@ export class Headrace {
     topic: string,
     group: string,
     messages: Message<unknown>[],
-    how: Omit<Schemas["NackBody"], "receipts"> = {},
+    how: GiveBack = {},
   ): Promise<Settled[]> {
     if (messages.length === 0) return [];
     const body = { receipts: messages.map((message) => message.receipt), ...how };
@@ -169,10 +160,16 @@ export class Headrace {
     );
     return results;
   }
-}
 
-function randomId(): string {
-  return Buffer.from(crypto.getRandomValues(new Uint8Array(16))).toString("base64url");
+  /** Give leases more time: `leaseSeconds` from now. */
+  async extend(topic: string, group: string, messages: Message<unknown>[], leaseSeconds: number): Promise<Settled[]> {
+    if (messages.length === 0) return [];
+    const body = { receipts: messages.map((message) => message.receipt), lease_seconds: leaseSeconds };
+    const { results } = await answerOf(
+      this.api.POST("/v1/topics/{topic}/groups/{group}/extend", { params: { path: { topic, group } }, body }),
+    );
+    return results;
+  }
 }
 
 /** Where a service is; paths say /v1 themselves. TypeError for what is no such place, or has what no call can keep. */
@@ -191,24 +188,14 @@ function tokenOf(text: string): string {
   throw new TypeError("Give a token (HEADRACE_TOKEN), hr_… as it was printed by `make run` or `make token`, without `Bearer`.");
 }
 
-/** A reason as the service takes it, whatever was thrown: not cut within a character of two halves. */
-function reasonOf(error: unknown): string {
-  return new TextDecoder().decode(new TextEncoder().encode(textOf(error).slice(0, 512)));
-}
-
-function textOf(error: unknown): string {
-  try {
-    return typeof error === "object" && !(error instanceof Error) ? inspect(error) : String(error);
-  } catch {
-    return "(an error without text)";
-  }
-}
-
 /** A message as the interface wants it. */
 function messageOf({ body, ...message }: { body: unknown } & SendOptions): Schemas["MessageBody"] {
   if (!(body instanceof Uint8Array)) return { body, ...message };
-  const bytes = Buffer.from(body.buffer, body.byteOffset, body.byteLength);
-  return { ...message, content_type: message.content_type ?? "application/octet-stream", body_base64: bytes.toString("base64") };
+  return { ...message, content_type: message.content_type ?? "application/octet-stream", body_base64: toBase64(body) };
+}
+
+function messageFrom({ body_base64: base64, body, ...message }: Schemas["ReceivedMessage"]): Message {
+  return { ...message, body: base64 === undefined ? body : fromBase64(base64) };
 }
 
 /** "", "." and ".." fall out of a URL, with what stands before them: the call would be about something else. */
@@ -216,10 +203,4 @@ function refuseNoNames(parts: Record<string, unknown> = {}): void {
   for (const [name, value] of Object.entries(parts)) {
     if (["", ".", ".."].includes(String(value))) throw new TypeError(`${name}: "${value}" is no name and no id.`);
   }
-}
-
-async function answerOf<T>(call: Promise<{ data?: T; error?: unknown; response: Response }>): Promise<T> {
-  const { data, error, response } = await call;
-  if (data === undefined) throw HeadraceError.of(error, response.status);
-  return data;
 }

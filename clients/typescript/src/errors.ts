@@ -36,3 +36,10 @@ export class HeadraceError extends Error {
 export function isProblem(json: unknown): json is Partial<Problem> & { code: string } {
   return typeof (json as { code?: unknown } | null | undefined)?.code === "string";
 }
+
+/** The answer of a call of `api`. HeadraceError where it was refused. */
+export async function answerOf<T>(call: Promise<{ data?: T; error?: unknown; response: Response }>): Promise<T> {
+  const { data, error, response } = await call;
+  if (data === undefined) throw HeadraceError.of(error, response.status);
+  return data;
+}

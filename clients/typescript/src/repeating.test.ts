@@ -239,6 +239,31 @@ test("how long ago a send was sent first is told whatever the clock does, and wi
   assert.deepEqual(resent, [null, "30", "60", "86400"]);
 });
 
+test("a send is tried for two minutes, and another call five times", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  let ms = 0;
+  t.mock.method(performance, "now", () => ms);
+  for (const [call, from, to] of [["send", 100_000, 121_000], ["receive", 1_000, 4_000]] as const) {
+    const start = ms;
+    let tries = 0;
+    let isOver = false;
+    const fetch = async (): Promise<Response> => {
+      tries++;
+      throw new TypeError("connection refused");
+    };
+    const hr = new Headrace({ url: "http://127.0.0.1:8700", token: "hr_test", fetch });
+    const end = assert.rejects(CALLS[call]!(hr), { code: "NO_ANSWER" }).then(() => (isOver = true));
+    while (!isOver) {
+      for (let turns = 0; turns < 4; turns++) await new Promise(setImmediate);
+      ms += 250;
+      t.mock.timers.tick(250);
+    }
+    await end;
+    assert.ok(ms - start > from && ms - start < to, `${call}: ${ms - start} ms`);
+    assert.ok(call === "send" ? tries > 12 : tries === 5, `${call}: ${tries} tries`);
+  }
+});
+
 test("a call whose signal has ended before it begins is not sent", async () => {
   const hr = clientOf({ fetch: () => assert.fail("it was sent") });
   const signal = AbortSignal.abort(new Error("the user left"));

@@ -1,22 +1,26 @@
-import { setTimeout as sleep } from "node:timers/promises";
-
 import { type Answer, isRetryable, jsonOf, whole } from "./answers.js";
 import { HeadraceError, isProblem } from "./errors.js";
 import type { components } from "./schema.js";
+import { elapsedMs, type Moment, now, pause, timerMs } from "./time.js";
 
 type ReceiveBody = components["schemas"]["ReceiveBody"];
 type ConsumerBody = components["schemas"]["ConsumerBody"];
 type Result = components["schemas"]["BatchView" | "ReceiptResults"]["results"][number];
 
-/** When a call is attempted again: `attempts` times at most (the first included), within `totalMs`, which ends the last one, too. */
+/**
+ * When a call is attempted again: within `totalMs`, which ends the last attempt, too. Unless `attempts` is given, a send goes on for so
+ * long; other calls, whose callers can wait and ask again, are tried 5 times.
+ */
 export interface Retries {
-  attempts: number;
+  /** The first included. */
+  attempts?: number | undefined;
   /** A random part of this, doubled each time, up to `capMs`; never less than the service's `Retry-After`. */
   baseMs: number;
   capMs: number;
   totalMs: number;
 }
 
+const ATTEMPTS = 5;
 const PRODUCES = /^POST .*\/v1\/(topics\/[^/]+\/messages(\/batch)?|publish\/[^/]+)$/;
 /** Of these each message or receipt has an answer of its own. */
 const PARTED = /^POST .*\/v1\/topics\/[^/]+\/(messages\/batch|groups\/[^/]+\/(n?ack|extend))$/;
@@ -25,7 +29,6 @@ const REGISTERS = /^PUT .*\/v1\/topics\/[^/]+\/groups\/[^/]+\/consumers\/[^/]+$/
 const NOT_REPEATABLE =
   /^(POST .*\/v1\/(tokens(\/[^/]+\/rotate)?|signing-key\/rotate|sign-in-links|topics\/[^/]+\/(replays|transactions)|topics\/.*\/(rotate-secret|redrive|test))|PATCH .*\/v1\/topics\/[^/]+\/messages)$/;
 const LEAST_MS = 100; // for the last try
-const MOST_MS = 2 ** 31 - 1; // a longer timer ends at once
 const HTTP_DATE = /^[A-Z][a-z]+,? [\w -]+ \d\d:\d\d:\d\d (GMT|\d{4})$/;
 
 type Fetch = (request: Request) => Promise<Response>;
@@ -48,19 +51,20 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
     const body = first.body && new Uint8Array(await first.arrayBuffer()); // a clone breaks once another of them is collected
     const repeatable = !NOT_REPEATABLE.test(call) && !(REGISTERS.test(call) && makesSecret(body));
     const receives = RECEIVES.test(call);
-    const waitMs = receives ? 1000 * ((jsonOf(body) as ReceiveBody | undefined)?.wait_seconds ?? 0) : 0;
-    const [beganAt, start] = [Date.now(), performance.now()];
+    const pollMs = receives ? 1000 * ((jsonOf(body) as ReceiveBody | undefined)?.wait_seconds ?? 0) : 0;
+    const most = retries.attempts ?? (named ? Infinity : ATTEMPTS);
+    const start = now();
     let perhapsStored = false;
     let results: Result[] | undefined; // so far
     for (let attempt = 1; ; attempt++) {
-      const msLeft = Math.max(LEAST_MS, retries.totalMs - (performance.now() - start));
+      const msLeft = Math.max(LEAST_MS, retries.totalMs - (performance.now() - start.steadyMs));
       const end = new AbortController();
       const request = new Request(first, { body, signal: end.signal });
       if ((named || receives) && perhapsStored) {
-        request.headers.set("Headrace-Resend", resendSeconds(beganAt, start));
+        request.headers.set("Headrace-Resend", resendSeconds(start));
       }
       const ask = async (): Promise<Answer> => whole(await fetch(request), call, body);
-      const answer = await within(Math.min(timeoutMs, msLeft) + waitMs, signal, end, ask).catch((error: unknown) => {
+      const answer = await within(Math.min(timeoutMs, msLeft) + pollMs, signal, end, ask).catch((error: unknown) => {
         signal.throwIfAborted();
         return noAnswer(first.url, error);
       });
@@ -70,9 +74,9 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
       const partly = outcomes && results?.some((each) => each.error?.retryable); // those may be done, now or the next time
       const again = isLost || partly || isRetryable(answer);
       const unknown = isLost || partly || answer.response.status >= 500;
-      const pause = pauseMs(retries, attempt, answer, Date.now());
-      const late = performance.now() - start + pause > retries.totalMs;
-      if (!again || attempt >= retries.attempts || late || (unknown && !repeatable)) {
+      const waitMs = pauseMs(retries, attempt, answer, Date.now());
+      const late = performance.now() - start.steadyMs + waitMs > retries.totalMs;
+      if (!again || attempt >= most || late || (unknown && !repeatable)) {
         const stands = !named || (!isLost && answer.response.status < 500); // a send that was lost may be stored
         if (results && attempt > 1 && stands) return Response.json({ results });
         if (isLost) throw answer;
@@ -81,18 +85,15 @@ export function repeating(fetch: Fetch, retries: Retries, timeoutMs: number): Fe
         return response;
       }
       perhapsStored ||= unknown;
-      await sleep(Math.min(pause, MOST_MS), undefined, { signal }).catch(() => signal.throwIfAborted());
+      await pause(waitMs, signal);
+      signal.throwIfAborted();
     }
   };
 }
 
-/**
- * How long ago a call was sent first, as the service wants to know it: rounded up, a day at most. The longer of two measures: the
- * clock may be set back meanwhile, and what `performance` counts by rests while the machine does.
- */
-function resendSeconds(beganAt: number, start: number): string {
-  const ms = Math.max(Date.now() - beganAt, performance.now() - start);
-  return String(Math.min(86_400, Math.max(1, Math.ceil(ms / 1000))));
+/** How long ago a call was sent first, as the service wants to know it: rounded up, a day at most. */
+function resendSeconds(start: Moment): string {
+  return String(Math.min(86_400, Math.max(1, Math.ceil(elapsedMs(start) / 1000))));
 }
 
 /** Does a registration with this body make a secret? Only its first answer shows it. */
@@ -110,7 +111,7 @@ async function within<T>(ms: number, signal: AbortSignal, end: AbortController, 
   let fail = (_reason: unknown): void => {}; // not a listener of `end`, which would keep each request for good
   const stop = (): void => fail(signal.reason);
   const late = (): void => fail(new DOMException(`nothing whole came within ${Math.round(ms)} ms`, "TimeoutError"));
-  const timer = setTimeout(late, Math.min(ms, MOST_MS));
+  const timer = setTimeout(late, timerMs(ms));
   signal.addEventListener("abort", stop);
   try {
     return await new Promise<T>((resolve, reject) => {
