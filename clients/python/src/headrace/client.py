@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from . import _ending
 from ._sync.client import Operations
 from .consume.consumer import Consumer
 from .consume.settings import ConsumerOptions, ConsumerSettings
@@ -110,6 +111,11 @@ class Headrace(Operations):
         from .producer import Producer
 
         return Producer(self, **settings)
+
+    def close(self) -> None:
+        """Close its producers, which send what they hold, and the connections."""
+        _ending.close_all_of(self)
+        super().close()
 
     def discover(self, package: str) -> None:
         """Import every module of a package, so that the handlers in it register themselves."""

@@ -225,6 +225,23 @@ _BY_STATUS = {kind.of_status: kind for kind in _all(HeadraceError) if vars(kind)
 _ALIKE = {405: 404, 414: 413, 415: 422, 431: 413}
 
 
+def no_answer(url: str, why: str) -> NoAnswer:
+    """The error of a request without an answer."""
+    return NoAnswer("NO_ANSWER", f"No answer from {url} ({why}). Is the service up?", retryable=True)
+
+
+def closed_error() -> ClientClosed:
+    """The error of a call after `close`."""
+    return ClientClosed("CLIENT_CLOSED", "This client was closed; nothing was sent. Make a new one.")
+
+
+def root_text(error: BaseException) -> str:
+    """What is in the way, without the errors in which libraries wrap it."""
+    while cause := error.__cause__ or (None if error.__suppress_context__ else error.__context__):
+        error = cause
+    return str(error) or type(error).__name__
+
+
 def kind_of(code: str, status: int) -> type[HeadraceError]:
     """The class of an error: by its code, else by its status."""
     if code in _BY_CODE:
