@@ -7,20 +7,21 @@ import socket
 import socketserver
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace import Retries
+from headrace import Retries, _async_http, _http, moments
 from headrace._async.transport import AsyncTransport
 from headrace._sync.transport import Transport
 from headrace.calls import REQUEST, RESEND, Call
-from headrace.errors import ClientClosed, HeadraceError, RateLimited, Unavailable
+from headrace.errors import ClientClosed, HeadraceError, NoAnswer, RateLimited, Unavailable
+from headrace.moments import Moment
 
 CHANCE = st.floats(0, 1, exclude_max=True)
 PROBLEM = {
@@ -40,6 +41,21 @@ def test_a_wait_is_between_half_of_its_step_and_the_step_which_doubles(try_count
     assert pause is not None
     assert step / 2 <= pause <= step
     assert pause == pytest.approx(step * (0.5 + chance / 2))
+
+
+def test_a_send_goes_on_for_two_minutes_and_another_call_for_five_tries() -> None:
+    """Of a service that refuses connections a send knew after three seconds."""
+    error = NoAnswer("NO_ANSWER", "refused", retryable=True)
+
+    def pauses(*, is_send: bool) -> list[float]:
+        waits: list[float] = []
+        while (wait := Retries().pause(error, len(waits) + 1, sum(waits), 0.5, is_send=is_send)) is not None:
+            waits.append(wait)
+        return waits
+
+    assert 110 < sum(pauses(is_send=True)) <= 120
+    assert len(pauses(is_send=False)) == 4
+    assert Retries(attempts=3).pause(error, 3, 0, 0.5) is None
 
 
 class Service:
@@ -156,6 +172,46 @@ def test_it_is_tried_as_often_as_was_said_and_what_will_not_change_once(
     assert len(tries_of(servers, Service(404), Call("GET", "/v1/topics"))[0]) == 1
 
 
+def test_after_a_pause_that_is_cut_short_one_more_try_is_the_last(servers: list[ThreadingHTTPServer]) -> None:
+    service = servers[0].service = Service(503)  # type: ignore[attr-defined]
+    transport = Transport([f"http://127.0.0.1:{servers[0].server_address[1]}"], "hr_x", Retries(), 5, 2)
+    pauses: list[float] = []
+    with pytest.raises(Unavailable):
+        transport.read(
+            Call("GET", "/v1/topics"), bytes, pause=lambda wait: pauses.append(wait) or len(pauses) == 2
+        )
+    transport.close()
+    assert len(service.requests) == 3
+
+
+@pytest.mark.parametrize("kind", [Transport, AsyncTransport])
+def test_a_proxy_of_the_environment_is_used_but_for_what_needs_none(
+    servers: list[ThreadingHTTPServer], monkeypatch: pytest.MonkeyPatch, kind: type
+) -> None:
+    service = servers[0].service = Service(200)  # type: ignore[attr-defined]
+    place = f"127.0.0.1:{servers[0].server_address[1]}"
+    monkeypatch.setenv("http_proxy", f"http://user:p%20w@{place}")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    for url in ("http://queue.invalid/api", f"http://{place}"):
+        transport = kind([url], "hr_x", Retries(attempts=1), 5, 2)
+
+        async def with_tasks(transport: AsyncTransport = transport) -> None:
+            await transport.send(Call("GET", "/v1/topics"))
+            await transport.aclose()
+
+        if kind is AsyncTransport:
+            asyncio.run(with_tasks())
+        else:
+            transport.send(Call("GET", "/v1/topics"))
+            transport.close()
+    by_proxy, direct = ({k.title(): v for k, v in headers.items()} for _, headers in service.requests)
+    assert (by_proxy["Host"], by_proxy["Proxy-Authorization"]) == ("queue.invalid", "Basic dXNlcjpwIHc=")
+    assert (direct["Host"], "Proxy-Authorization" in direct) == (place, False)
+    monkeypatch.setenv("http_proxy", "socks5://127.0.0.1:9")
+    with pytest.raises(ValueError, match=r"add queue\.invalid to NO_PROXY"):
+        Transport(["http://queue.invalid"], "hr_x", Retries(), 5, 2).send(Call("GET", "/v1/topics"))
+
+
 def test_a_page_in_the_place_of_an_answer_is_none(servers: list[ThreadingHTTPServer]) -> None:
     """As by a proxy. It ended the threads that settle, renew and send in the background."""
     call = Call("GET", "/v1/topics", headers={REQUEST: "r1"})
@@ -246,16 +302,18 @@ def test_a_client_that_was_closed_says_so_and_sends_nothing(
 
 
 class Clock:
-    """Stands still; `read` after a look at it."""
+    """Stands still; `is_ready` when the call with this as its query is made ready."""
 
     def __init__(self) -> None:
-        self.now = 1_000_000.0
-        self.read = threading.Event()
+        self.time = 0.0
+        self.is_ready = threading.Event()
 
-    def time(self) -> float:
-        now = self.now
-        self.read.set()
-        return now
+    def now(self) -> Moment:
+        return Moment(-self.time, self.time, "a")
+
+    def items(self) -> list[tuple[str, str]]:
+        self.is_ready.set()
+        return []
 
 
 class BusyService(Service):
@@ -269,8 +327,8 @@ class BusyService(Service):
     def answer(self, port: int, headers: dict[str, str]) -> int:
         if not self.requests:
             self.busy.set()
-            assert self.clock.read.wait(20)
-            self.clock.now += 7
+            assert self.clock.is_ready.wait(20)
+            self.clock.time += 7
         return super().answer(port, headers)
 
 
@@ -311,11 +369,13 @@ def test_a_repeat_that_waits_for_a_connection_counts_the_wait(
     service = servers[0].service = BusyService(clock)  # type: ignore[attr-defined]
     transport = kind([f"http://127.0.0.1:{servers[0].server_address[1]}"], "hr_x", Retries(attempts=1), 20, 1)
     first = Call("GET", "/v1/topics")
-    repeat = Call("GET", "/v1/topics", headers={REQUEST: "r1"}, first_sent=clock.now)
+    query: Any = clock
+    repeat = Call("GET", "/v1/topics", headers={REQUEST: "r1"}, query=query, first_sent=clock.now())
+    for module in (moments, _http, _async_http):
+        monkeypatch.setattr(module, "now", clock.now)
 
     def wait_until_busy() -> None:
         assert service.busy.wait(20)
-        monkeypatch.setattr(time, "time", clock.time)
 
     send_beside(transport, first, repeat, wait_until_busy)
     assert [headers.get(RESEND) for _, headers in service.requests] == [None, "8"]

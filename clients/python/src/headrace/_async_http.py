@@ -29,6 +29,7 @@ class AsyncConnections:
 
     async def exchange(self, request: Request, *, is_fresh: bool) -> tuple[int, Mapping[str, str], bytes]:
         """As that of `_http`. httpx's client would log a line for each request: its transport does not."""
+        __tracebackhide__ = True
         timeout = httpx.Timeout(request.seconds, connect=min(CONNECT_SECONDS, request.seconds))
         extensions: dict[str, Any] = {"timeout": timeout.as_dict()}
         headers = {name.encode(): value.encode() for name, value in request.headers.items()}

@@ -11,7 +11,13 @@ from urllib.parse import unquote, urlsplit
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
-from urllib3.exceptions import ClosedPoolError, ConnectTimeoutError, HTTPError, ReadTimeoutError
+from urllib3.exceptions import (
+    ClosedPoolError,
+    ConnectTimeoutError,
+    EmptyPoolError,
+    HTTPError,
+    ReadTimeoutError,
+)
 from urllib3.util import make_headers
 
 from ._environment import proxy_of, trust
@@ -80,6 +86,7 @@ class Connections:
         those from the service that settle and renew. `is_fresh`: by a connection that is used once. What broke one idle
         connection, such as a restarted firewall, broke its neighbours, too: each repeat would meet the next of them.
         """
+        __tracebackhide__ = True
         if self.is_closed:
             raise closed_error()
         if is_fresh:
@@ -130,6 +137,7 @@ class Connections:
 def _exchange(
     pool: HTTPConnectionPool, prefix: str, request: Request
 ) -> tuple[int, Mapping[str, str], bytes]:
+    __tracebackhide__ = True
     headers = {
         name: value if value.isascii() else value.encode().decode("latin-1")  # as UTF-8
         for name, value in request.headers.items()
@@ -146,6 +154,7 @@ def _exchange(
             headers,
             retries=_NO_RETRIES,
             redirect=False,
+            assert_same_host=False,  # through a proxy the target is a whole URL
             timeout=urllib3.Timeout(connect=connect_seconds, read=request.seconds),
             pool_timeout=request.seconds,  # type: ignore[arg-type]
             preload_content=False,
@@ -167,4 +176,5 @@ def _exchange(
 def _text_of(error: HTTPError) -> str:
     if isinstance(error, ReadTimeoutError):
         return "it did not answer in time"
-    return "no connection in time" if isinstance(error, ConnectTimeoutError) else root_text(error)
+    is_unconnected = isinstance(error, ConnectTimeoutError | EmptyPoolError)
+    return "no connection in time" if is_unconnected else root_text(error)

@@ -14,7 +14,7 @@ import pytest
 from cli_commands import Command
 from tests.support.rarely import rarely
 
-from headrace import _trust, cli
+from headrace import _environment, cli
 from headrace.cli import app
 from headrace.cli.app import NO_ANSWER, NOT_ALLOWED, NOT_FOUND, REFUSED, USAGE, ordered
 from headrace.cli.profiles import Profiles, Unusable, access
@@ -112,7 +112,7 @@ def test_certificates_that_are_not_there_are_looked_for_by_their_variable(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", "/no/such.pem")
-    _trust._context.cache_clear()
+    _environment._context.cache_clear()
     assert "SSL_CERT_FILE" in command("topics", "list", "--url", "https://127.0.0.1:9", code=USAGE)
 
 
