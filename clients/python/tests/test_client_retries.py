@@ -9,6 +9,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -121,6 +122,37 @@ def test_what_perhaps_was_done_goes_to_the_next_address_and_says_that_it_comes_a
     assert tries_of(servers, Service(503, 503, 200), call) == ([0, 1, 0], [False, True, True], None)
 
 
+@pytest.mark.parametrize("kind", [Transport, AsyncTransport])
+def test_what_found_no_connection_goes_to_the_next_address_as_if_for_the_first_time(
+    servers: list[ThreadingHTTPServer], kind: type
+) -> None:
+    service = servers[0].service = Service(200)  # type: ignore[attr-defined]
+    urls = ["http://127.0.0.1:9", f"http://127.0.0.1:{servers[0].server_address[1]}"]
+    call = Call("GET", "/v1/topics", headers={REQUEST: "r1"}, repeatable=False)
+    in_kind(kind(urls, "hr_x", Retries(attempts=2, base_seconds=0.001), 5, 2), call)
+    assert [RESEND in headers for _, headers in service.requests] == [False]
+    for first_sent in (None, moments.now()):
+        with pytest.raises(NoAnswer, match="onnect") as error:
+            in_kind(kind(urls[:1], "hr_x", Retries(attempts=1), 5, 2), replace(call, first_sent=first_sent))
+        assert error.value.was_sent is (first_sent is not None)
+
+
+def in_kind(transport: Transport | AsyncTransport, *calls: Call) -> None:
+    """Send calls, one after the other, and close."""
+
+    async def with_tasks(transport: AsyncTransport) -> None:
+        for call in calls:
+            await transport.send(call)
+        await transport.aclose()
+
+    if isinstance(transport, AsyncTransport):
+        asyncio.run(with_tasks(transport))
+        return
+    for call in calls:
+        transport.send(call)
+    transport.close()
+
+
 def test_threads_that_meet_a_dead_address_together_all_go_to_the_next(
     servers: list[ThreadingHTTPServer],
 ) -> None:
@@ -193,17 +225,7 @@ def test_a_proxy_of_the_environment_is_used_but_for_what_needs_none(
     monkeypatch.setenv("http_proxy", f"http://user:p%20w@{place}")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     for url in ("http://queue.invalid/api", f"http://{place}"):
-        transport = kind([url], "hr_x", Retries(attempts=1), 5, 2)
-
-        async def with_tasks(transport: AsyncTransport = transport) -> None:
-            await transport.send(Call("GET", "/v1/topics"))
-            await transport.aclose()
-
-        if kind is AsyncTransport:
-            asyncio.run(with_tasks())
-        else:
-            transport.send(Call("GET", "/v1/topics"))
-            transport.close()
+        in_kind(kind([url], "hr_x", Retries(attempts=1), 5, 2), Call("GET", "/v1/topics"))
     by_proxy, direct = ({k.title(): v for k, v in headers.items()} for _, headers in service.requests)
     assert (by_proxy["Host"], by_proxy["Proxy-Authorization"]) == ("queue.invalid", "Basic dXNlcjpwIHc=")
     assert (direct["Host"], "Proxy-Authorization" in direct) == (place, False)

@@ -15,6 +15,7 @@ from .calls import CONNECT_SECONDS, RESEND, Request
 from .errors import closed_error, no_answer, root_text
 from .moments import Moment, now, resend_seconds
 
+_UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _Key = tuple[int, asyncio.AbstractEventLoop, str, bool, bool]
 
 
@@ -56,7 +57,7 @@ class AsyncConnections:
             finally:
                 await answer.aclose()
         except (httpx.TransportError, httpx.DecodingError) as error:
-            raise no_answer(request.url, _text_of(error)) from None
+            raise no_answer(request.url, _text_of(error), was_sent=not isinstance(error, _UNSENT)) from None
         except RuntimeError:  # by httpx, where `aclose` came in between
             if self.is_closed:
                 raise closed_error() from None

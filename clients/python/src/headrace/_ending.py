@@ -18,6 +18,8 @@ class Ending(Protocol):
 
     def close(self, timeout: float | None = None) -> None: ...
 
+    def hurry(self) -> None: ...
+
     def end(self, timeout: float) -> None: ...
 
 
@@ -52,5 +54,7 @@ def close_all_of(hr: Any) -> None:
 
 def _end_all() -> None:
     until = time.monotonic() + _EXIT_SECONDS
+    for producer in [*_OPEN]:
+        producer.hurry()  # each sends while another is waited for
     for producer in [*_OPEN]:
         producer.end(max(0.0, until - time.monotonic()))

@@ -16,6 +16,7 @@ from urllib3.exceptions import (
     ConnectTimeoutError,
     EmptyPoolError,
     HTTPError,
+    NewConnectionError,
     ReadTimeoutError,
 )
 from urllib3.util import make_headers
@@ -32,6 +33,7 @@ _NO_RETRIES = urllib3.Retry(total=False, redirect=0)
 _IDLE_SECONDS = 30.0
 """After so long something in between may have forgotten a connection."""
 _WAITING = 1000
+_UNSENT = (ConnectTimeoutError, EmptyPoolError, NewConnectionError)
 _PART_BYTES = 65_536
 
 
@@ -169,12 +171,14 @@ def _exchange(
     except ClosedPoolError:
         raise closed_error() from None
     except HTTPError as error:
-        raise no_answer(request.url, _text_of(error)) from None
+        raise no_answer(request.url, _text_of(error), was_sent=not isinstance(error, _UNSENT)) from None
     return answer.status, answer.headers, b"".join(parts)
 
 
 def _text_of(error: HTTPError) -> str:
     if isinstance(error, ReadTimeoutError):
         return "it did not answer in time"
-    is_unconnected = isinstance(error, ConnectTimeoutError | EmptyPoolError)
-    return "no connection in time" if is_unconnected else root_text(error)
+    is_late = isinstance(error, ConnectTimeoutError | EmptyPoolError) and not isinstance(
+        error, NewConnectionError
+    )
+    return "no connection in time" if is_late else root_text(error)

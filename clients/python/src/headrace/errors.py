@@ -110,8 +110,10 @@ class Unavailable(HeadraceError):
 
 
 class NoAnswer(Unavailable):
-    """Nothing came back, and what became of the request is unknown."""
+    """Nothing came back, and what became of the request is unknown; where there was no connection, `was_sent` is false:
+    then it did not reach the service."""
 
+    was_sent = True
     of_status: ClassVar[int | None] = None
     of_code: ClassVar[str | None] = "NO_ANSWER"
 
@@ -225,9 +227,11 @@ _BY_STATUS = {kind.of_status: kind for kind in _all(HeadraceError) if vars(kind)
 _ALIKE = {405: 404, 414: 413, 415: 422, 431: 413}
 
 
-def no_answer(url: str, why: str) -> NoAnswer:
+def no_answer(url: str, why: str, *, was_sent: bool = True) -> NoAnswer:
     """The error of a request without an answer."""
-    return NoAnswer("NO_ANSWER", f"No answer from {url} ({why}). Is the service up?", retryable=True)
+    error = NoAnswer("NO_ANSWER", f"No answer from {url} ({why}). Is the service up?", retryable=True)
+    error.was_sent = was_sent
+    return error
 
 
 def closed_error() -> ClientClosed:

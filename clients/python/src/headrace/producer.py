@@ -21,7 +21,7 @@ from . import _ending, moments
 from ._sync.client import Operations
 from ._sync.sends import Batch, goes_again
 from .calls import encode, path
-from .errors import ClientClosed, Forbidden, HeadraceError, ResendTooLate, Unauthorized, Unavailable
+from .errors import ClientClosed, Forbidden, HeadraceError, NoAnswer, ResendTooLate, Unauthorized, Unavailable
 from .models import Sent
 from .outgoing import BATCH_BYTES, BATCH_MESSAGES, Outgoing, RequestIds, SendOptions, now
 from .spool import Spool, Waiting
@@ -192,6 +192,13 @@ class Producer:
         """Is this its client?"""
         return self._hr is hr
 
+    def hurry(self) -> None:
+        """Let nothing linger any more."""
+        if not self._is_forked():
+            with self._changed:
+                self._flushing += 1
+                self._changed.notify_all()
+
     def end(self, timeout: float) -> None:
         """Close it, since the process ends; log how many messages are left."""
         if self._is_forked():
@@ -295,7 +302,9 @@ class Producer:
             results = self._hr.send_batch(
                 Batch(batch.topic, request, batch.messages, batch.first_sent, pause=self._stopping.wait)
             )
-        except _NO_FAULT_OF_MESSAGES:
+        except _NO_FAULT_OF_MESSAGES as error:
+            if isinstance(error, NoAnswer) and not error.was_sent:
+                self._spool.forget(batch.numbers)
             raise
         except HeadraceError as error:
             results = [error] * len(batch.messages)

@@ -96,7 +96,10 @@ class Transport:
             try:
                 return self._once(call, self.urls[at], reader, seconds_left, is_fresh)
             except HeadraceError as error:
-                unknown, is_fresh = isinstance(error, Unavailable), isinstance(error, NoAnswer)
+                is_away, is_fresh = isinstance(error, Unavailable), isinstance(error, NoAnswer)
+                unknown = is_away and getattr(error, "was_sent", True)
+                if isinstance(error, NoAnswer) and call.first_sent:
+                    error.was_sent = True  # before
                 passed = time.monotonic() - start
                 wait = self.retries.pause(error, tries, passed, random.random(), is_send=call.is_send)
                 if wait is None or is_last or (unknown and not call.repeatable):
@@ -105,9 +108,9 @@ class Transport:
                 is_last = bool((pause or self.pause)(wait))
                 if self._connections.is_closed:  # meanwhile
                     raise
+                if is_away and self._first == at:  # else another call has moved on
+                    self._first = (at + 1) % len(self.urls)
                 if unknown:
-                    if self._first == at:  # else another call has moved on
-                        self._first = (at + 1) % len(self.urls)
                     call = replace(call, first_sent=first_sent)
                 seconds_left = max(start + self.retries.total_seconds - time.monotonic(), _LEAST_SECONDS)
 
