@@ -293,7 +293,7 @@ def test_asyncio_sends_survive_as_well(
     asyncio.run(main())
     proxy.harm = 0.0
     assert bodies(hr, topic) == dict.fromkeys(range(40), 1)
-    assert {record.name for record in caplog.records} <= {"headrace"}, "not a line for each request"
+    assert all(record.name.startswith("headrace") for record in caplog.records), "not a line for each request"
 
 
 FORKS = """

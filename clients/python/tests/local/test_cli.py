@@ -8,13 +8,16 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from cli_commands import Command
 from tests.support.rarely import rarely
 
 from headrace import _environment, cli
+from headrace._sync import transport
 from headrace.cli import app
 from headrace.cli.app import NO_ANSWER, NOT_ALLOWED, NOT_FOUND, REFUSED, USAGE, ordered
 from headrace.cli.profiles import Profiles, Unusable, access
@@ -56,6 +59,19 @@ def test_an_exit_code_says_what_kind_of_error_it_is(
 
 def test_no_answer_has_a_code_of_its_own(command: Command) -> None:
     assert "NO_ANSWER" in command("topics", "list", "--url", "http://127.0.0.1:9", code=NO_ANSWER)
+
+
+def test_a_send_waits_for_a_service_that_is_away_and_says_so(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was tried three times within half a second."""
+    waits: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: sum(waits), time=time.time)
+    monkeypatch.setattr(transport, "time", clock)
+    monkeypatch.setattr(transport.Transport, "pause", lambda _, seconds: waits.append(seconds))
+    error = command("send", "orders", "1", "--url", "http://127.0.0.1:9", code=NO_ANSWER)
+    assert "POST /v1/topics/orders/messages: NO_ANSWER, again in" in error
+    assert 105 < sum(waits) <= 120
 
 
 def test_profiles_keep_tokens_to_themselves(

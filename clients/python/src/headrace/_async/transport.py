@@ -17,7 +17,7 @@ from ..errors import HeadraceError, NoAnswer, Unavailable, of_answer
 from ..retries import Retries
 
 T = TypeVar("T")
-_LOG = logging.getLogger("headrace")
+_LOG = logging.getLogger("headrace.transport")
 _END = re.compile(r"(?<![:/])/+(v1/*)?\Z")  # calls say /v1 themselves
 _APP = re.compile(r"[A-Za-z0-9._/-]{1,64}\Z")
 _TOKEN = re.compile(r"hr_[A-Za-z0-9_-]+\Z")
