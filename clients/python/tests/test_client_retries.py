@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import socketserver
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterator
@@ -14,10 +15,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace import Retries, _async_http, _http, moments
+from headrace import Retries, _async_http, _environment, _http, moments
 from headrace._async.transport import AsyncTransport
 from headrace._sync.transport import Transport
 from headrace.calls import REQUEST, RESEND, Call
@@ -151,6 +153,28 @@ def in_kind(transport: Transport | AsyncTransport, *calls: Call) -> None:
     for call in calls:
         transport.send(call)
     transport.close()
+
+
+@pytest.mark.parametrize("kind", [Transport, AsyncTransport])
+def test_a_certificate_that_is_not_trusted_is_said_at_once(
+    servers: list[ThreadingHTTPServer], monkeypatch: pytest.MonkeyPatch, kind: type
+) -> None:
+    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    service = Service(200)
+    with ThreadingHTTPServer(("127.0.0.1", 0), servers[0].RequestHandlerClass) as server:
+        server.service = service  # type: ignore[attr-defined]
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        url, call = f"https://127.0.0.1:{server.server_address[1]}", Call("GET", "/v1/topics", is_send=True)
+        with pytest.raises(NoAnswer, match="SSL_CERT_FILE"):
+            in_kind(kind([url], "hr_x", Retries(), 5, 2), call)
+        with authority.cert_pem.tempfile() as path:
+            monkeypatch.setenv("SSL_CERT_FILE", path)
+            monkeypatch.setattr(_environment, "_context", _environment._context.__wrapped__)
+            in_kind(kind([url], "hr_x", Retries(), 5, 2), call)
+        server.shutdown()
+    assert len(service.requests) == 1
 
 
 def test_threads_that_meet_a_dead_address_together_all_go_to_the_next(

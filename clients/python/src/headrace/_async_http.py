@@ -12,7 +12,7 @@ import httpx
 
 from ._environment import proxy_of, trust
 from .calls import CONNECT_SECONDS, RESEND, Request
-from .errors import closed_error, no_answer, root_text
+from .errors import closed_error, no_answer
 from .moments import Moment, now, resend_seconds
 
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
@@ -57,7 +57,7 @@ class AsyncConnections:
             finally:
                 await answer.aclose()
         except (httpx.TransportError, httpx.DecodingError) as error:
-            raise no_answer(request.url, _text_of(error), was_sent=not isinstance(error, _UNSENT)) from None
+            raise no_answer(request.url, _plain(error), was_sent=not isinstance(error, _UNSENT)) from None
         except RuntimeError:  # by httpx, where `aclose` came in between
             if self.is_closed:
                 raise closed_error() from None
@@ -98,10 +98,10 @@ class AsyncConnections:
                 self._pools.pop(key, None)
 
 
-def _text_of(error: httpx.HTTPError) -> str:
+def _plain(error: httpx.HTTPError) -> str | httpx.HTTPError:
     if isinstance(error, httpx.ReadTimeout):
         return "it did not answer in time"
-    return "no connection in time" if isinstance(error, httpx.TimeoutException) else root_text(error)
+    return "no connection in time" if isinstance(error, httpx.TimeoutException) else error
 
 
 def _count_to_departure(first_sent: Moment) -> Any:

@@ -23,7 +23,7 @@ from urllib3.util import make_headers
 
 from ._environment import proxy_of, trust
 from .calls import CONNECT_SECONDS, RESEND, Request
-from .errors import closed_error, no_answer, root_text
+from .errors import closed_error, no_answer
 from .moments import Moment, now, resend_seconds
 
 if TYPE_CHECKING:
@@ -171,14 +171,14 @@ def _exchange(
     except ClosedPoolError:
         raise closed_error() from None
     except HTTPError as error:
-        raise no_answer(request.url, _text_of(error), was_sent=not isinstance(error, _UNSENT)) from None
+        raise no_answer(request.url, _plain(error), was_sent=not isinstance(error, _UNSENT)) from None
     return answer.status, answer.headers, b"".join(parts)
 
 
-def _text_of(error: HTTPError) -> str:
+def _plain(error: HTTPError) -> str | HTTPError:
     if isinstance(error, ReadTimeoutError):
         return "it did not answer in time"
     is_late = isinstance(error, ConnectTimeoutError | EmptyPoolError) and not isinstance(
         error, NewConnectionError
     )
-    return "no connection in time" if is_late else root_text(error)
+    return "no connection in time" if is_late else error

@@ -227,23 +227,28 @@ _BY_STATUS = {kind.of_status: kind for kind in _all(HeadraceError) if vars(kind)
 _ALIKE = {405: 404, 414: 413, 415: 422, 431: 413}
 
 
-def no_answer(url: str, why: str, *, was_sent: bool = True) -> NoAnswer:
-    """The error of a request without an answer."""
-    error = NoAnswer("NO_ANSWER", f"No answer from {url} ({why}). Is the service up?", retryable=True)
-    error.was_sent = was_sent
+def no_answer(url: str, why: str | BaseException, *, was_sent: bool = True) -> NoAnswer:
+    """The error of a request without an answer. Of an error, what is in the way, without those in which libraries wrap
+    it. A certificate that is not trusted is not tried again: it stays so."""
+    chain = [why, *_causes_of(why)] if isinstance(why, BaseException) else [why]
+    untrusted = [each for each in chain if type(each).__name__ == "SSLCertVerificationError"]
+    reason = (untrusted or chain)[-1]
+    advice = "SSL_CERT_FILE names the certificates to trust." if untrusted else "Is the service up?"
+    detail = f"No answer from {url} ({str(reason) or type(reason).__name__}). {advice}"
+    error = NoAnswer("NO_ANSWER", detail, retryable=not untrusted)
+    error.was_sent = was_sent and not untrusted
     return error
+
+
+def _causes_of(error: BaseException) -> Iterator[BaseException]:
+    while cause := error.__cause__ or error.__context__:  # httpcore hides its own
+        yield cause
+        error = cause
 
 
 def closed_error() -> ClientClosed:
     """The error of a call after `close`."""
     return ClientClosed("CLIENT_CLOSED", "This client was closed; nothing was sent. Make a new one.")
-
-
-def root_text(error: BaseException) -> str:
-    """What is in the way, without the errors in which libraries wrap it."""
-    while cause := error.__cause__ or (None if error.__suppress_context__ else error.__context__):
-        error = cause
-    return str(error) or type(error).__name__
 
 
 def kind_of(code: str, status: int) -> type[HeadraceError]:
