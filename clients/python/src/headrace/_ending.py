@@ -54,7 +54,9 @@ def close_all_of(hr: Any) -> None:
 
 def _end_all() -> None:
     until = time.monotonic() + _EXIT_SECONDS
-    for producer in [*_OPEN]:
+    producers = [*_OPEN]
+    _OPEN.clear()  # the hooks may both run
+    for producer in producers:
         producer.hurry()  # each sends while another is waited for
-    for producer in [*_OPEN]:
+    for producer in producers:
         producer.end(max(0.0, until - time.monotonic()))

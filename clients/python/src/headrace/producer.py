@@ -203,6 +203,8 @@ class Producer:
         """Close it, since the process ends; log how many messages are left."""
         if self._is_forked():
             return
+        if self._closed:
+            self._thread.join(timeout)
         self.close(timeout)
         if self._pending and self._spool:
             _LOG.warning("The process ends: %d messages are left in the spool %s.", self._pending, self._path)
