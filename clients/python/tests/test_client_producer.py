@@ -121,7 +121,9 @@ def test_after_the_clients_retries_its_futures_fail(
         with pytest.raises(errors.NoAnswer):
             future.result(0)
     assert proxy.seen == {REFUSE: 2}
-    assert f"1 of 1 messages for {line}: NO_ANSWER" in caplog.text, "futures that are looked at by none"
+    assert f"1 of 1 messages for {line} failed: NO_ANSWER" in caplog.text, (
+        "futures that are looked at by none"
+    )
 
 
 def test_a_future_can_be_awaited(hr: Headrace, service: str, line: str) -> None:

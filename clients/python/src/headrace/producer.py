@@ -270,10 +270,12 @@ class Producer:
         except Exception as error:  # noqa: BLE001 - a refusal, unreadable certificates: the thread goes on
             results = [error] * len(items)
         errors = [result for result in results if isinstance(result, Exception)]
-        if len(errors) < len(items):
+        if len(errors) < len(items) or not isinstance(errors[0], Unavailable):
             self._answered_at = time.monotonic()
         if errors:
-            _LOG.warning("%d of %d messages for %s: %s", len(errors), len(items), batch.topic, errors[0])
+            _LOG.warning(
+                "%d of %d messages for %s failed: %s", len(errors), len(items), batch.topic, errors[0]
+            )
         return results
 
     def _work_spooled(self) -> None:
