@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import queue
 import signal
 import tempfile
@@ -468,18 +467,3 @@ def test_what_a_spool_has_held_for_long_is_stored_once_or_said_to_be_sent_as_new
         assert producer.flush(30)
     assert in_order(hr, line) == [1] * (1 if is_known else 2)
     assert ("1 messages are sent as new ones, and may be stored twice" in caplog.text) is not is_known
-
-
-def test_what_nobody_can_tell_any_more_a_spool_sends_anew(
-    hr: Headrace, proxy: FaultyProxy, line: str, tmp_path: Path
-) -> None:
-    problem = {"code": "RESEND_TOO_LATE", "status": 409, "detail": "Too much was stored.", "retryable": False}
-    proxy.plan.append(json.dumps({"results": [{"index": 0, "error": problem}]}).encode())
-    with (
-        Headrace(proxy.url, hr.transport.token) as client,
-        Producer(client, spool=tmp_path / "spool") as producer,
-    ):
-        assert producer.send(line, "at least once").result(30).offset == 0
-    names = [headers["headrace-request"] for _, headers in proxy.requests]
-    assert len(set(names)) == 2
-    assert all("headrace-resend" not in headers for _, headers in proxy.requests)
