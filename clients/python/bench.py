@@ -13,8 +13,10 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import urllib3
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "src"))
@@ -67,6 +69,28 @@ def single_sends(hr: Headrace, topic: str, number: int) -> float:
     return number / (time.perf_counter() - start)
 
 
+def send_costs(hr: Headrace, topic: str, number: int) -> tuple[float, float]:
+    """Processor time of one send, and of one bare POST of the same by urllib3, in seconds: in turns, since a machine
+    may be busy now and idle then."""
+    url = f"{hr.transport.urls[0]}/v1/topics/{topic}/messages"
+    headers = {"Authorization": f"Bearer {hr.transport.token}", "Content-Type": "application/json"}
+    headers |= {"User-Agent": "bench", "Headrace-Request": "bench-1"}
+    pool = urllib3.PoolManager()
+
+    def bare() -> None:
+        assert pool.request("POST", url, body=b'{"body":{"order":1}}', headers=headers).status == 201
+
+    def cost(send: Callable[[], object]) -> float:
+        start = time.process_time()
+        for _ in range(number // 10):
+            send()
+        return time.process_time() - start
+
+    turns = [(cost(lambda: hr.send(topic, {"order": 1})), cost(bare)) for _ in range(11)][1:]
+    pool.clear()
+    return sum(own for own, _ in turns) / number, sum(other for _, other in turns) / number
+
+
 def lingering_sends(hr: Headrace, topic: str, number: int) -> float:
     """The same through a producer that lingers."""
     start = time.perf_counter()
@@ -104,6 +128,11 @@ def main() -> None:
         hr.put_topic(topic)
         single = single_sends(hr, topic, max(100, options.messages // 40))
         print(f"| sends, one after the other | {single:,.0f} a second |", flush=True)
+        own, bare = send_costs(hr, topic, 1000)
+        print(
+            f"| processor time of one send | {1e6 * own:.0f} µs, {own / bare:.1f} times a bare POST by urllib3 |",
+            flush=True,
+        )
         many = lingering_sends(hr, topic, options.messages)
         print(
             f"| sends through a `Producer` that lingers 10 ms | {many:,.0f} a second, "

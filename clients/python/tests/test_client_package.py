@@ -36,13 +36,17 @@ def test_the_twin_for_threads_is_made_of_the_one_for_asyncio(tmp_path: Path) -> 
     assert fresh == texts, "run `.venv/bin/python clients/python/tools/make_sync.py`"
 
 
-def test_an_import_loads_neither_asyncio_nor_httpx() -> None:
-    code = "import sys, headrace; print({'asyncio', 'httpx', 'sqlite3', 'concurrent.futures'} & set(sys.modules))"
+def test_an_import_loads_neither_asyncio_nor_a_library_of_http() -> None:
+    code = (
+        "import sys, headrace; names = {'asyncio', 'httpx', 'urllib3', 'sqlite3', 'concurrent.futures'}; "
+        "print(names & set(sys.modules)); headrace.Headrace('http://127.0.0.1:9', 'hr_x'); "
+        "print(names & set(sys.modules))"
+    )
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
     process = subprocess.run(
         [sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True
     )
-    assert process.stdout == "set()\n"
+    assert process.stdout == "set()\n{'urllib3'}\n"
 
 
 def test_the_wheel_is_the_client_and_nothing_of_the_server(tmp_path: Path) -> None:

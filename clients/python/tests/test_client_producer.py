@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import queue
 import signal
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import programs
 import pytest
 from faulty_proxy import LOSE, REFUSE, FaultyProxy
 
-from headrace import AsyncHeadrace, Headrace, Producer, Retries, Sent, errors
+from headrace import AsyncHeadrace, Headrace, Producer, Retries, Sent, errors, moments
 from headrace._sync.sends import Batch
 from headrace.spool import Spool
 
@@ -100,37 +99,80 @@ def test_a_full_producer_may_refuse_instead(hr: Headrace, line: str) -> None:
             producer.send(line, 1)
 
 
-def test_without_an_answer_a_batch_is_sent_again_by_the_schedule(
-    hr: Headrace, proxy: FaultyProxy, line: str
-) -> None:
+def test_without_an_answer_a_batch_is_sent_again(hr: Headrace, proxy: FaultyProxy, line: str) -> None:
     proxy.plan.extend([LOSE, REFUSE, LOSE])
-    with Headrace(proxy.url, hr.transport.token, retries=ONCE) as client:
-        with Producer(client, resend_seconds=(0.02, 0.03, 0.04)) as producer:
-            future = producer.send(line, "once")
-        assert future.result(0).duplicate
+    with Headrace(proxy.url, hr.transport.token, retries=Retries(base_seconds=0.01)) as client:
+        future = client.producer(linger_ms=60_000).send(line, "once")
+    assert future.result(0).duplicate, "a client closes its producers before itself"
     assert in_order(hr, line) == ["once"]
     marks = ["headrace-resend" in headers for _, headers in proxy.requests]
     assert marks == [False, True, True, True]
 
 
-def test_after_the_schedule_its_futures_fail(hr: Headrace, proxy: FaultyProxy, line: str) -> None:
-    proxy.plan.extend([REFUSE, REFUSE])
-    with Headrace(proxy.url, hr.transport.token, retries=ONCE) as client:
-        with Producer(client, resend_seconds=(0.01,)) as producer:
+def test_after_the_clients_retries_its_futures_fail(
+    hr: Headrace, proxy: FaultyProxy, line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each of a schedule of its own was tried as often as that allows."""
+    proxy.plan.extend([REFUSE] * 3)
+    with Headrace(proxy.url, hr.transport.token, retries=Retries(attempts=2, base_seconds=0.01)) as client:
+        with Producer(client) as producer:
             future = producer.send(line, "lost")
         with pytest.raises(errors.NoAnswer):
             future.result(0)
+    assert proxy.seen == {REFUSE: 2}
+    assert f"1 of 1 messages for {line} failed: NO_ANSWER" in caplog.text, (
+        "futures that are looked at by none"
+    )
 
 
 def test_a_future_can_be_awaited(hr: Headrace, service: str, line: str) -> None:
     async def main() -> list[Sent]:
         async with AsyncHeadrace(service, hr.transport.token) as client:
-            producer = client.producer()
-            sent = await asyncio.gather(*(asyncio.wrap_future(producer.send(line, n)) for n in range(20)))
-            await asyncio.to_thread(producer.close)
-            return list(sent)
+            producer = client.producer(linger_ms=60_000)
+            futures = [asyncio.wrap_future(producer.send(line, n)) for n in range(20)]
+        return await asyncio.gather(*futures)
 
     assert [s.offset for s in asyncio.run(main())] == list(range(20))
+
+
+ENDS = """
+import logging, multiprocessing, sys
+from headrace import Headrace, Retries, _ending
+line, spool = sys.argv[1:]
+logging.basicConfig(stream=sys.stdout)
+_ending._EXIT_SECONDS = 1.5
+def work(client, body, **options):
+    producer = client.producer(linger_ms=60_000, **options)
+    for _ in range(3):
+        producer.send(line, body)
+hr = Headrace.from_env()
+child = multiprocessing.get_context("fork").Process(target=work, args=(hr, "child"))
+child.start()
+child.join()
+away = Headrace("http://127.0.0.1:9", "hr_x", retries=Retries(base_seconds=60))
+work(away, "lost")
+work(away, "kept", spool=spool)
+work(hr, "parent")
+sys.exit(3)
+"""
+
+
+def test_a_process_that_ends_sends_what_its_producers_hold_or_says_how_much_is_left(
+    hr: Headrace, line: str, tmp_path: Path
+) -> None:
+    """All of it was lost without a word: after `sys.exit`, in a child of multiprocessing, and where `close` was
+    forgotten."""
+    with programs.start(hr, ENDS, line, str(tmp_path / "spool")) as process:
+        output = process.communicate(timeout=programs.SECONDS)[0]
+    assert process.returncode == 3
+    assert Counter(in_order(hr, line)) == {"child": 3, "parent": 3}
+    assert output.count("The process ends: 3 messages of a producer have no answer") == 1
+    assert f"3 messages are left in the spool {tmp_path / 'spool'}" in output
+    spool = Spool(tmp_path / "spool")
+    waiting = spool.next(9, 99)
+    spool.close()
+    assert waiting
+    assert (len(waiting.numbers), waiting.request) == (3, None), "without a connection it was not sent yet"
 
 
 FORKS = """
@@ -261,7 +303,7 @@ def test_what_was_sent_together_goes_again_together_though_batches_are_smaller_b
 ) -> None:
     spool = Spool(tmp_path / "spool")
     numbers = [spool.add("orders", b"{}") for _ in range(3)]
-    spool.begin(numbers, "a-1", 1.0)
+    spool.begin(numbers, "a-1", moments.now())
     spool.close()
     spool = Spool(tmp_path / "spool")
     waiting = spool.next(2, 1)
@@ -380,30 +422,6 @@ def test_a_producer_whose_client_was_closed_says_so_and_its_spool_loses_nothing(
     assert in_order(hr, line) == ["kept"]
 
 
-def test_who_closes_a_client_after_a_lost_answer_is_not_told_that_nothing_was_sent(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    client = Headrace("http://127.0.0.1:9", "hr_a_b", retries=Retries(base_seconds=0.001))
-    no_answer, client_closed = (
-        errors.NoAnswer("NO_ANSWER", "", retryable=True),
-        errors.ClientClosed("CLIENT_CLOSED", ""),
-    )
-    result = Sent(id="m", topic="orders", status="NEW", accepted_at=datetime.now(timezone.utc))
-    outcomes: Any = iter([[result, no_answer], client_closed, no_answer, client_closed, client_closed])
-
-    def send(batch: Batch) -> Any:
-        outcome = next(outcomes)
-        if isinstance(outcome, errors.HeadraceError):
-            raise outcome
-        return outcome
-
-    monkeypatch.setattr(client, "_batch", send)
-    assert client.send_batch(Batch("orders", "r", [{"body": 1}, {"body": 2}])) == [result, no_answer]
-    with Producer(client, resend_seconds=(0.001,)) as producer:
-        assert producer.send("orders", "x").exception(20) is no_answer
-        assert producer.send("orders", "x").exception(20) is client_closed
-
-
 def test_what_is_refused_for_good_stays_in_the_spool_with_its_reason(
     hr: Headrace, line: str, tmp_path: Path
 ) -> None:
@@ -433,16 +451,19 @@ def test_one_spool_is_one_processs_also_after_another_was_refused(hr: Headrace, 
     spool.close()
 
 
-def test_what_nobody_can_tell_any_more_a_spool_sends_anew(
-    hr: Headrace, proxy: FaultyProxy, line: str, tmp_path: Path
+@pytest.mark.parametrize(("seconds", "is_known"), [(3_600, True), (200_000, False)])
+def test_what_a_spool_has_held_for_long_is_stored_once_or_said_to_be_sent_as_new(
+    hr: Headrace, line: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, seconds: int, is_known: bool
 ) -> None:
-    problem = {"code": "RESEND_TOO_LATE", "status": 409, "detail": "Too much was stored.", "retryable": False}
-    proxy.plan.append(json.dumps({"results": [{"index": 0, "error": problem}]}).encode())
-    with (
-        Headrace(proxy.url, hr.transport.token) as client,
-        Producer(client, spool=tmp_path / "spool") as producer,
-    ):
-        assert producer.send(line, "at least once").result(30).offset == 0
-    names = [headers["headrace-request"] for _, headers in proxy.requests]
-    assert len(set(names)) == 2
-    assert all("headrace-resend" not in headers for _, headers in proxy.requests)
+    """After a day the service was asked for what it has stored within a day: a message was stored twice without a
+    word, and so it was after a start of the machine with a clock that was behind."""
+    hr.send_batch(Batch(line, "a-1", [{"body": 1}]))
+    spool = Spool(tmp_path / "spool")
+    present = moments.now()
+    first_sent = present._replace(wall=present.wall - seconds, run="before the machine was started")
+    spool.begin([spool.add(line, b'{"body":1}')], "a-1", first_sent)
+    spool.close()
+    with Producer(hr, spool=tmp_path / "spool") as producer:
+        assert producer.flush(30)
+    assert in_order(hr, line) == [1] * (1 if is_known else 2)
+    assert ("1 messages are sent as new ones, and may be stored twice" in caplog.text) is not is_known

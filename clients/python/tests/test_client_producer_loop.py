@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace import Producer, Sent, errors
+from headrace import Producer, Sent, errors, moments
 from headrace import producer as producer_module
 from headrace._sync.sends import Batch
 from headrace.outgoing import RequestIds
@@ -62,17 +62,12 @@ def sent_at(offset: int) -> Sent:
 
 
 class Clock:
-    """The producer's time, which its pauses let pass; they are noted. Each call of the service takes 5 seconds. By the
-    clock on the wall it is `set_back` seconds earlier."""
+    """The producer's time, which its pauses let pass; they are noted."""
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.set_back = 0.0
         self.pauses: list[float] = []
         self.is_stopping = False
-
-    def time(self) -> float:
-        return self.now - self.set_back
 
     def monotonic(self) -> float:
         return self.now
@@ -91,6 +86,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """For producers that are made from now on."""
     clock = Clock()
     monkeypatch.setattr(producer_module, "time", clock)
+    monkeypatch.setattr(moments, "now", lambda: moments.Moment(clock.now, clock.now, "a"))
     threads = SimpleNamespace(
         Condition=threading.Condition, Lock=threading.Lock, Thread=threading.Thread, Event=lambda: clock
     )
@@ -224,51 +220,40 @@ def test_what_is_late_is_due_by_the_time_at_which_it_was_given() -> None:
     assert "delay_seconds" not in message
 
 
-@pytest.mark.parametrize("set_back", [0, 3600])
-def test_without_an_answer_a_batch_goes_again_when_the_schedule_says(clock: Clock, set_back: float) -> None:
-    """A clock that was set back meanwhile stopped the producer for as long."""
-    service = Service(*[AWAY] * 4)
+def test_the_time_of_a_batch_counts_from_when_it_was_given_or_the_last_answer_before(clock: Clock) -> None:
+    """In an outage what waits behind others has no two minutes of its own."""
+    service = Service([sent_at(0)], AWAY, AWAY)
 
     def takes_five_seconds() -> None:
         clock.now += 5
-        clock.set_back = set_back
+        if len(service.batches) == 1:
+            assert is_given.wait(SOON)
 
-    service.seen = takes_five_seconds
-    with producer(service, resend_seconds=(30, 60, 90)) as sender:
-        assert sender.send("orders", 1).exception(SOON) is AWAY
-    assert clock.pauses == [25, 25, 25], "counted from the first try"
-    assert [batch.first_sent for batch in service.batches] == [None, 1000, 1000, 1000]
-    assert len({batch.request for batch in service.batches}) == 1
-
-
-def test_who_closes_it_waits_for_no_schedule() -> None:
-    service = Service(*[AWAY] * 9)
-    service.gate.clear()
-    sender = producer(service, resend_seconds=(600, 1200, 1800))
-    future = sender.send("orders", 1)
-    assert service.asked.wait(SOON)
-    sender.close(timeout=0)
-    service.gate.set()
-    assert future.exception(SOON) is AWAY
-    assert len(service.batches) == 1
-    sender.close()
+    service.seen, is_given = takes_five_seconds, threading.Event()
+    with producer(service, max_batch=1) as sender:
+        futures = [sender.send("orders", n) for n in range(3)]
+        is_given.set()
+        assert [future.exception(SOON) for future in futures] == [None, AWAY, AWAY]
+    assert [batch.since for batch in service.batches] == [1000, 1005, 1005]
 
 
-def test_who_closes_it_between_two_tries_has_one_more() -> None:
-    service = Service(*[AWAY] * 9)
-    sender = producer(service, resend_seconds=(600, 1200, 1800))
-    pause, is_waiting = sender._stopping.wait, threading.Event()
+def test_who_closes_it_waits_for_no_retries() -> None:
+    service, pauses, is_waiting = Service(*[AWAY] * 9), list[Any](), threading.Event()
 
-    def wait(seconds: float | None = None) -> bool:
+    def waits_for_long() -> None:
         is_waiting.set()
-        return pause(seconds)
+        pause = service.batches[-1].pause
+        assert pause
+        pauses.append(pause(600))
 
-    sender._stopping.wait = wait  # type: ignore[method-assign]
+    service.seen = waits_for_long
+    sender = producer(service)
     future = sender.send("orders", 1)
     assert is_waiting.wait(SOON)
     sender.close(timeout=0)
     assert future.exception(SOON) is AWAY
-    assert len(service.batches) == 2
+    assert pauses == [True]
+    sender.close()
 
 
 def test_who_waits_for_room_is_told_that_there_will_be_none() -> None:
@@ -352,8 +337,9 @@ def test_a_batch_has_its_name_in_the_file_before_it_is_sent(path: Path, clock: C
     sender.close()
     assert len({batch.request for batch in service.batches}) == 1
     assert [each.request for each in batches] == [batch.request for batch in service.batches]
-    assert [each.first_sent for each in batches] == [1000] * 3
-    assert [batch.first_sent for batch in service.batches] == [None, 1000, 1000]
+    begun = moments.Moment(1000, 1000, "a")
+    assert [each.first_sent for each in batches] == [begun] * 3
+    assert [batch.first_sent for batch in service.batches] == [None, begun, begun]
 
 
 def test_what_is_in_the_way_of_all_messages_is_waited_out_for_longer_and_longer(
@@ -508,10 +494,11 @@ def test_a_spool_gives_the_oldest_that_go_together(path: Path) -> None:
         (1, 2),
         (1,),
     )
-    spool.begin((1, 2), "r-1", 7.5)
+    first_sent = moments.Moment(7.5, 3, "a")
+    spool.begin((1, 2), "r-1", first_sent)
     batch = spool.next(9, 1)
     assert batch
-    assert (batch.numbers, batch.request, batch.first_sent) == ((1, 2), "r-1", 7.5), "as it was sent"
+    assert (batch.numbers, batch.request, batch.first_sent) == ((1, 2), "r-1", first_sent), "as it was sent"
     spool.forget((1, 2))
     assert numbers() == (1, 2, 3)
     spool.remove((1, 2, 3))

@@ -5,22 +5,26 @@ from __future__ import annotations
 import asyncio
 import socket
 import socketserver
+import ssl
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
+import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace import Retries
+from headrace import Retries, _async_http, _environment, _http, moments
 from headrace._async.transport import AsyncTransport
 from headrace._sync.transport import Transport
 from headrace.calls import REQUEST, RESEND, Call
-from headrace.errors import ClientClosed, HeadraceError, RateLimited, Unavailable
+from headrace.errors import ClientClosed, HeadraceError, NoAnswer, RateLimited, Unavailable
+from headrace.moments import Moment
 
 CHANCE = st.floats(0, 1, exclude_max=True)
 PROBLEM = {
@@ -40,6 +44,21 @@ def test_a_wait_is_between_half_of_its_step_and_the_step_which_doubles(try_count
     assert pause is not None
     assert step / 2 <= pause <= step
     assert pause == pytest.approx(step * (0.5 + chance / 2))
+
+
+def test_a_send_goes_on_for_two_minutes_and_another_call_for_five_tries() -> None:
+    """Of a service that refuses connections a send knew after three seconds."""
+    error = NoAnswer("NO_ANSWER", "refused", retryable=True)
+
+    def pauses(*, is_send: bool) -> list[float]:
+        waits: list[float] = []
+        while (wait := Retries().pause(error, len(waits) + 1, sum(waits), 0.5, is_send=is_send)) is not None:
+            waits.append(wait)
+        return waits
+
+    assert 110 < sum(pauses(is_send=True)) <= 120
+    assert len(pauses(is_send=False)) == 4
+    assert Retries(attempts=3).pause(error, 3, 0, 0.5) is None
 
 
 class Service:
@@ -105,6 +124,59 @@ def test_what_perhaps_was_done_goes_to_the_next_address_and_says_that_it_comes_a
     assert tries_of(servers, Service(503, 503, 200), call) == ([0, 1, 0], [False, True, True], None)
 
 
+@pytest.mark.parametrize("kind", [Transport, AsyncTransport])
+def test_what_found_no_connection_goes_to_the_next_address_as_if_for_the_first_time(
+    servers: list[ThreadingHTTPServer], kind: type
+) -> None:
+    service = servers[0].service = Service(200)  # type: ignore[attr-defined]
+    urls = ["http://127.0.0.1:9", f"http://127.0.0.1:{servers[0].server_address[1]}"]
+    call = Call("GET", "/v1/topics", headers={REQUEST: "r1"}, repeatable=False)
+    in_kind(kind(urls, "hr_x", Retries(attempts=2, base_seconds=0.001), 5, 2), call)
+    assert [RESEND in headers for _, headers in service.requests] == [False]
+    for first_sent in (None, moments.now()):
+        with pytest.raises(NoAnswer, match="onnect") as error:
+            in_kind(kind(urls[:1], "hr_x", Retries(attempts=1), 5, 2), replace(call, first_sent=first_sent))
+        assert error.value.was_sent is (first_sent is not None)
+
+
+def in_kind(transport: Transport | AsyncTransport, *calls: Call) -> None:
+    """Send calls, one after the other, and close."""
+
+    async def with_tasks(transport: AsyncTransport) -> None:
+        for call in calls:
+            await transport.send(call)
+        await transport.aclose()
+
+    if isinstance(transport, AsyncTransport):
+        asyncio.run(with_tasks(transport))
+        return
+    for call in calls:
+        transport.send(call)
+    transport.close()
+
+
+@pytest.mark.parametrize("kind", [Transport, AsyncTransport])
+def test_a_certificate_that_is_not_trusted_is_said_at_once(
+    servers: list[ThreadingHTTPServer], monkeypatch: pytest.MonkeyPatch, kind: type
+) -> None:
+    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    service = Service(200)
+    with ThreadingHTTPServer(("127.0.0.1", 0), servers[0].RequestHandlerClass) as server:
+        server.service = service  # type: ignore[attr-defined]
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        url, call = f"https://127.0.0.1:{server.server_address[1]}", Call("GET", "/v1/topics", is_send=True)
+        with pytest.raises(NoAnswer, match="SSL_CERT_FILE"):
+            in_kind(kind([url], "hr_x", Retries(), 5, 2), call)
+        with authority.cert_pem.tempfile() as path:
+            monkeypatch.setenv("SSL_CERT_FILE", path)
+            monkeypatch.setattr(_environment, "_context", _environment._context.__wrapped__)
+            in_kind(kind([url], "hr_x", Retries(), 5, 2), call)
+        server.shutdown()
+    assert len(service.requests) == 1
+
+
 def test_threads_that_meet_a_dead_address_together_all_go_to_the_next(
     servers: list[ThreadingHTTPServer],
 ) -> None:
@@ -154,6 +226,36 @@ def test_it_is_tried_as_often_as_was_said_and_what_will_not_change_once(
     assert len(places) == 3
     assert isinstance(error, RateLimited)
     assert len(tries_of(servers, Service(404), Call("GET", "/v1/topics"))[0]) == 1
+
+
+def test_after_a_pause_that_is_cut_short_one_more_try_is_the_last(servers: list[ThreadingHTTPServer]) -> None:
+    service = servers[0].service = Service(503)  # type: ignore[attr-defined]
+    transport = Transport([f"http://127.0.0.1:{servers[0].server_address[1]}"], "hr_x", Retries(), 5, 2)
+    pauses: list[float] = []
+    with pytest.raises(Unavailable):
+        transport.read(
+            Call("GET", "/v1/topics"), bytes, pause=lambda wait: pauses.append(wait) or len(pauses) == 2
+        )
+    transport.close()
+    assert len(service.requests) == 3
+
+
+@pytest.mark.parametrize("kind", [Transport, AsyncTransport])
+def test_a_proxy_of_the_environment_is_used_but_for_what_needs_none(
+    servers: list[ThreadingHTTPServer], monkeypatch: pytest.MonkeyPatch, kind: type
+) -> None:
+    service = servers[0].service = Service(200)  # type: ignore[attr-defined]
+    place = f"127.0.0.1:{servers[0].server_address[1]}"
+    monkeypatch.setenv("http_proxy", f"http://user:p%20w@{place}")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    for url in ("http://queue.invalid/api", f"http://{place}"):
+        in_kind(kind([url], "hr_x", Retries(attempts=1), 5, 2), Call("GET", "/v1/topics"))
+    by_proxy, direct = ({k.title(): v for k, v in headers.items()} for _, headers in service.requests)
+    assert (by_proxy["Host"], by_proxy["Proxy-Authorization"]) == ("queue.invalid", "Basic dXNlcjpwIHc=")
+    assert (direct["Host"], "Proxy-Authorization" in direct) == (place, False)
+    monkeypatch.setenv("http_proxy", "socks5://127.0.0.1:9")
+    with pytest.raises(ValueError, match=r"add queue\.invalid to NO_PROXY"):
+        Transport(["http://queue.invalid"], "hr_x", Retries(), 5, 2).send(Call("GET", "/v1/topics"))
 
 
 def test_a_page_in_the_place_of_an_answer_is_none(servers: list[ThreadingHTTPServer]) -> None:
@@ -246,16 +348,18 @@ def test_a_client_that_was_closed_says_so_and_sends_nothing(
 
 
 class Clock:
-    """Stands still; `read` after a look at it."""
+    """Stands still; `is_ready` when the call with this as its query is made ready."""
 
     def __init__(self) -> None:
-        self.now = 1_000_000.0
-        self.read = threading.Event()
+        self.time = 0.0
+        self.is_ready = threading.Event()
 
-    def time(self) -> float:
-        now = self.now
-        self.read.set()
-        return now
+    def now(self) -> Moment:
+        return Moment(-self.time, self.time, "a")
+
+    def items(self) -> list[tuple[str, str]]:
+        self.is_ready.set()
+        return []
 
 
 class BusyService(Service):
@@ -269,8 +373,8 @@ class BusyService(Service):
     def answer(self, port: int, headers: dict[str, str]) -> int:
         if not self.requests:
             self.busy.set()
-            assert self.clock.read.wait(20)
-            self.clock.now += 7
+            assert self.clock.is_ready.wait(20)
+            self.clock.time += 7
         return super().answer(port, headers)
 
 
@@ -311,11 +415,13 @@ def test_a_repeat_that_waits_for_a_connection_counts_the_wait(
     service = servers[0].service = BusyService(clock)  # type: ignore[attr-defined]
     transport = kind([f"http://127.0.0.1:{servers[0].server_address[1]}"], "hr_x", Retries(attempts=1), 20, 1)
     first = Call("GET", "/v1/topics")
-    repeat = Call("GET", "/v1/topics", headers={REQUEST: "r1"}, first_sent=clock.now)
+    query: Any = clock
+    repeat = Call("GET", "/v1/topics", headers={REQUEST: "r1"}, query=query, first_sent=clock.now())
+    for module in (moments, _http, _async_http):
+        monkeypatch.setattr(module, "now", clock.now)
 
     def wait_until_busy() -> None:
         assert service.busy.wait(20)
-        monkeypatch.setattr(time, "time", clock.time)
 
     send_beside(transport, first, repeat, wait_until_busy)
     assert [headers.get(RESEND) for _, headers in service.requests] == [None, "8"]

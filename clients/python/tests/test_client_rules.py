@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import Headrace, Outgoing, Retries
-from headrace.calls import encode, path, resend_seconds
+from headrace.calls import encode, path
 from headrace.consume.settings import ConsumerSettings
 from headrace.durations import asked_wait, rfc3339, seconds, whole_seconds
-from headrace.errors import NoAnswer, RateLimited, TopicNotFound, Unavailable, of_answer
+from headrace.errors import NoAnswer, RateLimited, ResendTooLate, TopicNotFound, Unavailable, of_answer
+from headrace.moments import DAY_SECONDS, Moment, resend_seconds
 from headrace.outgoing import RequestIds, chunks
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=timezone.utc)
@@ -108,11 +109,43 @@ def test_chunks_keep_all_in_order(numbers: list[int], size: int) -> None:
     assert all(1 <= len(chunk) <= size for chunk in parts)
 
 
-@given(st.floats(0, 2e9), st.floats(0, 1e6))
-def test_a_resend_never_understates_how_long_ago_the_first_try_was(first: float, later: float) -> None:
-    header = int(resend_seconds(first, first + later))
-    assert header >= min(86_400, (first + later) - first)
-    assert 1 <= header <= 86_400
+@given(st.floats(0, 2e9), st.floats(0, 80_000), st.floats(-1e9, 80_000))
+def test_a_resend_never_understates_how_long_ago_the_first_try_was(
+    up: float, later: float, set_by: float
+) -> None:
+    """Also where the clock was set meanwhile: by the clock alone a message was stored twice."""
+    first = Moment(1e9, up, "a")
+    for passed_up, passed_wall in ((later, set_by), (set_by, later)):
+        header = int(resend_seconds(first, Moment(1e9 + passed_wall, up + passed_up, "a")))
+        assert max(passed_up, passed_wall) - 1e-3 <= header <= DAY_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("wall", "up", "run", "header"),
+    [
+        (-3_600, 7.5, "a", "8"),  # the clock was set back
+        (7.5, 2, "a", "8"),  # a virtual machine stood still
+        (
+            60,
+            -500,
+            "b",
+            "86400",
+        ),  # another process of a machine that was started since: its clock may be wrong
+        (-60, 900, "b", "86400"),
+        (DAY_SECONDS + 1, 5, "a", None),
+        (5, DAY_SECONDS + 1, "a", None),
+        (DAY_SECONDS + 1, 5, "b", None),
+    ],
+)
+def test_clocks_that_step_and_machines_that_sleep_make_an_age_longer_or_too_long(
+    wall: float, up: float, run: str, header: str | None
+) -> None:
+    first, later = Moment(1e9, 1e4, "a"), Moment(1e9 + wall, 1e4 + up, run)
+    if header is None:
+        with pytest.raises(ResendTooLate, match="24 hours ago"):
+            resend_seconds(first, later)
+    else:
+        assert resend_seconds(first, later) == header
 
 
 def test_names_of_requests_differ_and_share_their_sender() -> None:

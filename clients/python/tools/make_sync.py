@@ -13,6 +13,7 @@ NAMES = {
     "AsyncAfterBlock": "AfterBlock",
     "AsyncCaller": "Caller",
     "AsyncClient": "Client",
+    "AsyncConnections": "Connections",
     "AsyncConsumes": "Consumes",
     "AsyncGroups": "Groups",
     "AsyncMany": "Many",
@@ -25,8 +26,7 @@ NAMES = {
     "AsyncTransport": "Transport",
     "AsyncIterator": "Iterator",
     "aclose": "close",
-    "aiter_bytes": "iter_bytes",
-    "async_loop": "loop",
+    "_async_http": "_http",
     "async_pause": "pause",
     "async_to_its_end": "to_its_end",
 }

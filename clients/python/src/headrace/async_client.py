@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from . import _ending
 from ._async.client import AsyncOperations
 from ._sync.client import Operations
 from .client import Consumers, patient
@@ -42,8 +43,7 @@ class AsyncHeadrace(AsyncOperations):
         return lambda handler: self._consumers.add(consumer_settings, handler)
 
     def producer(self, **settings: Unpack[ProducerOptions]) -> Producer:
-        """A producer that sends in a thread of its own; await a send by `asyncio.wrap_future`. `close` it at the end,
-        where it may block: `await asyncio.to_thread(producer.close)`."""
+        """A producer that sends in a thread of its own; await a send by `asyncio.wrap_future`. `aclose` closes it."""
         return Producer(self._for_threads(), **settings)
 
     def _for_threads(self) -> Operations:
@@ -60,9 +60,10 @@ class AsyncHeadrace(AsyncOperations):
         return self._twin
 
     async def aclose(self) -> None:
-        """Close the connections, and stop the consumers."""
+        """Stop its consumers, and close its producers, which send what they hold, and the connections."""
         self.stop()
         if self._twin is not None:
+            await asyncio.to_thread(_ending.close_all_of, self._twin)
             self._twin.close()
         await super().aclose()
 

@@ -12,11 +12,13 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
+from .moments import Moment
+
 REQUEST = "Headrace-Request"
 RESEND = "Headrace-Resend"
 DOCS = "/docs"
 """A page. All else is answered by an object of JSON, or nothing."""
-_DAY_SECONDS = 86_400
+CONNECT_SECONDS = 5.0
 _URL = re.compile(r"https?://[^/\s]", re.IGNORECASE)
 _NO_PARTS = ("", ".", "..")  # HTTP clients take them out of a path, with what stands before them
 
@@ -34,9 +36,9 @@ def agent() -> str:
 
 @dataclass(frozen=True)
 class Call:
-    """Method, path, and what goes with them. `repeatable`: after a lost answer it may be sent again; `wait_seconds` is
-    how long the service may take by what was asked; `first_sent` is the time
-    (seconds since 1970) of the first try, if there was one."""
+    """Method, path, and what goes with them. `repeatable`: after a lost answer it may be sent again; `is_send`: it is
+    repeated for as long as the retries allow; `wait_seconds` is how long the service may take by what was asked;
+    `first_sent` is the time of the first try, if there was one."""
 
     method: str
     path: str
@@ -45,8 +47,9 @@ class Call:
     query: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     repeatable: bool = True
+    is_send: bool = False
     wait_seconds: float = 0.0
-    first_sent: float | None = None
+    first_sent: Moment | None = None
 
     @property
     def target(self) -> str:
@@ -61,9 +64,20 @@ class Call:
         return None if self.body is None else encode(self.body)
 
 
-def resend_seconds(first_sent: float, now: float) -> str:
-    """How long ago a call was sent first, as the service wants to know it: rounded up, a day at most."""
-    return str(max(1, min(_DAY_SECONDS, int(now - first_sent) + 1)))
+@dataclass(frozen=True)
+class Request:
+    """One try of a call, at one address. The connection, and each part of the answer, may take `seconds`, all of it
+    until this time of the monotonic clock. `first_sent`: it says since when it comes again."""
+
+    method: str
+    url: str
+    target: str
+    content: bytes | None
+    headers: Mapping[str, str]
+    seconds: float
+    until: float
+    is_waiting: bool
+    first_sent: Moment | None
 
 
 def path(*parts: str) -> str:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from . import _ending
 from ._sync.client import Operations
 from .consume.consumer import Consumer
 from .consume.settings import ConsumerOptions, ConsumerSettings
@@ -131,8 +132,9 @@ class Headrace(Operations):
         return Producer(self, **settings)
 
     def close(self) -> None:
-        """Close the connections, and stop the consumers."""
+        """Stop its consumers, and close its producers, which send what they hold, and the connections."""
         self.stop()
+        _ending.close_all_of(self)
         super().close()
 
     def discover(self, package: str) -> None:

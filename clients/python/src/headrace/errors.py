@@ -110,8 +110,10 @@ class Unavailable(HeadraceError):
 
 
 class NoAnswer(Unavailable):
-    """Nothing came back, and what became of the request is unknown."""
+    """Nothing came back, and what became of the request is unknown; where there was no connection, `was_sent` is false:
+    then it did not reach the service."""
 
+    was_sent = True
     of_status: ClassVar[int | None] = None
     of_code: ClassVar[str | None] = "NO_ANSWER"
 
@@ -223,6 +225,30 @@ def _all(kind: type[HeadraceError]) -> Iterator[type[HeadraceError]]:
 _BY_CODE = {kind.of_code: kind for kind in _all(HeadraceError) if kind.of_code}
 _BY_STATUS = {kind.of_status: kind for kind in _all(HeadraceError) if vars(kind).get("of_status")}
 _ALIKE = {405: 404, 414: 413, 415: 422, 431: 413}
+
+
+def no_answer(url: str, why: str | BaseException, *, was_sent: bool = True) -> NoAnswer:
+    """The error of a request without an answer. Of an error, what is in the way, without those in which libraries wrap
+    it. A certificate that is not trusted is not tried again: it stays so."""
+    chain = [why, *_causes_of(why)] if isinstance(why, BaseException) else [why]
+    untrusted = [each for each in chain if type(each).__name__ == "SSLCertVerificationError"]
+    reason = (untrusted or chain)[-1]
+    advice = "SSL_CERT_FILE names the certificates to trust." if untrusted else "Is the service up?"
+    detail = f"No answer from {url} ({str(reason) or type(reason).__name__}). {advice}"
+    error = NoAnswer("NO_ANSWER", detail, retryable=not untrusted)
+    error.was_sent = was_sent and not untrusted
+    return error
+
+
+def _causes_of(error: BaseException) -> Iterator[BaseException]:
+    while cause := error.__cause__ or error.__context__:  # httpcore hides its own
+        yield cause
+        error = cause
+
+
+def closed_error() -> ClientClosed:
+    """The error of a call after `close`."""
+    return ClientClosed("CLIENT_CLOSED", "This client was closed; nothing was sent. Make a new one.")
 
 
 def kind_of(code: str, status: int) -> type[HeadraceError]:

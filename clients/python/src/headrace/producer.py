@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 
+from . import _ending, moments
 from ._sync.client import Operations
 from ._sync.sends import Batch, goes_again
 from .calls import encode, path
-from .errors import ClientClosed, Forbidden, HeadraceError, ResendTooLate, Unauthorized, Unavailable
+from .errors import ClientClosed, Forbidden, HeadraceError, NoAnswer, ResendTooLate, Unauthorized, Unavailable
 from .models import Sent
 from .outgoing import BATCH_BYTES, BATCH_MESSAGES, Outgoing, RequestIds, SendOptions, now
 from .spool import Spool, Waiting
@@ -52,7 +53,6 @@ class ProducerOptions(TypedDict, total=False):
     linger_ms: float
     max_batch: int
     max_pending: int
-    resend_seconds: Sequence[float]
     spool: str | Path | None
     block: bool
 
@@ -66,9 +66,10 @@ class Producer:
 
     What comes within `linger_ms` goes together, at most `max_batch` messages. With `max_pending` messages on the way
     `send` waits for room, or raises `queue.Full` where it shall not `block`. When the service does not answer, a batch
-    is sent again `resend_seconds` after its first try; then its futures fail. With a `spool`, a file, every message is
-    on disk before `send` returns, and is sent again for as long as it takes, by this process or the next one that opens
-    the file.
+    is sent again as the client's `Retries` say; two minutes after the last answer its futures fail. With a `spool`, a
+    file, every message is on disk before `send` returns, and is sent again for as long as it takes, by this process or
+    the next one that opens the file. Close it: when the process ends without, it has 5 seconds to send what it holds,
+    and logs how many messages are left. A signal that kills the process leaves not even these: then only a spool does.
     """
 
     def __init__(
@@ -78,7 +79,6 @@ class Producer:
         linger_ms: float = 10.0,
         max_batch: int = 100,
         max_pending: int = 10_000,
-        resend_seconds: Sequence[float] = (30.0, 60.0, 90.0),
         spool: str | Path | None = None,
         block: bool = True,
     ) -> None:
@@ -88,7 +88,6 @@ class Producer:
         self._linger = linger_ms / 1000
         self._max_batch = max_batch
         self._max_pending = max_pending
-        self._resend = tuple(resend_seconds)
         self._path = spool
         self._block = block
         self._beginning = threading.Lock()
@@ -102,11 +101,12 @@ class Producer:
         self._futures: dict[int, Future[Sent]] = {}
         self._pending = self._spool.count() if self._spool else 0
         self._flushing = 0
+        self._answered_at = time.monotonic()
         self._closed = False
         self._changed = threading.Condition()
         self._stopping = threading.Event()
-        work = self._work_spooled if self._spool else self._work
-        self._thread = threading.Thread(target=work, name="headrace-producer", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="headrace-producer", daemon=True)
+        _ending.add(self)
         self._thread.start()
         self._pid = os.getpid()  # last: until then no other thread uses any of this
 
@@ -188,6 +188,33 @@ class Producer:
         error = ClientClosed("CLIENT_CLOSED", "The producer was closed; the message is left in its spool.")
         _resolve(futures, [error] * len(futures))
 
+    def sends_by(self, hr: object) -> bool:
+        """Is this its client?"""
+        return self._hr is hr
+
+    def hurry(self) -> None:
+        """Let nothing linger any more."""
+        if not self._is_forked():
+            with self._changed:
+                self._flushing += 1
+                self._changed.notify_all()
+
+    def end(self, timeout: float) -> None:
+        """Close it, since the process ends; log how many messages are left."""
+        if self._is_forked():
+            return
+        if self._closed:
+            self._thread.join(timeout)
+        self.close(timeout)
+        if self._pending and self._spool:
+            _LOG.warning("The process ends: %d messages are left in the spool %s.", self._pending, self._path)
+        elif self._pending:
+            _LOG.warning(
+                "The process ends: %d messages of a producer have no answer, and may be lost. Close the producer "
+                "before, or give it a spool.",
+                self._pending,
+            )
+
     def __enter__(self) -> Producer:
         return self
 
@@ -196,10 +223,15 @@ class Producer:
     ) -> None:
         self.close()
 
+    def _run(self) -> None:
+        try:
+            self._work_spooled() if self._spool else self._work()
+        finally:
+            _ending.discard(self)
+
     def _work(self) -> None:
         while items := self._next():
-            batch = Batch(items[0].topic, self._requests.next(), [item.text for item in items])
-            _resolve([item.future for item in items], self._deliver(batch))
+            _resolve([item.future for item in items], self._deliver(items))
             self._count_out(len(items))
 
     def _next(self) -> list[_Item]:
@@ -223,25 +255,28 @@ class Producer:
                 items.append(self._items.popleft())
             return items
 
-    def _deliver(self, batch: Batch) -> Sequence[Sent | Exception]:
-        """The results of a batch: the client's own retries, then the resend schedule. Never raises."""
-        first_sent, begun_at = time.time(), time.monotonic()
-        unknown: Unavailable | None = None
-        for at in (*self._resend, None):
-            try:
-                return self._hr.send_batch(batch)
-            except Unavailable as error:
-                if at is None or self._closed:
-                    return [error] * len(batch.messages)
-                unknown = error
-                _LOG.warning("%d messages wait to be sent again: %s", len(batch.messages), error)
-                self._stopping.wait(max(0.0, begun_at + at - time.monotonic()))
-                batch = Batch(batch.topic, batch.request, batch.messages, first_sent)
-            except ClientClosed as error:  # nothing was sent now, but it may have been before
-                return [unknown or error] * len(batch.messages)
-            except Exception as error:  # noqa: BLE001 - a refusal, unreadable certificates: the thread goes on
-                return [error] * len(batch.messages)
-        raise AssertionError("the last try returns")
+    def _deliver(self, items: Sequence[_Item]) -> Sequence[Sent | Exception]:
+        """The results of a batch. Never raises. In an outage, what has waited behind others is tried once."""
+        batch = Batch(
+            items[0].topic,
+            self._requests.next(),
+            [item.text for item in items],
+            since=max(items[0].at, self._answered_at),
+            pause=self._stopping.wait,
+        )
+        results: Sequence[Sent | Exception]
+        try:
+            results = self._hr.send_batch(batch)
+        except Exception as error:  # noqa: BLE001 - a refusal, unreadable certificates: the thread goes on
+            results = [error] * len(items)
+        errors = [result for result in results if isinstance(result, Exception)]
+        if len(errors) < len(items) or not isinstance(errors[0], Unavailable):
+            self._answered_at = time.monotonic()
+        if errors:
+            _LOG.warning(
+                "%d of %d messages for %s failed: %s", len(errors), len(items), batch.topic, errors[0]
+            )
+        return results
 
     def _work_spooled(self) -> None:
         assert self._spool is not None
@@ -265,11 +300,15 @@ class Producer:
             return
         request = batch.request or self._requests.next()
         if batch.request is None:
-            self._spool.begin(batch.numbers, request, time.time())
+            self._spool.begin(batch.numbers, request, moments.now())
         results: Sequence[Sent | HeadraceError]
         try:
-            results = self._hr.send_batch(Batch(batch.topic, request, batch.messages, batch.first_sent))
-        except _NO_FAULT_OF_MESSAGES:
+            results = self._hr.send_batch(
+                Batch(batch.topic, request, batch.messages, batch.first_sent, pause=self._stopping.wait)
+            )
+        except _NO_FAULT_OF_MESSAGES as error:
+            if isinstance(error, NoAnswer) and not error.was_sent:
+                self._spool.forget(batch.numbers)
             raise
         except HeadraceError as error:
             results = [error] * len(batch.messages)

@@ -15,13 +15,17 @@ from weakref import WeakSet
 
 import msgspec
 
+from .moments import Moment
+
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS message (
     number     INTEGER PRIMARY KEY AUTOINCREMENT,
     topic      TEXT NOT NULL,
     fields     BLOB NOT NULL,
     request    TEXT,
-    first_sent REAL
+    wall       REAL, -- of the first try, as are `up` and `run`
+    up         REAL,
+    run        TEXT
 );
 CREATE TABLE IF NOT EXISTS refused (
     number INTEGER PRIMARY KEY,
@@ -36,7 +40,7 @@ _SPOOLS: WeakSet[Spool] = WeakSet()
 _HELD: list[Spool] = []
 _FORKING = threading.Lock()
 
-_ROWS = "SELECT number, topic, fields, request, first_sent FROM message"
+_ROWS = "SELECT number, topic, fields, request, wall, up, run FROM message"
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -47,7 +51,7 @@ class Waiting:
     topic: str
     messages: Sequence[msgspec.Raw]
     request: str | None = None
-    first_sent: float | None = None
+    first_sent: Moment | None = None
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,7 @@ class Spool:
                 ).fetchall()
         if not rows:
             return None
-        _, topic, _, request, first_sent = rows[0]
+        _, topic, _, request, *first_sent = rows[0]
         batch: list[tuple[Any, ...]] = []
         size = 0
         for row in rows:
@@ -113,22 +117,22 @@ class Spool:
             topic=topic,
             messages=[msgspec.Raw(row[2]) for row in batch],
             request=request,
-            first_sent=first_sent,
+            first_sent=Moment(*first_sent) if request is not None else None,
         )
 
-    def begin(self, numbers: Sequence[int], request: str, first_sent: float) -> None:
+    def begin(self, numbers: Sequence[int], request: str, first_sent: Moment) -> None:
         """Note under which name messages are sent, before they are: what comes after a crash uses the same."""
-        rows = [(request, first_sent, number) for number in numbers]
+        rows = [(request, *first_sent, number) for number in numbers]
         with self._change():
-            self._file.executemany("UPDATE message SET request = ?, first_sent = ? WHERE number = ?", rows)
+            self._file.executemany(
+                "UPDATE message SET request = ?, wall = ?, up = ?, run = ? WHERE number = ?", rows
+            )
 
     def forget(self, numbers: Sequence[int]) -> None:
         """Let messages be sent as if for the first time."""
         rows = [(number,) for number in numbers]
         with self._change():
-            self._file.executemany(
-                "UPDATE message SET request = NULL, first_sent = NULL WHERE number = ?", rows
-            )
+            self._file.executemany("UPDATE message SET request = NULL WHERE number = ?", rows)
 
     def remove(self, numbers: Sequence[int], reasons: Mapping[int, str] | None = None) -> None:
         """They are sent; or they were refused for good, for these reasons, with which they are put aside."""

@@ -9,15 +9,18 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from cli_commands import Command
 from tests.support.rarely import rarely
 
-from headrace import _trust, cli
+from headrace import _environment, cli
+from headrace._sync import transport
 from headrace.cli import app
 from headrace.cli.app import ordered
 from headrace.cli.profiles import Profiles, Unusable, access
@@ -79,6 +82,19 @@ def test_no_answer_has_a_code_of_its_own(command: Command) -> None:
     assert "NO_ANSWER" in command("topics", "list", "--url", "http://127.0.0.1:9", code=NO_ANSWER)
 
 
+def test_a_send_waits_for_a_service_that_is_away_and_says_so(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was tried three times within half a second."""
+    waits: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: sum(waits), time=time.time)
+    monkeypatch.setattr(transport, "time", clock)
+    monkeypatch.setattr(transport.Transport, "pause", lambda _, seconds: waits.append(seconds))
+    error = command("send", "orders", "1", "--url", "http://127.0.0.1:9", code=NO_ANSWER)
+    assert "POST /v1/topics/orders/messages: NO_ANSWER, again in" in error
+    assert 105 < sum(waits) <= 120
+
+
 def test_profiles_keep_tokens_to_themselves(
     command: Command, headrace: LocalHeadrace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,7 +149,7 @@ def test_certificates_that_are_not_there_are_looked_for_by_their_variable(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", "/no/such.pem")
-    _trust._context.cache_clear()
+    _environment._context.cache_clear()
     assert "SSL_CERT_FILE" in command("topics", "list", "--url", "https://127.0.0.1:9", code=USAGE)
 
 

@@ -152,7 +152,7 @@ def test_an_ack_that_fails_leaves_its_neighbours_settled(
     headrace.send_many("orders", [1, 2, 3])
     with faulty_proxy(headrace.transport.urls[0]) as proxy, headrace.subscriber("orders", "unused") as to:
         to.answer = lambda push: 204 if push.body == 1 or proxy.plan_done.wait(10) else 500
-        proxy.plan.extend([PASS, PASS, *[REFUSE] * 3])
+        proxy.plan.extend([PASS, PASS, *[REFUSE] * 5])
         command("listen", "orders", "--forward", to.url, "--group", "mailer", "-n", "3", "--url", proxy.url)
     assert not proxy.plan
     assert sum(path.endswith("/receive") for path, _ in proxy.requests) == 1

@@ -15,6 +15,7 @@ from cli_commands import Command
 from faulty_proxy import FAIL, PASS, REFUSE, THROTTLE, FaultyProxy, faulty_proxy
 from scripted_service import BUSY
 
+from headrace import Retries
 from headrace.cli.app import run
 from headrace.cli.output import Output
 from headrace.cli.session import INTERRUPTED, NO_ANSWER, PARTLY, REFUSED, USAGE
@@ -22,6 +23,7 @@ from headrace.spool import Spool
 from headrace.testing import LocalHeadrace
 
 PAUSES = "headrace.cli.settling._PAUSES"
+THREE_TRIES = Retries(attempts=3, base_seconds=0)
 
 
 def test_a_message_is_sent_found_received_and_traced(command: Command) -> None:
@@ -89,7 +91,7 @@ def test_what_was_refused_is_told_though_a_later_try_has_no_answer(
     ).encode()
     headrace.send_many("orders", [1, 2])
     with faulty_proxy(headrace.transport.urls[0]) as proxy:
-        proxy.plan.extend([PASS, answer, *[REFUSE] * 3])
+        proxy.plan.extend([PASS, answer, *[REFUSE] * 5])
         options = ("--wait", "5s", "--max", "2", "--ack", "--url", proxy.url)
         err = command("receive", "orders", "mailer", *options, code=NO_ANSWER)
     assert "RECEIPT_STALE" in err
@@ -155,7 +157,7 @@ def test_what_is_refused_is_told_by_its_number(command: Command, monkeypatch: py
 def test_a_service_that_goes_away_leaves_word_of_what_was_sent(
     command: Command, headrace: LocalHeadrace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace._sync.transport.pause", lambda seconds: None)
+    monkeypatch.setattr("headrace.cli.session.Retries", lambda **_: THREE_TRIES)
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n" + "1\n" * 250))
     with faulty_proxy(headrace.transport.urls[0]) as proxy:
         proxy.plan.extend([PASS, *[FAIL] * 3])
@@ -168,7 +170,7 @@ def test_what_is_refused_in_the_middle_of_a_hundred_leaves_word_of_what_was_sent
     command: Command, headrace: LocalHeadrace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hundred large ones are several calls."""
-    monkeypatch.setattr("headrace._sync.transport.pause", lambda seconds: None)
+    monkeypatch.setattr("headrace.cli.session.Retries", lambda **_: THREE_TRIES)
     monkeypatch.setattr(sys, "stdin", io.StringIO((json.dumps("x" * 60_000) + "\n") * 70))
     with faulty_proxy(headrace.transport.urls[0]) as proxy:
         proxy.plan.extend([PASS, *[THROTTLE] * 3])

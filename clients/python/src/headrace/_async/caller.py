@@ -25,9 +25,11 @@ class AsyncCaller:
         body: Any = None,
         *,
         repeatable: bool = True,
+        is_send: bool = False,
         **query: Any,
     ) -> T:
-        call = Call(method, url_path, body, query=query, repeatable=repeatable)
+        __tracebackhide__ = True
+        call = Call(method, url_path, body, query=query, repeatable=repeatable, is_send=is_send)
         return await self._transport.ask(call, kind)
 
     async def _delete(self, url_path: str, **query: Any) -> None:

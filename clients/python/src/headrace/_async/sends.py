@@ -18,6 +18,7 @@ from ..calls import REQUEST, Call, encode, given, path
 from ..durations import Duration, whole_seconds
 from ..errors import HeadraceError, Unavailable, of_problem
 from ..models import RetryFields, Sent, Transaction
+from ..moments import Moment, now
 from ..outgoing import BATCH_BYTES, DedupUntil, Outgoing, RequestIds, chunks, new_id, outgoing
 from .after import AsyncAfterBlock
 from .caller import AsyncCaller, of_each
@@ -40,12 +41,14 @@ class _Results(msgspec.Struct):
 @dataclass(frozen=True)
 class Batch:
     """Messages of one topic as they are sent, under one name: sent again, they are known by it. `first_sent` is
-    the time (seconds since 1970) of the first try, if there was one."""
+    the time of the first try, if there was one. For `since` and `pause` see `Transport.read`."""
 
     topic: str
     request: str
     messages: Sequence[Mapping[str, Any] | msgspec.Raw]
-    first_sent: float | None = None
+    first_sent: Moment | None = None
+    since: float | None = None
+    pause: Callable[[float], Any] | None = None
 
 
 class AsyncSends(AsyncCaller):
@@ -78,8 +81,9 @@ class AsyncSends(AsyncCaller):
         """Send one message; it is durable when this returns. `body` is anything with a JSON form, or bytes.
 
         `delay` is "30m", seconds or a timedelta. A lost answer is no loss: the message is sent again, and known.
-        Raises TopicNotFound, BodyTooLarge, RateLimited …, or Unavailable after a long time without an answer.
+        Raises TopicNotFound, BodyTooLarge …; Unavailable or RateLimited after two minutes of tries (`Retries`).
         """
+        __tracebackhide__ = True
         message = Outgoing(
             body=body,
             key=key,
@@ -101,9 +105,10 @@ class AsyncSends(AsyncCaller):
 
     async def _send(self, topic: str, message: Outgoing) -> Sent:
         """Send a message, and log the result at level DEBUG."""
+        __tracebackhide__ = True
         url_path = path("topics", topic, "messages")
         with tracing.sending(topic, 1):
-            call = Call("POST", url_path, message.fields(), headers=self._request_headers())
+            call = Call("POST", url_path, message.fields(), headers=self._request_headers(), is_send=True)
             try:
                 result = await self._transport.ask(call, Sent)
             except HeadraceError as error:
@@ -134,6 +139,7 @@ class AsyncSends(AsyncCaller):
 
         Raises what refuses everything (TopicNotFound, Unauthorized …): what was sent before stays sent.
         """
+        __tracebackhide__ = True
         results: list[Sent | HeadraceError] = []
         for part in chunks(messages, chunk):
             for fields in _parts_that_fit([message.fields() for message in part]):
@@ -144,15 +150,16 @@ class AsyncSends(AsyncCaller):
 
     async def send_batch(self, batch: Batch) -> list[Sent | HeadraceError]:
         """Send one batch, and again until nothing of it may be tried again."""
+        __tracebackhide__ = True
         results: dict[int, Sent | HeadraceError] = {}
         indexes = list(range(len(batch.messages)))
-        first_sent, start, tries = batch.first_sent, time.time(), 0
+        start, begun_at, is_last, tries = now(), time.monotonic(), False, 0
+        batch = replace(batch, since=begun_at if batch.since is None else batch.since)
+        part = batch
         while True:
             tries += 1
             try:
-                answers = await self._batch(
-                    replace(batch, messages=[batch.messages[i] for i in indexes], first_sent=first_sent)
-                )
+                answers = await self._batch(part)
             except HeadraceError as error:
                 if not results or isinstance(error, Unavailable):
                     raise
@@ -164,24 +171,30 @@ class AsyncSends(AsyncCaller):
             if not errors:
                 break
             indexes = [i for i, result in results.items() if goes_again(result)]
-            wait = self._transport.retries.pause(errors[0], tries, 0.0, 0.5)
-            if wait is None:
+            wait = self._transport.retries.pause(errors[0], tries, time.monotonic() - begun_at, 0.5)
+            if wait is None or is_last:
                 break
-            await self._transport.pause(wait)
-            first_sent = start if first_sent is None else first_sent
+            is_last = bool(await (batch.pause or self._transport.pause)(wait))
+            messages = [batch.messages[i] for i in indexes]
+            part = replace(batch, messages=messages, first_sent=batch.first_sent or start)
         return [results[i] for i in range(len(batch.messages))]
 
     async def _batch(self, batch: Batch) -> list[Sent | HeadraceError]:
+        __tracebackhide__ = True
         with tracing.sending(batch.topic, len(batch.messages)):
             call = Call(
                 "POST",
                 path("topics", batch.topic, "messages", "batch"),
                 {"messages": batch.messages},
                 headers={REQUEST: batch.request, **tracing.outgoing_headers()},
+                is_send=True,
                 first_sent=batch.first_sent,
             )
             return await self._transport.read(
-                call, lambda raw: of_each(_outcomes_of(raw), len(batch.messages))
+                call,
+                lambda raw: of_each(_outcomes_of(raw), len(batch.messages)),
+                since=batch.since,
+                pause=batch.pause,
             )
 
     async def publish(
@@ -200,6 +213,7 @@ class AsyncSends(AsyncCaller):
     ) -> Sent:
         """Send bytes as they are; `headers` may make them a CloudEvent (`ce-…`). The way for bodies of megabytes.
         ValueError for what no header can hold."""
+        __tracebackhide__ = True
         delay_seconds = whole_seconds(delay) if delay is not None else None
         options = given(
             **{
@@ -218,7 +232,7 @@ class AsyncSends(AsyncCaller):
                 raise ValueError(
                     f"No header can be {name!r} with the value {value!r}: `send` takes any text."
                 )
-        call = Call("POST", path("publish", topic), raw=raw, headers=all_headers)
+        call = Call("POST", path("publish", topic), raw=raw, headers=all_headers, is_send=True)
         return await self._transport.ask(call, Sent)
 
     def publish_after(self) -> AsyncAfterBlock:
@@ -243,15 +257,15 @@ class AsyncSends(AsyncCaller):
             check_url=check_url,
             check_after_seconds=whole_seconds(check_after) if check_after is not None else None,
         )
-        return await self._ask(Transaction, "POST", path("topics", topic, "transactions"), body)
+        return await self._ask(Transaction, "POST", path("topics", topic, "transactions"), body, is_send=True)
 
     async def commit(self, id: str) -> Transaction:
         """Commit: the message enters its topic. Repeating it is harmless; TransactionDecided after the opposite."""
-        return await self._ask(Transaction, "POST", path("transactions", id, "commit"), {})
+        return await self._ask(Transaction, "POST", path("transactions", id, "commit"), {}, is_send=True)
 
     async def roll_back(self, id: str) -> Transaction:
         """Roll back: the message is never delivered."""
-        return await self._ask(Transaction, "POST", path("transactions", id, "rollback"), {})
+        return await self._ask(Transaction, "POST", path("transactions", id, "rollback"), {}, is_send=True)
 
     async def get_transaction(self, id: str) -> Transaction:
         """A transaction: its state, its checks, and where its message went."""

@@ -25,9 +25,11 @@ class Caller:
         body: Any = None,
         *,
         repeatable: bool = True,
+        is_send: bool = False,
         **query: Any,
     ) -> T:
-        call = Call(method, url_path, body, query=query, repeatable=repeatable)
+        __tracebackhide__ = True
+        call = Call(method, url_path, body, query=query, repeatable=repeatable, is_send=is_send)
         return self._transport.ask(call, kind)
 
     def _delete(self, url_path: str, **query: Any) -> None:

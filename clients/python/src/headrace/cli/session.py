@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,20 @@ from .profiles import Access, Unusable, access
 
 REFUSED, USAGE, NO_ANSWER, NOT_FOUND, NOT_ALLOWED, PARTLY, INTERRUPTED = 1, 2, 3, 4, 5, 6, 130
 _COMPLETION_SECONDS = 2.0
+_TRIES = logging.getLogger("headrace.transport")
+_QUIET_SECONDS = 1.0
+
+
+class _Notes(logging.Handler):
+    """Says that a call waits for its next try, where that is long."""
+
+    def __init__(self, output: Output) -> None:
+        super().__init__()
+        self._output = output
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if isinstance(record.args, tuple) and record.args[-1] >= _QUIET_SECONDS:  # type: ignore[operator]
+            self._output.say(record.getMessage())
 
 
 @dataclass
@@ -34,15 +49,20 @@ class Session:
 
     @cached_property
     def hr(self) -> Headrace:
-        """The client. Raises Unusable."""
+        """The client: a send is tried for two minutes. Raises Unusable."""
         try:
-            return Headrace(self.access.url, self.access.token, retries=Retries(attempts=3))
+            hr = Headrace(self.access.url, self.access.token, retries=Retries(base_seconds=0.1))
         except ValueError as error:
             raise Unusable(str(error)) from None
+        self._notes = _Notes(self.output)
+        _TRIES.addHandler(self._notes)
+        _TRIES.setLevel(logging.INFO)
+        return hr
 
     def close(self) -> None:
         """Close the connections, if there are any."""
         if "hr" in self.__dict__:
+            _TRIES.removeHandler(self._notes)
             self.hr.close()
 
 
