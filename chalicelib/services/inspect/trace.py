@@ -3,8 +3,9 @@ the latest attempts at a consumer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,6 +33,8 @@ MOST_SHARDS = 16
 _FEWEST_ROWS = 10
 _FEWEST_ROWS_OF_ALL = 100
 _READS = 20  # of one shard
+_ROWS_OF_GROUP = 20  # of one shard
+_MOST_OF_GROUP = 500
 _ENDED = set(ATTEMPTS) - {AttemptOutcome.LAPSED}  # a lapsed one has no duration of the consumer's
 
 _BY_HAND = set(AttemptOutcome) - {*ATTEMPTS, AttemptOutcome.BURIED}  # a person's operations
@@ -90,10 +93,22 @@ class PastAttempt:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The latest attempts at a consumer, the newest first. `is_whole`: no older attempts are stored."""
+    """The latest attempts at a consumer, or of a group, the newest first. `is_whole`: there are no older ones (of the
+    time that was asked for)."""
 
     attempts: Sequence[PastAttempt]
     is_whole: bool
+
+    @property
+    def success_rate(self) -> float | None:
+        """The share of the attempts that succeeded; None if there is none."""
+        successes = sum(each.outcome == AttemptOutcome.SUCCESS for each in self.attempts)
+        return successes / len(self.attempts) if self.attempts else None
+
+    @property
+    def last_failed(self) -> PastAttempt | None:
+        """The newest attempt that failed."""
+        return next((each for each in self.attempts if each.outcome != AttemptOutcome.SUCCESS), None)
 
     def percentile_ms(self, percent: int) -> int | None:
         """The duration that this share of the attempts did not exceed (nearest rank); None if none has ended."""
@@ -338,14 +353,46 @@ def latest_attempts(
         key, is_own = cursor_key(topic, group, shard), shard in shards
         rows, are_all = _own_rows(traces, key, group, consumer, rows_each, is_own, may_go_on)
         is_whole &= are_all
-        attempts += (
-            PastAttempt(row.started_ms, shard, *attrgetter(*TraceEntry.__slots__)(entry))
-            for row in rows
-            for entry in row.entries
-            if entry.outcome in ATTEMPTS
-        )
+        attempts += _attempts_of(rows)
+    return _newest(attempts, limit, is_whole)
+
+
+def attempts_since(
+    traces: Traces, topic: Topic, group: Group, since_ms: int, may_go_on: Callable[[], bool]
+) -> History:
+    """The group's attempts since a moment, from the traces: those at the last messages of each shard, one query for
+    each of up to MOST_SHARDS shards, as long as `may_go_on()`. Retries of older messages are not among them."""
+    attempts: list[PastAttempt] = []
+    is_whole = topic.shards <= MOST_SHARDS
+    for shard in range(min(topic.shards, MOST_SHARDS)):
+        if shard and not may_go_on():
+            is_whole = False
+            break
+        newest = traces.newest(cursor_key(topic, group, shard), _ROWS_OF_GROUP)
+        rows = [row for row in islice(newest, _ROWS_OF_GROUP) if row.started_ms >= since_ms]
+        is_whole &= len(rows) < _ROWS_OF_GROUP
+        attempts += _attempts_of(rows)
+    return _newest(attempts, _MOST_OF_GROUP, is_whole)
+
+
+def together(histories: Iterable[History | None]) -> History | None:
+    """Several histories as one, of those that are known; None: none is."""
+    known = [each for each in histories if each]
+    attempts = [attempt for each in known for attempt in each.attempts]
+    return _newest(attempts, len(attempts), all(each.is_whole for each in known)) if known else None
+
+
+def _attempts_of(rows: Iterable[TraceRow]) -> Iterator[PastAttempt]:
+    for row in rows:
+        for entry in row.entries:
+            if entry.outcome in ATTEMPTS:
+                fields = attrgetter(*TraceEntry.__slots__)(entry)
+                yield PastAttempt(row.started_ms, row.key.shard.shard, *fields)
+
+
+def _newest(attempts: list[PastAttempt], most: int, is_whole: bool) -> History:
     attempts.sort(key=lambda each: (each.at_ms, each.offset), reverse=True)
-    return History(attempts[:limit], is_whole and len(attempts) <= limit)
+    return History(attempts[:most], is_whole and len(attempts) <= most)
 
 
 def _own_rows(
