@@ -1,4 +1,4 @@
-"""Finding a topic by its name, or a message by its id or one of its keys, wherever it is."""
+"""Finding a topic, a group or a consumer by its name, or a message by its id or one of its keys, wherever it is."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ from ...domain.errors import HeadraceError
 from ...domain.message import Message
 from ...domain.topic import Topic
 from ...services.inspect.lookup import Filters
-from ..visit import MOST_READ_UNITS, Page, Shown, Visit
+from ..visit import MOST_READ_UNITS, Page, SeeOther, Shown, Visit
 
 _ROWS = 32  # topics that are listed at once
 _LEFT = 3  # read units that are left when another topic is searched
 _MOST_NAMES = 10
 _MOST_OF_A_KEY = 8
+_KINDS = ("topics", "groups", "consumers")
 
 
 def find(visit: Visit) -> Shown:
-    """Topics whose names begin so; messages with this id or key, over all topics of the token: as many topics as the
-    page may search, behind the one that the URL names."""
+    """What has a name that begins so; messages with this id or key, over all topics of the token: as many topics as the
+    page may search, behind the one that the URL names. One that is the only one is shown at once."""
     visit.check_may_read()
     text, after = visit.query.get("q", "").strip()[:256], visit.name_before
     hits: list[tuple[Topic, Message]] = []
     searched_names: list[str] = []
     last, next_start = after, None
-    name_hits = _topics_with_prefix(visit, text) if text and not after else []
+    named = [(each.name,) for each in _topics_with_prefix(visit, text)] if text and not after else []
+    places: list[tuple[str, ...]] = list(named)
     for topic in _topics(visit, after) if text else ():
         if not visit.has_read_units(_LEFT):
             next_start = last
@@ -33,10 +35,16 @@ def find(visit: Visit) -> Shown:
         last = topic.name
         if visit.caller.may_use(topic.name):
             hits += [(topic, message) for message in _hits(visit, topic, text)]
+            places += _places(visit, topic, text)
             searched_names.append(topic.name)
+    if len(hits) + len(places) == 1 and not after and next_start is None:
+        if hits:
+            return SeeOther(visit.links.to("topics", hits[0][0].name, "messages", hits[0][1].id))
+        if places[0][-1] == text:
+            return SeeOther(visit.links.to(*_path(places[0])))
     model = {
         "text": text,
-        "named": name_hits,
+        "named": [(" / ".join(place), _path(place)) for place in places],
         "hits": hits,
         "searched": searched_names,
         "following": visit.sealed_name(next_start),
@@ -68,8 +76,28 @@ def _topics_with_prefix(visit: Visit, text: str) -> list[Topic]:
     return topics
 
 
+def _path(place: tuple[str, ...]) -> tuple[str, ...]:
+    """The path of the page of a topic, of a group, or of a consumer."""
+    return tuple(part for kind, name in zip(_KINDS, place, strict=False) for part in (kind, name))
+
+
+def _places(visit: Visit, topic: Topic, text: str) -> list[tuple[str, ...]]:
+    """The topic's groups and consumers whose names begin with the text."""
+    if _is_id(text) or not ids.NAME.match(text):
+        return []
+    names = [each.name for each in visit.deps.catalog.groups(topic) if visit.caller.may_use_group(each.name)]
+    consumers = visit.deps.adapters.control.all_consumers(topic) if names else []
+    groups = [(topic.name, name) for name in names if name.startswith(text)]
+    found = [(topic.name, each.group, each.name) for each in consumers if each.group in names]
+    return [*groups, *(place for place in found if place[-1].startswith(text))][:_MOST_NAMES]
+
+
+def _is_id(text: str) -> bool:
+    return bool(ids.parse_message_id(text) or ids.parse_timed_id(text) or ids.parse_half_id(text))
+
+
 def _hits(visit: Visit, topic: Topic, text: str) -> list[Message]:
-    if ids.parse_message_id(text) or ids.parse_timed_id(text) or ids.parse_half_id(text):
+    if _is_id(text):
         try:
             hit = visit.deps.lookup.find(topic, text)
         except HeadraceError:
