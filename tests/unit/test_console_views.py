@@ -54,6 +54,18 @@ def test_every_offset_that_is_shown_is_in_one_piece(
     assert shard_strip.older == shard_strip.low - first
 
 
+def test_what_was_not_read_is_not_shown_as_settled_well() -> None:
+    def lane(shard: int) -> list[tuple[str, int, int]]:
+        place = Progress(key=cursor_key(TOPIC, GROUP, shard), shard=shard, cursor=Cursor(50, 50), tail=99)
+        of = GroupSurvey(GROUP, (place,), (), 1, 0, failures={(1, 7, ""): "DEAD"}, read_to=(1, 19))
+        (shard_strip,) = topics.strips(TopicSurvey(TOPIC, 0, (Extent(shard, 0, 99),), (of,)), {})
+        return [(bar.kind, bar.low, bar.high) for bar in shard_strip.lanes[0].bars if bar.kind != "new"]
+
+    assert lane(0) == [("done", 0, 49)]
+    assert lane(1) == [("done", 0, 19), ("unread", 20, 49), ("dead", 7, 7)]
+    assert lane(2) == [("unread", 0, 49)]
+
+
 def test_what_left_its_lane_is_marked_where_it_lay() -> None:
     place = Progress(key=cursor_key(TOPIC, GROUP, 0), shard=0, cursor=Cursor(50, 50), tail=99)
     failures = {(0, 7, ""): "RETRYING", (0, 40, ""): "DEAD", (0, 41, ""): "DEAD", (1, 9, ""): "DEAD"}

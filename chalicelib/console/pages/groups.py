@@ -18,12 +18,13 @@ from ...domain.topic import EARLIEST, LATEST, Consumer, ConsumerKind, Group, Tok
 from ...modes import POLICIES
 from ...services.inspect.survey import GroupSurvey, TopicSurvey
 from .. import forms
-from ..visit import Page, Shown, Visit
+from ..visit import MOST_READ_UNITS, Page, Shown, Visit
 from .rates import rows_for, shard_charts
 from .topics import first_shard, strips
 
 _MOST_LEASES = 50
 _MOST_BLOCKED = 10
+_LEFT = 5  # read units of the charts
 
 
 def group_page(visit: Visit) -> Shown:
@@ -35,12 +36,14 @@ def group_page(visit: Visit) -> Shown:
     consumers = deps.catalog.consumers(topic, group)
     assignment = deps.adapters.control.assignment(topic, group)
     names = {consumer.uid: consumer.name for consumer in consumers}
+    of, price = _with_letters(visit, topic, survey.groups[0])
     model: dict[str, Any] = {
         "topic": topic,
         "group": group,
         "survey": survey,
-        "of": survey.groups[0],
-        "troubles": survey.troubles(visit.now_ms),
+        "of": of,
+        "price": price,
+        "last_hour": deps.board.last_hour(topic, group, lambda units: visit.has_read_units(units + _LEFT)),
         "strips": strips(survey, names),
         "leases": leases(survey.groups[0], names),
         "blocked": [
@@ -56,6 +59,19 @@ def group_page(visit: Visit) -> Shown:
     # Charts are no moving part: they are read with the page, and not again every few seconds.
     model |= {} if visit.wants_fragment else _lag(visit, topic, group, survey)
     return Page("group.html", model)
+
+
+def _with_letters(visit: Visit, topic: Topic, of: GroupSurvey) -> tuple[GroupSurvey, int]:
+    """The group with all its dead letters, as far as half of the page's read units reach; and what counting 1,000 of
+    them costs."""
+    if not of.more_dead:
+        return of, 0
+    before = visit.units.number
+    counted = visit.deps.adapters.records.count_dead_while(
+        lambda: visit.has_read_units(MOST_READ_UNITS / 2), topic.uid, of.group.uid
+    )
+    price = round((visit.units.number - before) * 1_000 / max(1, counted.number))
+    return replace(of, dead=counted.number, more_dead=not counted.whole), price
 
 
 def _lag(visit: Visit, topic: Topic, group: Group, survey: TopicSurvey) -> dict[str, Any]:

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ...domain.attention import RULES
 from ...domain.meter import Reading
 from ...domain.topic import Topic
 from ...services.inspect.survey import Kind, TopicSurvey, Trouble
+from ...services.inspect.trace import History, together
 from ..visit import Page, Shown, Visit
+from .cases import MOST, cases
 
 _LINES = 32
 _ROWS = 100
@@ -46,14 +47,28 @@ def overview(visit: Visit) -> Shown:
     model_view = overview_of(topics, surveys, history, visit.now_ms, others, may_sum=may_sum)
     names = {line.topic.name for line in model_view.lines if line.survey}
     other_troubles = [(name, Kind(rank)) for name, rank in troubles.items() if name not in names]
-    states = visit.deps.adapters.marks.attention(None, _MOST_STATES)
+    noted = visit.deps.adapters.marks.attention(None, _MOST_STATES)
+    states = [state for state in noted if state.is_seen_by(visit.caller)]
+    found = cases(visit, model_view.troubles, states)
+    histories = {line.topic.name: last_hour(visit, line.survey) for line in model_view.lines if line.survey}
     model = {
         "overview": model_view,
         "following": visit.sealed_name(next_start),
         "uncounted": other_troubles,
-        "attention": [(state, RULES[state.kind]) for state in states if state.is_seen_by(visit.caller)],
+        "cases": found[:MOST],
+        "more_cases": max(0, len(found) - MOST),
+        "needs_person": bool(states),
+        "histories": histories,
+        "last_hour": together(histories.values()),
     }
     return Page("empty.html" if is_all and not topics else "overview.html", model)
+
+
+def last_hour(visit: Visit, survey: TopicSurvey) -> History | None:
+    """The latest attempts of a topic's groups in the last hour, as far as they are known or may be read."""
+    return together(
+        visit.deps.board.last_hour(survey.topic, each.group, visit.has_read_units) for each in survey.groups
+    )
 
 
 def _noted_ranks(visit: Visit) -> dict[str, int]:

@@ -46,7 +46,7 @@ def test_it_shows_the_latest_attempts_and_leads_to_their_messages(
     assert screen.text.count("DEAD") >= 1
     assert "HTTP 500" in screen.text
     assert screen.html.count('class="t-ok"') == screen.html.count('class="t-fail"') == 1
-    screen = browser.follow(f"2:{message['offset']}")
+    screen = browser.follow(f"2/{message['offset']}")
     assert screen.url.endswith(message["id"])
     assert browser.get(f"/console/topics/{group.topic.name}/places/2/999").status == 404
 

@@ -1,0 +1,107 @@
+"""What is wrong, one case for each group (or topic, or the stage): what does most harm comes first, with its cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from ...domain import attention, breaker
+from ...domain.attention import RULES, Attention
+from ...domain.errors import HeadraceError
+from ...domain.topic import Consumer, ConsumerState
+from ...services.inspect.survey import Kind, Trouble
+from ...services.inspect.trace import PastAttempt
+from ..visit import Visit
+
+MOST = 12
+_MOST_CAUSES = 5
+_READ_UNITS = 2  # so much is left, when a cause is looked for
+_HARM = {
+    attention.Kind.BACKLOG: Kind.ALARM,
+    attention.Kind.UNDECIDED: Kind.ALARM,
+    attention.Kind.NOT_PROVED: Kind.DEAD,
+}
+_READERS = {"consume", "admin"}
+
+
+@dataclass(kw_only=True, frozen=True, slots=True)
+class Case:
+    """What is wrong in one place. `states` are noted as waiting for a person; `troubles` were seen just now, by kind.
+    `consumer`: the push consumer that gets nothing, and `failed` its group's last failed attempt."""
+
+    topic: str
+    group: str
+    states: Sequence[Attention] = ()
+    troubles: Mapping[str, Trouble]
+    consumer: Consumer | None = None
+    consumers: Sequence[Consumer] | None = None
+    failed: PastAttempt | None = None
+
+    @property
+    def rank(self) -> Kind:
+        """How bad it is: that of the worst in it."""
+        noted = (_HARM.get(state.kind, Kind.STUCK) for state in self.states)
+        return max((*noted, *(trouble.kind for trouble in self.troubles.values())))
+
+    @property
+    def number(self) -> int:
+        """How many messages it is about."""
+        return max((trouble.number for trouble in self.troubles.values()), default=0)
+
+    def of(self, *kinds: str) -> list[Trouble | None]:
+        """Its troubles of these kinds."""
+        return [self.troubles.get(kind) for kind in kinds]
+
+    def circuit(self, now_ms: int) -> str:
+        """The state of the consumer's circuit."""
+        return breaker.state(self.consumer.open_until_ms if self.consumer else None, now_ms)
+
+    @property
+    def others(self) -> list[Attention]:
+        """The states that the consumer's own words, or the troubles, do not say already."""
+        said = {*({"DISABLED", "PENDING", "CIRCUIT_OPEN"} if self.consumer else ())}
+        said |= {"BACKLOG"} if "ALARM" in self.troubles else set()
+        return [state for state in self.states if state.kind not in said]
+
+    @property
+    def rules(self) -> list[tuple[Attention, attention.Rule]]:
+        """The same, with what to do."""
+        return [(state, RULES[state.kind]) for state in self.others]
+
+
+def cases(visit: Visit, troubles: Iterable[Trouble], states: Iterable[Attention]) -> list[Case]:
+    """The cases, the worst first; the causes of the first few are read, as far as the page's read units reach."""
+    places: dict[tuple[str, str], tuple[dict[str, Trouble], list[Attention]]] = {}
+    for trouble in troubles:
+        places.setdefault((trouble.topic, trouble.group), ({}, []))[0][trouble.kind.name] = trouble
+    for state in states:
+        places.setdefault((state.topic, state.group), ({}, []))[1].append(state)
+    found = [
+        Case(topic=topic, group=group, troubles=seen, states=noted)
+        for (topic, group), (seen, noted) in places.items()
+    ]
+    found.sort(key=lambda case: (-case.rank, -case.number, case.topic, case.group))
+    return [*(_with_cause(visit, case) for case in found[:_MOST_CAUSES]), *found[_MOST_CAUSES:]]
+
+
+def _with_cause(visit: Visit, case: Case) -> Case:
+    if not case.group or not visit.has_read_units(_READ_UNITS):
+        return case
+    catalog = visit.deps.catalog
+    with suppress(HeadraceError):  # it is gone, or cannot be read: then its cause is not known
+        topic = catalog.topic(case.topic)
+        group = catalog.group(topic, case.group)
+        consumers = catalog.consumers(topic, group)
+        failing = [each for each in consumers if each.is_called and (each.failing_ms or not _is_active(each))]
+        history = visit.deps.board.last_hour(topic, group, visit.has_read_units)
+        failed = history.last_failed if history else None
+        if failed and not visit.caller.scopes & _READERS:
+            failed = replace(failed, answer=None)
+        worst = max(failing, key=lambda each: (not _is_active(each), each.times_opened), default=None)
+        return replace(case, consumer=worst, consumers=consumers, failed=failed)
+    return case
+
+
+def _is_active(consumer: Consumer) -> bool:
+    return consumer.state == ConsumerState.ACTIVE
