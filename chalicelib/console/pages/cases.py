@@ -35,39 +35,23 @@ class Case:
     states: Sequence[Attention] = ()
     troubles: Mapping[str, Trouble]
     consumer: Consumer | None = None
+    circuit: str = "closed"
     consumers: Sequence[Consumer] | None = None
     failed: PastAttempt | None = None
 
     @property
     def rank(self) -> Kind:
         """How bad it is: that of the worst in it."""
-        noted = (_HARM.get(state.kind, Kind.STUCK) for state in self.states)
+        noted = [_HARM.get(state.kind, Kind.STUCK) for state in self.states]
+        noted += [Kind.STUCK] if self.circuit == "open" else []
         return max((*noted, *(trouble.kind for trouble in self.troubles.values())))
 
     @property
-    def number(self) -> int:
-        """How many messages it is about."""
-        return max((trouble.number for trouble in self.troubles.values()), default=0)
-
-    def of(self, *kinds: str) -> list[Trouble | None]:
-        """Its troubles of these kinds."""
-        return [self.troubles.get(kind) for kind in kinds]
-
-    def circuit(self, now_ms: int) -> str:
-        """The state of the consumer's circuit."""
-        return breaker.state(self.consumer.open_until_ms if self.consumer else None, now_ms)
-
-    @property
-    def others(self) -> list[Attention]:
-        """The states that the consumer's own words, or the troubles, do not say already."""
-        said = {*({"DISABLED", "PENDING", "CIRCUIT_OPEN"} if self.consumer else ())}
+    def others(self) -> list[tuple[Attention, attention.Rule]]:
+        """The states that the consumer's own words, or the troubles, do not say already, and what to do."""
+        said = {"DISABLED", "PENDING", "CIRCUIT_OPEN"} if self.consumer else set()
         said |= {"BACKLOG"} if "ALARM" in self.troubles else set()
-        return [state for state in self.states if state.kind not in said]
-
-    @property
-    def rules(self) -> list[tuple[Attention, attention.Rule]]:
-        """The same, with what to do."""
-        return [(state, RULES[state.kind]) for state in self.others]
+        return [(state, RULES[state.kind]) for state in self.states if state.kind not in said]
 
 
 def cases(visit: Visit, troubles: Iterable[Trouble], states: Iterable[Attention]) -> list[Case]:
@@ -81,8 +65,14 @@ def cases(visit: Visit, troubles: Iterable[Trouble], states: Iterable[Attention]
         Case(topic=topic, group=group, troubles=seen, states=noted)
         for (topic, group), (seen, noted) in places.items()
     ]
-    found.sort(key=lambda case: (-case.rank, -case.number, case.topic, case.group))
-    return [*(_with_cause(visit, case) for case in found[:_MOST_CAUSES]), *found[_MOST_CAUSES:]]
+    found.sort(key=_harm)
+    first = [_with_cause(visit, case) for case in found[:_MOST_CAUSES]]
+    return [*sorted(first, key=_harm), *found[_MOST_CAUSES:]]
+
+
+def _harm(case: Case) -> tuple[int, int, str, str]:
+    number = max((trouble.number for trouble in case.troubles.values()), default=0)
+    return -case.rank, -number, case.topic, case.group
 
 
 def _with_cause(visit: Visit, case: Case) -> Case:
@@ -99,7 +89,8 @@ def _with_cause(visit: Visit, case: Case) -> Case:
         if failed and not visit.caller.scopes & _READERS:
             failed = replace(failed, answer=None)
         worst = max(failing, key=lambda each: (not _is_active(each), each.times_opened), default=None)
-        return replace(case, consumer=worst, consumers=consumers, failed=failed)
+        circuit = breaker.state(worst.open_until_ms if worst else None, visit.now_ms)
+        return replace(case, consumer=worst, circuit=circuit, consumers=consumers, failed=failed)
     return case
 
 

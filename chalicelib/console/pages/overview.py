@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from ...domain.meter import Reading
 from ...domain.topic import Topic
@@ -22,8 +21,6 @@ _MOST_STATES = 200
 _ENOUGH = 11  # what one topic may cost at most, about: so much is left when another is begun
 _MOST_OTHERS = 16
 _RATE_MS = 15_000
-_SPARK_POINTS = 40
-_SPARK_WIDTH, _SPARK_HEIGHT = 96, 20
 
 
 def overview(visit: Visit) -> Shown:
@@ -141,7 +138,6 @@ class Line:
     more_dead: bool = False
     accepted_rate: float | None = None
     settled_rate: float | None = None
-    spark: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +211,6 @@ def overview_of(
     ]
     lines.sort(key=lambda line: (-(line.worst or 0), -(line.backlog or 0), line.topic.name))
     troubles = [trouble for survey in surveys.values() for trouble in survey.troubles(now_ms)]
-    troubles.sort(key=lambda trouble: (-trouble.kind, -trouble.number, trouble.topic, trouble.group))
     return Overview(troubles, lines, sum(line.survey is None for line in lines))
 
 
@@ -238,7 +233,6 @@ def _line(
         more_dead=any(group.more_dead for group in groups),
         accepted_rate=rate_of([(point.at_ms, point.accepted) for point in points]),
         settled_rate=rate_of([(point.at_ms, point.settled) for point in points if may_sum]),
-        spark=spark([(point.at_ms, point.accepted) for point in points]),
     )
 
 
@@ -251,23 +245,6 @@ def rate_of(series: Sequence[tuple[int, int]]) -> float | None:
         (point for point in reversed(series[:-1]) if end_ms - point[0] >= _RATE_MS), series[0]
     )
     return max(0, end - start) * 1_000 / max(1, end_ms - start_ms)
-
-
-def spark(series: Sequence[tuple[int, int]]) -> str:
-    """The path of a sparkline: how fast a count rose between one look and the next."""
-    rates = [
-        max(0, after - before) / max(1, after_ms - before_ms)
-        for (before_ms, before), (after_ms, after) in pairwise(series)
-    ][-_SPARK_POINTS:]
-    if len(rates) < 2:
-        return ""
-    top, step = max(rates) or 1, _SPARK_WIDTH / (_SPARK_POINTS - 1)
-    left_edge = _SPARK_WIDTH - step * (len(rates) - 1)
-    places = [
-        f"{left_edge + step * n:.1f} {_SPARK_HEIGHT - 1 - each / top * (_SPARK_HEIGHT - 3):.1f}"
-        for n, each in enumerate(rates)
-    ]
-    return "M" + "L".join(places)
 
 
 def _sum(rates: Iterable[float | None]) -> float | None:

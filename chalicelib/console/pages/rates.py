@@ -103,37 +103,11 @@ class GroupCharts:
     backlog: Chart
 
 
-@dataclass(frozen=True, slots=True)
-class RateCharts:
-    """Everything that the page shows."""
-
-    accepted: Chart
-    groups: Sequence[GroupCharts]
-
-
-@dataclass(frozen=True, slots=True)
-class ShardChart:
-    """How far a group was behind in one shard; all shards' charts have one scale."""
-
-    shard: int
-    backlog: Chart
-
-
-@dataclass(frozen=True, slots=True)
-class ShardCharts:
-    """The same of several shards."""
-
-    shards: Sequence[ShardChart]
-
-    @property
-    def is_known(self) -> bool:
-        return any(each.backlog.most is not None for each in self.shards)
-
-
 def shard_charts(
     buckets: Sequence[Bucket], window: Window, now_ms: int, group: str, shards: Iterable[int]
-) -> ShardCharts:
-    """The charts of a window that ends now, of these shards; `buckets` with backlogs by shard."""
+) -> dict[int, Chart]:
+    """How far a group was behind in each of these shards, in a window that ends now: all charts have one scale.
+    `buckets` with backlogs by shard."""
     axis = _axis(window, now_ms)
     values = {
         shard: [
@@ -143,11 +117,13 @@ def shard_charts(
         for shard in shards
     }
     most = max((number for each in values.values() for _, number in each if number), default=None)
-    return ShardCharts([ShardChart(shard, _chart(each, axis, most)) for shard, each in values.items()])
+    return {shard: _chart(each, axis, most) for shard, each in values.items()}
 
 
-def charts(buckets: Sequence[Bucket], window: Window, now_ms: int, groups: Iterable[str]) -> RateCharts:
-    """The charts of a window that ends now, of these groups."""
+def charts(
+    buckets: Sequence[Bucket], window: Window, now_ms: int, groups: Iterable[str]
+) -> tuple[Chart, list[GroupCharts]]:
+    """The charts of a window that ends now: of what was accepted, and of these groups."""
     axis = _axis(window, now_ms)
 
     def chart(value: Callable[[Bucket], float | None]) -> Chart:
@@ -156,7 +132,7 @@ def charts(buckets: Sequence[Bucket], window: Window, now_ms: int, groups: Itera
     def of_group(name: str, value: Callable[[GroupBucket], float | None]) -> Chart:
         return chart(lambda bucket: value(bucket.groups[name]) if name in bucket.groups else None)
 
-    return RateCharts(
+    return (
         chart(lambda bucket: bucket.accepted),
         [
             GroupCharts(

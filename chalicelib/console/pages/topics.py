@@ -19,7 +19,7 @@ from ...services.inspect.survey import Extent, GroupSurvey, Progress, TopicSurve
 from ...services.inspect.trace import together
 from .. import forms
 from ..visit import Page, Shown, Visit
-from .overview import rate_of, spark
+from .overview import rate_of
 
 _RESERVE = 3  # what one group may cost, about
 WIDTH = 1_000
@@ -55,7 +55,6 @@ def topic_page(visit: Visit) -> Shown:
         "last_hour": together(histories.values()),
         "accepted_rate": rate_of([(point.at_ms, point.accepted) for point in points]),
         "settled_rate": rate_of([(point.at_ms, point.settled) for point in points if may_sum]),
-        "spark": spark([(point.at_ms, point.accepted) for point in points]),
         "next_shard": first + len(survey.shards) if first + len(survey.shards) < topic.shards else None,
         "first_shard": first,
     }

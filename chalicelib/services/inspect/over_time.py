@@ -13,6 +13,7 @@ from ...domain.meter import MINUTES, Bucket, Reading, Window, buckets
 from ...domain.times import HOUR_MS
 from ...domain.topic import Group, Topic
 from ...ports.world import Clock
+from ..core.expiring_cache import TtlCache
 from .survey import TopicSurvey
 from .surveyor import MOST_SHARDS, Surveyor
 from .trace import History, attempts_since
@@ -58,7 +59,7 @@ class Board:
         self._surveyor = surveyor
         self._readings = readings
         self._traces = traces
-        self._histories: dict[str, tuple[int, History]] = {}  # by the group's uid, with when it was read
+        self._histories: TtlCache[str, tuple[int, History]] = TtlCache(clock, None, _MOST_HISTORIES)
         self._clock = clock
         self._known: dict[str, _Known] = {}  # by the topic's uid
         self._walked_to: str | None = None
@@ -116,18 +117,14 @@ class Board:
         """The group's latest attempts of the last hour, read again after half a minute, if about so many read units may
         be read. None: they were not read yet."""
         now_ms = self._clock.now_ms()
-        at_ms, history = self._histories.get(group.uid, (0, None))
+        at_ms, history = self._histories.get(group.uid) or (0, None)
         if not 0 <= now_ms - at_ms < _HISTORY_MS and may_read(
             _A_ROW_UNITS + min(topic.shards, MOST_SHARDS) / 2
         ):
             history = attempts_since(
                 self._traces, topic, group, now_ms - HOUR_MS, lambda: may_read(_A_ROW_UNITS)
             )
-            with self._lock:
-                self._histories.pop(group.uid, None)
-                self._histories[group.uid] = now_ms, history
-                while len(self._histories) > _MOST_HISTORIES:
-                    del self._histories[next(iter(self._histories))]
+            self._histories.put(group.uid, (now_ms, history))
         return history
 
     def points(self, topic: Topic) -> Sequence[Reading]:

@@ -166,13 +166,10 @@ class GroupSurvey:
     @property
     def succeeded(self) -> int:
         """How many of them succeeded: at most so many, where there may be more failures."""
-        skipped_count = sum(each.cursor.skipped for each in self.shards)
-        left = sum(
-            (each.shard, offset, each.key.consumer_uid) in self.failures
-            for each in self.shards
-            for (shard, offset, _) in self.failures
-            if shard == each.shard and offset_state(each.cursor, offset)[0] is OffsetState.SETTLED
-        )
+        cursors = {(each.shard, each.key.consumer_uid): each.cursor for each in self.shards}
+        places = [(cursors.get((shard, uid), Cursor()), offset) for shard, offset, uid in self.failures]
+        left = sum(offset_state(*place)[0] is OffsetState.SETTLED for place in places)
+        skipped_count = sum(cursor.skipped for cursor in cursors.values())
         return max(0, self.settled - skipped_count - max(left, self.dead))
 
     @property

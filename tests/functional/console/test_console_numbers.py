@@ -19,7 +19,6 @@ NOT_OF_MESSAGES = {
         "Rank",
         "Ends",
         "Kept for",
-        "Accepted, lately",
     ),
     *("Succeeded, 1 h", "p95, 1 h"),
     *("Half took at most", "95 % took at most", "Failing since", "Circuit opened"),
