@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from ...domain import attention, breaker
 from ...domain.attention import RULES, Attention
 from ...domain.errors import HeadraceError
-from ...domain.topic import Consumer, ConsumerState
+from ...domain.topic import Consumer, ConsumerState, Group, Topic
 from ...services.inspect.survey import Kind, Trouble
 from ...services.inspect.trace import PastAttempt
 from ..visit import Visit
 
 MOST = 12
 _MOST_CAUSES = 5
-_READ_UNITS = 2  # so much is left, when a cause is looked for
+_READ_UNITS = 2  # so much is left, when a cause is looked for, and twice as much where its group must be read
 _HARM = {
     attention.Kind.BACKLOG: Kind.ALARM,
     attention.Kind.UNDECIDED: Kind.ALARM,
@@ -66,7 +66,12 @@ def cases(visit: Visit, troubles: Iterable[Trouble], states: Iterable[Attention]
         for (topic, group), (seen, noted) in places.items()
     ]
     found.sort(key=_harm)
-    first = [_with_cause(visit, case) for case in found[:_MOST_CAUSES]]
+    known = {
+        (survey.topic.name, each.group.name): (survey.topic, each.group)
+        for survey in visit.deps.board.known_surveys()
+        for each in survey.groups
+    }
+    first = [_with_cause(visit, case, known.get((case.topic, case.group))) for case in found[:_MOST_CAUSES]]
     return [*sorted(first, key=_harm), *found[_MOST_CAUSES:]]
 
 
@@ -75,13 +80,13 @@ def _harm(case: Case) -> tuple[int, int, str, str]:
     return -case.rank, -number, case.topic, case.group
 
 
-def _with_cause(visit: Visit, case: Case) -> Case:
-    if not case.group or not visit.has_read_units(_READ_UNITS):
+def _with_cause(visit: Visit, case: Case, known: tuple[Topic, Group] | None) -> Case:
+    if not case.group or not visit.has_read_units(_READ_UNITS * (1 if known else 2)):
         return case
     catalog = visit.deps.catalog
     with suppress(HeadraceError):  # it is gone, or cannot be read: then its cause is not known
-        topic = catalog.topic(case.topic)
-        group = catalog.group(topic, case.group)
+        topic = known[0] if known else catalog.topic(case.topic)
+        group = known[1] if known else catalog.group(topic, case.group)
         consumers = catalog.consumers(topic, group)
         failing = [each for each in consumers if each.is_called and (each.failing_ms or not _is_active(each))]
         history = visit.deps.board.last_hour(topic, group, visit.has_read_units)

@@ -41,7 +41,7 @@ def test_what_died_is_not_counted_as_succeeded(api: Client, browser: Browser) ->
     counts = api.get(group.topic.path).expect(200)["stats"]["groups"][group.name]
     assert counts["consumed"] == 0
     screen = browser.get(f"/console/topics/{group.topic.name}/groups/{group.name}")
-    assert ("Succeeded 0 " in screen.text, "Succeeded, 1 h 0 %" in screen.text) == (True, True)
+    assert ("Succeeded 0 " in screen.text, "Success, 1 h 0 %" in screen.text) == (True, True)
     assert browser.follow("3").text.count("Dead letters") >= 1, "the number leads to them"
 
 

@@ -20,7 +20,7 @@ NOT_OF_MESSAGES = {
         "Ends",
         "Kept for",
     ),
-    *("Succeeded, 1 h", "p95, 1 h"),
+    *("Success, 1 h", "p95, 1 h"),
     *("Half took at most", "95 % took at most", "Failing since", "Circuit opened"),
 }
 """What is no count of messages, by the words above it or beside it."""
