@@ -10,8 +10,8 @@ from ...domain import attention, breaker
 from ...domain.attention import RULES, Attention
 from ...domain.errors import HeadraceError
 from ...domain.topic import Consumer, ConsumerState, Group, Topic
+from ...services.inspect.attempts import PastAttempt
 from ...services.inspect.survey import Kind, Trouble
-from ...services.inspect.trace import PastAttempt
 from ..visit import Visit
 
 MOST = 12

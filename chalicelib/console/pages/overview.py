@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ...domain.meter import Reading
 from ...domain.topic import Topic
+from ...services.inspect.attempts import History, together
 from ...services.inspect.survey import Kind, TopicSurvey, Trouble
-from ...services.inspect.trace import History, together
 from ..visit import Page, Shown, Visit
 from .cases import MOST, cases
 

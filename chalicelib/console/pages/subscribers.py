@@ -12,7 +12,7 @@ from typing import Any
 from ...api import lists
 from ...domain.errors import HeadraceError
 from ...domain.topic import Consumer, Group, Topic
-from ...services.inspect.trace import PastAttempt, latest_attempts
+from ...services.inspect.attempts import PastAttempt, latest_attempts
 from .. import actions
 from ..forms import whole_time
 from ..visit import Page, Shown, Visit

@@ -15,8 +15,8 @@ from ...domain.cursor import Cursor
 from ...domain.errors import Unavailable
 from ...domain.status import Status
 from ...domain.topic import Topic
+from ...services.inspect.attempts import together
 from ...services.inspect.survey import Extent, GroupSurvey, Progress, TopicSurvey
-from ...services.inspect.trace import together
 from .. import forms
 from ..visit import Page, Shown, Visit
 from .overview import rate_of

@@ -14,9 +14,9 @@ from ...domain.times import HOUR_MS
 from ...domain.topic import Group, Topic
 from ...ports.world import Clock
 from ..core.expiring_cache import TtlCache
+from .attempts import History, attempts_since
 from .survey import TopicSurvey
 from .surveyor import MOST_SHARDS, Surveyor
-from .trace import History, attempts_since
 
 if TYPE_CHECKING:
     from ...store.readings import Readings

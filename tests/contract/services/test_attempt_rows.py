@@ -14,7 +14,7 @@ from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import Group, cursor_key
 from chalicelib.domain.trace import TraceEntry, TraceRow
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.inspect.trace import History, latest_attempts
+from chalicelib.services.inspect.attempts import History, latest_attempts
 from tests.support import factories as make
 from tests.support.desk import Desk
 from tests.support.stages import Stage

@@ -76,7 +76,9 @@ def test_the_sum_of_what_fails_says_where_there_may_be_more(empty_api: Client, c
         total = screen.text.partition(" Failing ")[2].split()[0]
         assert total.endswith("+") == there_may_be_more, screen.text
         assert f">{total}<" in screen.html.partition("<tr data-line")[2], "as in the topic's line"
-    assert " Dead 61 " in browser.get(f"/console/topics/{group.topic.name}/groups/{group.name}").text, "exact there"
+    assert " Dead 61 " in browser.get(f"/console/topics/{group.topic.name}/groups/{group.name}").text, (
+        "exact there"
+    )
 
 
 def test_a_token_for_some_topics_sees_only_those(api: Client, stranger: Browser) -> None:
