@@ -106,6 +106,10 @@ def test_keys_lead_everywhere(page: Any, service: tuple[LocalService, str]) -> N
     page.keyboard.press("j")
     assert page.locator("tr.at").count() == 1
     page.keyboard.press("/")
+    page.keyboard.type("order-7")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/messages/*")
+    page.keyboard.press("/")
     page.wait_for_url("**/find")
     page.locator("h1").click()
     page.keyboard.press("?")

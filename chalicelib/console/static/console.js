@@ -171,7 +171,11 @@
     if (event.key === "?") { const help = document.getElementById("keys"); if (help && help.showModal) help.showModal(); }
     else if (!keys.startsWith("g ") && event.key === "j") step(1);
     else if (!keys.startsWith("g ") && event.key === "k") step(-1);
-    else { const link = keyed(keys); if (link) { event.preventDefault(); link.click(); } }
+    else {
+      const field = keys === "/" && document.querySelector("[role=search] input"), link = keyed(keys);
+      if (field || link) event.preventDefault();
+      if (field) field.focus(); else if (link) link.click();
+    }
   });
 
   document.addEventListener("DOMContentLoaded", () => {
