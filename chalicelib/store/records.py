@@ -25,7 +25,6 @@ from .layout import FORMAT, record_key, record_prefix
 _UNDER = "g = :g AND begins_with(k, :k)"
 _BETWEEN = "g = :g AND k BETWEEN :first AND :last"
 _DELETED_AT_ONCE = 500
-_COUNTED_AT_ONCE = 25
 _ROWS_LOOKED_AT = 500  # records of one page of waiting deliveries: most may have succeeded since
 
 
@@ -103,10 +102,12 @@ class Records:
         request = rows(self._table, _UNDER, g=f"{group_uid}#dead", k=f"{topic_uid}/")
         return self._dynamo.count(most, **request, **_limit(most)).number
 
-    def count_dead_while(self, may_go_on: Callable[[], bool], topic_uid: str, group_uid: str) -> Counted:
-        """How many dead letters the group has, in pages, as long as `may_go_on()`."""
+    def count_dead_while(
+        self, may_go_on: Callable[[], bool], topic_uid: str, group_uid: str, at_once: int
+    ) -> Counted:
+        """How many dead letters the group has, read so many at once, as long as `may_go_on()`."""
         request = rows(self._table, _UNDER, g=f"{group_uid}#dead", k=f"{topic_uid}/")
-        return self._dynamo.count(None, may_go_on, Limit=_COUNTED_AT_ONCE, **request)
+        return self._dynamo.count(None, may_go_on, Limit=at_once, **request)
 
     def dead(self, topic: Topic, group: Group, after: str | None, limit: int) -> list[tuple[str, DeadLetter]]:
         """Dead letters by offset, each with its position in the list, without those that cannot be read. May be fewer

@@ -10,7 +10,7 @@ from ...domain import attention, breaker
 from ...domain.attention import RULES, Attention
 from ...domain.errors import HeadraceError
 from ...domain.topic import Consumer, ConsumerState, Group, Topic
-from ...services.inspect.attempts import PastAttempt
+from ...services.inspect.attempts import History, PastAttempt
 from ...services.inspect.survey import Kind, Trouble
 from ..visit import Visit
 
@@ -90,13 +90,18 @@ def _with_cause(visit: Visit, case: Case, known: tuple[Topic, Group] | None) -> 
         consumers = catalog.consumers(topic, group)
         failing = [each for each in consumers if each.is_called and (each.failing_ms or not _is_active(each))]
         history = visit.deps.board.last_hour(topic, group, visit.has_read_units)
-        failed = history.last_failed if history else None
-        if failed and not visit.caller.scopes & _READERS:
-            failed = replace(failed, answer=None)
         worst = max(failing, key=lambda each: (not _is_active(each), each.times_opened), default=None)
         circuit = breaker.state(worst.open_until_ms if worst else None, visit.now_ms)
-        return replace(case, consumer=worst, circuit=circuit, consumers=consumers, failed=failed)
+        return replace(
+            case, consumer=worst, circuit=circuit, consumers=consumers, failed=last_failed(visit, history)
+        )
     return case
+
+
+def last_failed(visit: Visit, history: History | None) -> PastAttempt | None:
+    """The newest attempt that failed; what the subscriber said is for those who may consume."""
+    failed = history.last_failed if history else None
+    return failed if failed is None or visit.caller.scopes & _READERS else replace(failed, answer=None)
 
 
 def _is_active(consumer: Consumer) -> bool:

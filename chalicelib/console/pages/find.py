@@ -11,11 +11,10 @@ from ...domain.topic import Topic
 from ...services.inspect.lookup import Filters
 from ..visit import MOST_READ_UNITS, Page, SeeOther, Shown, Visit
 
-_ROWS = 32  # topics that are listed at once
+_ROWS = 32  # topics that are read at once, and names that are shown
 _LEFT = 3  # read units that are left when another topic is searched
 _MOST_NAMES = 10
 _MOST_OF_A_KEY = 8
-_KINDS = ("topics", "groups", "consumers")
 
 
 def find(visit: Visit) -> Shown:
@@ -26,8 +25,8 @@ def find(visit: Visit) -> Shown:
     hits: list[tuple[Topic, Message]] = []
     searched_names: list[str] = []
     last, next_start = after, None
-    named = [(each.name,) for each in _topics_with_prefix(visit, text)] if text and not after else []
-    places: list[tuple[str, ...]] = list(named)
+    topics = _topics_with_prefix(visit, text) if text and not after else []
+    places = [([topic.name], visit.links.to("topics", topic.name)) for topic in topics]
     for topic in _topics(visit, after) if text else ():
         if not visit.has_read_units(_LEFT):
             next_start = last
@@ -40,11 +39,11 @@ def find(visit: Visit) -> Shown:
     if len(hits) + len(places) == 1 and not after and next_start is None:
         if hits:
             return SeeOther(visit.links.to("topics", hits[0][0].name, "messages", hits[0][1].id))
-        if places[0][-1] == text:
-            return SeeOther(visit.links.to(*_path(places[0])))
+        if places[0][0][-1] == text:
+            return SeeOther(places[0][1])
     model = {
         "text": text,
-        "named": [(" / ".join(place), _path(place)) for place in places],
+        "named": [(" / ".join(names), link) for names, link in places[:_ROWS]],
         "hits": hits,
         "searched": searched_names,
         "following": visit.sealed_name(next_start),
@@ -76,20 +75,19 @@ def _topics_with_prefix(visit: Visit, text: str) -> list[Topic]:
     return topics
 
 
-def _path(place: tuple[str, ...]) -> tuple[str, ...]:
-    """The path of the page of a topic, of a group, or of a consumer."""
-    return tuple(part for kind, name in zip(_KINDS, place, strict=False) for part in (kind, name))
-
-
-def _places(visit: Visit, topic: Topic, text: str) -> list[tuple[str, ...]]:
-    """The topic's groups and consumers whose names begin with the text."""
-    if _is_id(text) or not ids.NAME.match(text):
-        return []
-    names = [each.name for each in visit.deps.catalog.groups(topic) if visit.caller.may_use_group(each.name)]
+def _places(visit: Visit, topic: Topic, text: str) -> Iterator[tuple[list[str], str]]:
+    """The topic's groups and consumers whose names begin with the text, and links to them."""
+    groups = () if _is_id(text) or not ids.NAME.match(text) else visit.deps.catalog.groups(topic)
+    names = [each.name for each in groups if visit.caller.may_use_group(each.name)]
     consumers = visit.deps.adapters.control.all_consumers(topic) if names else []
-    groups = [(topic.name, name) for name in names if name.startswith(text)]
-    found = [(topic.name, each.group, each.name) for each in consumers if each.group in names]
-    return [*groups, *(place for place in found if place[-1].startswith(text))][:_MOST_NAMES]
+    found = [(name,) for name in names] + [
+        (each.group, each.name) for each in consumers if each.group in names
+    ]
+    for group, *consumer in (place for place in found if place[-1].startswith(text)):
+        link = visit.links.to(
+            "topics", topic.name, "groups", group, *(("consumers", *consumer) if consumer else ())
+        )
+        yield [topic.name, group, *consumer], link
 
 
 def _is_id(text: str) -> bool:

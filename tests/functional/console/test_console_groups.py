@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import re
+
 import pytest
 
 from tests.functional.delivery.receivers import Receiver
@@ -167,3 +170,15 @@ def test_a_queue_blocks_no_key(api: Client, browser: Browser) -> None:
     topic.produce(1, ordering_key="k")
     group.receive(1)
     assert "Blocked keys" not in browser.get(f"/console/topics/{topic.name}/groups/{group.name}").html
+
+
+def test_where_dead_letters_are_dear_to_count_the_page_says_the_price(api: Client, browser: Browser) -> None:
+    group = api.topic(shards=1).group()
+    dice = random.Random(1)
+    for _ in range(30):
+        group.topic.batch([{"body": dice.randbytes(1_500).hex()} for _ in range(2)])
+    group.nack(*group.receive(60), dead_letter=True)
+    screen = browser.get(f"/console/topics/{group.topic.name}/groups/{group.name}")
+    assert screen.units <= 20
+    assert re.search(r"Dead \d+\+ count: [\d,]+ read units for 1,000", screen.text), screen.text
+    assert next(link for text, link in screen.links.items() if text.startswith("count:")).endswith("?all=1")
