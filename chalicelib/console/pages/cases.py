@@ -35,6 +35,7 @@ class Case:
     states: Sequence[Attention] = ()
     troubles: Mapping[str, Trouble]
     consumer: Consumer | None = None
+    more: int = 0  # others of the group that get nothing
     circuit: str = "closed"
     consumers: Sequence[Consumer] | None = None
     failed: PastAttempt | None = None
@@ -93,14 +94,19 @@ def _with_cause(visit: Visit, case: Case, known: tuple[Topic, Group] | None) -> 
         worst = max(failing, key=lambda each: (not _is_active(each), each.times_opened), default=None)
         circuit = breaker.state(worst.open_until_ms if worst else None, visit.now_ms)
         return replace(
-            case, consumer=worst, circuit=circuit, consumers=consumers, failed=last_failed(visit, history)
+            case,
+            consumer=worst,
+            more=max(0, len(failing) - 1),
+            circuit=circuit,
+            consumers=consumers,
+            failed=last_failed(visit, history, worst.name if worst else None),
         )
     return case
 
 
-def last_failed(visit: Visit, history: History | None) -> PastAttempt | None:
+def last_failed(visit: Visit, history: History | None, consumer: str | None = None) -> PastAttempt | None:
     """The newest attempt that failed; what the subscriber said is for those who may consume."""
-    failed = history.last_failed if history else None
+    failed = history.last_failed(consumer) if history else None
     return failed if failed is None or visit.caller.scopes & _READERS else replace(failed, answer=None)
 
 

@@ -27,9 +27,10 @@ _ENDED = set(ATTEMPTS) - {AttemptOutcome.LAPSED}  # a lapsed one has no duration
 
 @dataclass(frozen=True, slots=True)
 class PastAttempt:
-    """One attempt at the message at a place."""
+    """One attempt at the message at a place, by the consumer of this name (empty: one without)."""
 
     at_ms: int
+    consumer: str
     shard: int
     offset: int
     attempt: int
@@ -58,10 +59,10 @@ class History:
         successes = sum(each.outcome == AttemptOutcome.SUCCESS for each in self.attempts)
         return successes / len(self.attempts) if self.attempts else None
 
-    @property
-    def last_failed(self) -> PastAttempt | None:
-        """The newest attempt that failed."""
-        return next((each for each in self.attempts if each.outcome != AttemptOutcome.SUCCESS), None)
+    def last_failed(self, consumer: str | None = None) -> PastAttempt | None:
+        """The newest attempt that failed, of any consumer or of one."""
+        failed = (each for each in self.attempts if each.outcome != AttemptOutcome.SUCCESS)
+        return next((each for each in failed if consumer in (None, each.consumer)), None)
 
     def percentile_ms(self, percent: int) -> int | None:
         """The duration that this share of the attempts did not exceed (nearest rank); None if none has ended."""
@@ -128,7 +129,7 @@ def _attempts_of(rows: Iterable[TraceRow]) -> Iterator[PastAttempt]:
         for entry in row.entries:
             if entry.outcome in ATTEMPTS:
                 fields = attrgetter(*TraceEntry.__slots__)(entry)
-                yield PastAttempt(row.started_ms, row.key.shard.shard, *fields)
+                yield PastAttempt(row.started_ms, row.consumer, row.key.shard.shard, *fields)
 
 
 def _newest(attempts: list[PastAttempt], most: int, is_whole: bool) -> History:

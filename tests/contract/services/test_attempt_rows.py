@@ -334,8 +334,10 @@ def test_the_success_rate_of_a_group_is_that_of_its_attempts_since_a_moment(stag
     desk.ack(group, others)
     history = attempts_since(stage.adapters.traces, desk.topic, group, since_ms, lambda: True)
     assert (history.success_rate, len(history.attempts), history.is_whole) == (0.75, 4, True)
-    assert history.last_failed
-    assert history.last_failed.offset == 2
+    assert history.last_failed("another") is None
+    last = history.last_failed()
+    assert last
+    assert last.offset == 2
     assert (
         attempts_since(stage.adapters.traces, desk.topic, group, since_ms + 1, lambda: True).success_rate
         is None
