@@ -58,6 +58,18 @@ _DOCUMENTS: dict[str, Any] = {
 """The beginnings of answers that are too long for an example."""
 _NEVER_EMPTY = ("MessageBody", "AmendBody")  # of several optional fields one must be given
 _LOCAL = {"url": "http://127.0.0.1:8700", "description": "`make run`"}
+_INTRODUCTION = """Headrace is a message queue over HTTP. Each call has a token: `Authorization: Bearer <token>`.
+
+1. `PUT /v1/topics/{topic}` creates a topic, `PUT /v1/topics/{topic}/groups/{group}` a group that reads it.
+2. `POST /v1/topics/{topic}/messages` produces a message: `{"body": {"order": 7}}`.
+3. `POST /v1/topics/{topic}/groups/{group}/receive` leases messages: `{"max": 10}`. Each has a `receipt`.
+4. `POST /v1/topics/{topic}/groups/{group}/ack` settles them: `{"receipts": ["…"]}`. `…/nack` has them tried again.
+
+A consumer with a URL (`PUT …/consumers/{consumer}`) is called instead.
+
+An error is a JSON object (`application/problem+json`): `code` is stable, `detail` says what to do, and `retryable`
+whether to try again. A list has up to `limit` items and a `next_page_token`, which is the `page_token` of the next
+call. The calls are on the left, by what they are about."""
 _ERRORS = {*problems.STATUS.values(), (504, "Timed out")}  # the last one is API Gateway's
 
 
@@ -78,6 +90,7 @@ def document(prefix: str = "") -> dict[str, Any]:
             "info": {
                 "title": "Headrace",
                 "version": __version__,
+                "description": _INTRODUCTION,
                 "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
             },
             "servers": [{"url": prefix or "/", "description": "Where this document came from"}, _LOCAL],

@@ -29,6 +29,11 @@ def rate(per_second: float | None) -> str:
     return f"{per_second:,.0f}" if per_second >= 10 or per_second == 0 else f"{per_second:.2g}"
 
 
+def percent(share: float | None) -> str:
+    """A share, rounded down: less than all is not 100 %."""
+    return NOTHING if share is None else f"{int(share * 1_000) / 10:g} %"
+
+
 def span(ms: float | None, language: str = "en") -> str:
     """A length of time in its one or two largest units: 350 ms, 12 s, 3 m 20 s, 2 h, 5 d."""
     if ms is None:

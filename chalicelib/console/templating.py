@@ -43,6 +43,7 @@ def environment() -> Environment:
         "size": figures.size,
         "ms": figures.ms_of,
         "rate": figures.rate,
+        "percent": figures.percent,
         "combined": lambda one, other: {**one, **other},
     }
     made.globals |= {

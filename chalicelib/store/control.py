@@ -120,6 +120,10 @@ class Control:
         """All consumers of a group, by name."""
         return self._below(ConsumerRow, _home(topic), f"consumer#{group.uid}#")
 
+    def all_consumers(self, topic: Topic) -> list[Consumer]:
+        """All consumers of the topic's groups, and of those that are being deleted."""
+        return self._below(ConsumerRow, _home(topic), "consumer#")
+
     def cursor_owners(self, topic: Topic, group: Group) -> list[str]:
         """The owners of the group's cursors: "" for the group or, in a broadcast, each consumer's uid."""
         if not POLICIES[group.mode].per_consumer:

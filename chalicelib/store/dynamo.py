@@ -126,15 +126,18 @@ class Dynamo:
         items: list[Item] = self.call("query", **request)["Items"]
         return items
 
-    def count(self, most: int | None = None, **request: Any) -> Counted:
-        """The number of rows of a query, reading only the pages with the first `most` of them."""
+    def count(
+        self, most: int | None = None, may_go_on: Callable[[], bool] = lambda: True, **request: Any
+    ) -> Counted:
+        """The number of rows of a query, reading only the pages with the first `most` of them, as long as
+        `may_go_on()`."""
         number = 0
         while True:
             answer = self.call("query", Select="COUNT", **request)
             number += int(answer["Count"])
             if "LastEvaluatedKey" not in answer:
                 return Counted(number)
-            if most is not None and number >= most:
+            if (most is not None and number >= most) or not may_go_on():
                 return Counted(number, whole=False)
             request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 

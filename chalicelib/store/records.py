@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -16,6 +16,7 @@ from ..domain.record import DeadLetter, Record, Unfinished
 from ..domain.segment import ShardKey
 from ..domain.status import Status
 from ..domain.topic import CursorKey, Group, Topic
+from ..domain.transaction import Counted
 from . import codec
 from .attributes import Item, int_of, number, packed, payload_of, rows, text, text_of, values
 from .dynamo import ConditionFailed, Dynamo
@@ -68,12 +69,15 @@ class Records:
         moment old."""
         return [_unfinished(item) for item in self._dynamo.query(**self._of_unfinished(topic_uid, group_uid))]
 
-    def first_unfinished(self, topic_uid: str, group_uid: str, most: int) -> tuple[list[Unfinished], bool]:
-        """Those among the group's first `most` records, at a bounded cost, and whether these are all its records: many
-        may be of deliveries that succeeded late."""
+    def first_unfinished(
+        self, topic_uid: str, group_uid: str, most: int
+    ) -> tuple[list[Unfinished], tuple[int, int] | None]:
+        """Those among the group's first `most` records, at a bounded cost, and the shard and offset of the last record
+        that was read (None: these are all): many may be of deliveries that succeeded late."""
         answer = self._dynamo.call("query", Limit=most, **self._of_unfinished(topic_uid, group_uid))
         items = (item for item in answer["Items"] if text_of(item, "j") != Status.SKIPPED)
-        return [_unfinished(item) for item in items], "LastEvaluatedKey" not in answer
+        last = answer.get("LastEvaluatedKey")
+        return [_unfinished(item) for item in items], _place(last)[:2] if last else None
 
     def apart(self, topic_uid: str, group_uid: str) -> Iterator[Record]:
         """The group's deliveries that left their shards' cursors and are RETRYING: each has a retry timer, or an entry
@@ -97,6 +101,13 @@ class Records:
         """How many dead letters the group has. With `most`: so many at most, at a bounded cost."""
         request = rows(self._table, _UNDER, g=f"{group_uid}#dead", k=f"{topic_uid}/")
         return self._dynamo.count(most, **request, **_limit(most)).number
+
+    def count_dead_while(
+        self, may_go_on: Callable[[], bool], topic_uid: str, group_uid: str, at_once: int
+    ) -> Counted:
+        """How many dead letters the group has, read so many at once, as long as `may_go_on()`."""
+        request = rows(self._table, _UNDER, g=f"{group_uid}#dead", k=f"{topic_uid}/")
+        return self._dynamo.count(None, may_go_on, Limit=at_once, **request)
 
     def dead(self, topic: Topic, group: Group, after: str | None, limit: int) -> list[tuple[str, DeadLetter]]:
         """Dead letters by offset, each with its position in the list, without those that cannot be read. May be fewer
@@ -384,7 +395,7 @@ def _whole_letter(key: CursorKey, item: Item) -> DeadLetter:
     )
 
 
-def _limit(most: int | None) -> dict[str, int]:
+def _limit(most: int | None) -> dict[str, Any]:
     return {"Limit": most} if most else {}
 
 

@@ -106,6 +106,10 @@ def test_keys_lead_everywhere(page: Any, service: tuple[LocalService, str]) -> N
     page.keyboard.press("j")
     assert page.locator("tr.at").count() == 1
     page.keyboard.press("/")
+    page.keyboard.type("order-7")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/messages/*")
+    page.keyboard.press("/")
     page.wait_for_url("**/find")
     page.locator("h1").click()
     page.keyboard.press("?")
@@ -156,3 +160,55 @@ def test_a_name_must_be_typed_before_the_button_works(page: Any, service: tuple[
     assert button.is_disabled()
     form.locator("input[name=confirm]").fill("orders")
     assert button.is_enabled()
+
+
+def test_the_overview_says_what_is_stuck_and_why_and_a_click_tests_it(
+    page: Any, service: tuple[LocalService, str]
+) -> None:
+    opened(page, service, "overview")
+    case = page.locator(".troubles li", has_text="returns / desk").filter(has_text="shop fails since")
+    case.wait_for()
+    assert "(no connection)" in case.inner_text()
+    assert case.locator("button", has_text="Pause").is_enabled()
+    case.locator("button", has_text="Test").click()
+    page.wait_for_selector("text=It would not have taken a message. no connection")
+    assert page.complaints == []
+
+
+def test_why_messages_failed_is_a_click_away_from_the_overview(
+    page: Any, service: tuple[LocalService, str]
+) -> None:
+    opened(page, service, "overview")
+    page.locator(".troubles li", has_text="orders / mailer").locator("a", has_text="dead letters").click()
+    page.wait_for_url("**/dead-letters")
+    assert "SMTP 550: no such mailbox" in page.inner_text("main")
+
+
+def test_a_chart_says_the_value_under_the_pointer_and_by_keys(
+    page: Any, service: tuple[LocalService, str]
+) -> None:
+    opened(page, service, "rates")
+    plot = page.locator(".plot").first
+    plot.hover()
+    hovered = page.locator("figure output").first.inner_text()
+    plot.focus()
+    page.keyboard.press("ArrowLeft")
+    assert {hovered, page.locator("figure output").first.inner_text()}.isdisjoint({""})
+    assert page.locator("figure output").first.inner_text() != hovered
+
+
+def test_fields_for_times_are_in_the_zone_that_times_are_shown_in(
+    chromium: Any, service: tuple[LocalService, str]
+) -> None:
+    kolkata = signed_in(chromium, service[0], timezone_id="Asia/Kolkata")
+    kolkata.click("[data-zone-button]")
+    path = pages.paths(service[1])["messages"]
+    kolkata.goto(f"{service[0].url}/{path}?from=2026-01-01T10:00&to=2099-01-01T10:00")
+    assert kolkata.input_value("input[name=from]") == "2026-01-01T15:30"
+    assert "from, local" in kolkata.inner_text("label:has(input[name=from])")
+    kolkata.fill("input[name=from]", "2026-01-01T16:30")
+    click(kolkata, "form:has(input[name=from]) button")
+    assert "from=2026-01-01T11%3A00&to=2099-01-01T10%3A00" in kolkata.url
+    assert kolkata.input_value("input[name=from]") == "2026-01-01T16:30"
+    opened(kolkata, service, "message")
+    assert kolkata.inner_text("time.exact >> nth=0").endswith("+05:30")

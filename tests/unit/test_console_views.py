@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from chalicelib.api.parse import time_ms
 from chalicelib.console import figures
 from chalicelib.console.forms import whole_time
-from chalicelib.console.pages import dead_letters, message, topics
+from chalicelib.console.pages import dead_letters, message, rates, topics
 from chalicelib.console.visit import Links
 from chalicelib.domain.cursor import Cursor, Lease
 from chalicelib.domain.errors import Malformed
@@ -52,6 +52,25 @@ def test_every_offset_that_is_shown_is_in_one_piece(
     assert offsets == list(range(shard_strip.low, tail + 1)), "no offset twice, none left out"
     assert all(0 <= bar.x <= topics.WIDTH and bar.x + bar.width <= topics.WIDTH + 2.1 for bar in lane.bars)
     assert shard_strip.older == shard_strip.low - first
+
+
+@pytest.mark.parametrize(
+    ("most", "top"), [(0, 1), (0.03, 0.04), (0.47, 1), (1, 1), (2.1, 4), (65, 100), (145, 200), (1000, 1000)]
+)
+def test_a_scale_ends_with_a_round_number_whose_half_is_round(most: float, top: float) -> None:
+    assert rates._top(most) == pytest.approx(top)
+
+
+def test_what_was_not_read_is_not_shown_as_settled_well() -> None:
+    def lane(shard: int) -> list[tuple[str, int, int]]:
+        place = Progress(key=cursor_key(TOPIC, GROUP, shard), shard=shard, cursor=Cursor(50, 50), tail=99)
+        of = GroupSurvey(GROUP, (place,), (), 1, 0, failures={(1, 7, ""): "DEAD"}, read_to=(1, 19))
+        (shard_strip,) = topics.strips(TopicSurvey(TOPIC, 0, (Extent(shard, 0, 99),), (of,)), {})
+        return [(bar.kind, bar.low, bar.high) for bar in shard_strip.lanes[0].bars if bar.kind != "new"]
+
+    assert lane(0) == [("done", 0, 49)]
+    assert lane(1) == [("done", 0, 19), ("unread", 20, 49), ("dead", 7, 7)]
+    assert lane(2) == [("unread", 0, 49)]
 
 
 def test_what_left_its_lane_is_marked_where_it_lay() -> None:

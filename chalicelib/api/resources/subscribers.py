@@ -12,7 +12,7 @@ from .consumers import without_path
 from .message_views import Answer, Outcome, answer_view
 
 if TYPE_CHECKING:
-    from ...services.inspect.trace import History, PastAttempt
+    from ...services.inspect.attempts import History, PastAttempt
 
 
 class AttemptView(TypedDict):
@@ -75,8 +75,8 @@ _ID_CHARS = 20
 @call("GET", f"{CONSUMER}/attempts", scopes=ANY, query=("limit",))
 def get_attempts(context: Context) -> Response[AttemptsView]:
     """The latest attempts at a consumer, and how long they took."""
+    from ...services.inspect.attempts import latest_attempts
     from ...services.inspect.lookup import MOST_LISTING_MS
-    from ...services.inspect.trace import latest_attempts
 
     topic, group, consumer = context.consumer()
     limit = lists.limit(context.query)

@@ -1,4 +1,4 @@
-"""Finding a topic by its name, or a message by its id or one of its keys, wherever it is."""
+"""Finding a topic, a group or a consumer by its name, or a message by its id or one of its keys, wherever it is."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from ...domain.errors import HeadraceError
 from ...domain.message import Message
 from ...domain.topic import Topic
 from ...services.inspect.lookup import Filters
-from ..visit import MOST_READ_UNITS, Page, Shown, Visit
+from ..visit import MOST_READ_UNITS, Page, SeeOther, Shown, Visit
 
-_ROWS = 32  # topics that are listed at once
+_ROWS = 32  # topics that are read at once, and names that are shown
 _LEFT = 3  # read units that are left when another topic is searched
 _MOST_NAMES = 10
 _MOST_OF_A_KEY = 8
 
 
 def find(visit: Visit) -> Shown:
-    """Topics whose names begin so; messages with this id or key, over all topics of the token: as many topics as the
-    page may search, behind the one that the URL names."""
+    """What has a name that begins so; messages with this id or key, over all topics of the token: as many topics as the
+    page may search, behind the one that the URL names. One that is the only one is shown at once."""
     visit.check_may_read()
     text, after = visit.query.get("q", "").strip()[:256], visit.name_before
     hits: list[tuple[Topic, Message]] = []
     searched_names: list[str] = []
     last, next_start = after, None
-    name_hits = _topics_with_prefix(visit, text) if text and not after else []
+    topics = _topics_with_prefix(visit, text) if text and not after else []
+    places = [([topic.name], visit.links.to("topics", topic.name)) for topic in topics]
     for topic in _topics(visit, after) if text else ():
         if not visit.has_read_units(_LEFT):
             next_start = last
@@ -33,10 +34,16 @@ def find(visit: Visit) -> Shown:
         last = topic.name
         if visit.caller.may_use(topic.name):
             hits += [(topic, message) for message in _hits(visit, topic, text)]
+            places += _places(visit, topic, text)
             searched_names.append(topic.name)
+    if len(hits) + len(places) == 1 and not after and next_start is None:
+        if hits:
+            return SeeOther(visit.links.to("topics", hits[0][0].name, "messages", hits[0][1].id))
+        if places[0][0][-1] == text:
+            return SeeOther(places[0][1])
     model = {
         "text": text,
-        "named": name_hits,
+        "named": [(" / ".join(names), link) for names, link in places[:_ROWS]],
         "hits": hits,
         "searched": searched_names,
         "following": visit.sealed_name(next_start),
@@ -68,8 +75,27 @@ def _topics_with_prefix(visit: Visit, text: str) -> list[Topic]:
     return topics
 
 
+def _places(visit: Visit, topic: Topic, text: str) -> Iterator[tuple[list[str], str]]:
+    """The topic's groups and consumers whose names begin with the text, and links to them."""
+    groups = () if _is_id(text) or not ids.NAME.match(text) else visit.deps.catalog.groups(topic)
+    names = [each.name for each in groups if visit.caller.may_use_group(each.name)]
+    consumers = visit.deps.adapters.control.all_consumers(topic) if names else []
+    found = [(name,) for name in names] + [
+        (each.group, each.name) for each in consumers if each.group in names
+    ]
+    for group, *consumer in (place for place in found if place[-1].startswith(text)):
+        link = visit.links.to(
+            "topics", topic.name, "groups", group, *(("consumers", *consumer) if consumer else ())
+        )
+        yield [topic.name, group, *consumer], link
+
+
+def _is_id(text: str) -> bool:
+    return bool(ids.parse_message_id(text) or ids.parse_timed_id(text) or ids.parse_half_id(text))
+
+
 def _hits(visit: Visit, topic: Topic, text: str) -> list[Message]:
-    if ids.parse_message_id(text) or ids.parse_timed_id(text) or ids.parse_half_id(text):
+    if _is_id(text):
         try:
             hit = visit.deps.lookup.find(topic, text)
         except HeadraceError:

@@ -18,12 +18,15 @@ from ...domain.topic import EARLIEST, LATEST, Consumer, ConsumerKind, Group, Tok
 from ...modes import POLICIES
 from ...services.inspect.survey import GroupSurvey, TopicSurvey
 from .. import forms
-from ..visit import Page, Shown, Visit
+from ..visit import MOST_READ_UNITS, Page, Shown, Visit
+from .cases import last_failed
 from .rates import rows_for, shard_charts
 from .topics import first_shard, strips
 
 _MOST_LEASES = 50
 _MOST_BLOCKED = 10
+_LEFT = 5  # read units of the charts
+_COUNTED_AT_ONCE = 25
 
 
 def group_page(visit: Visit) -> Shown:
@@ -35,12 +38,16 @@ def group_page(visit: Visit) -> Shown:
     consumers = deps.catalog.consumers(topic, group)
     assignment = deps.adapters.control.assignment(topic, group)
     names = {consumer.uid: consumer.name for consumer in consumers}
+    history = deps.board.last_hour(topic, group, lambda units: visit.has_read_units(units + _LEFT))
+    of, price = _with_letters(visit, topic, survey.groups[0])
     model: dict[str, Any] = {
         "topic": topic,
         "group": group,
         "survey": survey,
-        "of": survey.groups[0],
-        "troubles": survey.troubles(visit.now_ms),
+        "of": of,
+        "price": price,
+        "last_hour": history,
+        "failed": last_failed(visit, history),
         "strips": strips(survey, names),
         "leases": leases(survey.groups[0], names),
         "blocked": [
@@ -56,6 +63,25 @@ def group_page(visit: Visit) -> Shown:
     # Charts are no moving part: they are read with the page, and not again every few seconds.
     model |= {} if visit.wants_fragment else _lag(visit, topic, group, survey)
     return Page("group.html", model)
+
+
+def _with_letters(visit: Visit, topic: Topic, of: GroupSurvey) -> tuple[GroupSurvey, int]:
+    """The group with all its dead letters, as far as the page's read units reach; and what counting 1,000 of them may
+    cost. Each costs as much as its message is large: at most its part of what was read so far, with the first ones."""
+    before = visit.units.number
+    price, room = before / max(1, of.dead), MOST_READ_UNITS - _LEFT - before
+    at_once = min(_COUNTED_AT_ONCE, int(room / price)) if of.more_dead else 0
+    if at_once > 0:
+        counted = visit.deps.adapters.records.count_dead_while(
+            lambda: visit.has_read_units(_LEFT + visit.units.number - before),
+            topic.uid,
+            of.group.uid,
+            at_once,
+        )
+        price = (visit.units.number - before) / max(1, counted.number)
+        if counted.number >= of.dead:
+            of = replace(of, dead=counted.number, more_dead=not counted.whole)
+    return of, round(price * 1_000)
 
 
 def _lag(visit: Visit, topic: Topic, group: Group, survey: TopicSurvey) -> dict[str, Any]:

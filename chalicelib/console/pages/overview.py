@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
-from ...domain.attention import RULES
-from ...domain.meter import Reading
 from ...domain.topic import Topic
-from ...services.inspect.survey import Kind, TopicSurvey, Trouble
+from ...services.inspect.attempts import History, together
+from ...services.inspect.survey import Kind, TopicSurvey
 from ..visit import Page, Shown, Visit
+from .cases import MOST, cases
 
 _LINES = 32
 _ROWS = 100
@@ -21,8 +20,6 @@ _MOST_STATES = 200
 _ENOUGH = 11  # what one topic may cost at most, about: so much is left when another is begun
 _MOST_OTHERS = 16
 _RATE_MS = 15_000
-_SPARK_POINTS = 40
-_SPARK_WIDTH, _SPARK_HEIGHT = 96, 20
 
 
 def overview(visit: Visit) -> Shown:
@@ -37,23 +34,43 @@ def overview(visit: Visit) -> Shown:
     surveys = {uid: survey.seen_by(visit.caller) for uid, survey in surveys.items()}
     here = {topic.uid for topic in topics}
     others = [
-        survey.seen_by(visit.caller)
+        _line(visit, survey.topic, survey.seen_by(visit.caller))
         for survey in board.known_surveys()
         if survey.topic.uid not in here and visit.caller.may_use(survey.topic.name) and not is_all
     ]
-    history = {topic.uid: board.points(topic) for topic in [*topics, *(other.topic for other in others)]}
-    may_sum = visit.caller.has_all_groups
-    model_view = overview_of(topics, surveys, history, visit.now_ms, others, may_sum=may_sum)
-    names = {line.topic.name for line in model_view.lines if line.survey}
+    others = sorted((line for line in others if line.worst), key=lambda line: -(line.worst or 0))[
+        :_MOST_OTHERS
+    ]
+    lines = [*(_line(visit, topic, surveys.get(topic.uid)) for topic in topics), *others]
+    shown = [line.survey for line in lines if line.survey]
+    names = {survey.topic.name for survey in shown}
     other_troubles = [(name, Kind(rank)) for name, rank in troubles.items() if name not in names]
-    states = visit.deps.adapters.marks.attention(None, _MOST_STATES)
+    noted = visit.deps.adapters.marks.attention(None, _MOST_STATES)
+    states = [state for state in noted if state.is_seen_by(visit.caller)]
+    found = cases(visit, [each for survey in shown for each in survey.troubles(visit.now_ms)], states)
+    lines.sort(key=lambda line: line.order)
+    histories = {line.topic.name: last_hour(visit, line.survey) for line in lines if line.survey}
     model = {
-        "overview": model_view,
+        "lines": lines,
+        "groups": [group for survey in shown for group in survey.groups],
+        "groups_left": sum(survey.groups_left for survey in shown),
+        "is_whole": all(survey.is_whole for survey in shown),
         "following": visit.sealed_name(next_start),
         "uncounted": other_troubles,
-        "attention": [(state, RULES[state.kind]) for state in states if state.is_seen_by(visit.caller)],
+        "cases": found[:MOST],
+        "more_cases": max(0, len(found) - MOST),
+        "needs_person": bool(states),
+        "histories": histories,
+        "last_hour": together(histories.values()),
     }
     return Page("empty.html" if is_all and not topics else "overview.html", model)
+
+
+def last_hour(visit: Visit, survey: TopicSurvey) -> History | None:
+    """The latest attempts of a topic's groups in the last hour, as far as they are known or may be read."""
+    return together(
+        visit.deps.board.last_hour(survey.topic, each.group, visit.has_read_units) for each in survey.groups
+    )
 
 
 def _noted_ranks(visit: Visit) -> dict[str, int]:
@@ -110,121 +127,31 @@ def _topics(visit: Visit, after: str) -> tuple[list[Topic], str | None]:
     return topics, start
 
 
-@dataclass(kw_only=True, frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Line:
-    """One topic. What is None was not counted yet."""
+    """One topic; without a survey, it was not counted yet. A rate is None where it is not known."""
 
     topic: Topic
     survey: TopicSurvey | None = None
     worst: Kind | None = None
-    backlog: int | None = None
-    in_flight: int | None = None
-    retrying: int | None = None
-    dead: int | None = None
-    oldest_ms: int | None = None
-    more_retrying: bool = False
-    more_dead: bool = False
     accepted_rate: float | None = None
     settled_rate: float | None = None
-    spark: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Overview:
-    """Everything that the page shows. `unseen` topics were not counted yet."""
-
-    troubles: Sequence[Trouble]
-    lines: Sequence[Line]
-    unseen: int
 
     @property
-    def backlog(self) -> int:
-        return sum(line.backlog or 0 for line in self.lines)
-
-    @property
-    def groups_left(self) -> int:
-        """How many groups are in no sum: there was no time, or a row cannot be read."""
-        return sum(line.survey.groups_left for line in self.lines if line.survey)
-
-    @property
-    def is_whole(self) -> bool:
-        """Are all groups of all lines in the sums?"""
-        return all(line.survey is None or line.survey.is_whole for line in self.lines)
-
-    @property
-    def in_flight(self) -> int:
-        return sum(line.in_flight or 0 for line in self.lines)
-
-    @property
-    def failing(self) -> int:
-        return sum((line.retrying or 0) + (line.dead or 0) for line in self.lines)
-
-    @property
-    def more_failing(self) -> bool:
-        """May more have failed than are counted?"""
-        return not self.is_whole or any(line.more_retrying or line.more_dead for line in self.lines)
-
-    @property
-    def oldest_ms(self) -> int | None:
-        return min((line.oldest_ms for line in self.lines if line.oldest_ms), default=None)
-
-    @property
-    def accepted_rate(self) -> float | None:
-        return _sum(line.accepted_rate for line in self.lines)
-
-    @property
-    def settled_rate(self) -> float | None:
-        return _sum(line.settled_rate for line in self.lines)
+    def order(self) -> tuple[int, int, str]:
+        """The worst come first, then those with the largest backlogs."""
+        groups = self.survey.groups if self.survey else ()
+        return -(self.worst or 0), -sum(group.backlog for group in groups), self.topic.name
 
 
-def overview_of(
-    topics: Sequence[Topic],
-    surveys: Mapping[str, TopicSurvey],
-    history: Mapping[str, Sequence[Reading]],
-    now_ms: int,
-    others: Sequence[TopicSurvey] = (),
-    *,
-    may_sum: bool = True,
-) -> Overview:
-    """The overview of these topics; surveys and history by the topics' uids. Of `others` those with which something is
-    wrong are shown with them. `may_sum`: what was settled, which is known of all groups together, may be shown."""
-    worst = sorted(
-        (survey for survey in others if survey.worst_trouble(now_ms)),
-        key=lambda survey: -(survey.worst_trouble(now_ms) or 0),
-    )[:_MOST_OTHERS]
-    surveys = {**surveys, **{survey.topic.uid: survey for survey in worst}}
-    topics = [*topics, *(survey.topic for survey in worst)]
-    lines = [
-        _line(topic, surveys.get(topic.uid), history.get(topic.uid, ()), now_ms, may_sum=may_sum)
-        for topic in topics
-    ]
-    lines.sort(key=lambda line: (-(line.worst or 0), -(line.backlog or 0), line.topic.name))
-    troubles = [trouble for survey in surveys.values() for trouble in survey.troubles(now_ms)]
-    troubles.sort(key=lambda trouble: (-trouble.kind, -trouble.number, trouble.topic, trouble.group))
-    return Overview(troubles, lines, sum(line.survey is None for line in lines))
-
-
-def _line(
-    topic: Topic, survey: TopicSurvey | None, points: Sequence[Reading], now_ms: int, *, may_sum: bool
-) -> Line:
+def _line(visit: Visit, topic: Topic, survey: TopicSurvey | None) -> Line:
     if survey is None:
-        return Line(topic=topic)
-    groups = survey.groups
-    return Line(
-        topic=topic,
-        survey=survey,
-        worst=survey.worst_trouble(now_ms),
-        backlog=sum(group.backlog for group in groups),
-        in_flight=sum(group.in_flight for group in groups),
-        retrying=sum(group.retrying for group in groups),
-        dead=sum(group.dead for group in groups),
-        oldest_ms=min((group.oldest_ms for group in groups if group.oldest_ms), default=None),
-        more_retrying=any(group.more_retrying for group in groups),
-        more_dead=any(group.more_dead for group in groups),
-        accepted_rate=rate_of([(point.at_ms, point.accepted) for point in points]),
-        settled_rate=rate_of([(point.at_ms, point.settled) for point in points if may_sum]),
-        spark=spark([(point.at_ms, point.accepted) for point in points]),
-    )
+        return Line(topic)
+    points = visit.deps.board.points(topic)
+    accepted = [(point.at_ms, point.accepted) for point in points]
+    may_sum = visit.caller.has_all_groups  # what was settled is known of all groups together
+    settled = [(point.at_ms, point.settled) for point in points if may_sum]
+    return Line(topic, survey, survey.worst_trouble(visit.now_ms), rate_of(accepted), rate_of(settled))
 
 
 def rate_of(series: Sequence[tuple[int, int]]) -> float | None:
@@ -236,25 +163,3 @@ def rate_of(series: Sequence[tuple[int, int]]) -> float | None:
         (point for point in reversed(series[:-1]) if end_ms - point[0] >= _RATE_MS), series[0]
     )
     return max(0, end - start) * 1_000 / max(1, end_ms - start_ms)
-
-
-def spark(series: Sequence[tuple[int, int]]) -> str:
-    """The path of a sparkline: how fast a count rose between one look and the next."""
-    rates = [
-        max(0, after - before) / max(1, after_ms - before_ms)
-        for (before_ms, before), (after_ms, after) in pairwise(series)
-    ][-_SPARK_POINTS:]
-    if len(rates) < 2:
-        return ""
-    top, step = max(rates) or 1, _SPARK_WIDTH / (_SPARK_POINTS - 1)
-    left_edge = _SPARK_WIDTH - step * (len(rates) - 1)
-    places = [
-        f"{left_edge + step * n:.1f} {_SPARK_HEIGHT - 1 - each / top * (_SPARK_HEIGHT - 3):.1f}"
-        for n, each in enumerate(rates)
-    ]
-    return "M" + "L".join(places)
-
-
-def _sum(rates: Iterable[float | None]) -> float | None:
-    rates_known = [each for each in rates if each is not None]
-    return sum(rates_known) if rates_known else None

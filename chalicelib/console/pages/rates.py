@@ -1,15 +1,17 @@
 """How fast messages come and go, over an hour, a day, a week: one chart for what came in, and for each group what it
 settled, retried, and was behind.
 
-Charts are SVG paths, drawn here: they need no script.
+Charts are SVG paths, drawn here: they need no script. With script they say the value under the pointer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from math import floor, log10
 
 from ...domain.meter import WINDOWS, Bucket, GroupBucket, Window
+from ...domain.times import DAY_MS, HOUR_MS, MINUTE_MS
 from ...domain.topic import Topic
 from ..visit import MOST_READ_UNITS, Page, Shown, Visit
 
@@ -21,6 +23,8 @@ _MOST_BYTES = 512  # of a reading with its shards
 _MOST_GROUPS = 12
 WIDTH, HEIGHT = 600, 72
 _TOP = 4  # of the height, above the highest point
+_TICKS_MS = (15 * MINUTE_MS, 6 * HOUR_MS, 2 * DAY_MS)
+_MOST_TICKS = 4
 
 
 def rates(visit: Visit) -> Shown:
@@ -55,14 +59,38 @@ def rows_for(visit: Visit, topic: Topic, groups: int) -> int:
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
-class Chart:
-    """A curve: its line and the area below it as paths; its highest value, its mean, the last one. None: not known."""
+class Axis:
+    """The time of charts, from a moment to another: the length of a bucket, and the times that have a mark."""
 
+    from_ms: int
+    to_ms: int
+    bucket_ms: int
+    every_ms: int
+
+    @property
+    def ticks(self) -> list[tuple[int, float]]:
+        """The marked times, and where they are, in parts of a hundred."""
+        first_ms = -(-self.from_ms // self.every_ms) * self.every_ms
+        return [(at, self.part(at) * 100) for at in range(first_ms, self.to_ms, self.every_ms)]
+
+    def part(self, at_ms: int) -> float:
+        """Where a time is, between 0 and 1."""
+        return min(max((at_ms - self.from_ms) / max(1, self.to_ms - self.from_ms), 0), 1)
+
+
+@dataclass(kw_only=True, frozen=True, slots=True)
+class Chart:
+    """A curve: its line and the area below it as paths; the value at the top of the scale; its highest value, its mean,
+    the last one. None: not known. `values`: of each bucket, with a gap where it is not known."""
+
+    axis: Axis
     line: str
     area: str
+    top: float
     most: float | None
     mean: float | None
     last: float | None
+    values: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,41 +103,12 @@ class GroupCharts:
     backlog: Chart
 
 
-@dataclass(frozen=True, slots=True)
-class RateCharts:
-    """Everything that the page shows, between two moments."""
-
-    from_ms: int
-    to_ms: int
-    accepted: Chart
-    groups: Sequence[GroupCharts]
-
-
-@dataclass(frozen=True, slots=True)
-class ShardChart:
-    """How far a group was behind in one shard; all shards' charts have one scale."""
-
-    shard: int
-    backlog: Chart
-
-
-@dataclass(frozen=True, slots=True)
-class ShardCharts:
-    """The same of several shards, between two moments."""
-
-    from_ms: int
-    shards: Sequence[ShardChart]
-
-    @property
-    def is_known(self) -> bool:
-        return any(each.backlog.most is not None for each in self.shards)
-
-
 def shard_charts(
     buckets: Sequence[Bucket], window: Window, now_ms: int, group: str, shards: Iterable[int]
-) -> ShardCharts:
-    """The charts of a window that ends now, of these shards; `buckets` with backlogs by shard."""
-    from_ms = _start_ms(window, now_ms)
+) -> dict[int, Chart]:
+    """How far a group was behind in each of these shards, in a window that ends now: all charts have one scale.
+    `buckets` with backlogs by shard."""
+    axis = _axis(window, now_ms)
     values = {
         shard: [
             (bucket, bucket.groups[group].by_shard[shard] if group in bucket.groups else None)
@@ -118,24 +117,22 @@ def shard_charts(
         for shard in shards
     }
     most = max((number for each in values.values() for _, number in each if number), default=None)
-    return ShardCharts(
-        from_ms, [ShardChart(shard, _chart(each, from_ms, now_ms, most)) for shard, each in values.items()]
-    )
+    return {shard: _chart(each, axis, most) for shard, each in values.items()}
 
 
-def charts(buckets: Sequence[Bucket], window: Window, now_ms: int, groups: Iterable[str]) -> RateCharts:
-    """The charts of a window that ends now, of these groups."""
-    from_ms = _start_ms(window, now_ms)
+def charts(
+    buckets: Sequence[Bucket], window: Window, now_ms: int, groups: Iterable[str]
+) -> tuple[Chart, list[GroupCharts]]:
+    """The charts of a window that ends now: of what was accepted, and of these groups."""
+    axis = _axis(window, now_ms)
 
     def chart(value: Callable[[Bucket], float | None]) -> Chart:
-        return _chart([(bucket, value(bucket)) for bucket in buckets], from_ms, now_ms)
+        return _chart([(bucket, value(bucket)) for bucket in buckets], axis)
 
     def of_group(name: str, value: Callable[[GroupBucket], float | None]) -> Chart:
         return chart(lambda bucket: value(bucket.groups[name]) if name in bucket.groups else None)
 
-    return RateCharts(
-        from_ms,
-        now_ms,
+    return (
         chart(lambda bucket: bucket.accepted),
         [
             GroupCharts(
@@ -149,27 +146,38 @@ def charts(buckets: Sequence[Bucket], window: Window, now_ms: int, groups: Itera
     )
 
 
-def _start_ms(window: Window, now_ms: int) -> int:
-    return (now_ms - window.span_ms) // window.bucket_ms * window.bucket_ms
+def _axis(window: Window, now_ms: int) -> Axis:
+    from_ms = (now_ms - window.span_ms) // window.bucket_ms * window.bucket_ms
+    every_ms = next(ms for ms in _TICKS_MS if window.span_ms <= _MOST_TICKS * ms)
+    return Axis(from_ms=from_ms, to_ms=now_ms, bucket_ms=window.bucket_ms, every_ms=every_ms)
 
 
-def _chart(
-    values: Sequence[tuple[Bucket, float | None]], from_ms: int, to_ms: int, scale: float | None = None
-) -> Chart:
-    """`scale`: the value at the top (without: the highest one)."""
+def _top(most: float) -> float:
+    """The value at the top of a scale: half of it is a round number, too."""
+    power = 10.0 ** floor(log10(most)) if most else 1.0
+    return next(step * power for step in (1, 2, 4, 10) if step * power >= most)
+
+
+def _chart(values: Sequence[tuple[Bucket, float | None]], axis: Axis, scale: float | None = None) -> Chart:
+    """`scale`: a value that has room (without: the highest one)."""
     numbers = [value for _, value in values if value is not None]
     most = max(numbers, default=None)
+    top = _top(scale or most or 0)
     lines: list[list[str]] = [[]]
     for bucket, value in values:
         if value is None:
             lines.append([])
             continue
-        y = HEIGHT - 1 - value / (scale or most or 1) * (HEIGHT - 1 - _TOP)
+        y = HEIGHT - 1 - value / top * (HEIGHT - 1 - _TOP)
         for at_ms in (bucket.from_ms, bucket.to_ms):  # steps: a bucket has one rate
-            x = WIDTH * (at_ms - from_ms) / max(1, to_ms - from_ms)
-            lines[-1].append(f"{min(max(x, 0), WIDTH):.1f} {y:.1f}")
+            lines[-1].append(f"{WIDTH * axis.part(at_ms):.1f} {y:.1f}")
     paths = [points for points in lines if points]
+    by_time = {(bucket.from_ms - axis.from_ms) // axis.bucket_ms: value for bucket, value in values}
+    known = [by_time.get(n) for n in range(max(by_time, default=-1) + 1)]
     return Chart(
+        axis=axis,
+        values=" ".join("-" if value is None else f"{value:.3g}" for value in known),
+        top=top,
         line="".join("M" + "L".join(points) for points in paths),
         area="".join(_area_below(points) for points in paths),
         most=most,

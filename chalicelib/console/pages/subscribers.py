@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...domain.topic import Consumer, Group, Topic
-from ...services.inspect.trace import PastAttempt, latest_attempts
+from ...services.inspect.attempts import PastAttempt, latest_attempts
 from .. import actions
 from ..visit import Page, Shown, Visit
 from .groups import members

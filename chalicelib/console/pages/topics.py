@@ -15,10 +15,11 @@ from ...domain.cursor import Cursor
 from ...domain.errors import Unavailable
 from ...domain.status import Status
 from ...domain.topic import Topic
+from ...services.inspect.attempts import together
 from ...services.inspect.survey import Extent, GroupSurvey, Progress, TopicSurvey
 from .. import forms
 from ..visit import Page, Shown, Visit
-from .overview import rate_of, spark
+from .overview import rate_of
 
 _RESERVE = 3  # what one group may cost, about
 WIDTH = 1_000
@@ -37,18 +38,23 @@ def topic_page(visit: Visit) -> Shown:
         topic, whole=True, first_shard=first, may_go_on=lambda: visit.has_read_units(_RESERVE)
     )
     if survey.is_whole:
-        visit.deps.board.keep(survey)
+        survey = visit.deps.board.keep(survey)
     survey = survey.seen_by(visit.caller)
     points = visit.deps.board.points(topic)
     may_sum = visit.caller.has_all_groups  # what was settled is known of all groups together
+    histories = {
+        each.group.name: visit.deps.board.last_hour(topic, each.group, visit.has_read_units)
+        for each in survey.groups
+    }
     model = {
         "topic": topic,
         "survey": survey,
         "strips": strips(survey, _names(visit, topic, survey)),
         "troubles": survey.troubles(visit.now_ms),
+        "histories": histories,
+        "last_hour": together(histories.values()),
         "accepted_rate": rate_of([(point.at_ms, point.accepted) for point in points]),
         "settled_rate": rate_of([(point.at_ms, point.settled) for point in points if may_sum]),
-        "spark": spark([(point.at_ms, point.accepted) for point in points]),
         "next_shard": first + len(survey.shards) if first + len(survey.shards) < topic.shards else None,
         "first_shard": first,
     }
@@ -107,8 +113,15 @@ class Lane:
     floor: int
     next: int
     backlog: int
+    failed: int
+    """Of those that have left it, so many are known to have failed."""
     bars: Sequence[Bar]
     next_x: float
+
+    @property
+    def is_read(self) -> bool:
+        """Is it known of all that are settled whether they failed?"""
+        return all(bar.kind != "unread" for bar in self.bars)
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
@@ -177,14 +190,25 @@ def _lane(group: GroupSurvey, progress: Progress, scale: _Scale, names: Mapping[
         floor=cursor.floor,
         next=cursor.next,
         backlog=progress.backlog,
-        bars=(*_bars(cursor, scale), *_failed_bars(failures, scale)),
+        failed=len(failures),
+        bars=(*_bars(cursor, scale, _first_unread(group, progress)), *_failed_bars(failures, scale)),
         next_x=scale.x(cursor.next),
     )
 
 
-def _bars(cursor: Cursor, scale: _Scale) -> list[Bar]:
-    """The pieces of a lane, from behind to the tail. Neighbours too small to be seen apart are drawn as one."""
-    bars = _merged_bars("done", [(scale.low, cursor.floor), *cursor.settled], scale)
+def _first_unread(group: GroupSurvey, progress: Progress) -> int:
+    """The first offset of which it was not read whether it failed."""
+    if group.read_to is None or group.read_to[0] > (progress.shard or 0):
+        return progress.tail + 1
+    return group.read_to[1] + 1 if group.read_to[0] == progress.shard else 0
+
+
+def _bars(cursor: Cursor, scale: _Scale, unread: int) -> list[Bar]:
+    """The pieces of a lane, from behind to the tail; of those settled from `unread` on it is not known whether they
+    failed. Neighbours too small to be seen apart are drawn as one."""
+    settled = [(scale.low, cursor.floor), *cursor.settled]
+    bars = _merged_bars("done", [(low, min(high, unread)) for low, high in settled], scale)
+    bars += _merged_bars("unread", [(max(low, unread), high) for low, high in settled], scale)
     for lease in cursor.leases.values():
         for span in lease.spans:
             bars += _merged_bars("lease", span.ranges(), scale, span.attempt, lease.deadline_ms)

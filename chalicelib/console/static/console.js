@@ -23,12 +23,54 @@
   // Times: the page says them in UTC; here they may be local.
   const local = (text) => {
     const at = new Date(text), two = (n, w = 2) => String(n).padStart(w, "0"), off = -at.getTimezoneOffset();
-    return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}:`
-      + `${two(at.getSeconds())}.${two(at.getMilliseconds(), 3)} ${off < 0 ? "-" : "+"}${two(Math.floor(Math.abs(off) / 60))}:${two(Math.abs(off) % 60)}`;
+    return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}T${two(at.getHours())}:${two(at.getMinutes())}:`
+      + `${two(at.getSeconds())}.${two(at.getMilliseconds(), 3)}${off < 0 ? "-" : "+"}${two(Math.floor(Math.abs(off) / 60))}:${two(Math.abs(off) % 60)}`;
   };
-  const times = (within) => within.querySelectorAll("time[datetime]").forEach((each) => {
-    const text = each.getAttribute("datetime"), shown = zone === "local" ? local(text) : text;
-    if (each.classList.contains("exact")) each.textContent = shown; else each.title = shown;
+  const here = (text) => zone === "local" ? local(text) : text;
+  const ISO = /\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z/g;
+  const times = (within) => {
+    const today = here(new Date().toISOString()).slice(0, 10);
+    within.querySelectorAll("time[datetime], text[data-at]").forEach((each) => {
+      const shown = here(each.getAttribute("datetime") || each.dataset.at), is = (name) => each.classList.contains(name);
+      const clock = is("clock") && (each.dataset.at || shown.startsWith(today));
+      const text = is("exact") ? shown : is("day") ? shown.slice(5, 10) : clock ? shown.slice(11, 16) : is("clock") ? shown.slice(5, 16).replace("T", " ") : "";
+      if (text) each.textContent = text;
+      if (!is("exact") && each.title !== undefined) each.title = shown;
+    });
+    within.querySelectorAll("svg title").forEach((each) => {
+      each.dataset.utc = each.dataset.utc || each.textContent;
+      each.textContent = each.dataset.utc.replace(ISO, here);
+    });
+    // Fields for times are in the same zone; what is sent is UTC.
+    within.querySelectorAll("input[type=datetime-local]").forEach((each) => {
+      const was = each.dataset.zone || "utc", label = each.closest("label");
+      if (was !== zone && each.value) each.value = zone === "local" ? local(`${each.value}Z`).slice(0, each.value.length) : utc(each.value);
+      each.dataset.zone = zone;
+      label.dataset.text = label.dataset.text || label.firstChild.textContent;
+      label.firstChild.textContent = zone === "local" ? label.dataset.text.replace("UTC", root.dataset.local) : label.dataset.text;
+    });
+  };
+  const utc = (text) => new Date(text).toISOString().slice(0, text.length);
+  document.addEventListener("formdata", (event) => event.target.querySelectorAll("input[type=datetime-local]").forEach((each) => {
+    if (each.value && each.dataset.zone === "local") event.formData.set(each.name, utc(each.value));
+  }));
+
+  // Charts: the value under the pointer, or step by step by the arrow keys.
+  const point = (plot, n) => {
+    const values = plot.dataset.values.split(" "), from = Number(plot.dataset.from), step = Number(plot.dataset.step), line = plot.querySelector(".c-at");
+    const at = Math.max(0, Math.min(values.length - 1, n)), value = values[at], x = Math.min(100, 100 * (at + 0.5) * step / (Number(plot.dataset.to) - from));
+    plot.dataset.n = at;
+    line.setAttribute("x1", `${x}%`); line.setAttribute("x2", `${x}%`); line.style.visibility = "visible";
+    const text = value === "-" || !value ? "\u2013" : Number(value).toLocaleString("en") + plot.dataset.unit;
+    plot.closest("figure").querySelector("output").textContent = `${here(new Date(from + at * step).toISOString()).slice(5, 16).replace("T", " ")}: ${text}`;
+  };
+  document.addEventListener("pointermove", (event) => {
+    const plot = event.target.closest && event.target.closest(".plot"), box = plot && plot.getBoundingClientRect();
+    if (plot) point(plot, Math.floor((event.clientX - box.left) / box.width * (plot.dataset.to - plot.dataset.from) / plot.dataset.step));
+  });
+  document.addEventListener("keydown", (event) => {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (by && event.target.matches(".plot")) point(event.target, Number(event.target.dataset.n || event.target.dataset.values.split(" ").length) + by);
   });
 
   const forms = (within) => {
@@ -130,7 +172,11 @@
     if (event.key === "?") { const help = document.getElementById("keys"); if (help && help.showModal) help.showModal(); }
     else if (!keys.startsWith("g ") && event.key === "j") step(1);
     else if (!keys.startsWith("g ") && event.key === "k") step(-1);
-    else { const link = keyed(keys); if (link) { event.preventDefault(); link.click(); } }
+    else {
+      const field = keys === "/" && document.querySelector("[role=search] input"), link = keyed(keys);
+      if (field || link) event.preventDefault();
+      if (field) field.focus(); else if (link) link.click();
+    }
   });
 
   document.addEventListener("DOMContentLoaded", () => {

@@ -13,17 +13,23 @@ from ...domain.meter import MINUTES, Bucket, Reading, Window, buckets
 from ...domain.times import HOUR_MS
 from ...domain.topic import Group, Topic
 from ...ports.world import Clock
+from ..core.expiring_cache import TtlCache
+from .attempts import History, attempts_since
 from .survey import TopicSurvey
-from .surveyor import Surveyor
+from .surveyor import MOST_SHARDS, Surveyor
 
 if TYPE_CHECKING:
     from ...store.readings import Readings
+    from ...store.traces import Traces
 
 _MOST_TOPICS = 2_000  # that a board remembers
 _MOST_POINTS = 64
 _MOST_SEED = 40
 _FRESH_MS = 1_000
 _KNOWN_MS = 1_800_000
+_MOST_HISTORIES = 64
+_HISTORY_MS = 30_000  # so old it may be
+_A_ROW_UNITS = 2  # read units that the attempts of a shard may cost, beyond half of one
 _MOST_ROWS = 1_000  # that a chart reads
 
 
@@ -41,12 +47,19 @@ class Board:
     units, so a page of many topics costs as much as one of a few."""
 
     def __init__(
-        self, surveyor: Surveyor, readings: Readings, clock: Clock, on_skip: Callable[[Unreadable], object]
+        self,
+        surveyor: Surveyor,
+        readings: Readings,
+        traces: Traces,
+        clock: Clock,
+        on_skip: Callable[[Unreadable], object],
     ) -> None:
         """`on_skip` is called for the unreadable row of each topic that a look skips."""
         self._on_skip = on_skip
         self._surveyor = surveyor
         self._readings = readings
+        self._traces = traces
+        self._histories: TtlCache[str, tuple[int, History]] = TtlCache(clock, None, _MOST_HISTORIES)
         self._clock = clock
         self._known: dict[str, _Known] = {}  # by the topic's uid
         self._walked_to: str | None = None
@@ -66,11 +79,9 @@ class Board:
         return {topic.uid: self._known[topic.uid].survey for topic in topics if topic.uid in self._known}
 
     def _remember(self, survey: TopicSurvey) -> _Known:
-        """The survey, with what the meter reader read in the last hour."""
-        now_ms = self._clock.now_ms()
+        """The survey, with what the meter reader read lately."""
         readings = self._readings.latest(survey.topic.uid, MINUTES, _MOST_SEED)
-        points = (each for each in readings if each.at_ms >= now_ms - HOUR_MS)
-        return _Known(survey, now_ms, deque(points, _MOST_POINTS))
+        return _Known(survey, self._clock.now_ms(), deque(readings, _MOST_POINTS))
 
     def walk(self, behind: Callable[[str | None], Sequence[Topic]], may_go_on: Callable[[], bool]) -> None:
         """Look at some topics more, going on where the last walk ended: sooner or later each one's turn comes.
@@ -102,14 +113,29 @@ class Board:
         with self._lock:
             self._known.pop(uid, None)
 
+    def last_hour(self, topic: Topic, group: Group, may_read: Callable[[float], bool]) -> History | None:
+        """The group's latest attempts of the last hour, read again after half a minute, if about so many read units may
+        be read. None: they were not read yet."""
+        now_ms = self._clock.now_ms()
+        at_ms, history = self._histories.get(group.uid) or (0, None)
+        if not 0 <= now_ms - at_ms < _HISTORY_MS and may_read(
+            _A_ROW_UNITS + min(topic.shards, MOST_SHARDS) / 2
+        ):
+            history = attempts_since(
+                self._traces, topic, group, now_ms - HOUR_MS, lambda: may_read(_A_ROW_UNITS)
+            )
+            self._histories.put(group.uid, (now_ms, history))
+        return history
+
     def points(self, topic: Topic) -> Sequence[Reading]:
         """What was counted of the topic lately, the oldest first."""
         known = self._known.get(topic.uid)
         return tuple(known.points) if known else ()
 
-    def keep(self, survey: TopicSurvey) -> None:
-        """Remember a survey. One that is not whole counts less than the one before it, so it is no point: the points
-        are then those of the meter reader, read again once a minute."""
+    def keep(self, survey: TopicSurvey) -> TopicSurvey:
+        """Remember a survey; it is returned with since when its groups stand still. One that is not whole counts less
+        than the one before it, so it is no point: the points are then those of the meter reader, read again once a
+        minute."""
         uid = survey.topic.uid
         known = self._known.get(uid)
         is_recent = known is not None and 0 <= survey.at_ms - known.remembered_ms < MINUTES.every_ms
@@ -118,13 +144,14 @@ class Board:
         with self._lock:
             self._known.pop(uid, None)
             self._known[uid] = known
-            known.survey = survey
+            known.survey = survey.behind(known.survey, known.points)
             while known.points and known.points[-1].at_ms > survey.at_ms:  # by a clock that was ahead
                 known.points.pop()
             if survey.is_whole:
                 known.points.append(survey.reading)
             while len(self._known) > _MOST_TOPICS:
                 del self._known[next(iter(self._known))]
+            return known.survey
 
     def _surveyed_ms(self, uid: str) -> int:
         """When it was looked at last; 0: not yet, or by a clock that was ahead, and set right since."""

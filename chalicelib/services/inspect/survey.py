@@ -23,18 +23,19 @@ _STUCK_MS = 60_000
 
 
 class Kind(IntEnum):
-    """What is wrong with a group; the worst has the highest number."""
+    """What is wrong with a group; what does most harm has the highest number: who waits comes before what is dead."""
 
     RETRYING = 1
     PAUSED = 2
-    STUCK = 3  # the oldest waits for long, and no message is leased
+    DEAD = 3
     ALARM = 4  # more waits than the topic's alarm allows
-    DEAD = 5
+    STUCK = 5  # the oldest waits for long, and no message is leased, or none was settled for long
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """One thing that is wrong, and how much of it."""
+    """One thing that is wrong, and how much of it. `still_ms`: since when nothing was settled, although messages are
+    leased; None where none is."""
 
     kind: Kind
     topic: str
@@ -42,6 +43,7 @@ class Trouble:
     number: int
     at_least: bool = False
     since_ms: int | None = None
+    still_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ class Progress:
 class GroupSurvey:
     """How far a group is. `dead` and `retrying` are "at least" where there may be more of them. Only an exact survey
     has the `account`, and the consumers that are `stopped` until a person acts. `failures`: RETRYING or DEAD by shard,
-    offset and consumer's uid."""
+    offset and consumer's uid, up to the shard and offset `read_to` (None: all)."""
 
     group: Group
     shards: tuple[Progress, ...]
@@ -106,6 +108,7 @@ class GroupSurvey:
     more_dead: bool = False
     more_retrying: bool = False
     failures: Mapping[tuple[int, int, str], str] = field(default_factory=dict)
+    read_to: tuple[int, int] | None = None
     account: Account = field(default_factory=Account)
     stopped: Sequence[tuple[Consumer, Attention]] = ()
     at_ms: int = 0
@@ -161,6 +164,15 @@ class GroupSurvey:
         return sum(each.settled for each in self.shards)
 
     @property
+    def succeeded(self) -> int:
+        """How many of them succeeded: at most so many, where there may be more failures."""
+        cursors = {(each.shard, each.key.consumer_uid): each.cursor for each in self.shards}
+        places = [(cursors.get((shard, uid), Cursor()), offset) for shard, offset, uid in self.failures]
+        left = sum(offset_state(*place)[0] is OffsetState.SETTLED for place in places)
+        skipped_count = sum(cursor.skipped for cursor in cursors.values())
+        return max(0, self.settled - skipped_count - max(left, self.dead))
+
+    @property
     def oldest_ms(self) -> int | None:
         """When the oldest message that is not settled came into the log."""
         return min((each.oldest_ms for each in self.shards if each.oldest_ms), default=None)
@@ -175,7 +187,8 @@ class GroupSurvey:
 class TopicSurvey:
     """A topic as it was at `at_ms`: of its shards those that were asked for, and its groups as far as they went.
     `groups_left`: how many groups it lacks, for which there was no time. Only an exact survey has the numbers of
-    `delayed` and `prepared` messages."""
+    `delayed` and `prepared` messages. `still_ms`: since when the meters of a group stand still, by its name, as far as
+    earlier readings show it."""
 
     topic: Topic
     at_ms: int
@@ -184,6 +197,7 @@ class TopicSurvey:
     groups_left: int = 0
     delayed: Counted = _NOT_COUNTED
     prepared: Counted = _NOT_COUNTED
+    still_ms: Mapping[str, int] = field(default_factory=dict)
 
     def seen_by(self, caller: Caller) -> TopicSurvey:
         """The same with the groups that the caller's token may use."""
@@ -219,7 +233,27 @@ class TopicSurvey:
 
     def troubles(self, now_ms: int) -> list[Trouble]:
         """What is wrong with the groups."""
-        return [trouble for each in self.groups for trouble in _troubles(self.topic, each, now_ms)]
+        return [
+            trouble
+            for each in self.groups
+            for trouble in _troubles(self.topic, each, now_ms, self.still_ms.get(each.group.name, now_ms))
+        ]
+
+    def behind(self, before: TopicSurvey, readings: Sequence[Reading]) -> TopicSurvey:
+        """The same with since when its groups stand still: by earlier readings, the oldest first, and by what a survey
+        before said, if it goes further back than they do."""
+        if not self.is_whole:
+            return self
+        still_ms: dict[str, int] = {}
+        for name, now in self.reading.groups.items():
+            for reading in reversed(readings):
+                then = reading.groups.get(name)
+                if then is None or (then.settled, then.retried) != (now.settled, now.retried):
+                    break
+                still_ms[name] = reading.at_ms
+            else:
+                still_ms |= {name: before.still_ms[name]} if name in before.still_ms else {}
+        return replace(self, still_ms=still_ms)
 
     def worst_trouble(self, now_ms: int) -> Kind | None:
         """What the worst trouble is; None if there is none."""
@@ -242,17 +276,22 @@ def _highest_first(location: tuple[int, int]) -> tuple[int, int]:
     return -offset, shard
 
 
-def _troubles(topic: Topic, survey: GroupSurvey, now_ms: int) -> list[Trouble]:
+def _troubles(topic: Topic, survey: GroupSurvey, now_ms: int, still_ms: int) -> list[Trouble]:
     name, backlog, oldest_ms = survey.group.name, survey.backlog, survey.oldest_ms
     troubles = []
     if survey.dead:
         troubles.append(Trouble(Kind.DEAD, topic.name, name, survey.dead, survey.more_dead))
     if topic.is_over_alarm(backlog):
         troubles.append(Trouble(Kind.ALARM, topic.name, name, backlog, since_ms=oldest_ms))
+    lease_ms = (survey.group.lease_seconds or topic.lease_seconds) * 1000
+    stands_still = now_ms - still_ms > max(
+        _STUCK_MS, 2 * lease_ms
+    )  # leases that no consumer settles hide nothing
     if survey.group.is_paused(now_ms) and backlog:
         troubles.append(Trouble(Kind.PAUSED, topic.name, name, backlog, since_ms=oldest_ms))
-    elif oldest_ms and now_ms - oldest_ms > _STUCK_MS and not survey.in_flight:
-        troubles.append(Trouble(Kind.STUCK, topic.name, name, backlog, since_ms=oldest_ms))
+    elif oldest_ms and now_ms - oldest_ms > _STUCK_MS and (stands_still or not survey.in_flight):
+        since_ms = still_ms if survey.in_flight else None
+        troubles.append(Trouble(Kind.STUCK, topic.name, name, backlog, False, oldest_ms, since_ms))
     if survey.retrying:
         troubles.append(Trouble(Kind.RETRYING, topic.name, name, survey.retrying, survey.more_retrying))
     return troubles

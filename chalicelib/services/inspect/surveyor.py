@@ -276,7 +276,7 @@ class Surveyor:
         self, topic: Topic, group: Group, extents: Sequence[Extent], when_came: _WhenCame
     ) -> GroupSurvey:
         shards, lanes = self._progress(topic, group, extents, when_came)
-        failures, are_all = self._records.first_unfinished(topic.uid, group.uid, MOST_FAILURES)
+        failures, read_to = self._records.first_unfinished(topic.uid, group.uid, MOST_FAILURES)
         dead_count = self._records.count_dead(topic.uid, group.uid, _MOST_LETTERS)
         return GroupSurvey(
             group,
@@ -285,8 +285,9 @@ class Surveyor:
             dead_count,
             _retrying_count(shards, failures),
             dead_count >= _MOST_LETTERS,
-            not are_all,
+            read_to is not None,
             {(each.shard, each.offset, each.consumer_uid): each.status for each in failures},
+            read_to=read_to,
         )
 
     def _now(self, row: Cursor | None) -> Cursor:

@@ -14,7 +14,7 @@ from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import Group, cursor_key
 from chalicelib.domain.trace import TraceEntry, TraceRow
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.inspect.trace import History, latest_attempts
+from chalicelib.services.inspect.attempts import History, attempts_since, latest_attempts, together
 from tests.support import factories as make
 from tests.support.desk import Desk
 from tests.support.stages import Stage
@@ -320,3 +320,28 @@ def test_what_lies_too_far_back_is_not_told_and_not_denied(stage: Stage, may_go_
     answers = iter([True, may_go_on])
     history = broadcast.latest(may_go_on=lambda: next(answers, may_go_on))
     assert (list(history.attempts), history.is_whole) == ([], False)
+
+
+def test_the_success_rate_of_a_group_is_that_of_its_attempts_since_a_moment(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*make.drafts(6))
+    desk.nack(group, desk.receive(group, 2), Nack(dead_letter=True, reason="long ago"))
+    stage.clock.advance(7_200 * SECOND_MS)
+    since_ms = stage.clock.now_ms()
+    first, *others = desk.receive(group, 4)
+    desk.nack(group, [first], Nack(dead_letter=True, reason="just now"))
+    desk.ack(group, others)
+    history = attempts_since(stage.adapters.traces, desk.topic, group, since_ms, lambda: True)
+    assert (history.success_rate, len(history.attempts), history.is_whole) == (0.75, 4, True)
+    assert history.last_failed("another") is None
+    last = history.last_failed()
+    assert last
+    assert last.offset == 2
+    assert (
+        attempts_since(stage.adapters.traces, desk.topic, group, since_ms + 1, lambda: True).success_rate
+        is None
+    )
+    none = History((), is_whole=True)
+    both = together([history, None, none])
+    assert both == history

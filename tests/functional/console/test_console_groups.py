@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import re
+
 import pytest
 
 from tests.functional.delivery.receivers import Receiver
@@ -34,15 +37,15 @@ def test_leases_have_owner_and_deadline(browser: Browser, group: Group) -> None:
     assert "4\u20136 3 1 w1 in " in text
 
 
-def test_what_died_is_settled_and_not_told_as_consumed(api: Client, browser: Browser) -> None:
+def test_what_died_is_not_counted_as_succeeded(api: Client, browser: Browser) -> None:
     group = api.topic(shards=1).group()
     group.topic.batch([{"body": n} for n in range(3)])
     group.nack(*group.receive(3), dead_letter=True)
     counts = api.get(group.topic.path).expect(200)["stats"]["groups"][group.name]
     assert counts["consumed"] == 0
     screen = browser.get(f"/console/topics/{group.topic.name}/groups/{group.name}")
-    assert ("Settled 3 " in screen.text, "Consumed" in screen.text) == (True, False)
-    assert browser.follow("3").text.count("DEAD") >= 3, "the number leads to them"
+    assert ("Succeeded 0 " in screen.text, "Success, 1 h 0 %" in screen.text) == (True, True)
+    assert browser.follow("3").text.count("Dead letters") >= 1, "the number leads to them"
 
 
 def test_consumers_say_what_they_have_and_why(browser: Browser, group: Group) -> None:
@@ -167,3 +170,15 @@ def test_a_queue_blocks_no_key(api: Client, browser: Browser) -> None:
     topic.produce(1, ordering_key="k")
     group.receive(1)
     assert "Blocked keys" not in browser.get(f"/console/topics/{topic.name}/groups/{group.name}").html
+
+
+def test_where_dead_letters_are_dear_to_count_the_page_says_the_price(api: Client, browser: Browser) -> None:
+    group = api.topic(shards=1).group()
+    dice = random.Random(1)
+    for _ in range(30):
+        group.topic.batch([{"body": dice.randbytes(1_500).hex()} for _ in range(2)])
+    group.nack(*group.receive(60), dead_letter=True)
+    screen = browser.get(f"/console/topics/{group.topic.name}/groups/{group.name}")
+    assert screen.units <= 20
+    assert re.search(r"Dead \d+\+ count: [\d,]+ read units for 1,000", screen.text), screen.text
+    assert next(link for text, link in screen.links.items() if text.startswith("count:")).endswith("?all=1")

@@ -99,7 +99,7 @@ def test_the_worst_is_first_at_the_first_look_and_goes_when_it_is_mended(stage: 
     stage.pass_minute()
     browser = Browser(stage.api.gateway)
     screen = browser.sign_in(str(stage.api.token))
-    assert f"1 dead letter in {stage.last} / desk" in screen.text
+    assert f"{stage.last} / desk : 1 dead letter" in screen.text
     assert stage.last in screen.html.split("<tr data-line")[1], "its line is the first, too"
     stage.api.post(f"{group}/dead-letters/redrive").expect(200)
     (again,) = stage.api.post(f"{group}/receive", {"max": 1}).expect(200)["messages"]
@@ -148,7 +148,7 @@ def test_a_thousand_topics_and_a_million_messages_cost_twenty_units_and_a_moment
     stage.pass_minute()
     browser = Browser(stage.api.gateway)
     screen = browser.sign_in(str(stage.api.token))
-    assert f"1 dead letter in {stage.last} / desk" in screen.text, "at the first look"
+    assert f"{stage.last} / desk : 1 dead letter" in screen.text, "at the first look"
     durations = []
     for _ in range(20):
         start = perf_counter()

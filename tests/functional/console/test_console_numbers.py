@@ -19,8 +19,8 @@ NOT_OF_MESSAGES = {
         "Rank",
         "Ends",
         "Kept for",
-        "Accepted, lately",
     ),
+    *("Success, 1 h", "p95, 1 h"),
     *("Half took at most", "95 % took at most", "Failing since", "Circuit opened"),
 }
 """What is no count of messages, by the words above it or beside it."""
@@ -119,7 +119,7 @@ def test_every_number_of_messages_leads_to_them(scene: Scene) -> None:
         "In flight",
         "Retrying",
         "Dead",
-        "Settled",
+        "Succeeded",
         "ends",
         "Messages",
         "Here",

@@ -197,12 +197,12 @@ def test_a_token_for_some_groups_sees_no_number_of_all_of_them_together(
     topic.produce(1)
     theirs.ack(*theirs.receive(1))
     clock.advance(20)
-    assert re.search(r"Settled 0\.0\d+", page(browser, path).text)
+    assert re.search(r"Handled 0\.0\d+", page(browser, path).text)
     stranger.enter(api.new_token(topics=[topic.name], groups=["mine"])["token"])
     for place in (path, ""):
         text = stranger.get(f"/console/{place}".rstrip("/")).text
         assert "mine" in text
-        assert f"Settled {NOTHING}" in text, place
+        assert f"Handled {NOTHING}" in text, place
     assert "Today, UTC" in page(browser, "system").text
     assert "Today, UTC" not in page(stranger, "system").text
 
@@ -285,9 +285,26 @@ def test_a_message_is_found_by_id_and_by_key_over_all_topics(api: Client, strang
     stranger.enter(api.new_token("consume", topics=[topic.name])["token"])
     for text in (message["id"], "a-very-own-key"):
         screen = stranger.get(f"/console/find?q={text}")
-        assert message["id"] in screen.links
-        assert screen.units <= 20
-    assert "Nothing has this id or key" in stranger.get("/console/find?q=nothing").text
+        assert screen.url.endswith(f"/messages/{message['id']}"), "the only one is shown at once"
+    assert "Nothing has this name, id or key" in stranger.get("/console/find?q=nothing").text
+
+
+def test_a_group_and_a_consumer_are_found_by_their_names(api: Client, stranger: Browser) -> None:
+    topic = api.topic()
+    group = topic.group("the-mailer")
+    api.put(f"{group.path}/consumers/the-worker").expect(201)
+    stranger.enter(api.new_token("consume", topics=[topic.name], groups=["the-mailer"])["token"])
+    at = f"/console/topics/{topic.name}"
+    for text, place in (
+        (topic.name, at),
+        ("the-mailer", f"{at}/groups/the-mailer"),
+        ("the-worker", f"{at}/groups/the-mailer/consumers/the-worker"),
+    ):
+        assert stranger.get(f"/console/find?q={text}").url == place
+    links = stranger.get("/console/find?q=the-").links
+    assert {f"{topic.name} / the-mailer", f"{topic.name} / the-mailer / the-worker"} <= links.keys()
+    topic.group("the-others")
+    assert "the-others" not in stranger.get("/console/find?q=the-").html
 
 
 def test_a_search_over_very_many_topics_says_where_it_stopped_and_goes_on(

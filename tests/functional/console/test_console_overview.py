@@ -7,6 +7,8 @@ from urllib.parse import urljoin
 import pytest
 
 from chalicelib import wiring
+from tests.functional.console.test_console_rates import read
+from tests.support.background import Background
 from tests.support.browser import HOST, Browser
 from tests.support.http import Client, ShiftingClock
 
@@ -40,8 +42,26 @@ def test_a_topics_line_counts_what_waits_and_what_is_dead(
     assert 'group=mailer&amp;status=NEW">3</a></td>' in line, "three are not settled"
     assert 'dead-letters">1</a></td>' in line
     screen = stranger.sign_in(api.new_token("admin", topics=[topic.name])["token"])
-    assert f"in {topic.name} / mailer" in screen.text
-    assert screen.text.index("dead letter") < screen.text.index("nobody at work"), "the worst first"
+    assert f"{topic.name} / mailer : 3 waiting" in screen.text
+    assert screen.text.index("no consumer at work") < screen.text.index("dead letter"), (
+        "what waits comes first"
+    )
+
+
+def test_a_group_is_stuck_although_messages_are_leased(
+    api: Client, stranger: Browser, background: Background, clock: ShiftingClock
+) -> None:
+    topic = api.topic(shards=1, mode="serial")
+    group = topic.group("ledger")
+    topic.batch([{"body": n} for n in range(9)])
+    group.receive(1, lease_seconds=3_600)
+    read(background, topic)
+    stranger.enter(api.new_token("consume", topics=[topic.name])["token"])
+    assert f"{topic.name} / ledger" not in stranger.get("/console").text
+    clock.advance(200)
+    text = stranger.get("/console").text
+    assert f"{topic.name} / ledger : 9 waiting , the oldest for 3 m 20 s, none settled for 3 m" in text
+    assert "no consumer at work" not in text
 
 
 def test_the_sum_of_what_fails_says_where_there_may_be_more(empty_api: Client, clock: ShiftingClock) -> None:
@@ -55,7 +75,10 @@ def test_the_sum_of_what_fails_says_where_there_may_be_more(empty_api: Client, c
         screen = browser.get("/console")
         total = screen.text.partition(" Failing ")[2].split()[0]
         assert total.endswith("+") == there_may_be_more, screen.text
-        assert f'dead-letters">{total}</a></td>' in screen.html, "as in the topic's line"
+        assert f">{total}<" in screen.html.partition("<tr data-line")[2], "as in the topic's line"
+    assert " Dead 61 " in browser.get(f"/console/topics/{group.topic.name}/groups/{group.name}").text, (
+        "exact there"
+    )
 
 
 def test_a_token_for_some_topics_sees_only_those(api: Client, stranger: Browser) -> None:

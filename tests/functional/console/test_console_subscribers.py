@@ -46,7 +46,7 @@ def test_it_shows_the_latest_attempts_and_leads_to_their_messages(
     assert screen.text.count("DEAD") >= 1
     assert "HTTP 500" in screen.text
     assert screen.html.count('class="t-ok"') == screen.html.count('class="t-fail"') == 1
-    screen = browser.follow(f"2:{message['offset']}")
+    screen = browser.follow(f"2/{message['offset']}")
     assert screen.url.endswith(message["id"])
     assert "the database is down after 1 attempt · It is not tried again until it is redriven." in screen.text
     assert "failed mailer · attempt 1" in screen.text, "a failed attempt is not called delivered"

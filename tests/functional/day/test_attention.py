@@ -183,6 +183,18 @@ SCENES: dict[Kind, Callable[[Stage], tuple[str, Fix]]] = {
 }
 
 
+SHOWN: dict[Kind, tuple[str, str]] = {
+    Kind.DISABLED: ("c is disabled since", "Register it again"),
+    Kind.PENDING: ("c has not agreed to be called since", "Register it again"),
+    Kind.CIRCUIT_OPEN: ("c answers 503 since", "Test"),
+    Kind.NO_CONSUMERS: (RULES[Kind.NO_CONSUMERS].what, "Register a consumer"),
+    Kind.UNDECIDED: (RULES[Kind.UNDECIDED].what, "Decide"),
+    Kind.BACKLOG: ("over the alarm", ""),
+    Kind.NOT_PROVED: (RULES[Kind.NOT_PROVED].what, ""),
+}
+"""What the overview says of each state, and the button that it offers."""
+
+
 @pytest.mark.parametrize("kind", list(Kind))
 def test_a_state_is_found_shown_and_reported_until_a_person_has_acted(stage: Stage, kind: Kind) -> None:
     place, fix = SCENES[kind](stage)
@@ -202,10 +214,12 @@ def test_a_state_is_found_shown_and_reported_until_a_person_has_acted(stage: Sta
     browser = Browser(stage.world.api.gateway)
     browser.enter(str(stage.world.api.token))
     english = browser.get("/console/").text
-    assert english.index("A person must act.") < english.index(rule.what) < english.index("Backlog")
+    sentence, button = SHOWN[kind]
+    assert english.index("A person must act.") < english.index(sentence) < english.index("Backlog")
+    assert button in english.partition(sentence)[2].partition("Backlog")[0]
     chinese = browser.get("/console/", accept_language="zh").text
     assert "需要人工处理" in chinese
-    assert rule.what not in chinese
+    assert sentence not in chinese
     fix()
     stage.minutes(2)
     assert stage.attention() == []
