@@ -6,7 +6,7 @@ from chalice.app import AuthRequest, AuthResponse, CloudWatchEvent, Rate
 
 from chalicelib import console, functions, wiring
 from chalicelib.api import docs_page, http, resources
-from chalicelib.api.gateway import Front
+from chalicelib.api.gateway import AnyEvent, Front
 
 app = Front("headrace")
 app.api.binary_types = ["*/*"]
@@ -40,6 +40,9 @@ def check(event: dict[str, Any], context: Any) -> dict[str, Any]:
 @app.schedule(Rate(1, Rate.MINUTES))
 def mover(event: CloudWatchEvent) -> dict[str, Any]:
     return functions.mover(event.to_dict(), event.context, wiring.deps())
+
+
+setattr(mover, "event_class", AnyEvent)  # noqa: B010 - its queue starts it, too
 
 
 @app.schedule(Rate(1, Rate.MINUTES))

@@ -74,7 +74,7 @@ def all_alarms(
     journal = [_journal(prefix)] if "journal" in function_names else []
     stops = [_stopped_alarm(prefix, name) for name in names.TIMED if name in function_names]
     lambdas = [*stops, _route(prefix), *journal, *errors, *throttles]
-    return [*own, *_calls(prefix, iam), *lambdas, _queue(prefix), *_archive(prefix, archives)]
+    return [*own, *_calls(prefix, iam), *lambdas, *_queues(prefix), *_archive(prefix, archives)]
 
 
 _OWN: tuple[tuple[str, str, str, float, str, int, int], ...] = (
@@ -139,7 +139,7 @@ _OWN: tuple[tuple[str, str, str, float, str, int, int], ...] = (
         "DelayLateness",
         30_000,
         "Maximum",
-        3 * _FIVE,  # a busy mover runs for so long, and reports at its end
+        _FIVE,
         1,
     ),
     (
@@ -238,9 +238,15 @@ def _throttles(prefix: str, name: str) -> Alarm:
     )
 
 
-def _queue(prefix: str) -> Alarm:
-    metric = ("AWS/SQS", "ApproximateNumberOfMessagesVisible", {"QueueName": names.failures(prefix)})
-    return Alarm("FailureQueue", "Invocations or stream batches were given up; look at the queue.", metric, 0)
+def _queues(prefix: str) -> list[Alarm]:
+    given_up = "Invocations or stream batches were given up; look at the queue."
+    failed = (
+        "The mover failed again and again with wake-ups: look at its log. Its schedule moves what is due."
+    )
+    queues = [("FailureQueue", given_up, names.failures(prefix))]
+    queues += [("FailedWakes", failed, names.failed_wakes(prefix))]
+    visible = "ApproximateNumberOfMessagesVisible"
+    return [Alarm(name, why, ("AWS/SQS", visible, {"QueueName": queue}), 0) for name, why, queue in queues]
 
 
 def _archive(prefix: str, archives: bool) -> list[Alarm]:

@@ -25,13 +25,12 @@ from chalicelib.delivery.functions import LocalFunctions
 from chalicelib.delivery.jobs import GlueJobs
 from chalicelib.delivery.sender import Sender
 from chalicelib.domain.blob_expiry import parse
-from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import DAY_SECONDS
 from chalicelib.domain.topic import ConsumerState, cursor_key, lane_of
 from chalicelib.store.blobs import S3Blobs
 from chalicelib.store.clients import Clients
-from chalicelib.store.layout import Tables, record_key, segment_key
+from chalicelib.store.layout import FRAGMENTS, Tables, record_key, segment_key
 from local.functions import functions_of
 from local.gateway import Gateway
 from local.stream import stream_event

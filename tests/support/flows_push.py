@@ -9,7 +9,6 @@ from typing import Any
 from chalicelib.domain.call_result import CallResult, Exchange, PushBatch, Verdict
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.ids import base32
-from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.record import DeadLetter, FailureFilter
 from chalicelib.domain.status import Status
 from chalicelib.domain.topic import Consumer, ConsumerKind
@@ -153,7 +152,7 @@ class Runner(Client):
 
     def move(self) -> MoveReport:
         """Move what is due now."""
-        return _raise_if_refused(self.deps.mover.tick(range(FRAGMENTS)))
+        return _raise_if_refused(self.deps.mover.run_once())
 
     def run_mover(self) -> MoveReport:
         """A scheduled run of the mover."""
