@@ -10,16 +10,19 @@ from __future__ import annotations
 import heapq
 import itertools
 import json
+import queue
 import random
 from bisect import bisect_left, insort
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import ceil
+from types import SimpleNamespace
 from typing import Any, cast
 
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import FirstTimers, Timer
+from chalicelib.scheduler import beside
 from chalicelib.scheduler.mover import Mover
 from chalicelib.scheduler.mover_run import Ways
 from chalicelib.services.core.mover_wakes import MoverWakes, read_hints
@@ -95,7 +98,7 @@ class Model:
     """How many wake-ups are lost."""
     delays_s: tuple[float, float] = (5, 65)
     late_ms: list[float] = field(default_factory=list)
-    usd: Counter[str] = field(default_factory=Counter)
+    usd: dict[str, float] = field(default_factory=dict)
     most_movers: int = 0
     collisions: int = 0
     runs: int = 0
@@ -119,7 +122,7 @@ class Model:
         """Not what the schedule's runs cost: they are there without messages, too."""
         task = self.scheduler.current()
         if task is None or task.home is not _AT_REST:
-            self.usd[what] += usd
+            self.usd[what] = self.usd.get(what, 0.0) + usd
 
     def play(self) -> Model:
         """Let messages come for so long, and wait for the last."""
@@ -167,12 +170,12 @@ class Model:
     def _poll(self) -> None:
         """A poller has room: it takes what is visible."""
         while self._of_queue < AT_ONCE and self._visible and self._visible[0][0] <= self.scheduler.now:
-            bodies = []
+            bodies: list[str] = []
             while len(bodies) < BATCH and self._visible and self._visible[0][0] <= self.scheduler.now:
                 bodies.append(heapq.heappop(self._visible)[2])
             self._of_queue += 1
             self.spend("queue", 2 * _REQUEST)
-            self.scheduler.spawn(lambda bodies=bodies: self._woken(bodies))
+            self.scheduler.spawn(partial(self._woken, bodies))
 
     def _woken(self, bodies: Sequence[str]) -> None:
         self.pass_time(15, 60)
@@ -260,3 +263,17 @@ def play(rate: float, processes: int, **settings: Any) -> Model:
     """Enough messages for a percentile."""
     seconds = max(1_000 / rate, 20.0 if rate < 1_000 else 5.0)
     return Model(rate, processes, **{"seconds": seconds, **settings}).play()
+
+
+def main() -> None:
+    """Print the rows of the table in docs/cost.md."""
+    waits = SimpleNamespace(SimpleQueue=lambda: virtual.Queue(virtual.current()), Empty=queue.Empty)
+    setattr(beside, "queue", waits)  # noqa: B010 - as the test does
+    for rate, processes in [(0.01, 1), *((rate, n) for rate in (1, 10, 100, 1_000) for n in (1, 10, 100))]:
+        model = play(rate, processes, fragments=32 if rate >= 1_000 else 8)
+        late, usd = model.p99_ms / 1000, model.usd_a_million
+        print(f"| {rate:,} | {processes} | {model.most_movers} | {late:.1f} s | {usd:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,9 +1,10 @@
-"""store.Timers: due in order of time, to the millisecond; one owner moves a fragment."""
+"""store.Timers: due in order of time, to the millisecond, in fragments of which there may become more."""
 
 from __future__ import annotations
 
-import itertools
 import random
+from dataclasses import replace
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
@@ -13,13 +14,13 @@ from chalicelib.domain.limits import MAX_LOOK_BYTES
 from chalicelib.domain.message import Draft, Origin
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer, TimerKind, retry_id, sort_key_of
-from chalicelib.store.layout import FRAGMENTS, fragment_of
+from chalicelib.store.dynamo import Dynamo
+from chalicelib.store.layout import FRAGMENTS, Tables, fragment_of
 from chalicelib.store.timers import Timers
 from tests.support import factories as make
 from tests.support.clock import START_MS
+from tests.support.embedded import embedded_dynamo
 from tests.support.stages import FOREVER, Stage, drop_all
-
-_fragments = itertools.count(1_000)
 
 
 @pytest.fixture
@@ -150,3 +151,42 @@ def test_a_look_is_bounded_in_bytes(timers: Timers) -> None:
         timers_read += look.timers
         look = timers.first_due(4, FOREVER, 99, look.go_on_after)
     assert [*timers_read, *look.timers] == batch
+
+
+def test_more_fragments_lose_no_timer() -> None:
+    """What was stored while there were eight is found, changed and removed in its old place."""
+    client = embedded_dynamo().client
+    old, both, new = (_timers(client, *counts) for counts in ((8,), (64, 8), (64,)))
+    batch = [
+        make.timer(START_MS + n, id=f"u{n}", kind=TimerKind.RETRY, draft=make.draft(n)) for n in range(40)
+    ]
+    old.store(batch[:20])
+    both.store(batch[20:])
+    read = [timer for fragment in both.fragments() for timer in both.behind(fragment, "0", 99)]
+    assert sorted(read, key=lambda timer: timer.due_ms) == batch
+    assert len({timer.fragment for timer in read}) > 8
+    assert all(both.find(timer.due_ms, timer.id) == timer for timer in batch)
+    assert all(
+        {t.fragment for t in read if t.id == timer.id} <= {*both.fragments_of(timer.id)} for timer in batch
+    )
+    first, second, third, *others = sorted(read, key=lambda timer: timer.due_ms)
+    later = replace(first, due_ms=START_MS + 900)
+    assert both.amend(first, later, START_MS)
+    moved = both.find_moved(first.id)
+    assert moved
+    assert moved.due_ms == later.due_ms
+    found = both.find(later.due_ms, first.id)
+    assert found
+    assert both.cancel(found, START_MS)
+    assert both.exchange(second, replace(second, due_ms=START_MS + 800), make.cursor_key(), [])
+    assert both.take([(START_MS + 800, second.id), (third.due_ms, third.id)], make.cursor_key(), [])
+    both.drop(others[:30])
+    left = [timer for fragment in new.fragments() for timer in new.behind(fragment, "0", 99)]
+    assert sorted(left, key=lambda timer: timer.due_ms) == others[30:]
+    assert new.fragment_of("u") == both.fragment_of("u") == fragment_of("u", 64)
+
+
+def _timers(client: Any, *counts: int) -> Timers:
+    return Timers(
+        Dynamo(client, Tables("headrace", counts), lambda _: None, lambda: make.uid("t"), lambda _: None)
+    )
