@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from .scheduler.checkpoint import Checkpointer
     from .scheduler.expirer import Expirer, RetentionGuard
     from .scheduler.meter_reader import MeterReader, State
-    from .scheduler.mover import Mover
-    from .scheduler.mover_run import Ways
+    from .scheduler.mover import Mover, Ways
     from .scheduler.sweeper import Scout, Sweeper
     from .scheduler.watch import Watch
     from .services.consume.claim import Claimer
@@ -278,7 +277,7 @@ class Deps:
 
     # What runs by schedule or from a stream
     ways: Ways = _service(
-        "scheduler.mover_run.Ways",
+        "scheduler.mover.Ways",
         append=lambda deps: deps.due.append,
         wake=lambda deps: deps.waker.wake_due,
         check=lambda deps: deps.waker.start_checks,

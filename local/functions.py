@@ -129,7 +129,9 @@ class Invocations:
         not be moved: then at the time of the hint."""
         seconds = self.seconds_to_due()
         if seconds is None or seconds <= 0:
-            self._call_at(time.monotonic() + delay_seconds, "mover", {"Records": [{"body": json.dumps(hint)}]})
+            self._call_at(
+                time.monotonic() + delay_seconds, "mover", {"Records": [{"body": json.dumps(hint)}]}
+            )
         else:
             self._move_in(seconds)
 

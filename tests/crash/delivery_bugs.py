@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.modes.serial import Serial
-from chalicelib.scheduler.mover_run import MoverRun
+from chalicelib.scheduler.mover import MoverRun
 from chalicelib.services.consume import claim_plan, decision
 from chalicelib.services.core.marker import Marker
 from chalicelib.services.manage import dead_letters

@@ -23,8 +23,7 @@ from typing import Any, cast
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import FirstTimers, Timer
 from chalicelib.scheduler import beside
-from chalicelib.scheduler.mover import Mover
-from chalicelib.scheduler.mover_run import Ways
+from chalicelib.scheduler.mover import Mover, Ways
 from chalicelib.services.core.mover_wakes import MoverWakes, read_hints
 from chalicelib.store.layout import fragment_of
 from chalicelib.store.timers import first_of

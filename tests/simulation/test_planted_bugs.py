@@ -7,7 +7,7 @@ import pytest
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import ids
 from chalicelib.modes.serial import Serial
-from chalicelib.scheduler import mover_run
+from chalicelib.scheduler import mover
 from chalicelib.scheduler.sweeper import _Tails
 from chalicelib.services.consume import claim_plan
 from chalicelib.services.consume.claim_plan import ClaimPlanner
@@ -88,7 +88,7 @@ BUGS: dict[str, Bug] = {
         "    self._timers.drop(timers)",
     ),
     "a mover that takes what is nearly due": Bug(
-        mover_run.MoverRun, "_move_due", "if timer.due_ms <= now_ms]", "]"
+        mover.MoverRun, "_move_due", "if timer.due_ms <= now_ms]", "]"
     ),
     "a mover that is seconds late": Bug(
         Timers, "first_due", "{until_ms + 1:015d}", "{until_ms - 4_999:015d}"

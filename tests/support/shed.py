@@ -9,8 +9,7 @@ from typing import Any
 
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer
-from chalicelib.scheduler.mover import Mover
-from chalicelib.scheduler.mover_run import Ways
+from chalicelib.scheduler.mover import Mover, Ways
 from chalicelib.store.timers import Timers
 from tests.support.clock import Inline, ManualClock, SeededRandom
 from tests.support.embedded import embedded_dynamo

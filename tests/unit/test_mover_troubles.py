@@ -17,7 +17,7 @@ from chalicelib.domain.timer import TimerKind
 from chalicelib.domain.times import DAY_SECONDS, SECOND_MS
 from chalicelib.domain.topic import ConsumerKind, Topic
 from chalicelib.domain.transaction import TransactionState
-from chalicelib.scheduler.mover_run import MoveReport
+from chalicelib.scheduler.mover import MoveReport
 from chalicelib.services.manage.registry import Contact
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.store.layout import FRAGMENTS, fragment_of

@@ -20,8 +20,7 @@ from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.scheduler import beside
-from chalicelib.scheduler.mover import Mover
-from chalicelib.scheduler.mover_run import Ways
+from chalicelib.scheduler.mover import Mover, Ways
 from chalicelib.store.timers import Timers
 from chalicelib.wiring import Deps
 from tests.simulation import virtual

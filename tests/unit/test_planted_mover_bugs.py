@@ -9,8 +9,7 @@ import pytest
 
 from chalicelib import functions
 from chalicelib.scheduler import beside
-from chalicelib.scheduler.mover import Mover
-from chalicelib.scheduler.mover_run import MoverRun
+from chalicelib.scheduler.mover import Mover, MoverRun
 from chalicelib.services.core.mover_wakes import MoverWakes
 from chalicelib.services.core.unit_names import UnitNames
 from chalicelib.services.core.wake import Waker

@@ -5,12 +5,14 @@ A wake-up is a hint. If one is lost, the mover's schedule moves its timers a min
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
+
+import msgspec
 
 MAX_DELAY_MS = 900_000
 """A timer that is due later gets its wake-up from the mover's schedule."""
@@ -78,6 +80,11 @@ class MoverWakes:
         return new_wakes
 
 
+class _Hint(msgspec.Struct):
+    until_ms: int
+    fragments: list[int] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Hints:
     """What wake-ups ask for: the fragments to look at (None: all), and until when timers are due that rely on them.
@@ -90,20 +97,13 @@ class Hints:
 
 def read_hints(bodies: Sequence[str], all_fragments: Sequence[int], now_ms: int) -> Hints:
     """The wake-ups in these messages. The queue is an input: what is not such a hint is dropped."""
-    hints = [hint for body in bodies if (hint := _hint(body, all_fragments, now_ms))]
-    named = [hint.fragments for hint in hints]
-    fragments = None if None in named else frozenset(f for each in named if each for f in each)
-    return Hints(fragments, max((hint.until_ms for hint in hints), default=0), len(bodies) - len(hints))
-
-
-def _hint(body: str, all_fragments: Sequence[int], now_ms: int) -> Hints | None:
-    try:
-        fields = json.loads(body)
-        until_ms, fragments = fields["until_ms"], fields.get("fragments")
-        is_good = type(until_ms) is int and until_ms <= now_ms + 2 * MAX_DELAY_MS
-        is_good = is_good and (fragments is None or {int} >= {type(f) for f in fragments})
-        if is_good and (fragments is None or {*fragments} <= {*all_fragments}):
-            return Hints(None if fragments is None else frozenset(fragments), until_ms)
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        pass
-    return None
+    hints: list[_Hint] = []
+    for body in bodies:
+        with suppress(msgspec.DecodeError, RecursionError):
+            hint = msgspec.json.decode(body, type=_Hint)
+            if hint.until_ms <= now_ms + 2 * MAX_DELAY_MS and {*(hint.fragments or ())} <= {*all_fragments}:
+                hints.append(hint)
+    named = frozenset(fragment for hint in hints for fragment in hint.fragments or ())
+    names_all = any(hint.fragments is None for hint in hints)
+    until_ms = max((hint.until_ms for hint in hints), default=0)
+    return Hints(None if names_all else named, until_ms, len(bodies) - len(hints))

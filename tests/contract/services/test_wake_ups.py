@@ -258,7 +258,7 @@ def test_a_wake_up_that_could_not_be_sent_is_not_believed_in(stage: Stage) -> No
         "{}",
         '{"until_ms": "1"}',
         '{"until_ms": true}',
-        '{"until_ms": 1e3}',
+        '{"until_ms": 1.5}',
         '{"until_ms": 9999999999999}',
         '{"until_ms": 1, "fragments": 3}',
         '{"until_ms": 1, "fragments": "3"}',
