@@ -231,10 +231,8 @@ class MoverRun:
         """Producers may hang: they are asked by a function of its own."""
         later = [next_check(timer, self._clock.now_ms()) for timer in timers]
         self._timers.store(later)  # before anything else: a crash must not end a transaction's checks
-        soon_ms = (
-            self._clock.now_ms() + MINUTE_MS
-        )  # for those that are later, the schedule sends the wake-ups
-        soon = [timer for timer in later if timer.due_ms < soon_ms]
+        # For those that are due later, the schedule sends the wake-ups.
+        soon = [timer for timer in later if timer.due_ms < self._clock.now_ms() + MINUTE_MS]
         self._ways.wake_at([(timer.due_ms, self._timers.fragments_of(timer.id)) for timer in soon])
         for start in range(0, len(timers), _CHECKS_TOGETHER):
             part = slice(start, start + _CHECKS_TOGETHER)

@@ -116,6 +116,17 @@ def test_a_check_that_is_broken_off_is_made_again(method: str) -> None:
     assert [timer.kind for timer in shed.timers.behind(fragment_of(check.id), "", 9)][:1] == [TimerKind.CHECK]
 
 
+@pytest.mark.parametrize(("every_ms", "woken"), [(59_999, True), (60_000, False)])
+def test_a_check_that_is_repeated_before_the_schedules_next_run_has_a_wake_up(
+    every_ms: int, woken: bool
+) -> None:
+    shed = Shed()
+    check = make.timer(START_MS, 3, kind=TimerKind.CHECK, shard=HOME, every_ms=every_ms)
+    shed.timers.store([check])
+    assert shed.mover.run_once().checked == 1
+    assert shed.woken == ([(START_MS + every_ms, [3])] if woken else [])
+
+
 @pytest.mark.parametrize("back_ms", [1, 60_000, 90_000])
 def test_a_check_outlives_a_clock_that_is_set_back_while_its_next_time_is_computed(back_ms: int) -> None:
     class SetBack(Inline):
