@@ -6,7 +6,7 @@ import base64
 from collections import Counter
 from typing import Any
 
-from chalice.app import BaseLambdaEvent, Chalice
+from chalice.app import Chalice
 
 from ..domain import strict_json
 from ..domain.errors import Malformed
@@ -36,13 +36,6 @@ class Front(Chalice):
         if answer["statusCode"] >= 400 and "X-Request-Id" not in answer["headers"]:
             return _as_problem(answer, getattr(context, "aws_request_id", ""))
         return _as_text(answer) if len(answer["body"]) > _LARGE_BYTES else answer
-
-
-class AnyEvent(BaseLambdaEvent):
-    """The event of a function that has a schedule and another trigger; `to_dict` returns it as it came."""
-
-    def _extract_attributes(self, event_dict: dict[str, Any]) -> None:
-        return
 
 
 def _given_twice(event: Any) -> str | None:
