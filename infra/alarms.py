@@ -14,7 +14,7 @@ _FIVE = 300
 _HOUR = 3600
 _STARTED = (names.API, names.AUTHORIZE, "route", "deliver")  # the timed ones have a bound of their own
 _STILL = {
-    "mover": "nothing that is delayed or to be retried comes",
+    "mover": "what is delayed for more than 15 minutes, or was left by a lost wake-up, does not come",
     "sweep": "wake-ups that were lost stay lost, and no backlog is told",
     "assign": "subscribers that have not agreed are not asked again",
     "checkpoint": "logs may forget their tails, and begin again at 0",
@@ -176,10 +176,11 @@ def _stopped_alarm(prefix: str, name: str) -> Alarm:
     """Missing data breaches, so it holds for a schedule that is gone, too. Runs every six hours may fall on either side
     of an hour's beginning: thirteen hours without one are one too few. (More than a day needs periods of an hour.)"""
     period, periods = (_HOUR, 13) if name in names.SELDOM else (_FIVE, 1)
+    of_rule = "AWS/Events", "Invocations", {"RuleName": names.mover_rule(prefix)}
     return Alarm(
         f"{names.logical(name)}Stopped",
         f"{name} does not run: {_STILL[name]}.",
-        _function_metric(prefix, name, "Invocations"),
+        of_rule if name == "mover" else _function_metric(prefix, name, "Invocations"),
         1,
         "Sum",
         period,

@@ -35,6 +35,9 @@ def functions(prefix: str, function_names: Iterable[str], settings: dict[str, An
         if name in _RECURSIVE:
             # They start one another while there is work; Lambda would take that for a loop and stop it after 16 calls.
             properties["RecursiveLoop"] = "Allow"
+        if name == "mover":  # its queue starts it, too: the alarm looks at the rule
+            rule = {"Properties": {"Name": names.mover_rule(prefix)}}
+            properties["Events"] = {"MoverEvent": rule}
         additions[function_id(name)] = {"Properties": properties}
     return additions
 

@@ -47,6 +47,11 @@ def failures(prefix: str) -> str:
     return f"{prefix}-failures"
 
 
+def mover_rule(prefix: str) -> str:
+    """The rule that starts the mover each minute."""
+    return f"{prefix}-mover"
+
+
 def wakes(prefix: str) -> str:
     """The queue of the mover's wake-ups."""
     return f"{prefix}-wakes"
