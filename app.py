@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from chalice.app import AuthRequest, AuthResponse, CloudWatchEvent, Rate
+from chalice.app import AuthRequest, AuthResponse, CloudWatchEvent, LambdaFunctionEvent, Rate
 
 from chalicelib import console, functions, wiring
 from chalicelib.api import docs_page, http, resources
@@ -38,8 +38,11 @@ def check(event: dict[str, Any], context: Any) -> dict[str, Any]:
 
 
 @app.schedule(Rate(1, Rate.MINUTES))
-def mover(event: CloudWatchEvent) -> dict[str, Any]:
-    return functions.mover(event.to_dict(), event.context, wiring.deps())
+def mover(event: LambdaFunctionEvent) -> dict[str, Any]:
+    return functions.mover(event.event, event.context, wiring.deps())
+
+
+setattr(mover, "event_class", LambdaFunctionEvent)  # noqa: B010 - its queue starts it, too
 
 
 @app.schedule(Rate(1, Rate.MINUTES))

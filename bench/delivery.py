@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.store.layout import FRAGMENTS
 from tests.support.receiver import How, Receiver, Reply, Visit
 
 from .figures import Figure, at_most, without_target

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from chalicelib.domain.call_result import CallResult, Exchange, PushBatch, Verdict
-from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.topic import Consumer, ConsumerKind
 from chalicelib.domain.transaction import CheckAnswer, Transaction
 from chalicelib.services.core.wake import NO_NEWS, DispatchTask, News, workers_of
 from chalicelib.services.manage.registry import Contact
+from chalicelib.store.layout import FRAGMENTS
 from chalicelib.wiring import Deps
 
 from .figures import Figure, without_target
@@ -114,7 +114,7 @@ class _Bench:
         while not any(timers.first_due(f, int(time.time() * 1000), 1).timers for f in range(FRAGMENTS)):
             time.sleep(0.05)
         with self.meter.measure() as cost:
-            self.deps.mover.tick(range(FRAGMENTS))
+            self.deps.mover.run_once()
         return cost
 
 

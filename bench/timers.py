@@ -15,15 +15,16 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
 from chalicelib.adapters import Nobody
-from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Draft, Message
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer, TimerKind
 from chalicelib.domain.topic import Consumer, ConsumerKind, Group, Mode, Topic, cursor_key
+from chalicelib.store.layout import FRAGMENTS
 from chalicelib.wiring import Deps
 
 from .figures import Figure, at_most, plain, without_target
@@ -105,7 +106,11 @@ def _probe(target: Stage, deps: Deps, topic: Any) -> tuple[list[int], Cost]:
     meter = Meter()
     mover = target.deps(meter).mover
     with meter.measure() as cost:
-        mover.run_once(lambda: int(time.time() * 1000) < dues_ms[-1] + 30_000)
+        for due_ms in dues_ms[:: _PROBES // 3]:  # as wake-ups do, about one for each second
+            time.sleep(max(0.0, due_ms / 1000 + 0.7 - time.time()))
+            mover.run_once()
+        time.sleep(max(0.0, dues_ms[-1] / 1000 - time.time()))
+        mover.run_once()
     lateness_ms = []
     for place, due_ms in zip(places, dues_ms, strict=True):
         message = deps.lookup.message(topic, place.id)  # type: ignore[union-attr]
@@ -148,8 +153,7 @@ def _measure_crowd(target: Stage) -> Iterator[Figure]:
         deps.producer.produce(topic, drafts[start : start + 1_000])
     time.sleep(max(0.0, (due_ms + 1_000) / 1000 - time.time()))
     start_time = time.monotonic()
-    halves = [range(0, FRAGMENTS, 2), range(1, FRAGMENTS, 2)]
-    movers = [threading.Thread(target=target.deps().mover.tick, args=(half,)) for half in halves]
+    movers = [threading.Thread(target=target.deps().mover.run_once) for _ in range(2)]
     for mover in movers:
         mover.start()
     for mover in movers:
@@ -176,25 +180,21 @@ class _Later:
 
 
 class _Movers(Nobody):
-    """ports.Invoker that starts movers, each in a thread, as Lambda would."""
+    """ports.Invoker that starts movers, each in a thread, as the queue and Lambda would."""
 
     def __init__(self, target: Stage) -> None:
         self._target = target
-        self._started: list[threading.Thread] = []
-        self._until = time.monotonic() + 600
+        self._started: list[threading.Timer] = []
 
-    def invoke(self, function: str, event: Mapping[str, Any]) -> None:
-        if function == "mover":
-            mover, fragments = self._target.deps().mover, event["detail"]["fragments"]
-            self._started.append(threading.Thread(target=mover.run_once, args=(self._has_time, fragments)))
-            self._started[-1].start()
-
-    def _has_time(self) -> bool:
-        return time.monotonic() < self._until
+    def wake_mover(self, hint: Mapping[str, Any], delay_seconds: int) -> None:
+        run = partial(self._target.deps().mover.run_once, until_ms=hint["until_ms"])
+        self._started.append(threading.Timer(delay_seconds, run))
+        self._started[-1].daemon = True  # those of cancelled messages come much later
+        self._started[-1].start()
 
     def end(self) -> None:
-        self._until = 0.0
         for thread in self._started:
+            thread.cancel()
             thread.join()
 
 
@@ -261,7 +261,7 @@ def _file_large(target: Stage, count: int, due_ms: int) -> None:
 
 
 def _move_large(target: Stage, count: int, sender: Connection) -> None:
-    moved_count = target.deps().mover.tick(range(FRAGMENTS)).moved
+    moved_count = target.deps().mover.run_once().moved
     assert moved_count == count, moved_count
     sender.send(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000)
 

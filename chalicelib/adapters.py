@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -74,6 +75,9 @@ class Nobody:
     def invoke(self, function: str, event: Mapping[str, Any]) -> None:
         return
 
+    def wake_mover(self, hint: Mapping[str, Any], delay_seconds: int) -> None:
+        self.invoke("mover", {"Records": [{"body": json.dumps(hint)}]})
+
     def ask(self, function: str, event: Mapping[str, Any], seconds: int) -> Mapping[str, Any]:
         raise unavailable(f"There is no function {function} here to be asked.")
 
@@ -139,15 +143,17 @@ def from_environment() -> Adapters:
 
 
 def _invoker(settings: Settings) -> Invoker:
-    if not settings.deliver or not settings.mover or not settings.check:
+    if not settings.deliver or not settings.wakes or not settings.check:
         return Nobody()
     from .delivery.functions import LambdaInvoker
 
-    names = {"deliver": settings.deliver, "mover": settings.mover, "check": settings.check}
+    names = {"deliver": settings.deliver, "check": settings.check}
     again = {"checkpoint": settings.checkpoint, "expire": settings.expire}  # they start themselves
     names |= {name: deployed_name for name, deployed_name in again.items() if deployed_name}
     clients = Clients(settings.region, clock=SystemClock())
-    return LambdaInvoker(lambda seconds: clients.get("lambda", seconds), names)
+    return LambdaInvoker(
+        lambda seconds: clients.get("lambda", seconds), names, lambda: clients.get("sqs"), settings.wakes
+    )
 
 
 def _jobs(settings: Settings) -> Jobs:
@@ -181,7 +187,7 @@ def dynamo_adapters(
     on_skip = partial(observe.unreadable, stage)
     dynamo = Dynamo(
         client or clients.get("dynamodb"),
-        Tables(settings.prefix),
+        Tables(settings.prefix, settings.fragments),
         lambda n: clock.sleep(0.005 * (1 + random.below(2**n))),
         lambda: random.id(_TOKEN_CHARS),
         on_skip,

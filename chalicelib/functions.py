@@ -34,7 +34,7 @@ _METRICS = {
 }
 """Which counts of reports are metrics."""
 
-_ROUTINE = {"DONE", "topics", "groups", "shards", "looks", "ticks", "round_age_ms", "watched", "read"}
+_ROUTINE = {"DONE", "topics", "groups", "shards", "looks", "round_age_ms", "watched", "read"}
 """What reports count although nothing was to do, or all went well."""
 
 
@@ -112,9 +112,16 @@ def check(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
 
 
 def mover(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
-    """Move what is due: on schedule, or because a timer was just stored in these fragments."""
-    fragments = event.get("detail", {}).get("fragments")
-    return _report("mover", deps.mover.run_once(_has_time(context), fragments).as_dict(), deps)
+    """Move what is due: on schedule, or for wake-ups (a batch of its queue). What is no wake-up is counted, and is not
+    sent again."""
+    from .services.core.mover_wakes import read_hints
+
+    if "Records" not in event:
+        return _report("mover", deps.mover.tick(_has_time(context)).as_dict(), deps)
+    bodies = [record["body"] for record in event["Records"]]
+    hints = read_hints(bodies, deps.adapters.timers.fragments(), deps.adapters.clock.now_ms())
+    report = deps.mover.run_once(_has_time(context), hints.fragments, hints.until_ms, len(bodies))
+    return _report("mover", {**report.as_dict(), "dropped": hints.dropped}, deps)
 
 
 def sweep(context: Any, deps: Deps) -> dict[str, Any]:

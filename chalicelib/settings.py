@@ -45,8 +45,8 @@ class Settings:
     deliver: str | None = None
     """HEADRACE_DELIVER: the deployed name of the function `deliver`."""
 
-    mover: str | None = None
-    """HEADRACE_MOVER: the deployed name of the function `mover`."""
+    wakes: str | None = None
+    """HEADRACE_WAKES: the URL of the queue whose messages start the function `mover`."""
 
     check: str | None = None
     """HEADRACE_CHECK: the deployed name of the function `check`."""
@@ -56,6 +56,9 @@ class Settings:
 
     expire: str | None = None
     """HEADRACE_EXPIRE: the deployed name of the function `expire`."""
+
+    fragments: tuple[int, ...] = (8,)
+    """HEADRACE_FRAGMENTS (8): how many fragments of timers there are, and with commas how many there were before."""
 
     alarm_topic: str | None = None
     """HEADRACE_ALARM_TOPIC: the ARN of the SNS topic that reports of states which need attention go to."""
@@ -104,7 +107,8 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
         account=get("HEADRACE_ACCOUNT", ""),
         functions=Path(path) if (path := get("HEADRACE_FUNCTIONS")) else None,
         deliver=get("HEADRACE_DELIVER") or None,
-        mover=get("HEADRACE_MOVER") or None,
+        wakes=get("HEADRACE_WAKES") or None,
+        fragments=tuple(int(count) for count in get("HEADRACE_FRAGMENTS", "8").split(",")),
         check=get("HEADRACE_CHECK") or None,
         checkpoint=get("HEADRACE_CHECKPOINT") or None,
         expire=get("HEADRACE_EXPIRE") or None,

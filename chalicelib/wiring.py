@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from importlib import import_module
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from .scheduler.checkpoint import Checkpointer
     from .scheduler.expirer import Expirer, RetentionGuard
     from .scheduler.meter_reader import MeterReader, State
-    from .scheduler.mover import Mover
-    from .scheduler.mover_run import Ways
+    from .scheduler.mover import Mover, Ways
     from .scheduler.sweeper import Scout, Sweeper
     from .scheduler.watch import Watch
     from .services.consume.claim import Claimer
@@ -180,6 +179,7 @@ class Deps:
         "services.core.wake.Waker",
         mark=lambda deps: deps.marker.mark,
         store_timers=lambda deps: deps.adapters.timers.store,
+        fragments_of=lambda deps: deps.adapters.timers.fragments_of,
     )
     meter_notes: MeterNotes = _service("services.core.marker.MeterNotes")
     rate_limits: RateLimits = _service("services.core.rate_limiter.RateLimits")
@@ -277,16 +277,14 @@ class Deps:
 
     # What runs by schedule or from a stream
     ways: Ways = _service(
-        "scheduler.mover_run.Ways",
+        "scheduler.mover.Ways",
         append=lambda deps: deps.due.append,
         wake=lambda deps: deps.waker.wake_due,
         check=lambda deps: deps.waker.start_checks,
-        hand_over=lambda deps: deps.waker.start_mover,
+        wake_at=lambda deps: deps.waker.wake_at,
         tell=lambda deps: observe.stuck,
     )
-    mover: Mover = _service(
-        "scheduler.mover.Mover", new_owner=lambda deps: partial(deps.adapters.random.id, _OWNER_CHARS)
-    )
+    mover: Mover = _service("scheduler.mover.Mover")
     scout: Scout = _service("scheduler.sweeper.Scout")
     sweeper: Sweeper = _service(
         "scheduler.sweeper.Sweeper", wake=lambda deps: lambda shard: deps.waker.route({shard: None})

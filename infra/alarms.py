@@ -14,7 +14,7 @@ _FIVE = 300
 _HOUR = 3600
 _STARTED = (names.API, names.AUTHORIZE, "route", "deliver")  # the timed ones have a bound of their own
 _STILL = {
-    "mover": "nothing that is delayed or to be retried comes",
+    "mover": "what is delayed for more than 15 minutes, or was left by a lost wake-up, does not come",
     "sweep": "wake-ups that were lost stay lost, and no backlog is told",
     "assign": "subscribers that have not agreed are not asked again",
     "checkpoint": "logs may forget their tails, and begin again at 0",
@@ -74,7 +74,7 @@ def all_alarms(
     journal = [_journal(prefix)] if "journal" in function_names else []
     stops = [_stopped_alarm(prefix, name) for name in names.TIMED if name in function_names]
     lambdas = [*stops, _route(prefix), *journal, *errors, *throttles]
-    return [*own, *_calls(prefix, iam), *lambdas, _queue(prefix), *_archive(prefix, archives)]
+    return [*own, *_calls(prefix, iam), *lambdas, *_queues(prefix), *_archive(prefix, archives)]
 
 
 _OWN: tuple[tuple[str, str, str, float, str, int, int], ...] = (
@@ -139,7 +139,7 @@ _OWN: tuple[tuple[str, str, str, float, str, int, int], ...] = (
         "DelayLateness",
         30_000,
         "Maximum",
-        3 * _FIVE,  # a busy mover runs for so long, and reports at its end
+        _FIVE,
         1,
     ),
     (
@@ -176,10 +176,11 @@ def _stopped_alarm(prefix: str, name: str) -> Alarm:
     """Missing data breaches, so it holds for a schedule that is gone, too. Runs every six hours may fall on either side
     of an hour's beginning: thirteen hours without one are one too few. (More than a day needs periods of an hour.)"""
     period, periods = (_HOUR, 13) if name in names.SELDOM else (_FIVE, 1)
+    of_rule = "AWS/Events", "Invocations", {"RuleName": names.mover_rule(prefix)}
     return Alarm(
         f"{names.logical(name)}Stopped",
         f"{name} does not run: {_STILL[name]}.",
-        _function_metric(prefix, name, "Invocations"),
+        of_rule if name == "mover" else _function_metric(prefix, name, "Invocations"),
         1,
         "Sum",
         period,
@@ -238,9 +239,15 @@ def _throttles(prefix: str, name: str) -> Alarm:
     )
 
 
-def _queue(prefix: str) -> Alarm:
-    metric = ("AWS/SQS", "ApproximateNumberOfMessagesVisible", {"QueueName": names.failures(prefix)})
-    return Alarm("FailureQueue", "Invocations or stream batches were given up; look at the queue.", metric, 0)
+def _queues(prefix: str) -> list[Alarm]:
+    given_up = "Invocations or stream batches were given up; look at the queue."
+    failed = (
+        "The mover failed again and again with wake-ups: look at its log. Its schedule moves what is due."
+    )
+    queues = [("FailureQueue", given_up, names.failures(prefix))]
+    queues += [("FailedWakes", failed, names.failed_wakes(prefix))]
+    visible = "ApproximateNumberOfMessagesVisible"
+    return [Alarm(name, why, ("AWS/SQS", visible, {"QueueName": queue}), 0) for name, why, queue in queues]
 
 
 def _archive(prefix: str, archives: bool) -> list[Alarm]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from . import bucket, keys, names, roles, tables
+from . import bucket, keys, names, roles, tables, wakes
 
 FAILURES = "FailureQueue"
 _CHALICE = {names.API: "APIHandler"}
@@ -35,6 +35,9 @@ def functions(prefix: str, function_names: Iterable[str], settings: dict[str, An
         if name in _RECURSIVE:
             # They start one another while there is work; Lambda would take that for a loop and stop it after 16 calls.
             properties["RecursiveLoop"] = "Allow"
+        if name == "mover":  # its queue starts it, too: the alarm looks at the rule
+            rule = {"Properties": {"Name": names.mover_rule(prefix)}}
+            properties["Events"] = {"MoverEvent": rule}
         additions[function_id(name)] = {"Properties": properties}
     return additions
 
@@ -62,18 +65,7 @@ def log_group(name: str, days: int) -> dict[str, Any]:
 
 def failure_queue(prefix: str) -> dict[str, Any]:
     """Where invocations and stream batches go that were given up, for a person to look at."""
-    return {
-        FAILURES: {
-            "Type": "AWS::SQS::Queue",
-            "DeletionPolicy": "Delete",
-            "UpdateReplacePolicy": "Delete",
-            "Properties": {
-                "QueueName": names.failures(prefix),
-                "MessageRetentionPeriod": 14 * 86_400,
-                "SqsManagedSseEnabled": True,
-            },
-        }
-    }
+    return {FAILURES: wakes.queue(names.failures(prefix), 14 * 86_400)}
 
 
 def stream_mappings(function_names: Iterable[str]) -> dict[str, Any]:
@@ -142,7 +134,7 @@ def _environment(prefix: str) -> dict[str, Any]:
         "HEADRACE_ACCOUNT": {"Ref": "AWS::AccountId"},
         "HEADRACE_KMS_KEY": {"Fn::GetAtt": [keys.KEY, "Arn"]},
         "HEADRACE_DELIVER": names.function(prefix, "deliver"),
-        "HEADRACE_MOVER": names.function(prefix, "mover"),
+        "HEADRACE_WAKES": {"Ref": wakes.QUEUE},
         "HEADRACE_CHECK": names.function(prefix, "check"),
         "HEADRACE_CHECKPOINT": names.function(prefix, "checkpoint"),
         "HEADRACE_EXPIRE": names.function(prefix, "expire"),

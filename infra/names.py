@@ -47,6 +47,21 @@ def failures(prefix: str) -> str:
     return f"{prefix}-failures"
 
 
+def mover_rule(prefix: str) -> str:
+    """The rule that starts the mover each minute."""
+    return f"{prefix}-mover"
+
+
+def wakes(prefix: str) -> str:
+    """The queue of the mover's wake-ups."""
+    return f"{prefix}-wakes"
+
+
+def failed_wakes(prefix: str) -> str:
+    """The queue of wake-ups with which the mover failed again and again."""
+    return f"{prefix}-failed-wakes"
+
+
 def alarms(prefix: str) -> str:
     """The SNS topic of the alarms and of the reports of what needs attention."""
     return f"{prefix}-alarms"

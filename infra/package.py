@@ -25,7 +25,7 @@ from .template import Stack, StackError, template
 BUILD = Path("build")
 TEMPLATE = "template.json"
 APP, LAYER, GLUE = "deployment.zip", "layer-deployment.zip", "glue"
-_SERVICES = ("dynamodb", "lambda", "s3", "glue", "kms", "sns", "sts")
+_SERVICES = ("dynamodb", "lambda", "s3", "glue", "kms", "sns", "sqs", "sts")
 """The services whose descriptions botocore needs here; those of the others are nine tenths of the layer."""
 _OWN_FILES = (TEMPLATE, APP, LAYER, "merge.json", "sam.json", "packaged.json")
 _DEPLOYMENTS = Path(".chalice/deployments")

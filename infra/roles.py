@@ -79,7 +79,7 @@ _TABLES: dict[str, dict[str, str]] = {
     "mover": {
         "log": _APPEND,
         "cursors": "GetItem",
-        "timers": "Query PutItem UpdateItem DeleteItem BatchWriteItem",
+        "timers": "Query PutItem DeleteItem BatchWriteItem",
         "rounds": "PutItem",
         "control#topics": "GetItem",
         "control#topic": _READ,
@@ -125,16 +125,19 @@ _TABLES: dict[str, dict[str, str]] = {
 }
 
 _STARTS: dict[str, tuple[str, ...]] = {
-    names.API: ("deliver", "mover", "check"),
+    names.API: ("deliver", "check"),
     "route": ("deliver",),
-    "deliver": ("deliver", "mover"),
-    "check": ("deliver", "mover"),
-    "mover": ("deliver", "check", "mover"),
+    "deliver": ("deliver",),
+    "check": ("deliver",),
+    "mover": ("deliver", "check"),
     "sweep": ("deliver",),
-    "assign": ("deliver", "mover"),
+    "assign": ("deliver",),
     "checkpoint": ("checkpoint",),
     "expire": ("expire",),
 }
+
+WAKES = (names.API, "deliver", "check", "mover", "assign")
+"""The functions that send wake-ups of the mover; it alone receives them."""
 
 _JOBS: dict[str, tuple[str, ...]] = {names.API: ("replay",)}
 """The Glue jobs that a function starts."""
@@ -215,6 +218,10 @@ def _policy(name: str, prefix: str, bucket: str) -> list[Statement]:
     ]
     if function_arns:
         statements.append(_allow(("lambda:InvokeFunction",), *function_arns))
+    if name in WAKES:
+        receives = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes") if name == "mover" else ()
+        uses = tuple(f"sqs:{action}" for action in ("SendMessage", *receives))
+        statements.append(_allow(uses, names.arn("sqs", names.wakes(prefix))))
     jobs = [names.arn("glue", f"job/{prefix}-{job}") for job in _JOBS.get(name, ())]
     if jobs:
         statements.append(_allow(("glue:StartJobRun",), *jobs))

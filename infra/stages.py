@@ -27,7 +27,7 @@ _SETTINGS = (
         "email",
         "archive",
     ),
-    *("reserve", "access_log", "web_acl", "vpc_endpoint"),
+    *("reserve", "access_log", "web_acl", "vpc_endpoint", "timer_fragments"),
 )
 
 

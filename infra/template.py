@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import alarms, api, bucket, dashboard, functions, glue, keys, names, roles, tables
+from . import alarms, api, bucket, dashboard, functions, glue, keys, names, roles, tables, wakes
 
 _PREFIX = re.compile(r"[a-z](?:-?[a-z0-9]){1,29}")
 _DOMAIN = re.compile(r"(?=.{4,253}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
@@ -76,6 +76,8 @@ class Stack:
     """The VPC endpoint that alone leads to the API; empty: the API is public."""
     archive: bool = False
     """Do the archive's jobs run by themselves?"""
+    timer_fragments: Sequence[int] = (8,)
+    """How many fragments of timers there are; and behind it, how many there were, while timers are left from then."""
     glue: str = ""
     """A digest of the archive's jobs; empty where there are none."""
 
@@ -112,6 +114,9 @@ class Stack:
         for name in ("access_log", "archive", "iam"):
             if not isinstance(getattr(self, name), bool):
                 raise StackError(f"{name} must be true or false, not {getattr(self, name)!r}.")
+        counts = self.timer_fragments
+        if not isinstance(counts, (list, tuple)) or not counts or not set(counts) <= {8, 16, 32, 64}:
+            raise StackError(f"timer_fragments must be a list of 8, 16, 32 or 64, not {counts!r}.")
         if self.web_acl and not _WEB_ACL.fullmatch(self.web_acl):
             raise StackError(f"web_acl must be the ARN of a regional web ACL of WAF, not {self.web_acl!r}.")
         if self.vpc_endpoint and not _VPC_ENDPOINT.fullmatch(self.vpc_endpoint):
@@ -150,6 +155,7 @@ def template(stack: Stack) -> dict[str, Any]:
             **functions.logs(prefix, function_names, stack.log_days),
             **functions.failure_queue(prefix),
             **functions.stream_mappings(function_names),
+            **wakes.wakes(prefix, function_names),
             **_roles(stack),
             **_api(stack),
             **_layer(prefix),
@@ -212,8 +218,9 @@ def _settings(stack: Stack) -> dict[str, Any]:
     nowhere = {"Fn::Join": [".", [stack.prefix, own, "headrace.local"]]}
     jobs = {"HEADRACE_JOBS": "1", "HEADRACE_ARCHIVE": "1" if stack.archives else "0"}
     iam = {"HEADRACE_IAM": "1"} if stack.iam else {}
+    fragments = {"HEADRACE_FRAGMENTS": ",".join(map(str, stack.timer_fragments))}
     own_settings = {"HEADRACE_ORIGIN": stack.domain or nowhere, "HEADRACE_ALARM_TOPIC": {"Ref": ALARMS}}
-    return {**own_settings, **iam, **(jobs if stack.glue else {})}
+    return {**own_settings, **fragments, **iam, **(jobs if stack.glue else {})}
 
 
 def _domain(stack: Stack) -> dict[str, str] | None:

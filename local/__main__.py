@@ -11,6 +11,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from chalicelib.domain.errors import HeadraceError
 from chalicelib.wiring import Deps
 from local import Unusable, log
 from local import options as command_line
-from local.clock import ClockController, HandClock, ResetController, Services
+from local.clock import ClockController, HandClock, ResetController, Services, seconds_to_due
 from local.engine.core import Engine
 from local.functions import Invocations, functions_of
 from local.gateway import Gateway, Throttle
@@ -65,6 +66,7 @@ def run(options: Options) -> None:
         invocations = Invocations(functions)
         end_event = threading.Event()
         services = _services(store, clock, invocations, end_event.is_set)
+        invocations.seconds_to_due = partial(seconds_to_due, services)
         if options.functions:
             _load_functions(options.functions, services())
         engine = store.engine
@@ -76,6 +78,7 @@ def run(options: Options) -> None:
         logger = log.logger(options.log)  # before anything runs that logs
         stack.callback(triggers.stop)  # after the server, before the engine: the stack ends in reverse
         triggers.start()
+        invocations.wake_mover({"until_ms": 0}, 0)
         gateway = Gateway(front.app, now_ms=clock.now_ms, throttle=Throttle(options.anonymous))
         server.gateway = logged = LoggedGateway(gateway, logger)
         server.tell = logged.tell

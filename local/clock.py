@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -19,7 +20,8 @@ from chalicelib.api import http
 from chalicelib.api.calls import Call, Context, Reach, Response
 from chalicelib.api.fields import at
 from chalicelib.console import actions
-from chalicelib.domain.limits import FRAGMENTS, MAX_DELAY_SECONDS
+from chalicelib.domain.errors import Unavailable
+from chalicelib.domain.limits import MAX_DELAY_SECONDS
 from chalicelib.wiring import Deps
 from local import Unusable
 from local.data_folder import write_private
@@ -135,7 +137,7 @@ class ClockController:
             burial_ms = next(burials, target_ms)
             while time.monotonic() < until:
                 self._run_due(until)
-                next_ms = self._next_ms()
+                next_ms = next_due_ms(self.deps())
                 if next_ms is not None and next_ms <= min(burial_ms, target_ms):
                     self.clock.move_to(next_ms)
                 elif burial_ms < target_ms:
@@ -149,15 +151,10 @@ class ClockController:
         finally:
             self.clock.steps.release()
 
-    def _next_ms(self) -> int | None:
-        timers = self.deps().adapters.timers
-        nearest = (timers.next_ms(fragment, consistent=True) for fragment in range(FRAGMENTS))
-        return min((each for each in nearest if each is not None), default=None)
-
     def _run_due(self, until: float) -> bool:
         """Move what is due into its log or lane, then deliver. Returns False if deliveries are still under way."""
         deps = self.deps()
-        deps.mover.tick(range(FRAGMENTS))
+        deps.mover.run_once()
         after: str | None = None
         while topics := deps.adapters.control.topics(after, _PAGE):
             for topic in topics:
@@ -185,6 +182,21 @@ class ClockController:
         if is_through:  # else rows would go before what is owed of them is buried
             self.forget()
         return is_all and is_through
+
+
+def next_due_ms(deps: Deps) -> int | None:
+    """When the next timer is due."""
+    timers = deps.adapters.timers
+    nearest = (timers.next_ms(fragment, consistent=True) for fragment in timers.fragments())
+    return min((each for each in nearest if each is not None), default=None)
+
+
+def seconds_to_due(deps: Callable[[], Deps]) -> float | None:
+    """In how many seconds the next timer is due; None: there is none, or it is unknown."""
+    next_ms = None
+    with suppress(Unavailable):
+        next_ms = next_due_ms(deps())
+    return None if next_ms is None else (next_ms - deps().adapters.clock.now_ms()) / 1000
 
 
 class Services:

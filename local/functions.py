@@ -26,6 +26,7 @@ from chalicelib.domain.errors import unavailable
 FUNCTION_SECONDS = 60.0
 RETRY_PAUSES = (60.0, 120.0)  # Lambda's, for asynchronous invocations
 _MOST_AT_ONCE = 200
+_OVERDUE_SECONDS = 1.0  # until what could not be moved is tried again
 _ARN = "arn:aws:lambda:us-east-1:000000000000:function:"
 
 Function = Callable[[Any, Any], Any]
@@ -106,6 +107,9 @@ class Invocations:
         self._most = most
         self._calls: list[_Call] = []
         self._numbers = itertools.count()
+        self.seconds_to_due: Callable[[], float | None] = lambda: None
+        """In how many seconds the next timer is due."""
+        self._mover_at = 0.0
         self._threads = self._free = 0
         self._running: Counter[str] = Counter()
         lock = threading.Lock()
@@ -118,10 +122,28 @@ class Invocations:
         Raises LookupError for an unknown function, TypeError for an event that is not JSON."""
         if function not in self._functions:
             raise LookupError(f"app.py has no function named {function}")
+        self._call_at(time.monotonic(), function, event)
+
+    def wake_mover(self, hint: Mapping[str, Any], delay_seconds: int) -> None:
+        """Call it when the next timer is due, which is known here to the millisecond. Where one is overdue, it could
+        not be moved: then at the time of the hint."""
+        seconds = self.seconds_to_due()
+        if seconds is None or seconds <= 0:
+            self._call_at(
+                time.monotonic() + delay_seconds, "mover", {"Records": [{"body": json.dumps(hint)}]}
+            )
+        else:
+            self._move_in(seconds)
+
+    def _move_in(self, seconds: float) -> None:
+        now = time.monotonic()
+        if not now < self._mover_at <= now + seconds:
+            self._mover_at = now + seconds
+            self._call_at(self._mover_at, "mover", {"Records": [{"body": '{"until_ms": 0}'}]})
+
+    def _call_at(self, due: float, function: str, event: Mapping[str, Any]) -> None:
         text = json.dumps(event)
-        self._push(
-            _Call(time.monotonic(), next(self._numbers), function, text, str(uuid.uuid4()), self._pauses)
-        )
+        self._push(_Call(due, next(self._numbers), function, text, str(uuid.uuid4()), self._pauses))
 
     def ask(self, function: str, event: Mapping[str, Any], seconds: int) -> Mapping[str, Any]:
         """Call it in this thread. Raises Unavailable where it fails, LookupError and TypeError as `invoke`."""
@@ -193,6 +215,9 @@ class Invocations:
     def _run(self, call: _Call) -> None:
         context = Context(function_name=call.function, request_id=call.id, stop=self._stopping)
         success = attempt(self._functions[call.function], json.loads(call.event), context)
+        is_mover = call.function == "mover" and not self._stopping.is_set()
+        if is_mover and (seconds := self.seconds_to_due()) is not None:
+            self._move_in(seconds if seconds > 0 else _OVERDUE_SECONDS)
         if not success and call.pauses:
             pause, *later_pauses = call.pauses
             self._push(replace(call, due=time.monotonic() + pause, pauses=tuple(later_pauses)))

@@ -164,15 +164,32 @@ class _Call(threading.Thread):
 
 class LambdaInvoker:
     """ports.Invoker on Lambda. `names` are the deployed names of the functions of app.py; `client` makes or finds a
-    client that waits so many seconds for an answer, and does not try again by itself."""
+    client that waits so many seconds for an answer, and does not try again by itself. `sqs` makes or finds one for the
+    queue whose messages start the mover."""
 
-    def __init__(self, client: Callable[[int], Any], names: Mapping[str, str]) -> None:
+    def __init__(
+        self, client: Callable[[int], Any], names: Mapping[str, str], sqs: Callable[[], Any], queue_url: str
+    ) -> None:
         self._client = client
         self._names = names
+        self._sqs = sqs
+        self._queue_url = queue_url
 
     def invoke(self, function: str, event: Mapping[str, Any]) -> None:
         """As `Invoker.invoke`. Raises Unavailable if Lambda did not take the event."""
         self._call(function, event, "Event", _START_SECONDS)
+
+    def wake_mover(self, hint: Mapping[str, Any], delay_seconds: int) -> None:
+        """As `Invoker.wake_mover`."""
+        message = {
+            "QueueUrl": self._queue_url,
+            "MessageBody": json.dumps(hint),
+            "DelaySeconds": delay_seconds,
+        }
+        try:
+            self._sqs().send_message(**message)
+        except (sdk.ClientError, sdk.BotoCoreError) as error:
+            raise unavailable("The mover's queue did not take a wake-up.") from error
 
     def ask(self, function: str, event: Mapping[str, Any], seconds: int) -> Mapping[str, Any]:
         """As `Invoker.ask`."""

@@ -115,6 +115,5 @@ RESEND_SLACK = timedelta(seconds=5)  # how long a repeat may be on its way to th
 MIN_RETENTION = timedelta(hours=1)  # rows are there for two days all the same
 TAIL_SURE = timedelta(days=1)  # no row expires sooner: behind a younger row none can be missing
 RETENTION_GRACE = timedelta(days=1)  # a row outlives its retention by this, for dead letters to be made
-FRAGMENTS = 8  # of the timers, as in DMQ
 MAX_LOOK_BYTES = 4 * 1024 * 1024  # of drafts that one read takes from a fragment or a shard, about
 LOSSES_BEFORE_RESERVING = 6  # conflicts in a row on a shard the writer can't leave

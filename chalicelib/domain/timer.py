@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from .limits import FRAGMENTS
 from .message import Draft
 from .segment import ShardKey
 
 ANY = -1
-SOON_MS = 150_000
-"""A timer that is due within this time needs no wake-up: the mover's schedule runs each minute, may be ten seconds late
-or miss once, and a mover needs time to start."""
-AWAKE_MS = 2_000
-"""For so long, at least, a woken mover polls its fragment: during this time it need not be woken again."""
 
 
 class TimerKind(StrEnum):
@@ -29,13 +22,14 @@ class TimerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """A timer for `due_ms`. `id` is unique among the timers of that millisecond, and determines the fragment; storing
-    the same id for the same time twice stores it once.
+    """A timer for `due_ms`. `id` is unique among the timers of that millisecond; storing the same id for the same time
+    twice stores it once.
 
     `keep_days` is how long the row that `draft` becomes is kept in the log. `group_uid` and `consumer_uid` say for whom
     a shard is woken. With shard number ANY the mover chooses a shard. `stored_ms` distinguishes a WAKE from one stored
-    in its place before. `edits` rises with each change of the timer. A CHECK is repeated every `every_ms` (see
-    `next_check`) until it is deleted.
+    in its place before, and says which timers were stored long before their time. `edits` rises with each change of the
+    timer. A CHECK is repeated every `every_ms` (see `next_check`) until it is deleted. `fragment` is the partition of
+    the table `timers` from which it was read.
     """
 
     due_ms: int
@@ -49,11 +43,7 @@ class Timer:
     stored_ms: int = 0
     edits: int = 0
     every_ms: int = 0
-
-    @property
-    def fragment(self) -> int:
-        """The partition of the table `timers` that holds it."""
-        return fragment_of(self.id)
+    fragment: int | None = field(default=None, compare=False, repr=False)
 
     @property
     def weight(self) -> int:
@@ -114,16 +104,6 @@ def sort_key_of(due_ms: int, timer_id: str = "") -> str:
 def due_ms_of(sort_key: str) -> int:
     """The due time in a timer's sort key."""
     return int(sort_key.partition("#")[0])
-
-
-def fragment_of(timer_id: str) -> int:
-    """The fragment of a timer, the same in every process and release."""
-    return zlib.crc32(timer_id.encode()) % FRAGMENTS
-
-
-def fragment_of_unit(topic_uid: str, unit: str) -> int:
-    """The fragment of all delayed messages of one unit of order: an ordering key, or a shard."""
-    return zlib.crc32(f"{topic_uid}/{unit}".encode()) % FRAGMENTS
 
 
 def retry_id(group_uid: str, consumer_uid: str, shard: int, offset: int, attempts: int) -> str:

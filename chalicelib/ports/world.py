@@ -95,6 +95,10 @@ class Invoker(Protocol):
         """Start it, asynchronously and at least once."""
         ...
 
+    def wake_mover(self, hint: Mapping[str, Any], delay_seconds: int) -> None:
+        """Start the function `mover` after so many seconds, 900 at most, at least once. Raises Unavailable."""
+        ...
+
     def ask(self, function: str, event: Mapping[str, Any], seconds: int) -> Mapping[str, Any]:
         """Call it once and wait up to `seconds` for its answer. Raises Unavailable, also if the function fails."""
         ...

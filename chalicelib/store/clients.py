@@ -13,7 +13,7 @@ from ..ports.world import Clock
 OnClient = Callable[[Any], None]
 
 _READ_SECONDS = 5
-_ATTEMPTS = {"lambda": 1}  # calling a consumer's function twice would be two attempts
+_ATTEMPTS = {"lambda": 1, "sqs": 2}  # calling a consumer's function twice would be two attempts
 _REST_MS = 4_000  # servers close what rests for five seconds or more, and a process that is frozen hears nothing of it
 _thread = threading.local()
 _making = threading.Lock()  # boto3 makes clients in one thread at a time

@@ -82,7 +82,7 @@ class Cursors:
         operation, request = self._request(key, change, exists)
         beside = [
             *record_writes(self._dynamo.tables.records, key, records),
-            *(timer_put(self._dynamo.tables.timers, timer) for timer in timers),
+            *(timer_put(self._dynamo.tables, timer) for timer in timers),
         ]
         try:
             if beside:

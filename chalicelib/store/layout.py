@@ -65,19 +65,19 @@ Attribute names are short because a row is billed by its size, names included.
 
 **timers** · everything that is due later. Stored with the cursor, or alone; removed in the transaction that appends
   its segment to the log.
-    f  S   partition key: the fragment's number
+    f  S   partition key: the fragment's number, a hash of the timer's id (see `fragment_of`)
     t  S   sort key: `<due ms, 15 digits>#<timer id>`. The ids of messages whose order is
            kept begin with a number that rises with their acceptance (docs/adr/0021).
     k  S   kind      s  S  the shard, as the log's partition key      m S/B  the draft, as a segment of one
     d  N   days to keep the row that the draft becomes
     g  S   group uid and c  S  consumer uid: for whom the shard is woken
            A WAKE of shard -1 is for a whole topic: storing its mark had failed, so the mark is stored then.
-    a  N   stored at: a wake-up is dropped only as it was read, so one that was stored again meanwhile stays
+    a  N   stored at: a wake-up is dropped only as it was read, so one that was stored again meanwhile stays. For
+           timers that were stored long before their time, the mover's schedule sends the wake-ups.
     e  N   how often it was changed: moving and changing it are conditional on that
     y  N   ms after which it comes again (CHECK)
   Row `~<timer id>`, at a timer's first time, says to which time it was changed (`u`; `e`: by which change), or that it
-  was cancelled (`j`); `x` is its TTL. Row `~lease` of a fragment says which mover has it; it sorts behind all timers.
-    o  S   owner      u  N  until, ms: at this time it is free
+  was cancelled (`j`); `x` is its TTL. It sorts behind all timers.
 
 **transactions** · messages under a decision. Prepared together with a CHECK timer; committed with the segment, or
   the DELIVER timer, that the message becomes. Its index `by-state`, which only lists, has none of `m`, `n`, `p`, `r`.
@@ -167,11 +167,12 @@ Attribute names are short because a row is billed by its size, names included.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..domain.segment import ShardKey
-from ..domain.timer import fragment_of, sort_key_of
+from ..domain.timer import sort_key_of
 from ..domain.topic import CursorKey
 from .attributes import Item, number, text
 
@@ -196,11 +197,18 @@ KEYS = {
 """The key attributes of each table, with their types."""
 
 
-class Tables:
-    """The table names of one stage."""
+FRAGMENTS = 8
+"""How many fragments of timers a stage has, unless its setting says more."""
 
-    def __init__(self, prefix: str) -> None:
+
+class Tables:
+    """The table names of one stage, and the fragments of its table `timers`."""
+
+    def __init__(self, prefix: str, fragments: Sequence[int] = (FRAGMENTS,)) -> None:
+        """`fragments`: how many there are, then how many there were before, while timers may be left from then. All
+        are powers of two, so that the fragments of a smaller number are among those of a larger one."""
         self.prefix = prefix
+        self.fragments = tuple(fragments)
         self.log = f"{prefix}-log"
         self.cursors = f"{prefix}-cursors"
         self.records = f"{prefix}-records"
@@ -292,19 +300,20 @@ def record_key(key: CursorKey, offset: int, *, dead: bool = False) -> Item:
     }
 
 
-def timer_key(due_ms: int, timer_id: str) -> Item:
-    """The key of a timer in the table `timers`: the fragment of its id, and its due time."""
-    return {"f": text(str(fragment_of(timer_id))), "t": text(sort_key_of(due_ms, timer_id))}
+def fragment_of(text: str, count: int = FRAGMENTS) -> int:
+    """The fragment, of so many, of a timer's id, or of a name of a unit of order: the same in every process and
+    release."""
+    return zlib.crc32(text.encode()) % count
 
 
-def forward_key(timer_id: str) -> Item:
+def timer_key(fragment: int, due_ms: int, timer_id: str) -> Item:
+    """The key of a timer in the table `timers`: its fragment and its due time."""
+    return {"f": text(str(fragment)), "t": text(sort_key_of(due_ms, timer_id))}
+
+
+def forward_key(fragment: int, timer_id: str) -> Item:
     """The key of the row that leads from a timer's first id to its present due time."""
-    return {"f": text(str(fragment_of(timer_id))), "t": text(f"~{timer_id}")}
-
-
-def lease_key(fragment: int) -> Item:
-    """The key of the mover's lease on a fragment of timers."""
-    return {"f": text(str(fragment)), "t": text("~lease")}
+    return {"f": text(str(fragment)), "t": text(f"~{timer_id}")}
 
 
 def state_home(topic_uid: str, state: str, version: str = FORMAT) -> str:

@@ -115,7 +115,7 @@ class Log:
         """The actions that delete the source of the n-th moved message."""
         tables = self._dynamo.tables
         if isinstance(promotable, Timer):
-            return [timer_delete(tables.timers, promotable)]
+            return [timer_delete(tables, promotable)]
         if isinstance(promotable, Transaction):
             location = {"shard": shard.shard, "offset": segment.first + n}
             new = committed(promotable, segment.accepted_ms, **location)

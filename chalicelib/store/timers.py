@@ -13,17 +13,16 @@ from ..domain.append import DedupEntry
 from ..domain.limits import MAX_LOOK_BYTES
 from ..domain.record import DeadLetter, Record
 from ..domain.timer import FirstTimers, Moved, Timer, TimerKind, due_ms_of
-from ..domain.times import CLOCKS_DIFFER_MS
 from ..domain.topic import CursorKey
 from . import codec
-from .attributes import Item, int_of, known_int, number, number_of, packed, payload_of, text, text_of, values
+from .attributes import Item, int_of, number, number_of, packed, payload_of, text, text_of, values
 from .clients import sent_once
 from .dedup import dedup_put, used_entries
-from .dynamo import Cancelled, ConditionFailed, Dynamo
-from .layout import FORMAT, forward_key, lease_key, shard_of, timer_key
+from .dynamo import Cancelled, Dynamo
+from .layout import FORMAT, Tables, forward_key, fragment_of, shard_of, timer_key
 from .records import letter_move, record_writes
 
-_BEHIND_ALL = "~"  # and before the lease
+_BEHIND_ALL = "~"
 _RESEND_MS = 60_000  # for how long the SDK may send a request again, and how far clocks may differ
 _NEXT = "!"  # sorts before all that ids hold
 
@@ -33,14 +32,28 @@ class Timers:
 
     def __init__(self, dynamo: Dynamo) -> None:
         self._dynamo = dynamo
+        self._tables = dynamo.tables
         self._table = dynamo.tables.timers
+
+    def fragments(self) -> range:
+        """All that may have timers."""
+        return range(max(self._tables.fragments))
+
+    def fragment_of(self, text: str) -> int:
+        """The fragment of new timers of this id, or in this unit of order."""
+        return fragment_of(text, self._tables.fragments[0])
+
+    def fragments_of(self, timer_id: str) -> list[int]:
+        """The fragments that may have a timer of this id: that of new ones is the first."""
+        counts = self._tables.fragments
+        return list(dict.fromkeys(fragment_of(timer_id, count) for count in counts))
 
     def send_later(self, moves: Sequence[tuple[DeadLetter, Timer]], at_ms: int) -> Sequence[int]:
         """Replace dead letters by timers of their next attempts, in one transaction of three actions each. Returns the
         places of those that are gone or were changed; if there are any, nothing is written."""
         records = self._dynamo.tables.records
         actions = (
-            [*letter_move(records, letter, at_ms, timer.due_ms), timer_put(self._table, timer)]
+            [*letter_move(records, letter, at_ms, timer.due_ms), timer_put(self._tables, timer)]
             for letter, timer in moves
         )
         try:
@@ -52,7 +65,7 @@ class Timers:
     def store(self, timers: Sequence[Timer], dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
         """Store timers. Harmless to repeat. With dedup ids all goes in one transaction of at most 100 rows. Returns
         the entries of ids that were used before; then nothing is stored."""
-        different = {(timer.due_ms, timer.id): _item(timer) for timer in timers}
+        different = {(timer.due_ms, timer.id): _item(self._tables, timer) for timer in timers}
         if not dedup:
             with sent_once() if any(map(_is_near, timers)) else nullcontext():
                 self._dynamo.put(self._table, list(different.values()))
@@ -68,30 +81,33 @@ class Timers:
     def amend(self, old: Timer, new: Timer, keep_s: int) -> bool:
         """Replace `old` by `new`, if `old` is unchanged. If the time differs, a row leads from the old time to the
         new one until `keep_s`. False: the timer is gone or was changed."""
-        item = _item(replace(new, edits=old.edits + 1))
+        new = replace(new, edits=old.edits + 1, fragment=old.fragment)
+        item = _item(self._tables, new)
         if new.due_ms == old.due_ms:
             return self._dynamo.replace(self._table, item, _if_unchanged(old))
-        forward = _forward(replace(new, edits=old.edits + 1), keep_s)
-        puts = [{"Put": {"TableName": self._table, "Item": each}} for each in (item, forward)]
-        return self._dynamo.transact([timer_delete(self._table, old), *puts])
+        puts = [
+            {"Put": {"TableName": self._table, "Item": each}}
+            for each in (item, _forward(self._tables, new, keep_s))
+        ]
+        return self._dynamo.transact([timer_delete(self._tables, old), *puts])
 
     def cancel(self, timer: Timer, keep_s: int) -> bool:
         """Delete the timer, if it is unchanged. A row shows it as cancelled, with the draft given here, until
         `keep_s`. False: it is gone or was changed."""
-        tombstone = {**_content(timer), **_forward(timer, keep_s), "j": text("CANCELLED")}
+        tombstone = {**_content(timer), **_forward(self._tables, timer, keep_s), "j": text("CANCELLED")}
         put = {"Put": {"TableName": self._table, "Item": tombstone}}
-        return self._dynamo.transact([timer_delete(self._table, timer), put])
+        return self._dynamo.transact([timer_delete(self._tables, timer), put])
 
     def exchange(self, old: Timer, new: Timer | None, key: CursorKey, records: Sequence[Record]) -> bool:
         """In one transaction store records of a delivery and replace its retry timer, if that is unchanged, by `new`
         (None: delete it). False: the timer is gone or was changed."""
         if new is None:
-            timer_writes = [timer_delete(self._table, old)]
+            timer_writes = [timer_delete(self._tables, old)]
         else:
-            put = timer_put(self._table, replace(new, edits=old.edits + 1))
+            put = timer_put(self._tables, replace(new, edits=old.edits + 1, fragment=old.fragment))
             is_same_row = new.sort_key == old.sort_key
             same_put = {"Put": {**put["Put"], **_if_unchanged(old)}}
-            timer_writes = [same_put] if is_same_row else [timer_delete(self._table, old), put]
+            timer_writes = [same_put] if is_same_row else [timer_delete(self._tables, old), put]
         return self._dynamo.transact(
             [*timer_writes, *record_writes(self._dynamo.tables.records, key, records)]
         )
@@ -100,21 +116,26 @@ class Timers:
         """In one transaction delete retry timers (their due times and ids), if all are there, and store records of
         their deliveries."""
         if_there = {"TableName": self._table, "ConditionExpression": "attribute_exists(f)"}
-        deletions = [{"Delete": {"Key": timer_key(due_ms, id), **if_there}} for due_ms, id in retries]
+        keys = [timer_key(self._fragment_with(due_ms, id), due_ms, id) for due_ms, id in retries]
+        deletions = [{"Delete": {"Key": key, **if_there}} for key in keys]
         return self._dynamo.transact([*deletions, *record_writes(self._dynamo.tables.records, key, records)])
 
     def find_moved(self, timer_id: str) -> Moved | None:
         """The new time of a timer that was changed to another time or cancelled, read consistently; None if it was
         not."""
-        item = self._dynamo.get(self._table, forward_key(timer_id))
-        return codec.decoded("timers", item, _moved) if item else None
+        keys = (forward_key(fragment, timer_id) for fragment in self.fragments_of(timer_id))
+        items = (self._dynamo.get(self._table, key) for key in keys)
+        return next((codec.decoded("timers", item, _moved) for item in items if item), None)
 
-    def first_due(self, fragment: int, until_ms: int, limit: int, behind: str = "") -> FirstTimers:
+    def first_due(
+        self, fragment: int, until_ms: int, limit: int, behind: str = "", *, consistent: bool = True
+    ) -> FirstTimers:
         """The first timers of a fragment that are due by `until_ms`, after the sort key `behind`, in order of time;
-        at most `limit`, and not many more than MAX_LOOK_BYTES. Read consistently; here and below, timers that cannot
-        be read are skipped."""
+        at most `limit`, and not many more than MAX_LOOK_BYTES. A read that is not consistent may miss the newest; here
+        and below, timers that cannot be read are skipped."""
         first = f"{behind}{_NEXT}" if behind else "0"
-        return first_of(self._between(fragment, first, f"{until_ms + 1:015d}", limit + 1), limit)
+        end = f"{until_ms + 1:015d}"
+        return first_of(self._between(fragment, first, end, limit + 1, consistent=consistent), limit)
 
     def behind(self, fragment: int, sort_key: str, limit: int, *, consistent: bool = True) -> list[Timer]:
         """The first timers of a fragment that come after a sort key, in order of time."""
@@ -142,56 +163,36 @@ class Timers:
 
     def find(self, due_ms: int, timer_id: str) -> Timer | None:
         """One timer, read consistently."""
-        item = self._dynamo.get(self._table, timer_key(due_ms, timer_id))
-        return timer_of(item) if item else None
+        keys = (timer_key(fragment, due_ms, timer_id) for fragment in self.fragments_of(timer_id))
+        items = (self._dynamo.get(self._table, key) for key in keys)
+        return next((timer_of(item) for item in items if item), None)
 
     def drop(self, timers: Sequence[Timer]) -> None:
         """Remove timers. Harmless where they are gone. A WAKE that was stored again since it was read stays: the
         process that stored it may not have seen what the first one woke."""
         wakes = [timer for timer in timers if timer.kind is TimerKind.WAKE and timer.stored_ms]
         for wake in wakes:
-            self._delete_if(timer_key(wake.due_ms, wake.id), "a = :a", a=wake.stored_ms)
+            self._dynamo.write_if(
+                "delete_item",
+                TableName=self._table,
+                Key=key_of(self._tables, wake),
+                ConditionExpression="a = :a",
+                ExpressionAttributeValues=values(a=wake.stored_ms),
+            )
         others = [timer for timer in timers if timer not in wakes]
-        different = {(timer.due_ms, timer.id): timer_key(timer.due_ms, timer.id) for timer in others}
+        different = {(timer.due_ms, timer.id): key_of(self._tables, timer) for timer in others}
         self._dynamo.delete(self._table, list(different.values()))
 
-    def acquire_lease(self, fragment: int, owner: str, now_ms: int, until_ms: int) -> int | None:
-        """Take or renew the lease of a fragment, until `until_ms`. Returns None if it is this owner's now, or else the
-        time when another owner's lease ends. One so far ahead that its owner's clock was wrong is none."""
-        try:
-            self._dynamo.call(
-                "update_item",
-                TableName=self._table,
-                Key=lease_key(fragment),
-                UpdateExpression="SET o = :o, u = :u, v = :v",
-                ConditionExpression="attribute_not_exists(o) OR o = :o OR u <= :now OR u > :far",
-                ExpressionAttributeValues=values(
-                    o=owner, u=until_ms, now=now_ms, far=until_ms + CLOCKS_DIFFER_MS, v=int(FORMAT)
-                ),
-                ReturnValuesOnConditionCheckFailure="ALL_OLD",
-            )
-        except ConditionFailed as error:
-            return known_int(error.item or {}, "u", until_ms)
-        return None
-
-    def release_lease(self, fragment: int, owner: str) -> None:
-        """Give the lease back, if it is still this owner's."""
-        self._delete_if(lease_key(fragment), "o = :o", o=owner)
-
-    def _delete_if(self, key: Item, condition: str, **named: str | int) -> None:
-        """Delete a row if it meets the condition."""
-        self._dynamo.write_if(
-            "delete_item",
-            TableName=self._table,
-            Key=key,
-            ConditionExpression=condition,
-            ExpressionAttributeValues=values(**named),
-        )
+    def _fragment_with(self, due_ms: int, timer_id: str) -> int:
+        """The fragment that has this timer; if it is gone, that of new ones."""
+        first, *others = self.fragments_of(timer_id)
+        timer = self.find(due_ms, timer_id) if others else None
+        return first if timer is None or timer.fragment is None else timer.fragment
 
     def _between(
         self, fragment: int, first: str, end: str, limit: int, *, consistent: bool = True
     ) -> Iterator[Timer]:
-        """The first timers with sort keys from `first` to `end`, without the lease's row."""
+        """The first timers with sort keys from `first` to `end`."""
         if first > end:  # DynamoDB refuses to look there
             return iter(())
         items = self._dynamo.query(
@@ -221,14 +222,23 @@ def first_of(timers: Iterator[Timer], limit: int) -> FirstTimers:
     return FirstTimers(first_timers)
 
 
-def timer_put(table: str, timer: Timer) -> dict[str, Any]:
+def key_of(tables: Tables, timer: Timer) -> Item:
+    """The key of a timer: in the fragment from which it was read, else in that of new timers."""
+    return timer_key(_fragment(tables, timer), timer.due_ms, timer.id)
+
+
+def _fragment(tables: Tables, timer: Timer) -> int:
+    return fragment_of(timer.id, tables.fragments[0]) if timer.fragment is None else timer.fragment
+
+
+def timer_put(tables: Tables, timer: Timer) -> dict[str, Any]:
     """The transaction's action that files a timer."""
-    return {"Put": {"TableName": table, "Item": _item(timer)}}
+    return {"Put": {"TableName": tables.timers, "Item": _item(tables, timer)}}
 
 
-def timer_delete(table: str, timer: Timer) -> dict[str, Any]:
+def timer_delete(tables: Tables, timer: Timer) -> dict[str, Any]:
     """The transaction's action that deletes a timer, if it is unchanged."""
-    return {"Delete": {"TableName": table, "Key": timer_key(timer.due_ms, timer.id), **_if_unchanged(timer)}}
+    return {"Delete": {"TableName": tables.timers, "Key": key_of(tables, timer), **_if_unchanged(timer)}}
 
 
 def _if_unchanged(timer: Timer) -> dict[str, Any]:
@@ -237,9 +247,10 @@ def _if_unchanged(timer: Timer) -> dict[str, Any]:
     return {"ConditionExpression": "e = :e", "ExpressionAttributeValues": values(e=timer.edits)}
 
 
-def _forward(timer: Timer, keep_s: int) -> Item:
+def _forward(tables: Tables, timer: Timer, keep_s: int) -> Item:
+    """The row that says where a timer is now, for who knows its first time."""
     return {
-        **forward_key(timer.id),
+        **forward_key(_fragment(tables, timer), timer.id),
         "u": number(timer.due_ms),
         "e": number(timer.edits),
         "x": number(keep_s),
@@ -247,8 +258,8 @@ def _forward(timer: Timer, keep_s: int) -> Item:
     }
 
 
-def _item(timer: Timer) -> Item:
-    return {**timer_key(timer.due_ms, timer.id), **_content(timer), "v": {"N": FORMAT}}
+def _item(tables: Tables, timer: Timer) -> Item:
+    return {**key_of(tables, timer), **_content(timer), "v": {"N": FORMAT}}
 
 
 def _content(timer: Timer) -> Item:
@@ -296,6 +307,7 @@ def _content_of(item: Item, due_ms: int, timer_id: str) -> Timer:
         stored_ms=int_of(item, "a"),
         edits=int_of(item, "e"),
         every_ms=int_of(item, "y"),
+        fragment=int(item["f"]["S"]),
     )
 
 

@@ -18,7 +18,7 @@ from . import codec
 from .attributes import Item, int_of, number, packed, payload_of, rows, started_kib, text, text_of, values
 from .dedup import dedup_put, used_entries
 from .dynamo import Cancelled, Dynamo
-from .layout import BY_STATE, FORMAT, Tables, state_home, timer_key
+from .layout import BY_STATE, FORMAT, Tables, fragment_of, state_home, timer_key
 from .timers import timer_put
 
 
@@ -36,7 +36,7 @@ class Transactions:
         transaction_put = {"Put": {"TableName": self._table, "Item": _item(transaction)}}
         ids = [dedup_put(tables.dedup, entry) for entry in dedup]
         try:
-            actions = [*ids, transaction_put, timer_put(tables.timers, check_timer(transaction))]
+            actions = [*ids, transaction_put, timer_put(tables, check_timer(transaction))]
             self._dynamo.call("transact_write_items", TransactItems=actions)
         except Cancelled as error:
             return used_entries(dedup, error.items)
@@ -53,9 +53,9 @@ class Transactions:
         """Replace `old` by `new` as the next version, if it still has its version, and store and delete timers in
         the same transaction. False: another process has changed it."""
         tables = self._dynamo.tables
-        puts = [timer_put(tables.timers, timer) for timer in store]
-        actions = [_put(self._table, old, new), *puts, *(_drop(tables.timers, timer) for timer in drop)]
-        return self._dynamo.transact(actions)
+        puts = [timer_put(tables, timer) for timer in store]
+        drops = [action for timer in drop for action in _drops(tables, timer)]
+        return self._dynamo.transact([_put(self._table, old, new), *puts, *drops])
 
     def of_state(
         self, topic: Topic, state: TransactionState, after: str | None, limit: int
@@ -85,7 +85,7 @@ class Transactions:
 
 def transaction_writes(tables: Tables, old: Transaction, new: Transaction) -> list[dict[str, Any]]:
     """The actions that decide a transaction of just this version, and end its checks."""
-    return [_put(tables.transactions, old, new), _drop(tables.timers, check_timer(old))]
+    return [_put(tables.transactions, old, new), *_drops(tables, check_timer(old))]
 
 
 def _put(table: str, old: Transaction, new: Transaction) -> dict[str, Any]:
@@ -99,10 +99,12 @@ def _put(table: str, old: Transaction, new: Transaction) -> dict[str, Any]:
     }
 
 
-def _drop(table: str, timer: Timer) -> dict[str, Any]:
-    """Delete a timer, without a condition: if a mover has moved it to a later time meanwhile, that timer finds the
-    decision and ends itself."""
-    return {"Delete": {"TableName": table, "Key": timer_key(timer.due_ms, timer.id)}}
+def _drops(tables: Tables, timer: Timer) -> list[dict[str, Any]]:
+    """Delete a timer, in each fragment that may have it, without a condition: if a mover has moved it to a later time
+    meanwhile, that timer finds the decision and ends itself."""
+    fragments = dict.fromkeys(fragment_of(timer.id, count) for count in tables.fragments)
+    keys = [timer_key(fragment, timer.due_ms, timer.id) for fragment in fragments]
+    return [{"Delete": {"TableName": tables.timers, "Key": key}} for key in keys]
 
 
 def _item(of: Transaction) -> Item:

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.modes.serial import Serial
-from chalicelib.scheduler.mover_run import MoverRun
+from chalicelib.scheduler.mover import MoverRun
 from chalicelib.services.consume import claim_plan, decision
 from chalicelib.services.core.marker import Marker
 from chalicelib.services.manage import dead_letters
 from chalicelib.services.push import run
 from chalicelib.store import log
 from chalicelib.store.cursors import Cursors
-from chalicelib.store.timers import Timers
 from tests.support.events import Kind
 from tests.support.faults import Fault
 from tests.support.planting import Bug
 
-_FILED = "*(timer_put(self._dynamo.tables.timers, timer) for timer in timers)"
-_FILE = "self._dynamo.call('put_item', **timer_put(self._dynamo.tables.timers, timer)['Put'])"
+_FILED = "*(timer_put(self._dynamo.tables, timer) for timer in timers)"
+_FILE = "self._dynamo.call('put_item', **timer_put(self._dynamo.tables, timer)['Put'])"
 _WRITTEN = """
     ]
     try:
         if beside:
             self._write_with(operation, request, beside)
 """
-_REMOVAL = "[timer_delete(tables.timers, promotable)]"
+_REMOVAL = "[timer_delete(tables, promotable)]"
 _UNCONDITIONALLY = (
     f"[{{'Delete': {{k: v for k, v in {_REMOVAL}[0]['Delete'].items() if k in ('TableName', 'Key')}}}}]"
 )
@@ -123,7 +122,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.OUT_OF_ORDER,
     ),
     "a timer that is due a little too early": (
-        Bug(MoverRun, "_drain", "if timer.due_ms <= now_ms]", "if timer.due_ms <= now_ms + 2]"),
+        Bug(MoverRun, "_move_due", "if timer.due_ms <= now_ms]", "if timer.due_ms <= now_ms + 2]"),
         "move just before the time",
         None,
         Kind.EARLY,
@@ -138,12 +137,6 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Bug(Marker, "mark", "if not topic.is_called:", "if topic.is_called:"),
         "sweep after a rest",
         None,
-        Kind.LOST,
-    ),
-    "a mover's lease that outlives it for ever": (
-        Bug(Timers, "acquire_lease", "OR u <= :now", "OR (u <= :now AND u > :now)"),
-        "move of many fragments",
-        Fault.DIE_AFTER,
         Kind.LOST,
     ),
     "a message buried with its consumer": (

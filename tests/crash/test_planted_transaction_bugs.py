@@ -59,7 +59,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None]] = {
         Bug(
             Transactions,
             "prepare",
-            "put, timer_put(tables.timers, check_timer(transaction))]",
+            "put, timer_put(tables, check_timer(transaction))]",
             "put]",
         ),
         "prepare",

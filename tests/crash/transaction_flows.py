@@ -11,12 +11,12 @@ from typing import Any
 from chalicelib.domain.errors import Conflict, HeadraceError, Unavailable
 from chalicelib.domain.limits import MAX_CHECKS
 from chalicelib.domain.message import Draft
-from chalicelib.domain.timer import fragment_of
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import Topic
 from chalicelib.domain.transaction import CheckAnswer, Transaction, TransactionState
 from chalicelib.services.produce.check_back import Check
 from chalicelib.services.produce.transactions import Checks
+from chalicelib.store.layout import fragment_of
 from chalicelib.wiring import Deps
 from tests.support.clock import Inline, ManualClock
 from tests.support.faults import DEADLY, HARMLESS, Death, Fault, FaultPlan
@@ -129,7 +129,7 @@ def move(world: World, deps: Deps) -> None:
     """The mover, and the checks it starts."""
     (transaction,) = world.all(world.process())
     world.clock.advance(60 * SECOND_MS)
-    deps.mover.tick([fragment_of(transaction.id)])
+    deps.mover.run_once(fragments=[fragment_of(transaction.id)])
     _run(world, deps)
 
 
@@ -234,7 +234,7 @@ def come_to_rest(world: World) -> None:
         world.clock.advance(60 * SECOND_MS)
         transactions = world.all(deps)
         ids = [id for t in transactions for id in (t.id, t.message_id)]
-        deps.mover.tick(sorted({fragment_of(id) for id in ids}))
+        deps.mover.run_once(fragments=sorted({fragment_of(id) for id in ids}))
         _run(world, deps)
         if quiet:
             return

@@ -215,6 +215,26 @@ def test_a_machine_that_slept_makes_up_for_one_run() -> None:
     assert runs[:5] == [0.0, 60.0, 560.0, 620.0, 680.0]
 
 
+def test_the_mover_is_called_when_the_next_timer_is_due_and_again_for_the_one_after() -> None:
+    calls, dues = CallLog(), iter([0.05, 0.1])
+    begun = time.monotonic()
+    invocations = Invocations({"mover": lambda event, _: calls.add((event, time.monotonic() - begun))})
+    invocations.seconds_to_due = lambda: next(dues, None)
+    invocations.wake_mover({"until_ms": 1, "fragments": [3]}, 60)
+    calls.count(2)
+    assert [event for event, _ in calls.all] == [{"Records": [{"body": '{"until_ms": 0}'}]}] * 2
+    assert [at >= due for (_, at), due in zip(calls.all, (0.05, 0.15), strict=True)] == [True, True]
+
+
+def test_a_timer_that_is_overdue_is_tried_again_at_the_time_of_its_hint() -> None:
+    calls = CallLog()
+    invocations = Invocations({"mover": lambda event, _: calls.add(event)})
+    invocations.seconds_to_due = lambda: -1.0 if not calls.all else None
+    invocations.wake_mover({"until_ms": 1, "fragments": [3]}, 0)
+    calls.count(1)
+    assert calls.all == [{"Records": [{"body": '{"until_ms": 1, "fragments": [3]}'}]}]
+
+
 def test_a_run_that_lasts_delays_no_other(capsys: pytest.CaptureFixture[str]) -> None:
     calls, go = CallLog(), threading.Event()
 

@@ -41,7 +41,7 @@ def is_shown_behind_its_prefix(api: Client) -> None:
 
 
 def send_delayed(api: Client) -> tuple[Group, float]:
-    """A message that only the minute's schedule brings: it is due later than a mover waits."""
+    """A message that a wake-up brings, or the schedule of the minute after."""
     topic = api.topic(shards=1)
     group = topic.group("pulls")
     topic.produce("later", delay_seconds=65)

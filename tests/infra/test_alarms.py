@@ -93,7 +93,8 @@ def test_a_function_that_fails_each_time_is_told_and_one_that_does_not_is_not(
 def test_a_function_that_is_not_started_is_told_and_one_that_is_late_is_not(
     function: str, jitter: int
 ) -> None:
-    [alarm] = lambda_alarms(function, "Invocations")
+    name = f"{names.logical(function)}Stopped"
+    [alarm] = [alarm for alarm in all_alarms("p", names.FUNCTIONS) if alarm.name == name]
     assert comes(alarm, [])
     assert comes(alarm, ((at, 1.0) for at in runs(function) if at < 2 * DAY_SECONDS))
     assert not comes(alarm, ((at, 1.0) for at in runs(function, jitter)))

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from chalicelib import adapters
-from infra import names, package
+from infra import names, package, roles
 from infra.functions import function_id
 from infra.roles import STREAMS, role_id
-from infra.stages import read
+from infra.stages import CONFIG, read
 from infra.template import template
 
 STACK = read("prod", {"prefix": "hr"})
@@ -83,9 +83,10 @@ def test_a_function_is_told_the_names_of_what_is_deployed(name: str) -> None:
     assert variables["HEADRACE_BUCKET"] == resources()["Bucket"]["Properties"]["BucketName"]
     (key,) = (logical for logical, each in resources().items() if each.get("Type") == "AWS::KMS::Key")
     assert variables["HEADRACE_KMS_KEY"] == {"Fn::GetAtt": [key, "Arn"]}
-    for function in ("deliver", "mover", "check", "checkpoint", "expire"):
+    for function in ("deliver", "check", "checkpoint", "expire"):
         assert variables[f"HEADRACE_{function.upper()}"] == properties(function)["FunctionName"]
     assert variables["HEADRACE_ALARM_TOPIC"] == {"Ref": "AlarmTopic"}
+    assert variables["HEADRACE_WAKES"] == {"Ref": "WakeQueue"}
     assert variables.keys() >= {"HEADRACE_ORIGIN", "HEADRACE_ARCHIVE", "POWERTOOLS_SERVICE_NAME"}
 
 
@@ -101,6 +102,47 @@ def test_the_layer_has_the_descriptions_of_all_services_that_are_asked() -> None
     assert set(asked_services) <= set(package._SERVICES)
 
 
+# The mover's wake-ups.
+
+
+WAKE_QUEUE = names.arn("sqs", "hr-wakes")
+
+
+def test_the_mover_alone_takes_wake_ups_and_who_stores_timers_sends_them() -> None:
+    senders = {n for n in names.FUNCTIONS if WAKE_QUEUE in grants(n, "sqs").get("sqs:SendMessage", ())}
+    assert senders == {"api", "deliver", "check", "mover", "assign"}
+    for action in ("sqs:ReceiveMessage", "sqs:DeleteMessage"):
+        assert {n for n in names.FUNCTIONS if action in grants(n, "sqs")} == {"mover"}
+    (queues, policy) = resources()["WakeQueuePolicy"]["Properties"].values()
+    assert queues == [{"Ref": "WakeQueue"}]
+    arns = [{"Fn::GetAtt": [f"{name.capitalize()}Role", "Arn"]} for name in roles.WAKES]
+    denials = {each["Action"]: each["Condition"] for each in policy["Statement"]}
+    assert {each["Effect"] for each in policy["Statement"]} == {"Deny"}
+    mover = {"ArnNotEquals": {"aws:PrincipalArn": {"Fn::GetAtt": ["MoverRole", "Arn"]}}}
+    assert denials == {
+        "sqs:SendMessage": {"ArnNotEquals": {"aws:PrincipalArn": arns}},
+        "sqs:ReceiveMessage": mover,
+        "sqs:DeleteMessage": mover,
+        "sqs:*": {"Bool": {"aws:SecureTransport": "false"}},
+    }
+
+
+def test_wake_ups_start_two_movers_at_once_and_are_given_up_after_some_tries() -> None:
+    queue, mapping = resources()["WakeQueue"]["Properties"], resources()["MoverFromWakes"]["Properties"]
+    assert (mapping["BatchSize"], mapping["ScalingConfig"]) == (10, {"MaximumConcurrency": 2})
+    assert mapping["EventSourceArn"] == {"Fn::GetAtt": ["WakeQueue", "Arn"]}
+    assert queue["SqsManagedSseEnabled"]
+    seconds = json.loads(CONFIG.read_text())["lambda_functions"]["mover"]["lambda_timeout"]
+    assert queue["VisibilityTimeout"] == 6 * seconds, "as Lambda advises"
+    tries = queue["RedrivePolicy"]["maxReceiveCount"]
+    assert queue["MessageRetentionPeriod"] > 900 + tries * queue["VisibilityTimeout"], (
+        "else they are lost unseen"
+    )
+    assert queue["RedrivePolicy"]["deadLetterTargetArn"] == {"Fn::GetAtt": ["FailedWakeQueue", "Arn"]}
+    alarm = resources()["FailedWakesAlarm"]["Properties"]
+    assert alarm["Dimensions"][0]["Value"] == resources()["FailedWakeQueue"]["Properties"]["QueueName"]
+
+
 # What is given up.
 
 
@@ -110,12 +152,12 @@ def test_what_nobody_waits_for_is_kept_when_it_is_given_up(name: str) -> None:
     queue = resources()["FailureQueue"]["Properties"]
     assert queue["SqsManagedSseEnabled"]
     assert queue["MessageRetentionPeriod"] == 14 * 86_400, "as long as a queue keeps anything"
-    targets = grants(name, "sqs")
+    targets = grants(name, "sqs").get("sqs:SendMessage", set()) - {WAKE_QUEUE}
     if name in (names.API, names.AUTHORIZE):
         assert "EventInvokeConfig" not in properties(name)
-        assert targets == {}
+        assert targets == set()
         return
-    assert targets == {"sqs:SendMessage": {names.arn("sqs", queue["QueueName"])}}
+    assert targets == {names.arn("sqs", queue["QueueName"])}
     if name in STREAMS:  # a stream's mapping gives up, see below
         assert "EventInvokeConfig" not in properties(name)
         return

@@ -69,6 +69,9 @@ def test_the_dashboard_and_the_alarms_look_at_what_is_deployed(template_file: Pa
     for dimension, (kind, key) in kinds.items():
         values = {value for name, value in dimensions if name == dimension}
         deployed_values = {each["Properties"][key] for each in by_name.values() if each["Type"] == kind}
+        if dimension == "RuleName":
+            (event,) = by_name["Mover"]["Properties"]["Events"].values()
+            deployed_values.add(event["Properties"]["Name"])
         assert values
         assert values <= deployed_values
 
@@ -82,7 +85,15 @@ def test_functions_that_start_one_another_may_do_so_for_ever(template_file: Path
         if statement["Action"] == ["lambda:InvokeFunction"]
         for resource in statement["Resource"]
     }
-    assert loop_functions == starting_functions
+    assert loop_functions == starting_functions | {"Mover"}, "its queue starts it, and it sends to the queue"
+
+
+def test_the_movers_rule_has_the_name_that_its_alarm_looks_at(template_file: Path) -> None:
+    function = resources(template_file, "AWS::Serverless::Function")["Mover"]
+    (event,) = function["Properties"]["Events"].values()
+    assert (event["Type"], event["Properties"]["Schedule"]) == ("Schedule", "rate(1 minute)")
+    alarm = resources(template_file, "AWS::CloudWatch::Alarm")["MoverStoppedAlarm"]["Properties"]
+    assert alarm["Dimensions"] == [{"Name": "RuleName", "Value": event["Properties"]["Name"]}]
 
 
 def test_the_tables_are_those_of_the_layout() -> None:
@@ -134,9 +145,9 @@ def test_the_environment_is_one_that_settings_accept(template_file: Path) -> Non
         assert ours <= set(re.findall("HEADRACE_[A-Z_]+", inspect.getsource(Settings))), name
         texts = {key: value if isinstance(value, str) else "x" for key, value in variables.items()}
         settings = read({"AWS_LAMBDA_FUNCTION_NAME": name, **texts})
-        function_names = [f"{settings.prefix}-{each}" for each in ("deliver", "mover", "check")]
-        assert [settings.deliver, settings.mover, settings.check] == function_names
-        assert (settings.bucket, settings.account, settings.origin) == ("x", "x", "x")
+        function_names = [f"{settings.prefix}-{each}" for each in ("deliver", "check")]
+        assert [settings.deliver, settings.check] == function_names
+        assert (settings.wakes, settings.bucket, settings.account, settings.origin) == ("x",) * 4
 
 
 def test_the_bucket_is_private_encrypted_and_for_tls_only() -> None:

@@ -49,7 +49,7 @@ def called(world: World, method: str, path: str, *, iam: bool, **context: Any) -
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wiring, "deps", lambda: deps)
-        answer = app.app(event, Time("api", 30))
+        answer = app.app(event, Time(30))
     return answer["statusCode"], answer["body"]
 
 

@@ -118,7 +118,7 @@ def _think(world: World, delay: Delay) -> None:
 def _until_moved(world: World, due_ms: int) -> float:
     """Seconds until some mover, by its clock, is at work on what is due then."""
     skew_ms = world.some("mover").clock.skew_ms
-    return (due_ms - skew_ms - world.scheduler.now) / 1000 + world.random.uniform(-0.02, 0.05)
+    return (due_ms - skew_ms - world.scheduler.now) / 1000 + world.random.uniform(-0.02, 0.7)
 
 
 _MINDS: tuple[Callable[[World, Delay], None], ...] = (_edit, _hurry, _postpone, _cancel, _cancel)

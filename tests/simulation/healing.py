@@ -6,12 +6,12 @@ import itertools
 from collections.abc import Iterator
 
 from chalicelib.domain.cursor import Cursor
-from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.times import HOUR_MS, MINUTE_MS
 from chalicelib.domain.topic import CursorKey
 from chalicelib.services.core.positions import all_keys
 from chalicelib.services.core.wake import task_of
 from chalicelib.services.produce.check_back import Check
+from chalicelib.store.layout import FRAGMENTS
 from tests.simulation.clients import SimClient
 from tests.simulation.operators import contact
 from tests.simulation.processes import Process
@@ -69,7 +69,7 @@ def _repair(client: SimClient) -> None:
 def _minute(world: World, process: Process, inbox: Inbox) -> None:
     """What schedules start, and what that starts."""
     deps, began_ms = process.deps, process.clock.now_ms()
-    deps.mover.tick(range(FRAGMENTS))
+    deps.mover.run_once()
     for fragment in range(FRAGMENTS):
         next_ms = deps.adapters.timers.next_ms(fragment, consistent=True)
         if next_ms is not None and next_ms <= began_ms:

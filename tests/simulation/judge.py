@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.store.layout import FRAGMENTS
 from chalicelib.wiring import Deps
 from tests.simulation.actors import begin
 from tests.simulation.clients import SimClient

@@ -19,7 +19,7 @@ import pytest
 
 from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.cursor import Cursor
-from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, FRAGMENTS, MAX_BODY_BYTES, MAX_RECEIVE
+from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, MAX_BODY_BYTES, MAX_RECEIVE
 from chalicelib.domain.sharding import unit_of
 from chalicelib.domain.spans import Span
 from chalicelib.domain.times import DAY_MS
@@ -208,7 +208,7 @@ class Flooded:
         if self.in_lane:
             self.desk.nack(self.group, self.desk.receive(self.group), Nack(60_000))
             self.desk.stage.clock.advance(61_000)
-            self.desk.deps.mover.tick(range(FRAGMENTS))
+            self.desk.deps.mover.run_once()
         self.shard = None if self.in_lane else 0
         span = Span(0, _FLOOD, attempt=2, unit=unit_of(None) if self.mode == "serial" else "")
         key = cursor_key(self.desk.topic, self.group, self.shard)

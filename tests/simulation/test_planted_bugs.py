@@ -7,7 +7,7 @@ import pytest
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import ids
 from chalicelib.modes.serial import Serial
-from chalicelib.scheduler import mover_run
+from chalicelib.scheduler import mover
 from chalicelib.scheduler.sweeper import _Tails
 from chalicelib.services.consume import claim_plan
 from chalicelib.services.consume.claim_plan import ClaimPlanner
@@ -48,7 +48,7 @@ BUGS: dict[str, Bug] = {
     "a claim without its epoch": Bug(
         cursors, "_expressions", 'f"e = {value(number(change.known_epoch))}"', "'attribute_exists(e)'"
     ),
-    "a mover that does not delete": Bug(Log, "_move", "[timer_delete(tables.timers, promotable)]", "[]"),
+    "a mover that does not delete": Bug(Log, "_move", "[timer_delete(tables, promotable)]", "[]"),
     "a redrive that does not delete": Bug(
         records, "letter_move", '"Delete"', '"ConditionCheck"', ("chalicelib.store.log",)
     ),
@@ -88,7 +88,7 @@ BUGS: dict[str, Bug] = {
         "    self._timers.drop(timers)",
     ),
     "a mover that takes what is nearly due": Bug(
-        mover_run.MoverRun, "_drain", "if timer.due_ms <= now_ms]", "]"
+        mover.MoverRun, "_move_due", "if timer.due_ms <= now_ms]", "]"
     ),
     "a mover that is seconds late": Bug(
         Timers, "first_due", "{until_ms + 1:015d}", "{until_ms - 4_999:015d}"
@@ -100,13 +100,13 @@ BUGS: dict[str, Bug] = {
         "if True:\n        return {'ConditionExpression': 'attribute_exists(f)'}\n    if not timer.edits:",
     ),
     "a postponed message that stays at its first time, too": Bug(
-        Timers, "amend", "timer_delete(self._table, old),", ""
+        Timers, "amend", "timer_delete(self._tables, old),", ""
     ),
     "a cancel that does not ask whether the timer is there": Bug(
         Timers,
         "cancel",
-        "timer_delete(self._table, timer)",
-        '{"Delete": {"TableName": self._table, "Key": timer_key(timer.due_ms, timer.id)}}',
+        "timer_delete(self._tables, timer)",
+        '{"Delete": {"TableName": self._table, "Key": key_of(self._tables, timer)}}',
     ),
     "a dedup id looked up after the append": Bug(
         Log,
@@ -145,7 +145,7 @@ BUGS: dict[str, Bug] = {
     "a transaction that nobody checks": Bug(
         Transactions,
         "prepare",
-        "transaction_put, timer_put(tables.timers, check_timer(transaction))",
+        "transaction_put, timer_put(tables, check_timer(transaction))",
         "transaction_put",
     ),
     "a check too many": Bug(Checker, "_conclude", "new.checks >= MAX_CHECKS", "new.checks > MAX_CHECKS"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from chalicelib.scheduler import mover_run
 from chalicelib.scheduler.walk import RoundRobin
 from tests.simulation.figures import count
 from tests.simulation.seeds import each
@@ -14,16 +13,6 @@ from tests.support.planting import Bug, names_of
 from tests.support.rarely import rarely
 
 BUGS: dict[str, tuple[str, int, Bug]] = {
-    "a mover that waits for its slowest shard": (
-        "throttled partitions",
-        0,
-        Bug(
-            mover_run.MoverRun,
-            "__init__",
-            "self._moves: Beside[_Load, MoveReport] = Beside(threads, patience_seconds)",
-            "self._moves: Beside[_Load, MoveReport] = Beside(threads, None)",
-        ),
-    ),
     "a sweep that looks at one topic a minute": (
         "a storm of retries",
         0,

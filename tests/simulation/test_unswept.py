@@ -23,7 +23,7 @@ BUGS: dict[str, tuple[Callable[[int], tuple[World, list[str]]], tuple[int, ...],
         (22, 50, 116, 188, 206, 167),
         Bug(Claimer, "dues_ms", "*(span.due_ms for span in cursor.waiting), ", ""),
     ),
-    "a mover that is not woken": (play, (0,), Bug(Waker, "wake_movers", "if asleep and", "if False and")),
+    "a mover that is not woken": (play, (0,), Bug(Waker, "wake_movers", "self.wake_at(", "list(")),
     "an unpaused group that nobody wakes": (
         play,
         (3,),

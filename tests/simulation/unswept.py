@@ -18,12 +18,12 @@ from typing import Any
 
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.cursor_transitions import leased_units
-from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.spans import Span
 from chalicelib.domain.topic import CursorKey, Group, Topic
 from chalicelib.modes import POLICIES
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.positions import all_keys
+from chalicelib.store.layout import FRAGMENTS
 from tests.simulation.actors import begin
 from tests.simulation.clients import TOPIC, SimClient
 from tests.simulation.plan import DEEDS, MOODS, GroupPlan, Plan, plan_of

@@ -247,7 +247,7 @@ def _assign(world: World, deps: Deps, task: Task) -> object:
 
 
 SCHEDULES: Sequence[tuple[str, Callable[[World, Deps, Task], object]]] = (
-    ("mover", lambda world, deps, task: deps.mover.run_once(_has_time(world, task))),
+    ("mover", lambda world, deps, task: deps.mover.tick(_has_time(world, task))),
     ("keeper", _sweep),
     ("keeper", _assign),
     ("keeper", lambda world, deps, task: deps.checkpointer.run_once(_has_time(world, task))),
@@ -265,17 +265,19 @@ class Wakes(Nobody):
     def invoke(self, function: str, event: Mapping[str, Any]) -> None:
         """At least once, says Lambda; we do not count on it."""
         for delay_ms in self._times(5, 400):
-            begin = {"deliver": self._deliver, "check": self._check}.get(function, self._move)
+            begin = {"deliver": self._deliver, "check": self._check}[function]
             begin(event, delay_ms)
 
-    def _move(self, event: Mapping[str, Any], delay_ms: float) -> None:
-        fragments = event["detail"]["fragments"]
-        self._world.start(
-            "mover",
-            lambda deps, task: deps.mover.run_once(_has_time(self._world, task), fragments),
-            delay_ms,
-            _RETRIES,
-        )
+    def wake_mover(self, hint: Mapping[str, Any], delay_seconds: int) -> None:
+        for delay_ms in self._times(5, 400):
+            self._world.start(
+                "mover",
+                lambda deps, task: deps.mover.run_once(
+                    _has_time(self._world, task), hint.get("fragments"), hint["until_ms"]
+                ),
+                1_000 * delay_seconds + delay_ms,
+                _RETRIES,
+            )
 
     def _deliver(self, event: Mapping[str, Any], delay_ms: float) -> None:
         job, news, seconds_left = task_of(event), news_of(event), self._world.seconds_left

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.services.core.wake import task_of
 from chalicelib.wiring import Deps
 
@@ -25,7 +24,7 @@ class Background:
     def move(self) -> None:
         """The mover's schedule."""
         with at_work("mover"):
-            self.deps.mover.tick(range(FRAGMENTS))
+            self.deps.mover.run_once()
 
     def pass_time(self, seconds: float) -> None:
         """Time passes; then the mover's schedule runs once."""

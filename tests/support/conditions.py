@@ -116,10 +116,6 @@ CLAUSES: dict[str, str] = {
     "timers.store: put in dedup if attribute_not_exists(d) OR e <= :ms OR i = :i": (
         "a_delayed_message_has_its_dedup_id_once"
     ),
-    "timers.acquire_lease: update in timers if attribute_not_exists(o) OR o = :o OR u <= :now OR u > :far": (
-        "one_owns_a_fragment"
-    ),
-    "timers.release_lease: delete in timers if o = :o": "one_owns_a_fragment",
     "transactions.change: put in transactions if e = :e": "a_transaction_is_decided_as_it_was_read",
     "transactions.prepare: put in dedup if attribute_not_exists(d) OR e <= :ms": (
         "a_transaction_has_its_dedup_id_once"

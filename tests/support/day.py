@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 import uuid
 from collections.abc import Iterator
@@ -25,13 +24,12 @@ from chalicelib.delivery.functions import LocalFunctions
 from chalicelib.delivery.jobs import GlueJobs
 from chalicelib.delivery.sender import Sender
 from chalicelib.domain.blob_expiry import parse
-from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import DAY_SECONDS
 from chalicelib.domain.topic import ConsumerState, cursor_key, lane_of
 from chalicelib.store.blobs import S3Blobs
 from chalicelib.store.clients import Clients
-from chalicelib.store.layout import Tables, record_key, segment_key
+from chalicelib.store.layout import FRAGMENTS, Tables, record_key, segment_key
 from local.functions import functions_of
 from local.gateway import Gateway
 from local.stream import stream_event
@@ -41,8 +39,6 @@ from tests.support.browser import Browser
 from tests.support.http import Client, Group, ShiftingClock, Topic
 from tests.support.push import Inbox
 from tests.support.roles import BUCKET, Guard, guarded
-
-_LOOKS = 10
 
 
 class World:
@@ -86,9 +82,7 @@ class World:
         schedule_event |= {"detail": {}, "detail-type": "Scheduled Event", "version": "0"}
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(wiring, "deps", lambda: deps)
-            return self.functions[function](
-                schedule_event if event is None else event, Time(function, seconds)
-            )
+            return self.functions[function](schedule_event if event is None else event, Time(seconds))
 
     def wake(self, topic: Topic) -> None:
         """Deliver the stream's records of new rows in all of a topic's shards and lanes."""
@@ -121,14 +115,11 @@ class Time:
 
     aws_request_id = "r"
 
-    def __init__(self, function: str, seconds: float) -> None:
+    def __init__(self, seconds: float) -> None:
         self._ms = int(seconds * 1000)
-        self._looks = _LOOKS if function == "mover" else math.inf
 
     def get_remaining_time_in_millis(self) -> int:
-        """A mover that always finds something due within the minute ends after so many looks."""
-        self._looks -= 1
-        return self._ms if self._looks >= 0 else 0
+        return self._ms
 
 
 class Bucket:

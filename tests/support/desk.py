@@ -9,7 +9,6 @@ from typing import Any, cast
 from chalicelib.domain.append import PutResult
 from chalicelib.domain.cursor import Cursor
 from chalicelib.domain.errors import HeadraceError
-from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Draft
 from chalicelib.domain.receipt import sign_receipt
 from chalicelib.domain.record import Record
@@ -58,7 +57,7 @@ class Desk:
     def receive(
         self, group: Group, most: int = 10, consumer: Consumer | None = None, lease: int = 30
     ) -> list[ClaimedMessage]:
-        self.deps.mover.tick(range(FRAGMENTS))
+        self.deps.mover.run_once()
         return self.deps.receiver.receive(self.topic, group, consumer, most, 0, lease)
 
     def claim(self, claimant: Claimant, shard: int | None, most: int) -> list[ClaimedMessage]:

@@ -17,12 +17,13 @@ from chalicelib.domain.record import DeadLetter, Record
 from chalicelib.domain.segment import Allocation, Segment, ShardKey
 from chalicelib.domain.spans import Span
 from chalicelib.domain.status import Status
-from chalicelib.domain.timer import Timer, TimerKind, fragment_of
+from chalicelib.domain.timer import Timer, TimerKind
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import Consumer, CursorKey, Group, Token, Topic
 from chalicelib.domain.trace import TraceEntry, TraceRow
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.store import codec
+from chalicelib.store.layout import fragment_of
 
 from .clock import START_MS
 

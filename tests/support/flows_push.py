@@ -9,11 +9,10 @@ from typing import Any
 from chalicelib.domain.call_result import CallResult, Exchange, PushBatch, Verdict
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.ids import base32
-from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.record import DeadLetter, FailureFilter
 from chalicelib.domain.status import Status
 from chalicelib.domain.topic import Consumer, ConsumerKind
-from chalicelib.scheduler.mover_run import MoveReport
+from chalicelib.scheduler.mover import MoveReport
 from chalicelib.services.core.wake import DispatchTask, task_of
 from chalicelib.services.manage.registry import Contact
 from chalicelib.wiring import Deps
@@ -28,7 +27,6 @@ LADDER_SECONDS = 10
 PUSH_SECONDS = 60.0  # what a delivery has
 _HELD_MS = 1_000
 _SETTLING_MS = 5_000  # by which a lease outlives an attempt, at least
-_MOST_TICKS = 6
 _FATES = {Verdict.DONE: "SUCCESS", Verdict.REFUSED: "DEAD", Verdict.NOT_ATTEMPTED: "RELEASED"}
 
 
@@ -151,14 +149,14 @@ class Runner(Client):
             if function == "deliver":
                 self.deliver(task_of(event))
 
-    def move(self) -> MoveReport:
-        """Move what is due now."""
-        return _raise_if_refused(self.deps.mover.tick(range(FRAGMENTS)))
+    def move(self, early_ms: int = 0) -> MoveReport:
+        """Move what is due now, for a wake-up that may be so much too early."""
+        until_ms = self.deps.adapters.clock.now_ms() + early_ms
+        return _raise_if_refused(self.deps.mover.run_once(until_ms=until_ms))
 
     def run_mover(self) -> MoveReport:
         """A scheduled run of the mover."""
-        ticks = iter(range(_MOST_TICKS))
-        return _raise_if_refused(self.deps.mover.run_once(lambda: next(ticks, None) is not None))
+        return _raise_if_refused(self.deps.mover.tick())
 
     def sweep(self) -> int:
         """A scheduled run of the sweeper, and what it wakes. It goes on beside what the store refuses; its report says

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,7 +10,6 @@ from typing import Any
 
 from chalicelib.domain.call_result import CallResult, Exchange, PushBatch, Verdict
 from chalicelib.domain.ladder import Retry
-from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.topic import Consumer, ConsumerKind, CursorKey, Group, Topic, cursor_key, lane_of
 from chalicelib.domain.transaction import CheckAnswer, Transaction
 from chalicelib.services.core.wake import DispatchTask, task_of
@@ -19,6 +19,7 @@ from chalicelib.services.push.claims import Claims
 from chalicelib.services.push.run_time import RunTime
 from chalicelib.services.push.settlements import Settlements
 from chalicelib.services.push.sources import Capacity, Sources
+from chalicelib.store.layout import FRAGMENTS
 from chalicelib.wiring import Deps
 
 from .clock import ManualClock
@@ -98,6 +99,14 @@ class Inbox:
     def invoke(self, function: str, event: Mapping[str, Any]) -> None:
         self.asked.append((function, event))
 
+    def wake_mover(self, hint: Mapping[str, Any], delay_seconds: int) -> None:
+        self.asked.append(("mover", {"Records": [{"body": json.dumps(hint)}]}))
+
+    def hints(self) -> list[dict[str, Any]]:
+        """What the wake-ups of the mover say."""
+        events = [event for function, event in self.asked if function == "mover"]
+        return [json.loads(record["body"]) for event in events for record in event["Records"]]
+
     def ask(self, function: str, event: Mapping[str, Any], seconds: int) -> Mapping[str, Any]:
         import app
         from local.functions import Invocations, functions_of
@@ -159,7 +168,7 @@ class PushDesk(Desk):
             elif function == "check":
                 self.deps.checker.check([Check(*check) for check in event["checks"]], lambda: 60.0)
             else:
-                self.deps.mover.tick(range(FRAGMENTS))
+                self.deps.mover.run_once()
                 self.deps.waker.route(dict.fromkeys(self._partitions()))
 
     def _partitions(self) -> list[str]:
@@ -189,7 +198,7 @@ class PushDesk(Desk):
             timers_ms = self._next_timers(now_ms)
             clock.advance(min(end_ms, minute_ms, *timers_ms.values()) - now_ms)
             due = [fragment for fragment, due_ms in timers_ms.items() if due_ms <= clock.now_ms()]
-            if due and self.deps.mover.tick(due).moved:
+            if due and self.deps.mover.run_once(fragments=due).moved:
                 self.deps.waker.route(dict.fromkeys(self._partitions()))
             if clock.now_ms() == minute_ms:
                 self.deps.sweeper.run_once()

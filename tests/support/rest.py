@@ -123,7 +123,7 @@ def timers_of(deps: Deps) -> list[str]:
 
 
 def clear_times(deps: Deps) -> None:
-    """Remove all timers and leases of movers, marks and places of jobs: the next case begins at the same hour."""
+    """Remove all timers, marks and places of jobs: the next case begins at the same hour."""
     dynamo = deps.adapters.timers._dynamo
     rows = dynamo.client.scan(TableName=dynamo.tables.rounds)["Items"]
     for table, keys in (

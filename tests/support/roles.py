@@ -124,6 +124,12 @@ class Guard:
             name = names.function(PREFIX, function_name)
             self._judge(function, ("lambda:InvokeFunction", _arn("lambda", f"function:{name}")), "Invoke")
 
+    def wake_mover(self) -> None:
+        """As `check`, for a wake-up of the mover that is sent without AWS."""
+        function = _at_work.get()
+        if function is not None:
+            self._judge(function, ("sqs:SendMessage", _arn("sqs", names.wakes(PREFIX))), "SendMessage")
+
     def _judge(self, function: str, demand: Asked, operation: str) -> None:
         if _guards[-1:] != [self]:
             return
@@ -247,6 +253,7 @@ def guarded(guard: Guard) -> Iterator[Guard]:
         for invoker in (Inbox, Invocations):
             patch.setattr(invoker, "invoke", _announcing(guard, invoker.invoke))
             patch.setattr(invoker, "ask", _announcing(guard, invoker.ask))
+            patch.setattr(invoker, "wake_mover", _announcing_wakes(guard, invoker.wake_mover))
         patch.setattr(ThreadPoolExecutor, "submit", _with_context(ThreadPoolExecutor.submit))
         yield guard
 
@@ -255,6 +262,14 @@ def _announcing(guard: Guard, call: Callable[..., Any]) -> Callable[..., Any]:
     def announcing(self: Any, function: str, *args: Any) -> Any:
         guard.start(function)
         return call(self, function, *args)
+
+    return announcing
+
+
+def _announcing_wakes(guard: Guard, call: Callable[..., Any]) -> Callable[..., Any]:
+    def announcing(self: Any, *args: Any) -> Any:
+        guard.wake_mover()
+        return call(self, *args)
 
     return announcing
 

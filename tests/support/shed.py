@@ -1,16 +1,15 @@
-"""A mover with timers of its own, which records what it put into logs and what it gave away."""
+"""A mover with timers of its own, which records what it put into logs, and its wake-ups."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer
-from chalicelib.scheduler.mover import Mover
-from chalicelib.scheduler.mover_run import MoverRun, Ways
+from chalicelib.scheduler.mover import Mover, Ways
 from chalicelib.store.timers import Timers
 from tests.support.clock import Inline, ManualClock, SeededRandom
 from tests.support.embedded import embedded_dynamo
@@ -18,12 +17,12 @@ from tests.support.embedded import embedded_dynamo
 
 @dataclass
 class Shed:
-    """A mover, what it has put into logs, and which fragments it gave away."""
+    """A mover, what it has put into logs, and for which times and fragments it sent wake-ups."""
 
     clock: ManualClock = field(default_factory=ManualClock)
     timers: Timers = field(default_factory=lambda: Timers(embedded_dynamo()))
     moved: list[Timer] = field(default_factory=list)
-    given: list[Sequence[int]] = field(default_factory=list)
+    woken: list[tuple[int, Sequence[int]]] = field(default_factory=list)
     loads: list[tuple[int | float, list[str]]] = field(default_factory=list)
     """What went together, and for how many days."""
     told: list[tuple[str, str]] = field(default_factory=list)
@@ -31,33 +30,22 @@ class Shed:
     """What each append takes."""
 
     def __post_init__(self) -> None:
-        chance = SeededRandom()
         nothing = lambda *_: None  # noqa: E731
         self.ways = Ways(
             append=self.append,
             wake=self.wake,
             check=nothing,
-            hand_over=self.given.append,
+            wake_at=self.wake_at,
             tell=self.tell,
         )
-        self.mover = Mover(
-            timers=cast(Any, self.timers),
-            ways=self.ways,
-            clock=self.clock,
-            new_owner=lambda: chance.id(8),
-            threads=Inline,
-        )
+        self.mover = self.mover_of(self.timers)
 
-    def run(self, owner: str, threads: Executor) -> MoverRun:
-        """One run, which waits for nothing that its threads are late with."""
-        return MoverRun(
-            timers=cast(Any, self.timers),
-            ways=self.ways,
-            clock=self.clock,
-            owner=owner,
-            threads=threads,
-            patience_seconds=0.001,
-        )
+    def mover_of(self, timers: Any, threads: Callable[[], Executor] = Inline) -> Mover:
+        """A mover on other timers, or with other threads."""
+        return Mover(timers=timers, ways=self.ways, clock=self.clock, random=SeededRandom(), threads=threads)
+
+    def wake_at(self, due_timers: Iterable[tuple[int, Sequence[int]]]) -> None:
+        self.woken += due_timers
 
     def wake(self, due: Sequence[Timer]) -> None:
         pass

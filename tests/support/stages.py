@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from chalicelib.adapters import Adapters, dynamo_adapters
-from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.settings import Settings
 from chalicelib.store.attributes import number
 from chalicelib.store.dynamo import Dynamo
-from chalicelib.store.layout import Tables, definitions
+from chalicelib.store.layout import FRAGMENTS, Tables, definitions
 from chalicelib.store.timers import Timers
 from chalicelib.wiring import Deps
 

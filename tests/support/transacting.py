@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from chalicelib.domain.errors import HeadraceError
-from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Draft
 from chalicelib.domain.transaction import Transaction, TransactionState
 from chalicelib.services.produce.transactions import Checks
+from chalicelib.store.layout import FRAGMENTS
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk

@@ -36,7 +36,7 @@ from chalicelib.store import (
     transactions,
 )
 from chalicelib.store.attributes import Item
-from chalicelib.store.layout import META_OFFSET, record_key, segment_key
+from chalicelib.store.layout import META_OFFSET, Tables, record_key, segment_key
 from tests.support import factories as make
 from tests.support.clock import START_MS
 
@@ -87,7 +87,7 @@ def cursor_rows() -> Iterator[tuple[str, Stored]]:
 def timer_rows() -> Iterator[tuple[str, Stored]]:
     for kind in TimerKind:
         timer = make.timer(START_MS, id="t1", kind=kind, shard=SHARD, keep_days=7, every_ms=9, edits=2)
-        yield f"timer: {kind}", Stored(timers._item(timer), "f t", timers.timer_of)
+        yield f"timer: {kind}", Stored(timers._item(Tables("p"), timer), "f t", timers.timer_of)
 
 
 def record_rows() -> Iterator[tuple[str, Stored]]:

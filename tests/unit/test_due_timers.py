@@ -8,17 +8,10 @@ import pytest
 
 from chalicelib.domain.message import Draft
 from chalicelib.domain.segment import Segment, ShardKey
-from chalicelib.domain.timer import (
-    ANY,
-    Timer,
-    TimerKind,
-    draft_for_log,
-    fragment_of,
-    fragment_of_unit,
-    next_check,
-)
+from chalicelib.domain.timer import ANY, Timer, TimerKind, draft_for_log, next_check
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import lane_of
+from chalicelib.store.layout import fragment_of
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.desk import Desk
@@ -105,4 +98,7 @@ def test_a_check_comes_again_after_whole_periods(now_ms: int, due_ms: int) -> No
 
 def test_a_timer_keeps_its_fragment_in_every_process_and_release() -> None:
     assert fragment_of("0123456789ab-u1") == 5
-    assert fragment_of_unit("0123456789ab", "k") == 4
+    assert fragment_of("0123456789ab/k") == 4
+    assert {fragment_of(f"u{n}", 64) % 8 - fragment_of(f"u{n}") for n in range(99)} == {0}, (
+        "among the larger ones"
+    )

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from chalicelib.domain.errors import unavailable
-from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import ShardKey
-from chalicelib.domain.timer import Timer, TimerKind, fragment_of
-from chalicelib.scheduler.mover import Mover
+from chalicelib.domain.timer import FirstTimers, Timer, TimerKind
+from chalicelib.store.layout import FRAGMENTS, fragment_of
 from chalicelib.store.timers import Timers
 from tests.support import factories as make
-from tests.support.clock import START_MS, Inline, ManualClock
+from tests.support.clock import START_MS, Inline
 from tests.support.embedded import embedded_dynamo
 from tests.support.faults import Death
 from tests.support.shed import Shed
@@ -38,9 +36,9 @@ def test_what_is_due_for_one_shard_goes_together_and_in_order_whatever_its_fragm
 def test_the_greatest_lateness_is_told() -> None:
     shed = Shed()
     shed.timers.store([make.timer(START_MS - late_ms, n) for n, late_ms in enumerate((10, 3_000, 200))])
-    assert shed.mover.tick(range(FRAGMENTS)).late_ms == 3_000
-    shed.timers.store([make.timer(START_MS - 3_000, 1), make.timer(START_MS + 2_000, 2)])
-    assert shed.mover.run_once().late_ms == 3_000, "though the last went in time"
+    assert shed.mover.run_once().late_ms == 3_000
+    shed.timers.store([make.timer(START_MS - 3_000, 1), make.timer(START_MS + 200, 2)])
+    assert shed.mover.run_once(until_ms=START_MS + 300).late_ms == 3_200, "though the last went in time"
 
 
 def test_retries_go_with_those_that_are_kept_as_long_and_messages_with_all() -> None:
@@ -53,7 +51,7 @@ def test_retries_go_with_those_that_are_kept_as_long_and_messages_with_all() -> 
                 for n, days in enumerate((7, 30, 7))
             ]
         )
-    shed.mover.tick(range(FRAGMENTS))
+    shed.mover.run_once()
     assert sorted(shed.loads) == [(7, ["m0", "m1", "m2"]), (7, ["r0", "r2"]), (30, ["r1"])]
 
 
@@ -64,18 +62,16 @@ def test_a_bug_is_told_once_and_the_run_has_not_finished() -> None:
 
     shed = Broken()
     shed.timers.store([make.timer(START_MS - 1, shard=HOME)])
-    end_ms = START_MS + 10_000
-    report = shed.mover.run_once(lambda: shed.clock.now_ms() < end_ms)
+    report = shed.mover.run_once()
     assert len(shed.told) == 1
     assert "bug" in shed.told[0][1]
-    assert report.refused > 1
-    assert not report.finished
+    assert (report.refused, report.finished) == (1, False)
 
 
 def test_what_others_were_woken_for_is_woken_once() -> None:
     shed = Shed()
     shed.timers.store([make.timer(START_MS - 1, kind=TimerKind.WAKE, shard=HOME)])
-    assert [shed.mover.tick(range(FRAGMENTS)).woken for _ in range(2)] == [1, 0]
+    assert [shed.mover.run_once().woken for _ in range(2)] == [1, 0]
 
 
 def test_i10_a_wake_up_that_comes_again_while_it_is_woken_for_is_woken_for_again() -> None:
@@ -89,10 +85,10 @@ def test_i10_a_wake_up_that_comes_again_while_it_is_woken_for_is_woken_for_again
 
     shed = Restoring()
     shed.timers.store([first])
-    assert [shed.mover.tick(range(FRAGMENTS)).woken for _ in range(4)] == [1, 1, 0, 0]
+    assert [shed.mover.run_once().woken for _ in range(4)] == [1, 1, 0, 0]
 
 
-def test_a_run_that_was_refused_something_has_not_finished() -> None:
+def test_a_run_that_was_refused_something_has_not_finished_and_wakes_another() -> None:
     class Refusing(Shed):
         def append(self, shard: ShardKey, keep_days: int | float, due: Sequence[Timer]) -> int:
             if self.clock.now_ms() < START_MS + 500:
@@ -100,9 +96,12 @@ def test_a_run_that_was_refused_something_has_not_finished() -> None:
             return super().append(shard, keep_days, due)
 
     shed = Refusing()
-    shed.timers.store([make.timer(START_MS - 1, shard=HOME)])
+    shed.timers.store([make.timer(START_MS - 1, 3, shard=HOME), make.timer(START_MS + 500, 5)])
     report = shed.mover.run_once()
-    assert (report.moved, report.refused, report.finished) == (1, 1, False)
+    assert (report.moved, report.refused, report.finished) == (0, 1, False)
+    assert shed.woken == [(START_MS + 1_000, [3])]
+    shed.clock.advance(1_000)
+    assert shed.mover.run_once(fragments=[3]).moved == 1
 
 
 @pytest.mark.parametrize("method", ["store", "drop"])
@@ -112,26 +111,35 @@ def test_a_check_that_is_broken_off_is_made_again(method: str) -> None:
     check = make.timer(START_MS - 1, kind=TimerKind.CHECK, shard=HOME, every_ms=60_000)
     shed.timers.store([check])
     timers: Any = Troubled(shed.timers, lambda name, *_: name == method)
-    Mover(timers=timers, ways=shed.ways, clock=shed.clock, new_owner=lambda: "me", threads=Inline).tick(
-        range(FRAGMENTS)
-    )
+    shed.mover_of(timers).run_once()
     assert timers.refused == 1
-    assert [timer.kind for timer in shed.timers.behind(check.fragment, "", 9)][:1] == [TimerKind.CHECK]
+    assert [timer.kind for timer in shed.timers.behind(fragment_of(check.id), "", 9)][:1] == [TimerKind.CHECK]
+
+
+@pytest.mark.parametrize(("every_ms", "woken"), [(59_999, True), (60_000, False)])
+def test_a_check_that_is_repeated_before_the_schedules_next_run_has_a_wake_up(
+    every_ms: int, woken: bool
+) -> None:
+    shed = Shed()
+    check = make.timer(START_MS, 3, kind=TimerKind.CHECK, shard=HOME, every_ms=every_ms)
+    shed.timers.store([check])
+    assert shed.mover.run_once().checked == 1
+    assert shed.woken == ([(START_MS + every_ms, [3])] if woken else [])
 
 
 @pytest.mark.parametrize("back_ms", [1, 60_000, 90_000])
 def test_a_check_outlives_a_clock_that_is_set_back_while_its_next_time_is_computed(back_ms: int) -> None:
-    class SetBack(Timers):
-        def first_due(self, *args: Any) -> Any:
-            found = super().first_due(*args)
-            shed.clock.at_ms = START_MS - back_ms
-            return found
+    class SetBack(Inline):
+        def submit(self, work: Callable[..., Any], /, *args: Any, **settings: Any) -> Future[Any]:
+            if getattr(work, "func", work).__name__ == "_carry":
+                shed.clock.at_ms = START_MS - back_ms
+            return super().submit(work, *args, **settings)
 
-    shed = Shed(timers=SetBack(embedded_dynamo()))
+    shed = Shed()
     check = make.timer(START_MS, kind=TimerKind.CHECK, shard=HOME, every_ms=60_000)
     shed.timers.store([check])
-    shed.mover.tick([check.fragment])
-    [later] = shed.timers.behind(check.fragment, "", 9)
+    shed.mover_of(shed.timers, SetBack).run_once()
+    [later] = shed.timers.behind(fragment_of(check.id), "", 9)
     assert later.due_ms == START_MS + 60_000
 
 
@@ -139,67 +147,78 @@ def test_a_mover_that_was_woken_sees_the_timer_that_was_just_filed() -> None:
     class Late(Timers):
         """What was filed is not seen by every read yet."""
 
-        def next_ms(self, fragment: int, *, consistent: bool = False) -> int | None:
-            return super().next_ms(fragment, consistent=True) if consistent else None
+        def first_due(self, *args: Any, consistent: bool = True) -> Any:
+            return super().first_due(*args) if consistent else FirstTimers([])
 
     shed = Shed(timers=Late(embedded_dynamo()))
     timer = make.timer(START_MS - 1)
     shed.timers.store([timer])
-    assert shed.mover.run_once(fragments=[timer.fragment]).moved == 1
+    assert shed.mover.tick().moved == 0
+    assert shed.mover.run_once(fragments=[0]).moved == 1
 
 
-def test_a_look_that_began_before_a_timer_was_stored_is_not_the_last_one() -> None:
-    """The process that stored it has just woken this mover, and wakes no other."""
-
-    class Slow(Inline):
-        """The answer to the first look is late."""
-
-        def submit(self, work: Callable[..., Any], /, *args: Any, **settings: Any) -> Future[Any]:
-            answered = super().submit(work, *args, **settings)
-            if answers:
-                return answered
-            answers.append((Future(), answered.result()))
-            return answers[0][0]
-
-    class Passing(ManualClock):
-        def sleep(self, seconds: float) -> None:
-            super().sleep(seconds)
-            if self.at_ms == START_MS + 1_000:
-                shed.timers.store([timer])
-            if self.at_ms == START_MS + 3_000:
-                ((future, result),) = answers
-                future.set_result(result)
-
-    answers: list[tuple[Future[Any], Any]] = []
-    timer = make.timer(START_MS + 2_500)
-    shed = Shed(clock=Passing())
-    run = shed.run("slow", Slow())
-    run.stay([timer.fragment], lambda: True, awake_ms=2_000)
-    assert shed.moved == [timer]
-
-
-def test_nothing_goes_before_its_time_though_it_was_seen_before() -> None:
+def test_a_run_waits_for_what_its_wake_up_is_early_for_and_for_nothing_else() -> None:
     shed = Shed()
-    shed.timers.store([make.timer(START_MS - 1, id="due"), make.timer(START_MS + 30, id="soon")])
-    shed.mover.tick(range(FRAGMENTS))
-    assert [timer.id for timer in shed.moved] == ["due"]
+    shed.timers.store([make.timer(START_MS + ms, id=str(ms)) for ms in (-1, 30, 250, 301)])
+    assert shed.mover.run_once().moved == 1
+    report = shed.mover.run_once(until_ms=START_MS + 300)
+    assert [timer.id for timer in shed.moved] == ["-1", "30", "250"]
+    assert (shed.clock.now_ms(), report.late_ms) == (START_MS + 250, 220)
 
 
-def test_what_is_due_soon_goes_within_a_twentieth_of_a_second_of_its_time() -> None:
+@pytest.mark.parametrize(("wakes", "waited_ms"), [(1, 0), (2, 500), (9, 500), (10, 0)])
+def test_a_run_waits_for_more_where_wake_ups_come_together_but_are_not_too_many(
+    wakes: int, waited_ms: int
+) -> None:
     shed = Shed()
-    shed.timers.store([make.timer(START_MS + 120, id="soon"), make.timer(START_MS + 700, id="later")])
-    assert shed.mover.run_once().late_ms <= 50
-    assert len(shed.moved) == 2
+    shed.mover.run_once(wakes=wakes)
+    assert shed.clock.now_ms() - START_MS == waited_ms
 
 
-def test_what_a_run_was_refused_besides_is_counted() -> None:
+def test_a_wake_up_that_is_far_too_early_by_this_clock_comes_again() -> None:
     shed = Shed()
-    timer = make.timer(START_MS + 30_000)
-    shed.timers.store([timer])
-    timers: Any = Troubled(shed.timers, lambda name, *_: name == "release_lease")
-    mover = Mover(timers=timers, ways=shed.ways, clock=shed.clock, new_owner=lambda: "me", threads=Inline)
-    assert mover.run_once(has_time=lambda: False).refused == 1
-    assert shed.given == [[timer.fragment]], "whom it cannot let go of is given away all the same"
+    shed.timers.store([make.timer(START_MS + 5_000, 3)])
+    assert shed.mover.run_once(fragments=[3], until_ms=START_MS + 5_300).moved == 0
+    assert shed.woken == [(START_MS + 5_300, [3])]
+    assert shed.clock.now_ms() == START_MS
+
+
+def test_a_run_whose_time_is_up_wakes_another_at_once() -> None:
+    shed = Shed()
+    shed.timers.store([make.timer(START_MS - 1, 4) for _ in range(600)])
+    times = iter([True, True])
+    report = shed.mover.run_once(lambda: next(times, False), [4])
+    assert (report.moved, report.finished) == (500, False)
+    assert shed.woken == [(START_MS, [4])]
+
+
+def test_the_schedule_wakes_for_what_was_stored_long_before() -> None:
+    """What is due within 15 minutes of its storing has a wake-up of its own."""
+    shed = Shed()
+    ages = {"short": 900_000, "long": 900_001, "later": 10**9, "due": 10**9}
+    dues = {"short": START_MS + 9_000, "long": START_MS + 9_000, "later": START_MS + 75_001, "due": START_MS}
+    timers = [make.timer(dues[name], id=name, stored_ms=dues[name] - ages[name]) for name in ages]
+    shed.timers.store(timers)
+    assert shed.mover.tick().moved == 1
+    assert shed.woken == [(START_MS + 9_000, [fragment_of("long")])]
+
+
+def test_the_schedule_wakes_each_second_for_what_it_does_not_read() -> None:
+    shed = Shed()
+    shed.timers.store([make.timer(START_MS + 100 * n, 2, stored_ms=START_MS) for n in range(1, 400)])
+    shed.mover.tick()
+    assert shed.woken == [(START_MS + second * 1_000, [2]) for second in range(25, 75)]
+
+
+def test_a_run_leaves_a_full_fragment_to_the_run_that_was_first() -> None:
+    class Beaten(Shed):
+        def append(self, shard: ShardKey, keep_days: int | float, due: Sequence[Timer]) -> int:
+            return 0 if due[0].fragment == 2 else super().append(shard, keep_days, due)
+
+    shed = Beaten()
+    shed.timers.store([make.timer(START_MS - 1, fragment) for fragment in (2, 5) for _ in range(600)])
+    report = shed.mover.run_once()
+    assert (report.moved, shed.loads.count((7, [])), shed.woken) == (600, 0, [(START_MS + 1_000, [2])])
 
 
 def test_the_end_of_a_process_is_the_end_of_its_run() -> None:
@@ -209,27 +228,5 @@ def test_the_end_of_a_process_is_the_end_of_its_run() -> None:
 
     shed = Ending()
     shed.timers.store([make.timer(START_MS - 1)])
-    mover = Mover(
-        timers=cast(Any, shed.timers),
-        ways=shed.ways,
-        clock=shed.clock,
-        new_owner=lambda: "me",
-        threads=lambda: ThreadPoolExecutor(2),
-    )
     with pytest.raises(Death):
-        mover.tick(range(FRAGMENTS))
-
-
-@pytest.mark.parametrize("jitter_ms", [0, 10_000])
-def test_a_timer_that_only_the_schedule_finds_goes_in_time_however_late_the_schedule_is(
-    jitter_ms: int,
-) -> None:
-    for due_ms in range(START_MS + 100_000, START_MS + 200_000, 5_000):
-        shed, rng = Shed(), random.Random(due_ms)
-        shed.timers.store([make.timer(due_ms)])
-        began_ms = START_MS
-        while not shed.moved:
-            shed.clock.at_ms = max(began_ms, shed.clock.at_ms)
-            shed.mover.run_once()
-            began_ms += 60_000 + rng.randint(0, jitter_ms)
-        assert shed.clock.at_ms - due_ms <= 100
+        shed.mover_of(shed.timers, lambda: ThreadPoolExecutor(2)).run_once()

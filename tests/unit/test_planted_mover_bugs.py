@@ -9,9 +9,8 @@ import pytest
 
 from chalicelib import functions
 from chalicelib.scheduler import beside
-from chalicelib.scheduler.foreign_leases import ForeignLeases
-from chalicelib.scheduler.mover import Mover
-from chalicelib.scheduler.mover_run import MoverRun
+from chalicelib.scheduler.mover import Mover, MoverRun
+from chalicelib.services.core.mover_wakes import MoverWakes
 from chalicelib.services.core.unit_names import UnitNames
 from chalicelib.services.core.wake import Waker
 from chalicelib.services.manage import admin
@@ -19,21 +18,20 @@ from chalicelib.store import timers as store
 from chalicelib.store.timers import Timers
 from tests.contract.ports import test_timers
 from tests.contract.schedules import test_sweeping_groups
-from tests.contract.services import test_growth, test_lines
+from tests.contract.services import test_growth, test_lines, test_wake_ups
 from tests.simulation import virtual
 from tests.support.planting import Bug, Planted, assert_seen, names_of
 from tests.support.stages import embedded_stage
-from tests.unit import test_mover_leases as leases
 from tests.unit import test_mover_runs as runs
 from tests.unit import test_mover_troubles as troubles
 from tests.unit.test_mover_world import LATEST_MS, World
 
 
-def a_world_is_in_time(seed: int, deadly: bool = False) -> None:
+def a_world_is_in_time(seed: int) -> None:
     waits = SimpleNamespace(SimpleQueue=lambda: virtual.Queue(virtual.current()), Empty=queue.Empty)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(beside, "queue", waits)
-        world = World(seed, deadly)
+        world = World(seed)
         world.run()
     assert world.owed == {}
     assert max(world.late.values()) <= world.start_ms + LATEST_MS
@@ -44,42 +42,33 @@ def a_batch_keeps_its_order() -> None:
 
 
 BUGS: Planted = {
-    "a mover believed in because of a timer that was cancelled": (
-        Bug(Waker, "_is_awake", "< AWAKE_MS", "< 50_000"),
-        lambda: troubles.test_a_cancelled_timer_leaves_no_false_belief_in_its_mover(False),
+    "a wake-up believed in that could not be sent": (
+        Bug(Waker, "wake_at", "self._mover_wakes.remove(wake)", "pass"),
+        lambda: test_wake_ups.test_a_wake_up_that_could_not_be_sent_is_not_believed_in(embedded_stage()),
     ),
-    "a mover believed in whose invocation was refused": (
-        Bug(
-            Waker,
-            "wake_movers",
-            "if asleep and self.start_mover(asleep):",
-            "if asleep and [self.start_mover(asleep)]:",
-        ),
-        lambda: troubles.test_a_cancelled_timer_leaves_no_false_belief_in_its_mover(True),
+    "a wake-up believed in that has come": (
+        Bug(MoverWakes, "add", "if now_ms < wake.at_ms <=", "if wake.at_ms <="),
+        lambda: test_wake_ups.test_timers_of_one_second_share_a_wake_up(embedded_stage()),
     ),
-    "a woken mover that leaves at once": (
-        Bug(Mover, "run_once", "has_time, AWAKE_MS)", "has_time, 1)"),
-        lambda: a_world_is_in_time(15),  # one in which a client's timing is bad
+    "a wake-up for others than those that rely on it": (
+        Bug(MoverWakes, "_add", "w.covers(fragments)", "True"),
+        lambda: a_world_is_in_time(0),
     ),
-    "a dead mover's lease whose end nobody waits for": (
-        Bug(ForeignLeases, "meet", "self._ends_ms.setdefault(fragment, until_ms) != until_ms", "True"),
-        lambda: a_world_is_in_time(7, deadly=True),
+    "a run that does not wait for its wake-up's timers": (
+        Bug(Mover, "run_once", "min(max(now_ms, until_ms), now_ms + _MOST_AHEAD_MS)", "now_ms"),
+        runs.test_a_run_waits_for_what_its_wake_up_is_early_for_and_for_nothing_else,
     ),
-    "a fragment taken again after it was given away": (
-        Bug(MoverRun, "_acquire_lease", "fragment not in self._wanted", "False"),
-        leases.test_a_lease_that_comes_when_its_run_has_left_is_let_go_and_handed_over,
+    "a schedule that wakes for nothing": (
+        Bug(Mover, "tick", "self._ways.wake_at(", "list("),
+        runs.test_the_schedule_wakes_for_what_was_stored_long_before,
     ),
-    "a mover that waits beside one that is alive": (
-        Bug(ForeignLeases, "meet", "self._ends_ms.setdefault(fragment, until_ms) != until_ms", "False"),
-        lambda: leases.test_a_run_leaves_a_fragment_whose_holder_renews_its_lease_to_it(None),
-    ),
-    "a mover that leaves without looking once more": (
-        Bug(MoverRun, "_leave", "return self._try_to_take(fragment, consistent=True)", "return None"),
-        troubles.test_what_is_filed_while_a_mover_leaves_is_still_its_own,
+    "a run that races another through all pages": (
+        Bug(MoverRun, "_empty", "fragment in self._met or ", ""),
+        runs.test_a_run_leaves_a_full_fragment_to_the_run_that_was_first,
     ),
     "a refusal that ends the run": (
         Bug(MoverRun, "_results", "if not isinstance(error, Exception):", "if error:"),
-        lambda: troubles.test_a_fragment_that_is_throttled_stops_only_itself("first_due"),
+        troubles.test_a_fragment_that_is_throttled_stops_only_itself,
     ),
     "a wake-up dropped although it was refused": (
         Bug(
@@ -95,15 +84,11 @@ BUGS: Planted = {
         runs.test_i10_a_wake_up_that_comes_again_while_it_is_woken_for_is_woken_for_again,
     ),
     "a later one that goes past what was refused": (
-        Bug(MoverRun, "_move", "if load not in self._stuck}", "if load}"),
+        Bug(MoverRun, "_move_due", "loads.keys() - self._stuck - ", "loads.keys() - "),
         troubles.test_nothing_of_a_shard_goes_past_what_was_refused,
     ),
-    "a mover that hands on what it never held": (
-        Bug(MoverRun, "_give", "ours = self._ours(fragments)", "ours = list(fragments)"),
-        troubles.test_trouble_that_outlasts_movers_does_not_multiply_them,
-    ),
     "a line in all fragments": (
-        Bug(UnitNames, "name", "if fragment_of(id_of(name)) == fragment)", "if name)"),
+        Bug(UnitNames, "name", "if self._fragment_of(id_of(name)) == fragment)", "if name)"),
         a_batch_keeps_its_order,
     ),
     "a line ordered by the clock alone": (
@@ -119,12 +104,6 @@ BUGS: Planted = {
         Bug(admin, "_default_key_shards", "return old.shards_of_keys if", "return None if"),
         lambda: test_growth.test_keys_stay_and_what_has_no_key_spreads(embedded_stage(), 4),
     ),
-    "a mover that looks no further than to the next one": (
-        Bug(MoverRun, "_is_soon", "+ SOON_MS", "+ 60_000"),
-        lambda: runs.test_a_timer_that_only_the_schedule_finds_goes_in_time_however_late_the_schedule_is(
-            10_000
-        ),
-    ),
     "a watch for which the sweep leaves no time": (
         Bug(
             functions,
@@ -137,10 +116,6 @@ BUGS: Planted = {
                 embedded_stage()
             )
         ),
-    ),
-    "a last look that began before the timer was stored": (
-        Bug(MoverRun, "stay", "< awake_until_ms or bool(self._takes.under_way)", "< awake_until_ms"),
-        runs.test_a_look_that_began_before_a_timer_was_stored_is_not_the_last_one,
     ),
     "a look that takes all the memory": (
         Bug(

@@ -22,7 +22,7 @@ from chalicelib.domain.transaction import Transaction, TransactionState
 from chalicelib.store import codec, cursors, log, records, timers, traces, transactions
 from chalicelib.store.attributes import number, started_kib, text
 from chalicelib.store.dedup import dedup_entry, dedup_put
-from chalicelib.store.layout import META_OFFSET, record_key, segment_key
+from chalicelib.store.layout import META_OFFSET, Tables, record_key, segment_key
 from tests.support import factories as make
 from tests.support.clock import START_MS
 
@@ -101,12 +101,16 @@ TIMERS = [
 
 @pytest.mark.parametrize("timer", TIMERS, ids=lambda timer: timer.kind)
 def test_a_timer_comes_back(timer: Timer) -> None:
-    assert timers._timer(timers._item(timer)) == timer
+    assert timers._timer(timers._item(Tables("p"), timer)) == timer
 
 
 def test_a_cancelled_timer_leaves_what_it_was_and_for_how_long() -> None:
     timer = TIMERS[0]
-    row = {**timers._content(timer), **timers._forward(timer, START_MS // 1000), "j": text("CANCELLED")}
+    row = {
+        **timers._content(timer),
+        **timers._forward(Tables("p"), timer, START_MS // 1000),
+        "j": text("CANCELLED"),
+    }
     assert row["x"] == number(START_MS // 1000)
     assert timers._moved(row) == Moved(timer.due_ms, timer, timer.edits)
 

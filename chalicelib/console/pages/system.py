@@ -59,7 +59,7 @@ class Price:
 
 ACCEPTED = Price(0.08, 1, 0.09, 4.76)
 SETTLED = Price(0.03, 3, 0.05, 10.27)
-RETRIED = Price(17, 17, 12.34, 12.34)
+RETRIED = Price(17, 17, 14.28, 14.28)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,8 +44,10 @@ def content(message: Message) -> Message:
     return replace(message, draft=replace(message.draft, origin=None)) if message.draft.origin else message
 
 
-def timer_of(topic: Topic, group: Group, consumer_uid: str, entry: Draft, due_ms: int) -> Timer:
-    """The timer that brings an entry to the lane."""
+def timer_of(
+    topic: Topic, group: Group, consumer_uid: str, entry: Draft, due_ms: int, stored_ms: int = 0
+) -> Timer:
+    """The timer that brings an entry to the lane. Without `stored_ms` the mover's schedule sends a wake-up, too."""
     origin = entry.origin
     assert origin
     return Timer(
@@ -57,6 +59,7 @@ def timer_of(topic: Topic, group: Group, consumer_uid: str, entry: Draft, due_ms
         keep_days=topic.retention_days,
         group_uid=group.uid,
         consumer_uid=consumer_uid,
+        stored_ms=stored_ms,
     )
 
 

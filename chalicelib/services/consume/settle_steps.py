@@ -160,7 +160,7 @@ class StepMaker:
             origin = Origin(receipt.id, receipt.shard, receipt.offset, 0, attempt, redriven)
             draft = Draft(b"", is_json=False, origin=origin)
         uid = self._key.consumer_uid
-        return retry_lane.timer_of(self._topic, self._group, uid, draft, decision.due_ms)
+        return retry_lane.timer_of(self._topic, self._group, uid, draft, decision.due_ms, self._now_ms)
 
 
 def _trace_entry(receipt: Receipt, decision: SettleDecision, attempt: int, now_ms: int) -> TraceEntry | None:

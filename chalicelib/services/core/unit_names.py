@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable
 
 from ...domain import ids
-from ...domain.timer import fragment_of, fragment_of_unit
 from ...domain.topic import Topic
 from ...ports.world import Clock, Random
 
@@ -21,7 +20,9 @@ _PER_MS = 1 << 15
 class UnitNames:
     """Makes names that rise with each call in one process; those of several processes sort by their clocks."""
 
-    def __init__(self, clock: Clock, random: Random) -> None:
+    def __init__(self, clock: Clock, random: Random, fragment_of: Callable[[str], int]) -> None:
+        """`fragment_of`: the fragment of a timer's id, or of a unit."""
+        self._fragment_of = fragment_of
         self._clock = clock
         self._random = random
         self._sequence = 0
@@ -30,9 +31,9 @@ class UnitNames:
     def name(self, topic: Topic, unit: str, id_of: Callable[[str], str]) -> str:
         """The next name in a unit; `id_of` makes the timer's id from it, which falls into the unit's fragment."""
         sequence, ending = self._next(), self._random.id(ids.REQUEST_ID_CHARS)
-        fragment = fragment_of_unit(topic.uid, unit)
+        fragment = self._fragment_of(f"{topic.uid}/{unit}")
         names = (ids.sequence_name(sequence, end) for end in ids.endings(ending))
-        return next(name for name in names if fragment_of(id_of(name)) == fragment)
+        return next(name for name in names if self._fragment_of(id_of(name)) == fragment)
 
     def _next(self) -> int:
         with self._lock:

@@ -1,5 +1,4 @@
-"""Wake-ups: starts runs of `deliver` for appended messages, movers for timers that are due soon, and checks of
-transactions.
+"""Wake-ups: starts runs of `deliver` for appended messages, the mover when timers are due, and checks of transactions.
 
 A lost, doubled or late wake-up is harmless: the state is in cursors and timers, and the sweeper and the movers'
 schedule look at them again.
@@ -16,12 +15,13 @@ from typing import Any, Protocol
 from ...domain.errors import HeadraceError, NotFound, Unavailable, Unreadable
 from ...domain.push_limit import guaranteed_of
 from ...domain.segment import ShardKey
-from ...domain.timer import ANY, AWAKE_MS, SOON_MS, Timer, wake_up
+from ...domain.timer import ANY, Timer, wake_up
 from ...domain.topic import Consumer, ConsumerState, CursorKey, Group, Topic, lane_of
 from ...modes import POLICIES
 from ...ports.world import Clock, Invoker
 from .catalog import CACHE_MS, Catalog
 from .expiring_cache import TtlCache
+from .mover_wakes import DueTimer, MoverWakes
 
 _SLACK_MS = 500  # how much clocks may differ
 _AGAIN_MS = 100  # a producer wakes for the same shard at most this often: the stream wakes for it as well
@@ -97,7 +97,7 @@ class Stored(Protocol):
 
 
 class Waker:
-    """Starts runs of `deliver` and movers."""
+    """Starts runs of `deliver`, and sends the mover's wake-ups."""
 
     def __init__(
         self,
@@ -106,11 +106,13 @@ class Waker:
         invoker: Invoker,
         mark: Callable[[Topic], None],
         store_timers: Callable[[Sequence[Timer]], object],
+        fragments_of: Callable[[str], Sequence[int]],
         clock: Clock,
         on_skip: Callable[[Unreadable], object],
     ) -> None:
-        """`mark` notes that a topic has messages to deliver; `store_timers` stores timers; `on_skip` is called for each
-        unreadable row that a batch of wake-ups skips."""
+        """`mark` notes that a topic has messages to deliver; `store_timers` stores timers; `fragments_of` says which
+        fragments may have the timer of an id; `on_skip` is called for each unreadable row that a batch of wake-ups
+        skips."""
         self._on_skip = on_skip
         self._catalog = catalog
         self._mark = mark
@@ -118,7 +120,8 @@ class Waker:
         self._invoker = invoker
         self._clock = clock
         self._woken: TtlCache[str, bool] = TtlCache(clock, _AGAIN_MS)  # by the log's partition key
-        self._movers_ms: dict[int, int] = {}  # by fragment: when a mover was last woken
+        self._fragments_of = fragments_of
+        self._mover_wakes = MoverWakes()
 
     def route(self, shards: Mapping[str, int | None], due_ms: int | None = None) -> int:
         """Start `deliver` for shards that have new rows (by the log's partition key; the value is the last offset, if
@@ -279,28 +282,22 @@ class Waker:
         self._invoker.invoke("check", {"checks": [[timer.id, timer.due_ms] for timer in timers]})
 
     def wake_movers(self, timers: Sequence[Timer]) -> None:
-        """Wake a mover for timers that are due before its schedule would see to them.
+        """Send the wake-ups of timers that have just been stored. For those that are due in more than 15 minutes the
+        mover's schedule does it."""
+        self.wake_at([(timer.due_ms, self._fragments_of(timer.id)) for timer in timers])
 
-        An earlier timer that is still pending does not prove that a mover is awake: it may have been cancelled
-        meanwhile. Only a mover that was woken a moment ago counts.
-        """
-        now_ms = self._clock.now_ms()
-        fragments = {timer.fragment for timer in timers if timer.due_ms <= now_ms + SOON_MS}
-        asleep = sorted(f for f in fragments if not self._is_awake(f, now_ms))
-        if asleep and self.start_mover(asleep):
-            self._movers_ms |= dict.fromkeys(asleep, now_ms)
+    def wake_at(self, due_timers: Iterable[DueTimer]) -> None:
+        """Send wake-ups for these times and fragments, unless this process has sent them before. One that cannot be
+        sent is left to the mover's schedule."""
+        for wake in self._mover_wakes.add(due_timers, self._clock.now_ms()):
+            try:
+                self._invoker.wake_mover(wake.hint(), wake.delay_seconds)
+            except Unavailable:
+                self._mover_wakes.remove(wake)
 
     def restart(self, job: str, run: int) -> None:
         """Restart a scheduled job that ran out of time; `run` is the number of the new run."""
         self._start(job, as_if_scheduled({"run": run}))
-
-    def _is_awake(self, fragment: int, now_ms: int) -> bool:
-        woken_ms = self._movers_ms.get(fragment)
-        return woken_ms is not None and 0 <= now_ms - woken_ms < AWAKE_MS  # a clock may step back
-
-    def start_mover(self, fragments: Sequence[int]) -> bool:
-        """Start a mover for these fragments; False: it could not be started."""
-        return self._start("mover", as_if_scheduled({"fragments": list(fragments)}))
 
     def _start(self, function: str, event: Mapping[str, Any]) -> bool:
         """A wake-up that cannot be sent now is left to the stream, the sweeper and the schedules."""

@@ -13,7 +13,7 @@ from ...domain.account import Account, account, with_running_in_lanes
 from ...domain.attention import stopped
 from ...domain.cursor import Cursor, OffsetState, offset_state, raise_floor
 from ...domain.errors import Unreadable
-from ...domain.limits import FRAGMENTS, MAX_OFFSET
+from ...domain.limits import MAX_OFFSET
 from ...domain.meter import Reading
 from ...domain.record import Unfinished
 from ...domain.status import Status
@@ -226,7 +226,9 @@ class Surveyor:
 
     def _delayed_by_topic(self) -> Callable[[str], Counted]:
         """How many messages wait for their time in each topic, by uid."""
-        counts = [self._timers.count_delayed(fragment, _MOST_COUNTED) for fragment in range(FRAGMENTS)]
+        counts = [
+            self._timers.count_delayed(fragment, _MOST_COUNTED) for fragment in self._timers.fragments()
+        ]
         is_whole = all(whole for _, whole in counts)
         return lambda uid: Counted(sum(by_topic.get(uid, 0) for by_topic, _ in counts), is_whole)
 

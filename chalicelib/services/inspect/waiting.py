@@ -13,7 +13,7 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
-from ...domain.limits import FRAGMENTS, MAX_ANSWER_BYTES
+from ...domain.limits import MAX_ANSWER_BYTES
 from ...domain.segment import ShardKey
 from ...domain.timer import Timer, TimerKind, due_ms_of, sort_key_of
 from ...domain.times import HOUR_MS
@@ -55,7 +55,9 @@ def reader(timers: Timers, *, consistent: bool = True) -> ReadTimers:
 
 
 def _read_page(timers: Timers, consistent: bool, position: str) -> tuple[list[Timer], str | None]:
-    pages = [timers.behind(fragment, position, _ROWS, consistent=consistent) for fragment in range(FRAGMENTS)]
+    pages = [
+        timers.behind(fragment, position, _ROWS, consistent=consistent) for fragment in timers.fragments()
+    ]
     end = min((page[-1].sort_key for page in pages if len(page) == _ROWS), default=None)
     entries = (timer for page in pages for timer in page if end is None or timer.sort_key <= end)
     return sorted(entries, key=lambda timer: timer.sort_key), end

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ...domain.cursor import Cursor, OffsetState, offset_state, unsettled
 from ...domain.errors import NotFound
-from ...domain.limits import FRAGMENTS, TAIL_TRUST
+from ...domain.limits import TAIL_TRUST
 from ...domain.message import DeadReason, Message
 from ...domain.record import Record
 from ...domain.segment import Tail
@@ -144,7 +144,7 @@ class Repair:
 
     def retries(self, *, dry: bool) -> Iterator[Finding]:
         """The retry timers of all topics."""
-        for fragment in range(FRAGMENTS):
+        for fragment in self.timers.fragments():
             behind = ""
             while page := self.timers.behind(fragment, behind, _PAGE):
                 yield from self._timers(page, dry=dry)
@@ -172,7 +172,9 @@ class Repair:
 
     def look_at_timers(self, turn: int) -> Iterator[Finding]:
         """The daily check's part of the timers: the first of one fragment."""
-        timers = self.timers.behind(turn % FRAGMENTS, "", _TIMERS_SAMPLED, consistent=False)
+        timers = self.timers.behind(
+            turn % len(self.timers.fragments()), "", _TIMERS_SAMPLED, consistent=False
+        )
         yield from self._timers(timers, dry=True)
 
     def _behind(

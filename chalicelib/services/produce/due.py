@@ -29,12 +29,12 @@ class Due:
         self._waker = waker
 
     def append(self, shard: ShardKey, keep_days: int | float, timers: Sequence[Timer]) -> int:
-        """Move the drafts of timers into a shard's log (ANY: whichever shard is free). Returns how many were moved;
-        the others had been moved before."""
+        """Move the drafts of timers into a shard's log (ANY: whichever shard is free), or drop them if it was deleted.
+        Returns how many were moved or dropped; the others had been moved before."""
         home = self._home(shard, keep_days)
         if home is None:
             self._timers.drop(timers)
-            return 0
+            return len(timers)
         number = None if shard.shard == ANY else shard.shard
         members = [(t, replace(draft_for_log(t), shard=number)) for t in timers if t.draft]
         messages = [message for message in self._producer.move(home, members) if message]

@@ -75,7 +75,7 @@ class Producer:
         self._counters = counters
         self._clock = clock
         self._random = random
-        self._unit_names = UnitNames(clock, random)
+        self._unit_names = UnitNames(clock, random, timers.fragment_of)
 
     def produce(
         self,

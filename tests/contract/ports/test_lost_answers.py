@@ -198,17 +198,6 @@ def test_a_letter_that_was_changed_is_not_taken_for_discarded(
 
 
 @LOST
-def test_a_lease_taken_is_held(a: Adapters, plan: FaultPlan, fault: Fault) -> None:
-    fragment = int(uuid4().hex[:8], 16)
-    next_call(plan, fault)
-    assert a.timers.acquire_lease(fragment, "me", 1_000, 2_000) is None
-    assert plan.fired
-    next_call(plan, fault)
-    a.timers.release_lease(fragment, "me")
-    assert a.timers.acquire_lease(fragment, "another", 1_000, 2_000) is None
-
-
-@LOST
 def test_a_move_is_made_once(a: Adapters, plan: FaultPlan, letter: DeadLetter, fault: Fault) -> None:
     timer, shard, segment = make.timer(), make.shard(), make.segment(0, 2)
     a.timers.store([timer])

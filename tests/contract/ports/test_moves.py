@@ -13,7 +13,6 @@ from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write
 from chalicelib.domain.append import AlreadyMoved, DedupHit, OffsetTaken, PutResult, Stored
 from chalicelib.domain.cursor import Cursor
-from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.record import DeadLetter, Record
 from chalicelib.domain.segment import Segment, ShardKey, Tail
 from chalicelib.domain.status import Status
@@ -22,6 +21,7 @@ from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import CursorKey
 from chalicelib.domain.transaction import Transaction, TransactionState, check_timer
 from chalicelib.store.cursors import Cursors
+from chalicelib.store.layout import FRAGMENTS
 from chalicelib.store.log import Log
 from chalicelib.store.timers import Timers
 from tests.support import factories as make

@@ -1,24 +1,26 @@
-"""store.Timers: due in order of time, to the millisecond; one owner moves a fragment."""
+"""store.Timers: due in order of time, to the millisecond, in fragments of which there may become more."""
 
 from __future__ import annotations
 
-import itertools
 import random
+from dataclasses import replace
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from chalicelib.domain.limits import FRAGMENTS, MAX_LOOK_BYTES
+from chalicelib.domain.limits import MAX_LOOK_BYTES
 from chalicelib.domain.message import Draft, Origin
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer, TimerKind, retry_id, sort_key_of
+from chalicelib.store.dynamo import Dynamo
+from chalicelib.store.layout import FRAGMENTS, Tables, fragment_of
 from chalicelib.store.timers import Timers
 from tests.support import factories as make
 from tests.support.clock import START_MS
+from tests.support.embedded import embedded_dynamo
 from tests.support.stages import FOREVER, Stage, drop_all
-
-_fragments = itertools.count(1_000)
 
 
 @pytest.fixture
@@ -27,12 +29,6 @@ def timers(stage: Stage) -> Timers:
     timers: Timers = stage.adapters.timers
     drop_all(timers)
     return timers
-
-
-@pytest.fixture
-def fragment_of_lease() -> int:
-    """A fragment with a free lease."""
-    return next(_fragments)
 
 
 def everything(timers: Timers) -> list[Timer]:
@@ -64,7 +60,7 @@ any_timers = st.builds(
 @given(timer=any_timers)
 def test_a_timer_is_read_as_it_was_filed(timers: Timers, timer: Timer) -> None:
     timers.store([timer])
-    look = timers.first_due(timer.fragment, timer.due_ms, 9)
+    look = timers.first_due(fragment_of(timer.id), timer.due_ms, 9)
     timers.drop([timer])
     assert look.timers == [timer]
     assert everything(timers) == []
@@ -93,7 +89,7 @@ def test_a_timer_is_due_at_its_millisecond_and_not_before(timers: Timers) -> Non
 def test_behind_what_a_clock_that_was_set_back_has_passed_nothing_is_due(timers: Timers) -> None:
     timer = make.timer(START_MS)
     timers.store([timer])
-    assert timers.first_due(timer.fragment, START_MS - 1_000, 9, timer.sort_key).timers == []
+    assert timers.first_due(fragment_of(timer.id), START_MS - 1_000, 9, timer.sort_key).timers == []
 
 
 def test_what_is_due_comes_in_order_of_time_up_to_the_limit(timers: Timers) -> None:
@@ -111,7 +107,6 @@ def test_timers_are_read_on_behind_a_mark(timers: Timers) -> None:
     times = [START_MS, START_MS, START_MS + 1, 5, 253_402_300_799_999]
     batch = [make.timer(due_ms, fragment=1) for due_ms in times]
     timers.store(batch)
-    assert timers.acquire_lease(1, "owner", START_MS, START_MS + 1) is None
     assert timers.cancel(*_another(timers))
     in_order = sorted(batch, key=lambda timer: timer.sort_key)
     assert timers.behind(1, sort_key_of(0), 99) == in_order
@@ -119,7 +114,6 @@ def test_timers_are_read_on_behind_a_mark(timers: Timers) -> None:
         assert timers.behind(1, timer.sort_key, 2) == in_order[n : n + 2]
     assert timers.behind(1, sort_key_of(START_MS), 1) == in_order[1:2]
     assert timers.behind(2, sort_key_of(0), 9) == []
-    timers.release_lease(1, "owner")
 
 
 def _another(timers: Timers) -> tuple[Timer, int]:
@@ -159,31 +153,40 @@ def test_a_look_is_bounded_in_bytes(timers: Timers) -> None:
     assert [*timers_read, *look.timers] == batch
 
 
-def test_one_owner_holds_a_fragment_until_its_deadline(timers: Timers, fragment_of_lease: int) -> None:
-    assert timers.acquire_lease(fragment_of_lease, "a", 1_000, 2_000) is None
-    assert timers.acquire_lease(fragment_of_lease, "b", 1_999, 3_000) == 2_000
-    assert timers.acquire_lease(fragment_of_lease, "b", 2_000, 3_000) is None, (
-        "at its deadline a lease is free"
+def test_more_fragments_lose_no_timer() -> None:
+    """What was stored while there were eight is found, changed and removed in its old place."""
+    client = embedded_dynamo().client
+    old, both, new = (_timers(client, *counts) for counts in ((8,), (64, 8), (64,)))
+    batch = [
+        make.timer(START_MS + n, id=f"u{n}", kind=TimerKind.RETRY, draft=make.draft(n)) for n in range(40)
+    ]
+    old.store(batch[:20])
+    both.store(batch[20:])
+    read = [timer for fragment in both.fragments() for timer in both.behind(fragment, "0", 99)]
+    assert sorted(read, key=lambda timer: timer.due_ms) == batch
+    assert len({timer.fragment for timer in read}) > 8
+    assert all(both.find(timer.due_ms, timer.id) == timer for timer in batch)
+    assert all(
+        {t.fragment for t in read if t.id == timer.id} <= {*both.fragments_of(timer.id)} for timer in batch
     )
-    assert timers.acquire_lease(fragment_of_lease, "a", 2_001, 9_000) == 3_000, "and its owner has lost it"
-    assert timers.acquire_lease(fragment_of_lease + 500, "a", 2_001, 9_000) is None, (
-        "another fragment is another lease"
+    first, second, third, *others = sorted(read, key=lambda timer: timer.due_ms)
+    later = replace(first, due_ms=START_MS + 900)
+    assert both.amend(first, later, START_MS)
+    moved = both.find_moved(first.id)
+    assert moved
+    assert moved.due_ms == later.due_ms
+    found = both.find(later.due_ms, first.id)
+    assert found
+    assert both.cancel(found, START_MS)
+    assert both.exchange(second, replace(second, due_ms=START_MS + 800), make.cursor_key(), [])
+    assert both.take([(START_MS + 800, second.id), (third.due_ms, third.id)], make.cursor_key(), [])
+    both.drop(others[:30])
+    left = [timer for fragment in new.fragments() for timer in new.behind(fragment, "0", 99)]
+    assert sorted(left, key=lambda timer: timer.due_ms) == others[30:]
+    assert new.fragment_of("u") == both.fragment_of("u") == fragment_of("u", 64)
+
+
+def _timers(client: Any, *counts: int) -> Timers:
+    return Timers(
+        Dynamo(client, Tables("headrace", counts), lambda _: None, lambda: make.uid("t"), lambda _: None)
     )
-
-
-def test_an_owner_renews_its_lease_early_and_late(timers: Timers, fragment_of_lease: int) -> None:
-    assert timers.acquire_lease(fragment_of_lease, "a", 1_000, 2_000) is None
-    assert timers.acquire_lease(fragment_of_lease, "a", 1_500, 4_000) is None
-    assert timers.acquire_lease(fragment_of_lease, "b", 3_999, 9_000) == 4_000
-    assert timers.acquire_lease(fragment_of_lease, "a", 5_000, 6_000) is None, "nobody else took it"
-
-
-def test_a_lease_is_no_timer(timers: Timers) -> None:
-    assert timers.acquire_lease(6, "a", 1_000, 2_000) is None
-    assert timers.next_ms(6) is None
-    assert timers.first_due(6, FOREVER, 9).timers == []
-    timer = make.timer(fragment=6)
-    timers.store([timer])
-    assert timers.first_due(6, FOREVER, 9).timers == [timer]
-    timers.release_lease(6, "a")
-    assert timers.first_due(6, FOREVER, 9).timers == [timer]

@@ -12,7 +12,7 @@ import pytest
 
 from chalicelib.domain.errors import NotFound
 from chalicelib.domain.ladder import Retry
-from chalicelib.domain.limits import FRAGMENTS, MAX_PASSED_OVER
+from chalicelib.domain.limits import MAX_PASSED_OVER
 from chalicelib.domain.message import Message
 from chalicelib.domain.status import Status
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
@@ -240,7 +240,7 @@ def test_i1_what_waits_in_a_retry_lane_is_buried_before_its_row_goes(
     messages = desk.receive(group, consumer=consumer)
     assert desk.nack(group, messages, Nack(delay_ms=SECOND_MS)) == [None, None]
     ttl(SECOND_MS)
-    desk.deps.mover.tick(range(FRAGMENTS))
+    desk.deps.mover.run_once()
     for _ in range(8):
         ttl(6 * HOUR_MS)
         empty_stage.process().expirer.run_once()
@@ -261,7 +261,7 @@ def test_i1_what_lies_in_a_retry_lane_behind_many_that_are_kept_is_buried_with_i
     assert set(desk.nack(group, desk.receive(group, most=kept_count), Nack(delay_ms=SECOND_MS))) == {None}
     for wait_ms in (SECOND_MS, HOUR_MS):
         ttl(wait_ms)
-        desk.deps.mover.tick(range(FRAGMENTS))
+        desk.deps.mover.run_once()
     ttl(DAY_MS - HOUR_MS)
     empty_stage.process().expirer.run_once()
     (letter,) = [letter for _, letter in desk.deps.adapters.records.dead(desk.topic, group, None, 100)]
@@ -291,7 +291,7 @@ def test_the_retention_of_a_delayed_message_begins_when_it_is_due(empty_stage: S
     due_ms = empty_stage.clock.now_ms() + 5 * DAY_MS
     desk.produce(make.draft("later", due_ms=due_ms))
     ttl(5 * DAY_MS)
-    desk.deps.mover.tick(range(FRAGMENTS))
+    desk.deps.mover.run_once()
     ttl(DAY_MS - 1)
     assert offsets(desk.receive(group)) == [0]
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from chalicelib.domain.assignment import Staffed
 from chalicelib.domain.cursor import Cursor, Disposition
 from chalicelib.domain.errors import Unavailable, unavailable
-from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.mark import Mark
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import HOUR_MS, MINUTE_MS
@@ -23,6 +22,7 @@ from chalicelib.scheduler.sweeper import SweepReport
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.core.wake import task_of
 from chalicelib.store.control import Control
+from chalicelib.store.layout import FRAGMENTS
 from chalicelib.store.marks import Marks
 from chalicelib.wiring import Deps
 from tests.support import factories as make
@@ -191,7 +191,7 @@ def test_a_mark_that_cannot_be_stored_for_a_while_is_made_up_for(minutes: int) -
     assert timers == 2, "one in half a minute"
     for minute in range(minutes + 2):
         away[0] = minute + 1 < minutes
-        deps.mover.tick(range(FRAGMENTS))
+        deps.mover.run_once()
         world.minute()
         world.sweep(deps=None)
     assert not world.is_forgotten(world.names[1])

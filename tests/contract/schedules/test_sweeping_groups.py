@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from chalicelib import functions
 from chalicelib.domain.call_result import CallResult, Verdict
 from chalicelib.domain.errors import Unavailable
-from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.mark import WINDOW_MS, Mark, complete_until_ms, window_of
 from chalicelib.domain.times import HOUR_MS, MINUTE_MS
 from chalicelib.domain.topic import ConsumerKind, ConsumerState, Group
@@ -76,7 +75,7 @@ def test_a_retry_whose_wake_up_was_lost_is_found_in_its_lane(empty_stage: Stage)
     desk.nack(group, desk.receive(group), Nack(delay_ms=HOUR_MS))
     rest(desk)
     desk.stage.clock.advance(HOUR_MS)
-    desk.deps.mover.tick(range(FRAGMENTS))
+    desk.deps.mover.run_once()
     assert minutes_to_find(desk) == 1
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from chalicelib.domain.ladder import Retry
-from chalicelib.domain.limits import FRAGMENTS, HOLE_AGE
+from chalicelib.domain.limits import HOLE_AGE
 from chalicelib.domain.segment import Tail
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Group, cursor_key, lane_of
@@ -121,7 +121,7 @@ def test_i10_without_any_checkpoint_a_retry_lane_goes_on_as_well(stage: Stage, m
         at.produce(make.draft())
         at.nack(group, at.receive(group, consumer=consumer), Nack(delay_ms=SECOND_MS))
         at.stage.clock.advance(2 * SECOND_MS)
-        at.deps.mover.tick(range(FRAGMENTS))
+        at.deps.mover.run_once()
         return at.drain(group, consumer=consumer)
 
     assert [fail_and_try_again(desk) for _ in range(3)] == [[0], [1], [2]]
@@ -142,7 +142,7 @@ def test_the_end_of_a_retry_lane_is_written_down_before_its_rows_go(empty_stage:
     desk.produce(make.draft())
     desk.nack(group, desk.receive(group, consumer=consumer), Nack(delay_ms=SECOND_MS))
     empty_stage.clock.advance(2 * SECOND_MS)
-    desk.deps.mover.tick(range(FRAGMENTS))
+    desk.deps.mover.run_once()
     assert desk.drain(group, consumer=consumer) == [0]
     for _ in range(4 * 4):
         empty_stage.clock.advance(RUN_MS)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from chalicelib.domain.errors import Conflict, NotFound, Refused, TooLarge
-from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, FRAGMENTS, MAX_AMENDED_BYTES, MAX_AMENDED_RANGES
+from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, MAX_AMENDED_BYTES, MAX_AMENDED_RANGES
 from chalicelib.domain.message import Draft, Message
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import Group
@@ -130,7 +130,7 @@ def test_a_message_that_was_delayed_can_be_changed_in_the_log_too(stage: Stage) 
     group = desk.group()
     (result,) = desk.produce(make.draft("old", due_ms=stage.clock.now_ms() + 5_000))
     stage.clock.advance(5_000)
-    desk.deps.mover.tick(range(FRAGMENTS))
+    desk.deps.mover.run_once()
     edit(desk, result)
     (claimed_message,) = desk.receive(group)
     assert (claimed_message.message.id, claimed_message.message.draft.body) == (result.id, NEW)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, FRAGMENTS
+from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
 from chalicelib.domain.message import Draft, Message, producer_text
 from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.transaction import TransactionState
@@ -233,7 +233,7 @@ def test_whatever_its_body_is(how: Callable[[Way, Draft], str], settings: dict[s
 def test_its_keys_find_it_until_it_goes(stage: Stage, how: Callable[[Way, Draft], str]) -> None:
     way = Way(stage)
     message_id = how(way, draft(due_ms=DUE_MS if how in LATER else None, expires_ms=None))
-    way.deps.mover.tick(range(FRAGMENTS))
+    way.deps.mover.run_once()
     stage.clock.advance(2 * DAY_MS - 1)
     stage.drop_expired()
     for key in GIVEN["keys"]:

@@ -13,11 +13,11 @@ import pytest
 from chalicelib import functions
 from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.limits import MAX_CHECKS
-from chalicelib.domain.timer import fragment_of
 from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.transaction import CheckAnswer, Transaction, TransactionState, check_timer
 from chalicelib.services.produce.check_back import Check
 from chalicelib.services.produce.transactions import Checks
+from chalicelib.store.layout import fragment_of
 from chalicelib.store.transactions import Transactions
 from chalicelib.wiring import Deps
 from tests.support.push import PushDesk
@@ -42,7 +42,7 @@ def later(desk: PushDesk, transaction: Transaction, seconds: int, step: int = 10
     end_ms = desk.stage.clock.now_ms() + seconds * SECOND_MS
     while desk.stage.clock.now_ms() < end_ms:
         desk.stage.clock.advance(min(step * SECOND_MS, end_ms - desk.stage.clock.now_ms()))
-        desk.deps.mover.tick([fragment_of(transaction.id)])
+        desk.deps.mover.run_once(fragments=[fragment_of(transaction.id)])
         desk.run()
 
 

@@ -13,7 +13,6 @@ import pytest
 
 from chalicelib.domain.account import Account
 from chalicelib.domain.ladder import Retry
-from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Message
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.transaction import TransactionState
@@ -23,6 +22,7 @@ from chalicelib.services.inspect.fate import Place
 from chalicelib.services.inspect.survey import TopicSurvey
 from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks
+from chalicelib.store.layout import FRAGMENTS
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import Hasty
@@ -126,7 +126,7 @@ def test_what_waits_before_the_log_is_counted(empty_stage: Stage) -> None:
         2,
     ]
     empty_stage.clock.advance(61 * SECOND_MS)
-    desk.deps.mover.tick(range(FRAGMENTS))
+    desk.deps.mover.run_once()
     assert (stats(desk).accepted, stats(desk).delayed.number) == (3, 0)
 
 
@@ -220,7 +220,7 @@ def test_an_attempt_from_before_a_seek_is_no_other_messages(stage: Stage) -> Non
     desk.ack(group, [first])
     desk.nack(group, [second], Nack(delay_ms=5_000))
     stage.clock.advance(6 * SECOND_MS)
-    desk.deps.mover.tick(range(FRAGMENTS))
+    desk.deps.mover.run_once()
     (older,) = desk.receive(group)
     desk.seek(group, "earliest")
     (again,) = desk.receive(group, 1)

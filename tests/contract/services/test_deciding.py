@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.core.counters import ACCEPTED
 from chalicelib.services.produce.transactions import Checks
+from chalicelib.store.layout import FRAGMENTS
 from tests.support import factories as make
 from tests.support.push import PushDesk
 from tests.support.stages import Stage, embedded_stage

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from chalicelib.domain.errors import Conflict
-from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.message import Draft
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.services.produce.appender import ProduceResult
@@ -28,7 +27,7 @@ def later(desk: Desk, seconds: float, value: object = None, **settings: object) 
 def move(desk: Desk) -> int:
     """How many of the topic's messages came into its log. (Other tests' may be due as well.)"""
     before = count(desk)
-    desk.deps.mover.tick(range(FRAGMENTS))
+    desk.deps.mover.run_once()
     return count(desk) - before
 
 
@@ -92,7 +91,7 @@ def test_what_is_postponed_is_found_by_its_id_while_a_group_owes_it(empty_stage:
     for n in range(2_100):
         desk.produce(make.draft(n))
     clock.advance(10 * HOUR_MS)
-    desk.deps.mover.tick(range(FRAGMENTS))
+    desk.deps.mover.run_once()
     clock.advance(DAY_MS + HOUR_MS)
     empty_stage.drop_expired()
     message = empty_stage.process().lookup.message(desk.topic, place.id)
@@ -222,35 +221,21 @@ def test_racing_movers_move_each_job_once(stage: Stage, movers: int) -> None:
     stage.clock.advance(5 * SECOND_MS)
     others = [desk.stage.process() for _ in range(movers)]
     with ThreadPoolExecutor(movers) as pool:
-        counts = list(pool.map(lambda deps: deps.mover.tick(range(FRAGMENTS)).moved, others))
+        counts = list(pool.map(lambda deps: deps.mover.run_once().moved, others))
     assert sum(counts) == count
     group = desk.group()
     ids = [d.message.id for d in desk.receive(group, 1000)]
     assert sorted(ids) == sorted(p.id for p in results)
 
 
-def test_a_mover_stays_while_something_is_due_soon_and_goes_when_nothing_is(empty_stage: Stage) -> None:
+def test_a_mover_moves_what_is_due_and_ends(empty_stage: Stage) -> None:
     desk = Desk.at(empty_stage)
-    assert desk.deps.mover.run_once().ticks == 0
-    desk.produce(later(desk, 30), later(desk, 3_600))
-    began_ms = empty_stage.clock.now_ms()
-    report = desk.deps.mover.run_once()
-    assert (report.moved, report.finished) == (1, True)
-    assert 30 * SECOND_MS <= empty_stage.clock.now_ms() - began_ms < 32 * SECOND_MS
-    assert report.late_ms <= SECOND_MS
-
-
-def test_a_fragment_that_somebody_holds_is_left_to_it(empty_stage: Stage) -> None:
-    desk, other = Desk.at(empty_stage), empty_stage.process()
-    (result,) = desk.produce(later(desk, 5))
-    timers = desk.stage.adapters.timers
+    desk.produce(later(desk, 5), later(desk, 30), later(desk, 3_600))
+    empty_stage.clock.advance(6 * SECOND_MS)
     now_ms = empty_stage.clock.now_ms()
-    for fragment in range(FRAGMENTS):
-        assert timers.acquire_lease(fragment, "somebody", now_ms, now_ms + 7 * SECOND_MS) is None
-    assert other.mover.run_once(lambda: empty_stage.clock.now_ms() < now_ms + 6 * SECOND_MS).moved == 0
-    empty_stage.clock.advance(7 * SECOND_MS)
-    assert other.mover.run_once().moved == 1
-    assert isinstance(result, ProduceResult)
+    report = desk.deps.mover.run_once()
+    assert (report.moved, report.finished, report.late_ms) == (1, True, SECOND_MS)
+    assert empty_stage.clock.now_ms() == now_ms, "it waits for nothing"
 
 
 def test_another_topic_does_not_find_it(stage: Stage) -> None:

@@ -13,14 +13,14 @@ from chalicelib.adapters import Adapters
 from chalicelib.domain.cursor import CLOSED
 from chalicelib.domain.errors import NotFound
 from chalicelib.domain.ladder import Retry
-from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.timer import TimerKind
 from chalicelib.domain.times import SECOND_MS
-from chalicelib.domain.topic import ConsumerKind, Group, Topic, cursor_key
+from chalicelib.domain.topic import ConsumerKind, Group, Topic, cursor_key, lane_of
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.catalog import Catalog
 from chalicelib.services.manage.admin import Admin
 from chalicelib.services.manage.registry import Contact
+from chalicelib.store.layout import FRAGMENTS
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk, offsets, require_stored
@@ -131,12 +131,14 @@ def test_a_deleted_groups_retries_are_dropped_when_they_are_due(empty_stage: Sta
     consumer = desk.consumer(group, "one")
     desk.produce(make.draft())
     desk.nack(group, desk.receive(group, consumer=consumer), Nack(delay_ms=60 * SECOND_MS))
+    uid = desk.deps.catalog.cursor_owners(desk.topic, group)[0]
+    lane = lane_of(desk.topic, group, uid)
     desk.deps.admin.delete_group(desk.topic, group)
     desk.group()
     empty_stage.clock.advance(61 * SECOND_MS)
     mover, timers = empty_stage.process().mover, empty_stage.adapters.timers
-    report = mover.tick(range(FRAGMENTS))
-    assert report.moved == 0
+    assert mover.run_once().finished
+    assert desk.deps.adapters.log.tail(lane.shard_key(0)).offset == -1
     assert [timers.next_ms(f, consistent=True) for f in range(FRAGMENTS)] == [None] * FRAGMENTS
 
 
@@ -152,7 +154,7 @@ def test_i1_a_group_made_again_keeps_its_retries_though_a_mover_has_the_old_one_
     desk.produce(make.draft())
     desk.nack(new, desk.receive(new), Nack(delay_ms=SECOND_MS))
     stage.clock.advance(SECOND_MS)
-    other.deps.mover.tick(range(FRAGMENTS))
+    other.deps.mover.run_once()
     assert offsets(desk.receive(new)) == [0]
 
 
@@ -188,7 +190,7 @@ def test_i1_a_delayed_message_of_a_topic_made_again_survives_a_mover_that_has_th
     group = new.group()
     new.produce(make.draft(1, due_ms=stage.clock.now_ms() + SECOND_MS))
     stage.clock.advance(SECOND_MS)
-    other.deps.mover.tick(range(FRAGMENTS))
+    other.deps.mover.run_once()
     assert offsets(new.receive(group)) == [0]
 
 
@@ -420,7 +422,7 @@ def test_a_wake_timer_of_a_deleted_group_is_dropped(empty_stage: Stage) -> None:
     shard = desk.topic.shard_key(0)
     empty_stage.adapters.timers.store([make.timer(kind=TimerKind.WAKE, shard=shard)])
     desk.deps.admin.delete_group(desk.topic, group)
-    empty_stage.process().mover.tick(range(FRAGMENTS))
+    empty_stage.process().mover.run_once()
     timers = empty_stage.adapters.timers
     assert [timers.next_ms(f, consistent=True) for f in range(FRAGMENTS)] == [None] * FRAGMENTS
 

@@ -10,7 +10,7 @@ import pytest
 
 from chalicelib.domain import cursor_size
 from chalicelib.domain.cursor import Cursor, Disposition
-from chalicelib.domain.limits import FRAGMENTS, MAX_CURSOR_BYTES
+from chalicelib.domain.limits import MAX_CURSOR_BYTES
 from chalicelib.domain.timer import Timer, retry_id
 from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.topic import Group, cursor_key
@@ -18,6 +18,7 @@ from chalicelib.services.consume.claimant import Claimant, ClaimedMessage
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.counters import DELIVERED, FAILED
+from chalicelib.store.layout import FRAGMENTS
 from tests.support import factories as make
 from tests.support.cursor_bytes import bytes_of
 from tests.support.dead_letters import redrive_first

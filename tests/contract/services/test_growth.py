@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 
 from chalicelib.domain.errors import Conflict, Refused
-from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.ports.world import Clock
 from chalicelib.services.consume.settle import Nack
@@ -117,7 +116,7 @@ class Shop:
     def pass_time(self, seconds: int) -> None:
         for _ in range(seconds):
             self.desk.stage.clock.advance(SECOND_MS)
-            self.desk.deps.mover.tick(range(FRAGMENTS))
+            self.desk.deps.mover.run_once()
 
     def fail(self, most: int) -> None:
         self.desk.nack(self.group, self.receive(most), Nack(delay_ms=1_500))

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 from chalicelib.domain.append import KeyEntry, PutResult
 from chalicelib.domain.errors import Unavailable, unavailable
-from chalicelib.domain.limits import FRAGMENTS, LOSSES_BEFORE_RESERVING
+from chalicelib.domain.limits import LOSSES_BEFORE_RESERVING
 from chalicelib.domain.message import Message
 from chalicelib.domain.request import Request
 from chalicelib.domain.times import DAY_MS, SECOND_MS
@@ -344,7 +344,7 @@ def test_a_key_finds_a_message_in_every_state(stage: Stage) -> None:
 
     assert keyed_desk.statuses() == expected
     stage.clock.advance(71 * SECOND_MS)
-    desk.deps.mover.tick(range(FRAGMENTS))
+    desk.deps.mover.run_once()
     assert keyed_desk.statuses() == {
         id: "NEW" if word == "DELAYED" and id != postponed_id else word for id, word in expected.items()
     }

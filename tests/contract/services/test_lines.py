@@ -13,12 +13,12 @@ from hypothesis import given, settings
 
 from chalicelib.domain import ids
 from chalicelib.domain.errors import unavailable
-from chalicelib.domain.limits import FRAGMENTS
-from chalicelib.domain.timer import Timer, TimerKind, fragment_of, fragment_of_unit
+from chalicelib.domain.timer import Timer, TimerKind
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks
+from chalicelib.store.layout import fragment_of
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk
@@ -39,7 +39,7 @@ def numbered(count: int) -> list[bytes]:
 
 def all_due(desk: Desk, seconds: float) -> None:
     desk.stage.clock.advance(round(seconds * 1000))
-    desk.deps.mover.tick(range(FRAGMENTS))
+    desk.deps.mover.run_once()
 
 
 @pytest.mark.parametrize(("shards", "key"), [(4, "k"), (1, None), (1, "k")])
@@ -118,10 +118,10 @@ def test_any_fragment_has_names_for_any_line(topic_uid: str, key: str) -> None:
     for shard in (None, 0, 255):
         timed_id = partial(ids.timed_id, shard=shard, due_ms=4_102_444_800_000)
         name = names.name(topic, key, timed_id)
-        assert fragment_of(timed_id(name)) == fragment_of_unit(topic_uid, key)
+        assert fragment_of(timed_id(name)) == fragment_of(f"{topic_uid}/{key}")
         assert ids.parse_timed_id(timed_id(name)) == ids.Timed(4_102_444_800_000, shard)
     transaction = names.name(topic, key, ids.half_id)
-    assert fragment_of(ids.half_id(transaction)) == fragment_of_unit(topic_uid, key)
+    assert fragment_of(ids.half_id(transaction)) == fragment_of(f"{topic_uid}/{key}")
     assert ids.parse_half_id(ids.half_id(transaction)) == transaction
 
 
@@ -173,7 +173,7 @@ class Line:
 
     def move(self, refusals: list[bool]) -> None:
         self.refusals = refusals
-        self.process().mover.tick(range(FRAGMENTS))
+        self.process().mover.run_once()
         self.refusals = []
 
     def entered(self, key: str) -> list[int]:

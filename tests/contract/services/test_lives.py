@@ -19,7 +19,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from chalicelib.domain.errors import HeadraceError, NotFound
 from chalicelib.domain.ladder import Retry
-from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.receipt import sign_receipt
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Group, Topic
@@ -225,7 +224,7 @@ class Lives(RuleBasedStateMachine):
     @rule(ms=st.sampled_from((100, SECOND_MS, 2 * SECOND_MS, CACHE_MS, 40 * SECOND_MS, HOUR_MS)))
     def pass_moments(self, ms: int) -> None:
         self.clock.advance(ms)
-        self.processes[0].mover.tick(range(FRAGMENTS))
+        self.processes[0].mover.run_once()
 
     @rule(
         runs=st.integers(1, 20),
@@ -239,7 +238,7 @@ class Lives(RuleBasedStateMachine):
         for _ in range(runs):
             self.clock.advance(RUN_MS)
             process = self.stage.process()
-            process.mover.tick(range(FRAGMENTS))
+            process.mover.run_once()
             process.expirer.run_once()
             if checkpoints:
                 process.checkpointer.run_once()
@@ -266,7 +265,7 @@ class Lives(RuleBasedStateMachine):
                 while self._receive(process, member, "ack"):
                     pass
                 self.clock.advance(40 * SECOND_MS)
-                self.processes[process].mover.tick(range(FRAGMENTS))
+                self.processes[process].mover.run_once()
         for member in self.members.values():
             self._balance(self.processes[process], member)
 

@@ -12,7 +12,6 @@ import pytest
 from chalicelib.adapters import Adapters
 from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.ladder import Retry
-from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.wake import DispatchTask, task_of
 from chalicelib.store.control import Control
@@ -343,7 +342,7 @@ class World:
             self.produced += 1
         if clock.now_ms() >= self.moved_ms + 1_000:
             self.moved_ms = clock.now_ms()
-            self.desk.deps.mover.tick(range(FRAGMENTS))
+            self.desk.deps.mover.run_once()
 
     def is_over(self) -> bool:
         return len(self.sent_ms) >= GOOD_ONES

@@ -11,7 +11,6 @@ import pytest
 from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.cursor import Disposition
 from chalicelib.domain.errors import Unavailable
-from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.timer import TimerKind
 from chalicelib.domain.topic import Group, cursor_key
 from chalicelib.services.consume.claimant import Claimant
@@ -21,6 +20,7 @@ from chalicelib.services.core.catalog import CACHE_MS
 from chalicelib.services.core.wake import NO_NEWS, DispatchTask, News, news_of, task_of, workers_of
 from chalicelib.services.push.run import DispatchReport
 from chalicelib.services.push.settlements import Settlements
+from chalicelib.store.layout import FRAGMENTS
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock
@@ -140,7 +140,7 @@ def due_tasks(desk: PushDesk, seconds: int) -> set[DispatchTask]:
     """The runs that the mover starts when this time has passed."""
     desk.stage.clock.advance(seconds * 1_000)
     desk.inbox.asked.clear()
-    desk.deps.mover.tick(range(FRAGMENTS))
+    desk.deps.mover.run_once()
     return {task_of(event) for function, event in desk.inbox.asked if function == "deliver"}
 
 
@@ -183,7 +183,7 @@ def test_a_mover_whose_clock_is_ahead_starts_few_runs_for_nothing(stage: Stage) 
         stage.clock.advance(100)
         clock.at_ms = stage.clock.now_ms() + 8_000
         desk.inbox.asked.clear()
-        mover.tick(range(FRAGMENTS))
+        mover.run_once()
         for _, event in [asked for asked in desk.inbox.asked if asked[0] == "deliver"]:
             dispatch(task_of(event), lambda: 600.0, news_of(event))
             runs += 1

@@ -11,7 +11,6 @@ import pytest
 from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.ladder import Retry
-from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.timer import TimerKind
 from chalicelib.services.consume.claim import Claimer
 from chalicelib.services.consume.claimant import Claimant
@@ -19,6 +18,7 @@ from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.wake import DispatchTask
 from chalicelib.services.push.dispatcher import Dispatcher
 from chalicelib.services.push.settlements import Settlements
+from chalicelib.store.layout import FRAGMENTS
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS

@@ -9,7 +9,6 @@ import pytest
 
 from chalicelib.domain.errors import NotFound
 from chalicelib.domain.ladder import Retry
-from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import Allocation
 from chalicelib.domain.status import Status
 from chalicelib.domain.times import HOUR_MS, SECOND_MS
@@ -57,7 +56,7 @@ def as_told(findings: Sequence[Finding]) -> set[tuple[Kind, int | None, int, int
 def pass_hours(desk: Desk, hours: int) -> None:
     for _ in range(hours):
         desk.stage.clock.advance(HOUR_MS)
-        desk.deps.mover.tick(range(FRAGMENTS))
+        desk.deps.mover.run_once()
 
 
 def bodies(desk: Desk, group: Group) -> set[bytes]:
@@ -179,7 +178,7 @@ def test_a_lane_that_is_longer_than_a_page_is_read_to_its_end(empty_stage: Stage
         empty_stage.clock.advance(SECOND_MS)
     empty_stage.clock.advance(HOUR_MS - 105 * SECOND_MS)
     for _ in range(105):
-        desk.deps.mover.tick(range(FRAGMENTS))
+        desk.deps.mover.run_once()
         empty_stage.clock.advance(SECOND_MS)
     backup = Damage(empty_stage).rows("records")
     *_, third = desk.receive(group, 3, lease=600)

@@ -10,7 +10,7 @@ import pytest
 
 from chalicelib.domain.append import Stored
 from chalicelib.domain.errors import Conflict, Unavailable, unavailable
-from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, FRAGMENTS, MAX_LOOK_BACK_ROWS
+from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, MAX_LOOK_BACK_ROWS
 from chalicelib.domain.message import Draft
 from chalicelib.domain.request import Request
 from chalicelib.domain.segment import Allocation, Segment, ShardKey
@@ -205,7 +205,7 @@ def waiting(*values: str) -> list[Draft]:
 
 def move(desk: Desk) -> None:
     desk.stage.clock.advance(60_000)
-    desk.deps.mover.tick(range(FRAGMENTS))
+    desk.deps.mover.run_once()
 
 
 def test_what_waits_is_stored_once_before_and_after_its_time(stage: Stage) -> None:

@@ -11,7 +11,6 @@ import pytest
 from chalicelib.console.pages.messages import statuses as shown_statuses
 from chalicelib.domain.account import Account
 from chalicelib.domain.ladder import Retry
-from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.times import HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Mode
@@ -22,6 +21,7 @@ from chalicelib.services.inspect.lookup import Filters
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks
+from chalicelib.store.layout import FRAGMENTS
 from chalicelib.store.timers import Timers
 from chalicelib.wiring import Deps
 from tests.support import factories as make
@@ -159,7 +159,7 @@ def test_a_message_keeps_when_it_was_accepted_and_due_and_what_was_done_to_it(st
         deps.delayed.amend(topic, edited_message, {"due_ms": due_ms + 9 * SECOND_MS}, "dan")
         acts = [("EDITED", "cleo", 0), ("POSTPONED", "dan", due_ms + 9 * SECOND_MS)]
         stage.clock.advance(80 * SECOND_MS)
-        deps.mover.tick(range(FRAGMENTS))
+        deps.mover.run_once()
     message = deps.lookup.message(topic, message_id)
     assert (message.first_accepted_ms, message.by) == (began_ms, "ann")
     assert message.draft.due_ms == (due_ms + 9 * SECOND_MS if due_ms else None)
@@ -217,7 +217,7 @@ def test_a_messages_fate_says_where_it_is_for_every_group(stage: Stage) -> None:
     places_of_others = {"new": ("log",), "done": ("settled",), "dead": ("dead letter",)}
     assert places() == {**places_of_others, "later": ("timer",)}
     stage.clock.advance(6 * SECOND_MS)
-    desk.deps.mover.tick(range(FRAGMENTS))
+    desk.deps.mover.run_once()
     assert places() == {**places_of_others, "later": ("retry lane",)}
     messages = desk.receive(later)
     assert places() == {**places_of_others, "later": ("lease",)}

@@ -13,7 +13,7 @@ from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.cursor_write import Change
 from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.ladder import Retry
-from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, FRAGMENTS
+from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import Group
@@ -228,7 +228,7 @@ def test_what_could_not_be_settled_in_all_its_time_comes_again_when_its_lease_en
     (deadline_ms,) = [lease.deadline_ms for lease in desk.cursor(group).leases.values()]
     while stage.clock.now_ms() < deadline_ms + SECOND_MS:
         stage.clock.advance(SECOND_MS)
-        desk.deps.mover.tick(range(FRAGMENTS))
+        desk.deps.mover.run_once()
         desk.run()
     assert [call.offsets for call in desk.subscribers.calls] == [(0,), (0,), (1,)]
     assert desk.deps.surveyor.exact_group(desk.topic, group).backlog == 0
@@ -377,7 +377,7 @@ def test_i10_a_run_that_could_not_read_one_shard_comes_back_to_another_in_time(s
         refused.dispatcher.deliver(DispatchTask(desk.topic.name, group.name), lambda: 600.0)
     assert len(desk.subscribers.calls) == 1
     desk.stage.clock.advance(2 * SECOND_MS)
-    desk.deps.mover.tick(range(FRAGMENTS))
+    desk.deps.mover.run_once()
     desk.run()
     assert next(iter(desk.subscribers.numbers().values())) == [1, 2]
 

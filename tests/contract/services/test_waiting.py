@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from chalicelib.domain.errors import ChangedMeanwhile, Conflict, HeadraceError, NotFound, TooLarge
-from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, FRAGMENTS
+from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
 from chalicelib.domain.message import Message
 from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.services.produce.appender import ProduceResult
@@ -57,7 +57,7 @@ class Table:
     def at(self, at_ms: int) -> DelayedMessage | Message | None:
         """What is found at this moment, when all has gone that may go."""
         self.stage.clock.at_ms = at_ms
-        self.deps.mover.tick(range(FRAGMENTS))
+        self.deps.mover.run_once()
         self.stage.drop_expired()
         return self.find()
 
@@ -210,7 +210,7 @@ def test_only_what_came_due_is_too_late(empty_stage: Stage) -> None:
         result = waiting(desk, 5)
         empty_stage.clock.advance(5 * SECOND_MS)
         mover = empty_stage.process().mover
-        deps = interrupted(empty_stage, [before], [partial(mover.tick, range(FRAGMENTS))])
+        deps = interrupted(empty_stage, [before], [mover.run_once])
         message = deps.lookup.find(desk.topic, result.id)
         if isinstance(message, Message):
             continue
@@ -221,7 +221,7 @@ def test_only_what_came_due_is_too_late(empty_stage: Stage) -> None:
             assert isinstance(desk.deps.lookup.find(desk.topic, result.id), Message)
         else:
             deps.delayed.cancel(desk.topic, message)
-        empty_stage.process().mover.tick(range(FRAGMENTS))
+        empty_stage.process().mover.run_once()
 
 
 def test_who_always_loses_is_told_to_try_again_and_nothing_happened(empty_stage: Stage) -> None:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
 
-from chalicelib.domain.errors import Unavailable
-from chalicelib.domain.timer import AWAKE_MS, SOON_MS
-from chalicelib.domain.times import DAY_MS
+from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.topic import lane_of
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.ports.world import Invoker
 from chalicelib.services.consume.settle import Nack
+from chalicelib.services.core.mover_wakes import Hints, read_hints
 from chalicelib.services.core.wake import Stored
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.transactions import Checks
@@ -178,26 +177,108 @@ def test_a_mover_is_woken_for_who_delays_a_message_or_its_next_attempt(stage: St
     group = desk.group()
     desk.produce(make.draft(due_ms=START_MS + 5_000))
     assert len(asked(desk, "mover")) == 1
-    stage.clock.advance(AWAKE_MS)
     desk.produce(make.draft())
-    desk.nack(group, desk.receive(group), Nack(delay_ms=5_000))
+    desk.nack(group, desk.receive(group), Nack(delay_ms=9_000))
     assert len(asked(desk, "mover")) == 1
 
 
-def test_a_mover_is_woken_for_what_its_schedule_would_see_to_too_late_and_once(stage: Stage) -> None:
-    desk = pushed(stage)
-    wake = desk.deps.waker.wake_movers
-    wake([make.timer(START_MS + SOON_MS + 1, 3)])
-    assert asked(desk, "mover") == []
-    wake([make.timer(START_MS + SOON_MS, 5), make.timer(START_MS, 3), make.timer(START_MS + DAY_MS, 4)])
-    (event,) = asked(desk, "mover")
-    assert event["detail"] == {"fragments": [3, 5]}
-    stage.clock.advance(AWAKE_MS - 1)
-    wake([make.timer(START_MS, 3)])
-    assert asked(desk, "mover") == []
-    stage.clock.advance(1)
-    wake([make.timer(START_MS, 3)])
-    assert len(asked(desk, "mover")) == 1
+@dataclass
+class Wakes:
+    """What a process sends for timers: when each wake-up comes, and for which fragments."""
+
+    stage: Stage
+    sent: list[tuple[int, list[int] | str]] = field(default_factory=list)
+    is_away: bool = False
+
+    def __post_init__(self) -> None:
+        self.waker = Deps(replace(self.stage.another(), invoker=cast(Invoker, self))).waker
+
+    def wake_mover(self, hint: Mapping[str, Any], delay_seconds: int) -> None:
+        if self.is_away:
+            raise unavailable()
+        at_ms = self.stage.clock.now_ms() + delay_seconds * 1000
+        assert hint["until_ms"] == at_ms + 100
+        self.sent.append((at_ms - START_MS, hint.get("fragments", "all")))
+
+    def after(self, *timers: tuple[int, int]) -> list[tuple[int, list[int] | str]]:
+        """What is sent for timers of these times (ms from the start) and fragments."""
+        self.sent.clear()
+        self.waker.wake_movers([make.timer(START_MS + ms, fragment) for ms, fragment in timers])
+        return self.sent
+
+
+@pytest.mark.parametrize(
+    ("due_ms", "at_ms"),
+    [(-5, 0), (0, 0), (99, 0), (100, 1_000), (1_099, 1_000), (1_100, 2_000), (900_000, 900_000)],
+)
+def test_a_wake_up_comes_at_most_100_ms_early_or_900_late(stage: Stage, due_ms: int, at_ms: int) -> None:
+    assert Wakes(stage).after((due_ms, 3)) == [(at_ms, [3])]
+
+
+def test_the_schedule_wakes_for_what_is_due_in_more_than_15_minutes(stage: Stage) -> None:
+    assert Wakes(stage).after((900_001, 3)) == []
+
+
+def test_timers_of_one_second_share_a_wake_up(stage: Stage) -> None:
+    wakes = Wakes(stage)
+    assert wakes.after((5_000, 3), (5_100, 4), (7_001, 5)) == [(5_000, [3, 4]), (7_000, [5])]
+    assert wakes.after((4_100, 3), (5_100, 3), (5_000, 4), (6_100, 5)) == []
+    assert wakes.after((4_900, 5)) == [(5_000, "all")], "one that comes near another names all"
+    assert wakes.after((5_100, 6), (4_100, 7)) == []
+    assert wakes.after((9_001, 3)) == [(9_000, [3])]
+    stage.clock.advance(5_000)
+    assert wakes.after((5_000, 3)) == [(5_000, "all")], "what has come counts no more"
+
+
+def test_a_clock_that_is_set_back_leaves_no_false_belief(stage: Stage) -> None:
+    wakes = Wakes(stage)
+    wakes.after((800_000, 3))
+    stage.clock.advance(-3_600_000)
+    wakes.after((0, 0))
+    stage.clock.advance(3_600_000)
+    assert wakes.after((800_000, 3)) == [(800_000, [3])]
+
+
+def test_a_wake_up_that_could_not_be_sent_is_not_believed_in(stage: Stage) -> None:
+    wakes = Wakes(stage)
+    wakes.is_away = True
+    assert wakes.after((5_000, 3)) == []
+    wakes.is_away = False
+    assert wakes.after((5_000, 3)) == [(5_000, [3])]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "{",
+        "[" * 100_000,
+        "null",
+        "[]",
+        "{}",
+        '{"until_ms": "1"}',
+        '{"until_ms": true}',
+        '{"until_ms": 1.5}',
+        '{"until_ms": 9999999999999}',
+        '{"until_ms": 1, "fragments": 3}',
+        '{"until_ms": 1, "fragments": "3"}',
+        '{"until_ms": 1, "fragments": [8]}',
+        '{"until_ms": 1, "fragments": [-1]}',
+        '{"until_ms": 1, "fragments": [true]}',
+        '{"until_ms": 1, "fragments": [[]]}',
+    ],
+)
+def test_what_is_no_wake_up_is_dropped(body: str) -> None:
+    good = '{"until_ms": 5, "fragments": [1, 7]}'
+    hints = read_hints([body, good], range(8), START_MS)
+    assert (hints.fragments, hints.until_ms, hints.dropped) == (frozenset({1, 7}), 5, 1)
+    assert read_hints([body], range(8), START_MS).fragments == frozenset(), "and starts nothing"
+
+
+def test_wake_ups_of_a_batch_are_one_run(stage: Stage) -> None:
+    bodies = ['{"until_ms": 5, "fragments": [1]}', '{"until_ms": 9, "fragments": [2]}']
+    assert read_hints(bodies, range(8), START_MS).fragments == frozenset({1, 2})
+    assert read_hints([*bodies, '{"until_ms": 7}'], range(8), START_MS) == Hints(None, 9)
 
 
 def test_i10_what_who_pulls_lets_go_is_found_by_the_sweep_if_the_wake_up_is_lost(stage: Stage) -> None:

@@ -13,7 +13,6 @@ from standardwebhooks import Webhook
 
 import app
 from chalicelib import adapters, functions, settings, wiring
-from chalicelib.domain.limits import FRAGMENTS
 from local.gateway import Gateway
 from tests.functional.delivery.receivers import Receiver, Request, http_receiver
 from tests.support.http import Client, ShiftingClock, Topic
@@ -36,7 +35,7 @@ class World:
     def pass_time(self, seconds: float) -> list[Mapping[str, Any]]:
         """Time passes; then the movers run once, and the checks they start. The checks' reports."""
         self.clock.advance(seconds)
-        self.deps.mover.tick(range(FRAGMENTS))
+        self.deps.mover.run_once()
         reports: list[Mapping[str, Any]] = []
         while self.inbox.asked:
             function, event = self.inbox.asked.popleft()

@@ -10,6 +10,8 @@ from tests.functional.delivery.receivers import Receiver
 from tests.support.day import a_world
 from tests.support.roles import BUCKET, PREFIX, Guard
 
+FAILURES = names.failures(PREFIX)
+
 SELDOM = {
     # Many writers on one shard: offsets are then counted.
     ("check", "dynamodb:UpdateItem", "log"),
@@ -22,8 +24,6 @@ SELDOM = {
     ("expire", "dynamodb:BatchWriteItem", "traces"),
     # A dead letter whose message retention took while it was under way is only counted.
     ("deliver", "dynamodb:UpdateItem", "records"),
-    # A mover that is behind shares its work with another.
-    ("mover", "lambda:InvokeFunction", "mover"),
     # A job whose time ends before its work starts itself again.
     ("checkpoint", "lambda:InvokeFunction", "checkpoint"),
     ("expire", "lambda:InvokeFunction", "expire"),
@@ -81,7 +81,8 @@ def test_roles_allow_what_the_work_needs_and_nothing_else(day: Day) -> None:
     allowed_rights = {
         told(*each)
         for each in day.guard.grants()
-        if each[1].startswith(("dynamodb:", "lambda:", "glue:", "kms:", "s3:"))
+        if each[1].startswith(("dynamodb:", "lambda:", "glue:", "kms:", "s3:", "sqs:Send"))
+        and not each[2].endswith(FAILURES)
     }
     assert allowed_rights - used_rights <= SELDOM <= allowed_rights
 

@@ -12,6 +12,7 @@ from typing import Any
 import boto3
 import pytest
 from botocore.config import Config
+from botocore.exceptions import EndpointConnectionError
 
 from chalicelib.delivery.functions import FunctionFailed, LambdaFunctions, LambdaInvoker, Throttled
 from chalicelib.domain.errors import Unavailable
@@ -123,7 +124,7 @@ def test_an_answer_that_the_sdk_cannot_read_is_a_failed_call(
 ) -> None:
     receiver.status, receiver.body = 502, page
     assert functions.call(ARN, b"{}", 5) == FunctionFailed("the connection to Lambda broke", may_run=True)
-    invoker = LambdaInvoker(lambda _: client, {"deliver": "own-deliver"})
+    invoker = LambdaInvoker(lambda _: client, {"deliver": "own-deliver"}, lambda: None, "")
     with pytest.raises(Unavailable):
         invoker.invoke("deliver", {})
     with pytest.raises(Unavailable):
@@ -136,7 +137,7 @@ def test_an_answer_that_none_of_our_own_gives_is_unavailable(
 ) -> None:
     receiver.body = page
     with pytest.raises(Unavailable):
-        LambdaInvoker(lambda _: client, {"deliver": "own-deliver"}).ask("deliver", {}, 20)
+        LambdaInvoker(lambda _: client, {"deliver": "own-deliver"}, lambda: None, "").ask("deliver", {}, 20)
 
 
 def test_a_function_that_takes_too_long_has_failed() -> None:
@@ -219,7 +220,7 @@ def test_calls_that_follow_one_another_share_a_connection() -> None:
     clock = ManualClock()
     with raw_receiver(_again_and_again) as receiver, clients_at(receiver.url, clock) as client:
         functions = LambdaFunctions(client=client, region=REGION, account=ACCOUNT, prefix="headrace-")
-        invoker = LambdaInvoker(client, {"deliver": "own-deliver"})
+        invoker = LambdaInvoker(client, {"deliver": "own-deliver"}, lambda: None, "")
         for _ in range(10):
             assert functions.call(ARN, b"{}", 5) == b""
             invoker.invoke("deliver", {})
@@ -244,7 +245,9 @@ def test_lambda_out_of_reach_is_a_failure(receiver: Receiver) -> None:
     )
     assert functions.call(ARN, b"{}", 5) == FunctionFailed("Lambda was not reached")
     with pytest.raises(Unavailable):
-        LambdaInvoker(lambda _: client, {"deliver": "headrace-deliver"}).invoke("deliver", {})
+        LambdaInvoker(lambda _: client, {"deliver": "headrace-deliver"}, lambda: None, "").invoke(
+            "deliver", {}
+        )
     client.close()
 
 
@@ -292,7 +295,9 @@ def test_any_other_function_is_refused_and_not_called(
 
 def test_one_of_our_own_is_started_and_not_waited_for(client: Any, receiver: Receiver) -> None:
     receiver.status = 202
-    LambdaInvoker(lambda _: client, {"deliver": "headrace-prod-deliver"}).invoke("deliver", {"shard": 3})
+    LambdaInvoker(lambda _: client, {"deliver": "headrace-prod-deliver"}, lambda: None, "").invoke(
+        "deliver", {"shard": 3}
+    )
     (request,) = receiver.seen
     assert request.headers["x-amz-invocation-type"] == "Event"
     assert json.loads(request.body) == {"shard": 3}
@@ -307,7 +312,7 @@ def test_one_of_our_own_is_asked_and_answers(client: Any, receiver: Receiver) ->
         waits.append(seconds)
         return client
 
-    invoker = LambdaInvoker(waiting, {"deliver": "own-deliver"})
+    invoker = LambdaInvoker(waiting, {"deliver": "own-deliver"}, lambda: None, "")
     assert invoker.ask("deliver", {"ping": {}}, 20) == {"exchange": None}
     (request,) = receiver.seen
     assert request.headers["x-amz-invocation-type"] == "RequestResponse"
@@ -321,6 +326,23 @@ def test_one_of_our_own_that_fails_or_is_busy_is_unavailable(
     receiver.status, receiver.body = status, b'{"errorMessage":"secret"}'
     receiver.headers = {"X-Amz-Function-Error": "Unhandled"} if status == 200 else {}
     with pytest.raises(Unavailable) as error:
-        LambdaInvoker(lambda _: client, {"deliver": "own-deliver"}).ask("deliver", {}, 20)
+        LambdaInvoker(lambda _: client, {"deliver": "own-deliver"}, lambda: None, "").ask("deliver", {}, 20)
     assert "secret" not in str(error.value)
     assert len(receiver.seen) == 1, "a test event is sent once"
+
+
+def test_a_wake_up_of_the_mover_is_a_message_that_is_delayed() -> None:
+    sent: list[dict[str, Any]] = []
+
+    class Sqs:
+        def send_message(self, **message: Any) -> None:
+            sent.append(message)
+            if message["DelaySeconds"] == 9:
+                raise EndpointConnectionError(endpoint_url="https://sqs.example.com")
+
+    invoker = LambdaInvoker(lambda _: None, {}, Sqs, "https://sqs.example.com/wakes")
+    invoker.wake_mover({"until_ms": 5}, 3)
+    body = {"QueueUrl": "https://sqs.example.com/wakes", "MessageBody": '{"until_ms": 5}', "DelaySeconds": 3}
+    assert sent == [body]
+    with pytest.raises(Unavailable):
+        invoker.wake_mover({"until_ms": 5}, 9)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from chalicelib.domain.limits import FRAGMENTS
+from chalicelib.store.layout import FRAGMENTS
 from tests.simulation.days.ledger import Home, Member
 from tests.simulation.days.plan import SLOT_MS
 from tests.simulation.days.stage import Days
@@ -38,7 +38,7 @@ def heals(days: Days) -> None:
         if days.served or "decisions" in days.plan.themes:
             days.minute()
         else:
-            days.function("mover", lambda deps, _: deps.mover.tick(range(FRAGMENTS)))
+            days.function("mover", lambda deps, _: deps.mover.run_once())
         for home, member in list(days.members()):
             if not member.is_called:
                 _drained(days, home, member)

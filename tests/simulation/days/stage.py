@@ -17,7 +17,6 @@ from typing import Any
 
 from chalicelib.domain.call_result import CallResult, Verdict
 from chalicelib.domain.errors import HeadraceError, Unreadable
-from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.times import DAY_MS, HOUR_MS
 from chalicelib.domain.topic import Topic
 from chalicelib.services.consume.claimant import ClaimedMessage
@@ -191,13 +190,13 @@ class Days:
             if self.plan.checkpoints:
                 self.function("checkpoint", lambda deps, has_time: deps.checkpointer.run_once(has_time))
             self._reap()
-            self.function("mover", lambda deps, _: deps.mover.tick(range(FRAGMENTS)))
+            self.function("mover", lambda deps, _: deps.mover.run_once())
         self.clock.at_ms = max(self.clock.at_ms, end_ms)
         self.minute()
 
     def minute(self) -> None:
         """What runs each minute."""
-        self.function("mover", lambda deps, _: deps.mover.tick(range(FRAGMENTS)))
+        self.function("mover", lambda deps, _: deps.mover.run_once())
         self.function("sweep", lambda deps, has_time: deps.sweeper.run_once(has_time))
         self.function("assign", lambda deps, has_time: deps.assigner.run_once(has_time, has_time))
         self.calls()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from uuid import uuid4
 
 from chalicelib.domain.append import AlreadyMoved, DedupEntry, Stored
 from chalicelib.domain.timer import Moved, Timer, TimerKind
-from chalicelib.domain.times import CLOCKS_DIFFER_MS
 from tests.contract.ports.conditions.common import (
     KEEP_SECONDS,
     filed,
@@ -127,25 +125,6 @@ def a_wake_up_is_dropped_as_it_was_read(stage: Stage) -> None:
     assert timers.find(wake.due_ms, wake.id) is None
 
 
-def one_owns_a_fragment(stage: Stage) -> None:
-    timers, fragment = stage.adapters.timers, uuid4().int >> 90
-    assert timers.acquire_lease(fragment, "a", 1_000, 2_000) is None
-    assert timers.acquire_lease(fragment, "a", 1_500, 2_500) is None
-    assert timers.acquire_lease(fragment, "b", 2_499, 3_000) == 2_500
-    timers.release_lease(fragment, "b")
-    assert timers.acquire_lease(fragment, "b", 2_499, 3_000) == 2_500
-    assert timers.acquire_lease(fragment, "b", 2_500, 3_000) is None
-    timers.release_lease(fragment, "a")
-    assert timers.acquire_lease(fragment, "a", 2_999, 4_000) == 3_000
-    timers.release_lease(fragment, "b")
-    assert timers.acquire_lease(fragment, "a", 2_999, 4_000) is None
-    far_ms = 5_000 + CLOCKS_DIFFER_MS
-    assert timers.acquire_lease(fragment, "a", 3_000, far_ms) is None
-    assert timers.acquire_lease(fragment, "b", 3_000, 5_000) == far_ms
-    assert timers.acquire_lease(fragment, "a", 3_000, far_ms + 1) is None
-    assert timers.acquire_lease(fragment, "b", 3_000, 5_000) is None
-
-
 def a_delayed_message_has_its_dedup_id_once(stage: Stage) -> None:
     def files(entry: DedupEntry) -> tuple[DedupEntry, ...]:
         timer = make.timer(START_MS + 60_000)
@@ -165,6 +144,5 @@ SCENES = (
     a_retry_is_settled_as_it_was_read,
     a_retry_is_changed_as_it_was_read,
     retries_are_dropped_if_all_wait,
-    one_owns_a_fragment,
     a_delayed_message_has_its_dedup_id_once,
 )
