@@ -97,7 +97,10 @@ class Receiver:
         pause = _FIRST_PAUSE_SECONDS
         while not self._is_caller_gone():
             claimant = self._claimant(topic, group, consumer, most, lease_seconds, mark)
-            held = self._claimer.held(claimant)[:most] if mark and may_be_repeat else ()
+            held: Sequence[ClaimedMessage] = ()
+            if mark and may_be_repeat:
+                acks.settle()  # what they end does not come again
+                held = self._claimer.held(claimant)[:most]
             shards = self.shards_for(topic, group, consumer)
             received = Received(held) if held else self._from_shards(claimant, shards, most, acks)
             acks.settle()
