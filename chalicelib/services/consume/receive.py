@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from ...domain.call_result import CallResult
-from ...domain.errors import Unavailable
+from ...domain.errors import HeadraceError, Unavailable
 from ...domain.limits import MAX_ANSWER_BYTES
 from ...domain.message import Message
 from ...domain.status import Because, first_reason
@@ -88,8 +88,8 @@ class Receiver:
         """Settle the `acks`, then claim up to `most` messages, waiting up to `wait_seconds` for the first. A receive
         with a `mark` (see `lease_mark`) that may be a repeat gets what an earlier try has claimed; as that may still
         wait, it is looked for each time.
-        Raises NotFound if the topic or the group is deleted meanwhile, Conflict if another instance of the consumer
-        takes over from this `instance`, and Unavailable if nothing came and a shard could not be read."""
+        Without acks it raises NotFound if the topic or the group is deleted meanwhile, and Conflict if another instance
+        of the consumer takes over from this `instance`; Unavailable if nothing came and a shard could not be read."""
         if POLICIES[group.mode].per_consumer and consumer is None:
             raise broadcast_needs_consumer()
         acks = acks or self._settler.acks(topic, group, ())
@@ -110,14 +110,20 @@ class Receiver:
                 return received
             self._clock.sleep(min(pause, seconds_left))
             pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
-            topic = self._catalog.topic(topic.name)  # it may have more shards by now
-            current_group = self._catalog.group(topic, group.name)  # it may be paused or resumed meanwhile
+            try:
+                # By now the topic may have more shards, and the group may be paused or resumed.
+                topic = self._catalog.topic(topic.name)
+                current_group = self._catalog.group(topic, group.name)
+                if consumer is not None and instance is not None and current_group.uid == group.uid:
+                    consumer = self._catalog.consumer(topic, group, consumer.name).with_instance(instance, "")
+            except HeadraceError:
+                if acks.answers:
+                    break  # an error would say that nothing was acknowledged
+                raise
             # Created again, perhaps in another mode: the next call uses that one.
             if current_group.uid != group.uid:
                 break
             group = current_group
-            if consumer is not None and instance is not None:
-                consumer = self._catalog.consumer(topic, group, consumer.name).with_instance(instance, "")
         acks.settle()
         return Received()
 
