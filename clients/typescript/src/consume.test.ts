@@ -491,7 +491,7 @@ test("a receive that is aborted rejects at once, and gives back what still comes
 
 test("nothing is settled, and nothing sent, where there is nothing: no call is made", async () => {
   const hr = clientOf({ fetch: () => assert.fail("a call was made") });
-  assert.deepEqual(await hr.ack("orders", "mailer", ...[]), []);
+  assert.deepEqual(await hr.ack("orders", "mailer", []), []);
   assert.deepEqual(await hr.nack("orders", "mailer", []), []);
   assert.deepEqual(await hr.sendMany("orders", []), []);
   await hr.consume("orders", "mailer", () => assert.fail("it was stopped"), { signal: AbortSignal.abort() });
