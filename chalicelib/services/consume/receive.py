@@ -111,21 +111,29 @@ class Receiver:
             self._clock.sleep(min(pause, seconds_left))
             pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
             try:
-                # By now the topic may have more shards, and the group may be paused or resumed.
-                topic = self._catalog.topic(topic.name)
-                current_group = self._catalog.group(topic, group.name)
-                if consumer is not None and instance is not None and current_group.uid == group.uid:
-                    consumer = self._catalog.consumer(topic, group, consumer.name).with_instance(instance, "")
+                now = self._now(topic, group, consumer, instance)
             except HeadraceError:
                 if acks.answers:
                     break  # an error would say that nothing was acknowledged
                 raise
-            # Created again, perhaps in another mode: the next call uses that one.
-            if current_group.uid != group.uid:
+            if now is None:
                 break
-            group = current_group
+            topic, group, consumer = now
         acks.settle()
         return Received()
+
+    def _now(
+        self, topic: Topic, group: Group, consumer: Consumer | None, instance: str | None
+    ) -> tuple[Topic, Group, Consumer | None] | None:
+        """All as it is after a pause: the topic may have more shards, and the group may be paused or resumed. None if
+        the group was created again, perhaps in another mode: the next call uses that one."""
+        topic = self._catalog.topic(topic.name)
+        current_group = self._catalog.group(topic, group.name)
+        if current_group.uid != group.uid:
+            return None
+        if consumer is not None and instance is not None:
+            consumer = self._catalog.consumer(topic, group, consumer.name).with_instance(instance, "")
+        return topic, current_group, consumer
 
     def _claimant(
         self, topic: Topic, group: Group, consumer: Consumer | None, most: int, lease_seconds: int, mark: str
@@ -172,9 +180,8 @@ class Receiver:
         return self._assignments.shards_for(topic, group, consumer)
 
     def _from_shards(self, claimant: Claimant, shards: Sequence[int], most: int, acks: Acks) -> Received:
-        """Claim from the shards and the lane in turn. A shard that another thread is claiming from, or where a race was
-        lost, is tried again at the end. Threads of one process take turns on a cursor, so that they do not race each
-        other."""
+        """Claim from the shards and the lane in turn, and again at the end where another thread was claiming or a race
+        was lost. Threads of one process take turns on a cursor."""
         is_paused = claimant.group.is_paused(self._clock.now_ms())
         if is_paused or not (shards or self._foreign_shards(claimant, shards)):
             return Received(because=Because.PAUSED if is_paused else Because.NOT_OWNER)
