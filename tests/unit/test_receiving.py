@@ -6,12 +6,13 @@ import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import pytest
 
 from chalicelib.domain.cursor_write import replacement
-from chalicelib.domain.errors import Unavailable
+from chalicelib.domain.errors import NotFound, Unavailable
 from chalicelib.domain.limits import MAX_ANSWER_BYTES
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.status import Because
@@ -326,6 +327,18 @@ REASONS = [
 def test_an_empty_receive_says_why(receive: Callable[[Desk], list[ClaimedMessage]], because: Because) -> None:
     received = cast(Received, receive(Desk.at(embedded_stage())))
     assert (received, received.because) == ([], because)
+
+
+def test_a_receive_that_has_acknowledged_says_so_though_its_group_is_deleted_while_it_waits() -> None:
+    desk = Desk.at(embedded_stage())
+    group, waiter = desk.group(), Waiter(desk)
+    desk.produce(make.draft())
+    acks = waiter.deps.settler.acks(desk.topic, group, desk.receipts(desk.receive(group)))
+    waiter.clock.events = [(1, lambda: desk.deps.admin.delete_group(desk.topic, group))]
+    receive = partial(waiter.deps.receiver.receive, desk.topic, group, None, 1, 20, 30)
+    assert (receive(acks=acks), acks.answers) == ([], [None])
+    with pytest.raises(NotFound):
+        receive()
 
 
 MARK = "0123abcd"

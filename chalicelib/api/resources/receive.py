@@ -39,7 +39,7 @@ class ReceiveBody(Struct, forbid_unknown_fields=True):
     instance: Instance | None = None
     lease_seconds: LeaseSeconds | None = None
     receive_id: Annotated[str, Meta(min_length=1, max_length=lim.MAX_RECEIVE_ID_CHARS)] | None = None
-    ack: Receipts | None = None
+    ack: Annotated[list[str], Meta(max_length=lim.MAX_RECEIPTS)] | None = None  # a loop begins with none
 
 
 class AckBody(Struct, forbid_unknown_fields=True):
@@ -145,8 +145,8 @@ def receive(context: Context) -> Response[Received]:
 
 def _acked(answer: Received, acks: "Acks", context: Context) -> Received:
     """The answer of a receive with the result for each receipt of `ack`."""
-    if receipts := context.body.ack:
-        answer["acked"] = receipt_results(receipts, acks.answers, context.request_id)["results"]
+    if context.body.ack is not None:
+        answer["acked"] = receipt_results(context.body.ack, acks.answers, context.request_id)["results"]
     return answer
 
 

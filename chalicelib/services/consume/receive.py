@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from ...domain.call_result import CallResult
-from ...domain.errors import Unavailable
+from ...domain.errors import HeadraceError, Unavailable
 from ...domain.limits import MAX_ANSWER_BYTES
 from ...domain.message import Message
 from ...domain.status import Because, first_reason
@@ -88,8 +88,8 @@ class Receiver:
         """Settle the `acks`, then claim up to `most` messages, waiting up to `wait_seconds` for the first. A receive
         with a `mark` (see `lease_mark`) that may be a repeat gets what an earlier try has claimed; as that may still
         wait, it is looked for each time.
-        Raises NotFound if the topic or the group is deleted meanwhile, Conflict if another instance of the consumer
-        takes over from this `instance`, and Unavailable if nothing came and a shard could not be read."""
+        Without acks it raises NotFound if the topic or the group is deleted meanwhile, and Conflict if another instance
+        of the consumer takes over from this `instance`; Unavailable if nothing came and a shard could not be read."""
         if POLICIES[group.mode].per_consumer and consumer is None:
             raise broadcast_needs_consumer()
         acks = acks or self._settler.acks(topic, group, ())
@@ -97,7 +97,10 @@ class Receiver:
         pause = _FIRST_PAUSE_SECONDS
         while not self._is_caller_gone():
             claimant = self._claimant(topic, group, consumer, most, lease_seconds, mark)
-            held = self._claimer.held(claimant)[:most] if mark and may_be_repeat else ()
+            held: Sequence[ClaimedMessage] = ()
+            if mark and may_be_repeat:
+                acks.settle()  # what they end does not come again
+                held = self._claimer.held(claimant)[:most]
             shards = self.shards_for(topic, group, consumer)
             received = Received(held) if held else self._from_shards(claimant, shards, most, acks)
             acks.settle()
@@ -107,16 +110,30 @@ class Receiver:
                 return received
             self._clock.sleep(min(pause, seconds_left))
             pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
-            topic = self._catalog.topic(topic.name)  # it may have more shards by now
-            current_group = self._catalog.group(topic, group.name)  # it may be paused or resumed meanwhile
-            # Created again, perhaps in another mode: the next call uses that one.
-            if current_group.uid != group.uid:
+            try:
+                now = self._now(topic, group, consumer, instance)
+            except HeadraceError:
+                if acks.answers:
+                    break  # an error would say that nothing was acknowledged
+                raise
+            if now is None:
                 break
-            group = current_group
-            if consumer is not None and instance is not None:
-                consumer = self._catalog.consumer(topic, group, consumer.name).with_instance(instance, "")
+            topic, group, consumer = now
         acks.settle()
         return Received()
+
+    def _now(
+        self, topic: Topic, group: Group, consumer: Consumer | None, instance: str | None
+    ) -> tuple[Topic, Group, Consumer | None] | None:
+        """All as it is after a pause: the topic may have more shards, and the group may be paused or resumed. None if
+        the group was created again, perhaps in another mode: the next call uses that one."""
+        topic = self._catalog.topic(topic.name)
+        current_group = self._catalog.group(topic, group.name)
+        if current_group.uid != group.uid:
+            return None
+        if consumer is not None and instance is not None:
+            consumer = self._catalog.consumer(topic, group, consumer.name).with_instance(instance, "")
+        return topic, current_group, consumer
 
     def _claimant(
         self, topic: Topic, group: Group, consumer: Consumer | None, most: int, lease_seconds: int, mark: str
@@ -163,9 +180,8 @@ class Receiver:
         return self._assignments.shards_for(topic, group, consumer)
 
     def _from_shards(self, claimant: Claimant, shards: Sequence[int], most: int, acks: Acks) -> Received:
-        """Claim from the shards and the lane in turn. A shard that another thread is claiming from, or where a race was
-        lost, is tried again at the end. Threads of one process take turns on a cursor, so that they do not race each
-        other."""
+        """Claim from the shards and the lane in turn, and again at the end where another thread was claiming or a race
+        was lost. Threads of one process take turns on a cursor."""
         is_paused = claimant.group.is_paused(self._clock.now_ms())
         if is_paused or not (shards or self._foreign_shards(claimant, shards)):
             return Received(because=Because.PAUSED if is_paused else Because.NOT_OWNER)

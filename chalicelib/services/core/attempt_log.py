@@ -99,6 +99,7 @@ class AttemptLog:
         )
 
     def entries(self, key: CursorKey, offset: int, row_id: str) -> Sequence[TraceEntry]:
-        """The attempts in the trace row with this id that holds this offset; empty if there is none."""
+        """The attempts in the trace row with this id that holds this offset; empty if there is none. In a broadcast,
+        other consumers may have leases of the same name."""
         rows = self._traces.rows_covering(key, offset, consistent=True)
-        return next((row.entries for row in rows if row.id == row_id), ())
+        return next((row.entries for row in rows if (row.key, row.id) == (key, row_id)), ())

@@ -6,11 +6,15 @@ export interface Answer {
 
 type Parts = Record<string, unknown>;
 
+/** Calls of which each message or receipt has an answer of its own. */
+export const PARTED = /^POST .*\/v1\/topics\/[^/]+\/(messages\/batch|groups\/[^/]+\/(n?ack|extend))$/;
+export const RECEIVES = /^POST .*\/v1\/topics\/[^/]+\/groups\/[^/]+\/receive$/;
+
 /** What an answer of success has, whatever else; by it one of something in between is known. Of other calls: an object. */
 const HAS: [call: RegExp, isOurs: (parts: Parts, sent: Uint8Array | null) => boolean][] = [
   [/^POST .*\/v1\/(topics\/[^/]+\/messages|publish\/[^/]+)$/, ({ id }) => typeof id === "string"],
-  [/^POST .*\/v1\/topics\/[^/]+\/(messages\/batch|groups\/[^/]+\/(n?ack|extend))$/, isOfEach],
-  [/^POST .*\/v1\/topics\/[^/]+\/groups\/[^/]+\/receive$/, ({ messages }) => Array.isArray(messages)],
+  [PARTED, isOfEach],
+  [RECEIVES, ({ messages }) => Array.isArray(messages)],
 ];
 const PAGE = /^GET (?!.*\/v1\/).*\/docs$/;
 

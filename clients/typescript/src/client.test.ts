@@ -28,7 +28,7 @@ test("a message is sent, received, acknowledged, and seen as done", async () => 
   const [message] = await hr.receive<{ order: number }>(topic, "mailer", { wait_seconds: 5 });
   assert.ok(message);
   assert.deepEqual([message.id, message.body.order, message.tag, message.attempt], [sent.id, 188, "paid", 1]);
-  const [settled] = await hr.ack(topic, "mailer", message);
+  const [settled] = await hr.ack(topic, "mailer", [message]);
   assert.equal(settled?.ok, true);
   const { data } = await hr.api.GET("/v1/topics/{topic}/messages/{id}", { params: { path: { topic, id: sent.id } } });
   assert.equal(data?.deliveries["mailer"]?.status, "SUCCESS");
@@ -132,7 +132,7 @@ test("a process that gets SIGTERM finishes what has begun, gives back untried wh
   assert.deepEqual([`${begun}`.trim(), left?.body, left?.attempt, others].flat().sort(), [1, "first", "second"].sort());
   const { data } = await hr.api.GET("/v1/topics/{topic}/groups/{group}/consumers", { params: { path } });
   assert.deepEqual(data?.items, []);
-  await hr.ack(topic, "stopped", left!);
+  await hr.ack(topic, "stopped", [left!]);
 });
 
 test("what a service pushes, in each of its forms, reaches a webhook on Node, whose answer settles it", async (t) => {

@@ -134,41 +134,28 @@ export class Headrace {
   }
 
   /** Record success; what came of each receipt. The whole is sent again while the outcome of one is open; if it stays so, it has a retryable error. */
-  async ack(topic: string, group: string, ...messages: Message<unknown>[]): Promise<Settled[]> {
-    if (messages.length === 0) return [];
-    const body = { receipts: messages.map((message) => message.receipt) };
-    const { results } = await answerOf(
-      this.api.POST("/v1/topics/{topic}/groups/{group}/ack", { params: { path: { topic, group } }, body }),
-    );
-    return results;
+  async ack(topic: string, group: string, messages: readonly Message[]): Promise<Settled[]> {
+    return this.#settle("ack", topic, group, messages);
   }
 
   /**
    * Give messages back: for another attempt by their ladder or after `delay_seconds` (0: at once), or as dead letters.
    * With `untried` no attempt is counted.
    */
-  async nack(
-    topic: string,
-    group: string,
-    messages: Message<unknown>[],
-    how: GiveBack = {},
-  ): Promise<Settled[]> {
-    if (messages.length === 0) return [];
-    const body = { receipts: messages.map((message) => message.receipt), ...how };
-    const { results } = await answerOf(
-      this.api.POST("/v1/topics/{topic}/groups/{group}/nack", { params: { path: { topic, group } }, body }),
-    );
-    return results;
+  async nack(topic: string, group: string, messages: readonly Message[], how: GiveBack = {}): Promise<Settled[]> {
+    return this.#settle("nack", topic, group, messages, how);
   }
 
   /** Give leases more time: `leaseSeconds` from now. */
-  async extend(topic: string, group: string, messages: Message<unknown>[], leaseSeconds: number): Promise<Settled[]> {
+  async extend(topic: string, group: string, messages: readonly Message[], leaseSeconds: number): Promise<Settled[]> {
+    return this.#settle("extend", topic, group, messages, { lease_seconds: leaseSeconds });
+  }
+
+  async #settle(call: "ack" | "nack" | "extend", topic: string, group: string, messages: readonly Message[], how = {}): Promise<Settled[]> {
     if (messages.length === 0) return [];
-    const body = { receipts: messages.map((message) => message.receipt), lease_seconds: leaseSeconds };
-    const { results } = await answerOf(
-      this.api.POST("/v1/topics/{topic}/groups/{group}/extend", { params: { path: { topic, group } }, body }),
-    );
-    return results;
+    const body = { receipts: messages.map(({ receipt }) => receipt), ...how } as Schemas["AckBody"] & Schemas["NackBody"] & Schemas["ExtendBody"];
+    const params = { path: { topic, group } };
+    return (await answerOf(this.api.POST(`/v1/topics/{topic}/groups/{group}/${call}`, { params, body }))).results;
   }
 }
 

@@ -78,7 +78,7 @@ export class Consumer<Body> {
     this.#health = new Health((error) => this.#report(error), () => safely(given.onRecover ?? works));
     this.#settling = new Settling({
       call: (verdict, messages) =>
-        verdict === "ack" ? hr.ack(topic, group, ...messages) : hr.nack(topic, group, messages, verdict),
+        verdict === "ack" ? hr.ack(topic, group, messages) : hr.nack(topic, group, messages, verdict),
       health: this.#health,
       held: this.#held,
       onEnd: () => this.#notify(),

@@ -52,7 +52,7 @@ const CALLS: Record<string, (hr: Headrace) => Promise<unknown>> = {
   sendMany: (hr) => hr.sendMany("orders", [{ body: 1 }]),
   publish: (hr) => hr.api.POST("/v1/publish/{topic}", { params: { path: { topic: "docs" } }, body: "x" }),
   receive: (hr) => hr.receive("orders", "mailer"),
-  ack: (hr) => hr.ack("orders", "mailer", { receipt: "r" } as Message),
+  ack: (hr) => hr.ack("orders", "mailer", [{ receipt: "r" } as Message]),
   nack: (hr) => hr.nack("orders", "mailer", [{ receipt: "r" } as Message]),
 };
 for (const [status, body] of FOREIGN) {
@@ -147,7 +147,7 @@ const LOSSES: Record<string, () => Response> = {
   "ends at a gateway": () => new Response("bad gateway", { status: 502 }),
 };
 const settling = {
-  ack: (hr: Headrace) => hr.ack("orders", "mailer", ...claimed),
+  ack: (hr: Headrace) => hr.ack("orders", "mailer", claimed),
   nack: (hr: Headrace) => hr.nack("orders", "mailer", claimed),
   extend: async ({ api }: Headrace) => {
     const params = { path: { topic: "orders", group: "mailer" } };
@@ -177,7 +177,7 @@ test("a receipt whose lease ends meanwhile is stale, and not asked about any mor
   const stale = open("r0", "RECEIPT_STALE", false);
   const answers = [open("r0"), stale].map((each) => Response.json({ results: [each] }));
   const hr = clientOf({ fetch: answeringWith(...answers), retries: { attempts: 3, baseMs: 1 } });
-  assert.deepEqual(await hr.ack("orders", "mailer", ...claimed.slice(0, 1)), [stale]);
+  assert.deepEqual(await hr.ack("orders", "mailer", claimed.slice(0, 1)), [stale]);
 });
 
 for (const results of [[], [null], ["stored"], [[]], [{}, {}]]) {
@@ -185,7 +185,7 @@ for (const results of [[], [null], ["stored"], [[]], [{}, {}]]) {
     const answers = [{ results }, { results: [stored(0)] }, { results }, { results: [settled("r0")] }];
     const hr = clientOf({ fetch: answeringWith(...answers.map((answer) => Response.json(answer))) });
     assert.deepEqual(await hr.sendMany("orders", [{ body: 1 }]), [stored(0)]);
-    assert.deepEqual(await hr.ack("orders", "mailer", ...claimed.slice(0, 1)), [settled("r0")]);
+    assert.deepEqual(await hr.ack("orders", "mailer", claimed.slice(0, 1)), [settled("r0")]);
   });
 }
 

@@ -1,4 +1,4 @@
-import { type Answer, isRetryable, jsonOf, whole } from "./answers.js";
+import { type Answer, isRetryable, jsonOf, PARTED, RECEIVES, whole } from "./answers.js";
 import { HeadraceError, isProblem } from "./errors.js";
 import type { components } from "./schema.js";
 import { elapsedMs, type Moment, now, pause, timerMs } from "./time.js";
@@ -22,9 +22,6 @@ export interface Retries {
 
 const ATTEMPTS = 5;
 const PRODUCES = /^POST .*\/v1\/(topics\/[^/]+\/messages(\/batch)?|publish\/[^/]+)$/;
-/** Of these each message or receipt has an answer of its own. */
-const PARTED = /^POST .*\/v1\/topics\/[^/]+\/(messages\/batch|groups\/[^/]+\/(n?ack|extend))$/;
-const RECEIVES = /^POST .*\/v1\/topics\/[^/]+\/groups\/[^/]+\/receive$/;
 const REGISTERS = /^PUT .*\/v1\/topics\/[^/]+\/groups\/[^/]+\/consumers\/[^/]+$/;
 const NOT_REPEATABLE =
   /^(POST .*\/v1\/(tokens(\/[^/]+\/rotate)?|signing-key\/rotate|sign-in-links|topics\/[^/]+\/(replays|transactions)|topics\/.*\/(rotate-secret|redrive|test))|PATCH .*\/v1\/topics\/[^/]+\/messages)$/;

@@ -3,7 +3,7 @@ import { HeadraceError } from "./errors.js";
 import { type Health, isGone, isRetryable } from "./health.js";
 import type { Holding, Holdings } from "./holdings.js";
 import type { Verdict } from "./outcomes.js";
-import { backoffMs, elapsedMs, pause } from "./time.js";
+import { backoffMs, elapsedMs } from "./time.js";
 
 const MOST = 500; // receipts of one call
 
@@ -33,7 +33,8 @@ export interface SettlingParts<Body> {
 export class Settling<Body> {
   readonly #queues: Record<"ack" | "nack", Settlement<Body>[]> = { ack: [], nack: [] };
   readonly #working = new Set<"ack" | "nack">();
-  readonly #closed = new AbortController();
+  readonly #waits = new Set<ReturnType<typeof setTimeout>>();
+  #isClosed = false;
 
   constructor(private readonly parts: SettlingParts<Body>) {}
 
@@ -44,7 +45,8 @@ export class Settling<Body> {
 
   /** Try nothing again from now on. */
   close(): void {
-    this.#closed.abort();
+    this.#isClosed = true;
+    for (const wait of this.#waits) clearTimeout(wait);
   }
 
   #add(settlement: Settlement<Body>): void {
@@ -86,17 +88,21 @@ export class Settling<Body> {
       held.drop(each.holding);
     });
     onEnd();
-    if (lost.length === 0 || this.#closed.signal.aborted) return;
+    if (lost.length === 0 || this.#isClosed) return;
     health.works("settle"); // the messages that it cost are reported here
     onLost(errors.find(Boolean), lost);
   }
 
   /** Try it again later, if that may help and the lease lasts. */
   #again(settlement: Settlement<Body>, error: unknown): boolean {
-    if (!isRetryable(error) || this.#closed.signal.aborted) return false;
+    if (!isRetryable(error) || this.#isClosed) return false;
     const waitMs = backoffMs(++settlement.tries);
     if (elapsedMs(settlement.holding.renewed) + waitMs > this.parts.held.leaseMs) return false;
-    void pause(waitMs, this.#closed.signal).then(() => this.#closed.signal.aborted || this.#add(settlement));
+    const wait = setTimeout(() => {
+      this.#waits.delete(wait);
+      this.#add(settlement);
+    }, waitMs);
+    this.#waits.add(wait);
     return true;
   }
 }

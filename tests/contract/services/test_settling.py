@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -62,6 +63,20 @@ def test_a_broadcasts_records_and_retries_are_their_consumers(stage: Stage) -> N
     buried_record = record(desk, group, one.uid, offset=1)
     assert buried_record
     assert (buried_record.consumer_uid, buried_record.reason) == (one.uid, "EXPIRED")
+
+
+def test_a_stale_ack_in_a_broadcast_does_not_pass_for_a_repeat_of_another_consumers(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group(mode="broadcast")
+    one, two = desk.consumer(group, "one"), desk.consumer(group, "two")
+    desk.produce(make.draft())
+    receive = partial(desk.deps.receiver.receive, desk.topic, group)
+    first, second = receive(one, 1, 0, 120, "0123abcd"), receive(two, 1, 0, 30, "0123abcd")
+    assert first[0].receipt.token == second[0].receipt.token
+    stage.clock.advance(30 * SECOND_MS)
+    assert len(desk.receive(group, consumer=two)) == 1
+    assert desk.ack(group, first) == [None]
+    assert desk.ack(group, second) == ["RECEIPT_STALE"]
 
 
 @pytest.mark.parametrize("mode", ["queue", "serial"])

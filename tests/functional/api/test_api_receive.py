@@ -57,7 +57,9 @@ def test_a_receive_acknowledges_first_and_answers_each_receipt(api: Client) -> N
     group = topic.group(mode="serial")
     path = f"{group.path}/receive"
     sent = [topic.produce(n, ordering_key="k")["id"] for n in range(3)]
-    [first] = group.receive()
+    answer = api.post(path, {"ack": [], "max": 1}).expect(200)
+    assert answer["acked"] == []
+    [first] = answer["messages"]
     answer = api.post(path, {"ack": [first["receipt"], "forged"]}).expect(200)
     assert [message["id"] for message in answer["messages"]] == sent[1:2]
     good, bad = answer["acked"]
@@ -69,7 +71,13 @@ def test_a_receive_acknowledges_first_and_answers_each_receipt(api: Client) -> N
     assert [each.get("already", False) for each in answer["acked"]] == [False, True]
     assert answer["messages"] == []
     assert [group.status_of(id)["status"] for id in sent] == ["SUCCESS", "SUCCESS", "NEW"]
-    api.post(path, {"max": 0}).refused(400)
+    asked = {"max": 1, "receive_id": "9f2c"}
+    receipts = [each["receipt"] for each in api.post(path, asked).expect(200)["messages"]]
+    answer = api.post(path, {**asked, "ack": receipts}).expect(200)
+    assert ([each["ok"] for each in answer["acked"]], answer["messages"]) == ([True], []), (
+        "what an earlier try received comes again, but not what is acknowledged"
+    )
+    api.post(path, {"max": 0, "ack": []}).refused(400)
     api.call("POST", f"{group.path}/pause").expect(200)
     assert group.receive() == []
 
