@@ -88,6 +88,9 @@ def test_a_missing_group_is_made_as_it_is_wanted() -> None:
     service.missing = True
     service.run(ignored, mode="serial", tags=["paid", "due"], begin="latest")
     assert service.calls_of("put_group") == [{"begin": "latest", "mode": "serial", "filter": "paid || due"}]
+    service.missing = True
+    service.run(ignored, mode="serial", tags=None)
+    assert service.calls_of("put_group")[1:] == [{"begin": "earliest", "mode": "serial"}]
 
 
 def test_who_may_not_make_a_group_is_told_that_it_is_missing() -> None:

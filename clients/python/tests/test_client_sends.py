@@ -296,6 +296,17 @@ def test_asyncio_sends_survive_as_well(
     assert all(record.name.startswith("headrace") for record in caplog.records), "not a line for each request"
 
 
+def test_only_a_send_logs_each_try(caplog: pytest.LogCaptureFixture) -> None:
+    """An outage of 20 seconds was 50 lines of three consumers."""
+    caplog.set_level("INFO", "headrace")
+    hr = Headrace("http://127.0.0.1:1", "hr_a_b", retries=Retries(attempts=2, base_seconds=0))
+    for call in (lambda: hr.receive("orders", "mailer"), lambda: hr.send("orders", 1)):
+        with pytest.raises(errors.NoAnswer):
+            call()
+    (line,) = caplog.messages
+    assert line.startswith("POST /v1/topics/orders/messages: NO_ANSWER, again in")
+
+
 FORKS = """
 import os, sys
 from headrace import Headrace

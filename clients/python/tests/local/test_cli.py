@@ -37,7 +37,11 @@ ROOT = Path(__file__).parents[4]
         (["send", "orders", "1", "--delay", "soon"], USAGE, "is no duration"),
         (["show", "orders", "nope"], NOT_FOUND, "MESSAGE_NOT_FOUND"),
         (["topics", "show", "none"], NOT_FOUND, "TOPIC_NOT_FOUND"),
-        (["topics", "list", "--token", "hr_no_0123456789"], NOT_ALLOWED, "UNAUTHORIZED"),
+        (
+            ["topics", "list", "--token", "hr_no_0123456789"],
+            NOT_ALLOWED,
+            "UNAUTHORIZED: The service does not accept",
+        ),
         (["topics", "list", "--token", "Bearer hr_no_0123456789"], USAGE, "HEADRACE_TOKEN"),
         (["topics", "create", "x", "--set", "shards=0"], REFUSED, "shards"),
         (["topics", "list", "--profile", "none"], USAGE, "There is no profile none"),
@@ -70,6 +74,7 @@ ROOT = Path(__file__).parents[4]
             "headrace consumers list orders mailer",
         ),
         (["groups"], USAGE, "headrace groups list"),
+        (["topics", "create", "no name"], REFUSED, "\n  topic: must match"),
     ],
 )
 def test_an_exit_code_says_what_kind_of_error_it_is(

@@ -7,6 +7,7 @@ import json
 import sys
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from cli_commands import Command
@@ -16,7 +17,7 @@ from headrace import Outgoing, Sent
 from headrace.cli.app import run
 from headrace.cli.doctor import clock_finding
 from headrace.cli.groups import Preview
-from headrace.cli.session import NO_ANSWER, NOT_FOUND, PARTLY, REFUSED, USAGE
+from headrace.cli.session import INTERRUPTED, NO_ANSWER, NOT_FOUND, PARTLY, REFUSED, USAGE
 from headrace.testing import LocalHeadrace
 from headrace.testing.subscriber import Subscriber
 
@@ -47,6 +48,13 @@ class Terminal(io.StringIO):
         return True
 
 
+class Interrupted(Terminal):
+    """Ctrl-C."""
+
+    def readline(self, *_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+
 WHERE = ("orders", "mailer")
 
 
@@ -68,7 +76,10 @@ def test_many_are_counted_and_shown_before_the_command_asks(
     headrace.nack(*WHERE, *headrace.receive(*WHERE, max=1), delay=3_600)
     (seen,) = command("dead-letters", "redrive", *WHERE, "--error", "number", "--preview", "--json")
     assert (seen["count"], seen["sample"][0]["error"]) == (2, "no number")
+    assert seen.keys() == {"count", "sample", "plan"}  # as the service answers
     assert command("transactions", "recheck", "--json") == [{"rechecked": 0}]  # nothing to ask about
+    monkeypatch.setattr(sys, "stdin", Interrupted())
+    command("dead-letters", "redrive", *WHERE, code=INTERRUPTED)
     for arguments, question, result in [
         (["dead-letters", "redrive", *WHERE, "--rate", "10"], "At 10 a second redrive 2 dead letters?", None),
         (["dead-letters", "delete", *WHERE], "Delete for good 2 dead letters?", {"deleted": 2}),

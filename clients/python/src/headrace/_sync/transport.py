@@ -104,7 +104,8 @@ class Transport:
                 wait = self.retries.pause(error, tries, passed, random.random(), is_send=call.is_send)
                 if wait is None or is_last or (unknown and not call.repeatable):
                     raise
-                _LOG.info("%s %s: %s, again in %.2f s", call.method, call.path, error.code, wait)
+                level = logging.INFO if call.is_send else logging.DEBUG  # a consumer logs an outage once
+                _LOG.log(level, "%s %s: %s, again in %.2f s", call.method, call.path, error.code, wait)
                 is_last = bool((pause or self.pause)(wait))
                 if self._connections.is_closed:  # meanwhile
                     raise

@@ -78,4 +78,7 @@ def sure(question: str, yes: bool) -> None:
         raise Unusable(
             f"{question} Standard input is no terminal, so the command cannot ask: add --yes to answer yes."
         )
-    typer.confirm(question, abort=True, err=True)
+    try:
+        typer.confirm(question, abort=True, err=True)
+    except typer.Abort as error:  # Ctrl-C is no answer
+        raise (error.__context__ if isinstance(error.__context__, KeyboardInterrupt) else error) from None

@@ -64,7 +64,9 @@ def create(
     context: typer.Context,
     topic: Topic,
     group: Group,
-    begin: Annotated[str | None, typer.Option("--from", help="earliest, latest, or a time.")] = None,
+    begin: Annotated[
+        str | None, typer.Option("--from", help="earliest, latest (the default), or a time.")
+    ] = None,
     mode: Annotated[str | None, typer.Option(help="queue, serial or broadcast.")] = None,
     filter: Filter = None,
     settings: Settings = None,

@@ -103,6 +103,7 @@ def _group(s: Session, topic: str, group: str | None, begin: str, filter: str | 
         yield name
     finally:
         if is_made:
+            s.output.say(f"Deleting group {name}, which takes seconds.")
             _delete(s, topic, name)
 
 

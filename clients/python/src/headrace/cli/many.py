@@ -56,7 +56,8 @@ def on_many(
         s.output.fail(f"There is no such {noun}: {missing}.")
     if preview:
         count = seen.count
-        s.output.one(seen, [("count", count), *((each.id, _why(each)) for each in seen.sample)])
+        counted = {"count": count, "sample": seen.sample, "plan": seen.plan}
+        s.output.one(counted, [("count", count), *((each.id, _why(each)) for each in seen.sample)])
     else:
         if seen.count and not yes:
             s.output.say(f"{number_of(seen.count, noun)}; the first:")

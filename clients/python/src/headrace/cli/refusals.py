@@ -23,7 +23,11 @@ _CALL = re.compile(
     r"(?:Create|Register) it with PUT /v1/topics/(?P<topic>[^/\s]+)(?:/groups/(?P<group>[^/\s]+))?(?P<rest>/\S+)?\.$"
 )
 _FIELD = re.compile(r"`(\w+)`|\b(\w+_\w+)\b")
-_INSTEAD = {"PLAN_INVALID": "The question was open for more than ten minutes. Run the command again."}
+_INSTEAD = {
+    "PLAN_INVALID": "The question was open for more than ten minutes. Run the command again.",
+    "UNAUTHORIZED": "The service does not accept this token. Set HEADRACE_TOKEN or --token, or use another profile.",
+}
+_NAMES = {"topic", "group", "consumer"}  # arguments of commands
 
 
 def sentence(error: HeadraceError, options: Collection[str]) -> str:
@@ -53,7 +57,7 @@ def _option(path: str, options: Collection[str]) -> str | None:
     for option in (f"--{name.replace('_', '-')}", _ALIASES.get(name)):
         if option in options:
             return option
-    return f"--set {path}" if "--set" in options else None
+    return f"--set {path}" if "--set" in options and path not in _NAMES else None
 
 
 def _worded(text: str, options: Collection[str]) -> str:

@@ -56,7 +56,7 @@ class Session:
             raise Unusable(str(error)) from None
         self._notes = _Notes(self.output)
         _TRIES.addHandler(self._notes)
-        _TRIES.setLevel(logging.INFO)
+        _TRIES.setLevel(logging.DEBUG)
         return hr
 
     def close(self) -> None:

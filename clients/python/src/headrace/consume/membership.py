@@ -83,7 +83,7 @@ def ensure_group(hr: Operations, settings: ConsumerSettings, begin: datetime | N
     """The group, made if it is missing, with `begin` instead of its setting. ValueError where it has another mode or
     filter than the consumer wants."""
     s = settings
-    own_filter = " || ".join(s.tags)
+    own_filter = " || ".join(s.tags or ())
     try:
         group = hr.get_group(s.topic, s.group)
     except GroupNotFound as error:

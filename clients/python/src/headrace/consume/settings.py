@@ -37,7 +37,7 @@ class ConsumerSettings:
     lease: Duration | None = None
     max_runtime: Duration | None = None
     local_retries: int = 0
-    tags: Sequence[str] = ()
+    tags: Sequence[str] | None = None
     mode: str | None = None
     begin: str = "earliest"
     name: str | None = None
@@ -79,7 +79,7 @@ class ConsumerOptions(TypedDict, total=False):
     lease: Duration | None
     max_runtime: Duration | None
     local_retries: int
-    tags: Sequence[str]
+    tags: Sequence[str] | None
     mode: str | None
     begin: str
     name: str | None
