@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 
 HORIZON_MS = 75_000
 """The schedule sends the wake-ups for so long: its next run may be late."""
-_LONG_BEFORE_MS = (
-    900_000  # no queue delays a wake-up for longer, so none was sent for a timer stored before that
-)
+_LONG_BEFORE_MS = 900_000  # the queue delays a wake-up for as long: none was sent for a timer stored before
 _MOST_AHEAD_MS = 1_000
 _GATHER_SECONDS = 0.5
 _MANY = 10  # wake-ups that start one run, at most
