@@ -45,16 +45,6 @@ def test_truncated_and_empty_objects_are_told_and_what_is_in_them_is_archived(
     assert place.places() == orders(*range(first), 2999)
 
 
-def test_a_broken_line_is_told_and_harms_no_other(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    path = place.journal("a", [message(0), message(1)])
-    path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()) + b'{"v":1,"topic":"ord'))
-    assert place.archive() == INCOMPLETE
-    assert read_summary(capsys)["problems"] == [
-        {"day": DAY, "damaged": [f"journal/messages/day={DAY}/hour=12/a.jsonl.gz"]}
-    ]
-    assert place.places() == orders(0, 1)
-
-
 @pytest.mark.parametrize("line", [message, delivery])
 def test_a_newer_schema_is_refused_before_anything_is_published(
     place: Place, line: Any, capsys: pytest.CaptureFixture[str]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import uuid
 from collections.abc import Callable, Mapping
@@ -30,7 +29,7 @@ from glue_jobs.archiving import trace_rows
 from glue_jobs.common.arguments import DONE, FAILED, INCOMPLETE
 from glue_jobs.common.bucket import Entry
 from tests.glue.jobs import read_summary
-from tests.glue.journals import DAY, NEXT, NOON_MS, Place, message
+from tests.glue.journals import DAY, NOON_MS, Place, message
 from tests.support import factories as make
 from tests.support.journaled import DELIVERIES, DRAFTS, FIXTURE, MESSAGES
 
@@ -200,49 +199,6 @@ def test_edits_that_the_journal_lost_come_from_dynamodb_if_they_are_asked_for(
     assert read_summary(capsys)["unchanged"] == 2
 
 
-@pytest.mark.soak
-def test_edits_are_looked_for_in_the_days_that_were_asked_for_and_come_beside_lost_offsets(
-    queue: Queue, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for n in range(4):
-        queue.put(n * BATCH, line=n != 1, accepted_ms=NOON_MS + (DAY_MS if n == 3 else 0))
-    for n in range(4):
-        queue.edit(n * BATCH, {0: CANCELLED}, line=n == 2)
-    queue.edit(2 * BATCH, {1: CANCELLED})
-    assert queue.archive("--window", DAY, "--backfill-edits", "yes") == DONE
-    summary = read_summary(capsys)
-    assert (summary["backfilled"], summary["backfilled_edits"]) == (BATCH, 2 * BATCH)
-    assert queue.offsets() == [1, 2, 3, 5, 6, 7, 10, 11]
-    assert queue.archive() == DONE
-    assert queue.offsets() == [1, 2, 3, 5, 6, 7, 10, 11, *range(12, 16)]
-
-
-@pytest.mark.soak
-def test_an_edited_row_that_is_damaged_is_named_and_its_messages_stay(
-    queue: Queue, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for n in range(3):
-        queue.put(n * BATCH)
-        queue.edit(n * BATCH, {0: EDITED})
-    queue.set_of_row(BATCH, "m", {"S": "[{"})
-    assert queue.archive("--backfill-edits", "yes") == INCOMPLETE
-    summary = read_summary(capsys)
-    assert (summary["damaged_rows"], summary["backfilled_edits"]) == (1, 2 * BATCH)
-    assert queue.offsets() == list(range(3 * BATCH))
-    assert [offset for offset, body in queue.bodies() if body == '"edited"'] == [0, 2 * BATCH]
-
-
-@pytest.mark.soak
-def test_lines_that_vanish_from_an_object_come_back(queue: Queue) -> None:
-    queue.put(0)
-    queue.put(BATCH)
-    path = next(queue.place.folder.glob("journal/messages/**/at-00000.jsonl.gz"))
-    lines = gzip.decompress(path.read_bytes()).splitlines(keepends=True)
-    path.write_bytes(gzip.compress(b"".join(lines[:1] + lines[2:])))
-    assert queue.archive() == DONE
-    assert queue.offsets() == list(range(2 * BATCH))
-
-
 def test_what_is_in_neither_is_told_and_the_rest_archived(
     queue: Queue, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -278,39 +234,6 @@ def test_a_damaged_row_is_missing_and_one_of_a_newer_release_stops_the_day(
     assert "rows of a newer Headrace (orders:u1/0): update the jobs" in read_summary(capsys)["failed"][DAY]
 
 
-@pytest.mark.soak
-def test_rows_without_a_time_or_a_version_are_named_and_every_other_comes_back(
-    queue: Queue, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for n in range(6):
-        queue.put(n * BATCH, line=n == 0)
-    queue.settle("a", 0)
-    queue.settle("b", 1, line=False)
-    queue.settle("c", 2, line=False)
-    queue.remove_of_row("log", {"s": {"S": "orders:u1/0"}, "o": {"N": "4"}}, "a")
-    queue.remove_of_row("log", {"s": {"S": "orders:u1/0"}, "o": {"N": "8"}}, "v")
-    queue.remove_of_row("log", {"s": {"S": "orders:u1/0"}, "o": {"N": "12"}}, "n")
-    queue.remove_of_row("traces", {"k": {"S": "g1/u1/0"}, "o": {"S": f"{1:016d}#b"}}, "a")
-    assert queue.archive() == INCOMPLETE
-    summary = read_summary(capsys)
-    assert (summary["damaged_rows"], summary["backfilled"], summary["backfilled_traces"]) == (4, 2 * BATCH, 1)
-    assert queue.offsets() == [*range(BATCH), *range(4 * BATCH, 6 * BATCH)]
-    assert queue.place.query('"offset" from % order by 1', "deliveries") == [(0,), (2,)]
-    assert queue.archive() == INCOMPLETE
-    assert queue.offsets() == [*range(BATCH), *range(4 * BATCH, 6 * BATCH)]
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("time_ms", [10**17, -1, NOON_MS + 40 * DAY_MS])
-def test_a_row_of_the_log_whose_time_is_wrong_does_not_end_the_look(queue: Queue, time_ms: int) -> None:
-    queue.put(0)
-    for n in (1, 2, 3):
-        queue.put(n * BATCH, line=False)
-    queue.set_of_row(BATCH, "a", {"N": str(time_ms)})
-    assert queue.archive() == INCOMPLETE
-    assert queue.offsets() == [*range(BATCH), *range(2 * BATCH, 4 * BATCH)]
-
-
 def test_what_comes_back_goes_to_its_own_day(queue: Queue) -> None:
     day_ms = 86_400_000
     queue.put(0)
@@ -322,17 +245,6 @@ def test_what_comes_back_goes_to_its_own_day(queue: Queue) -> None:
     assert queue.archive() == DONE
     rows = queue.place.query("day::text, count(*) from % group by day order by day")
     assert [count for _, count in rows] == [2 * BATCH, 2 * BATCH]
-
-
-@pytest.mark.soak
-def test_what_comes_back_for_an_earlier_day_is_not_told_as_missing(
-    queue: Queue, capsys: pytest.CaptureFixture[str]
-) -> None:
-    queue.put(0, line=False)
-    queue.put(BATCH, accepted_ms=NOON_MS + 86_400_000)
-    assert queue.archive("--window", NEXT) == DONE
-    assert read_summary(capsys)["problems"] == []
-    assert queue.offsets() == list(range(2 * BATCH))
 
 
 def test_attempts_that_the_journal_lost_come_from_dynamodb(
@@ -354,17 +266,6 @@ def test_attempts_that_the_journal_lost_come_from_dynamodb(
     assert read_summary(capsys)["backfilled_traces"] == 0
     assert queue.archive() == DONE
     assert read_summary(capsys)["unchanged"] == 1
-
-
-@pytest.mark.soak
-def test_lost_objects_of_an_archived_day_come_back(queue: Queue, tmp_path: Path) -> None:
-    queue.put(0)
-    queue.put(BATCH)
-    assert queue.archive() == DONE
-    files = queue.place.files()
-    next(queue.place.folder.glob("journal/messages/**/at-00004.jsonl.gz")).unlink()
-    assert queue.archive() == DONE
-    assert queue.place.files() == files
 
 
 class Meanwhile:

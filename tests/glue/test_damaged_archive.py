@@ -53,30 +53,6 @@ def test_a_day_whose_ids_a_damaged_manifest_should_tell_waits_for_it(
     assert all(f"{DAY}.json can't be read" in why for why in failures.values())
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("is_quiet", [False, pytest.param(True, marks=pytest.mark.soak)])
-def test_a_day_whose_attempts_reach_behind_a_damaged_one_waits_for_it_only_if_it_may_tell_ids(
-    place: Place, capsys: pytest.CaptureFixture[str], is_quiet: bool
-) -> None:
-    begin_ms, night_ms = NOON_MS - DAY_MS, NOON_MS + DAY_MS
-    place.journal("a", [message(n, shard=shard, accepted_ms=begin_ms) for shard in (0, 1) for n in (0, 1)])
-    place.journal("b", [message(2)])
-    assert place.archive() == DONE
-    sound = (place.folder / manifest.name_of(DAY)).read_bytes()
-    (place.folder / manifest.name_of(DAY)).write_text("{")
-    if not is_quiet:
-        place.journal("c", [message(n, shard=shard, accepted_ms=night_ms) for n, shard in ((3, 0), (2, 1))])
-    place.journal("d", [delivery(n, shard=1, started_ms=night_ms) for n in (0, 1)])
-    assert place.archive() == FAILED
-    assert list(read_summary(capsys)["failed"]) == [DAY], "all of the other shard's messages are known"
-    place.journal("e", [delivery(n, started_ms=night_ms) for n in (0, 2)])
-    assert place.archive() == FAILED
-    assert sorted(read_summary(capsys)["failed"]) == [DAY, NEXT]
-    (place.folder / manifest.name_of(DAY)).write_bytes(sound)
-    assert place.archive() == DONE
-    assert place.query("count(*), count(id) from %", "deliveries") == [(4, 4)]
-
-
 def test_a_damaged_proof_is_told_and_without_it_the_manifests_prove_the_same(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,10 +4,7 @@ number."""
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +26,6 @@ from .archives import delivery, fill
 from .archives import message as archived
 from .journals import DAY, Place, message
 
-ROOT = Path(__file__).parents[2]
 FIRST = "2030-01-01"
 
 
@@ -271,27 +267,3 @@ def test_archiving_the_day_again_makes_its_files_again(
     change(path)
     assert folder_place.archive("--window", DAY) == DONE
     assert path.read_bytes() == sound
-
-
-@pytest.mark.soak
-def test_a_user_sees_our_lines_and_none_of_spark(filled_place: Place) -> None:
-    name = damage(
-        filled_place, "messages", lambda path: path.write_bytes(b"x" * path.stat().st_size), is_known=True
-    )
-    command = [
-        sys.executable,
-        "-m",
-        "glue_jobs.asof",
-        "--folder",
-        str(filled_place.folder),
-        "--topic",
-        "orders",
-    ]
-    command += ["--bucket", filled_place.name, "--at", f"{FIRST}T12:00:00Z"]
-    plain = {key: value for key, value in os.environ.items() if not key.startswith("HEADRACE_")}
-    process = subprocess.run(command, cwd=ROOT, env=plain, capture_output=True, text=True, check=False)
-    assert process.returncode == FAILED
-    begin, end = process.stderr.splitlines()
-    assert begin == "asof: Spark starts …"
-    assert end.startswith(f"The job asof failed: {name} is damaged: it can't be read.")
-    assert json.loads(process.stdout)["job"] == "asof"
