@@ -78,27 +78,6 @@ def test_a_delivery_is_settled_wherever_it_is(
     assert states(group)[status] == 1
 
 
-def test_a_settled_delivery_in_the_retry_lane_is_not_delivered(
-    api: Client, clock: ShiftingClock, background: Background
-) -> None:
-    topic = api.topic(shards=1)
-    group = topic.group()
-    first, second = topic.produce("first"), topic.produce("second")
-    group.nack(*group.receive(), delay_seconds=60)
-    clock.advance(61)
-    background.move()
-    settle(group, second, "success").expect(200)  # an entry that was never claimed, behind another one
-    [held] = group.receive()
-    assert held["body"] == "first"
-    settle(group, first, "dead").expect(200)
-    assert group.ack(held) == ["RECEIPT_STALE"]
-    clock.advance(120)
-    assert group.receive() == []
-    assert states(group) == {"SUCCESS": 1, "DEAD": 1}
-    assert adds_up(group, first)
-    assert adds_up(group, second)
-
-
 def test_a_retry_is_changed_for_one_group_alone(
     api: Client, clock: ShiftingClock, background: Background
 ) -> None:
@@ -242,18 +221,6 @@ def test_a_purge_drops_more_retries_than_one_write_can(
     clock.advance(120)
     background.move()
     assert group.receive() == []
-
-
-def test_what_a_purge_dropped_comes_again_after_a_seek(api: Client) -> None:
-    topic = api.topic(shards=1)
-    group = topic.group()
-    message = topic.produce("it")
-    assert purge(group).expect(200) == {"purged": 1}
-    settle(group, message, "success").refused(404, "DELIVERY_NOT_FOUND")
-    api.post(f"{group.path}/seek", {"to": "earliest"}).expect(200)
-    group.ack(*group.receive())
-    assert group.status_of(message["id"])["status"] == "SUCCESS"
-    assert states(group) == {"SUCCESS": 1}
 
 
 def test_a_topic_is_purged_for_all_groups_and_of_what_is_delayed(

@@ -41,27 +41,6 @@ def test_a_message_is_shown_with_everything_known_about_it(api: Client) -> None:
     assert view["deliveries"] == {"a": fresh, "b": fresh}
 
 
-def test_each_group_has_its_own_status(api: Client) -> None:
-    topic = api.topic(shards=1)
-    message = topic.produce("x")
-    for name in ("new", "running", "success", "retrying", "dead"):
-        group = topic.group(name)
-        if name == "new":
-            continue
-        messages = group.receive()
-        if name == "success":
-            group.ack(*messages)
-        if name == "retrying":
-            group.nack(*messages, delay_seconds=60)
-        if name == "dead":
-            group.nack(*messages, dead_letter=True)
-    topic.group("not-owed", **{"from": "latest"})
-    view = api.get(f"{topic.path}/messages/{message['id']}").expect(200)
-    assert {name: delivery["status"] for name, delivery in view["deliveries"].items()} == {
-        name: name.upper() for name in ("new", "running", "success", "retrying", "dead")
-    }
-
-
 @pytest.mark.parametrize(
     "change",
     [

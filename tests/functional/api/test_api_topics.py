@@ -141,15 +141,6 @@ def test_shards_grow_and_never_shrink(api: Client) -> None:
     assert api.get(topic.path).expect(200)["shards"] == 5
 
 
-def test_a_late_group_sees_only_what_comes_after_in_new_shards_too(api: Client) -> None:
-    topic = api.topic(shards=1)
-    topic.produce("before")
-    group = topic.group(**{"from": "latest"})
-    api.put(topic.path, {"shards": 3}).expect(200)
-    topic.produce("after", shard=2)
-    assert group.bodies() == ["after"]
-
-
 @pytest.mark.parametrize("query", ["", "?confirm=", "?confirm=other", "?confirm=TRUE"])
 def test_deleting_a_topic_needs_its_name_again(api: Client, query: str) -> None:
     topic = api.topic()
