@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import pytest
 
 from chalicelib.domain.errors import Conflict, Unavailable
@@ -11,11 +9,9 @@ from chalicelib.domain.limits import MAX_AMENDED_CURSORS
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
-from chalicelib.store.log import Log
 from tests.support import factories as make
 from tests.support.amending import (
     NEW,
-    Counting,
     before_amending,
     before_writing,
     bodies,
@@ -23,7 +19,6 @@ from tests.support.amending import (
     edit,
     having_read,
     message_of,
-    process_b,
 )
 from tests.support.desk import Desk
 from tests.support.stages import Stage
@@ -89,42 +84,6 @@ def test_what_is_buried_is_the_edited_message(stage: Stage) -> None:
     assert other.deps.dead_letters.redrive(desk.topic, group, [letter]) == 1
     stage.clock.advance(SECOND_MS)
     assert bodies(other.receive(group)) == [NEW]
-
-
-def test_a_group_sent_back_gets_the_edited_message_again(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    results = desk.produce(*make.drafts(3))
-    other = having_read(desk, group)
-    edit(desk, results[1])
-    desk.drain(group)
-    other.seek(group, "earliest")
-    assert bodies(other.receive(group)) == [b'{"n":0}', NEW, b'{"n":2}']
-
-
-@pytest.mark.parametrize("begin", ["earliest", "@0"])
-def test_a_group_that_is_made_later_gets_the_edited_message(stage: Stage, begin: str) -> None:
-    desk = Desk.at(stage)
-    results = desk.produce(*make.drafts(3))
-    other = having_read(desk, desk.group("first"))
-    edit(desk, results[1])
-    later = desk.group("later", begin)
-    assert bodies(other.receive(later)) == [b'{"n":0}', NEW, b'{"n":2}']
-
-
-def test_a_group_much_older_than_a_process_shares_its_reading(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    groups = [desk.group("a"), desk.group("b")]
-    results = desk.produce(*make.drafts(3))
-    stage.clock.advance(2 * 3_600 * SECOND_MS)
-    other = process_b(desk)
-    reader = other.deps.reader
-    counting = Counting(reader._log)
-    reader._log = cast(Log, counting)
-    assert other.drain(groups[0]) == [place.offset for place in results]
-    counting.shards.clear()
-    assert len(other.receive(groups[1], 3)) == 3
-    assert desk.topic.shard_key(0) not in counting.shards
 
 
 def test_a_group_that_comes_up_during_an_edit_is_told_before_it_is_answered(stage: Stage) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from chalicelib.domain.errors import Conflict, NotFound, Refused, TooLarge
+from chalicelib.domain.errors import Conflict, NotFound, TooLarge
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, FRAGMENTS, MAX_AMENDED_BYTES, MAX_AMENDED_RANGES
 from chalicelib.domain.message import Draft, Message
 from chalicelib.domain.times import SECOND_MS
@@ -52,14 +52,6 @@ def test_what_is_cancelled_is_passed_over_and_can_be_seen(stage: Stage) -> None:
     assert desk.deps.statuses.deliveries(desk.topic, message)[group.name].status == "CANCELLED"
     assert desk.cursor(group).next == 3
     assert [e.event for e in desk.trace(message.id)] == ["accepted", "cancelled"]
-
-
-def test_what_was_cancelled_cannot_be_edited(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    (result,) = desk.produce(make.draft("x"))
-    cancel(desk, result)
-    with pytest.raises(Conflict, match="MESSAGE_CANCELLED"):
-        edit(desk, result)
 
 
 def claim_and_settle(desk: Desk, group: Group, how: str) -> None:
@@ -106,13 +98,6 @@ def test_a_group_that_is_not_owed_the_message_forbids_nothing(stage: Stage) -> N
     edit(desk, result)
     desk.produce(make.draft("next"))
     assert bodies(desk.receive(late_group)) == [b'"next"']
-
-
-def test_a_message_that_waits_for_no_time_has_none_to_change(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    (result,) = desk.produce(make.draft("x"))
-    with pytest.raises(Refused, match="NOT_DELAYED"):
-        desk.deps.amender.amend(desk.topic, message_of(desk, result), {"due_ms": 1})
 
 
 def test_what_has_expired_meanwhile_is_not_found(stage: Stage) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import count
 
 import pytest
 
@@ -210,20 +209,6 @@ def test_only_a_success_after_a_failure_is_recorded(stage: Stage) -> None:
     ]
 
 
-def test_a_lease_that_is_longer_than_its_groups_did_not_begin_in_the_future(stage: Stage) -> None:
-    desk = Desk.at(stage, lease_seconds=30)
-    group = desk.group()
-    (result,) = desk.produce(make.draft())
-    for seconds in (600, 30):
-        leased_ms = stage.clock.now_ms()
-        messages = desk.receive(group, lease=seconds)
-        stage.clock.advance(SECOND_MS)
-        (leased,) = [event for event in desk.trace(result.id) if event.event == "leased"]
-        assert leased.deadline_ms == leased_ms + seconds * SECOND_MS
-        assert leased.at_ms == (leased_ms if seconds == 30 else stage.clock.now_ms())
-        desk.nack(group, messages)
-
-
 @dataclass
 class Crowd:
     """A group with a few consumers, and traces of very many others beside theirs."""
@@ -290,15 +275,6 @@ def test_a_consumer_of_a_queue_has_its_attempts_though_very_many_take_from_its_s
     history = queue.latest(shards=shards)
     assert [(each.shard, each.offset) for each in history.attempts] == places
     assert not history.is_whole
-
-
-def test_who_has_a_shard_alone_is_looked_for_as_often_as_there_are_shards(stage: Stage) -> None:
-    queue = Crowd(stage, "queue", shards=2)
-    queue.attempt(*range(50), shard=0, by="another")
-    queue.attempt(*range(50), shard=1)
-    reads = count()
-    history = queue.latest(limit=50, may_go_on=lambda: next(reads) >= 0, shards=(1,))
-    assert (len(history.attempts), next(reads)) == (50, 2)
 
 
 def test_a_broadcasts_attempts_are_the_latest_of_all_shards(stage: Stage) -> None:

@@ -196,17 +196,6 @@ def test_a_place_is_looked_for_once_for_all_consumers_of_a_broadcast(stage: Stag
         assert len(counting.shards) < len(consumers)
 
 
-def test_who_goes_to_the_end_never_goes_back_to_where_it_was(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group(mode="broadcast")
-    one, other = (desk.consumer(group, name) for name in ("one", "other"))
-    places: Places = {}
-    for consumer, end in ((one, 0), (other, 3)):
-        key = cursor_key(desk.topic, group, 0, consumer.uid)
-        assert desk.deps.positions.seek(desk.topic, key, "latest", places).next == end
-        desk.produce(*make.drafts(3))
-
-
 def test_i16_a_seek_voids_leases_and_begins_attempts_anew(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
@@ -370,16 +359,6 @@ def test_leases_of_a_thousand_settled_in_any_order_stay_small(stage: Stage) -> N
     alone = [desk.receive(group, 1000) for _ in range(20)]
     assert [desk.ack(group, each) for each in alone] == [[None]] * 20, "what was leased comes one by one"
     assert desk.deps.surveyor.exact_group(desk.topic, group).backlog == 3000 - 750 - 20
-
-
-def test_nobody_waits_for_messages_in_a_process_that_is_ending(stage: Stage) -> None:
-    deps = Deps(replace(stage.another(), is_ending=lambda: True))
-    desk = Desk.at(stage)
-    group, start_ms = desk.group(), stage.clock.now_ms()
-    assert deps.receiver.receive(desk.topic, group, None, 1, 20, 30) == []
-    assert stage.clock.now_ms() == start_ms
-    desk.produce(make.draft("x"))
-    assert len(deps.receiver.receive(desk.topic, group, None, 1, 20, 30)) == 1
 
 
 def test_a_receive_waits_as_long_as_it_was_asked_to_though_the_clock_is_set_back() -> None:

@@ -192,15 +192,6 @@ def test_i1_a_delayed_message_of_a_topic_made_again_survives_a_mover_that_has_th
     assert offsets(new.receive(group)) == [0]
 
 
-def test_what_a_process_accepts_after_a_deletion_is_refused(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    other = warm(desk)
-    desk.deps.admin.delete_topic(desk.topic)
-    for delay_ms in (0, SECOND_MS):
-        with pytest.raises(NotFound):
-            produce(other.deps, desk.topic.name, delay_ms=delay_ms)
-
-
 def test_a_read_that_was_slow_makes_nobody_believe_for_longer(stage: Stage) -> None:
     """A copy is as old as the question, not as the answer."""
     desk = Desk.at(stage)

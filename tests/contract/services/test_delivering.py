@@ -163,16 +163,6 @@ def test_i8_in_a_broadcast_a_failure_is_tried_again_for_that_consumer_alone(stag
     ]
 
 
-def test_what_must_never_be_retried_is_buried_at_once(stage: Stage) -> None:
-    desk = PushDesk.at(stage)
-    group = desk.group()
-    desk.subscriber(group, "one", behaviour=lambda _: CallResult(Verdict.REFUSED, "HTTP 489"))
-    desk.produce(make.draft())
-    desk.push()
-    ((_, letter),) = desk.deps.adapters.records.dead(desk.topic, group, None, 10)
-    assert (letter.reason, letter.attempts) == ("REJECTED", 1)
-
-
 def test_i9_retry_after_is_waited_for_where_it_is_longer_than_the_ladder(stage: Stage) -> None:
     desk = PushDesk.at(stage, retry=EXACT)
     group = desk.group()

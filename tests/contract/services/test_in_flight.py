@@ -215,24 +215,6 @@ def test_one_busy_shard_of_many_may_have_nearly_all_of_it(
     assert least <= peak[0] <= most
 
 
-def test_a_few_messages_cost_no_look_at_the_other_cursors(stage: Stage) -> None:
-    desk = PushDesk.at(stage, shards=4)
-    group = desk.group()
-    desk.subscriber(group, "one")
-    looks = [0]
-
-    def counts() -> None:
-        looks[0] += 1
-
-    deps = twin(desk, counts)
-    for shard in range(4):
-        desk.produce(*(make.draft(shard=shard) for _ in range(3)))
-    for worker in range(4):
-        deps.dispatcher.deliver(DispatchTask(desk.topic.name, group.name, worker), lambda: 60.0)
-    assert len(desk.subscribers.calls) == 12
-    assert looks == [0]
-
-
 def test_what_callers_pull_takes_no_place_of_those_that_are_called(stage: Stage) -> None:
     desk = PushDesk.at(stage, shards=2)
     group = desk.group(max_in_flight=2)

@@ -93,13 +93,6 @@ def test_a_broadcasts_dead_letter_costs_a_read_not_one_for_each_consumer(stage: 
     assert records.calls == {"all_letters_at": 1}
 
 
-def test_letters_that_stand_side_by_side_come_in_the_order_they_were_asked_for(stage: Stage) -> None:
-    table = Table(stage, *make.drafts(4))
-    ids = [table.ids[2], table.ids[0], table.ids[1]]
-    letters = table.letter_lookup.letters_of(table.topic, table.group, ids)
-    assert [letter.message.id for letter in letters] == ids
-
-
 def test_letters_of_delayed_messages_are_found_among_the_groups_letters_not_one_by_one_in_the_log(
     stage: Stage,
 ) -> None:
@@ -112,15 +105,6 @@ def test_letters_of_delayed_messages_are_found_among_the_groups_letters_not_one_
     assert table.redrive(*letters) == 41
     assert letter_lookup.letters_of(table.topic, table.group, ids) == []
     assert calls() == {"dead": 3}, "of what is no letter any more, the log tells nothing"
-
-
-def test_letters_of_few_delayed_messages_are_found_behind_very_many_however_slow(stage: Stage) -> None:
-    table = Table(stage, *make.drafts(1_000))
-    (id,) = delayed_and_buried(table, 1)
-    letter_lookup, calls = counted(stage, slow=True)
-    letters = letter_lookup.letters_of(table.topic, table.group, [id, table.ids[7]])
-    assert [letter.message.id for letter in letters] == [id, table.ids[7]]
-    assert "dead" not in calls()
 
 
 def test_who_asks_for_more_delayed_messages_than_there_is_time_for_is_told(stage: Stage) -> None:

@@ -125,27 +125,6 @@ def test_a_burial_and_its_reason_outlive_the_redrive(stage: Stage, reason: str) 
             assert (before, after.event, after.by) == (path, "redriven", "ann")
 
 
-def test_what_is_buried_again_without_an_attempt_shows_each_burial(stage: Stage) -> None:
-    desk = Desk.at(stage, retry=Retry(1, (10,), jitter=0.0))
-    group = desk.group()
-    (result,) = desk.produce(make.draft("x"))
-    desk.nack(group, desk.receive(group), Nack(reason="busy"))
-    for _ in range(2):
-        stage.clock.advance(SECOND_MS)
-        redrive_first(desk.deps, desk.topic, group, 9)
-        assert len(desk.receive(group, lease=1)) == 1
-        stage.clock.advance(SECOND_MS)
-        assert desk.receive(group) == []
-    path = [(event.event, event.attempt, event.detail) for event in desk.trace(result.id)[1:]]
-    once_more = [("redriven", None, None), ("delivered", 2, None), ("buried", 2, "ATTEMPTS_EXHAUSTED")]
-    assert path == [
-        ("delivered", 1, "busy"),
-        ("buried", 1, "busy"),
-        *once_more,
-        *((name, number and 3, detail) for name, number, detail in once_more),
-    ]
-
-
 @pytest.mark.parametrize("how", ["redrive", "try now", "try a timer now", "give back from the lane"])
 def test_whoever_found_nothing_a_moment_ago_gets_it_at_once(stage: Stage, how: str) -> None:
     """A process remembers for a moment that a lane was empty."""
@@ -187,14 +166,6 @@ def test_its_subscribers_are_woken_once(stage: Stage, how: str) -> None:
     assert [event["group"] for function, event in desk.inbox.asked if function == "deliver"] == [group.name]
 
 
-def test_an_expired_message_that_is_sent_again_is_wanted_now(stage: Stage) -> None:
-    table = Table(stage, make.draft("x", expires_ms=START_MS + SECOND_MS))
-    stage.clock.advance(2 * SECOND_MS)
-    table.redrive()
-    (claimed_message,) = table.desk.receive(table.group)
-    assert claimed_message.message.draft == replace(claimed_message.message.draft, expires_ms=None)
-
-
 def test_what_died_for_a_broadcasts_consumer_stays_when_that_has_left(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group(mode="broadcast")
@@ -210,19 +181,6 @@ def test_what_died_for_a_broadcasts_consumer_stays_when_that_has_left(stage: Sta
     (claimed_message,) = desk.receive(group, 1, stayer)
     assert claimed_message.message.id == result.id
     assert desk.deps.letter_lookup.find(desk.topic, group, result.id) == letters[:1], "who left, has it"
-
-
-def test_what_nobody_can_read_goes_when_somebody_has_given_it_a_body(stage: Stage) -> None:
-    table = Table(stage)
-    letter = table.letter()
-    unreadable = replace(
-        letter,
-        message=replace(
-            letter.message, draft=replace(letter.message.draft, dead_reason=DeadReason.UNDECODABLE)
-        ),
-    )
-    assert table.redrive(unreadable) == 0
-    assert table.redrive(replace(unreadable, edited=True)) == 1
 
 
 def test_what_was_deleted_for_one_of_a_broadcast_is_gone_though_another_has_it(stage: Stage) -> None:

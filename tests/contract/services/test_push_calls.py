@@ -13,7 +13,7 @@ from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
-from chalicelib.domain.times import DAY_MS, SECOND_MS
+from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import Consumer, Group, cursor_key
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.wake import DispatchTask
@@ -63,30 +63,6 @@ def test_i14_what_cannot_be_signed_now_waits_without_an_attempt(stage: Stage) ->
     stage.clock.advance(10_000)
     deliver(desk, group)
     assert desk.subscribers.numbers() == {each.id: [1] for each in results}
-
-
-@dataclass
-class Seen(Subscribers):
-    """Subscribers, and how many secrets their requests are signed with."""
-
-    secrets: list[int] = field(default_factory=list)
-
-    def send(self, consumer: Consumer, push_batch: PushBatch, seconds: float) -> tuple[CallResult, ...]:
-        self.secrets.append(len(consumer.secrets))
-        return super().send(consumer, push_batch, seconds)
-
-
-def test_a_former_secret_signs_until_its_overlap_ends(stage: Stage) -> None:
-    desk = PushDesk.at(stage)
-    group = desk.group()
-    consumer = desk.subscriber(group, "one")
-    desk.deps.registry.rotate_secret(desk.topic, group, consumer, 60)
-    seen = Seen(stage.clock)
-    for _ in range(2):
-        desk.produce(make.draft())
-        deliver(desk, group, sender=lambda: seen)
-        stage.clock.advance(DAY_MS)
-    assert seen.secrets == [2, 1]
 
 
 def breaks(_: PushBatch) -> CallResult:

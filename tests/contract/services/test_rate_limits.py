@@ -42,15 +42,6 @@ def test_an_account_may_be_by_the_hour(token_buckets: TokenBuckets) -> None:
     assert sum(counts) in (599, 600, 601)
 
 
-def test_an_account_gives_what_it_has_and_says_when_it_has_more(token_buckets: TokenBuckets) -> None:
-    uid = make.uid("t")
-    assert token_buckets.take(uid, 10, 3, START_MS) == Grant(3)
-    assert token_buckets.take(uid, 10, 3, START_MS) == Grant(2, 100)
-    assert token_buckets.take(uid, 10, 3, START_MS + 99) == Grant(0, 1)
-    assert token_buckets.take(uid, 10, 3, START_MS + 100) == Grant(1, 100)
-    assert token_buckets.take(uid + "x", 10, 3, START_MS) == Grant(3), "another topic's"
-
-
 def test_racing_processes_get_no_more_than_there_is(stage: Stage) -> None:
     uid, start = make.uid("t"), threading.Barrier(6)
     accounts = [stage.another().token_buckets for _ in range(6)]
@@ -133,16 +124,6 @@ def test_delayed_messages_count_when_they_are_accepted(stage: Stage) -> None:
     assert len(desk.receive(group)) == 2
 
 
-def test_repeating_what_was_stored_counts_as_any_message(stage: Stage) -> None:
-    desk = Desk.at(stage, rate_limit=2)
-    twin = make.draft(1, dedup_id="d")
-    [first] = require_stored(desk.deps.producer.produce(desk.topic, [twin]))
-    assert over(desk.deps.producer.produce(desk.topic, [twin])) == [0]
-    stage.clock.advance(1_000)
-    [again] = require_stored(desk.deps.producer.produce(desk.topic, [twin]))
-    assert (again.id, again.duplicate) == (first.id, True)
-
-
 @pytest.mark.parametrize("are_delayed", [False, True])
 def test_what_a_repeat_has_stored_takes_no_permit(stage: Stage, are_delayed: bool) -> None:
     """Else the end of a large batch would never be admitted. The messages are equal: none is taken for another."""
@@ -187,16 +168,6 @@ def test_what_is_over_the_limit_is_a_dead_letter_for_every_group(stage: Stage, m
         assert (status.status, status.attempts, status.reason) == ("DEAD", 0, DeadReason.RATE_LIMITED)
 
 
-def test_every_consumer_of_a_broadcast_has_its_own(stage: Stage) -> None:
-    desk = Desk.at(stage, rate_limit=1, on_rate_limit="dead_letter")
-    group = desk.group(mode="broadcast")
-    fans = [desk.consumer(group, name) for name in ("one", "two")]
-    places = require_stored(desk.deps.producer.produce(desk.topic, make.drafts(2)))
-    for fan in fans:
-        assert desk.drain(group, consumer=fan) == [0]
-    assert len(desk.deps.letter_lookup.find(desk.topic, group, places[1].id)) == 2
-
-
 def test_a_group_that_does_not_want_it_gets_no_dead_letter(stage: Stage) -> None:
     desk, _ = flooded(stage, *make.drafts(3, tag="x"))
     group = desk.group(tags=("y",))
@@ -221,27 +192,3 @@ def test_a_redriven_one_is_delivered_and_may_fail_and_be_redriven_again(stage: S
     record = stage.adapters.records.get(cursor_key(desk.topic, group, 0), 1)
     assert record
     assert record.status == "SUCCESS"
-
-
-def test_a_redriven_one_that_succeeds_at_once_is_a_success(stage: Stage) -> None:
-    desk, [_, late_message] = flooded(stage, *make.drafts(2))
-    group = desk.group()
-    desk.drain(group)
-    desk.deps.dead_letters.redrive(
-        desk.topic, group, desk.deps.letter_lookup.find(desk.topic, group, late_message.id)
-    )
-    stage.clock.advance(1_000)
-    assert desk.ack(group, desk.receive(group)) == [None]
-    message = desk.deps.lookup.message(desk.topic, late_message.id)
-    status = desk.deps.statuses.delivery(desk.topic, group, message)
-    assert status
-    assert (status.status, status.attempts) == ("SUCCESS", 1)
-
-
-def test_a_letter_of_an_expired_message_says_why_it_was_not_delivered(stage: Stage) -> None:
-    desk, [_, late_message] = flooded(stage, *make.drafts(2, expires_ms=START_MS + 1))
-    group = desk.group()
-    stage.clock.advance(60_000)
-    assert desk.drain(group) == []
-    [letter] = desk.deps.letter_lookup.find(desk.topic, group, late_message.id)
-    assert letter.reason == DeadReason.RATE_LIMITED

@@ -9,12 +9,11 @@ from typing import Any, cast
 import pytest
 
 from chalicelib.domain.breaker import Health
-from chalicelib.domain.errors import HeadraceError, NotFound, Refused, Unavailable
+from chalicelib.domain.errors import HeadraceError, NotFound, Unavailable
 from chalicelib.domain.signing import Secret
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Consumer, ConsumerKind, ConsumerState, Group
 from chalicelib.services.consume.claimant import Claim, Claimant
-from chalicelib.services.manage import contact
 from chalicelib.services.manage.registry import PULLS, Contact, Registration
 from chalicelib.store.control import Control
 from chalicelib.store.cursors import Cursors
@@ -63,13 +62,6 @@ def test_what_is_not_signed_gets_no_secret(desk: Desk, group: Group, contact: Co
         desk.deps.registry.rotate_secret(desk.topic, group, stored(desk, group))
 
 
-def test_registering_again_changes_nothing_and_shows_no_secret(desk: Desk, group: Group) -> None:
-    first = register(desk, group).member.consumer
-    again = register(desk, group)
-    assert (again.created, again.secret) == (False, None)
-    assert replace(again.member.consumer, version=first.version) == first
-
-
 def test_a_pending_consumer_has_no_shards_until_it_is_activated(desk: Desk, group: Group) -> None:
     contact = replace(HOOK, state=ConsumerState.PENDING, why="no consent")
     member = register(desk, group, contact).member
@@ -85,13 +77,6 @@ def test_a_pending_consumer_has_no_shards_until_it_is_activated(desk: Desk, grou
         assert (active.state, active.why) == ("ACTIVE", None)
         assert desk.deps.registry.membership(desk.topic, group, active).shards == (0, 1)
     assert register(desk, group, contact).member.consumer.state == "ACTIVE", "its owner has agreed once"
-
-
-def test_what_is_heard_late_of_its_owner_changes_nothing_of_who_is_active(desk: Desk, group: Group) -> None:
-    member = register(desk, group).member
-    known = desk.deps.registry.set_health(desk.topic, group, member.consumer, lambda _: BROKEN)
-    assert desk.deps.registry.activate(desk.topic, group, member.consumer) == known
-    assert desk.deps.registry.still_pending(desk.topic, group, member.consumer, "no answer") == known
 
 
 def test_no_secret_is_given_out_that_is_not_stored(desk: Desk, group: Group) -> None:
@@ -149,17 +134,6 @@ def test_a_secret_that_is_given_is_used_and_the_old_one_is_good_for_a_day(desk: 
     desk.stage.clock.advance(HOUR_MS)
     assert register(desk, group, replace(HOOK, secret=MINE)).secret is None
     assert stored(desk, group).secrets == both
-
-
-def test_a_group_has_so_many_consumers_and_no_more(
-    desk: Desk, group: Group, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(contact, "MAX_CONSUMERS", 2)
-    for name in ("a", "b"):
-        desk.deps.registry.register(desk.topic, group, name, HOOK)
-    with pytest.raises(Refused, match="2 consumers at most"):
-        desk.deps.registry.register(desk.topic, group, "c", HOOK)
-    desk.deps.registry.register(desk.topic, group, "a", OTHER)
 
 
 def test_rotating_keeps_each_secret_for_its_day(desk: Desk, group: Group) -> None:
@@ -239,17 +213,6 @@ def test_changes_by_different_processes_all_take_effect(desk: Desk, group: Group
     )
 
 
-def test_only_consumers_that_pull_show_life_by_heartbeats(desk: Desk, group: Group) -> None:
-    called_consumer = register(desk, group).member.consumer
-    pulling_consumer = register(desk, group, PULLS, "p").member.consumer
-    desk.stage.clock.advance(20 * SECOND_MS)
-    for consumer in (called_consumer, pulling_consumer):
-        desk.deps.registry.heartbeat(desk.topic, group, consumer)
-        desk.deps.registry.sign_of_life(desk.topic, group, consumer)
-    assert stored(desk, group) == called_consumer
-    assert stored(desk, group, "p").seen_ms == desk.stage.clock.now_ms()
-
-
 def test_who_comes_back_under_the_name_ends_a_removal_that_was_begun(desk: Desk) -> None:
     group, control = desk.group(mode="broadcast"), desk.stage.adapters.control
     old = register(desk, group, PULLS).member.consumer
@@ -315,33 +278,6 @@ def test_i20_what_a_consumer_did_counts_though_it_has_been_removed_meanwhile(
     desk.deps.catalog.consumers(desk.topic, group)
     desk.stage.process().registry.unregister(desk.topic, group, consumer)
     assert desk.ack(group, messages) == [None]
-
-
-def test_a_disabled_consumer_of_a_skipping_broadcast_goes_on_at_the_tail(desk: Desk) -> None:
-    group = desk.group(mode="broadcast", offline="skip")
-    consumer = register(desk, group).member.consumer
-    desk.deps.registry.disable(desk.topic, group, consumer, "gone")
-    desk.deps.producer.produce(desk.topic, [])
-    before = [desk.cursor(group, shard, consumer.uid).epoch for shard in range(2)]
-    register(desk, group)
-    assert [desk.cursor(group, shard, consumer.uid).epoch for shard in range(2)] == [e + 1 for e in before]
-    register(desk, group)
-    assert [desk.cursor(group, shard, consumer.uid).epoch for shard in range(2)] == [e + 1 for e in before]
-
-
-def test_deliveries_of_a_broadcast_go_to_everyone_who_is_active(desk: Desk) -> None:
-    group = desk.group(mode="broadcast")
-    a = register(desk, group, HOOK, "a").member.consumer
-    register(desk, group, replace(HOOK, state=ConsumerState.PENDING), "b")
-    c = register(desk, group, FUNCTION, "c").member.consumer
-    assert desk.deps.assignments.team(desk.topic, group).owners == [a, c]
-
-
-def test_deliveries_go_to_owners(desk: Desk, group: Group) -> None:
-    assert desk.deps.assignments.team(desk.topic, group).owners == []
-    a = register(desk, group, HOOK, "a").member.consumer
-    p = register(desk, group, PULLS, "p").member.consumer
-    assert desk.deps.assignments.team(desk.topic, group).owners == [a, p]
 
 
 class Interrupted:
@@ -418,22 +354,6 @@ def expired(desk: Desk, group: Group) -> Consumer:
     return consumer
 
 
-def test_a_removal_of_an_expired_consumer_that_was_broken_off_is_ended_by_the_next(desk: Desk) -> None:
-    group, control = desk.group(mode="broadcast"), desk.stage.adapters.control
-    consumer = expired(desk, group)
-    adapters = desk.stage.another()
-    dying_registry = Deps(replace(adapters, cursors=cast(Cursors, Interrupted(adapters.cursors)))).registry
-    with pytest.raises(Death):
-        dying_registry.remove_expired(desk.topic, group, consumer)
-    assert not desk.cursor(group, 1, consumer.uid).is_closed
-    with pytest.raises(NotFound):
-        desk.stage.process().registry.heartbeat(desk.topic, group, consumer)
-    [row] = control.consumers(desk.topic, group)
-    assert desk.stage.process().registry.remove_expired(desk.topic, group, row)
-    assert control.consumers(desk.topic, group) == []
-    assert desk.cursor(group, 1, consumer.uid).is_closed
-
-
 def test_a_sign_of_life_in_the_last_moment_keeps_a_consumer(desk: Desk) -> None:
     """The job has read its row, and a process with a slower clock notes a heartbeat."""
     group = desk.group(mode="broadcast")
@@ -472,17 +392,3 @@ def test_instances_that_lost_a_name_do_not_take_it_back_by_a_call(desk: Desk, gr
     back = replace(PULLS, instance="3", instance_by="t")
     assert register(desk, group, back).taken_from == "t9"
     assert stored(desk, group).former_instances == tuple("98765421")
-
-
-def test_a_receive_of_the_same_instance_writes_nothing(desk: Desk) -> None:
-    group = desk.group(mode="serial")
-    register(desk, group, replace(PULLS, instance="i"))
-    process = desk.stage.another()
-    control = Troubled(process.control, lambda name, *_: name.startswith("put"))
-    deps = Deps(replace(process, control=cast(Control, control)))
-    consumer = deps.catalog.consumer(desk.topic, group, "w")
-    for _ in range(3):
-        desk.stage.clock.advance(3 * SECOND_MS)
-        assert deps.registry.take_over(desk.topic, group, consumer, "i", "t") is None
-        deps.registry.sign_of_life(desk.topic, group, consumer, receives=True)
-    assert not control.refused

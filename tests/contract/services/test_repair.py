@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from chalicelib.domain.errors import NotFound
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import Allocation
 from chalicelib.domain.status import Status
-from chalicelib.domain.times import HOUR_MS, SECOND_MS
+from chalicelib.domain.times import HOUR_MS
 from chalicelib.domain.topic import Group, cursor_key
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.functions import checkpoint, sweep
@@ -167,36 +166,6 @@ def test_a_dead_letter_that_no_person_deleted_comes_back(empty_stage: Stage) -> 
     assert [(each.kind, each.offset) for each in findings] == [(Kind.NO_LETTER, 0)]
     assert store.dead_letter(key, 0) == lost
     assert store.dead_letter(key, 1) is None
-
-
-def test_a_lane_that_is_longer_than_a_page_is_read_to_its_end(empty_stage: Stage) -> None:
-    """Each row of it has two messages: of the first three one is settled, and the record of that is lost."""
-    desk = Desk.at(empty_stage, retry=Retry(5, (1,), jitter=0.0))
-    group = desk.group()
-    for n in range(105):
-        desk.produce(*make.drafts(2, tag=str(n)))
-        desk.nack(group, desk.receive(group, 2), SOON)
-        empty_stage.clock.advance(SECOND_MS)
-    empty_stage.clock.advance(HOUR_MS - 105 * SECOND_MS)
-    for _ in range(105):
-        desk.deps.mover.tick(range(FRAGMENTS))
-        empty_stage.clock.advance(SECOND_MS)
-    backup = Damage(empty_stage).rows("records")
-    *_, third = desk.receive(group, 3, lease=600)
-    assert desk.ack(group, [third]) == [None]
-    assert repaired(empty_stage.process(), desk, dry=True) == []
-    rewound(empty_stage, "records", backup)
-    findings = repaired(empty_stage.process(), desk, dry=True)
-    assert [(each.kind, each.offset) for each in findings] == [(Kind.NO_TIMER, third.message.offset)]
-
-
-def test_all_tokens_but_one_are_revoked(empty_stage: Stage) -> None:
-    deps = empty_stage.process()
-    mine, *others = [deps.tokens.create(f"t{n}", ("admin",))[0] for n in range(3)]
-    with pytest.raises(NotFound):
-        deps.audit_replay.revoke_all_but("another")
-    assert deps.audit_replay.revoke_all_but(mine.id) == len(others)
-    assert [token.id for token in empty_stage.adapters.control.tokens(None, 9)] == [mine.id]
 
 
 def test_the_daily_check_comes_by_every_shard_in_a_month_and_is_cheap(empty_stage: Stage) -> None:

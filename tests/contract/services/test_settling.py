@@ -24,7 +24,7 @@ from chalicelib.services.push.settlements import Settlements
 from chalicelib.store.cursors import Cursors
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.desk import ALREADY, Desk, attempts, records
+from tests.support.desk import ALREADY, Desk, attempts
 from tests.support.push import PushDesk
 from tests.support.stages import Stage
 from tests.support.troubled import Troubled
@@ -298,19 +298,6 @@ def release(desk: Desk, group: Group, messages: Sequence[ClaimedMessage]) -> Non
     released = SettleDecision(Disposition.RELEASED)
     receipts = [each.receipt for each in messages]
     assert set(desk.deps.settler.settle(desk.topic, group, receipts, lambda *_: released)) == {None}
-
-
-def test_i14_what_is_given_back_unsent_counts_as_no_attempt_anywhere(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(make.draft())
-    messages = desk.receive(group)
-    desk.deps.counters.take()
-    release(desk, group, messages)
-    assert told(desk) == (0, 0)
-    assert outcomes(desk, group, 0) == []
-    assert records(desk, group) == {}
-    assert attempts(desk.receive(group)) == {0: 1}
 
 
 @pytest.mark.parametrize(("gives_back", "number"), [(Desk.nack, 3), (release, 2)])

@@ -121,18 +121,6 @@ def test_what_nobody_wants_is_passed_over_where_it_is_shared_out_too(stage: Stag
     assert desk.deps.surveyor.exact_group(desk.topic, group).backlog == 0
 
 
-def test_a_batch_is_not_cut_to_share_it_out(stage: Stage) -> None:
-    desk = PushDesk.at(stage)
-    group = desk.group(batch_size=8, payload="batch")
-    for name in ("a", "b"):
-        desk.subscriber(group, name)
-    for _ in range(6):
-        desk.produce(*(make.draft(shard=0) for _ in range(8)))
-        desk.push()
-    assert {len(call.offsets) for call in desk.subscribers.calls} == {8}
-    assert shares(desk) == {"a": 24, "b": 24}
-
-
 def test_one_subscriber_never_holds_more_than_its_part_of_what_may_be_under_way(stage: Stage) -> None:
     desk = PushDesk.at(stage, shards=1)
     group = desk.group(max_in_flight=8)

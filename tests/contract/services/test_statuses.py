@@ -57,20 +57,6 @@ def test_a_broadcast_that_one_of_two_has_acknowledged_is_under_way(stage: Stage)
     assert (delivery_status.status, delivery_status.reason) == ("DEAD", "REJECTED")
 
 
-def test_done_for_one_group_and_dead_for_another_is_dead_and_a_duplicate_says_so(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    first, second = desk.group("first"), desk.group("second")
-    draft = make.draft("x", dedup_id="d")
-    (result,) = desk.produce(draft)
-    assert status(desk, result) == "NEW"
-    desk.ack(first, desk.receive(first))
-    assert status(desk, result) == "RUNNING"
-    desk.nack(second, desk.receive(second), BURY)
-    (again,) = desk.produce(draft)
-    assert again.duplicate
-    assert status(desk, again) == "DEAD"
-
-
 def test_of_two_deliveries_after_a_seek_the_newer_is_shown_while_it_is_under_way(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
@@ -186,16 +172,6 @@ def test_who_cancelled_a_waiting_message_is_told(stage: Stage) -> None:
     cancelled_message = deps.lookup.find(topic, result.id)
     assert isinstance(cancelled_message, DelayedMessage)
     assert [(act.what, act.by) for act in cancelled_message.message.draft.acts] == [("CANCELLED", "ann")]
-
-
-def test_of_a_row_that_was_written_at_once_the_row_says_by_whom(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    outcomes = desk.deps.producer.produce(desk.topic, make.drafts(3), "ann")
-    for result in outcomes:
-        assert isinstance(result, ProduceResult)
-        assert desk.stage.process().lookup.message(desk.topic, result.id).by == "ann"
-    (row,) = desk.rows()
-    assert all(not draft.by for draft in row.drafts), "not each of its messages"
 
 
 def test_a_messages_fate_says_where_it_is_for_every_group(stage: Stage) -> None:
@@ -369,23 +345,6 @@ def test_an_attempt_in_the_retry_lane_counts_whatever_becomes_of_it(stage: Stage
     assert shown() == ("RETRYING", 4, 1)
 
 
-@pytest.mark.parametrize("mode", [Mode.QUEUE, Mode.SERIAL])
-def test_a_redrive_before_a_seek_gives_no_retries_after_it(stage: Stage, mode: Mode) -> None:
-    desk = Desk.at(stage, mode=mode, retry=Retry(3, (1,), jitter=0))
-    group = desk.group()
-    (result,) = desk.produce(make.draft("x"))
-    message = desk.deps.lookup.message(desk.topic, result.id)
-    desk.nack(group, desk.receive(group), BURY)
-    (letter,) = desk.deps.letter_lookup.letters(desk.topic, group, result.id)
-    desk.deps.dead_letters.redrive(desk.topic, group, [letter])
-    desk.ack(group, desk.receive(group))
-    desk.seek(group, "earliest")
-    desk.receive(group)
-    status = desk.deps.statuses.delivery(desk.topic, group, message)
-    assert status
-    assert (status.status, status.attempts, status.retries_left) == ("RUNNING", 1, 2)
-
-
 @pytest.mark.parametrize("status", [None, "SUCCESS", "NEW"])
 def test_a_page_costs_its_groups_and_cursors_once_however_many_messages_it_has(
     stage: Stage, status: str | None
@@ -463,25 +422,6 @@ def test_a_page_whose_messages_take_long_to_judge_ends_in_time_and_the_next_goes
     while not pages or starts:
         finds_before = timers.finds
         messages, starts = lookup.newest_first(desk.topic, filters, 32, starts)
-        pages.append(timers.finds - finds_before)
-        assert messages == []
-    assert pages == [8, 8, 4]
-
-
-def test_a_page_of_a_key_whose_messages_take_long_to_judge_ends_in_time_and_the_next_goes_on(
-    stage: Stage,
-) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(*make.drafts(20, keys=("k",)))
-    desk.nack(group, desk.receive(group, 20), Nack(delay_ms=HOUR_MS))
-    timers = Slow(stage)
-    key_lookup = Deps(replace(stage.adapters, timers=cast(Timers, timers))).key_lookup
-    filters, before = Filters(group=group, status="RUNNING"), None
-    pages: list[int] = []
-    while not pages or before:
-        finds_before = timers.finds
-        messages, before = key_lookup.newest_first(desk.topic, "k", filters, 32, before)
         pages.append(timers.finds - finds_before)
         assert messages == []
     assert pages == [8, 8, 4]

@@ -143,13 +143,6 @@ def test_i12_the_first_decision_is_final(
     assert timers_of(desk, transaction.id) == []
 
 
-def test_an_unknown_id_is_refused_whatever_it_is(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    for id in ("", "x", "0" * 24, "0" * 5_000, "é" * 24):
-        with pytest.raises(NotFound, match="TRANSACTION_NOT_FOUND"):
-            desk.deps.transactor.find(id)
-
-
 def test_a_message_that_the_topic_does_not_take_is_refused_at_once(stage: Stage) -> None:
     desk = Desk.at(stage, max_body_bytes=10)
     with pytest.raises(TooLarge):
@@ -168,14 +161,6 @@ def test_it_goes_to_its_shard_and_keeps_its_order_key(stage: Stage) -> None:
         decision = decide(desk.deps, prepare(desk, draft), COMMIT)
         assert isinstance(decision, Transaction)
         assert decision.shard == shard
-
-
-def test_a_large_body_comes_out_whole(stage: Stage) -> None:
-    desk = Desk.at(stage, max_body_bytes=1_000_000)
-    transaction = prepare(desk, make.draft("x" * 300_000))
-    decide(desk.deps, transaction, COMMIT)
-    message = desk.deps.lookup.message(desk.topic, transaction.message_id)
-    assert message.draft.size == 300_002
 
 
 def test_a_deleted_topics_transaction_cannot_be_committed_but_rolled_back(stage: Stage) -> None:
@@ -268,22 +253,6 @@ def test_what_was_postponed_after_its_commit_is_found_though_its_transaction_is_
     stage.clock.advance(6 * DAY_MS)
     assert len(desk.receive(desk.group())) == 1
     assert isinstance(found(), Message)
-
-
-@pytest.mark.parametrize(("raised_days", "age_days"), [(1, 1.5), (30, 30.5)])
-def test_what_was_committed_is_found_by_its_id_as_long_as_its_row_is_there(
-    stage: Stage, raised_days: int, age_days: float
-) -> None:
-    """On the last day of its row, because a group has not settled it."""
-    desk = Desk.at(stage, retention_days=1)
-    desk.group()
-    transaction = prepare(desk)
-    desk.deps.admin.put_topic(desk.topic.name, {"retention_days": raised_days})
-    decide(desk.deps, transaction, COMMIT)
-    stage.clock.advance(round(age_days * DAY_MS))
-    stage.drop_expired()
-    topic = desk.deps.catalog.topic(desk.topic.name)
-    assert isinstance(desk.deps.lookup.find(topic, transaction.message_id), Message)
 
 
 def test_i3_fifty_racing_twins_are_one_transaction(stage: Stage) -> None:

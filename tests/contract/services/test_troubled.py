@@ -161,31 +161,6 @@ def test_of_a_batch_that_is_pushed_only_the_unreadable_stays_behind(
     )
 
 
-def test_a_body_that_is_gone_is_shown_as_such(desk: Desk, bodies: Bodies) -> None:
-    from chalicelib.api.resources.message_views import content
-    from chalicelib.services.core.bodies import with_body
-
-    (result,) = desk.produce(make.draft(LARGE))
-    message = desk.deps.lookup.message(desk.topic, result.id)
-    assert "undecodable" not in content(with_body(cast(Blobs, bodies), message))
-    bodies.gone = set(bodies.names)
-    view = content(with_body(cast(Blobs, bodies), message))
-    assert (view["body"], view["undecodable"]) == (None, True)
-
-
-def test_what_one_shard_has_given_is_delivered_though_another_is_in_trouble(stage: Stage) -> None:
-    desk = Desk.at(stage, shards=2)
-    group = desk.group()
-    desk.produce(*(make.draft(n, shard=n % 2) for n in range(8)))
-    predicate = first(1, "write", lambda key, change, *_: change.serialised and key.shard.shard == 1)
-    cursors = Troubled(stage.adapters.cursors, predicate)
-    messages = desk_with(desk, cursors=cast(Cursors, cursors)).receive(group)
-    assert cursors.refused == 1
-    assert {d.message.shard for d in messages} <= {0}
-    assert set(desk.ack(group, messages)) <= {None}
-    assert attempts(desk.receive(group, 100)).keys() == {0, 1, 2, 3}
-
-
 def troubled_push(
     stage: Stage, predicate: Callable[..., bool], **mode: Any
 ) -> tuple[PushDesk, Group, Troubled]:
@@ -348,20 +323,6 @@ def test_a_shard_that_cannot_be_read_stops_no_other_one_of_its_run(stage: Stage)
     with pytest.raises(Unavailable):
         one.run()
     assert one.pushed == {0: 5, 2: 5, 3: 5}
-
-
-def test_a_run_ends_if_two_of_its_shards_cannot_be_read(stage: Stage) -> None:
-    one = OneRun(stage, lambda key: key.shard in (1, 2))
-    with pytest.raises(Unavailable):
-        one.run()
-    assert one.pushed.total() < 10
-
-
-def test_a_shard_that_can_be_read_again_is_served_by_the_same_run(stage: Stage) -> None:
-    refusals = [1]
-    one = OneRun(stage, lambda key: key.shard == 1 and bool(refusals) and bool(refusals.pop()))
-    one.run()
-    assert one.pushed == dict.fromkeys(range(4), 5)
 
 
 def test_i10_a_run_that_could_not_read_one_shard_comes_back_to_another_in_time(stage: Stage) -> None:

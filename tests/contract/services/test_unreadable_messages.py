@@ -65,13 +65,6 @@ def test_the_messages_of_the_row_become_dead_letters_and_the_others_are_delivere
     assert [message.offset for message in shown] == [5, 4, 3, 2, 1, 0]
 
 
-def test_the_first_dead_letter_has_the_stored_bytes_as_far_as_it_can_hold_them(stage: Stage) -> None:
-    desk = damaged(stage, having("m", {"B": b"x" * 390_000}))
-    group = desk.group()
-    desk.drain(group)
-    assert [x.message.draft.body for x in letters(desk, group)] == [b"x" * 200_000, b""]
-
-
 def test_a_dead_letter_is_redriven_once_it_has_a_body(stage: Stage) -> None:
     desk = damaged(stage)
     group = desk.group()
