@@ -95,16 +95,6 @@ def test_what_was_being_read_while_it_was_changed_is_answered_but_not_kept() -> 
         assert [read.keep(2), other.keep(3)] == [cache.get("a"), cache.get("b")] == [2, 3]
 
 
-def test_what_was_read_is_as_old_as_its_reading() -> None:
-    clock = ManualClock()
-    cache: TtlCache[str, int] = TtlCache(clock, 100)
-    with cache.calling("a") as slow:
-        clock.advance(60)
-        slow.keep(1)
-    clock.advance(41)
-    assert cache.get("a") is None
-
-
 def test_of_two_changes_at_once_nobody_knows_the_later_one() -> None:
     cache: TtlCache[str, int] = TtlCache(ManualClock(), 100)
     with cache.calling("a") as one, cache.calling("a") as other:

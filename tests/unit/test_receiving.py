@@ -14,7 +14,6 @@ from chalicelib.domain.cursor_write import replacement
 from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.limits import FRAGMENTS, MAX_ANSWER_BYTES
 from chalicelib.domain.segment import ShardKey
-from chalicelib.domain.status import Because
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import Consumer, Group, cursor_key
 from chalicelib.ports.world import Clock
@@ -88,16 +87,6 @@ def test_who_waits_notices_within_seconds_that_the_group_is_paused_and_resumed()
     assert 8 <= waiter.clock.seconds <= 12
 
 
-def test_who_waits_gets_what_passes_the_groups_filter_of_now() -> None:
-    desk = Desk.at(embedded_stage())
-    group, waiter = desk.group(), Waiter(desk)
-    waiter.clock.events = [
-        (0, lambda: desk.group(tags=("red",))),
-        (4, lambda: desk.produce(make.draft(tag="blue"), make.draft(tag="red"))),
-    ]
-    assert offsets(waiter.receive(group, 20)) == [1]
-
-
 def test_who_waits_for_a_group_that_is_made_anew_gets_none_of_the_new_ones_messages() -> None:
     desk = Desk.at(embedded_stage())
     group, waiter = desk.group(), Waiter(desk)
@@ -153,16 +142,6 @@ def test_one_at_a_time_retries_get_their_turn_and_do_not_crowd_out_what_is_new()
     assert 5 <= attempts.count(2) <= 30
 
 
-def test_what_new_messages_leave_is_filled_with_retries_which_are_not_shared_out() -> None:
-    desk = Desk.at(embedded_stage())
-    group = desk.group()
-    retrying(desk, group, 20)
-    desk.produce(make.draft())
-    one, _ = desk.consumer(group, "one"), desk.consumer(group, "two")
-    assert [delivery.attempt for delivery in desk.receive(group, 8, one)] == [2, 2, 1, *[2] * 5]
-    assert len(desk.receive(group, 100, one)) == 13, "at once, though the lane was asked just now"
-
-
 def test_a_busy_shard_does_not_hide_the_others() -> None:
     desk = Desk.at(embedded_stage(), shards=3)
     group = desk.group()
@@ -171,19 +150,6 @@ def test_a_busy_shard_does_not_hide_the_others() -> None:
     desk.produce(make.draft(shard=1), make.draft(shard=2))
     shards = [delivery.message.shard for _ in range(100) for delivery in desk.receive(group, 1)]
     assert {1, 2} <= set(shards)
-
-
-def test_a_consumer_whose_shard_another_one_has_now_goes_on_with_the_rest() -> None:
-    desk = Desk.at(embedded_stage(), shards=2, mode="serial")
-    group = desk.group()
-    one = desk.consumer(group, "one")
-    desk.produce(make.draft(shard=1))
-    assert len(desk.receive(group, 1, one)) == 1
-    desk.consumer(group, "two")
-    desk.produce(make.draft(shard=0))
-    assert len(desk.receive(group, 1, one)) == 1
-    for _ in range(10):
-        assert desk.receive(group, 1, one) == []
 
 
 def test_a_shard_that_another_thread_claims_from_is_asked_last_and_waited_for() -> None:
@@ -254,80 +220,6 @@ def test_cursors_are_read_together_but_those_of_many_shards_only_if_the_first_ha
     assert cursors.calls["get"] <= 2, "the lane and the first shard"
 
 
-def empty(desk: Desk) -> list[ClaimedMessage]:
-    return desk.receive(desk.group())
-
-
-def paused(desk: Desk) -> list[ClaimedMessage]:
-    group = desk.group()
-    desk.produce(make.draft())
-    assert len(desk.receive(group)) == 1
-    desk.deps.admin.pause(desk.topic, group.name, True)
-    return desk.receive(desk.deps.catalog.group(desk.topic, group.name))
-
-
-def without_a_shard(desk: Desk) -> list[ClaimedMessage]:
-    group = desk.group(mode="serial")
-    desk.produce(*make.drafts(3))
-    return [desk.receive(group, 10, desk.consumer(group, name)) for name in ("one", "two")][1]
-
-
-def after_its_part(desk: Desk) -> list[ClaimedMessage]:
-    group = desk.group()
-    desk.produce(*make.drafts(4))
-    one, _ = desk.consumer(group, "one"), desk.consumer(group, "two")
-    assert len(desk.receive(group, 10, one)) == 2
-    return desk.receive(group, 10, one)
-
-
-def full(desk: Desk) -> list[ClaimedMessage]:
-    group = desk.group()
-    desk.produce(*make.drafts(300))
-    while received := desk.receive(group, 1):
-        pass
-    return received
-
-
-def behind_a_leased_key(desk: Desk) -> list[ClaimedMessage]:
-    group = desk.group(mode="serial")
-    desk.produce(*(make.draft(ordering_key="k") for _ in range(2)))
-    assert len(desk.receive(group, 10)) == 1
-    return desk.receive(group, 10)
-
-
-def leased(desk: Desk) -> list[ClaimedMessage]:
-    group = desk.group()
-    desk.produce(make.draft())
-    assert len(desk.receive(group)) == 1
-    return desk.receive(group)
-
-
-def leased_in_the_lane(desk: Desk) -> list[ClaimedMessage]:
-    group = desk.group()
-    retrying(desk, group, 1)
-    assert len(desk.receive(group)) == 1
-    assert desk.receive(group) == []
-    return desk.receive(group)  # the lane is not looked at again so soon
-
-
-REASONS = [
-    (empty, Because.EMPTY),
-    (paused, Because.PAUSED),
-    (without_a_shard, Because.NOT_OWNER),
-    (after_its_part, Because.NOT_OWNER),
-    (full, Because.CURSOR_FULL),
-    (behind_a_leased_key, Because.KEYS_WAIT),
-    (leased, Because.IN_FLIGHT),
-    (leased_in_the_lane, Because.IN_FLIGHT),
-]
-
-
-@pytest.mark.parametrize(("receive", "because"), REASONS, ids=[how.__name__ for how, _ in REASONS])
-def test_an_empty_receive_says_why(receive: Callable[[Desk], list[ClaimedMessage]], because: Because) -> None:
-    received = cast(Received, receive(Desk.at(embedded_stage())))
-    assert (received, received.because) == ([], because)
-
-
 MARK = "0123abcd"
 
 
@@ -396,19 +288,6 @@ def test_a_claim_whose_answer_is_lost_does_not_take_the_lease_of_another_try_for
     assert [each.receipt for each in repeat] == [each.receipt for each in first[0]]
 
 
-def test_a_marked_receive_that_is_the_first_reads_as_much_as_one_without_a_mark() -> None:
-    desk = Desk.at(embedded_stage(), shards=4)
-    group = desk.group()
-    desk.produce(*(make.draft(shard=n) for n in range(4)))
-    reads = []
-    for mark in ("", MARK):
-        cursors = Counted(desk.stage.adapters.cursors)
-        deps = Deps(replace(desk.stage.another(), cursors=cast(Cursors, cursors)))
-        assert len(deps.receiver.receive(desk.topic, group, None, 1, 0, 30, mark)) == 1
-        reads.append(dict(cursors.calls))
-    assert reads[0] == reads[1]
-
-
 def failing(desk: Desk, shards: Collection[int]) -> tuple[Desk, Troubled]:
     """A process for which the cursors of these shards fail, and with them a query of all."""
 
@@ -446,15 +325,6 @@ def test_a_shard_that_fails_is_an_error_where_there_is_nothing_else_and_is_asked
     shards.clear()
     assert cursors.refused == 3, "a query and a single read; the other shard is known the second time"
     assert len(other.receive(group)) == 1
-
-
-def test_a_receive_asks_no_more_shards_after_the_second_that_fails() -> None:
-    desk = Desk.at(embedded_stage(), shards=8)
-    group = desk.group()
-    other, cursors = failing(desk, range(8))
-    with pytest.raises(Unavailable):
-        other.receive(group)
-    assert cursors.refused == 1 + 2, "a query, and two single reads"
 
 
 @pytest.mark.parametrize(("lost", "granted"), [(9, [0]), (10, [0]), (11, [])])

@@ -131,12 +131,6 @@ _SAME_MECHANISM = {("NEW", "exhaust"), ("RETRYING", "filter"), ("RETRYING", "lim
 # To the cursor it is settled: the delivery record says that it goes on elsewhere. And what the log calls cancelled is
 # new until a claim skips it.
 _TO_THE_CURSOR = {"later": "SUCCESS", "cancel": "NEW"}
-# A dead letter is in no cursor: tests/contract/ports/test_dead_letters.py.
-_OUTSIDE = {"redrive", "discard"}
-
-
-def test_the_table_names_every_event() -> None:
-    assert {event for _, event in _table()} == set(EVENTS) | _OUTSIDE
 
 
 def test_what_is_given_back_untried_keeps_its_attempts_and_what_failed_does_not() -> None:
@@ -187,11 +181,6 @@ def test_more_than_two_make_what_they_make_in_any_order_and_however_often(
         assert combined((*order, order[0])) == whole
     over = {"SUCCESS", "DEAD"}
     assert (whole in over) == (set(statuses) <= over), "over when all are, and not before"
-
-
-def test_nobody_makes_new_and_one_makes_its_own() -> None:
-    assert combined([]) == "NEW"
-    assert [combined([status]) for status in STATUSES] == list(STATUSES)
 
 
 def test_a_broadcasts_next_attempt_is_the_first_of_its_consumers() -> None:

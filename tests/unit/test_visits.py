@@ -10,7 +10,7 @@ import pytest
 from chalicelib.domain.mark import Bookmark, Mark
 from chalicelib.domain.times import MINUTE_MS
 from chalicelib.domain.topic import ConsumerState, Mode, Topic, lane_of
-from chalicelib.scheduler.sweeper import Findings, Scout
+from chalicelib.scheduler.sweeper import Scout
 from chalicelib.scheduler.walk import HasTime, RoundRobin, Stretch, VisitInTurn, Walk
 from tests.support import factories as make
 from tests.support.clock import Inline
@@ -102,29 +102,12 @@ def test_the_next_run_begins_with_the_first_topic_that_there_was_too_little_time
     assert (stretch.last, stretch.finished) == (last, False)
 
 
-def test_a_run_without_time_leaves_the_place_and_one_that_is_through_none(stage: Stage) -> None:
-    rounds = stage.adapters.rounds
-    round_robin = RoundRobin("job", rounds, stage.clock)
-    round_robin.end(Bookmark(), Stretch(finished=False, last="b"))
-    round_robin.end(rounds.bookmark("job"), Stretch(finished=False))
-    assert rounds.bookmark("job").after == "b"
-    round_robin.end(rounds.bookmark("job"), Stretch(last="z"))
-    assert rounds.bookmark("job").after is None
-
-
 # What the scout finds.
 
 
 def scout(desk: Desk) -> Scout:
     a = desk.deps.adapters
     return Scout(control=a.control, log=a.log, cursors=a.cursors, clock=a.clock)
-
-
-def test_the_next_look_is_at_the_first_of_all_times() -> None:
-    findings = Findings()
-    for at_ms in (5, 3, 9):
-        findings.look_again_by(at_ms)
-    assert findings.next_ms == 3
 
 
 @pytest.mark.parametrize("why", ["pulled", "paused", "disabled", "called"])
@@ -144,16 +127,6 @@ def test_only_what_somebody_is_called_for_can_be_forgotten(stage: Stage, why: st
     desk.produce(make.draft())
     findings = scout(desk).examine(desk.topic)
     assert findings.forgotten == ([str(desk.topic.shard_key(0))] if why == "called" else [])
-
-
-def test_of_two_leases_the_first_that_ends_is_waited_for(stage: Stage) -> None:
-    desk = PushDesk.at(stage)
-    group = desk.group()
-    desk.subscriber(group, "hook")
-    desk.produce(*make.drafts(2))
-    for lease in (90, 30):
-        desk.receive(group, 1, lease=lease)
-    assert scout(desk).examine(desk.topic).next_ms == stage.clock.now_ms() + 30_000
 
 
 # What is written down before rows go.

@@ -45,18 +45,6 @@ def test_who_is_called_hears_that_its_group_was_sought_back_or_divided_anew(
         assert "mover" in [function for function, _ in inbox.asked], setting
 
 
-def test_all_consumers_of_a_broadcast_are_sought_back(api: Client) -> None:
-    topic = api.topic(shards=1)
-    group = topic.group(mode="broadcast")
-    for name in ("a", "b"):
-        group.register(name)
-    topic.produce("x")
-    for name in ("a", "b"):
-        group.ack(*group.receive(consumer=name))
-    api.post(f"{group.path}/seek", {"to": "earliest"}).expect(200)
-    assert [group.bodies(consumer=name) for name in ("a", "b")] == [["x"], ["x"]]
-
-
 @pytest.mark.parametrize(("leaves", "status"), [("/consumers/a", 200), ("", 404)])
 def test_a_broadcast_is_sought_back_without_the_consumer_that_leaves_meanwhile(
     deps: Deps, api: Client, monkeypatch: pytest.MonkeyPatch, leaves: str, status: int
