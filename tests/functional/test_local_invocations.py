@@ -61,20 +61,6 @@ def test_a_failing_function_is_called_three_times_with_pauses(
     assert capsys.readouterr().err.count("ZeroDivisionError: always") == 3
 
 
-def test_a_function_that_recovers_is_not_called_again(calls: CallLog) -> None:
-    def deliver(event: Any, context: Context) -> None:
-        calls.add(event)
-        if len(calls.all) == 1:
-            raise ZeroDivisionError("once")
-
-    invocations = Invocations({"deliver": deliver}, pauses=(0.0, 0.0), most=1)
-    invocations.invoke("deliver", {"n": 1})
-    calls.count(2)
-    invocations.invoke("deliver", {"n": 2})
-    calls.count(3)
-    assert calls.all == [{"n": 1}, {"n": 1}, {"n": 2}]
-
-
 def test_a_pause_holds_up_nobody(calls: CallLog) -> None:
     def deliver(event: Any, context: Context) -> None:
         calls.add(event["n"])
@@ -213,29 +199,6 @@ def test_a_machine_that_slept_makes_up_for_one_run() -> None:
 
     repeat(Schedule("minutely", 60), invoke, machine.wait, machine.clock)
     assert runs[:5] == [0.0, 60.0, 560.0, 620.0, 680.0]
-
-
-def test_a_run_that_lasts_delays_no_other(capsys: pytest.CaptureFixture[str]) -> None:
-    calls, go = CallLog(), threading.Event()
-
-    def held(event: Any, context: Context) -> None:
-        calls.add(("held", context.aws_request_id))
-        assert go.wait(BOUND_SECONDS)
-
-    def broken(event: Any, context: Context) -> None:
-        calls.add(("broken", context.aws_request_id))
-        raise ZeroDivisionError("a failure of the app's")
-
-    invocations = Invocations({"held": held, "broken": broken}, pauses=())
-    for function in ("held", "broken"):
-        machine = Machine(end=120)
-        repeat(Schedule(function, 60), invocations.invoke, machine.wait, machine.clock)
-    calls.count(6)
-    assert sorted(name for name, _ in calls.all) == ["broken"] * 3 + ["held"] * 3
-    assert len({id_ for _, id_ in calls.all}) == 6
-    go.set()
-    assert invocations.stop(BOUND_SECONDS)
-    assert capsys.readouterr().err.count("Function broken failed") == 3
 
 
 def test_an_app_with_its_triggers(engine: str, capsys: pytest.CaptureFixture[str]) -> None:
