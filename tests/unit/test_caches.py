@@ -26,19 +26,6 @@ def test_a_value_is_kept_until_it_is_too_old() -> None:
     assert cache.get("a") is None
 
 
-def test_reading_does_not_make_a_value_younger_but_putting_does() -> None:
-    clock = ManualClock()
-    cache: TtlCache[str, int] = TtlCache(clock, 100)
-    cache.put("a", 1)
-    clock.advance(60)
-    cache.get("a")
-    clock.advance(60)
-    assert cache.get("a") is None
-    cache.put("a", 2)
-    clock.advance(60)
-    assert cache.get("a") == 2
-
-
 def test_the_oldest_make_room_and_dropping_forgets() -> None:
     cache: TtlCache[str, int] = TtlCache(ManualClock(), 100, most=2)
     for n, key in enumerate("abac"):

@@ -14,7 +14,6 @@ from chalicelib.domain.record import FailureFilter
 from chalicelib.services.inspect.statuses import RecordsAhead
 from tests.support import factories as make
 from tests.support.stages import embedded_stage
-from tests.support.troubled import Counted
 
 _some = st.none() | st.sampled_from(("a", "b"))
 
@@ -59,18 +58,3 @@ def test_whatever_is_asked_for_a_record_read_ahead_is_the_one_that_is_there(
     ahead = RecordsAhead(a.records)
     for offset in offsets:
         assert ahead.get(key, offset) == a.records.get(key, offset)
-
-
-def test_a_page_of_a_broadcast_is_read_once_for_all_its_consumers() -> None:
-    a, group_key = embedded_stage().adapters, make.cursor_key()
-    keys = [replace(group_key, consumer_uid=f"c{n}") for n in range(5)]
-    change = cursor_write.replacement(Cursor(), start_at(1))
-    for n, key in enumerate(keys):
-        failed = [replace(make.record(offset), consumer_uid=key.consumer_uid) for offset in (40 + n, 50)]
-        a.cursors.write(key, change, failed, exists=False)
-    records = Counted(a.records)
-    ahead = RecordsAhead(cast(Any, records))
-    for offset in range(60, 30, -1):
-        for key in keys:
-            assert ahead.get(key, offset) == a.records.get(key, offset)
-    assert records.calls == {"get": len(keys), "between": 1}

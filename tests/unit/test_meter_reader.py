@@ -141,18 +141,6 @@ def test_another_topic_of_the_name_begins_anew() -> None:
     assert world.sums()[0] == 7
 
 
-def test_those_that_were_not_read_for_longest_come_first() -> None:
-    world = World()
-    for name in "abc":
-        world.topic(name)
-        world.shows(name, 1)
-    for n in range(6):
-        for name in "abc":
-            world.shows(name, n + 2)
-        world.run(most=1)
-    assert sorted(world.reads[:3]) == sorted(world.reads[3:]) == ["a", "b", "c"]
-
-
 def test_all_in_which_something_was_wrong_are_looked_at_again_in_turn() -> None:
     world = World()
     names = [f"t{n:02}" for n in range(12)]
@@ -259,17 +247,6 @@ def test_rates_come_to_what_the_meter_rose_by(readings: list[Reading], name: str
     if readings[0].at_ms >= buckets_found[0].from_ms:
         rise = readings[-1].accepted - readings[0].accepted
         assert risen(buckets_found, readings[0].at_ms) == pytest.approx(rise, abs=1e-3)
-
-
-def test_a_group_that_was_sent_back_shows_no_rate_below_zero() -> None:
-    readings = [
-        reading(2 * MINUTE_MS, 100, settled=90),
-        reading(MINUTE_MS, 100, settled=10),
-        reading(0, 100, settled=40),
-    ]
-    rates = [each.groups["mailer"].settled for each in buckets(readings, WINDOWS["1h"], NOW_MS)]
-    assert min(rate for rate in rates if rate is not None) == 0
-    assert max(rate for rate in rates if rate is not None) == pytest.approx(0.5)
 
 
 def test_a_reading_is_kept_once_with_the_coarsest_level_that_has_none() -> None:

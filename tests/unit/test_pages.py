@@ -1,4 +1,5 @@
-"""The pages hang together: links lead somewhere, the map names every page, names of the code exist, invariants are cited."""
+"""The pages hang together: links lead somewhere, the map names every page, names of the code exist, and each invariant
+is cited."""
 
 from __future__ import annotations
 

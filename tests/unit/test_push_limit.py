@@ -16,13 +16,12 @@ from chalicelib.domain.cursor import Cursor, Lease
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import MAX_BATCH, MAX_IN_FLIGHT, MAX_SHARDS
 from chalicelib.domain.message import Origin
-from chalicelib.domain.push_limit import InFlight, guaranteed_of, in_flight_of
+from chalicelib.domain.push_limit import guaranteed_of, in_flight_of
 from chalicelib.domain.spans import Span
 from chalicelib.domain.topic import Consumer, ConsumerKind, Group
 from chalicelib.services.consume.claimant import Claimant, ClaimedMessage
 from chalicelib.services.core.wake import DispatchTask, workers_of
 from chalicelib.services.push import settlements
-from chalicelib.services.push.run import DispatchReport, FailedAttempt
 from chalicelib.services.push.run_time import RunTime
 from chalicelib.services.push.sources import Sources
 from tests.support import factories as make
@@ -44,27 +43,6 @@ def test_what_cursors_are_sure_of_is_a_quarter_or_one_each_and_workers_have_some
     assert not guarantee or workers == shards or (workers + 1) * batch_size > most, "as many as have room"
 
 
-@given(st.lists(st.integers(0, 40), min_size=1, max_size=8), MOST)
-def test_places_count_what_is_leased_and_what_may_be_at_any_moment(counts: list[int], most: int) -> None:
-    cursors = len(counts) + 1
-    guarantee = most // (4 * cursors)
-    lease_counts = {str(n): count for n, count in enumerate(counts)}
-    in_flight = InFlight(leased=lease_counts, cursors=cursors, guaranteed=guarantee, most=most)
-    assert in_flight.slots == sum(max(guarantee, n) for n in (*counts, 0))
-    assert in_flight.slots >= sum(counts)
-    slots = in_flight.slots_for_others(["0"])
-    assert slots >= 0
-    # A run below its guaranteed part wants nothing; a run with its equal part wants no more.
-    assert slots <= sum(
-        max(0, most // cursors_of(n, counts, guarantee) - n) for n in counts[1:] if n >= guarantee and n
-    )
-
-
-def cursors_of(n: int, counts: list[int], guarantee: int) -> int:
-    """Among how many what is allowed is divided: those at work, and who asks."""
-    return len({i for i, count in enumerate(counts) if count and count >= guarantee} | {0})
-
-
 def test_only_leases_that_stand_of_those_that_are_called_count() -> None:
     topic = make.topic(shards=2)
     group = make.group(topic, max_in_flight=10)
@@ -78,13 +56,6 @@ def test_only_leases_that_stand_of_those_that_are_called_count() -> None:
     ]
     cursor = Cursor(next=12, leases={lease.token: lease for lease in leases})
     assert in_flight_of(topic, group, {"t/0": cursor}, START_MS).leased == {"t/0": 6}
-
-
-def test_a_cursor_at_work_wants_its_equal_part_of_what_is_not_reserved_for_idle_ones() -> None:
-    in_flight = InFlight(leased={"0": 1, "1": 20, "2": 2, "3": 1, "4": 0}, cursors=5, guaranteed=2, most=22)
-    assert in_flight.slots_for_others(["0"]) == 4, "of three at work, each six of 18: the first is who asks"
-    assert in_flight.slots_for_others(["0", "3"]) == 4, "two that are idle ask for one"
-    assert in_flight.slots_for_others(["2"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -241,19 +212,3 @@ def test_the_slowest_consumer_decides_for_all() -> None:
 @pytest.mark.parametrize(("seconds", "is_allowed"), [(5.0, True), (4.9, False)])
 def test_a_settlement_needs_some_seconds(seconds: float, is_allowed: bool) -> None:
     assert RunTime(lambda: seconds).allows_settlement() is is_allowed
-
-
-CONSUMER = make.consumer(make.group(make.topic()), "shop")
-TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-
-
-def test_failed_attempts_are_told_with_their_ids() -> None:
-    report = DispatchReport()
-    draft = make.draft(headers={"traceparent": TRACEPARENT})
-    claimed_message = make.claimed_message(4, 7, draft, shard=2, entry=5)
-    for verdict in Verdict:
-        report.add(CONSUMER, [claimed_message], [CallResult(verdict, f"was {verdict}")])
-    assert [each.verdict for each in report.troubles] == ["FAILED", "REFUSED", "GONE", "UNDECODABLE"]
-    assert report.troubles[0] == FailedAttempt(
-        claimed_message.message.id, 2, 7, 4, "shop", "FAILED", "was FAILED", TRACEPARENT
-    )

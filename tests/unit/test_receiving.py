@@ -132,16 +132,6 @@ def test_of_what_is_asked_for_a_quarter_are_retries_while_there_is_anything_new(
         assert (attempts.count(2), attempts.count(1)) == (retries, most - retries)
 
 
-def test_one_at_a_time_retries_get_their_turn_and_do_not_crowd_out_what_is_new() -> None:
-    desk = Desk.at(embedded_stage())
-    group = desk.group()
-    retrying(desk, group, 60)
-    desk.produce(*make.drafts(60))
-    attempts = [delivery.attempt for _ in range(60) for delivery in desk.receive(group, 1)]
-    assert len(attempts) == 60
-    assert 5 <= attempts.count(2) <= 30
-
-
 def test_a_busy_shard_does_not_hide_the_others() -> None:
     desk = Desk.at(embedded_stage(), shards=3)
     group = desk.group()
@@ -309,22 +299,6 @@ def test_what_the_other_shards_granted_is_not_lost_to_the_one_that_fails(failing
     other, _ = failing(desk, {failing_shard})
     messages = other.receive(group)
     assert {each.message.shard for each in messages} == {0, 1, 2} - {failing_shard}
-
-
-def test_a_shard_that_fails_is_an_error_where_there_is_nothing_else_and_is_asked_again_the_next_time() -> (
-    None
-):
-    desk = Desk.at(embedded_stage(), shards=2)
-    group = desk.group()
-    desk.produce(make.draft(shard=1))
-    shards = {1}
-    other, cursors = failing(desk, shards)
-    for _ in range(2):
-        with pytest.raises(Unavailable):
-            other.receive(group)
-    shards.clear()
-    assert cursors.refused == 3, "a query and a single read; the other shard is known the second time"
-    assert len(other.receive(group)) == 1
 
 
 @pytest.mark.parametrize(("lost", "granted"), [(9, [0]), (10, [0]), (11, [])])

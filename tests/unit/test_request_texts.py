@@ -59,17 +59,6 @@ def test_a_filter_is_the_tags_that_pass(text: str | None, tags: tuple[str, ...] 
     assert settings.tags(text) == tags
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("", "||", "paid ||", "a b", "a|b", "x" * (limits.MAX_TAG_CHARS + 1)),
-        "||".join(map(str, range(limits.MAX_FILTER_TAGS + 1))),
-    ],
-)
-def test_what_is_no_filter_is_refused(text: str) -> None:
-    assert refusal(lambda: settings.tags(text)).issues[0].path == "filter"
-
-
 def test_an_expiry_counts_from_when_the_message_is_due() -> None:
     assert draft().expires_ms is None
     assert draft(expires_in_seconds=5).expires_ms == START_MS + 5 * SECOND_MS
@@ -125,14 +114,6 @@ def test_a_change_says_only_what_it_changes() -> None:
     assert changed(deliver_at=time(START_MS - 1)) == {"due_ms": START_MS}
     assert changed(retry={"max_attempts": 2}) == {"max_attempts": 2}
     assert refusal(changed).code == "VALIDATION"
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [(None, limits.DEFAULT_PAGE), ("1", 1), (str(limits.MAX_PAGE), limits.MAX_PAGE), ("007", 7)],
-)
-def test_a_page_has_the_size_asked_for(text: str | None, size: int) -> None:
-    assert lists.limit({} if text is None else {"limit": text}) == size
 
 
 def test_what_an_archived_message_said_is_said_again() -> None:

@@ -118,19 +118,3 @@ def test_in_an_ordered_mode_the_owner_of_a_shard_gets_its_messages() -> None:
     assert one.called_for(1, B) == {B}
     assert one.target(B, make.claimed_message(shard=2)) is A
     assert one.target(B, make.claimed_message(shard=0)) is B
-
-
-def test_a_broadcasts_run_is_for_one_consumer() -> None:
-    one = sources(owners=(A, B), consumers=(A, B), consumer_uid=B.uid, mode=Mode.BROADCAST)
-    assert [one.consumers_of(shard) for shard in (0, 7, None)] == [(B,)] * 3
-    assert one.called_consumers() == {B}
-    without_shards = sources(owners=(A,), consumers=(A,), consumer_uid=B.uid, mode=Mode.BROADCAST)
-    assert without_shards.consumers_of(0) == without_shards.consumers_of(None) == ()
-
-
-def test_its_keys_are_those_of_the_shards_and_the_lane_that_it_serves() -> None:
-    topic = make.topic(shards=2)
-    first, second = (sources(worker=n, topic=topic, max_in_flight=64).keys for n in (0, 1))
-    assert len(first) == 2
-    assert second == {str(topic.shard_key(1))}
-    assert str(topic.shard_key(0)) in first

@@ -8,16 +8,14 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.append import AlreadyMoved, DedupEntry, DedupHit, OffsetTaken, Stored
-from chalicelib.domain.cursor import Lease
 from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.message import Draft
 from chalicelib.domain.record import Record
 from chalicelib.domain.segment import Allocation, Segment, Tail
-from chalicelib.domain.spans import Span
 from chalicelib.domain.status import Status
 from chalicelib.domain.timer import Moved, TimerKind
 from chalicelib.domain.transaction import Transaction, TransactionState
-from chalicelib.store import codec, cursors, log, records, timers, traces, transactions
+from chalicelib.store import codec, log, records, timers, traces, transactions
 from chalicelib.store.attributes import number, started_kib, text
 from chalicelib.store.dedup import dedup_entry, dedup_put
 from chalicelib.store.layout import META_OFFSET, record_key, segment_key
@@ -35,13 +33,6 @@ def entry(offset: int) -> Draft:
 
 
 # Cursors.
-
-
-def test_a_lease_comes_back_and_says_no_start_twice() -> None:
-    lease = Lease("1.a", (Span(5, 2), Span(7, 1, 4), Span(20, 3)), START_MS, "me")
-    lease_text = cursors.lease_text(lease)
-    assert cursors.parse_lease("1.a", lease_text) == lease
-    assert lease_text.partition(";")[0] == "5+2,*4,20+3"
 
 
 # Timers.
@@ -82,13 +73,6 @@ def test_a_look_ends_where_it_is_full_and_says_where_to_go_on() -> None:
 
 
 # Records and dead letters.
-
-
-def test_what_is_unfinished_is_told_by_its_time_and_state() -> None:
-    timed_item = records._item(make.record(5, Status.RETRYING, next_ms=START_MS))
-    untimed_item = records._item(make.record(5, Status.RETRYING))
-    rows = [records._unfinished({**record_key(KEY, 5), **item}) for item in (timed_item, untimed_item)]
-    assert [(row.timed, row.status) for row in rows] == [(True, "RETRYING"), (False, "RETRYING")]
 
 
 def test_a_record_of_a_lane_is_filed_where_its_message_is() -> None:

@@ -16,7 +16,7 @@ from chalicelib.domain.message import Draft, Origin
 from chalicelib.domain.spans import Span
 from chalicelib.domain.trace import TraceEntry
 from chalicelib.store import codec
-from chalicelib.store.cursors import _item, cursor_of, lease_text, parse_lease, parse_span, span_text
+from chalicelib.store.cursors import _item, cursor_of, parse_span, span_text
 from tests.support import factories as make
 
 numbers = st.integers(0, 2**53)
@@ -59,11 +59,6 @@ def test_a_plain_span_is_its_number_alone() -> None:
 def test_junk_is_no_span(junk: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 (any reason will do)
         parse_span(junk)
-
-
-@given(leases)
-def test_a_lease_is_read_as_it_was_written(lease: Lease) -> None:
-    assert parse_lease(lease.token, lease_text(lease)) == lease
 
 
 @given(st.lists(leases, max_size=3), numbers)

@@ -267,14 +267,3 @@ def test_i20_a_rotation_whose_answer_was_lost_gives_its_text_all_the_same() -> N
     stage.control.put_token = lambda token, old: put_token(token, old) and put_token(token, old)  # type: ignore[method-assign]
     new_token, text = stage.mine.rotate(token.id, 0, ADMIN)
     assert stage.other.authenticate(text).token_id == new_token.id
-
-
-def test_a_given_admin_token_is_valid_at_once_where_another_of_its_id_was_known() -> None:
-    stage = Stage()
-    former, text = ("hr_root_" + letter * 20 for letter in "ab")
-    stage.mine.ensure_admin(former)
-    stage.mine.authenticate(former)
-    stage.mine.ensure_admin(text)
-    assert stage.mine.authenticate(text).token_id == "root"
-    with pytest.raises(Unauthorized):
-        stage.mine.authenticate(former)

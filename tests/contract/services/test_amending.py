@@ -13,7 +13,6 @@ import pytest
 from chalicelib.domain.errors import Conflict, NotFound, TooLarge, Unavailable
 from chalicelib.domain.limits import (
     BLOB_THRESHOLD_BYTES,
-    FRAGMENTS,
     MAX_AMENDED_BYTES,
     MAX_AMENDED_CURSORS,
     MAX_AMENDED_RANGES,
@@ -108,15 +107,6 @@ def test_after_a_seek_back_only_what_is_left_of_an_attempt_forbids_a_change(stag
         edit(desk, result)
 
 
-def test_a_group_that_is_not_owed_the_message_forbids_nothing(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    (result,) = desk.produce(make.draft("old"))
-    late_group = desk.group("late", "latest")
-    edit(desk, result)
-    desk.produce(make.draft("next"))
-    assert bodies(desk.receive(late_group)) == [b'"next"']
-
-
 def test_what_has_expired_meanwhile_is_not_found(stage: Stage) -> None:
     desk = Desk.at(stage)
     (result,) = desk.produce(make.draft("x"))
@@ -125,17 +115,6 @@ def test_what_has_expired_meanwhile_is_not_found(stage: Stage) -> None:
     stage.drop_expired()
     with pytest.raises(NotFound):
         desk.deps.amender.amend(desk.topic, message, {"body": NEW})
-
-
-def test_a_message_that_was_delayed_can_be_changed_in_the_log_too(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    (result,) = desk.produce(make.draft("old", due_ms=stage.clock.now_ms() + 5_000))
-    stage.clock.advance(5_000)
-    desk.deps.mover.tick(range(FRAGMENTS))
-    edit(desk, result)
-    (claimed_message,) = desk.receive(group)
-    assert (claimed_message.message.id, claimed_message.message.draft.body) == (result.id, NEW)
 
 
 def test_a_cursors_notes_stay_few_and_no_edit_is_lost_among_many(stage: Stage) -> None:

@@ -7,9 +7,7 @@ from itertools import accumulate
 import pytest
 
 from chalicelib.console.pages.message import next_attempts_ms
-from chalicelib.domain import cursor_size
 from chalicelib.domain.ladder import NAMED, Retry
-from chalicelib.domain.limits import MAX_CURSOR_BYTES
 from chalicelib.domain.message import Draft
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import Group, cursor_key
@@ -147,16 +145,6 @@ def test_i7_what_is_kept_keeps_its_ordering_key(stage: Stage) -> None:
     assert offsets(messages) == [0, 2]
     desk.ack(group, messages)
     assert offsets(desk.receive(group)) == [1]
-
-
-def test_the_kept_need_no_more_room_than_a_cursor_has(stage: Stage) -> None:
-    desk = Desk.at(stage, mode="serial")
-    group = desk.group()
-    for key in range(600):
-        desk.produce(make.draft(ordering_key=f"k{key}"), short(stage))
-    assert bury(desk, group) < 600
-    assert cursor_size.most_bytes(desk.cursor(group)) <= MAX_CURSOR_BYTES
-    assert sorted(desk.drain(group)) == [*range(0, 1200, 2)]
 
 
 NEVER = 1_000_000

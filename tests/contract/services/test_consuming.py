@@ -10,7 +10,7 @@ import pytest
 
 from chalicelib.domain import cursor_size
 from chalicelib.domain.limits import MAX_CURSOR_BYTES, MAX_PASSED_OVER
-from chalicelib.domain.times import DAY_MS, SECOND_MS
+from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import cursor_key
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.positions import Places
@@ -283,25 +283,6 @@ def test_i7_a_busy_key_is_skipped_however_many_of_its_messages_wait(stage: Stage
     desk.ack(group, messages)
     stage.clock.advance(60_000)
     assert desk.drain(group, 1) == [*range(busy_count), busy_count + 1]
-
-
-def test_i7_many_busy_keys_are_skipped_while_their_cursor_has_space(stage: Stage) -> None:
-    """No lease is open, and each skipped message takes an entry of the cursor."""
-    desk = Desk.at(stage, mode="serial")
-    group = desk.group()
-    keys = [f"busy {n}" for n in range(60)]
-    desk.produce(*(make.draft(ordering_key=key) for key in keys))
-    failed_messages = desk.receive(group, 60)
-    assert len(failed_messages) == 60
-    desk.nack(group, failed_messages, Nack(delay_ms=DAY_MS))
-    drained = []
-    for n, times in enumerate((1, 1, 1, 2, 2, 2)):
-        desk.produce(*(make.draft(ordering_key=key) for key in (*keys * times, f"free {n}")))
-        drained += desk.drain(group)
-        assert cursor_size.most_bytes(desk.cursor(group)) <= MAX_CURSOR_BYTES
-    assert len(drained) == 3, "then the shard waits"
-    stage.clock.advance(DAY_MS)
-    assert sorted([*drained, *desk.drain(group)]) == [*range(600 + 6)]
 
 
 def test_a_claim_takes_no_more_than_its_cursor_has_room_for(stage: Stage) -> None:

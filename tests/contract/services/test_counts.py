@@ -167,25 +167,6 @@ def test_a_dead_delivery_from_before_a_seek_is_told_of_as_long_as_its_letter_is_
     assert older() == ()
 
 
-def test_an_attempt_from_before_a_seek_is_no_other_messages(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(make.draft("first"))
-    desk.produce(make.draft("second"))
-    first, second = desk.receive(group)
-    desk.ack(group, [first])
-    desk.nack(group, [second], Nack(delay_ms=5_000))
-    stage.clock.advance(6 * SECOND_MS)
-    desk.deps.mover.tick(range(FRAGMENTS))
-    (older,) = desk.receive(group)
-    desk.seek(group, "earliest")
-    (again,) = desk.receive(group, 1)
-    desk.nack(group, [again], Nack(delay_ms=60_000))
-    assert (again.message.id, older.message.id) == (first.message.id, second.message.id)
-    assert account(desk) == Account(new=1, retrying=1), "the second is tried, but as it was before the seek"
-    assert stats(desk).groups[0].in_flight == 1
-
-
 @pytest.mark.parametrize("mode", ["queue", "serial", "broadcast"])
 def test_i15_whatever_is_done_every_message_is_counted_once(stage: Stage, mode: str) -> None:
     for seed in range(12 if SOAK else 3):

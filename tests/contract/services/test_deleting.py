@@ -393,18 +393,6 @@ def _delete_group_again(deps: Deps, topic: Topic, group: Group) -> None:
         return
 
 
-def test_deleting_an_earlier_namesake_leaves_the_topic_alone(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    admin = desk.deps.admin
-    admin.delete_topic(desk.topic)
-    topic, _ = admin.put_topic(desk.topic.name, {})
-    group, _ = admin.put_group(topic, "billing", {})
-    admin.delete_topic(desk.topic)
-    admin.delete_group(topic, replace(group, uid="earlier"))
-    assert stage.adapters.control.topic(topic.name) == replace(topic, version=1)
-    assert [g.uid for g in stage.adapters.control.groups(topic)] == [group.uid]
-
-
 def test_a_wake_timer_of_a_deleted_group_is_dropped(empty_stage: Stage) -> None:
     desk = Desk.at(empty_stage)
     group = desk.group()

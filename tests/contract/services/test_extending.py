@@ -15,9 +15,8 @@ from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import ALREADY, Desk
 from tests.support.stages import Stage
-from tests.support.troubled import Counted, Troubled
+from tests.support.troubled import Troubled
 
-STALE = "RECEIPT_STALE"
 DEAD = Nack(dead_letter=True)
 
 
@@ -123,19 +122,3 @@ def test_what_the_store_took_of_a_lease_is_done_and_only_the_rest_is_an_error(st
     assert answers == [None] * 45 + ["UNAVAILABLE"] * 15
     assert other.nack(group, messages, DEAD) == [ALREADY] * 45 + [None] * 15
     assert desk.deps.surveyor.exact_group(desk.topic, group).dead == 60
-
-
-def test_whether_a_lease_has_ended_is_read_once_however_many_receipts_it_has(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(*make.drafts(20))
-    messages = desk.receive(group, 20)
-    desk.ack(group, messages[:19])
-    cursors = Counted(stage.adapters.cursors)
-    late = another(desk, cursors=cursors)
-    assert late.extend(group, messages, 70) == [STALE] * 19 + [None]
-    assert cursors.calls == {"get": 2, "write": 1}
-    desk.ack(group, messages[19:])
-    cursors.calls.clear()
-    assert late.extend(group, messages, 80) == [STALE] * 20
-    assert cursors.calls == {"get": 1}

@@ -147,25 +147,6 @@ def test_a_message_costs_as_many_reads_in_one_of_many_shards_as_in_one_of_few(st
     assert sum(calls[0].values()) <= 6
 
 
-@pytest.mark.parametrize("woken", ["by a process of its own", "in the same process"])
-def test_who_had_all_slots_comes_to_the_shard_of_whom_it_left_none(stage: Stage, woken: str) -> None:
-    desk = PushDesk.at(stage, shards=4)
-    group = desk.group(max_in_flight=2)
-    task = DispatchTask(desk.topic.name, group.name)
-    other = desk.deps if woken == "in the same process" else twin(desk)
-
-    def takes(push_batch: PushBatch) -> CallResult:
-        if len(desk.subscribers.calls) == 1:
-            desk.produce(make.draft("third", shard=1))
-            other.dispatcher.deliver(task, lambda: 60.0, news(desk, 1))
-        return CallResult(Verdict.DONE)
-
-    desk.subscriber(group, "one", behaviour=takes)
-    desk.produce(make.draft("first", shard=3), make.draft("second", shard=3))
-    desk.deps.dispatcher.deliver(task, lambda: 60.0, news(desk, 3, 1))
-    assert desk.subscribers.bodies[-1] == b'"third"'
-
-
 def test_who_filled_the_last_slot_comes_to_whom_it_left_none_though_it_saw_free_ones(stage: Stage) -> None:
     """One run has a slot, another one claims the last; before it reads the cursors, a third finds none, and the first
     one ends."""

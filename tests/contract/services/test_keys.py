@@ -216,24 +216,6 @@ def test_what_waited_is_noted_once_and_found_by_the_id_that_it_has_had_since(sta
     assert len(stage.adapters.keys.newest(desk.topic.uid, "k", None, None, None, 99)) == 1
 
 
-def test_what_has_expired_is_not_found(stage: Stage) -> None:
-    desk = Desk.at(stage, retention_days=1)
-    desk.produce(make.draft(1, keys=("k",)))
-    stage.clock.advance(2 * DAY_MS)
-    [place] = desk.produce(make.draft(2, keys=("k",)))
-    stage.drop_expired()
-    assert found(desk, "k") == [place.id]
-
-
-def test_an_answer_of_large_bodies_is_short_and_says_where_to_go_on(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    places = [desk.produce(make.draft("x" * 190_000, keys=("k",)))[0].id for _ in range(25)]
-    page, mark = desk.deps.key_lookup.newest_first(desk.topic, "k", EVERYTHING, 32, None)
-    assert 0 < len(page) < 25
-    assert mark
-    assert sorted(found(desk, "k")) == sorted(places)
-
-
 def test_a_batch_that_lost_its_race_is_found_by_the_right_keys(stage: Stage) -> None:
     """Its second try covers offsets that the first had noted for other messages of it."""
     desk = Desk.at(stage)

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from chalicelib.domain.errors import Conflict, Unavailable
+from chalicelib.domain.errors import Conflict
 from chalicelib.domain.record import FailureFilter
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.services.consume.settle import Nack
@@ -107,20 +107,6 @@ def test_letters_of_delayed_messages_are_found_among_the_groups_letters_not_one_
     assert calls() == {"dead": 3}, "of what is no letter any more, the log tells nothing"
 
 
-def test_who_asks_for_more_delayed_messages_than_there_is_time_for_is_told(stage: Stage) -> None:
-    table = Table(stage, *make.drafts(1_000))
-    ids = delayed_and_buried(table, 11)
-    slow, _ = counted(stage, slow=True)
-    with pytest.raises(Unavailable, match="fewer in one call"):
-        slow.letters_of(table.topic, table.group, ids)
-    found = [
-        letter.message.id
-        for some in (ids[:6], ids[6:])
-        for letter in counted(stage)[0].letters_of(table.topic, table.group, some)
-    ]
-    assert found == ids
-
-
 def delayed_and_buried(table: Table, count: int) -> list[str]:
     """Ids of messages that were delayed and then buried, each with a row of its own."""
     now_ms = table.desk.stage.clock.now_ms()
@@ -147,26 +133,6 @@ def counted(stage: Stage, *, slow: bool = False) -> tuple[LetterLookup, Callable
     letter_lookup = Deps(replace(stage.adapters, clock=clock, **ports)).letter_lookup
     calls()
     return letter_lookup, calls
-
-
-@pytest.mark.parametrize(
-    ("ending", "expected"), [("dead", "FAILED"), ("acked", "PENDING"), ("none", "PENDING")]
-)
-def test_the_worst_of_what_became_of_it_in_a_broadcast_is_told(
-    stage: Stage, ending: str, expected: str
-) -> None:
-    desk = Desk.at(stage)
-    group = desk.group(mode="broadcast")
-    consumers = [desk.consumer(group, name) for name in ("one", "two")]
-    (result,) = desk.produce(make.draft("x"))
-    for consumer in consumers:
-        desk.nack(group, desk.receive(group, 1, consumer), BURY)
-    letter_lookup = desk.deps.letter_lookup
-    desk.deps.dead_letters.redrive(desk.topic, group, letter_lookup.find(desk.topic, group, result.id))
-    if ending != "none":
-        messages = desk.receive(group, 1, consumers[0])
-        desk.nack(group, messages, BURY) if ending == "dead" else desk.ack(group, messages)
-    assert letter_lookup.outcome_of_redrive(desk.topic, group, result.id) == RedriveOutcome[expected]
 
 
 def test_what_died_again_after_it_was_sent_again_has_failed(stage: Stage) -> None:

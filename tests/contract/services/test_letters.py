@@ -80,20 +80,6 @@ def test_what_was_read_before_somebody_elses_change_is_changed_no_more(stage: St
         table.letter()
 
 
-def test_a_letter_tells_who_did_what_to_it(stage: Stage) -> None:
-    table = Table(stage)
-    table.edit(b"1", by="ann")
-    stage.clock.advance(SECOND_MS)
-    table.redrive(by="ben")
-    stage.clock.advance(SECOND_MS)
-    table.bury()
-    stage.clock.advance(SECOND_MS)
-    table.dead_letters.discard(table.topic, table.group, table.letter(), "cleo")
-    path = table.desk.trace(table.ids[0])
-    by_people = [(event.event, event.by) for event in path if event.by]
-    assert by_people == [("edited", "ann"), ("redriven", "ben"), ("deleted", "cleo")]
-
-
 @pytest.mark.parametrize("reason", ["EXPIRED", "ATTEMPTS_EXHAUSTED", "RATE_LIMITED", "REJECTED"])
 def test_a_burial_and_its_reason_outlive_the_redrive(stage: Stage, reason: str) -> None:
     """Except for REJECTED no attempt ends with it: before the redrive only the record has it."""
@@ -181,21 +167,6 @@ def test_what_died_for_a_broadcasts_consumer_stays_when_that_has_left(stage: Sta
     (claimed_message,) = desk.receive(group, 1, stayer)
     assert claimed_message.message.id == result.id
     assert desk.deps.letter_lookup.find(desk.topic, group, result.id) == letters[:1], "who left, has it"
-
-
-def test_what_was_deleted_for_one_of_a_broadcast_is_gone_though_another_has_it(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group(mode="broadcast")
-    lucky, unlucky = desk.consumer(group, "lucky"), desk.consumer(group, "unlucky")
-    (result,) = desk.produce(make.draft("x"))
-    desk.nack(group, desk.receive(group, 1, unlucky), BURY)
-    dead_letters = desk.deps.dead_letters
-    (letter,) = desk.deps.letter_lookup.find(desk.topic, group, result.id)
-    dead_letters.discard(desk.topic, group, letter)
-    desk.ack(group, desk.receive(group, 1, lucky))
-    with pytest.raises(Conflict) as refusal:
-        dead_letters.retry_now(desk.topic, group, result.id)
-    assert refusal.value.code == "DEAD_LETTER_GONE"
 
 
 def test_a_process_that_saw_a_message_before_it_failed_tries_it_now(stage: Stage) -> None:

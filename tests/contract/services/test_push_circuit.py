@@ -187,18 +187,6 @@ def test_what_was_redriven_counts_for_the_circuit_like_a_first_attempt(stage: St
     assert consumer.open_until_ms
 
 
-def test_no_lease_waits_until_the_registration_is_written(stage: Stage) -> None:
-    """Its table may be throttled while the leases run out. The first failure is written there, and the first success
-    after it."""
-    watched = Watched(stage)
-    answers = iter([Verdict.FAILED, Verdict.DONE])
-    watched.desk.subscriber(watched.pushed_group, "one", behaviour=lambda _: CallResult(next(answers)))
-    for _ in range(2):
-        watched.desk.produce(make.draft())
-        watched.desk.push()
-    assert watched.in_flight[1:] == [0, 0]  # the first write registers it
-
-
 @pytest.mark.parametrize("is_woken", [False, True])
 def test_what_ends_while_the_registration_is_written_is_settled_before_the_next_is(
     stage: Stage, is_woken: bool

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from chalicelib.domain.errors import HeadraceError, TooLarge, TooMany, Unavailable
+from chalicelib.domain.errors import HeadraceError, TooLarge, TooMany
 from chalicelib.domain.message import DeadReason, Draft
 from chalicelib.domain.record import FailureFilter
 from chalicelib.domain.request import Request
@@ -19,14 +18,11 @@ from chalicelib.domain.topic import cursor_key
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.rate_limiter import RateLimits
 from chalicelib.services.produce.appender import ProduceResult
-from chalicelib.store.log import Log
 from chalicelib.store.token_buckets import TokenBuckets
-from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.desk import Desk, require_stored
 from tests.support.stages import Stage
-from tests.support.troubled import Troubled
 
 
 @pytest.fixture
@@ -104,17 +100,6 @@ def test_what_is_refused_anyway_does_not_count(stage: Stage) -> None:
     assert [type(o) for o in outcomes] == [TooLarge] * 9 + [ProduceResult] * 5
 
 
-def test_what_is_refused_anyway_does_not_count_where_it_is_prepared(stage: Stage) -> None:
-    desk = Desk.at(stage, rate_limit=2, max_body_bytes=20)
-    good, bad = make.draft(), make.draft("x" * 20)
-    for _ in range(3):
-        with pytest.raises(TooLarge):
-            desk.deps.producer.admit(desk.topic, bad)
-    assert desk.deps.producer.admit(desk.topic, good) is good
-    with pytest.raises(TooMany):
-        desk.deps.producer.admit(desk.topic, good)
-
-
 def test_delayed_messages_count_when_they_are_accepted(stage: Stage) -> None:
     desk = Desk.at(stage, rate_limit=4)
     later = [make.draft(n, due_ms=stage.clock.now_ms() + 60_000) for n in range(4)]
@@ -136,15 +121,6 @@ def test_what_a_repeat_has_stored_takes_no_permit(stage: Stage, are_delayed: boo
     places = require_stored(desk.deps.producer.produce(desk.topic, ticks, request=again))
     assert [place.id for place in places[:5]] == [place.id for place in require_stored(first[:5])]
     assert len({place.id for place in places}) == 8
-
-
-def test_where_a_repeat_cannot_look_back_each_message_says_so(stage: Stage) -> None:
-    desk = Desk.at(stage, rate_limit=10)
-    log = Troubled(stage.adapters.log, lambda name, *_: name in ("read_back", "tail"))
-    deps = Deps(replace(stage.another(), log=cast(Log, log)))
-    again = Request("shop-1", since_ms=stage.clock.now_ms())
-    outcomes = deps.producer.produce(desk.topic, make.drafts(2), request=again)
-    assert [type(outcome) for outcome in outcomes] == [Unavailable] * 2
 
 
 def flooded(stage: Stage, *drafts: Draft, **settings: Any) -> tuple[Desk, list[ProduceResult]]:

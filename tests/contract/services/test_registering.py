@@ -21,13 +21,12 @@ from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk
 from tests.support.faults import Death
-from tests.support.stages import Stage, embedded_stage
+from tests.support.stages import Stage
 from tests.support.troubled import Troubled
 
 HOOK = Contact(ConsumerKind.URL, "https://example.com/hook")
 OTHER = Contact(ConsumerKind.URL, "https://example.com/other")
 FUNCTION = Contact(ConsumerKind.FUNCTION, "arn:aws:lambda:eu-west-1:123456789012:function:f")
-MINE = b"m" * 24
 BROKEN = Health(window=(), allowance=1, failing_ms=5, open_until_ms=7, times_opened=3)
 
 
@@ -124,18 +123,6 @@ def test_a_disabled_consumer_is_taken_up_again_with_its_secret(desk: Desk, group
     assert again.member.shards == (0, 1)
 
 
-def test_a_secret_that_is_given_is_used_and_the_old_one_is_good_for_a_day(desk: Desk, group: Group) -> None:
-    secret = register(desk, group).secret
-    assert secret is not None
-    now_ms = desk.stage.clock.now_ms()
-    assert register(desk, group, replace(HOOK, secret=MINE)).secret == MINE
-    both = (Secret(MINE.hex()), Secret(secret.hex(), now_ms + DAY_MS))
-    assert stored(desk, group).secrets == both
-    desk.stage.clock.advance(HOUR_MS)
-    assert register(desk, group, replace(HOOK, secret=MINE)).secret is None
-    assert stored(desk, group).secrets == both
-
-
 def test_rotating_keeps_each_secret_for_its_day(desk: Desk, group: Group) -> None:
     secrets = [register(desk, group).secret]
     consumer = stored(desk, group)
@@ -197,20 +184,6 @@ def test_what_is_learnt_of_an_old_target_does_not_touch_the_new_one(
     before = desk.stage.adapters.control.consumers(desk.topic, group)
     assert CHANGES[change](desk, group, old) is None
     assert desk.stage.adapters.control.consumers(desk.topic, group) == before
-
-
-def test_changes_by_different_processes_all_take_effect(desk: Desk, group: Group) -> None:
-    consumer = register(desk, group).member.consumer
-    others = [desk.stage.process().registry for _ in range(3)]
-    others[0].set_health(desk.topic, group, consumer, lambda _: BROKEN)
-    secret = others[1].rotate_secret(desk.topic, group, consumer)
-    others[2].disable(desk.topic, group, consumer, "gone")
-    stored_consumer = stored(desk, group)
-    assert (stored_consumer.times_opened, stored_consumer.state, present(desk, group)) == (
-        3,
-        "DISABLED",
-        secret,
-    )
 
 
 def test_who_comes_back_under_the_name_ends_a_removal_that_was_begun(desk: Desk) -> None:
@@ -330,20 +303,6 @@ def test_who_has_left_a_broadcast_does_not_begin_again_when_its_cursors_have_gon
     desk.produce(make.draft(shard=0))
     claimant = Claimant(topic=desk.topic, group=group, lease_seconds=30, consumer_uid=consumer.uid)
     assert desk.stage.process().claimer.claim(claimant, 0, 5) == Claim()
-
-
-def test_another_process_finds_who_has_just_come_and_not_who_has_just_gone() -> None:
-    stage = embedded_stage()
-    desk = Desk.at(stage)
-    group = desk.group()
-    first = desk.consumer(group, "first")
-    catalog = stage.process().catalog
-    assert catalog.consumers(desk.topic, group) == [first]
-    second = desk.consumer(group, "second")
-    assert catalog.consumer(desk.topic, group, "second") == second
-    desk.deps.registry.unregister(desk.topic, group, second)
-    assert not catalog.is_registered(desk.topic, group, second.uid)
-    assert catalog.is_registered(desk.topic, group, first.uid)
 
 
 def expired(desk: Desk, group: Group) -> Consumer:

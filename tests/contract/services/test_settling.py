@@ -115,21 +115,6 @@ def test_a_step_counts_from_the_failure_or_from_the_start_of_the_attempt(
     assert timer(desk).due_ms == stage.clock.now_ms() + wait_s * SECOND_MS
 
 
-def test_each_way_of_settling_is_counted_as_what_it_is(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(*make.drafts(6))
-    desk.deps.counters.take()
-    messages = desk.receive(group)
-    desk.ack(group, messages[:3])
-    desk.nack(group, messages[3:4])
-    desk.nack(group, messages[4:5], Nack(delay_ms=9000))
-    desk.nack(group, messages[5:], Nack(dead_letter=True))
-    desk.ack(group, messages[:1])
-    counts = desk.deps.counters.take()
-    assert (counts[DELIVERED], counts[FAILED]) == (3, 3)
-
-
 def test_a_messages_own_number_of_attempts_goes_before_its_groups(stage: Stage) -> None:
     desk = Desk.at(stage, retry=STEPS)
     group = desk.group()

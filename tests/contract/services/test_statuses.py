@@ -8,13 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from chalicelib.console.pages.messages import statuses as shown_statuses
 from chalicelib.domain.account import Account
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.times import HOUR_MS, SECOND_MS
-from chalicelib.domain.topic import Mode
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.fate import Place
@@ -101,23 +99,6 @@ def test_a_retry_that_waited_in_its_cursor_is_over_with_the_seek(stage: Stage, m
     assert (counts.retrying, counts.account) == (0, Account(success=1))
     fate = desk.deps.fates.of(desk.topic, message).owed[group.name]
     assert (fate.places, fate.adds_up) == ((Place.SETTLED,), True)
-
-
-def test_what_is_given_back_from_the_retry_lane_is_tried_again_from_there(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    (result,) = desk.produce(make.draft("x"))
-    message = desk.deps.lookup.message(desk.topic, result.id)
-    desk.nack(group, desk.receive(group), BURY)
-    desk.deps.dead_letters.redrive(
-        desk.topic, group, desk.deps.letter_lookup.letters(desk.topic, group, result.id)
-    )
-    stage.clock.advance(5 * SECOND_MS)
-    desk.nack(group, desk.receive(group), Nack(delay_ms=0))
-    delivery_status = desk.deps.statuses.delivery(desk.topic, group, message)
-    assert delivery_status
-    assert (delivery_status.status, delivery_status.attempts) == ("RETRYING", 2)
-    assert desk.deps.surveyor.exact_group(desk.topic, group).retrying == 1
 
 
 @pytest.mark.parametrize("how", ["delay", "transaction", "both"])
@@ -207,29 +188,6 @@ def test_a_messages_fate_says_where_it_is_for_every_group(stage: Stage) -> None:
     assert not desk.deps.fates.of(desk.topic, message).is_complete
 
 
-@pytest.mark.parametrize("mode", ["queue", "serial"])
-@pytest.mark.parametrize("reason", [None, "busy"])
-@pytest.mark.parametrize("delay_ms", [0, 5_000])
-def test_the_console_counts_retries_as_the_interface_does(
-    stage: Stage, mode: str, reason: str | None, delay_ms: int
-) -> None:
-    desk = Desk.at(stage, mode=mode)
-    group = desk.group()
-    desk.produce(*make.drafts(2))
-
-    def counts() -> list[tuple[int, int]]:
-        [survey] = desk.deps.surveyor.survey(desk.topic).groups
-        status = desk.deps.surveyor.exact_group(desk.topic, group)
-        return [(each.retrying, each.in_flight) for each in (survey, status)]
-
-    desk.nack(group, desk.receive(group, 1), Nack(delay_ms=delay_ms, reason=reason))
-    assert counts() == [(1, 0)] * 2
-    stage.clock.advance(6 * SECOND_MS)
-    assert desk.receive(group)
-    one, other = counts()
-    assert one == other
-
-
 def test_what_a_consumer_that_left_had_to_try_again_is_counted_no_more(stage: Stage) -> None:
     desk = Desk.at(stage, mode="broadcast")
     group = desk.group()
@@ -241,23 +199,6 @@ def test_what_a_consumer_that_left_had_to_try_again_is_counted_no_more(stage: St
     desk.deps.registry.unregister(desk.topic, group, bob)
     assert desk.deps.surveyor.exact_group(desk.topic, group).retrying == 1
     assert desk.deps.surveyor.survey(desk.topic).groups[0].retrying == 1
-
-
-def test_what_is_for_another_group_alone_was_no_attempt_of_this_one(stage: Stage) -> None:
-    """A replay may be for one group."""
-    desk = Desk.at(stage)
-    one, other = desk.group("one"), desk.group("other")
-    desk.produce(make.draft("x", target_group_uid=one.uid), make.draft("for all"))
-    assert (desk.drain(one), desk.drain(other)) == ([0, 1], [1])
-    (message,) = desk.deps.lookup.newest_first(desk.topic, Filters(), 1, {0: 0})[0]
-    deliveries = desk.deps.statuses.deliveries(desk.topic, message)
-    assert {name: (each.status, each.attempts) for name, each in deliveries.items()} == {
-        "one": ("SUCCESS", 1),
-        "other": ("SUCCESS", 0),
-    }
-    assert desk.deps.surveyor.exact_group(desk.topic, other).account == Account(success=1, skipped=1)
-    survey = desk.deps.surveyor.survey(desk.topic)
-    assert shown_statuses(message, survey) == {"one": "SUCCESS"}
 
 
 def test_a_fate_is_found_in_a_lane_of_more_rows_than_one_answer_holds(stage: Stage) -> None:
@@ -286,22 +227,6 @@ def test_a_message_that_every_group_was_moved_past_is_complete(stage: Stage) -> 
     assert (fates.owed, fates.skipped, fates.is_complete) == ({}, (group.name,), True)
     desk.seek(group, "earliest")
     fates = desk.deps.fates.of(desk.topic, message)
-    assert (list(fates.owed), fates.skipped, fates.is_complete) == ([group.name], (), False)
-
-
-def test_a_broadcast_skips_what_came_before_its_first_consumer(stage: Stage) -> None:
-    """A consumer of a broadcast begins with the messages that come after its registration, so no consumer will get
-    it."""
-    desk = Desk.at(stage)
-    group = desk.group(mode=Mode.BROADCAST)
-    (result,) = desk.produce(make.draft("x"))
-    message = desk.deps.lookup.message(desk.topic, result.id)
-    for _ in range(2):
-        fates = desk.deps.fates.of(desk.topic, message)
-        assert (fates.owed, fates.skipped, fates.is_complete) == ({}, (group.name,), True)
-        desk.consumer(group, "late")
-    (result,) = desk.produce(make.draft("y"))
-    fates = desk.deps.fates.of(desk.topic, desk.deps.lookup.message(desk.topic, result.id))
     assert (list(fates.owed), fates.skipped, fates.is_complete) == ([group.name], (), False)
 
 

@@ -1,5 +1,5 @@
-"""A row that cannot be read is an error that names the row. Lists skip it, and jobs go on with the other topics. Unreadable
-messages of the log become dead letters."""
+"""A row that cannot be read is an error that names the row. Lists skip it, jobs go on with others, and messages
+become dead letters."""
 
 from __future__ import annotations
 

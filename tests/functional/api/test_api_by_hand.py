@@ -105,27 +105,6 @@ def test_a_retry_is_changed_for_one_group_alone(
     assert states(one) == {"DEAD": 1}
 
 
-@pytest.mark.parametrize("place", ["timer", "lane", "given back"])
-def test_a_retry_is_changed_twice_wherever_it_waits(
-    api: Client, clock: ShiftingClock, background: Background, place: str
-) -> None:
-    topic = api.topic(shards=1)
-    group = topic.group()
-    message = topic.produce("bad")
-    group.nack(*group.receive(), delay_seconds=0 if place == "given back" else 60)
-    if place == "lane":
-        clock.advance(61)
-        background.move()
-    edit(group, message, body="better").expect(200)
-    edit(group, message, body="good").expect(200)
-    edit(group, message, next_attempt_at="2020-01-01T00:00:00Z").expect(200)
-    assert states(group) == {"RETRYING": 1}
-    assert adds_up(group, message)
-    background.move()
-    assert group.bodies() == ["good"]
-    assert adds_up(group, message)
-
-
 def test_what_waits_in_order_gets_another_time_only(api: Client, clock: ShiftingClock) -> None:
     topic = api.topic(mode="serial", shards=1)
     group = topic.group()
@@ -268,15 +247,3 @@ def test_who_may_change_deliveries_by_hand(api: Client) -> None:
     assert outcomes("admin", groups=["b"]) == [group, group, body, group, group]
     other = api.with_token(api.new_token("consume", groups=["b"])["token"])
     settle(Group(other, topic, "a"), message, "dead").refused(403, "GROUP_FORBIDDEN")
-
-
-def test_a_trace_says_who_retried_at_once_and_who_sought(api: Client, clock: ShiftingClock) -> None:
-    topic = api.topic(shards=1)
-    group = topic.group()
-    message = topic.produce(1)
-    group.nack(*group.receive(), delay_seconds=3600)
-    api.post(f"{topic.path}/messages/{message['id']}/retry", {"group": "g"}).expect(200)
-    api.post(f"{group.path}/seek", {"to": "earliest"}).expect(200)
-    for name in ("retried", "sought"):
-        [event] = events(group, message, name)
-        assert (event["group"], bool(event["by"]["name"])) == ("g", True)
