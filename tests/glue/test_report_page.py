@@ -15,7 +15,7 @@ pytest.importorskip("pyspark", reason="the archive's jobs need PySpark: make tes
 from glue_jobs.reporting.aggregates import FATES
 from glue_jobs.reporting.charts import Series, bars, count_axis, duration, duration_axis, lines, number
 from glue_jobs.reporting.group_counts import GroupCounts
-from glue_jobs.reporting.page import MOST_PAIRS, Report, page
+from glue_jobs.reporting.page import Report, page
 from glue_jobs.reporting.tables import as_csv
 
 DAY = date(2030, 1, 1)
@@ -90,14 +90,6 @@ def test_a_page_tells_the_sums() -> None:
     assert text.count("<details") == 2
 
 
-def test_a_page_of_many_groups_shows_the_busiest_and_counts_the_others() -> None:
-    rows = [day(group=f"g{n}", attempts=n) for n in range(MOST_PAIRS + 5)]
-    text = page(report_of(daily=rows))
-    assert text.count("<details") == MOST_PAIRS
-    assert "5 more groups" in text
-    assert f"</span> g{MOST_PAIRS + 4}</h2>" in text
-
-
 def test_a_backlog_told_by_the_day_ends_where_the_archive_does() -> None:
     begin = datetime(2030, 1, 1)  # noqa: DTZ001
     hours = [
@@ -135,17 +127,6 @@ def test_every_group_has_a_row_and_a_stuck_one_stands_first() -> None:
     assert (first[1], first[-2:]) == ("stuck", ["2", "18.5 min"])
     assert (second[1], second[3:8]) == ("g", ["11", "0", "0", "0", "0"])
     assert "<b>2</b>left over at the end" in text
-
-
-def test_the_worst_come_first_and_the_healthy_are_folded() -> None:
-    rows = [
-        day(group=group, dead_letters=dead_count)
-        for group, dead_count in (("fine", 0), ("bad", 1), ("worse", 7), ("late", 0))
-    ]
-    fates = [fate_row(row["group"], delivered=1, waiting=row["group"] == "late") for row in rows]
-    text = page(report_of(daily=rows, explained=fates))
-    assert [row[1] for row in overview(text)] == ["worse", "bad", "late", "fine"]
-    assert [bool(mark) for mark in re.findall(r"<details( open)?>", text)] == [True, True, True, False]
 
 
 @pytest.mark.parametrize(("days", "bars"), [(1, 24), (2, 48), (3, 3)])

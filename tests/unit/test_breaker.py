@@ -172,20 +172,6 @@ def test_a_successful_probe_closes_it_and_the_allowance_doubles_to_the_full_one(
     assert lived("x", health).open_until_ms is None, "it has recovered: one failure is one of many"
 
 
-def test_nothing_but_failures_while_it_recovers_open_it_again() -> None:
-    now_ms = START_MS + HOUR_MS
-    recovering_health = lived("..xxxxxxxxx", opened(), now_ms)
-    assert breaker.state(recovering_health.open_until_ms, now_ms) == "closed"
-    health = after(recovering_health, False, now_ms, FULL)
-    assert (breaker.state(health.open_until_ms, now_ms), health.times_opened) == ("open", 1)
-
-
-def test_who_fails_a_third_of_the_time_recovers() -> None:
-    now_ms = START_MS + HOUR_MS
-    health = lived("..x" * 12, opened(times_opened=3), now_ms)
-    assert allowance(health, FULL, now_ms) == FULL
-
-
 def test_late_outcomes_of_what_was_sent_before_leave_it_open() -> None:
     health = opened(times_opened=2)
     assert lived("xxxxx", health) == health

@@ -12,7 +12,7 @@ import pytest
 
 from chalicelib.domain.cursor_write import replacement
 from chalicelib.domain.errors import Unavailable
-from chalicelib.domain.limits import FRAGMENTS, MAX_ANSWER_BYTES
+from chalicelib.domain.limits import FRAGMENTS
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import Consumer, Group, cursor_key
@@ -132,16 +132,6 @@ def test_of_what_is_asked_for_a_quarter_are_retries_while_there_is_anything_new(
         assert (attempts.count(2), attempts.count(1)) == (retries, most - retries)
 
 
-def test_a_busy_shard_does_not_hide_the_others() -> None:
-    desk = Desk.at(embedded_stage(), shards=3)
-    group = desk.group()
-    desk.produce(*(make.draft(shard=0) for _ in range(200)))
-    assert len(desk.receive(group, 1)) == 1, "now it begins there"
-    desk.produce(make.draft(shard=1), make.draft(shard=2))
-    shards = [delivery.message.shard for _ in range(100) for delivery in desk.receive(group, 1)]
-    assert {1, 2} <= set(shards)
-
-
 def test_a_shard_that_another_thread_claims_from_is_asked_last_and_waited_for() -> None:
     desk = Desk.at(embedded_stage(), shards=2)
     group = desk.group()
@@ -168,18 +158,6 @@ def test_a_shard_that_another_thread_claims_from_is_asked_last_and_waited_for() 
         assert claims.wait(20)
         second = threads.submit(receiver.receive, desk.topic, group, None, 10, 0, 30)
         assert (offsets(first.result()), offsets(second.result())) == ([0], [1, 2, 3, 4])
-
-
-def test_an_answer_is_filled_from_all_shards_as_far_as_its_size_allows() -> None:
-    desk = Desk.at(embedded_stage(), shards=3)
-    group = desk.group()
-    desk.produce(*(make.draft("x" * 200_000, shard=n % 3) for n in range(36)))
-    sizes = []
-    while messages := [delivery.message for delivery in desk.receive(group, 100)]:
-        sizes.append(sum(message.draft.weight for message in messages))
-        assert len(sizes) > 1 or len({message.shard for message in messages}) > 1
-    assert MAX_ANSWER_BYTES - 250_000 < sizes[0] <= MAX_ANSWER_BYTES
-    assert sum(sizes) > 36 * 200_000
 
 
 @pytest.mark.parametrize("mode", ["queue", "serial", "broadcast"])

@@ -15,7 +15,6 @@ from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain.cursor import Cursor, Disposition, OffsetState, Result, Selection
 from chalicelib.domain.spans import Span
 from chalicelib.domain.status import Status, combined
-from chalicelib.services.inspect.statuses import DeliveryStatus, _broadcast_status
 
 TABLE = Path(__file__).parents[2] / "docs" / "state_machine.md"
 OFFSET, TOKEN, NOW = 5, "1.abcd", 1_000_000
@@ -181,10 +180,3 @@ def test_more_than_two_make_what_they_make_in_any_order_and_however_often(
         assert combined((*order, order[0])) == whole
     over = {"SUCCESS", "DEAD"}
     assert (whole in over) == (set(statuses) <= over), "over when all are, and not before"
-
-
-def test_a_broadcasts_next_attempt_is_the_first_of_its_consumers() -> None:
-    times = {"one": None, "two": 7, "three": 5}
-    statuses = {name: DeliveryStatus(Status.RETRYING, 1, at_ms) for name, at_ms in times.items()}
-    assert _broadcast_status(statuses).next_attempt_ms == 5
-    assert _broadcast_status({"one": statuses["one"]}).next_attempt_ms is None

@@ -15,7 +15,6 @@ from chalicelib.domain.limits import (
     BLOB_THRESHOLD_BYTES,
     MAX_AMENDED_BYTES,
     MAX_AMENDED_CURSORS,
-    MAX_AMENDED_RANGES,
 )
 from chalicelib.domain.message import Draft, Message
 from chalicelib.domain.times import SECOND_MS
@@ -115,23 +114,6 @@ def test_what_has_expired_meanwhile_is_not_found(stage: Stage) -> None:
     stage.drop_expired()
     with pytest.raises(NotFound):
         desk.deps.amender.amend(desk.topic, message, {"body": NEW})
-
-
-def test_a_cursors_notes_stay_few_and_no_edit_is_lost_among_many(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    count = 3 * MAX_AMENDED_RANGES
-    results = desk.produce(*make.drafts(count + 1))
-    other = having_read(desk, group)
-    numbers = list(range(2, count, 2))
-    random.Random(1).shuffle(numbers)
-    for n in numbers:
-        edit(desk, results[n], str(n).encode())
-    assert len(desk.cursor(group).amended) <= MAX_AMENDED_RANGES
-    messages = other.receive(group, count)
-    assert bodies(messages) == [
-        b'{"n":%d}' % n if n % 2 or n == count else b"%d" % n for n in range(1, count + 1)
-    ]
 
 
 def _wide(seed: int, chars: int) -> str:

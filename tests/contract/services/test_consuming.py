@@ -196,18 +196,6 @@ def test_a_place_is_looked_for_once_for_all_consumers_of_a_broadcast(stage: Stag
         assert len(counting.shards) < len(consumers)
 
 
-def test_i16_a_seek_voids_leases_and_begins_attempts_anew(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(*make.drafts(2))
-    desk.nack(group, desk.receive(group))
-    messages = desk.receive(group)
-    assert attempts(messages) == {0: 2, 1: 2}
-    desk.seek(group, 1)
-    assert desk.ack(group, messages) == [STALE, STALE]
-    assert attempts(desk.receive(group)) == {1: 1}
-
-
 def test_i8_a_broadcast_reaches_each_consumer_from_its_registration_on(stage: Stage) -> None:
     desk = Desk.at(stage, shards=2)
     group = desk.group(mode="broadcast")

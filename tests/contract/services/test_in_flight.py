@@ -92,37 +92,6 @@ def test_deliveries_of_one_group_beside_one_another_keep_to_what_it_allows(
     assert {numbers[0] for numbers in desk.subscribers.numbers().values()} == {1}
 
 
-@pytest.mark.parametrize("at", ["while it sends", "between its claim and its look"])
-@pytest.mark.parametrize("most", [20, 50, 100, 200])
-def test_who_met_others_with_all_the_places_goes_on_where_nobody_else_looks(
-    stage: Stage, most: int, at: str
-) -> None:
-    """Each shard has one worker: it leaves only when nothing is left there, even if other workers were busy at its
-    look."""
-    shards, each = 4, 80
-    desk = PushDesk.at(stage, shards=shards)
-    group = desk.group(max_in_flight=most)
-    tasks = [DispatchTask(desk.topic.name, group.name, worker) for worker in range(shards)]
-
-    def another() -> None:
-        if tasks:
-            job = tasks.pop()
-            deps = twin(desk, another if at.startswith("between") else lambda: None)
-            deps.dispatcher.deliver(job, lambda: 60.0)
-
-    def takes(push_batch: PushBatch) -> CallResult:
-        if at == "while it sends":
-            another()
-        return CallResult(Verdict.DONE)
-
-    desk.subscriber(group, "one", behaviour=takes)
-    for shard in range(shards):
-        desk.produce(*(make.draft(shard=shard) for _ in range(each)))
-    while tasks:
-        another()
-    assert len(desk.subscribers.calls) == shards * each
-
-
 def news(desk: PushDesk, shard: int, last: int = 0) -> News:
     return News({str(desk.topic.shard_key(shard)): last})
 

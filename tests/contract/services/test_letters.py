@@ -23,19 +23,10 @@ from chalicelib.services.consume.settle import Nack
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
-from tests.support.dead_letters import ALL, BURY, MANY, Table, redrive_first
+from tests.support.dead_letters import ALL, BURY, Table, redrive_first
 from tests.support.desk import Desk
 from tests.support.push import PushDesk
 from tests.support.stages import Stage, embedded_stage
-
-
-@pytest.mark.parametrize("limit", [1, 99, 100, 101, 200, MANY, MANY + 1])
-def test_so_many_are_sent_again_as_were_asked_for(stage: Stage, limit: int) -> None:
-    table = Table(stage, *make.drafts(MANY))
-    count = min(limit, MANY)
-    assert redrive_first(table.deps, table.topic, table.group, limit) == count
-    assert [offset for page in table.pages(ALL, 100) for offset in page] == list(range(count, MANY))
-    assert len(table.desk.receive(table.group, 500)) == count
 
 
 def test_another_body_is_json_within_the_topics_bound_and_kept_where_it_has_room(stage: Stage) -> None:

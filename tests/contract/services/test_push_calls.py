@@ -113,30 +113,6 @@ def test_i7_what_a_serial_group_retries_in_its_lane_goes_to_the_owner_of_its_sha
     assert min(leases.values()) - stage.clock.now_ms() > 100_000, "as long as the slowest may take"
 
 
-def test_i7_what_is_retried_in_a_lane_is_sent_as_its_own_subscriber_wants_it(stage: Stage) -> None:
-    """As many together, and for as long, whichever run claimed it."""
-    desk = PushDesk.at(stage, shards=2, mode="serial")
-    group = desk.group(max_in_flight=64, batch_size=3)
-    desk.produce(*(make.draft(ordering_key=f"key {n}") for n in range(12)))
-    while messages := desk.receive(group, 12):
-        desk.nack(group, messages, Nack(dead_letter=True))
-    desk.subscriber(group, "calls")
-    desk.function(group, "together", 100)
-    letters = [each for _, each in desk.deps.adapters.records.dead(desk.topic, group, None, 100)]
-    desk.deps.dead_letters.redrive(desk.topic, group, letters)
-    sent: dict[str, set[tuple[int, float]]] = {"calls": set(), "together": set()}
-
-    class Watching:
-        def send(self, consumer: Consumer, push_batch: PushBatch, seconds: float) -> tuple[CallResult, ...]:
-            sent[consumer.name].add((len(push_batch.attempts), seconds))
-            return desk.subscribers.send(consumer, push_batch, seconds)
-
-    deliver(desk, group, sender=Watching)
-    (alone,), together = sent["calls"], max(sent["together"])
-    assert (alone[0], together[0]) == (1, 3)
-    assert alone[1] < 100 <= together[1]
-
-
 @pytest.mark.parametrize(("size", "calls"), [(8, 9), (64, 17), (100, 21)])
 def test_a_batch_with_one_bad_message_is_cut_at_once(stage: Stage, size: int, calls: int) -> None:
     desk = PushDesk.at(stage, retry=Retry(16, (60,), jitter=0.0))

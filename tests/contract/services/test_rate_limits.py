@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -36,20 +34,6 @@ def test_an_account_may_be_by_the_hour(token_buckets: TokenBuckets) -> None:
     assert token_buckets.take(host, 600, 1, START_MS + 5_999, 3600) == Grant(0, 1)
     counts = [token_buckets.take(host, 600, 1, START_MS + hour_ms * n // 900, 3600).count for n in range(900)]
     assert sum(counts) in (599, 600, 601)
-
-
-def test_racing_processes_get_no_more_than_there_is(stage: Stage) -> None:
-    uid, start = make.uid("t"), threading.Barrier(6)
-    accounts = [stage.another().token_buckets for _ in range(6)]
-
-    def work(n: int) -> int:
-        start.wait()
-        return sum(accounts[n].take(uid, 100, 3, START_MS).count for _ in range(6))
-
-    with ThreadPoolExecutor(6) as pool:
-        assert sum(pool.map(work, range(6))) <= 50
-    token_buckets = stage.adapters.token_buckets
-    assert token_buckets.take(uid, 100, 50, START_MS + 500).count == 50
 
 
 def test_processes_share_a_topics_rate(stage: Stage) -> None:

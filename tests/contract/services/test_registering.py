@@ -333,21 +333,3 @@ def test_registrations_remove_expired_consumers_of_other_names(desk: Desk) -> No
     for name in "de":
         register(desk, group, PULLS, name)
     assert [c.name for c in desk.stage.adapters.control.consumers(desk.topic, group)] == ["d", "e"]
-
-
-def test_instances_that_lost_a_name_do_not_take_it_back_by_a_call(desk: Desk, group: Group) -> None:
-    register(desk, group, replace(PULLS, instance="0", instance_by="t0"))
-
-    def take_over(instance: int) -> str | None:
-        who = str(instance), f"t{instance}"
-        return desk.deps.registry.take_over(desk.topic, group, stored(desk, group), *who)
-
-    for n in range(1, 10):
-        assert take_over(n) == f"t{n - 1}"
-        with pytest.raises(HeadraceError, match="CONSUMER_TAKEN_OVER"):
-            take_over(n - 1)
-    row = stored(desk, group)
-    assert (row.instance, row.former_instances) == ("9", tuple("87654321"))
-    back = replace(PULLS, instance="3", instance_by="t")
-    assert register(desk, group, back).taken_from == "t9"
-    assert stored(desk, group).former_instances == tuple("98765421")

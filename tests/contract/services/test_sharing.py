@@ -199,18 +199,6 @@ def test_those_that_pull_get_equal_parts_of_what_one_producer_puts_into_one_shar
     assert are_even(counts, consumers)
 
 
-def test_who_is_idle_takes_what_nobody_comes_for(stage: Stage) -> None:
-    desk = PushDesk.at(stage, shards=4)
-    group = desk.group()
-    members = [desk.deps.registry.register(desk.topic, group, name).member.consumer for name in "abcd"]
-    desk.produce(*(make.draft(shard=3) for _ in range(60)))
-    messages = desk.deps.receiver.receive(desk.topic, group, members[0], 1000, 0, 30)
-    assert len(messages) == 15
-    stage.clock.advance(1_001)
-    messages = desk.deps.receiver.receive(desk.topic, group, members[0], 1000, 0, 30)
-    assert len(messages) == 45
-
-
 def test_in_a_serial_group_nobody_pulls_from_the_shards_of_others(stage: Stage) -> None:
     desk = PushDesk.at(stage, shards=2)
     group = desk.group(mode="serial")

@@ -155,39 +155,6 @@ def test_who_cancelled_a_waiting_message_is_told(stage: Stage) -> None:
     assert [(act.what, act.by) for act in cancelled_message.message.draft.acts] == [("CANCELLED", "ann")]
 
 
-def test_a_messages_fate_says_where_it_is_for_every_group(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    (result,) = desk.produce(make.draft("x"))
-    message = desk.deps.lookup.message(desk.topic, result.id)
-
-    def places() -> dict[str, tuple[str, ...]]:
-        fates = desk.deps.fates.of(desk.topic, message)
-        assert fates.adds_up
-        return {name: fate.places for name, fate in fates.owed.items()}
-
-    assert not desk.deps.fates.of(desk.topic, message).is_complete, "nobody has had it"
-    new, done_group, dead_group = desk.group("new"), desk.group("done"), desk.group("dead")
-    later = desk.group("later")
-    desk.ack(done_group, desk.receive(done_group))
-    desk.nack(dead_group, desk.receive(dead_group), BURY)
-    desk.nack(later, desk.receive(later), Nack(delay_ms=5_000))
-    places_of_others = {"new": ("log",), "done": ("settled",), "dead": ("dead letter",)}
-    assert places() == {**places_of_others, "later": ("timer",)}
-    stage.clock.advance(6 * SECOND_MS)
-    desk.deps.mover.tick(range(FRAGMENTS))
-    assert places() == {**places_of_others, "later": ("retry lane",)}
-    messages = desk.receive(later)
-    assert places() == {**places_of_others, "later": ("lease",)}
-    desk.ack(later, messages)
-    assert not desk.deps.fates.of(desk.topic, message).is_complete
-    desk.ack(new, desk.receive(new))
-    fates = desk.deps.fates.of(desk.topic, message)
-    assert fates.is_complete
-    desk.seek(dead_group, "earliest")
-    assert desk.deps.fates.of(desk.topic, message).owed["dead"].older == ("DEAD",)
-    assert not desk.deps.fates.of(desk.topic, message).is_complete
-
-
 def test_what_a_consumer_that_left_had_to_try_again_is_counted_no_more(stage: Stage) -> None:
     desk = Desk.at(stage, mode="broadcast")
     group = desk.group()

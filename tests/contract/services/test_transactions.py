@@ -155,17 +155,6 @@ def test_it_goes_to_its_shard_and_keeps_its_order_key(stage: Stage) -> None:
         assert decision.shard == shard
 
 
-def test_a_deleted_topics_transaction_cannot_be_committed_but_rolled_back(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    transaction = prepare(desk)
-    desk.deps.admin.delete_topic(desk.topic)
-    assert decide(desk.deps, transaction, COMMIT) == "TOPIC_NOT_FOUND"
-    again, _ = desk.deps.admin.put_topic(desk.topic.name, {"shards": 1})
-    assert again.uid != desk.topic.uid
-    assert decide(desk.deps, transaction, COMMIT) == "TOPIC_NOT_FOUND"
-    assert isinstance(decide(desk.deps, transaction, ROLLBACK), Transaction)
-
-
 # Time and dedup ids
 
 

@@ -204,27 +204,6 @@ def test_a_pushed_message_shows_each_attempt_its_burial_and_its_redrive(
 # Who has which shard, and why
 
 
-def test_who_is_not_online_is_told_with_the_reason(
-    api: Client, background: Background, receiver: Receiver, clock: ShiftingClock
-) -> None:
-    topic = api.topic()
-    group = topic.group()
-    group.register("sleeper")
-    clock.advance(31)
-    assignment = api.get(f"{group.path}/assignment").expect(200)
-    assert "no registered consumer is online" in assignment["why"]
-    api.put(f"{group.path}/consumers/hook", {"url": receiver.url}).expect(201)
-    receiver.status = 410
-    topic.produce("x")
-    background.push(topic)
-    assignment = api.get(f"{group.path}/assignment").expect(200)
-    assert assignment["consumers"] == []
-    reasons = {absent["consumer"]: absent["why"] for absent in assignment["offline"]}
-    assert reasons["hook"] == "DISABLED: It answered 410 Gone."
-    assert reasons["sleeper"].startswith("no heartbeat since ")
-    assert {entry["owner"] for entry in assignment["shards"]} == {None}
-
-
 def test_a_fate_is_one_answer_for_every_group(api: Client) -> None:
     topic = api.topic()
     groups = [topic.group("a"), topic.group("b")]

@@ -137,9 +137,3 @@ def test_a_page_of_groups_that_takes_long_to_count_ends_early_and_the_next_goes_
         query = f"?page_token={page['next_page_token']}" if "next_page_token" in page else ""
     assert [name for page in pages for name in page] == names
     assert 1 < len(pages) < 12
-
-
-def test_a_group_keeps_of_its_topics_retries_what_it_does_not_change(api: Client) -> None:
-    topic = api.topic(retry={"max_attempts": 7})
-    topic.group(retry={"base_seconds": 3})
-    assert api.get(f"{topic.path}/groups/g").expect(200)["retry"]["max_attempts"] == 7

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from chalicelib import wiring
-from chalicelib.api.fields import at
-from chalicelib.domain.limits import MAX_BATCH_BYTES, MAX_DEDUP_ID_CHARS, MAX_KEY_CHARS
+from chalicelib.domain.limits import MAX_BATCH_BYTES, MAX_DEDUP_ID_CHARS
 from chalicelib.domain.times import HOUR_SECONDS
 from chalicelib.wiring import Deps
 from tests.support.clock import ManualClock
-from tests.support.http import Client, Reply, Topic
+from tests.support.http import Client, Topic
 from tests.support.troubled import Troubled
 from tests.unit.routes.calls import StartedJobs, change, token
 
@@ -98,28 +96,6 @@ def test_a_page_of_one_selection_is_not_continued_with_another(topic: Topic) -> 
     other = topic.api.topic()
     change(other, f"?tag=a&limit=1{token_query}", cancel=True).refused(400)
     assert len(change(topic, f"?tag=a&limit=1{token_query}", cancel=True).expect(200)["items"]) == 1
-
-
-@pytest.mark.parametrize(
-    "look",
-    [
-        lambda topic, key: topic.api.get(f"{topic.path}/messages?key={key}"),
-        lambda topic, key: change(topic, f"?key={key}", cancel=True),
-    ],
-)
-def test_a_key_is_asked_for_up_to_its_longest(topic: Topic, look: Callable[[Topic, str], Reply]) -> None:
-    look(topic, "k" * MAX_KEY_CHARS).expect(200)
-    look(topic, "k" * (MAX_KEY_CHARS + 1)).refused(400)
-
-
-def test_prepared_messages_from_a_time_on(topic: Topic, clock: ManualClock) -> None:
-    path = f"{topic.path}/transactions"
-    topic.api.post(path, {"message": {"body": 1}}).expect(201)
-    clock.advance(60_000)
-    late_id = topic.api.post(path, {"message": {"body": 2}}).expect(201)["message_id"]
-    query = f"status=PREPARED&from={at(clock.now_ms() - 1)}"
-    messages = topic.api.get(f"{topic.path}/messages?{query}").expect(200)["items"]
-    assert [each["id"] for each in messages] == [late_id]
 
 
 DAY = {"from": "2030-01-01T00:00:00.000Z", "to": "2030-01-02T00:00:00.000Z"}
