@@ -150,8 +150,10 @@ def test_i7_what_is_kept_keeps_its_ordering_key(stage: Stage) -> None:
 NEVER = 1_000_000
 
 
-@pytest.mark.parametrize("mode", ["queue", "serial", "broadcast"])
-@pytest.mark.parametrize("name", sorted(NAMED))
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [*((name, "queue") for name in sorted(NAMED)), ("fixed-30", "serial"), ("fixed-30", "broadcast")],
+)
 def test_i9_every_named_ladder_is_climbed_to_the_second_and_ends_in_a_dead_letter(
     name: str, mode: str
 ) -> None:

@@ -50,9 +50,7 @@ def twin(desk: PushDesk, before_looks: Callable[[], None] = lambda: None) -> Dep
 
 
 @pytest.mark.parametrize("at", ["while it sends", "between its claim and its look"])
-@pytest.mark.parametrize(
-    ("shards", "most", "batch_size"), [(8, 4, 4), (8, 4, 1), (3, 1, 1), (2, 30, 5), (1, 8, 1)]
-)
+@pytest.mark.parametrize(("shards", "most", "batch_size"), [(8, 4, 1), (3, 1, 1), (2, 30, 5), (1, 8, 1)])
 def test_deliveries_of_one_group_beside_one_another_keep_to_what_it_allows(
     stage: Stage, shards: int, most: int, batch_size: int, at: str
 ) -> None:
@@ -145,9 +143,7 @@ def test_who_filled_the_last_slot_comes_to_whom_it_left_none_though_it_saw_free_
     assert len(desk.subscribers.calls) == 3
 
 
-@pytest.mark.parametrize(
-    ("shards", "most", "least"), [(4, 8, 8), (4, 64, 51), (8, 4, 4), (16, 64, 48), (1, 64, 56)]
-)
+@pytest.mark.parametrize(("shards", "most", "least"), [(4, 8, 8), (16, 64, 48), (1, 64, 56)])
 def test_one_busy_shard_of_many_may_have_nearly_all_of_it(
     stage: Stage, shards: int, most: int, least: int
 ) -> None:

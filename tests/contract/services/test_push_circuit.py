@@ -343,7 +343,7 @@ class World:
         return sorted(self.late_ms.values())[-1]
 
 
-@pytest.mark.parametrize("bad", [1, 5, 9])
+@pytest.mark.parametrize("bad", [1, 9])
 def test_good_messages_come_nearly_as_soon_beside_bad_ones(bad: int) -> None:
     alone, beside = World(0).longest_ms(), World(bad).longest_ms()
     assert beside <= 2 * alone + TRANSACTION_MS, "failures are settled by a transaction, before the next look"

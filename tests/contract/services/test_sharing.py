@@ -30,8 +30,8 @@ def are_even(counts: Counter[str], consumers: int) -> bool:
     return len(counts) == consumers and all(abs(n - mean) <= mean / 5 for n in counts.values())
 
 
-@pytest.mark.parametrize("consumers", [2, 3, 4, 6])
-@pytest.mark.parametrize(("messages", "together"), [(60, 60), (60, 1), (60, 7), (300, 300)])
+@pytest.mark.parametrize("consumers", [2, 6])
+@pytest.mark.parametrize(("messages", "together"), [(60, 1), (60, 7), (300, 300)])
 def test_subscribers_get_equal_parts_of_what_one_shard_holds(
     stage: Stage, consumers: int, messages: int, together: int
 ) -> None:
@@ -47,10 +47,9 @@ def test_subscribers_get_equal_parts_of_what_one_shard_holds(
     assert {tuple(n) for n in desk.subscribers.numbers().values()} == {(1,)}
 
 
-@pytest.mark.parametrize("consumers", [3, 4])
 @pytest.mark.parametrize("kind", ["url", "pull"])
 @pytest.mark.parametrize("is_cold", [True, False], ids=["cold", "warm"])
-@pytest.mark.parametrize("messages", [12, 24])
+@pytest.mark.parametrize(("consumers", "messages"), [(4, 12), (3, 24)])
 def test_single_messages_without_keys_go_round_whichever_process_stores_them(
     stage: Stage, consumers: int, kind: str, is_cold: bool, messages: int
 ) -> None:
@@ -169,8 +168,8 @@ def test_in_a_serial_group_a_shard_has_one_holder(stage: Stage) -> None:
         assert len(holders) == 1
 
 
-@pytest.mark.parametrize("consumers", [3, 4, 6])
-@pytest.mark.parametrize("most", [1, 10, 1000])
+@pytest.mark.parametrize("consumers", [3, 6])
+@pytest.mark.parametrize("most", [1, 1000])
 @pytest.mark.parametrize("processes", [1, 2])
 def test_those_that_pull_get_equal_parts_of_what_one_producer_puts_into_one_shard(
     stage: Stage, consumers: int, most: int, processes: int
