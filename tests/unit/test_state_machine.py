@@ -146,15 +146,6 @@ def test_what_is_given_back_untried_keeps_its_attempts_and_what_failed_does_not(
     assert _status(tried) == "RETRYING"
 
 
-def test_what_is_retried_now_need_not_wait_any_more() -> None:
-    before = transitions.settle(_running(), TOKEN, [Result(OFFSET, Disposition.RETRY, due_ms=NOW + 1)])[0]
-    assert transitions.due_spans(before, NOW) == ()
-    after = transitions.retry_now(before, OFFSET)
-    assert after is not None
-    assert [span.start for span in transitions.due_spans(after, NOW)] == [OFFSET]
-    assert transitions.retry_now(after, OFFSET) is None
-
-
 STATUSES = (Status.NEW, Status.RUNNING, Status.RETRYING, Status.SUCCESS, Status.DEAD)
 
 

@@ -127,6 +127,34 @@ def test_a_token_that_is_used_during_its_revocation_is_worthless_afterwards(is_a
         stage.mine.authenticate(text)
 
 
+def test_a_revocation_is_felt_by_other_processes_within_a_minute_of_constant_use() -> None:
+    stage = Stage()
+    token, text = stage.mine.create("ci", ("admin",))
+    stage.other.authenticate(text)
+    stage.mine.revoke(token.id)
+    with pytest.raises(Unauthorized):  # noqa: PT012 (in use all the time)
+        for _ in range(30):
+            stage.clock.advance(1_000)
+            stage.other.authenticate(text)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from([0, 5, 60]), st.integers(0, 12_000)), max_size=8))
+def test_the_newest_text_of_a_token_is_valid_in_every_process_at_once(
+    rotations: list[tuple[bool, int, int]],
+) -> None:
+    """Also in a process that cached the token before another one rotated it."""
+    stage = Stage()
+    token, text = stage.mine.create("ci", ("admin",))
+    maker = Caller("m", frozenset({"admin"}))
+    for is_mine, overlap_seconds, wait_ms in rotations:
+        processes = (stage.mine, stage.other)
+        assert {process.authenticate(text).token_id for process in processes} == {token.id}
+        stage.clock.advance(wait_ms)
+        _, text = (stage.mine if is_mine else stage.other).rotate(token.id, overlap_seconds, maker)
+    stage.other.authenticate(text)
+    stage.mine.authenticate(text)
+
+
 def test_a_revocation_is_felt_within_thirty_seconds_behind_the_gateway() -> None:
     [gateway] = app.app.builtin_auth_handlers
     kept_ms = (gateway.ttl_seconds or 0) * 1000

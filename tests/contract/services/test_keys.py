@@ -96,12 +96,6 @@ def test_a_message_is_found_by_each_of_its_keys_and_by_no_other(stage: Stage) ->
     assert found(desk, "A") == found(desk, "") == []
 
 
-def test_a_batch_over_segments_and_shards_is_found_page_by_page(stage: Stage) -> None:
-    desk = Desk.at(stage, shards=3)
-    places = desk.produce(*(make.draft(n, keys=("k",), shard=n % 3) for n in range(60)))
-    assert sorted(found(desk, "k", limit=7)) == sorted(p.id for p in places)
-
-
 def test_times_belong_to_the_range(stage: Stage) -> None:
     desk = Desk.at(stage)
     places = []

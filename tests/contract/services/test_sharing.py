@@ -105,21 +105,6 @@ def test_the_trace_tells_of_each_attempt_who_made_it(stage: Stage) -> None:
         assert (attempt.rank, attempt.total) == ("abc".index(targets[each.id]), 3)
 
 
-@pytest.mark.parametrize("kind", ["url", "pull"])
-def test_what_nobody_wants_is_passed_over_where_it_is_shared_out_too(stage: Stage, kind: str) -> None:
-    desk = PushDesk.at(stage)
-    group = desk.group(tags=("red",))
-    for name in ("a", "b"):
-        desk.deps.registry.register(
-            desk.topic, group, name, Contact(ConsumerKind(kind), name if kind == ConsumerKind.URL else "")
-        )
-    desk.produce(make.draft(tag="blue"), make.draft(tag="blue"))
-    desk.push()
-    for member in desk.deps.catalog.consumers(desk.topic, group):
-        assert kind == "url" or desk.deps.receiver.receive(desk.topic, group, member, 1, 0, 30) == []
-    assert desk.deps.surveyor.exact_group(desk.topic, group).backlog == 0
-
-
 def test_one_subscriber_never_holds_more_than_its_part_of_what_may_be_under_way(stage: Stage) -> None:
     desk = PushDesk.at(stage, shards=1)
     group = desk.group(max_in_flight=8)

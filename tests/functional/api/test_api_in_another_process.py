@@ -279,16 +279,3 @@ def test_what_a_topic_refuses_makes_a_process_read_it_once_a_second(
         theirs.publish(LONG.encode()).refused(413, "BODY_TOO_LARGE")
         background.clock.advance(2)
         theirs.publish(LONG.encode()).expect(201)
-
-
-def test_a_consumer_is_tested_as_it_is_registered_now(
-    api: Client, background: Background, receiver: Receiver
-) -> None:
-    other = client_of_another_process(api, background)
-    group = api.topic().group()
-    path = f"{group.path}/consumers/c"
-    api.put(path).expect(201)
-    with background.clock.stopped():
-        other.get(path).expect(200)
-        api.put(path, {"url": receiver.url}).expect(200)
-        other.post(f"{path}/test").expect(200)
