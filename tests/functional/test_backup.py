@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import json
 import os
 import stat
 import subprocess
@@ -19,7 +18,7 @@ import pytest
 from standardwebhooks import Webhook
 
 from local import Unusable
-from local.backup import backup_main, restore, restore_main, save
+from local.backup import backup_main, restore, save
 from local.engine.client import Client
 from local.engine.core import Engine
 from tests.support.local_service import ROOT, LocalService, serving
@@ -126,16 +125,6 @@ def test_it_says_whether_the_key_is_in_it(
     assert backup_main("backup", [str(file), "--data", str(data), *options]) == 0
     assert names(file) == ["engine.db", "clock", *saved, "backup.json"]
     assert f"in {file}, {told}" in capsys.readouterr().out
-
-
-def test_the_command_says_what_to_rotate(
-    saved: tuple[Path, Receiver], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = [str(saved[0] / "without.tar"), "--data", str(tmp_path / "new")]
-    assert restore_main("restore", arguments) == 0
-    printed = capsys.readouterr().out
-    assert "POST /v1/signing-key/rotate" in printed
-    assert "POST /v1/topics/{topic}/groups/{group}/consumers/{consumer}/rotate-secret" in printed
 
 
 def test_only_its_owner_reads_it(data: Path, tmp_path: Path) -> None:
@@ -270,26 +259,6 @@ def test_what_no_backup_has_is_refused_and_nothing_stays(
     with pytest.raises(Unusable, match=r"is refused|not restored"):
         restore(_changed(tmp_path / "b.tar", tmp_path, added), tmp_path / "new")
     assert {path.name for path in (tmp_path / "new").iterdir()} == {"lock", "lock.db"}
-
-
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        (json.dumps({"format": 2, "headrace": "9.9"}), "made by a newer Headrace"),
-        ("{}", "no backup"),
-        ("[]", "no backup"),
-    ],
-)
-def test_a_backup_of_another_kind_is_refused(data: Path, tmp_path: Path, content: str, why: str) -> None:
-    save(data, tmp_path / "b.tar")
-    end = _member("backup.json")
-    end.size = len(content)
-    file = tmp_path / "changed.tar"
-    with tarfile.open(tmp_path / "b.tar") as old, tarfile.open(file, "w") as new:
-        new.addfile(old.getmembers()[0], old.extractfile("engine.db"))
-        new.addfile(end, io.BytesIO(content.encode()))
-    with pytest.raises(Unusable, match=why):
-        restore(file, tmp_path / "new")
 
 
 def test_a_restore_that_fails_leaves_the_folder_empty(data: Path, tmp_path: Path) -> None:

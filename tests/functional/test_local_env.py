@@ -65,22 +65,6 @@ def test_a_command_gets_the_tables_of_a_service_that_has_stopped(tmp_path: Path)
     assert not (tmp_path / "engine").exists()
 
 
-@pytest.mark.oracle
-@pytest.mark.soak
-def test_a_command_gets_the_tables_of_dynamodb_local(tmp_path: Path) -> None:
-    with serving("--engine", "dynamodb-local", HEADRACE_DATA=str(tmp_path), AWS_ENDPOINT_URL_DYNAMODB=""):
-        running = run("--", sys.executable, "-c", _TABLES, data=tmp_path).stdout
-    assert "headrace-log" in running
-    assert run("--", sys.executable, "-c", _TABLES, data=tmp_path).stdout == running
-
-
-def test_an_engine_that_the_environment_names_is_used(tmp_path: Path) -> None:
-    endpoint = {"AWS_ENDPOINT_URL_DYNAMODB": "http://127.0.0.1:1"}
-    printed = run("--", "sh", "-c", "echo $AWS_ENDPOINT_URL_DYNAMODB", data=tmp_path / "none", **endpoint)
-    assert printed.stdout == "http://127.0.0.1:1\n"
-    assert not (tmp_path / "none").exists()
-
-
 def test_without_a_service_there_is_nothing_to_print(tmp_path: Path) -> None:
     """Also where one was killed, which left its file behind."""
     (tmp_path / "engine").write_text('{"AWS_ENDPOINT_URL_DYNAMODB": "http://127.0.0.1:1"}')

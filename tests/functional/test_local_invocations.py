@@ -61,20 +61,6 @@ def test_a_failing_function_is_called_three_times_with_pauses(
     assert capsys.readouterr().err.count("ZeroDivisionError: always") == 3
 
 
-def test_a_function_that_recovers_is_not_called_again(calls: CallLog) -> None:
-    def deliver(event: Any, context: Context) -> None:
-        calls.add(event)
-        if len(calls.all) == 1:
-            raise ZeroDivisionError("once")
-
-    invocations = Invocations({"deliver": deliver}, pauses=(0.0, 0.0), most=1)
-    invocations.invoke("deliver", {"n": 1})
-    calls.count(2)
-    invocations.invoke("deliver", {"n": 2})
-    calls.count(3)
-    assert calls.all == [{"n": 1}, {"n": 1}, {"n": 2}]
-
-
 def test_a_pause_holds_up_nobody(calls: CallLog) -> None:
     def deliver(event: Any, context: Context) -> None:
         calls.add(event["n"])
@@ -150,35 +136,6 @@ def test_functions_of_an_app_may_run_in_many_threads(calls: CallLog) -> None:
     assert invocations.stop(BOUND_SECONDS)
 
 
-@pytest.mark.parametrize("others", [0, 1], ids=["nobody else is there", "another thread is"])
-def test_where_the_machine_has_no_more_threads_calls_wait_for_one(
-    calls: CallLog, monkeypatch: pytest.MonkeyPatch, others: int
-) -> None:
-    """Nothing was called any more: one was counted on that had never begun."""
-    go = threading.Event()
-
-    def deliver(event: Any, context: Context) -> None:
-        calls.add(event["n"])
-        assert go.wait(BOUND_SECONDS)
-
-    def begin(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    invocations = Invocations({"deliver": deliver})
-    for n in range(others):
-        invocations.invoke("deliver", {"n": n})
-    calls.count(others)
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", begin)
-        invocations.invoke("deliver", {"n": others})
-    go.set()
-    if not others:
-        invocations.invoke("deliver", {"n": 1})
-    calls.count(2)
-    assert sorted(calls.all) == [0, 1]
-    assert invocations.stop(BOUND_SECONDS)
-
-
 def test_schedules_are_those_of_the_app(capsys: pytest.CaptureFixture[str]) -> None:
     assert schedules_of(app_of(CallLog())) == [Schedule("minutely", 60), Schedule("quarterly", 6 * 3600)]
     assert "nightly does not run here: cron(0 3 * * ? *) is not a rate." in capsys.readouterr().err
@@ -233,29 +190,6 @@ def test_a_timer_that_is_overdue_is_tried_again_at_the_time_of_its_hint() -> Non
     invocations.wake_mover({"until_ms": 1, "fragments": [3]}, 0)
     calls.count(1)
     assert calls.all == [{"Records": [{"body": '{"until_ms": 1, "fragments": [3]}'}]}]
-
-
-def test_a_run_that_lasts_delays_no_other(capsys: pytest.CaptureFixture[str]) -> None:
-    calls, go = CallLog(), threading.Event()
-
-    def held(event: Any, context: Context) -> None:
-        calls.add(("held", context.aws_request_id))
-        assert go.wait(BOUND_SECONDS)
-
-    def broken(event: Any, context: Context) -> None:
-        calls.add(("broken", context.aws_request_id))
-        raise ZeroDivisionError("a failure of the app's")
-
-    invocations = Invocations({"held": held, "broken": broken}, pauses=())
-    for function in ("held", "broken"):
-        machine = Machine(end=120)
-        repeat(Schedule(function, 60), invocations.invoke, machine.wait, machine.clock)
-    calls.count(6)
-    assert sorted(name for name, _ in calls.all) == ["broken"] * 3 + ["held"] * 3
-    assert len({id_ for _, id_ in calls.all}) == 6
-    go.set()
-    assert invocations.stop(BOUND_SECONDS)
-    assert capsys.readouterr().err.count("Function broken failed") == 3
 
 
 def test_an_app_with_its_triggers(engine: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -244,18 +244,6 @@ def test_errors_of_the_engine_lose_and_repeat_nothing(
     assert capsys.readouterr().err.count("GetRecords operation: made up") == 1
 
 
-def test_trimmed_records_are_passed_over(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
-    table.streams, calls = Fickle(table.streams), CallLog()
-    with Pumping(table, lambda event, context: calls.add(event)):
-        table.put("a", 1)
-        calls.count(1)
-        table.streams.errors = ["TrimmedDataAccessException"]
-        table.streams.raised.count(1)
-        table.put("a", 2)
-        until_seen(calls, {"a": [1, 1, 2]})  # what is left of the shard, from its start
-    assert capsys.readouterr().err == ""
-
-
 class Split:
     """A streams client with two shards that end, a child of one, and an old shard that had ended before."""
 

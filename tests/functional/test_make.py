@@ -108,21 +108,6 @@ def test_what_is_no_token_is_told_and_not_shown(
     )
 
 
-@pytest.mark.parametrize("content", [None, b"\xff"])
-def test_a_token_that_cannot_be_read_is_told_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], content: bytes | None
-) -> None:
-    file = tmp_path / "token"
-    file.write_bytes(content) if content else file.mkdir()
-    monkeypatch.delenv("HEADRACE_TOKEN", raising=False)
-    monkeypatch.setenv("HEADRACE_DATA", str(tmp_path))
-    monkeypatch.setattr("sys.argv", ["console", "--url", "http://127.0.0.1:1"])
-    assert main() == 1
-    complaint = capsys.readouterr().err
-    assert complaint.startswith(f"{file} cannot be used (")
-    assert complaint.count("\n") == 1
-
-
 _PYTHON = f"""#!{sys.executable}
 import json, sys
 print(json.dumps(sys.argv[1:]))

@@ -21,7 +21,7 @@ from chalicelib import observe
 from chalicelib.domain.limits import MAX_REQUEST_BYTES
 from local.functions import Context, attempt
 from local.gateway import Answer, Refusal
-from local.log import Lines, LoggedGateway, Unheard, logger
+from local.log import LoggedGateway, Unheard, logger
 from local.options import HUMAN, JSON
 from local.server import Server
 from local.wire import HEADERS_LIMIT_BYTES, LINE_LIMIT_BYTES, read_request
@@ -330,13 +330,6 @@ def test_what_is_no_request_that_can_be_answered_has_a_line_too(tmp_path: Path) 
         ("POST", "/v1/topics", 413),
     ]
     assert "secret" not in log.read_text()
-
-
-def test_the_form_follows_the_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    assert isinstance(logger().handlers[0].formatter, Lines)
 
 
 def test_a_bug_of_ours_shows_its_traceback_to_people(capsys: pytest.CaptureFixture[str]) -> None:

@@ -100,17 +100,6 @@ def test_late_data_reruns_its_day_and_touches_no_other_topic(place: Place) -> No
     ]  # fmt: skip
 
 
-def test_a_topic_made_anew_is_another(place: Place) -> None:
-    place.journal("a", [message(n) for n in range(3)])
-    place.journal(
-        "b", [message(n, topic_uid="u2", id=f"new-{n}", accepted_ms=NOON_MS + 9_000_000) for n in range(2)]
-    )
-    place.journal("c", [delivery(0), delivery(0, topic_uid="u2", started_ms=NOON_MS + 9_500_000, trace="t9")])
-    assert place.archive() == DONE
-    assert place.query("id from % order by 1") == [("m-0-0",), ("m-0-1",), ("m-0-2",), ("new-0",), ("new-1",)]
-    assert place.query("id from % order by 1", "deliveries") == [("m-0-0",), ("new-0",)]
-
-
 def test_two_lives_of_a_name_within_an_hour_are_told_apart(place: Place) -> None:
     place.journal("a", [message(n) for n in range(3)])
     second = [message(n, topic_uid="u2", id=f"new-{n}", accepted_ms=NOON_MS + 5_000 + n) for n in range(3)]

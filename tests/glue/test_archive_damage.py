@@ -1,4 +1,5 @@
-"""The archive is complete (I18) after every kind of accident, and says what it lacks."""
+"""The archive is complete (I18) after every kind of accident, and says what it lacks; what is damaged of its own files
+stops what needs it, and nothing else."""
 
 from __future__ import annotations
 
@@ -11,11 +12,13 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.times import DAY_MS
+from glue_jobs.archiving import completeness
 from glue_jobs.archiving import completeness as proof
+from glue_jobs.common import job, manifest
 from glue_jobs.common.arguments import DONE, FAILED, INCOMPLETE
 from glue_jobs.common.bucket import Bucket, Entry
 from tests.glue.jobs import Killed, Stopping, read_summary
-from tests.glue.journals import DAY, NEXT, NOON_MS, Place, delivery, message, orders
+from tests.glue.journals import DAY, NEXT, NOON_MS, Line, Place, delivery, message, orders
 
 
 def test_what_is_missing_is_reported(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,22 +48,11 @@ def test_truncated_and_empty_objects_are_told_and_what_is_in_them_is_archived(
     assert place.places() == orders(*range(first), 2999)
 
 
-def test_a_broken_line_is_told_and_harms_no_other(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    path = place.journal("a", [message(0), message(1)])
-    path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()) + b'{"v":1,"topic":"ord'))
-    assert place.archive() == INCOMPLETE
-    assert read_summary(capsys)["problems"] == [
-        {"day": DAY, "damaged": [f"journal/messages/day={DAY}/hour=12/a.jsonl.gz"]}
-    ]
-    assert place.places() == orders(0, 1)
-
-
-@pytest.mark.parametrize("line", [message, delivery])
 def test_a_newer_schema_is_refused_before_anything_is_published(
-    place: Place, line: Any, capsys: pytest.CaptureFixture[str]
+    place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place.journal("a", [message(0)])
-    place.journal("b", [line(1, v=2)])
+    place.journal("b", [delivery(1, v=2)])
     assert place.archive() == FAILED
     assert "update the jobs" in read_summary(capsys)["failed"][DAY]
     assert place.files() == []
@@ -141,3 +133,115 @@ def test_killed_before_any_change_and_run_again_it_is_as_if_nothing_had_been(
         assert place.query("count(*) from % where body = '\"edited\"'") == [(2,)]
         assert proof.load(place.bucket).ranges == {"orders:u1/0": ((0, 3),), "invoices:u1/0": ((0, 2),)}
     assert changes >= 5
+
+
+BEFORE = "2026-11-20"
+
+
+@pytest.mark.soak
+def test_a_damaged_manifest_stops_its_own_day_and_no_other(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.journal("before", [message(0, "bills", accepted_ms=NOON_MS - DAY_MS)])
+    place.journal("a", [message(0)])
+    place.journal("b", [delivery(0)])
+    (place.folder / "archive/manifests").mkdir(parents=True)
+    path = place.folder / manifest.name_of(BEFORE)
+    path.write_text('{"v":2')
+    assert place.archive() == FAILED
+    failures = read_summary(capsys)["failed"]
+    assert list(failures) == [BEFORE]
+    assert f"delete it and run the archive with --window {BEFORE}" in failures[BEFORE]
+    assert place.manifest(DAY).complete
+    path.unlink()
+    assert place.archive("--window", BEFORE) == DONE
+
+
+@pytest.mark.soak
+def test_a_day_whose_ids_a_damaged_manifest_should_tell_waits_for_it(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.journal("a", [message(0)])
+    assert place.archive() == DONE
+    (place.folder / manifest.name_of(DAY)).write_bytes(b"\xff")
+    place.journal("b", [message(1, accepted_ms=NOON_MS + DAY_MS)])
+    place.journal("c", [delivery(0, started_ms=NOON_MS + DAY_MS)])
+    assert place.archive() == FAILED
+    failures = read_summary(capsys)["failed"]
+    assert sorted(failures) == [DAY, NEXT]
+    assert all(f"{DAY}.json can't be read" in why for why in failures.values())
+
+
+def test_a_damaged_proof_is_told_and_without_it_the_manifests_prove_the_same(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.journal("a", [message(n) for n in (0, 1, 2)])
+    place.journal("b", [message(3, accepted_ms=NOON_MS + DAY_MS)])
+    place.archive()
+    proof = completeness.load(place.bucket)
+    assert proof.ranges == {"orders:u1/0": ((0, 3),)}
+    file = place.folder / completeness.NAME
+    file.write_text("{")
+    capsys.readouterr()
+    assert job.run_guarded("archive", place.archive) == FAILED
+    assert "archive/proved.json can't be read: delete it" in read_summary(capsys)["error"]
+    file.unlink()
+    assert place.archive() == DONE
+    assert completeness.load(place.bucket) == proof
+
+
+def test_a_folder_of_the_journal_that_is_no_day_is_passed_over(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.journal("a", [message(0)])
+    place.journal("b", [message(1)], day=f"{DAY}.old")
+    assert place.archive() == DONE
+    out, err = capsys.readouterr()
+    assert json.loads(out)["messages"] == 1
+    assert f"journal/*/day={DAY}.old is no day" in err
+
+
+def test_a_day_later_than_now_is_named_and_passed_over(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.journal("a", [message(0)])
+    assert place.archive("--now", f"{BEFORE}T23:00:00Z", "--open", "yes") == DONE
+    out, err = capsys.readouterr()
+    assert json.loads(out)["windows"] == 0
+    assert f"journal/*/day={DAY} is later than now" in err
+
+
+SOUND = (0, 1, 3)
+WHOLE_LINES = [b"{}", b"{}{}", b"null", b" null", b"{}null", b"[]", b"1", b"", b"[" * 3_000, b'{"v":NaN}']
+
+
+def encoded(line: Line) -> bytes:
+    return json.dumps(line, separators=(",", ":")).encode()
+
+
+WRONG = [2**63 - 1, -(2**63), 2**70, -1, 1.5, "x", "", [], {}, True, None]
+
+
+def test_every_sound_line_is_archived_beside_damaged_ones(place: Place) -> None:
+    for make_line, name in ((message, "messages"), (delivery, "deliveries")):
+        path = place.journal(name, [make_line(0)])
+        wrong = [
+            {**make_line(2), key: value}
+            for key in make_line(2)
+            if key not in ("v", "topic")
+            for value in WRONG
+        ]
+        raw = [
+            encoded(make_line(0)),
+            encoded(make_line(1)),
+            *WHOLE_LINES,
+            *map(encoded, wrong),
+            encoded(make_line(3)),
+        ]
+        path.write_bytes(gzip.compress(b"\n".join(raw)))
+    assert place.archive() == INCOMPLETE
+    for table in ("messages", "deliveries"):
+        of = "topic_uid = 'u1' and shard = 0 and \"offset\" in (0, 1, 3)"
+        time_condition = "" if table == "messages" else " and started_at is not null"
+        rows = place.query(f'"offset" from % where {of}{time_condition} order by 1', table)
+        assert [offset for (offset,) in rows] == list(SOUND)

@@ -83,13 +83,6 @@ def test_a_small_night_is_told_from_its_journal(place: Place, monkeypatch: pytes
     assert small_flags == [True, False]
 
 
-def test_the_day_before_is_followed_without_a_gap(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    place.journal("a", [message(n) for n in range(3)])
-    place.journal("b", [message(n, accepted_ms=NOON_MS + DAY_MS) for n in (5, 6)])
-    assert place.archive() == INCOMPLETE
-    assert read_summary(capsys)["problems"][0]["missing"] == [[3, 4]]
-
-
 def test_an_hour_is_its_day_so_far_and_the_rest_follows(place: Place) -> None:
     hour = 3_600_000
     place.journal("a", [message(0)])

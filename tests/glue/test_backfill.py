@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import gzip
+import copy
 import json
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from chalicelib.domain.message import Draft
 from chalicelib.domain.segment import Segment, ShardKey, Written
@@ -25,12 +28,14 @@ from chalicelib.store.log import Log, _item
 from chalicelib.store.tables import create_missing
 from chalicelib.store.traces import Traces, parts
 from chalicelib.store.traces import _item as _trace_item
+from glue_jobs.archiving import backfill, trace_rows
 from glue_jobs.archiving import log_rows as rows
-from glue_jobs.archiving import trace_rows
+from glue_jobs.archiving.scan import shard_key
 from glue_jobs.common.arguments import DONE, FAILED, INCOMPLETE
 from glue_jobs.common.bucket import Entry
+from glue_jobs.common.manifest import TooNew
 from tests.glue.jobs import read_summary
-from tests.glue.journals import DAY, NEXT, NOON_MS, Place, message
+from tests.glue.journals import DAY, NOON_MS, Place, message
 from tests.support import factories as make
 from tests.support.journaled import DELIVERIES, DRAFTS, FIXTURE, MESSAGES
 
@@ -128,17 +133,6 @@ class Queue:
             ExpressionAttributeValues={":v": value},
         )
 
-    def remove_of_row(self, table: str, key: dict[str, dict[str, str]], name: str) -> None:
-        """Remove an attribute from a row, as damage would."""
-        import boto3
-
-        boto3.client("dynamodb").update_item(
-            TableName=f"{self.prefix}-{table}",
-            Key=key,
-            UpdateExpression="REMOVE #a",
-            ExpressionAttributeNames={"#a": name},
-        )
-
     def archive(self, *argv: str, bucket: Any = None) -> int:
         return self.place.archive("--backfill", "yes", "--prefix", self.prefix, *argv, bucket=bucket)
 
@@ -166,8 +160,6 @@ def test_offsets_that_the_journal_lost_come_from_dynamodb(
     assert queue.archive() == DONE
     assert read_summary(capsys)["backfilled"] == 4 * BATCH
     assert queue.offsets() == list(range(6 * BATCH))
-    assert queue.archive("--window", DAY) == DONE
-    assert read_summary(capsys)["backfilled"] == 0
 
 
 CANCELLED, EDITED = make.draft(cancelled=True), make.draft("edited")
@@ -198,49 +190,6 @@ def test_edits_that_the_journal_lost_come_from_dynamodb_if_they_are_asked_for(
     assert queue.journal_objects() == objects
     assert queue.archive() == DONE
     assert read_summary(capsys)["unchanged"] == 2
-
-
-@pytest.mark.soak
-def test_edits_are_looked_for_in_the_days_that_were_asked_for_and_come_beside_lost_offsets(
-    queue: Queue, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for n in range(4):
-        queue.put(n * BATCH, line=n != 1, accepted_ms=NOON_MS + (DAY_MS if n == 3 else 0))
-    for n in range(4):
-        queue.edit(n * BATCH, {0: CANCELLED}, line=n == 2)
-    queue.edit(2 * BATCH, {1: CANCELLED})
-    assert queue.archive("--window", DAY, "--backfill-edits", "yes") == DONE
-    summary = read_summary(capsys)
-    assert (summary["backfilled"], summary["backfilled_edits"]) == (BATCH, 2 * BATCH)
-    assert queue.offsets() == [1, 2, 3, 5, 6, 7, 10, 11]
-    assert queue.archive() == DONE
-    assert queue.offsets() == [1, 2, 3, 5, 6, 7, 10, 11, *range(12, 16)]
-
-
-@pytest.mark.soak
-def test_an_edited_row_that_is_damaged_is_named_and_its_messages_stay(
-    queue: Queue, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for n in range(3):
-        queue.put(n * BATCH)
-        queue.edit(n * BATCH, {0: EDITED})
-    queue.set_of_row(BATCH, "m", {"S": "[{"})
-    assert queue.archive("--backfill-edits", "yes") == INCOMPLETE
-    summary = read_summary(capsys)
-    assert (summary["damaged_rows"], summary["backfilled_edits"]) == (1, 2 * BATCH)
-    assert queue.offsets() == list(range(3 * BATCH))
-    assert [offset for offset, body in queue.bodies() if body == '"edited"'] == [0, 2 * BATCH]
-
-
-@pytest.mark.soak
-def test_lines_that_vanish_from_an_object_come_back(queue: Queue) -> None:
-    queue.put(0)
-    queue.put(BATCH)
-    path = next(queue.place.folder.glob("journal/messages/**/at-00000.jsonl.gz"))
-    lines = gzip.decompress(path.read_bytes()).splitlines(keepends=True)
-    path.write_bytes(gzip.compress(b"".join(lines[:1] + lines[2:])))
-    assert queue.archive() == DONE
-    assert queue.offsets() == list(range(2 * BATCH))
 
 
 def test_what_is_in_neither_is_told_and_the_rest_archived(
@@ -278,39 +227,6 @@ def test_a_damaged_row_is_missing_and_one_of_a_newer_release_stops_the_day(
     assert "rows of a newer Headrace (orders:u1/0): update the jobs" in read_summary(capsys)["failed"][DAY]
 
 
-@pytest.mark.soak
-def test_rows_without_a_time_or_a_version_are_named_and_every_other_comes_back(
-    queue: Queue, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for n in range(6):
-        queue.put(n * BATCH, line=n == 0)
-    queue.settle("a", 0)
-    queue.settle("b", 1, line=False)
-    queue.settle("c", 2, line=False)
-    queue.remove_of_row("log", {"s": {"S": "orders:u1/0"}, "o": {"N": "4"}}, "a")
-    queue.remove_of_row("log", {"s": {"S": "orders:u1/0"}, "o": {"N": "8"}}, "v")
-    queue.remove_of_row("log", {"s": {"S": "orders:u1/0"}, "o": {"N": "12"}}, "n")
-    queue.remove_of_row("traces", {"k": {"S": "g1/u1/0"}, "o": {"S": f"{1:016d}#b"}}, "a")
-    assert queue.archive() == INCOMPLETE
-    summary = read_summary(capsys)
-    assert (summary["damaged_rows"], summary["backfilled"], summary["backfilled_traces"]) == (4, 2 * BATCH, 1)
-    assert queue.offsets() == [*range(BATCH), *range(4 * BATCH, 6 * BATCH)]
-    assert queue.place.query('"offset" from % order by 1', "deliveries") == [(0,), (2,)]
-    assert queue.archive() == INCOMPLETE
-    assert queue.offsets() == [*range(BATCH), *range(4 * BATCH, 6 * BATCH)]
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("time_ms", [10**17, -1, NOON_MS + 40 * DAY_MS])
-def test_a_row_of_the_log_whose_time_is_wrong_does_not_end_the_look(queue: Queue, time_ms: int) -> None:
-    queue.put(0)
-    for n in (1, 2, 3):
-        queue.put(n * BATCH, line=False)
-    queue.set_of_row(BATCH, "a", {"N": str(time_ms)})
-    assert queue.archive() == INCOMPLETE
-    assert queue.offsets() == [*range(BATCH), *range(2 * BATCH, 4 * BATCH)]
-
-
 def test_what_comes_back_goes_to_its_own_day(queue: Queue) -> None:
     day_ms = 86_400_000
     queue.put(0)
@@ -322,17 +238,6 @@ def test_what_comes_back_goes_to_its_own_day(queue: Queue) -> None:
     assert queue.archive() == DONE
     rows = queue.place.query("day::text, count(*) from % group by day order by day")
     assert [count for _, count in rows] == [2 * BATCH, 2 * BATCH]
-
-
-@pytest.mark.soak
-def test_what_comes_back_for_an_earlier_day_is_not_told_as_missing(
-    queue: Queue, capsys: pytest.CaptureFixture[str]
-) -> None:
-    queue.put(0, line=False)
-    queue.put(BATCH, accepted_ms=NOON_MS + 86_400_000)
-    assert queue.archive("--window", NEXT) == DONE
-    assert read_summary(capsys)["problems"] == []
-    assert queue.offsets() == list(range(2 * BATCH))
 
 
 def test_attempts_that_the_journal_lost_come_from_dynamodb(
@@ -354,17 +259,6 @@ def test_attempts_that_the_journal_lost_come_from_dynamodb(
     assert read_summary(capsys)["backfilled_traces"] == 0
     assert queue.archive() == DONE
     assert read_summary(capsys)["unchanged"] == 1
-
-
-@pytest.mark.soak
-def test_lost_objects_of_an_archived_day_come_back(queue: Queue, tmp_path: Path) -> None:
-    queue.put(0)
-    queue.put(BATCH)
-    assert queue.archive() == DONE
-    files = queue.place.files()
-    next(queue.place.folder.glob("journal/messages/**/at-00004.jsonl.gz")).unlink()
-    assert queue.archive() == DONE
-    assert queue.place.files() == files
 
 
 class Meanwhile:
@@ -400,3 +294,106 @@ def test_what_is_changed_while_attempts_come_back_is_archived_the_next_night(
     assert queue.offsets() == [0, 2, 3]
     assert queue.archive() == DONE
     assert read_summary(capsys)["unchanged"] == 1
+
+
+HOME = shard_key("orders", "u1", 0)
+TRACES = "g1/u1/0"
+
+content = ["[{", "[]", "[[]]", "[1]", '[{"b":1}]', '[{"q":"true"}]', "[" * 9_999, '[[0,9e9,1,"x",0,""]]']
+attributes = st.one_of(
+    st.fixed_dictionaries({"N": st.integers(-(10**18), 10**18).map(str)}),
+    st.fixed_dictionaries({"S": st.one_of(st.text(max_size=9), st.sampled_from(content))}),
+    st.fixed_dictionaries({"B": st.binary(max_size=9)}),
+    st.fixed_dictionaries({"NULL": st.just(True)}),
+    st.none(),  # the attribute is not there
+)
+
+
+def rows_of_the_log() -> list[dict[str, Any]]:
+    segments = [make.segment(n * BATCH, BATCH, accepted_ms=NOON_MS) for n in range(3)]
+    return [_item(SHARD, each, codec.pack(each.drafts)) for each in segments]
+
+
+def rows_of_traces() -> list[dict[str, Any]]:
+    rows = (replace(DELIVERIES[0], id=f"t{n}", started_ms=NOON_MS) for n in range(3))
+    return [_trace_item(part) for row in rows for part in parts(row)][:3]
+
+
+def of_log(items: Iterable[Any]) -> list[backfill.Line]:
+    return list(backfill.lines_of(HOME, [items], NOON_MS))
+
+
+def of_traces(items: Iterable[Any]) -> list[backfill.Line]:
+    return [line for *_, lines in backfill.attempts_of(TRACES, items, 0, 2 * NOON_MS) for line in lines]
+
+
+@pytest.mark.parametrize(("rows", "read_lines"), [(rows_of_the_log, of_log), (rows_of_traces, of_traces)])
+@given(data=st.data())
+def test_a_damaged_row_is_named_and_every_other_row_is_there(
+    rows: Callable[[], list[Any]],
+    read_lines: Callable[[Iterable[Any]], list[backfill.Line]],
+    data: st.DataObject,
+) -> None:
+    first, damaged_row, last = rows()
+    sound = read_lines([first]), read_lines([last])
+    assert all(day for lines in sound for day, *_ in lines)
+    damaged_row = copy.deepcopy(damaged_row)
+    name = data.draw(st.sampled_from(sorted({*damaged_row} - {"s", "k", "o"})))
+    if value := data.draw(attributes):
+        damaged_row[name] = value
+    else:
+        del damaged_row[name]
+    try:
+        lines = read_lines([first, damaged_row, last])
+    except TooNew:
+        assert int(damaged_row["v"]["N"]) > 1
+        return
+    assert lines[: len(sound[0])] == sound[0]
+    assert lines[-len(sound[1]) :] == sound[1]
+    for day, _, line in lines:
+        assert not day or date(2100, 1, 1) > date.fromisoformat(day) >= date(1970, 1, 1)
+        assert json.loads(line) if day else name != "x" and line.startswith((HOME, TRACES))
+
+
+def offsets_of(lines: Iterable[backfill.Line]) -> list[int]:
+    return [json.loads(line)["offset"] for *_, line in lines]
+
+
+def test_one_row_of_a_later_time_ends_no_look_and_a_page_of_them_does() -> None:
+    first, second, third = rows_of_the_log()
+    later = {**second, "a": {"N": str(NOON_MS + 1)}}
+    assert offsets_of(backfill.lines_of(HOME, [[first, later], [third]], NOON_MS)) == [
+        *range(4),
+        *range(8, 12),
+    ]
+    assert offsets_of(backfill.lines_of(HOME, [[first], [later], [third]], NOON_MS)) == [0, 1, 2, 3]
+
+
+def test_pages_of_which_a_filter_left_nothing_end_no_look() -> None:
+    first, _, third = rows_of_the_log()
+    pages: list[list[Any]] = [[], [first], [], [third]]
+    for until_ms in (None, NOON_MS):
+        assert offsets_of(backfill.lines_of(HOME, pages, until_ms)) == [*range(4), *range(8, 12)]
+
+
+class Table:
+    """A client of DynamoDB with these rows of a shard, by offset."""
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        self._items = list(items)
+
+    def query(self, **request: Any) -> dict[str, Any]:
+        values = request["ExpressionAttributeValues"]
+        first, last = (int(values[name]["N"]) for name in (":first", ":last"))
+        items = [item for item in self._items if first <= int(item["o"]["N"]) <= last]
+        if not request.get("ScanIndexForward", True):
+            items.reverse()
+        return {"Items": items[: request.get("Limit")]}
+
+
+@pytest.mark.parametrize(("gap", "firsts"), [((2, 5), [0, 4]), ((3, 3), [0]), ((4, 4), [4]), ((8, 99), [8])])
+def test_a_gap_that_begins_within_a_row_is_filled_from_that_row_on(
+    gap: tuple[int, int], firsts: list[int]
+) -> None:
+    pages = backfill._rows(Table(rows_of_the_log()), "log", HOME, *gap)
+    assert [int(item["o"]["N"]) for page in pages for item in page] == firsts

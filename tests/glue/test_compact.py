@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -102,16 +101,6 @@ def test_files_that_the_run_before_retired_stay_retired(tmp_path: Path) -> None:
         now = switch(bucket, now, Manifest(DAY, 24, "", {"messages": (part,)}, ()), at_ms)
     assert now
     assert now.retired == (("archive/messages/a", 1_000), ("archive/messages/b", 2_000))
-
-
-def test_files_that_are_not_what_the_manifest_says_stay_as_they_are(many_files: Place) -> None:
-    path = many_files.folder / f"archive/manifests/{DAY}.json"
-    fields = json.loads(path.read_text())
-    fields["tables"]["messages"][0]["checksum"] = "0"
-    path.write_text(json.dumps(fields))
-    files = many_files.files()
-    assert many_files.compact() == FAILED
-    assert many_files.files() == files
 
 
 def test_a_damaged_partition_stops_neither_the_others_of_its_day_nor_the_sweep(

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from chalicelib.domain.predicate import parse
 from glue_jobs.common.service import Refused, Service, Unreachable
 from glue_jobs.replaying.predicate import condition
-from glue_jobs.replaying.sender import MOST_BYTES, MOST_PER_BATCH, Pace, ReplaySender, Sent, batches, message
+from glue_jobs.replaying.sender import MOST_BYTES, MOST_PER_BATCH, ReplaySender, Sent, batches, message
 
 Answer = tuple[int, Any]
 
@@ -122,15 +122,6 @@ def test_a_rate_below_one_a_second_is_kept(stand_in: Standing) -> None:
     time = Time()
     send_all(dispatcher(stand_in, time, rate=0.25), 3)
     assert time.slept == [4.0, 4.0]
-
-
-def test_a_pause_is_not_made_up_for() -> None:
-    time = Time()
-    pace = Pace(10, time.now, time.sleep)
-    time.at += 1000
-    pace.wait(10)
-    pace.wait(10)
-    assert time.slept == [1.0]
 
 
 @pytest.mark.parametrize("status", [429, 503, 504])

@@ -77,33 +77,6 @@ def test_all_tables_come_as_parquet_and_csv_with_the_same_rows(filled_place: Pla
     assert {waiting_count for *_, waiting_count in hours} == {1}
 
 
-@pytest.mark.soak
-def test_a_second_report_of_the_same_days_replaces_the_first_and_is_the_same(filled_place: Place) -> None:
-    run(filled_place)
-    first = {path: path.read_bytes() for path in folder(filled_place).glob("*.*")}
-    run(filled_place)
-    assert {path: path.read_bytes() for path in folder(filled_place).glob("*.*")} == first
-    assert len(list(folder(filled_place).glob("daily/*.parquet"))) == 1
-
-
-@pytest.mark.soak
-def test_a_report_of_a_day_knows_what_came_before_it(filled_place: Place) -> None:
-    assert run(filled_place, "--from", str(NEXT), "--to", str(NEXT), "--topic", "orders") == DONE
-    hours_text = json.loads((filled_place.folder / hours.name_of("orders", NEXT)).read_text())
-    assert (hours_text["since"], hours_text["complete"]) == (str(DAY), True)
-    assert [len(numbers) for numbers in hours_text["groups"]["g"].values()] == [25] * len(hours.STATES)
-    assert hours_text["groups"]["g"]["waiting"] == [1] * 25, "one that came at midnight, later the last one"
-    assert hours_text["groups"]["g"]["retrying"] == [0] * 25
-    report_folder = folder(filled_place)
-    assert report_folder.name == f"{NEXT}_{NEXT}_orders"
-    counts = duckdb.execute(f"select accepted from '{report_folder}/volumes.csv'").fetchall()
-    assert counts == [(5,)]
-    [(delivered_count, slowest)] = duckdb.execute(
-        f"select delivered, latency_max_ms from '{report_folder}/daily.csv'"
-    ).fetchall()
-    assert (delivered_count, slowest) == (5, 86_400_000)
-
-
 def test_a_damaged_manifest_of_other_days_is_no_trouble_of_a_report(tmp_path: Path) -> None:
     """Spark is not asked for: of these days nothing is there."""
     bucket = FolderBucket(tmp_path, "here")

@@ -13,9 +13,9 @@ import pytest
 pytest.importorskip("pyspark", reason="the archive's jobs need PySpark: make test")
 
 from glue_jobs.reporting.aggregates import FATES
-from glue_jobs.reporting.charts import Series, bars, count_axis, duration, duration_axis, lines, number
+from glue_jobs.reporting.charts import Series, bars, count_axis, duration_axis, lines
 from glue_jobs.reporting.group_counts import GroupCounts
-from glue_jobs.reporting.page import MOST_PAIRS, Report, page
+from glue_jobs.reporting.page import Report, page
 from glue_jobs.reporting.tables import as_csv
 
 DAY = date(2030, 1, 1)
@@ -90,14 +90,6 @@ def test_a_page_tells_the_sums() -> None:
     assert text.count("<details") == 2
 
 
-def test_a_page_of_many_groups_shows_the_busiest_and_counts_the_others() -> None:
-    rows = [day(group=f"g{n}", attempts=n) for n in range(MOST_PAIRS + 5)]
-    text = page(report_of(daily=rows))
-    assert text.count("<details") == MOST_PAIRS
-    assert "5 more groups" in text
-    assert f"</span> g{MOST_PAIRS + 4}</h2>" in text
-
-
 def test_a_backlog_told_by_the_day_ends_where_the_archive_does() -> None:
     begin = datetime(2030, 1, 1)  # noqa: DTZ001
     hours = [
@@ -137,17 +129,6 @@ def test_every_group_has_a_row_and_a_stuck_one_stands_first() -> None:
     assert "<b>2</b>left over at the end" in text
 
 
-def test_the_worst_come_first_and_the_healthy_are_folded() -> None:
-    rows = [
-        day(group=group, dead_letters=dead_count)
-        for group, dead_count in (("fine", 0), ("bad", 1), ("worse", 7), ("late", 0))
-    ]
-    fates = [fate_row(row["group"], delivered=1, waiting=row["group"] == "late") for row in rows]
-    text = page(report_of(daily=rows, explained=fates))
-    assert [row[1] for row in overview(text)] == ["worse", "bad", "late", "fine"]
-    assert [bool(mark) for mark in re.findall(r"<details( open)?>", text)] == [True, True, True, False]
-
-
 @pytest.mark.parametrize(("days", "bars"), [(1, 24), (2, 48), (3, 3)])
 def test_days_are_told_by_the_hour_where_they_are_few(days: int, bars: int) -> None:
     some = report_of(last=DAY + timedelta(days=days - 1))
@@ -155,39 +136,6 @@ def test_days_are_told_by_the_hour_where_they_are_few(days: int, bars: int) -> N
     hours = [{**day(), "hour": datetime(2030, 1, 1, hour)} for hour in (3, 4)]  # noqa: DTZ001
     bar_count = page(replace(some, hourly=hours)).count('<rect class="c1"')
     assert bar_count == (2 if some.is_short else 1)
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0, "0"),
-        (None, "-"),
-        (999, "999"),
-        (9999, "9,999"),
-        (10_000, "10K"),
-        (336_776, "336.8K"),
-        (12_345_678, "12.3M"),
-        (2_000_000, "2M"),
-    ],
-)
-def test_numbers_are_for_people(value: float | None, text: str) -> None:
-    assert number(value) == text
-
-
-@pytest.mark.parametrize(
-    ("ms", "text"),
-    [
-        (None, "-"),
-        (0, "0 ms"),
-        (999, "999 ms"),
-        (1000, "1 s"),
-        (1540, "1.5 s"),
-        (90_000, "1.5 min"),
-        (7.2e6, "2 h"),
-    ],
-)
-def test_durations_are_for_people(ms: float | None, text: str) -> None:
-    assert duration(ms) == text
 
 
 @pytest.mark.parametrize("values", [[], [None, None], [0, 0], [1], [5, None, 1e9], [0.5]])

@@ -86,6 +86,7 @@ def test_a_large_file_goes_in_parts_and_is_there_whole_or_not_at_all(
     assert answer["Body"].read() == megabyte * 11
 
 
+@pytest.mark.soak
 def test_three_nights_with_late_data_a_forced_rewrite_and_a_compaction(place: S3Place) -> None:
     large = "bodies/orders/u1/abc"
     (place.folder / large).parent.mkdir(parents=True)

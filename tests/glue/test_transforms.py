@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -75,13 +74,6 @@ def test_an_attempt_becomes_a_row_with_the_id_of_its_message(spark: SparkSession
     ]
 
 
-def test_an_attempt_at_a_message_that_nobody_knows_has_no_id(spark: SparkSession) -> None:
-    ids = frame(spark, MESSAGES, [archived_row(1, "m1"), archived_row(0, "another topic's", topic="others")])
-    assert values_of(
-        transforms.deliveries(journal(spark, DELIVERIES, attempt_line(0)), ids, {}), "offset", "id"
-    ) == [(0, None)]
-
-
 def test_an_attempt_is_one_row_however_often_the_journal_tells_it(spark: SparkSession) -> None:
     lines = [
         attempt_line(0),
@@ -105,15 +97,17 @@ def test_a_redrive_is_no_attempt(spark: SparkSession) -> None:
     assert values_of(transforms.deliveries(lines, frame(spark, MESSAGES, []), {}), "outcome") == [("DEAD",)]
 
 
-@pytest.mark.parametrize(("uid", "id"), [("u1", "first life"), ("u2", "second life"), ("u3", None)])
-def test_an_attempt_belongs_to_its_own_life_of_the_topic(
-    spark: SparkSession, uid: str, id: str | None
-) -> None:
+def test_an_attempt_belongs_to_its_own_life_of_the_topic(spark: SparkSession) -> None:
     ids = frame(
         spark, MESSAGES, [archived_row(0, "first life"), archived_row(0, "second life", topic_uid="u2")]
     )
-    attempts = transforms.deliveries(journal(spark, DELIVERIES, attempt_line(0, topic_uid=uid)), ids, {})
-    assert values_of(attempts, "topic_uid", "id") == [(uid, id)]
+    lines = [attempt_line(0, topic_uid=uid) for uid in ("u1", "u2", "u3")]
+    attempts = transforms.deliveries(journal(spark, DELIVERIES, *lines), ids, {})
+    assert values_of(attempts, "topic_uid", "id") == [
+        ("u1", "first life"),
+        ("u2", "second life"),
+        ("u3", None),
+    ]
 
 
 def test_a_checksum_is_of_a_topics_rows_in_any_order(spark: SparkSession) -> None:

@@ -138,14 +138,6 @@ def test_a_job_is_started_with_what_it_is_told(
     )
 
 
-def test_what_is_no_pair_is_refused_before_anything_is_started(
-    requests_file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert jobs.main(["asof", "--stage", "dev", "--", "--topic"]) == 2
-    assert "come in pairs" in capsys.readouterr().err
-    assert "start-job-run" not in requests_file.read_text()
-
-
 @pytest.mark.parametrize("job", ["archive", "report", "asof", "compare", "replay"])
 def test_make_starts_it_there_where_a_stage_is_named(job: str) -> None:
     command = ["make", "--dry-run", job, "STAGE=dev", "ARGS=--topic orders"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from infra import bucket, names
+from infra import names
 from infra.alarms import alarm_names, alarms
 from infra.dashboard import dashboard, resource
 
@@ -91,23 +91,6 @@ def graph(title: str) -> dict[str, Any]:
     return dict(properties)
 
 
-def test_the_buckets_bytes_are_those_of_every_class_that_its_rules_move_objects_to() -> None:
-    """S3 counts bytes by class only, and the classes of one transition are several."""
-    rules = bucket.bucket("p")["Bucket"]["Properties"]["LifecycleConfiguration"]["Rules"]
-    assert [rule for rule in rules if rule.get("Transitions")]
-    [[line]] = graph("Bucket, bytes")["metrics"]
-    assert "StorageType=" not in line["expression"]
-    assert 'BucketName="bucket"' in line["expression"]
-
-
-def test_what_is_counted_once_a_day_is_shown_over_days() -> None:
-    """A dashboard shows three hours by default."""
-    daily = [w["properties"] for w in widgets() if re.search(r'"period": 86400|, 86400\)', json.dumps(w))]
-    assert len(daily) == 2
-    for properties in daily:
-        assert re.fullmatch(r"-P\d+D", properties["start"])
-
-
 def test_the_body_is_one_text_of_json_for_sub() -> None:
     body = resource("headrace-dev", "${AWS::AccountId}-bucket")["Dashboard"]["Properties"]["DashboardBody"]
     assert json.loads(body["Fn::Sub"])["widgets"]
@@ -127,17 +110,6 @@ def test_every_alarm_tells_the_topic_and_is_on_the_dashboard(prefix: str) -> Non
     for alarm in resources.values():
         assert alarm["Properties"]["AlarmActions"] == alarm["Properties"]["OKActions"] == [{"Ref": "Warned"}]
         assert alarm["Properties"]["AlarmDescription"]
-
-
-@pytest.mark.parametrize(("iam", "apis"), [(False, {"p"}), (True, {"p", "p-iam"})])
-def test_calls_are_shown_of_each_api_of_the_stage(iam: bool, apis: set[str]) -> None:
-    page_widgets = dashboard("p", "b", iam=iam)["widgets"]
-    for title in ("HTTP calls a minute", "HTTP latency, ms"):
-        [graph] = [w["properties"] for w in page_widgets if w["properties"].get("title") == title]
-        assert {line[3] for line in graph["metrics"]} == apis
-        labels = [line[-1]["label"] for line in graph["metrics"]]
-        assert len(labels) == len({*labels})
-    assert ("p-IamCallsFail" in json.dumps(page_widgets)) == iam
 
 
 def test_functions_that_the_stage_does_not_have_are_not_asked_for() -> None:

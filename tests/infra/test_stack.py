@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,7 +16,6 @@ from infra.stack import Deployment, main
 from infra.stages import read
 from infra.template import StackError
 
-_ROOT = Path(__file__).parents[2]
 _CLI = f"""#!{sys.executable}
 import json, sys
 answers = json.load(open({{answers!r}}))
@@ -121,30 +119,6 @@ def test_an_account_that_lends_too_little_concurrency_is_noticed_first(
     assert ("s3 mb" in (tmp_path / "asked").read_text()) == enough
 
 
-@pytest.mark.parametrize(("free", "enough"), [(149, False), (150, True)])
-def test_an_update_that_reserves_more_than_there_is_is_noticed_first(
-    environment: Environment, tmp_path: Path, free: int, enough: bool
-) -> None:
-    def functions(mover: int, deliver: int) -> str:
-        reservations = {"Mover": mover, "Deliver": deliver}
-        resources = {
-            n: {"Properties": {"ReservedConcurrentExecutions": most}} for n, most in reservations.items()
-        }
-        return json.dumps({"Resources": {**resources, "Log": {"Type": "AWS::Logs::LogGroup"}}})
-
-    (tmp_path / "template.json").write_text(functions(20, 100))
-    limits = {"AccountLimit": {"UnreservedConcurrentExecutions": free}}
-    variables = environment(
-        cloudformation__describe_stacks=status("UPDATE_COMPLETE"),
-        cloudformation__get_template=(0, json.dumps({"TemplateBody": json.loads(functions(10, 60))})),
-        lambda__get_account_settings=(0, json.dumps(limits)),
-        s3__mb=(255, "so far"),
-        s3api__head_bucket=(255, "so far"),
-    )
-    with pytest.raises(StackError, match="so far" if enough else "reserves 50 more"):
-        Deployment(Aws(variables), read("prod"), tmp_path).deploy()
-
-
 def test_a_stage_that_may_do_without_is_deployed_to_a_new_account_without_reservations(
     environment: Environment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -211,43 +185,6 @@ def test_what_failed_is_told_with_its_reason(environment: Environment) -> None:
         deployment(variables).destroy(with_data=False)
 
 
-class Events(Aws):
-    """An AWS whose stack has these events, listed with the newest first, and where every command fails."""
-
-    account, region = "123456789012", "eu-central-1"
-
-    def __init__(self, *events: tuple[str, str]) -> None:
-        self.events = [
-            {"LogicalResourceId": name, "ResourceStatus": state, "ResourceStatusReason": f"{name} says why"}
-            for name, state in reversed(events)
-        ]
-
-    def run(self, *arguments: str, check: bool = True) -> str:
-        if "stack-delete-complete" in arguments:
-            raise Refused("Waiter StackDeleteComplete failed")
-        return ""
-
-    def ask(self, *arguments: str, check: bool = True) -> Any:
-        if "describe-stack-events" in arguments:
-            most = int(arguments[arguments.index("--max-items") + 1]) if "--max-items" in arguments else None
-            return {"StackEvents": self.events[:most]}
-        return {"Stacks": [{"StackStatus": "DELETE_FAILED"}]}
-
-
-def test_what_failed_is_told_of_this_time_only_and_however_much_came_after_it() -> None:
-    aws = Events(
-        ("headrace-dev", "UPDATE_IN_PROGRESS"),
-        ("Former", "UPDATE_FAILED"),
-        ("headrace-dev", "DELETE_IN_PROGRESS"),
-        ("Present", "DELETE_FAILED"),
-        *((f"Alarm{n}", "DELETE_COMPLETE") for n in range(200)),
-        ("headrace-dev", "DELETE_FAILED"),
-    )
-    with pytest.raises(StackError, match="  Present: Present says why") as error:
-        Deployment(aws, read("dev")).destroy(with_data=False)
-    assert "Former" not in str(error.value)
-
-
 def test_a_stack_that_is_not_there_may_be_elsewhere(environment: Environment) -> None:
     with pytest.raises(StackError, match="in eu-central-1 of account 123456789012"):
         deployment(environment(cloudformation__describe_stacks=(255, "does not exist"))).destroy(
@@ -272,22 +209,6 @@ def test_a_stack_of_which_aws_says_nothing_is_not_taken_for_a_new_one(
     assert "delete" not in (tmp_path / "asked").read_text()
 
 
-@pytest.mark.parametrize(
-    ("stack", "is_new"), [((255, "does not exist"), True), (status("CREATE_COMPLETE"), False)]
-)
-def test_logs_that_were_opened_anew_while_their_stack_went_are_in_no_new_ones_way(
-    environment: Environment, tmp_path: Path, stack: tuple[int, str], is_new: bool
-) -> None:
-    """By a function or a job of the archive that was still at work."""
-    log_names = {"/aws/lambda/headrace-dev-mover", "/aws-glue/headrace-dev/output"}
-    resources: dict[str, Any] = {
-        name: {"Type": "AWS::Logs::LogGroup", "Properties": {"LogGroupName": name}} for name in log_names
-    }
-    requests = up_to_its_change_set(environment, tmp_path, stack, resources)
-    deleted = {line.rpartition(" ")[2] for line in requests if line.startswith("logs delete-log-group")}
-    assert deleted == (log_names if is_new else set())
-
-
 def said(monkeypatch: pytest.MonkeyPatch, environment: dict[str, Any], *arguments: str) -> int:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
@@ -305,46 +226,6 @@ def test_nothing_is_deleted_unless_its_name_is_given(
     assert said(monkeypatch, environment(), "destroy", "--confirm", "headrace-prod") == 2
     assert "Not confirmed" in capsys.readouterr().err
     assert not (tmp_path / "asked").exists()
-
-
-_DESTROY = [sys.executable, "-m", "infra.stack", "destroy", "--stage", "dev"]
-
-
-_INTERRUPTED_CLI = """#!/bin/sh
-[ "$2" = wait ] && { kill -INT $PPID; exec tail -f /dev/null; }
-echo '{"Account": "1", "Stacks": [{"StackStatus": "UPDATE_COMPLETE"}]}'
-"""
-
-
-def test_who_interrupts_is_told_that_aws_goes_on(environment: Environment) -> None:
-    variables = environment()
-    Path(variables["AWS_CLI"]).write_text(_INTERRUPTED_CLI)
-    command = [*_DESTROY, "--confirm", "headrace-dev"]
-    run = subprocess.run(command, cwd=_ROOT, env=variables, capture_output=True, text=True, timeout=60)
-    assert run.returncode == 130
-    [told] = run.stderr.strip().splitlines()
-    assert "the same command" in told
-
-
-@pytest.mark.parametrize("question", ["s3api__head_bucket", "dynamodb__list_tables"])
-def test_a_stack_is_deleted_though_aws_does_not_say_what_is_left(
-    environment: Environment,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    question: str,
-) -> None:
-    answers = {
-        "cloudformation__describe_stacks": status("UPDATE_COMPLETE"),
-        question: (254, "(403): Forbidden"),
-    }
-    assert said(monkeypatch, environment(**answers), "destroy", "--confirm", "headrace-dev") == 0
-    assert "cloudformation delete-stack --stack-name headrace-dev" in (tmp_path / "asked").read_text()
-    printed = capsys.readouterr()
-    assert printed.out == "The stack headrace-dev is deleted.\n"
-    assert printed.err == (
-        "Which tables of headrace-dev are left, and whether its bucket is, AWS does not say: (403): Forbidden\n"
-    )
 
 
 def test_only_what_was_packaged_for_this_stack_is_deployed(

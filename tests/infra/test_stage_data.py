@@ -173,39 +173,3 @@ def test_a_bucket_that_could_not_be_asked_for_is_not_taken_for_none() -> None:
 
     with pytest.raises(StackError, match="Could not connect"):
         Deployment(Offline(), read("dev")).destroy(with_data=True)
-
-
-def test_keys_of_an_earlier_deletion_do_not_hold_up_those_of_this_one() -> None:
-    """A key that is to be deleted has its tag for a week more."""
-    aws = Kept()
-    aws.doomed_keys = aws.keys[:1]
-    Deployment(aws, read("dev")).destroy(with_data=True)
-    assert aws.doomed_keys == aws.keys
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "(AccessDeniedException): not authorized to perform: tag:GetResources",
-        "(ThrottlingException): Rate exceeded",
-    ],
-)
-def test_where_keys_cannot_be_listed_it_is_told_why_and_that_some_may_be_left(
-    capsys: pytest.CaptureFixture[str], words: str
-) -> None:
-    class Untagged(Kept):
-        def ask(self, *arguments: str, check: bool = True) -> Any:
-            if "get-resources" in arguments:
-                raise Refused(f"An error occurred {words}")
-            return super().ask(*arguments, check=check)
-
-    aws = Untagged()
-    told = f"An error occurred {words}\nEach costs"
-    Deployment(aws, read("dev")).destroy(with_data=True)
-    assert not aws.has_bucket
-    message = capsys.readouterr().err
-    assert told in message
-    assert "whose tag headrace is headrace-dev" in message
-    with pytest.raises(StackError, match="There is no stack"):
-        Deployment(aws, read("dev")).destroy(with_data=True)
-    assert capsys.readouterr().err == message, "keys are all that may be left, and nothing is known of them"

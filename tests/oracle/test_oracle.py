@@ -18,7 +18,7 @@ from tests.oracle.requests import Request, Variations, Wire, difference, recordi
 from tests.support.clock import ManualClock
 from tests.support.flows import SharedTables, chance
 
-_VARIATIONS = 200_000 if SOAK else 2_000
+_VARIATIONS = 200_000 if SOAK else 1_000
 
 
 @pytest.fixture(scope="module")

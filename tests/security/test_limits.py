@@ -67,23 +67,6 @@ def test_a_token_makes_no_more_calls_than_its_limit_says_and_hinders_nobody(worl
     client.get("/v1/ladders/jmq").expect(200)
 
 
-def test_over_ten_seconds_it_gets_what_its_limit_says(world: World) -> None:
-    limit, seconds, count = 4, 10, 0
-    client = holder(world, rate_limit=limit)
-    for _ in range(4 * seconds):
-        world.clock.advance(0.25)
-        count += sum(client.get("/v1/ladders/jmq").status == 200 for _ in range(2))
-    assert limit * (seconds - 1) <= count <= limit * (seconds + 1)
-
-
-def test_who_has_no_limit_writes_nothing_for_it(world: World) -> None:
-    before = count(world, world.tables.rates)
-    free = holder(world)
-    for _ in range(10):
-        free.get("/v1/ladders/jmq").expect(200)
-    assert count(world, world.tables.rates) == before
-
-
 def test_who_has_a_limit_makes_no_token_and_none_of_those_that_have_another_limit_its_own(
     world: World,
 ) -> None:

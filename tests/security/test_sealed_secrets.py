@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -258,18 +257,6 @@ def test_only_an_admin_of_everything_rotates_the_key(world: World) -> None:
         token = world.api.post("/v1/tokens", {"name": "t", "scopes": ["admin"], **limits}).expect(201)
         assert world.api.with_token(token["token"]).post(ROTATE).status == 403
     assert any(entry["path"] == ROTATE for entry in world.api.get("/v1/audit?limit=200").expect(200)["items"])
-
-
-def test_registering_again_with_the_same_secret_changes_nothing_and_decrypts_nothing(world: World) -> None:
-    text = "whsec_" + base64.b64encode(os.urandom(32)).decode()
-    group, secret = subscribed(world, secret=text)
-    before = stored(world, group)[2].secrets
-    world.kms.asked.clear()
-    again = {"url": "http://127.0.0.1:9/", "secret": text}
-    assert "secret" not in world.api.put(f"{group.path}/consumers/c", again).expect(200)
-    assert stored(world, group)[2].secrets == before
-    assert world.kms.asked == []
-    assert signing(world, group) == [secret]
 
 
 # On one machine

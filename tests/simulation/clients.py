@@ -14,6 +14,7 @@ from chalicelib.domain.request import Request
 from chalicelib.domain.topic import Topic
 from chalicelib.domain.transaction import Transaction, TransactionState
 from chalicelib.services.consume.claimant import ClaimedMessage
+from chalicelib.services.consume.settle import Acks
 from chalicelib.services.manage.registry import PULLS, Contact
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.delayed import DelayedMessage
@@ -51,14 +52,20 @@ class SimClient(Client):
         return outcomes
 
     def receive(
-        self, group: str, most: int = 10, consumer: str | None = None, lease_seconds: int = LEASE_SECONDS
+        self,
+        group: str,
+        most: int = 10,
+        consumer: str | None = None,
+        lease_seconds: int = LEASE_SECONDS,
+        *,
+        acks: Acks | None = None,
     ) -> list[ClaimedMessage]:
         if consumer is not None:
             topic, consumer_group, who = self._find(group, consumer)
             assert who
             self.deps.registry.sign_of_life(topic, consumer_group, who)
         with self.process.noting_leases() as leases:
-            messages = super().receive(group, most, consumer, lease_seconds)
+            messages = super().receive(group, most, consumer, lease_seconds, acks=acks)
         message_counts = Counter(each.receipt.token for each in messages)
         if any(count > message_counts[token] for token, count in leases.items()):
             # A claim's answer was lost, or messages without a body were not given back: their leases lapse.

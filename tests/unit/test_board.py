@@ -36,16 +36,6 @@ def test_walks_come_by_all_topics_and_begin_anew() -> None:
     assert len(again) == 8, "a walk that may not go on leaves out nobody"
 
 
-def test_what_was_seen_long_ago_is_not_known_any_more() -> None:
-    stage = embedded_stage()
-    desk = Desk.at(stage)
-    desk.produce(*make.drafts(3))
-    desk.deps.board.renew([desk.topic], lambda: True)
-    assert [survey.accepted for survey in desk.deps.board.known_surveys()] == [3]
-    stage.clock.advance(3_600_000)
-    assert desk.deps.board.known_surveys() == []
-
-
 def test_what_a_clock_that_was_ahead_saw_is_looked_at_again() -> None:
     stage = embedded_stage()
     desk = Desk.at(stage)
@@ -61,15 +51,6 @@ def test_what_a_clock_that_was_ahead_saw_is_looked_at_again() -> None:
     assert [survey.accepted for survey in board.known_surveys()] == [3]
     assert [point.accepted for point in board.points(desk.topic)] == [3]
     assert not board.is_turn_of([desk.topic]), "others had their turn before"
-
-
-def test_a_topic_that_is_gone_is_forgotten() -> None:
-    stage = embedded_stage()
-    desk = Desk.at(stage)
-    board = desk.deps.board
-    board.renew([desk.topic], lambda: True)
-    board.forget(desk.topic.uid)
-    assert (board.known_surveys(), board.points(desk.topic)) == ([], ())
 
 
 def test_a_look_that_ended_early_does_not_change_a_topics_rates() -> None:

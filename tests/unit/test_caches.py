@@ -26,19 +26,6 @@ def test_a_value_is_kept_until_it_is_too_old() -> None:
     assert cache.get("a") is None
 
 
-def test_reading_does_not_make_a_value_younger_but_putting_does() -> None:
-    clock = ManualClock()
-    cache: TtlCache[str, int] = TtlCache(clock, 100)
-    cache.put("a", 1)
-    clock.advance(60)
-    cache.get("a")
-    clock.advance(60)
-    assert cache.get("a") is None
-    cache.put("a", 2)
-    clock.advance(60)
-    assert cache.get("a") == 2
-
-
 def test_the_oldest_make_room_and_dropping_forgets() -> None:
     cache: TtlCache[str, int] = TtlCache(ManualClock(), 100, most=2)
     for n, key in enumerate("abac"):
@@ -93,16 +80,6 @@ def test_what_was_being_read_while_it_was_changed_is_answered_but_not_kept() -> 
     with cache.calling("a") as read, cache.calling("b") as other:
         cache.drop("c")
         assert [read.keep(2), other.keep(3)] == [cache.get("a"), cache.get("b")] == [2, 3]
-
-
-def test_what_was_read_is_as_old_as_its_reading() -> None:
-    clock = ManualClock()
-    cache: TtlCache[str, int] = TtlCache(clock, 100)
-    with cache.calling("a") as slow:
-        clock.advance(60)
-        slow.keep(1)
-    clock.advance(41)
-    assert cache.get("a") is None
 
 
 def test_of_two_changes_at_once_nobody_knows_the_later_one() -> None:

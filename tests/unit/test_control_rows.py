@@ -66,17 +66,6 @@ def test_of_a_group_without_consumers_nothing_is_asked() -> None:
     assert Control(client.dynamo).staffed_groups(TOPIC) == []
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [DAMAGED, NEWER, {"members": text("?")}, {"at_ms": {"N": "x"}}, {"version": {}}],
-)
-def test_what_is_damaged_or_of_a_later_release_is_not_read(damage: Item) -> None:
-    item = row(rows.AssignmentRow, "assignment#u", DEALT)
-    assert rows.AssignmentRow.decoded(item) == DEALT
-    with pytest.raises(Unreadable, match=r"assignment#u' of the table 'control'"):
-        rows.AssignmentRow.decoded(item | damage)
-
-
 @pytest.mark.parametrize("until_ms", [None, 0, 77])
 def test_an_encrypted_secret_comes_back_with_its_end(until_ms: int | None) -> None:
     encrypted_secret = Secret(until_ms=until_ms, ciphertext="c2VhbGVk", fingerprint="f1")

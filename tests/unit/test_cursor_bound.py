@@ -211,7 +211,7 @@ class BoundMachine(RuleBasedStateMachine):
 @pytest.mark.parametrize("mode", ["queue", "serial"])
 def test_no_history_makes_a_cursor_large(mode: str) -> None:
     machine = type(f"Bound_{mode}", (BoundMachine,), {"policy": POLICIES[Mode(mode)]})
-    run_state_machine_as_test(machine, settings=settings(max_examples=10, stateful_step_count=15))
+    run_state_machine_as_test(machine, settings=settings(max_examples=5, stateful_step_count=15))
 
 
 def test_where_what_waits_in_order_fills_a_cursor_further_keys_wait_until_it_is_due() -> None:

@@ -13,7 +13,7 @@ from chalicelib.domain import cursor_size, cursor_write, ranges
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain.cursor import Cursor, Disposition, Lease, OffsetState, Result, Selection, offset_state
 from chalicelib.domain.limits import MAX_AMENDED_RANGES, MAX_CURSOR_BYTES, MAX_RECEIVE
-from chalicelib.domain.pull_share import Part, Round
+from chalicelib.domain.pull_share import Round
 from chalicelib.domain.spans import LAPSED_MS, Span
 
 LEASE = Lease("t", (Span(4, 2, attempt=3),), 100, "ann")
@@ -189,13 +189,6 @@ def test_what_is_given_back_finds_room_among_what_others_gave_back() -> None:
     assert not cursor_write.holds(change, replace(CURSOR, waiting=(*in_flight_of, Span(9_000))))
 
 
-def test_where_little_room_is_left_few_may_have_given_back_meanwhile() -> None:
-    full = replace(CURSOR, waiting=tuple(Span(10**9 * n, due_ms=10**12) for n in range(1, 400)))
-    change = cursor_write.change(full, replace(full, epoch=6))
-    assert change.most_waiting == len(full.waiting) + 4
-    assert not cursor_size.has_room_for_returns(full)
-
-
 def test_a_cursor_is_full_only_while_something_is_under_way() -> None:
     spans = tuple(Span(10**9 * n, due_ms=10**12) for n in range(1, 400))
     assert cursor_size.is_full(replace(CURSOR, waiting=spans))
@@ -227,12 +220,6 @@ def test_one_message_is_claimed_in_any_case_where_nothing_is_under_way() -> None
 )
 def test_what_is_longer_takes_more(more: dict[str, Any]) -> None:
     assert cursor_size.most_bytes(replace(CURSOR, **more)) > cursor_size.most_bytes(CURSOR)
-
-
-def test_each_part_of_a_round_takes_as_much_again() -> None:
-    rounds = [Round(1, 2, parts={rank: Part(1, 2, 3) for rank in range(n)}) for n in range(3)]
-    sizes = [cursor_size.most_bytes(replace(CURSOR, round=each)) for each in rounds]
-    assert sizes[2] - sizes[1] == sizes[1] - sizes[0] == sizes[0] - cursor_size.most_bytes(CURSOR) > 0
 
 
 def test_a_lease_of_all_that_one_claim_takes_leaves_room_for_what_may_become_of_it() -> None:
@@ -268,14 +255,6 @@ def test_notes_cover_all_that_was_amended_and_stay_few(steps: list[tuple[int, in
         assert all(ranges.contains(cursor.amended, o) for o in amended_offsets)
         assert cursor.amended == ranges.normalise(cursor.amended)
         assert len(cursor.amended) <= MAX_AMENDED_RANGES
-
-
-@given(st.sets(st.integers(0, 400), max_size=MAX_AMENDED_RANGES))
-def test_a_few_notes_ahead_of_the_cursor_are_exact(offsets: set[int]) -> None:
-    cursor = Cursor()
-    for offset in offsets:
-        cursor = transitions.amend(cursor, offset) or cursor
-    assert cursor.amended == ranges.of(offsets)
 
 
 def test_what_lies_behind_is_one_note_and_leaves_room_for_others() -> None:

@@ -96,14 +96,6 @@ def test_where_an_answer_was_lost_nobody_says_that_nothing_was_written() -> None
         desk.process(Silent()).write(KEY, state, further(state))
 
 
-def test_a_closed_cursor_is_not_taken_for_what_it_was() -> None:
-    desk = Desk()
-    begin(desk)
-    assert not desk.one.last(KEY).cursor.is_closed
-    desk.one.close([KEY])
-    assert desk.one.last(KEY).cursor.is_closed
-
-
 def test_each_burial_is_counted_once_and_what_nobody_can_read_is_told() -> None:
     desk = Desk()
     begin(desk)
@@ -258,14 +250,6 @@ def test_our_claim_stands_beside_a_later_one() -> None:
     ours = claiming(HELD, "2.ours")
     after_ours = after(HELD, ours)
     assert was_stored(ours, after(after_ours, claiming(after_ours, "3.them"))) is True
-
-
-def test_the_first_claim_of_a_cursor_stands_beside_a_later_one() -> None:
-    ours = cursor_write.replacement(Cursor(), claiming(Cursor(), "1.ours").after)
-    after_ours = after(Cursor(), ours)
-    assert was_stored(ours, after_ours) is True
-    assert was_stored(ours, after(after_ours, claiming(after_ours, "2.them"))) is True
-    assert was_stored(ours, after(Cursor(), claiming(Cursor(), "1.them"))) is False
 
 
 def test_a_claim_whose_lease_has_passed_on_is_not_ours_any_more() -> None:

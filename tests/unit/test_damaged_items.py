@@ -182,21 +182,6 @@ def test_whatever_becomes_of_a_row_its_reader_raises_what_it_says(name: str, dat
 
 
 @pytest.mark.parametrize(
-    ("name", "damage"),
-    [
-        ("cursor", {"l": {"M": {"1.a": {"S": "*4;1;me"}}}}),
-        ("consumer", {"secrets": {"L": [{"M": {}}]}}),
-        ("key ring", {"keys": {"L": [{"M": {}}]}}),
-        ("letter", {"m": {"S": "[]"}, "n": {"S": "?"}}),
-        ("log: row", {"m": {"S": "[]"}, "n": {"S": "?"}}),
-        ("transaction", {"m": {"S": "[]"}}),
-    ],
-)
-def test_what_once_was_an_error_that_nobody_expected_is_told_as_damage(name: str, damage: Item) -> None:
-    read(ROWS[name], {**ROWS[name].item, **damage})
-
-
-@pytest.mark.parametrize(
     "damage",
     [
         {"l": {"M": {"1.a": {"S": "0+3000000;1;me"}}}},

@@ -178,11 +178,6 @@ def test_a_thousand_messages_that_failed_at_once_come_back_evenly_spread() -> No
     assert max(tenths.values()) < 140
 
 
-def test_each_attempt_of_a_message_is_spread_anew() -> None:
-    retry = Retry(16, (600,), jitter=0.5)
-    assert len({ladder.jittered_wait_ms(retry, n, "0123456789ab-0-0") for n in range(1, 9)}) == 8
-
-
 @pytest.mark.parametrize(
     ("asked_ms", "expected_ms"),
     [

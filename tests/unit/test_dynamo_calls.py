@@ -179,13 +179,6 @@ def test_a_count_reads_no_more_pages_than_it_needs(most: int | None, counter: Co
 # Batches.
 
 
-def test_one_row_needs_no_batch() -> None:
-    engine = Scripted({}, {})
-    engine.dynamo.put("t", [{"k": text("a")}])
-    engine.dynamo.delete("t", [{"k": text("a")}])
-    assert [operation for operation, _ in engine.asked] == ["put_item", "delete_item"]
-
-
 def test_what_a_batch_leaves_is_sent_again_after_growing_pauses() -> None:
     items = [{"k": text(str(n))} for n in range(26)]
     rest = {"t": [{"PutRequest": {"Item": items[3]}}]}

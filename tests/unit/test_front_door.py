@@ -16,12 +16,10 @@ from chalicelib.api.http import Unauthenticated, authorize, received_ms
 from chalicelib.api.resources.sign_in_links import create_sign_in_link
 from chalicelib.console import session
 from chalicelib.domain.errors import Forbidden, Unauthorized
-from chalicelib.domain.signing import Secret
 from chalicelib.domain.times import DAY_MS
-from chalicelib.domain.topic import Caller, Consumer, ConsumerKind
+from chalicelib.domain.topic import Caller
 from chalicelib.services.manage.tokens import LAST_SECONDS
 from chalicelib.wiring import Deps
-from tests.support import factories as make
 from tests.support.clock import START_MS, ManualClock, SeededRandom
 from tests.support.embedded import embedded_adapters
 
@@ -102,27 +100,6 @@ def test_a_link_signs_in_to_its_last_moment_and_once(deps: Deps) -> None:
     for link in (links[0], links[1], "ä", ""):
         with pytest.raises(Unauthorized):
             deps.sign_in_links.redeem(link)
-
-
-def test_each_token_of_a_page_tells_its_own_last_use(deps: Deps) -> None:
-    clock: Any = deps.adapters.clock
-    uses = {}
-    for n in range(3):
-        token, text = deps.tokens.create(f"t{n}", ("produce",))
-        clock.advance(1_000)
-        deps.tokens.authenticate(text)
-        uses[token.id] = clock.now_ms()
-    unused, _ = deps.tokens.create("new", ("produce",))
-    assert {token.id: used_ms for token, used_ms in deps.tokens.with_last_use(None, 9)} == uses | {
-        unused.id: None
-    }
-
-
-def test_an_overlap_of_secrets_is_over_when_the_former_has_ended() -> None:
-    group = make.group(make.topic())
-    former, current = Secret("aa", until_ms=START_MS), Secret("bb")
-    consumer: Consumer = replace(make.consumer(group), kind=ConsumerKind.URL, secrets=(current, former))
-    assert [consumer.overlap_until_ms(START_MS + ms) for ms in (-1, 0, 1)] == [START_MS, None, None]
 
 
 def signed_in(deps: Deps, text: str) -> session.Session:

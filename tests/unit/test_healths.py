@@ -72,14 +72,6 @@ def test_many_outcomes_of_requests_sent_long_ago_write_the_row_twice_when_failur
     assert registration.held.times_opened == 1
 
 
-def test_the_circuit_is_known_though_the_consumer_at_hand_is_old() -> None:
-    registration, clock = Registration(), ManualClock()
-    old, of = registration.held, subscriber_health(registration, clock)
-    fail(of, clock, old, 10)
-    assert of.allowance(old, FULL) == 0
-    assert of.allowance(registration.held, FULL) == 0
-
-
 def test_what_others_wrote_since_counts() -> None:
     registration, clock = Registration(), ManualClock()
     mine, other = subscriber_health(registration, clock), subscriber_health(registration, clock)
@@ -112,15 +104,6 @@ def test_a_process_that_begins_thinks_well_of_who_is_not_new_and_not_said_to_fai
     assert not is_called_after_ten_answers(created_ms=now_ms - 60_000, failing_ms=now_ms - 1)
 
 
-@pytest.mark.parametrize("verdict", [Verdict.NOT_ATTEMPTED, Verdict.UNDECODABLE])
-def test_what_it_never_got_says_nothing_of_a_subscriber(verdict: Verdict) -> None:
-    registration, clock = Registration(), ManualClock()
-    of = subscriber_health(registration, clock)
-    for _ in range(40):
-        of.note(TOPIC, GROUP, registration.held, [CallResult(verdict)], FULL, began_ms=clock.now_ms())
-    assert (registration.writes, of.allowance(registration.held, FULL)) == (0, FULL)
-
-
 @pytest.mark.parametrize("verdict", [Verdict.DONE, Verdict.REFUSED])
 def test_who_takes_or_refuses_one_of_several_messages_works(verdict: Verdict) -> None:
     registration, clock = Registration(), ManualClock()
@@ -131,29 +114,6 @@ def test_who_takes_or_refuses_one_of_several_messages_works(verdict: Verdict) ->
         TOPIC, GROUP, registration.held, [FAILED, CallResult(verdict), FAILED], FULL, began_ms=clock.now_ms()
     )
     assert registration.held.failing_ms is None
-
-
-@pytest.mark.parametrize(
-    ("is_own_answer", "repeats", "is_open"), [(0, 0, 1), (1, 0, 0), (1, 1, 0), (0, 1, 0)]
-)
-def test_ten_failures_open_it_unless_it_answered_or_the_message_failed_before(
-    is_own_answer: bool, repeats: bool, is_open: bool
-) -> None:
-    registration, clock = Registration(), ManualClock()
-    of = subscriber_health(registration, clock)
-    of.note(TOPIC, GROUP, registration.held, [CallResult(Verdict.DONE)], FULL, began_ms=clock.now_ms())
-    outcome = CallResult(Verdict.FAILED, is_own_answer=bool(is_own_answer))
-    for _ in range(10):
-        of.note(
-            TOPIC,
-            GROUP,
-            registration.held,
-            [outcome],
-            FULL,
-            began_ms=clock.now_ms(),
-            is_repeated=bool(repeats),
-        )
-    assert (of.allowance(registration.held, FULL) == 0) == bool(is_open)
 
 
 def test_who_is_gone_is_disabled_at_once_and_who_only_fails_after_days() -> None:

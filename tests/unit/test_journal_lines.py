@@ -128,14 +128,6 @@ def test_a_time_that_no_calendar_has_stops_neither_the_row_nor_those_after_it(
     assert blobs.names("journal/messages/day=2026-11-21/", "", 9), "the sound one's"
 
 
-@pytest.mark.parametrize("time", [10**17, -(10**17)])
-def test_attempts_that_began_at_no_time_lie_in_quarantine(time: int) -> None:
-    damaged = trace_item(DELIVERIES[0])
-    damaged["a"] = {"N": str(time)}
-    blobs = MemoryBlobs()
-    assert Journal(written_rows, batch_name, blobs).write([record(1, damaged)])["unreadable"] == 1
-
-
 def test_a_large_body_is_noted_under_the_day_on_which_its_row_is_gone() -> None:
     blobs = MemoryBlobs()
     lane = ShardKey("orders~billing", "g1", 0)
@@ -151,13 +143,6 @@ def test_a_large_body_is_noted_under_the_day_on_which_its_row_is_gone() -> None:
     bodies = [parse(name) for name in names]
     assert [body.body for body in bodies if body] == ["bodies/orders/u1/abc", "bodies/orders/u1/def"]
     assert [body.name for body in bodies if body] == names
-
-
-@pytest.mark.parametrize(
-    "name", ["expiring/x", "expiring/2026-12-01/a!b!c!d!e", "expiring/2026-12-01/a!b!1!2"]
-)
-def test_what_is_no_note_of_a_body_is_passed_over(name: str) -> None:
-    assert parse(name) is None
 
 
 def lines_in(blobs: MemoryBlobs, name: str) -> list[Any]:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from chalicelib.domain.limits import HOLE_AGE, LATE_WRITER, MAX_ANSWER_BYTES, MAX_HOLE
+from chalicelib.domain.limits import HOLE_AGE, LATE_WRITER, MAX_HOLE
 from chalicelib.domain.message import Draft
 from chalicelib.domain.segment import Allocation, Rows, Segment, ShardKey
 from chalicelib.domain.times import CLOCKS_DIFFER_MS, HOUR_MS
@@ -168,16 +168,3 @@ def test_an_answer_that_holds_no_more_rows_is_no_end(scene: Scene) -> None:
     for first in range(3):
         scene.put(first)
     assert scene.offsets() == [0, 1, 2]
-
-
-def test_who_took_all_it_wanted_does_not_know_where_the_log_ends(scene: Scene) -> None:
-    scene.put(0, 3)
-    assert scene.offsets(most=2) == [0, 1]
-    assert not scene.reader.is_end(SHARD, 2)
-
-
-def test_an_answer_ends_with_the_message_that_fills_it(scene: Scene) -> None:
-    half = make.draft("x" * (MAX_ANSWER_BYTES // 2))
-    for first in range(4):
-        scene.put(first, [half])
-    assert scene.offsets() == [0, 1]

@@ -141,18 +141,6 @@ def test_another_topic_of_the_name_begins_anew() -> None:
     assert world.sums()[0] == 7
 
 
-def test_those_that_were_not_read_for_longest_come_first() -> None:
-    world = World()
-    for name in "abc":
-        world.topic(name)
-        world.shows(name, 1)
-    for n in range(6):
-        for name in "abc":
-            world.shows(name, n + 2)
-        world.run(most=1)
-    assert sorted(world.reads[:3]) == sorted(world.reads[3:]) == ["a", "b", "c"]
-
-
 def test_all_in_which_something_was_wrong_are_looked_at_again_in_turn() -> None:
     world = World()
     names = [f"t{n:02}" for n in range(12)]
@@ -164,25 +152,6 @@ def test_all_in_which_something_was_wrong_are_looked_at_again_in_turn() -> None:
     world.run()
     world.run()
     assert set(world.looks) == set(names)
-
-
-def test_a_topic_that_moves_is_not_looked_at_again_besides() -> None:
-    world = World()
-    world.topic("a")
-    world.marks.note_trouble("a", 3)
-    world.states["a"] = State(3, has_backlog=True)
-    world.shows("a", 1)
-    world.run()
-    assert world.looks == ["a"]
-
-
-def test_a_topic_that_is_gone_is_in_no_trouble() -> None:
-    world = World()
-    world.marks.note_moving("gone")
-    world.marks.note_trouble("gone", 3)
-    world.run()
-    each = world.marks.each_minute()
-    assert (set(each.moving), dict(each.troubled)) == (set(), {})
 
 
 def test_what_is_wrong_is_seen_every_five_minutes_while_a_topic_moves() -> None:
@@ -280,20 +249,6 @@ def test_rates_come_to_what_the_meter_rose_by(readings: list[Reading], name: str
         assert risen(buckets_found, readings[0].at_ms) == pytest.approx(rise, abs=1e-3)
 
 
-@given(meters())
-def test_the_backlog_at_the_end_is_what_was_read_last(readings: list[Reading]) -> None:
-    last = Reading(NOW_MS, readings[-1].accepted, {"mailer": GroupReading(0, 7)})
-    buckets_found = buckets([*readings[:-1], last], WINDOWS["1h"], NOW_MS)
-    assert buckets_found[-1].groups["mailer"].backlog == 7
-
-
-def test_what_came_after_a_rest_came_in_the_bucket_before_it_was_read() -> None:
-    readings = [reading(50 * MINUTE_MS, 100), reading(MINUTE_MS, 160), reading(0, 160)]
-    rates = [each.accepted for each in buckets(readings, WINDOWS["1h"], NOW_MS)]
-    assert sum(1 for rate in rates if rate) == 2, "a minute that two buckets share"
-    assert rates[20] == 0, "at rest"
-
-
 def test_a_group_that_was_sent_back_shows_no_rate_below_zero() -> None:
     readings = [
         reading(2 * MINUTE_MS, 100, settled=90),
@@ -303,12 +258,6 @@ def test_a_group_that_was_sent_back_shows_no_rate_below_zero() -> None:
     rates = [each.groups["mailer"].settled for each in buckets(readings, WINDOWS["1h"], NOW_MS)]
     assert min(rate for rate in rates if rate is not None) == 0
     assert max(rate for rate in rates if rate is not None) == pytest.approx(0.5)
-
-
-def test_what_was_never_read_is_not_known() -> None:
-    assert buckets([], WINDOWS["24h"], NOW_MS) == []
-    (only,) = buckets([reading(0, 5, backlog=3)], WINDOWS["24h"], NOW_MS)
-    assert (only.accepted, only.groups["mailer"].backlog) == (None, 3)
 
 
 def test_a_reading_is_kept_once_with_the_coarsest_level_that_has_none() -> None:

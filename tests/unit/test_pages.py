@@ -1,4 +1,5 @@
-"""The pages hang together: links lead somewhere, the map names every page, names of the code exist."""
+"""The pages hang together: links lead somewhere, the map names every page, names of the code exist, and each invariant
+is cited."""
 
 from __future__ import annotations
 
@@ -179,3 +180,18 @@ def test_a_broken_link_and_an_unknown_name_are_found(tmp_path: Path) -> None:
         "gine.py",
         "local/no.py",
     ]
+
+
+def test_each_invariant_is_defined_once_and_cited() -> None:
+    numbers = re.findall(r"^\| I(\d+) ", (ROOT / "docs/invariants.md").read_text(), re.MULTILINE)
+    sources = (path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__))
+    citations = {number for path in sources for number in _cited(path.read_text())}
+    assert sorted(map(int, numbers)) == sorted(citations) == list(range(1, 21))
+
+
+def _cited(source: str) -> set[int]:
+    """The numbers in a text: of `I4`, and of all from `I1 to I10`."""
+    spans = re.findall(r"\bI(\d+) to I(\d+)\b", source)
+    return {int(number) for number in re.findall(r"\bI(\d+)\b", source)} | {
+        number for first, last in spans for number in range(int(first), int(last) + 1)
+    }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
 import hypothesis.strategies as st
 import pytest
@@ -46,15 +45,6 @@ def test_the_room_is_a_part_and_what_the_others_leave(
     assert room(round_of(*parts), seat(total=total), available, NOW) == mine
 
 
-def test_who_comes_first_leaves_the_others_their_parts_for_a_second() -> None:
-    assert room(None, seat(total=3), 9, NOW) == 3
-    new_round = Round(7, NOW - PATIENCE_MS, 6, {1: Part(3, NOW, 10)})
-    assert room(new_round, seat(total=3), 6, NOW) == 3
-    older = replace(new_round, began_ms=LONG_AGO, parts={1: Part(3, LONG_AGO, 10)})
-    assert room(older, seat(total=3), 6, NOW) == 6
-    assert room(round_of((0, 10), (0, 10), last_ms=LONG_AGO), seat(total=2), 4, NOW) == 4
-
-
 @pytest.mark.parametrize(
     ("count", "others", "mine"),
     [
@@ -73,11 +63,6 @@ def test_who_was_away_goes_on_among_the_others(count: int | None, others: tuple[
     assert after(Round(7, LONG_AGO, 1, parts), seat(), 5, 0, NOW).parts[0].taken == mine + 5
 
 
-def test_in_a_round_that_has_just_begun_everybody_begins() -> None:
-    new_round = Round(7, NOW, 1, {1: Part(10, NOW, 10)})
-    assert after(new_round, seat(), 5, 0, NOW).parts[0].taken == 5
-
-
 @pytest.mark.parametrize(
     ("rest", "last_ms", "goes_on"),
     [
@@ -92,22 +77,11 @@ def test_a_round_ends_when_nothing_is_left_and_nobody_comes(rest: int, last_ms: 
     assert after(old_round, seat(), 1, 0, NOW).began_ms == (began_ms if goes_on else NOW)
 
 
-def test_another_assignment_begins_another_round() -> None:
-    old_round = round_of((4, 10), (4, 10))
-    assert after(old_round, Seat(8, 0, 2, 10), 1, 3, NOW) == Round(8, NOW, 3, {0: Part(1, NOW, 10)})
-
-
 def test_who_came_last_is_remembered_when_many_take_part() -> None:
     lasts = {rank: NOW - abs(rank - 12) for rank in range(20)}  # the one of rank 12 came last
     old_round = Round(7, LONG_AGO, 1, {rank: Part(1, last_ms, 10) for rank, last_ms in lasts.items()})
     parts = after(old_round, seat(rank=0, total=20), 1, 0, NOW).parts
     assert list(parts) == [0, *range(5, 20)]
-
-
-def test_numbers_stay_small_and_in_proportion() -> None:
-    old_round = round_of((9_999, 10), (7, 10))
-    assert after(old_round, seat(), 1, 0, NOW).parts == {0: Part(10_000, NOW, 10), 1: Part(7, NOW, 10)}
-    assert after(old_round, seat(), 2, 0, NOW).parts == {0: Part(5_000, NOW, 10), 1: Part(3, NOW, 10)}
 
 
 def test_who_took_much_while_it_was_alone_gets_an_equal_part_when_it_returns() -> None:
@@ -194,30 +168,6 @@ def test_there_is_always_somebody_who_may_take_something(total: int, most: int, 
         for rank in range(total):
             shard.receive(rank, most)
         assert shard.available < before
-
-
-def test_who_was_away_has_not_saved_anything_up() -> None:
-    shard = Shard(10_000, 2)
-    at_ms = NOW_MS
-    for _ in range(40):
-        shard.receive(0, 40, at_ms)
-        at_ms += 100
-    shard.available = 60
-    assert shard.receive(1, 1000, at_ms) == 30
-    assert shard.receive(0, 1000, at_ms) == 30
-
-
-def test_a_slow_one_keeps_no_more_than_it_asks_for() -> None:
-    shard = Shard(1000, 2)
-    assert shard.receive(1, 10) == 10
-    counts = [shard.receive(0, 100, NOW_MS + n) for n in range(1, 12)]
-    assert sum(counts) == 980
-
-
-def test_other_ranks_begin_a_new_round() -> None:
-    round_held = pull_share.after(None, Seat(1, 0, 2, 10), 10, 0, NOW_MS)
-    assert pull_share.room(round_held, Seat(1, 0, 2, 10), 10, NOW_MS) == 0
-    assert pull_share.room(round_held, Seat(2, 0, 2, 10), 10, NOW_MS) == 5
 
 
 @pytest.mark.parametrize("claims", [1, 40])

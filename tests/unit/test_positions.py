@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chalicelib.domain.segment import Segment, Tail
+from chalicelib.domain.segment import Segment
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import EARLIEST, LATEST, CursorKey, Topic, Where
 from chalicelib.services.core import positions
@@ -125,13 +125,3 @@ def test_a_time_is_found_among_all_rows_that_are_left(rows: list[Row], at_step: 
     since = [row.first for row in shelf.rows if row.accepted_ms >= at_ms]
     before = [row.end for row in shelf.rows if row.accepted_ms < at_ms]
     assert max(before, default=0) <= place <= min(since, default=shelf.end)
-
-
-@pytest.mark.parametrize("where", [EARLIEST, LATEST, f"@{START_MS}", 0, 99])
-def test_in_a_log_all_of_whose_rows_have_gone_everything_is_its_end(where: Where) -> None:
-    stage, topic = embedded_stage(), make.topic()
-    shard = topic.shard_key(0)
-    stage.adapters.log.checkpoint(shard, Tail(6))
-    finder = stage.process().positions
-    assert finder.find(topic, CursorKey(shard, "group"), where) == (7, 7)
-    assert finder.at_time(shard, START_MS) == 7

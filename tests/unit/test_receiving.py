@@ -13,7 +13,6 @@ import pytest
 
 from chalicelib.domain.cursor_write import replacement
 from chalicelib.domain.errors import NotFound, Unavailable
-from chalicelib.domain.limits import MAX_ANSWER_BYTES
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.status import Because
 from chalicelib.domain.times import SECOND_MS
@@ -89,16 +88,6 @@ def test_who_waits_notices_within_seconds_that_the_group_is_paused_and_resumed()
     assert 8 <= waiter.clock.seconds <= 12
 
 
-def test_who_waits_gets_what_passes_the_groups_filter_of_now() -> None:
-    desk = Desk.at(embedded_stage())
-    group, waiter = desk.group(), Waiter(desk)
-    waiter.clock.events = [
-        (0, lambda: desk.group(tags=("red",))),
-        (4, lambda: desk.produce(make.draft(tag="blue"), make.draft(tag="red"))),
-    ]
-    assert offsets(waiter.receive(group, 20)) == [1]
-
-
 def test_who_waits_for_a_group_that_is_made_anew_gets_none_of_the_new_ones_messages() -> None:
     desk = Desk.at(embedded_stage())
     group, waiter = desk.group(), Waiter(desk)
@@ -144,49 +133,6 @@ def test_of_what_is_asked_for_a_quarter_are_retries_while_there_is_anything_new(
         assert (attempts.count(2), attempts.count(1)) == (retries, most - retries)
 
 
-def test_one_at_a_time_retries_get_their_turn_and_do_not_crowd_out_what_is_new() -> None:
-    desk = Desk.at(embedded_stage())
-    group = desk.group()
-    retrying(desk, group, 60)
-    desk.produce(*make.drafts(60))
-    attempts = [delivery.attempt for _ in range(60) for delivery in desk.receive(group, 1)]
-    assert len(attempts) == 60
-    assert 5 <= attempts.count(2) <= 30
-
-
-def test_what_new_messages_leave_is_filled_with_retries_which_are_not_shared_out() -> None:
-    desk = Desk.at(embedded_stage())
-    group = desk.group()
-    retrying(desk, group, 20)
-    desk.produce(make.draft())
-    one, _ = desk.consumer(group, "one"), desk.consumer(group, "two")
-    assert [delivery.attempt for delivery in desk.receive(group, 8, one)] == [2, 2, 1, *[2] * 5]
-    assert len(desk.receive(group, 100, one)) == 13, "at once, though the lane was asked just now"
-
-
-def test_a_busy_shard_does_not_hide_the_others() -> None:
-    desk = Desk.at(embedded_stage(), shards=3)
-    group = desk.group()
-    desk.produce(*(make.draft(shard=0) for _ in range(200)))
-    assert len(desk.receive(group, 1)) == 1, "now it begins there"
-    desk.produce(make.draft(shard=1), make.draft(shard=2))
-    shards = [delivery.message.shard for _ in range(100) for delivery in desk.receive(group, 1)]
-    assert {1, 2} <= set(shards)
-
-
-def test_a_consumer_whose_shard_another_one_has_now_goes_on_with_the_rest() -> None:
-    desk = Desk.at(embedded_stage(), shards=2, mode="serial")
-    group = desk.group()
-    one = desk.consumer(group, "one")
-    desk.produce(make.draft(shard=1))
-    assert len(desk.receive(group, 1, one)) == 1
-    desk.consumer(group, "two")
-    desk.produce(make.draft(shard=0))
-    assert len(desk.receive(group, 1, one)) == 1
-    for _ in range(10):
-        assert desk.receive(group, 1, one) == []
-
-
 def test_a_shard_that_another_thread_claims_from_is_asked_last_and_waited_for() -> None:
     desk = Desk.at(embedded_stage(), shards=2)
     group = desk.group()
@@ -213,18 +159,6 @@ def test_a_shard_that_another_thread_claims_from_is_asked_last_and_waited_for() 
         assert claims.wait(20)
         second = threads.submit(receiver.receive, desk.topic, group, None, 10, 0, 30)
         assert (offsets(first.result()), offsets(second.result())) == ([0], [1, 2, 3, 4])
-
-
-def test_an_answer_is_filled_from_all_shards_as_far_as_its_size_allows() -> None:
-    desk = Desk.at(embedded_stage(), shards=3)
-    group = desk.group()
-    desk.produce(*(make.draft("x" * 200_000, shard=n % 3) for n in range(36)))
-    sizes = []
-    while messages := [delivery.message for delivery in desk.receive(group, 100)]:
-        sizes.append(sum(message.draft.weight for message in messages))
-        assert len(sizes) > 1 or len({message.shard for message in messages}) > 1
-    assert MAX_ANSWER_BYTES - 250_000 < sizes[0] <= MAX_ANSWER_BYTES
-    assert sum(sizes) > 36 * 200_000
 
 
 @pytest.mark.parametrize("mode", ["queue", "serial", "broadcast"])
@@ -409,19 +343,6 @@ def test_a_claim_whose_answer_is_lost_does_not_take_the_lease_of_another_try_for
     assert [each.receipt for each in repeat] == [each.receipt for each in first[0]]
 
 
-def test_a_marked_receive_that_is_the_first_reads_as_much_as_one_without_a_mark() -> None:
-    desk = Desk.at(embedded_stage(), shards=4)
-    group = desk.group()
-    desk.produce(*(make.draft(shard=n) for n in range(4)))
-    reads = []
-    for mark in ("", MARK):
-        cursors = Counted(desk.stage.adapters.cursors)
-        deps = Deps(replace(desk.stage.another(), cursors=cast(Cursors, cursors)))
-        assert len(deps.receiver.receive(desk.topic, group, None, 1, 0, 30, mark)) == 1
-        reads.append(dict(cursors.calls))
-    assert reads[0] == reads[1]
-
-
 def failing(desk: Desk, shards: Collection[int]) -> tuple[Desk, Troubled]:
     """A process for which the cursors of these shards fail, and with them a query of all."""
 
@@ -443,31 +364,6 @@ def test_what_the_other_shards_granted_is_not_lost_to_the_one_that_fails(failing
     other, _ = failing(desk, {failing_shard})
     messages = other.receive(group)
     assert {each.message.shard for each in messages} == {0, 1, 2} - {failing_shard}
-
-
-def test_a_shard_that_fails_is_an_error_where_there_is_nothing_else_and_is_asked_again_the_next_time() -> (
-    None
-):
-    desk = Desk.at(embedded_stage(), shards=2)
-    group = desk.group()
-    desk.produce(make.draft(shard=1))
-    shards = {1}
-    other, cursors = failing(desk, shards)
-    for _ in range(2):
-        with pytest.raises(Unavailable):
-            other.receive(group)
-    shards.clear()
-    assert cursors.refused == 3, "a query and a single read; the other shard is known the second time"
-    assert len(other.receive(group)) == 1
-
-
-def test_a_receive_asks_no_more_shards_after_the_second_that_fails() -> None:
-    desk = Desk.at(embedded_stage(), shards=8)
-    group = desk.group()
-    other, cursors = failing(desk, range(8))
-    with pytest.raises(Unavailable):
-        other.receive(group)
-    assert cursors.refused == 1 + 2, "a query, and two single reads"
 
 
 @pytest.mark.parametrize(("lost", "granted"), [(9, [0]), (10, [0]), (11, [])])

@@ -17,14 +17,11 @@ from chalicelib.api.parse import MessageBody
 from chalicelib.api.resources.by_hand import AmendBody, changes
 from chalicelib.api.resources.replays import ArchivedBody, archived
 from chalicelib.domain import limits
-from chalicelib.domain.errors import HeadraceError, Malformed, Refused, TooLarge
+from chalicelib.domain.errors import HeadraceError, Malformed
 from chalicelib.domain.message import Draft
 from chalicelib.domain.request import Request
 from chalicelib.domain.times import SECOND_MS
-from chalicelib.domain.topic import passes_filter
 from tests.support.clock import START_MS
-
-LONGEST_MS = limits.MAX_DELAY_SECONDS * SECOND_MS
 
 
 def draft(raw: bytes = b"", **fields: Any) -> Draft:
@@ -60,39 +57,6 @@ def refusal(attempt: Any) -> HeadraceError:
 )
 def test_a_filter_is_the_tags_that_pass(text: str | None, tags: tuple[str, ...] | None) -> None:
     assert settings.tags(text) == tags
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("", "||", "paid ||", "a b", "a|b", "x" * (limits.MAX_TAG_CHARS + 1)),
-        "||".join(map(str, range(limits.MAX_FILTER_TAGS + 1))),
-    ],
-)
-def test_what_is_no_filter_is_refused(text: str) -> None:
-    assert refusal(lambda: settings.tags(text)).issues[0].path == "filter"
-
-
-def test_a_filter_of_no_tags_passes_nothing_and_no_filter_everything() -> None:
-    assert [passes_filter(None, tag) for tag in (None, "a")] == [True, True]
-    assert [passes_filter(("a", "b"), tag) for tag in (None, "a", "b", "c")] == [False, True, True, False]
-    assert not passes_filter((), None)
-
-
-def test_a_delay_may_be_as_long_as_the_limit_and_what_is_past_is_now() -> None:
-    assert parse.due(time(START_MS + LONGEST_MS), START_MS) == START_MS + LONGEST_MS
-    error = refusal(lambda: parse.due(time(START_MS + LONGEST_MS + 1), START_MS))
-    assert (type(error), error.code) == (Refused, "DELAY_TOO_LONG")
-    assert parse.due(time(START_MS - SECOND_MS), START_MS) == START_MS
-
-
-def test_only_what_is_later_waits() -> None:
-    assert draft().due_ms is None
-    assert draft(delay_seconds=0).due_ms is None
-    assert draft(delay_seconds=1).due_ms == START_MS + SECOND_MS
-    assert draft(deliver_at=time(START_MS)).due_ms is None
-    assert draft(deliver_at=time(START_MS + 1)).due_ms == START_MS + 1
-    assert refusal(partial(draft, delay_seconds=0, deliver_at=time(START_MS + 1))).code == "DELAY_AMBIGUOUS"
 
 
 def test_an_expiry_counts_from_when_the_message_is_due() -> None:
@@ -139,14 +103,6 @@ def test_a_body_is_json_or_bytes_and_says_which() -> None:
         assert refusal(partial(parse.draft_of, body, START_MS)).issues[0].path == "body"
 
 
-def test_headers_may_have_so_many_bytes_together() -> None:
-    size = limits.MAX_HEADERS_BYTES // limits.MAX_HEADERS - len("h00")
-    headers = {f"h{n:02}": "v" * size for n in range(limits.MAX_HEADERS)}
-    assert draft(headers=headers).headers == headers
-    error = refusal(lambda: draft(headers=headers | {"h00": "ü" + "v" * (size - 1)}))
-    assert (type(error), error.code) == (TooLarge, "HEADERS_TOO_LARGE")
-
-
 def test_a_change_says_only_what_it_changes() -> None:
     def changed(**fields: Any) -> dict[str, Any]:
         body = msgspec.convert(fields, AmendBody)
@@ -158,27 +114,6 @@ def test_a_change_says_only_what_it_changes() -> None:
     assert changed(deliver_at=time(START_MS - 1)) == {"due_ms": START_MS}
     assert changed(retry={"max_attempts": 2}) == {"max_attempts": 2}
     assert refusal(changed).code == "VALIDATION"
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [(None, limits.DEFAULT_PAGE), ("1", 1), (str(limits.MAX_PAGE), limits.MAX_PAGE), ("007", 7)],
-)
-def test_a_page_has_the_size_asked_for(text: str | None, size: int) -> None:
-    assert lists.limit({} if text is None else {"limit": text}) == size
-
-
-@pytest.mark.parametrize("text", ["", "0", str(limits.MAX_PAGE + 1), "-1", "1.0", "٣", "00001", " 1", "x"])
-def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(Malformed):
-        lists.limit({"limit": text})
-
-
-def test_a_shard_is_a_number() -> None:
-    assert [lists.shard(query) for query in ({}, {"shard": "0"}, {"shard": "0255"})] == [None, 0, 255]
-    for text in ("", "-1", "x", "٣", "00000"):
-        with pytest.raises(Malformed):
-            lists.shard({"shard": text})
 
 
 def test_what_an_archived_message_said_is_said_again() -> None:

@@ -79,18 +79,6 @@ def test_an_entry_with_the_content_is_the_message_also_when_the_logs_has_gone(is
     assert retry_lane.content(message).draft == EDITED
 
 
-def test_a_message_that_has_gone_from_the_log_is_there_empty_and_over() -> None:
-    scene = Scene(is_there=False)
-    draft = retry_lane.entry_of(scene.message, 3, 2)
-    message = scene.resolved(draft)
-    place = (message.id, message.shard, message.offset, message.accepted_ms)
-    assert place == (scene.message.id, SHARD, OFFSET, ACCEPTED_MS)
-    assert message.draft.origin
-    assert message.draft.origin.attempts == 3
-    assert message.draft.expires_ms
-    assert message.draft.expires_ms < START_MS
-
-
 @pytest.mark.parametrize(
     ("message", "is_whole"),
     [

@@ -130,12 +130,6 @@ def test_who_loses_races_for_permits_goes_on_with_what_the_winner_left(races: in
     assert all(request["ReturnValuesOnConditionCheckFailure"] == "ALL_OLD" for request in puts)
 
 
-def test_where_there_is_nothing_nothing_is_written() -> None:
-    client = Scripted({"Item": {"t": number((START_MS + 9_000) * 10**6)}})
-    assert TokenBuckets(client.dynamo).take("a", 10, 2, START_MS).count == 0
-    assert [name for name, _ in client.asked] == ["get_item"]
-
-
 @pytest.mark.parametrize("groups", [1, 3, 9, 14])
 def test_backlogs_by_shard_take_what_room_there_is_and_the_most_of_them_go_first(groups: int) -> None:
     """Half a kilobyte: so a day's rows are few read units."""

@@ -117,16 +117,3 @@ def test_an_attempt_took_as_long_as_was_measured_or_since_its_claim(
     entry = Scene().step(SettleDecision(Disposition.SUCCESS, duration_ms=duration_ms)).entry
     assert entry
     assert entry.duration_ms == took_ms
-
-
-@pytest.mark.parametrize(("reason", "is_noted"), [("UNDECODABLE", False), ("REJECTED", True)])
-def test_nobody_tried_what_nobody_can_read(reason: str, is_noted: bool) -> None:
-    assert bool(Scene().step(SettleDecision(Disposition.DEAD, reason=reason)).entry) is is_noted
-
-
-def test_only_what_has_left_its_shards_cursor_is_recorded_with_a_time() -> None:
-    waits = SettleDecision(Disposition.RETRY, START_MS + 60_000, error="busy")
-    there, in_lane = Scene().step(waits).record, Scene(in_lane=True).step(waits, entry=0).record
-    assert there
-    assert in_lane
-    assert (there.waited_in_cursor, in_lane.waited_in_cursor) == (True, False)

@@ -75,16 +75,6 @@ def test_attempts_are_counted_anew_from_a_redrive_on() -> None:
     assert RECEIPT.attempt_since_redrive(1) == 1
 
 
-def test_any_changed_character_of_a_receipt_is_noticed() -> None:
-    text = sign_receipt(KEY, RECEIPT)
-    for at, char in enumerate(text):
-        for other in URL_SAFE + "+/= \n.é":
-            if other != char:
-                assert verify_receipt(KEY, text[:at] + other + text[at + 1 :]) is None
-        assert verify_receipt(KEY, text[:at] + text[at + 1 :]) is None
-        assert verify_receipt(KEY, text[:at] + char + text[at:]) is None or text[at - 1 : at] == char
-
-
 def test_any_flipped_bit_of_a_receipt_is_noticed() -> None:
     text = sign_receipt(KEY, RECEIPT)
     raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
@@ -92,11 +82,6 @@ def test_any_flipped_bit_of_a_receipt_is_noticed() -> None:
         for bit in range(8):
             damaged_raw = bytes([*raw[:at], raw[at] ^ 1 << bit, *raw[at + 1 :]])
             assert verify_receipt(KEY, base64.urlsafe_b64encode(damaged_raw).rstrip(b"=").decode()) is None
-
-
-@given(st.text(max_size=80))
-def test_junk_is_no_receipt(junk: str) -> None:
-    assert verify_receipt(KEY, junk) is None
 
 
 @pytest.mark.parametrize("junk", ["", "A", "====", "AAAA" * 10, "é", "\x00"])

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.assignment import Team
-from chalicelib.domain.limits import MAX_CALLS
 from chalicelib.domain.topic import Consumer, ConsumerKind, Mode, Topic
 from chalicelib.services.core.wake import DispatchTask
 from chalicelib.services.push.sources import SourceLimits, Sources
@@ -42,11 +41,6 @@ def test_the_workers_of_a_group_have_each_shard_once_and_one_has_the_lane() -> N
     assert {len(part) for part in parts[1:]} == {1}
 
 
-def test_a_worker_beyond_the_present_number_does_the_work_of_one_of_them() -> None:
-    assert list(sources(worker=9).in_turn(0, 64)) == list(sources(worker=1).in_turn(0, 64)) == [1]
-    assert list(sources(worker=5, max_in_flight=1).in_turn(0, 64)) == [None, *range(8)]
-
-
 def test_a_run_looks_where_it_was_told_to() -> None:
     keys = [str(TOPIC.shard_key(shard)) for shard in range(10)]
     all_sources = sources(max_in_flight=1, uid="g")
@@ -59,12 +53,6 @@ def test_a_run_looks_where_it_was_told_to() -> None:
     assert all(each.keys >= all_sources.keys for each in sources_by_news.values()), (
         "the rest is the task's, too"
     )
-
-
-def test_a_run_looks_where_it_was_told_to_though_that_is_another_workers_by_now() -> None:
-    key = str(TOPIC.shard_key(2))
-    assert list(sources(worker=5, max_in_flight=36, partitions=[key]).in_turn(0, 36)) == [2]
-    assert sources(worker=5, max_in_flight=36, partitions=[key]).keys == {key, str(TOPIC.shard_key(5))}
 
 
 def test_a_look_begins_behind_the_shard_that_was_served_last() -> None:
@@ -110,12 +98,6 @@ def test_a_source_has_a_guarantee_and_each_of_its_consumers_a_part(
     assert sources(**settings).limits(shard) == limits
 
 
-def test_a_process_has_so_many_calls_at_once() -> None:
-    assert sources(max_in_flight=10_000).most_here == MAX_CALLS
-    assert sources(max_in_flight=10_000, batch_size=3).most_here == 3 * MAX_CALLS
-    assert sources(max_in_flight=5).most_here == 5
-
-
 def test_in_a_queue_all_that_are_called_share_every_source() -> None:
     one = sources(owners=(A, B, None, PULLS), consumers=(A, B, C), topic=make.topic(shards=4))
     assert [one.consumers_of(shard) for shard in (0, 1, None)] == [(A, B, C)] * 3
@@ -136,28 +118,3 @@ def test_in_an_ordered_mode_the_owner_of_a_shard_gets_its_messages() -> None:
     assert one.called_for(1, B) == {B}
     assert one.target(B, make.claimed_message(shard=2)) is A
     assert one.target(B, make.claimed_message(shard=0)) is B
-
-
-def test_a_broadcasts_run_is_for_one_consumer() -> None:
-    one = sources(owners=(A, B), consumers=(A, B), consumer_uid=B.uid, mode=Mode.BROADCAST)
-    assert [one.consumers_of(shard) for shard in (0, 7, None)] == [(B,)] * 3
-    assert one.called_consumers() == {B}
-    without_shards = sources(owners=(A,), consumers=(A,), consumer_uid=B.uid, mode=Mode.BROADCAST)
-    assert without_shards.consumers_of(0) == without_shards.consumers_of(None) == ()
-
-
-def test_its_keys_are_those_of_the_shards_and_the_lane_that_it_serves() -> None:
-    topic = make.topic(shards=2)
-    first, second = (sources(worker=n, topic=topic, max_in_flight=64).keys for n in (0, 1))
-    assert len(first) == 2
-    assert second == {str(topic.shard_key(1))}
-    assert str(topic.shard_key(0)) in first
-
-
-def test_consumers_of_a_broadcast_have_lanes_of_their_own() -> None:
-    topic = make.topic(shards=1)
-    keys = [
-        sources(owners=(A, B), consumer_uid=each.uid, topic=topic, uid="g", mode=Mode.BROADCAST).keys
-        for each in (A, B)
-    ]
-    assert keys[0] & keys[1] == {str(topic.shard_key(0))}

@@ -15,7 +15,6 @@ from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain.cursor import Cursor, Disposition, OffsetState, Result, Selection
 from chalicelib.domain.spans import Span
 from chalicelib.domain.status import Status, combined
-from chalicelib.services.inspect.statuses import DeliveryStatus, _broadcast_status
 
 TABLE = Path(__file__).parents[2] / "docs" / "state_machine.md"
 OFFSET, TOKEN, NOW = 5, "1.abcd", 1_000_000
@@ -131,12 +130,6 @@ _SAME_MECHANISM = {("NEW", "exhaust"), ("RETRYING", "filter"), ("RETRYING", "lim
 # To the cursor it is settled: the delivery record says that it goes on elsewhere. And what the log calls cancelled is
 # new until a claim skips it.
 _TO_THE_CURSOR = {"later": "SUCCESS", "cancel": "NEW"}
-# A dead letter is in no cursor: tests/contract/ports/test_dead_letters.py.
-_OUTSIDE = {"redrive", "discard"}
-
-
-def test_the_table_names_every_event() -> None:
-    assert {event for _, event in _table()} == set(EVENTS) | _OUTSIDE
 
 
 def test_what_is_given_back_untried_keeps_its_attempts_and_what_failed_does_not() -> None:
@@ -151,15 +144,6 @@ def test_what_is_given_back_untried_keeps_its_attempts_and_what_failed_does_not(
         assert span.attempt == expected
     tried = transitions.settle(_running(3), TOKEN, [Result(OFFSET, Disposition.RELEASED)])[0]
     assert _status(tried) == "RETRYING"
-
-
-def test_what_is_retried_now_need_not_wait_any_more() -> None:
-    before = transitions.settle(_running(), TOKEN, [Result(OFFSET, Disposition.RETRY, due_ms=NOW + 1)])[0]
-    assert transitions.due_spans(before, NOW) == ()
-    after = transitions.retry_now(before, OFFSET)
-    assert after is not None
-    assert [span.start for span in transitions.due_spans(after, NOW)] == [OFFSET]
-    assert transitions.retry_now(after, OFFSET) is None
 
 
 STATUSES = (Status.NEW, Status.RUNNING, Status.RETRYING, Status.SUCCESS, Status.DEAD)
@@ -187,15 +171,3 @@ def test_more_than_two_make_what_they_make_in_any_order_and_however_often(
         assert combined((*order, order[0])) == whole
     over = {"SUCCESS", "DEAD"}
     assert (whole in over) == (set(statuses) <= over), "over when all are, and not before"
-
-
-def test_nobody_makes_new_and_one_makes_its_own() -> None:
-    assert combined([]) == "NEW"
-    assert [combined([status]) for status in STATUSES] == list(STATUSES)
-
-
-def test_a_broadcasts_next_attempt_is_the_first_of_its_consumers() -> None:
-    times = {"one": None, "two": 7, "three": 5}
-    statuses = {name: DeliveryStatus(Status.RETRYING, 1, at_ms) for name, at_ms in times.items()}
-    assert _broadcast_status(statuses).next_attempt_ms == 5
-    assert _broadcast_status({"one": statuses["one"]}).next_attempt_ms is None

@@ -8,18 +8,14 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.append import AlreadyMoved, DedupEntry, DedupHit, OffsetTaken, Stored
-from chalicelib.domain.cursor import Cursor, Lease
-from chalicelib.domain.errors import Unavailable, Unreadable
+from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.message import Draft
-from chalicelib.domain.pull_share import Part, Round
 from chalicelib.domain.record import Record
 from chalicelib.domain.segment import Allocation, Segment, Tail
-from chalicelib.domain.spans import Span
 from chalicelib.domain.status import Status
-from chalicelib.domain.timer import Moved, Timer, TimerKind
-from chalicelib.domain.trace import TraceRow
+from chalicelib.domain.timer import Moved, TimerKind
 from chalicelib.domain.transaction import Transaction, TransactionState
-from chalicelib.store import codec, cursors, log, records, timers, traces, transactions
+from chalicelib.store import codec, log, records, timers, traces, transactions
 from chalicelib.store.attributes import number, started_kib, text
 from chalicelib.store.dedup import dedup_entry, dedup_put
 from chalicelib.store.layout import META_OFFSET, Tables, record_key, segment_key
@@ -37,47 +33,6 @@ def entry(offset: int) -> Draft:
 
 
 # Cursors.
-
-SPANS = [
-    Span(5, 1),
-    Span(5, 9),
-    Span(5, 2, 3),
-    Span(0, 1, 2, "k3Yz", 1_700_000_000_000),
-    Span(7, 1, 1, "-"),
-    Span(7, 3, 1, "", 0, 0b1000001_000001),
-    Span(7, 1, 1, "", 0, 1),
-]
-
-
-@pytest.mark.parametrize("span", SPANS)
-def test_a_span_comes_back_with_and_without_its_start(span: Span) -> None:
-    span = replace(span, count=span.mask.bit_count()) if span.mask else span
-    assert cursors.parse_span(cursors.span_text(span)) == span
-    assert cursors.parse_span(cursors.span_text(span, start=False), span.start) == span
-
-
-def test_a_lease_comes_back_and_says_no_start_twice() -> None:
-    lease = Lease("1.a", (Span(5, 2), Span(7, 1, 4), Span(20, 3)), START_MS, "me")
-    lease_text = cursors.lease_text(lease)
-    assert cursors.parse_lease("1.a", lease_text) == lease
-    assert lease_text.partition(";")[0] == "5+2,*4,20+3"
-
-
-def test_a_cursor_comes_back_with_all_that_it_holds() -> None:
-    cursor = Cursor(
-        epoch=7,
-        floor=3,
-        next=40,
-        begin=1,
-        segment_at=33,
-        skipped=2,
-        leases={"1.a": Lease("1.a", (Span(5, 2),), START_MS, "me")},
-        waiting=(Span(9, 2, 2, "", START_MS), Span(12, 1, 3)),
-        amended=((50, 52), (60, 61)),
-        round=Round(3, START_MS, 4, {0: Part(5, START_MS + 7, 10), 2: Part(0, START_MS, 1)}),
-    )
-    item = cursors._item(cursor)
-    assert cursors.cursor_of(item) == cursor
 
 
 # Timers.
@@ -97,11 +52,6 @@ TIMERS = [
     make.timer(START_MS, id="c1", kind=TimerKind.CHECK, shard=SHARD, every_ms=90_000),
     make.timer(START_MS, id="w1", kind=TimerKind.WAKE, shard=SHARD),
 ]
-
-
-@pytest.mark.parametrize("timer", TIMERS, ids=lambda timer: timer.kind)
-def test_a_timer_comes_back(timer: Timer) -> None:
-    assert timers._timer(timers._item(Tables("p"), timer)) == timer
 
 
 def test_a_cancelled_timer_leaves_what_it_was_and_for_how_long() -> None:
@@ -127,32 +77,6 @@ def test_a_look_ends_where_it_is_full_and_says_where_to_go_on() -> None:
 
 
 # Records and dead letters.
-
-
-@pytest.mark.parametrize(
-    "record",
-    [
-        make.record(5, Status.RETRYING, attempts=3, next_ms=START_MS + 1, attempts_before_redrive=2),
-        make.record(5, Status.DEAD, reason="REJECTED", last_error="HTTP 500"),
-        make.record(5, Status.SUCCESS, attempts=0, expires_s=START_MS // 1000),
-    ],
-    ids=lambda record: record.status,
-)
-def test_a_record_comes_back(record: Any) -> None:
-    item = {**record_key(KEY, 5), **records._item(record)}
-    assert records._record(item) == replace(record, shard=SHARD.shard)
-
-
-def test_a_letter_comes_back() -> None:
-    letter = make.letter(KEY, make.dead_record(5, last_error="HTTP 500", shard=2), edited=True, version=3)
-    assert records._letter(KEY, records._letter_item(letter)) == letter
-
-
-def test_what_is_unfinished_is_told_by_its_time_and_state() -> None:
-    timed_item = records._item(make.record(5, Status.RETRYING, next_ms=START_MS))
-    untimed_item = records._item(make.record(5, Status.RETRYING))
-    rows = [records._unfinished({**record_key(KEY, 5), **item}) for item in (timed_item, untimed_item)]
-    assert [(row.timed, row.status) for row in rows] == [(True, "RETRYING"), (False, "RETRYING")]
 
 
 def test_a_record_of_a_lane_is_filed_where_its_message_is() -> None:
@@ -282,22 +206,6 @@ def test_who_stands_in_the_way_says_what_became_of_an_append() -> None:
 
 
 # Traces.
-
-
-@pytest.mark.parametrize("rank", [None, 0, 3])
-def test_a_trace_comes_back(rank: int | None) -> None:
-    of = make.cursor_key(SHARD, consumer_uid="c9")
-    row: TraceRow = replace(make.trace(of, make.entries([5, 7]), rank=rank), group="mail")
-    assert traces.row_of(traces._item(row)) == row
-
-
-@pytest.mark.parametrize(
-    "damage", [LATER, {"a": text("?")}, {"a": {"N": "x"}}, {"m": text("broken")}, {"o": text("?")}, {"w": {}}]
-)
-def test_a_trace_that_cannot_be_read_is_named(damage: dict[str, Any]) -> None:
-    item = {**traces._item(make.trace(KEY, make.entries([5]))), **damage}
-    with pytest.raises(Unreadable, match="traces"):
-        traces.row_of(item)
 
 
 def test_a_trace_of_far_places_is_several() -> None:

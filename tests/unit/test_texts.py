@@ -16,7 +16,7 @@ from chalicelib.domain.message import Draft, Origin
 from chalicelib.domain.spans import Span
 from chalicelib.domain.trace import TraceEntry
 from chalicelib.store import codec
-from chalicelib.store.cursors import _item, cursor_of, lease_text, parse_lease, parse_span, span_text
+from chalicelib.store.cursors import _item, cursor_of, parse_span, span_text
 from tests.support import factories as make
 
 numbers = st.integers(0, 2**53)
@@ -59,11 +59,6 @@ def test_a_plain_span_is_its_number_alone() -> None:
 def test_junk_is_no_span(junk: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 (any reason will do)
         parse_span(junk)
-
-
-@given(leases)
-def test_a_lease_is_read_as_it_was_written(lease: Lease) -> None:
-    assert parse_lease(lease.token, lease_text(lease)) == lease
 
 
 @given(st.lists(leases, max_size=3), numbers)
@@ -136,11 +131,6 @@ def test_an_entry_of_a_retry_lane_keeps_its_origin_and_only_a_whole_one_its_body
     assert codec.unpack(codec.pack([reference, whole]).payload) == (replace(reference, body=b""), whole)
 
 
-def test_a_reference_takes_little_room() -> None:
-    origin = Origin("0123456789ab-3-4y", 3, 158, 4_102_444_800_000, 2)
-    assert len(codec.encode(make.draft("x" * 9_999, origin=origin))) < 60
-
-
 entries = st.lists(
     st.builds(
         TraceEntry,
@@ -159,14 +149,6 @@ entries = st.lists(
 def test_attempts_are_read_as_they_were_packed(entries: list[TraceEntry]) -> None:
     entries.sort(key=lambda t: t.offset)
     assert codec.unpack_entries(codec.pack_entries(entries), entries[0].offset) == tuple(entries)
-
-
-def test_neighbours_that_ended_alike_are_one_run() -> None:
-    entries = make.entries([7, 8, 9, 11]) + make.entries([12], 2, "RETRY", duration_ms=5, detail="503")
-    assert (
-        codec.pack_entries(entries)
-        == '[[0,3,1,"SUCCESS",0,""],[4,1,1,"SUCCESS",0,""],[5,1,2,"RETRY",5,"503"]]'
-    )
 
 
 @given(st.lists(drafts, min_size=1, max_size=6))

@@ -141,37 +141,6 @@ def test_demand_that_wanders_from_process_to_process_gets_the_whole_rate() -> No
     fleet.check()
 
 
-def test_a_flood_after_a_quiet_hour_is_no_exception() -> None:
-    fleet = Fleet(100, 3)
-    for _ in range(3):
-        fleet.clock.advance(3_600_000)
-        fleet.run(1, fleet.shared(0.2))
-        fleet.accepted.clear()
-        fleet.run(10, fleet.shared(20))
-        assert 950 <= sum(fleet.accepted) <= 1_050 + 25, "what was in hand comes on top"
-
-
-def test_demand_below_the_limit_is_let_in_whole() -> None:
-    fleet = Fleet(100, 3)
-    fleet.run(20, lambda ms: iter([(ms // 13 % 3, 1)] * (ms % 13 == 0)))
-    assert sum(fleet.accepted) == -(-20_000 // 13)
-    assert fleet.token_buckets.writes < sum(fleet.accepted) * 0.6
-
-
-def test_refusals_cost_no_writes_and_idleness_costs_nothing() -> None:
-    fleet = Fleet(1, 1)
-    fleet.run(10, lambda _: iter([(0, 100)]))
-    assert fleet.token_buckets.writes == sum(fleet.accepted) <= 11
-    fleet.clock.advance(3_600_000)
-    assert fleet.token_buckets.writes == sum(fleet.accepted)
-
-
-def test_a_topic_without_a_limit_never_asks() -> None:
-    fleet = Fleet(1, 1)
-    assert fleet.members[0].admit(make.topic(), 1_000_000) == 1_000_000
-    assert fleet.token_buckets.writes == 0
-
-
 def test_a_limit_that_changes_holds_at_once() -> None:
     fleet = Fleet(5_000, 2)
     fleet.run(3, fleet.shared(2))

@@ -9,8 +9,8 @@ import pytest
 
 from chalicelib.domain.mark import Bookmark, Mark
 from chalicelib.domain.times import MINUTE_MS
-from chalicelib.domain.topic import ConsumerState, Mode, Topic, lane_of
-from chalicelib.scheduler.sweeper import Findings, Scout
+from chalicelib.domain.topic import ConsumerState
+from chalicelib.scheduler.sweeper import Scout
 from chalicelib.scheduler.walk import HasTime, RoundRobin, Stretch, VisitInTurn, Walk
 from tests.support import factories as make
 from tests.support.clock import Inline
@@ -48,20 +48,6 @@ def test_a_run_that_ends_well_says_so_and_so_does_one_that_does_not(stage: Stage
     assert stage.adapters.rounds.bookmark("job").is_open is False
     cut = walk(stage, lambda topic, has_time, turn: None, time_for(4))
     assert (cut.finished, cut.topics) == (False, 2), "a question before each visit, and one after"
-
-
-def test_a_visit_has_two_minutes(stage: Stage) -> None:
-    stage.adapters.control.put_topic(make.topic("a"), None)
-    answers = []
-
-    def visit(topic: Topic, has_time: HasTime, turn: int) -> None:
-        stage.clock.advance(2 * MINUTE_MS - 1)
-        answers.append(has_time())
-        stage.clock.advance(1)
-        answers.append(has_time())
-
-    assert not walk(stage, visit).finished, "what is left of the topic waits for the next run"
-    assert answers == [True, False]
 
 
 def test_topics_are_looked_at_one_first_and_then_more_together(stage: Stage) -> None:
@@ -102,29 +88,12 @@ def test_the_next_run_begins_with_the_first_topic_that_there_was_too_little_time
     assert (stretch.last, stretch.finished) == (last, False)
 
 
-def test_a_run_without_time_leaves_the_place_and_one_that_is_through_none(stage: Stage) -> None:
-    rounds = stage.adapters.rounds
-    round_robin = RoundRobin("job", rounds, stage.clock)
-    round_robin.end(Bookmark(), Stretch(finished=False, last="b"))
-    round_robin.end(rounds.bookmark("job"), Stretch(finished=False))
-    assert rounds.bookmark("job").after == "b"
-    round_robin.end(rounds.bookmark("job"), Stretch(last="z"))
-    assert rounds.bookmark("job").after is None
-
-
 # What the scout finds.
 
 
 def scout(desk: Desk) -> Scout:
     a = desk.deps.adapters
     return Scout(control=a.control, log=a.log, cursors=a.cursors, clock=a.clock)
-
-
-def test_the_next_look_is_at_the_first_of_all_times() -> None:
-    findings = Findings()
-    for at_ms in (5, 3, 9):
-        findings.look_again_by(at_ms)
-    assert findings.next_ms == 3
 
 
 @pytest.mark.parametrize("why", ["pulled", "paused", "disabled", "called"])
@@ -146,38 +115,7 @@ def test_only_what_somebody_is_called_for_can_be_forgotten(stage: Stage, why: st
     assert findings.forgotten == ([str(desk.topic.shard_key(0))] if why == "called" else [])
 
 
-def test_of_two_leases_the_first_that_ends_is_waited_for(stage: Stage) -> None:
-    desk = PushDesk.at(stage)
-    group = desk.group()
-    desk.subscriber(group, "hook")
-    desk.produce(*make.drafts(2))
-    for lease in (90, 30):
-        desk.receive(group, 1, lease=lease)
-    assert scout(desk).examine(desk.topic).next_ms == stage.clock.now_ms() + 30_000
-
-
 # What is written down before rows go.
-
-
-def test_tails_of_all_shards_and_lanes_are_written_down(stage: Stage) -> None:
-    desk = Desk.at(stage, shards=3, retention_days=1)
-    queue, broadcast = desk.group("queue"), desk.group("broadcast", mode=Mode.BROADCAST)
-    reader = desk.consumer(broadcast, "reader")
-    lanes = (lane_of(desk.topic, queue), lane_of(desk.topic, broadcast, reader.uid))
-    shards = [desk.topic.shard_key(2), *(lane.shard_key(0) for lane in lanes)]
-    for shard in shards:
-        row = make.segment(0, 2, expires_s=stage.clock.now_ms() // 1000 + 2 * 86_400)
-        stage.adapters.log.put(shard, row, make.packed(row))
-    a = stage.adapters
-    job = stage.process().checkpointer
-    assert job.run_once().checkpoints == 0, "they are there for days"
-    stage.clock.advance(24 * 60 * MINUTE_MS)
-    report = job.run_once()
-    assert (report.shards, report.checkpoints) == (5, 3)
-    stage.clock.advance(2 * 24 * 60 * MINUTE_MS)
-    stage.drop_expired()
-    assert [a.log.tail(shard).offset for shard in shards] == [1, 1, 1]
-    assert job.run_once().checkpoints == 0, "that is known already"
 
 
 # What the sweep may let go of.

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any
 
 import hypothesis.strategies as st
 import pytest
@@ -15,7 +13,6 @@ from chalicelib.domain.audit import AuditEntry, month_of, months_back
 from chalicelib.domain.times import DAY_MS
 from chalicelib.store.audit import Audit
 from tests.support.clock import START_MS
-from tests.support.damage import Change, change_audit, having, without
 from tests.support.stages import Stage
 
 
@@ -65,29 +62,6 @@ def test_many_entries_are_read_page_after_page(audit: Audit) -> None:
         audit.add(entry(START_MS, f"{n:03}"))
     request_ids = [each.request_id for each in islice(audit.entries(START_MS, START_MS + 1, None), 115)]
     assert request_ids == [f"{n:03}" for n in range(119, 4, -1)]
-
-
-@pytest.mark.parametrize(
-    ("damage", "changed"),
-    [
-        (having("a", {"S": "?"}), {}),
-        (without("a"), {}),
-        (without("q"), {}),
-        (having("n", {"N": "7"}), {"token_name": ""}),
-        (having("t", {"N": "7"}), {"topic": None}),
-    ],
-    ids=range(5),
-)
-def test_an_entry_that_cannot_be_read_wholly_hides_neither_itself_nor_others(
-    empty_stage: Stage, damage: Change, changed: dict[str, Any]
-) -> None:
-    audit = empty_stage.adapters.audit
-    entries = [entry(START_MS + n, topic="orders") for n in range(3)]
-    for each in entries:
-        audit.add(each)
-    change_audit(empty_stage, entries[1], damage)
-    found = list(audit.entries(START_MS, START_MS + 3, None))
-    assert found == [entries[2], replace(entries[1], **changed), entries[0]]
 
 
 @given(st.integers(0, 2**42), st.integers(0, 400 * DAY_MS))

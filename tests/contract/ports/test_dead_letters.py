@@ -12,20 +12,17 @@ from hypothesis import given, settings
 
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write
-from chalicelib.domain.cursor import Cursor, Disposition, start_at
+from chalicelib.domain.cursor import Cursor, start_at
 from chalicelib.domain.cursor_write import WriteRefused
-from chalicelib.domain.errors import Conflict
 from chalicelib.domain.message import Draft
 from chalicelib.domain.record import DeadLetter, FailureFilter, Record
 from chalicelib.domain.topic import CursorKey, Group, Topic, cursor_key
-from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
 from chalicelib.store.cursors import Cursors
 from chalicelib.store.records import Records
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
-from tests.support.dead_letters import redrive_first
 from tests.support.desk import Desk
 from tests.support.stages import Stage
 from tests.support.troubled import Counted
@@ -295,62 +292,3 @@ def delete_one_of_two_groups(stage: Stage) -> None:
     assert desk.deps.letter_lookup.page(desk.topic, again, FailureFilter(), None, 100) == ([], None)
     desk.deps.admin.delete_topic(desk.topic)
     assert records.count_dead(desk.topic.uid, kept_group.uid) == 0
-
-
-@pytest.mark.parametrize("mode", ["queue", "serial"])
-def test_what_comes_into_the_retry_lane_is_there_for_the_next_receive(stage: Stage, mode: str) -> None:
-    desk = Desk.at(stage)
-    group = desk.group(mode=mode)
-    dead_letters = desk.deps.dead_letters
-    (result,) = desk.produce(make.draft("x"))
-    desk.nack(group, desk.receive(group), Nack(dead_letter=True))
-    assert desk.receive(group) == []
-    assert redrive_first(desk.deps, desk.topic, group, 10) == 1
-    (again,) = desk.receive(group)
-    desk.nack(group, [again], Nack(delay_ms=60_000))
-    assert desk.receive(group) == []
-    dead_letters.retry_now(desk.topic, group, result.id)
-    (third,) = desk.receive(group)
-    assert desk.receive(group) == []
-    desk.nack(group, [third])
-    assert [each.attempt for each in desk.receive(group)] == [4]
-
-
-@pytest.mark.parametrize(("mode", "in_lane"), [("queue", False), ("serial", False), ("queue", True)])
-def test_what_a_lease_held_that_ran_out_can_be_tried_now_and_its_trace_tells_both(
-    stage: Stage, mode: str, in_lane: bool
-) -> None:
-    desk = Desk.at(stage, mode=mode)
-    group = desk.group()
-    (result,) = desk.produce(make.draft("x"))
-    if in_lane:
-        desk.nack(group, desk.receive(group), Nack(dead_letter=True))
-        redrive_first(desk.deps, desk.topic, group, 10)
-    desk.receive(group, lease=30)
-    with pytest.raises(Conflict, match="neither RETRYING nor DEAD"):
-        desk.deps.dead_letters.retry_now(desk.topic, group, result.id)
-    stage.clock.advance(30_000)
-    desk.deps.dead_letters.retry_now(desk.topic, group, result.id)
-    messages = desk.receive(group)
-    assert [each.attempt for each in messages] == [2 + in_lane]
-    desk.ack(group, messages)
-    assert desk.outcomes(result.id)[-2:] == ["LAPSED", "SUCCESS"]
-
-
-@pytest.mark.parametrize(("mode", "way"), [("serial", "first"), ("queue", "timer"), ("serial", "redrive")])
-def test_what_could_not_be_attempted_can_be_tried_now(stage: Stage, mode: str, way: str) -> None:
-    desk = Desk.at(stage, mode=mode)
-    group = desk.group()
-    (result,) = desk.produce(make.draft("x"))
-    if way == "timer":
-        desk.nack(group, desk.receive(group), Nack(delay_ms=60_000))
-        stage.clock.advance(60_000)
-    elif way == "redrive":
-        desk.nack(group, desk.receive(group), Nack(dead_letter=True))
-        redrive_first(desk.deps, desk.topic, group, 10)
-    receipts = [each.receipt for each in desk.receive(group)]
-    decision = SettleDecision(Disposition.RELEASED, stage.clock.now_ms() + 60_000)
-    desk.deps.settler.settle(desk.topic, group, receipts, lambda *_: decision)
-    assert desk.receive(group) == []
-    desk.deps.dead_letters.retry_now(desk.topic, group, result.id)
-    assert [each.attempt for each in desk.receive(group)] == [1 if way == "first" else 2]

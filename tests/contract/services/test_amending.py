@@ -1,4 +1,4 @@
-"""Unclaimed messages in the log are edited and cancelled."""
+"""Unclaimed messages in the log are edited and cancelled, also where copies of them are."""
 
 from __future__ import annotations
 
@@ -10,17 +10,32 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from chalicelib.domain.errors import Conflict, NotFound, Refused, TooLarge
-from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, MAX_AMENDED_BYTES, MAX_AMENDED_RANGES
+from chalicelib.domain.errors import Conflict, NotFound, TooLarge, Unavailable
+from chalicelib.domain.limits import (
+    BLOB_THRESHOLD_BYTES,
+    MAX_AMENDED_BYTES,
+    MAX_AMENDED_CURSORS,
+)
 from chalicelib.domain.message import Draft, Message
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import Group
+from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.bodies import with_body
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.amending import NEW, _attempt, bodies, cancel, edit, having_read, message_of
+from tests.support.amending import (
+    NEW,
+    _attempt,
+    before_amending,
+    before_writing,
+    bodies,
+    cancel,
+    edit,
+    having_read,
+    message_of,
+)
 from tests.support.desk import Desk
 from tests.support.stages import Stage
 
@@ -52,14 +67,6 @@ def test_what_is_cancelled_is_passed_over_and_can_be_seen(stage: Stage) -> None:
     assert desk.deps.statuses.deliveries(desk.topic, message)[group.name].status == "CANCELLED"
     assert desk.cursor(group).next == 3
     assert [e.event for e in desk.trace(message.id)] == ["accepted", "cancelled"]
-
-
-def test_what_was_cancelled_cannot_be_edited(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    (result,) = desk.produce(make.draft("x"))
-    cancel(desk, result)
-    with pytest.raises(Conflict, match="MESSAGE_CANCELLED"):
-        edit(desk, result)
 
 
 def claim_and_settle(desk: Desk, group: Group, how: str) -> None:
@@ -99,22 +106,6 @@ def test_after_a_seek_back_only_what_is_left_of_an_attempt_forbids_a_change(stag
         edit(desk, result)
 
 
-def test_a_group_that_is_not_owed_the_message_forbids_nothing(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    (result,) = desk.produce(make.draft("old"))
-    late_group = desk.group("late", "latest")
-    edit(desk, result)
-    desk.produce(make.draft("next"))
-    assert bodies(desk.receive(late_group)) == [b'"next"']
-
-
-def test_a_message_that_waits_for_no_time_has_none_to_change(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    (result,) = desk.produce(make.draft("x"))
-    with pytest.raises(Refused, match="NOT_DELAYED"):
-        desk.deps.amender.amend(desk.topic, message_of(desk, result), {"due_ms": 1})
-
-
 def test_what_has_expired_meanwhile_is_not_found(stage: Stage) -> None:
     desk = Desk.at(stage)
     (result,) = desk.produce(make.draft("x"))
@@ -123,34 +114,6 @@ def test_what_has_expired_meanwhile_is_not_found(stage: Stage) -> None:
     stage.drop_expired()
     with pytest.raises(NotFound):
         desk.deps.amender.amend(desk.topic, message, {"body": NEW})
-
-
-def test_a_message_that_was_delayed_can_be_changed_in_the_log_too(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    (result,) = desk.produce(make.draft("old", due_ms=stage.clock.now_ms() + 5_000))
-    stage.clock.advance(5_000)
-    desk.deps.mover.run_once()
-    edit(desk, result)
-    (claimed_message,) = desk.receive(group)
-    assert (claimed_message.message.id, claimed_message.message.draft.body) == (result.id, NEW)
-
-
-def test_a_cursors_notes_stay_few_and_no_edit_is_lost_among_many(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    count = 3 * MAX_AMENDED_RANGES
-    results = desk.produce(*make.drafts(count + 1))
-    other = having_read(desk, group)
-    numbers = list(range(2, count, 2))
-    random.Random(1).shuffle(numbers)
-    for n in numbers:
-        edit(desk, results[n], str(n).encode())
-    assert len(desk.cursor(group).amended) <= MAX_AMENDED_RANGES
-    messages = other.receive(group, count)
-    assert bodies(messages) == [
-        b'{"n":%d}' % n if n % 2 or n == count else b"%d" % n for n in range(1, count + 1)
-    ]
 
 
 def _wide(seed: int, chars: int) -> str:
@@ -256,3 +219,99 @@ def test_who_was_told_ok_sees_the_new_body_delivered_and_nothing_cancelled(
             if n in race.delivered:
                 assert race.delivered[n] == draft.body, "an old copy was delivered"
                 assert draft.body.decode() in (oks or [f'{{"n":{n % 5}}}'])
+
+
+def test_a_process_that_had_read_ahead_delivers_the_new_body(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    results = desk.produce(*make.drafts(4))
+    other = having_read(desk, group)
+    edit(desk, results[2])
+    cancel(desk, results[3])
+    assert bodies(other.receive(group)) == [b'{"n":1}', NEW]
+
+
+def test_an_edit_that_lands_in_the_middle_of_a_claim_wins_and_the_claim_is_made_anew(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    results = desk.produce(*make.drafts(2))
+    other = having_read(desk, group)
+    before_writing(other, lambda: edit(desk, results[1]))
+    assert bodies(other.receive(group)) == [NEW]
+
+
+def test_an_edit_that_a_claim_overtakes_is_refused(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    (result,) = desk.produce(make.draft("old"))
+    messages: list[ClaimedMessage] = []
+    before_amending(desk, lambda: messages.extend(desk.receive(group)))
+    with pytest.raises(Conflict, match="ALREADY_CLAIMED"):
+        edit(desk, result)
+    assert bodies(messages) == [b'"old"']
+    assert message_of(desk, result).draft.body == b'"old"'
+
+
+def test_what_failed_is_retried_from_the_lane_as_it_was_edited(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    results = desk.produce(*make.drafts(2))
+    other = having_read(desk, group)
+    edit(desk, results[1])
+    messages = desk.receive(group)
+    assert desk.nack(group, messages, Nack(delay_ms=5_000)) == [None]
+    stage.clock.advance(6 * SECOND_MS)
+    (again,) = other.receive(group)
+    assert (again.attempt, again.message.draft.body, again.message.id) == (2, NEW, results[1].id)
+    assert other.nack(group, [again], Nack(delay_ms=5_000)) == [None]
+    stage.clock.advance(6 * SECOND_MS)
+    assert bodies(other.receive(group)) == [NEW]
+
+
+def test_what_is_buried_is_the_edited_message(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    results = desk.produce(*make.drafts(2))
+    other = having_read(desk, group)
+    edit(desk, results[1])
+    messages = desk.receive(group)
+    assert other.nack(group, messages, Nack(dead_letter=True)) == [None]
+    (letter,) = other.deps.letter_lookup.find(desk.topic, group, results[1].id)
+    assert letter.message.draft.body == NEW
+    assert other.deps.dead_letters.redrive(desk.topic, group, [letter]) == 1
+    stage.clock.advance(SECOND_MS)
+    assert bodies(other.receive(group)) == [NEW]
+
+
+def test_a_group_that_comes_up_during_an_edit_is_told_before_it_is_answered(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    results = desk.produce(*make.drafts(2))
+    other = having_read(desk, desk.group("first"))
+    before_amending(desk, lambda: desk.group("second"))
+    edit(desk, results[1])
+    second = desk.group("second")
+    assert desk.cursor(second).amended == ((1, 2),)
+    assert bodies(other.receive(second)) == [b'{"n":0}', NEW]
+
+
+def test_nobody_can_tell_where_a_group_comes_up_and_claims_during_an_edit(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    (result,) = desk.produce(make.draft("old"))
+    before_amending(desk, lambda: desk.receive(desk.group("second")))
+    with pytest.raises(Unavailable):
+        edit(desk, result)
+    with pytest.raises(Conflict, match="ALREADY_CLAIMED"):
+        edit(desk, result)
+
+
+def test_more_readers_than_a_transaction_can_tell_forbid_a_change(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group(mode="broadcast")
+    (result,) = desk.produce(make.draft("old"))
+    control = desk.stage.adapters.control
+    for n in range(MAX_AMENDED_CURSORS):
+        control.put_consumer(desk.topic, group, make.consumer(group, f"c{n:03d}"), None)
+    edit(desk, result)
+    control.put_consumer(desk.topic, group, make.consumer(group, "one-more"), None)
+    with pytest.raises(Conflict, match="TOO_MANY_READERS"):
+        edit(desk, result, b'"newer"')

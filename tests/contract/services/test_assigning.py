@@ -3,18 +3,14 @@ nothing."""
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from chalicelib.domain.assignment import Assignment, is_online
 from chalicelib.domain.times import HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Consumer, Group
-from chalicelib.services.core.assignments import Assignments
-from chalicelib.services.core.catalog import Catalog
-from chalicelib.store.control import Control
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk
@@ -43,30 +39,6 @@ def called(desk: Desk, group: Group, name: str, **fields: Any) -> Consumer:
     assert desk.stage.adapters.control.put_consumer(desk.topic, group, consumer, None)
     desk.deps.catalog.forget(desk.topic, group)
     return consumer
-
-
-class Watched:
-    """A control that counts its calls, and in which something may happen before the next assignment is stored."""
-
-    def __init__(self, control: Control) -> None:
-        self._control = control
-        self.calls: Counter[str] = Counter()
-        self.before_put: list[Any] = []
-
-    def __getattr__(self, name: str) -> Any:
-        def call(*args: Any) -> Any:
-            self.calls[name] += 1
-            if name == "put_assignment" and self.before_put:
-                self.before_put.pop()()
-            return getattr(self._control, name)(*args)
-
-        return call
-
-
-def watched(desk: Desk) -> tuple[Watched, Assignments]:
-    control = Watched(desk.stage.adapters.control)
-    port, clock = cast(Control, control), desk.stage.clock
-    return control, Assignments(port, Catalog(port, clock), desk.deps.positions.has_backlog, clock)
 
 
 def test_joining_and_leaving_assign_at_once_and_raise_the_epoch_by_one(desk: Desk) -> None:
@@ -136,16 +108,6 @@ def test_nothing_is_written_while_nothing_changes(desk: Desk) -> None:
             assert current(desk, group, deps).epoch == 1
 
 
-def test_receiving_costs_one_cached_row_more(desk: Desk) -> None:
-    group = desk.group()
-    desk.consumer(group, "a")
-    control, assignments = watched(desk)
-    for _ in range(30):
-        desk.stage.clock.advance(SECOND_MS // 10)
-        assignments.current(desk.topic, group)
-    assert control.calls == {"assignment": 1, "consumers": 1}
-
-
 def test_a_process_with_an_old_view_does_not_take_back_what_others_stored(desk: Desk) -> None:
     group = desk.group()
     a = desk.consumer(group, "a")
@@ -179,17 +141,6 @@ def test_an_old_view_of_anything_is_mended_before_it_is_written(desk: Desk, chan
     assert assignment.epoch == 2
     assert old.assignments.current(topic, group_as_read) == assignment
     assert a.uid in assignment.members
-
-
-def test_a_race_lost_to_someone_who_knew_less_is_run_again(desk: Desk) -> None:
-    group = desk.group()
-    a = desk.consumer(group, "a")
-    b = called(desk, group, "b")
-    control, assignments = watched(desk)
-    knew_less = Assignment(2, "mod", ("someone else",), ("someone else",) * 4)
-    control.before_put = [lambda: desk.stage.adapters.control.put_assignment(desk.topic, group, knew_less)]
-    assignment = assignments.current(desk.topic, group)
-    assert (assignment.epoch, owners(assignment, a, b)) == (3, "abab")
 
 
 def test_a_group_that_is_gone_gets_no_new_assignment(desk: Desk) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import count
 
 import pytest
 
@@ -158,39 +157,6 @@ def test_a_settlement_says_how_long_the_attempt_took_and_why_it_failed(stage: St
     assert delivery_record.expires_s == desk.topic.expires_s(now_ms + 10 * SECOND_MS)
 
 
-def test_a_failed_message_of_the_lane_that_comes_back_at_once_is_recorded_at_its_own_offset(
-    stage: Stage,
-) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(*make.drafts(3))
-    messages = desk.receive(group)
-    desk.ack(group, messages[:2])
-    desk.nack(group, messages[2:], Nack(delay_ms=SECOND_MS))
-    stage.clock.advance(SECOND_MS)
-    desk.nack(group, desk.receive(group))
-    delivery_record = record(desk, group, 2)
-    assert (delivery_record.status, delivery_record.attempts, delivery_record.next_ms) == (
-        "RETRYING",
-        2,
-        stage.clock.now_ms(),
-    )
-    stage.clock.advance(SECOND_MS)
-    (again,) = desk.receive(group)
-    desk.nack(group, [again], Nack(dead_letter=True, reason="no"))
-    dead_record = record(desk, group, 2)
-    assert (dead_record.status, dead_record.attempts, dead_record.expires_s) == ("DEAD", 3, None)
-    assert again.receipt.attempts_before_entry == 1
-    outcomes = [
-        (each.offset, each.attempt, each.outcome) for row in rows(desk, group, 2) for each in row.entries
-    ]
-    assert [outcome for outcome in outcomes if outcome[0] == 2] == [
-        (2, 1, "RETRY"),
-        (2, 2, "RETRY"),
-        (2, 3, "DEAD"),
-    ]
-
-
 def test_only_a_success_after_a_failure_is_recorded(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
@@ -208,20 +174,6 @@ def test_only_a_success_after_a_failure_is_recorded(stage: Stage) -> None:
         ("SUCCESS", 2),
         ("SUCCESS", 2),
     ]
-
-
-def test_a_lease_that_is_longer_than_its_groups_did_not_begin_in_the_future(stage: Stage) -> None:
-    desk = Desk.at(stage, lease_seconds=30)
-    group = desk.group()
-    (result,) = desk.produce(make.draft())
-    for seconds in (600, 30):
-        leased_ms = stage.clock.now_ms()
-        messages = desk.receive(group, lease=seconds)
-        stage.clock.advance(SECOND_MS)
-        (leased,) = [event for event in desk.trace(result.id) if event.event == "leased"]
-        assert leased.deadline_ms == leased_ms + seconds * SECOND_MS
-        assert leased.at_ms == (leased_ms if seconds == 30 else stage.clock.now_ms())
-        desk.nack(group, messages)
 
 
 @dataclass
@@ -290,26 +242,6 @@ def test_a_consumer_of_a_queue_has_its_attempts_though_very_many_take_from_its_s
     history = queue.latest(shards=shards)
     assert [(each.shard, each.offset) for each in history.attempts] == places
     assert not history.is_whole
-
-
-def test_who_has_a_shard_alone_is_looked_for_as_often_as_there_are_shards(stage: Stage) -> None:
-    queue = Crowd(stage, "queue", shards=2)
-    queue.attempt(*range(50), shard=0, by="another")
-    queue.attempt(*range(50), shard=1)
-    reads = count()
-    history = queue.latest(limit=50, may_go_on=lambda: next(reads) >= 0, shards=(1,))
-    assert (len(history.attempts), next(reads)) == (50, 2)
-
-
-def test_a_broadcasts_attempts_are_the_latest_of_all_shards(stage: Stage) -> None:
-    """A quiet shard's, which are found at once, are older than those of shards that very many share."""
-    broadcast = Crowd(stage, shards=2)
-    broadcast.attempt(*range(8))
-    broadcast.attempt(*range(100, 108), shard=1)
-    broadcast.attempt(*range(108, 400), shard=1, by="another")
-    assert {(each.shard, each.offset) for each in broadcast.latest().attempts} == {
-        (1, n) for n in range(104, 108)
-    }
 
 
 @pytest.mark.parametrize("may_go_on", [True, False])

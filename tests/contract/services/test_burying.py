@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import accumulate
-from typing import cast
 
 import pytest
 
 from chalicelib.console.pages.message import next_attempts_ms
-from chalicelib.domain import cursor_size
 from chalicelib.domain.ladder import NAMED, Retry
-from chalicelib.domain.limits import MAX_CURSOR_BYTES
 from chalicelib.domain.message import Draft
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import Group, cursor_key
 from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.consume.settle import Nack
-from chalicelib.store.control import Control
-from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.dead_letters import redrive_first
 from tests.support.desk import Desk, attempts, offsets, records
 from tests.support.push import PushDesk, fails
 from tests.support.stages import Stage, embedded_stage
-from tests.support.troubled import Troubled
 
 LEASE_ENDED = "The lease ended before the message was settled."
 
@@ -120,23 +113,6 @@ def test_a_redriven_message_has_all_its_attempts_again_and_says_so(stage: Stage)
     assert (letter.attempts, letter.reason) == (4, "ATTEMPTS_EXHAUSTED")
 
 
-def test_what_is_redriven_is_counted_though_nobody_can_be_woken_now(stage: Stage) -> None:
-    """An error would make the client try again, and learn that there is nothing to send."""
-    desk = Desk.at(stage)
-    group = desk.group()
-    results = desk.produce(*make.drafts(3))
-    desk.nack(group, desk.receive(group), Nack(dead_letter=True))
-    throttled = Troubled(stage.adapters.control, lambda name, *_: name == "consumers")
-    deps = Deps(replace(stage.adapters, control=cast(Control, throttled)))
-    deps.dead_letters.retry_now(desk.topic, group, results[0].id)
-    assert redrive_first(deps, desk.topic, group, 1) == 1
-    letters = desk.deps.letter_lookup.find(desk.topic, group, results[2].id)
-    assert deps.dead_letters.redrive(desk.topic, group, letters) == 1
-    assert throttled.refused == 3
-    stage.clock.advance(5 * SECOND_MS)
-    assert desk.drain(group) == [0, 1, 2]
-
-
 def short(stage: Stage, **settings: object) -> Draft:
     """A message that expires in a second."""
     return make.draft(expires_ms=stage.clock.now_ms() + SECOND_MS, **settings)
@@ -147,17 +123,6 @@ def bury(desk: Desk, group: Group) -> int:
     desk.stage.clock.advance(SECOND_MS)
     claimant = Claimant(topic=desk.topic, group=group, lease_seconds=30)
     return desk.deps.claimer.expire(claimant, 0, lambda: True)
-
-
-def test_i1_what_nobody_owes_hides_nothing_that_is_owed(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group(tags=["owed"])
-    desk.produce(*(short(stage, tag="other") for _ in range(250)))
-    desk.produce(*(short(stage, tag="owed") for _ in range(60)))
-    assert bury(desk, group) == 60
-    assert desk.cursor(group).skipped == 250
-    assert desk.receive(group) == []
-    assert desk.deps.surveyor.exact_group(desk.topic, group).dead == 60
 
 
 @pytest.mark.parametrize("count", [1, 127, 128, 129, 130, 150, 199, 200])
@@ -182,21 +147,13 @@ def test_i7_what_is_kept_keeps_its_ordering_key(stage: Stage) -> None:
     assert offsets(desk.receive(group)) == [1]
 
 
-def test_the_kept_need_no_more_room_than_a_cursor_has(stage: Stage) -> None:
-    desk = Desk.at(stage, mode="serial")
-    group = desk.group()
-    for key in range(600):
-        desk.produce(make.draft(ordering_key=f"k{key}"), short(stage))
-    assert bury(desk, group) < 600
-    assert cursor_size.most_bytes(desk.cursor(group)) <= MAX_CURSOR_BYTES
-    assert sorted(desk.drain(group)) == [*range(0, 1200, 2)]
-
-
 NEVER = 1_000_000
 
 
-@pytest.mark.parametrize("mode", ["queue", "serial", "broadcast"])
-@pytest.mark.parametrize("name", sorted(NAMED))
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [*((name, "queue") for name in sorted(NAMED)), ("fixed-30", "serial"), ("fixed-30", "broadcast")],
+)
 def test_i9_every_named_ladder_is_climbed_to_the_second_and_ends_in_a_dead_letter(
     name: str, mode: str
 ) -> None:

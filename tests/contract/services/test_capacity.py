@@ -12,11 +12,9 @@ from chalicelib.domain.call_result import CallResult, Verdict
 from chalicelib.domain.limits import MAX_BYTES_UNDER_WAY
 from chalicelib.domain.topic import Consumer, Group
 from chalicelib.services.consume.claimant import ClaimedMessage
-from chalicelib.services.consume.settle import Nack
 from chalicelib.services.push.sources import Capacity, Sources, lane_share
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.dead_letters import redrive_first
 from tests.support.push import PushDesk, capacity_of, claims_of, sources_of
 from tests.support.stages import embedded_stage
 from tests.support.troubled import Troubled
@@ -45,15 +43,6 @@ def new_scene() -> Scene:
     group = desk.group(max_in_flight=MOST)
     consumer = desk.subscriber(group, "one")
     return Scene(desk, group, consumer, sources_of(desk.deps, desk.topic, group), capacity_of(desk.deps))
-
-
-def test_what_a_run_has_sent_itself_is_counted_once(scene: Scene) -> None:
-    scene.desk.produce(*make.drafts(5))
-    own, others = (scene.desk.receive(scene.group, n, scene.consumer) for n in (3, 2))
-    scene.capacity.count(scene.consumer, own, +1)
-    assert scene.capacity.room(scene.sources, 0, scene.consumer) == MOST - len(own), "not looked yet"
-    scene.capacity.read_other_runs(scene.sources)
-    assert scene.capacity.room(scene.sources, 0, scene.consumer) == MOST - len(own) - len(others)
 
 
 def test_what_is_sent_from_the_lane_takes_of_its_share_and_nothing_else_does(scene: Scene) -> None:
@@ -119,29 +108,6 @@ def one_of_two() -> OneOfTwo:
     group = desk.group(max_in_flight=64)
     consumer = desk.subscriber(group, "one")
     return OneOfTwo(desk, group, consumer, sources_of(desk.deps, desk.topic, group), capacity_of(desk.deps))
-
-
-def test_a_run_begins_with_an_equal_part(one_of_two: OneOfTwo) -> None:
-    assert one_of_two.capacity.free(one_of_two.sources) == 32
-    one_of_two.capacity.read_other_runs(one_of_two.sources)
-    assert one_of_two.capacity.free(one_of_two.sources) == 64 - 3 * 5
-
-
-@pytest.mark.parametrize(("count", "places"), [(4, 3 * 5), (10, (64 - 5) // 2 + 2 * 5), (40, 40 + 2 * 5)])
-def test_a_busy_shard_of_another_run_is_left_its_part(one_of_two: OneOfTwo, count: int, places: int) -> None:
-    one_of_two.lease(count, shard=1)
-    one_of_two.capacity.read_other_runs(one_of_two.sources)
-    assert one_of_two.capacity.free(one_of_two.sources) == 64 - places
-
-
-def test_a_shard_that_was_busy_a_moment_ago_is_left_its_part(one_of_two: OneOfTwo) -> None:
-    messages = one_of_two.lease(10, shard=1)
-    one_of_two.capacity.read_other_runs(one_of_two.sources)
-    assert one_of_two.desk.ack(one_of_two.group, messages) == [None] * 10
-    for wait_ms, places in ((1_000, (64 - 5) // 2 + 2 * 5), (1, 3 * 5)):
-        one_of_two.desk.stage.clock.advance(wait_ms)
-        one_of_two.capacity.read_other_runs(one_of_two.sources)
-        assert one_of_two.capacity.free(one_of_two.sources) == 64 - places
 
 
 def test_a_run_that_is_left_hardly_more_than_its_guarantee_asks_the_others_at_once(
@@ -219,27 +185,6 @@ def test_after_a_recovery_the_lane_gets_its_share_of_what_is_allowed_then(scene:
     assert scene.capacity.room(scene.sources, None, scene.consumer) == lane_share(allowance)
 
 
-def test_what_others_of_the_same_run_are_sent_takes_of_its_places(scene: Scene) -> None:
-    other = scene.desk.subscriber(scene.group, "two")
-    both = sources_of(scene.desk.deps, scene.desk.topic, scene.group)
-    assert scene.capacity.room(both, 0, scene.consumer) == MOST // 2
-    scene.capacity.count(other, [make.claimed_message()] * (MOST - 1), +1)
-    assert scene.capacity.room(both, 0, scene.consumer) == 1
-
-
-def test_a_run_of_one_of_a_broadcast_counts_what_other_runs_of_it_have(scene: Scene) -> None:
-    desk = scene.desk
-    group = desk.group("all", mode="broadcast", max_in_flight=MOST)
-    one, two = desk.subscriber(group, "one"), desk.subscriber(group, "two")
-    desk.produce(*make.drafts(5))
-    for consumer, count in ((one, 5), (two, 3)):
-        assert len(desk.receive(group, count, consumer)) == count
-        capacity = capacity_of(desk.deps, consumer.uid)
-        sources = sources_of(desk.deps, desk.topic, group, consumer_uid=consumer.uid)
-        capacity.read_other_runs(sources)
-        assert capacity.room(sources, 0, consumer) == MOST - count
-
-
 class Run:
     """A run for a group of two subscribers, in a process that may have cursors of the test's own."""
 
@@ -279,15 +224,6 @@ def test_a_consumer_gets_no_more_than_its_room_and_leaves_the_others_theirs(
     assert run.sent() == Counter({busy.name: left, other.name: 4})
 
 
-def test_what_other_runs_hold_of_the_lane_is_not_taken_twice() -> None:
-    run = Run()
-    run.desk.produce(*make.drafts(8))
-    run.desk.nack(run.group, run.desk.receive(run.group), Nack(dead_letter=True))
-    redrive_first(run.desk.deps, run.desk.topic, run.group, 8)
-    assert len(run.desk.receive(run.group, lane_share(8), run.one)) == lane_share(8)
-    assert run.sent().total() == 0
-
-
 def test_a_shards_guarantee_is_all_its_consumers_whatever_other_runs_hold() -> None:
     run = Run(most=64, shards=3)
     run.desk.produce(*make.drafts(80, shard=1))
@@ -305,18 +241,6 @@ def test_while_the_other_runs_cannot_be_asked_only_what_is_guaranteed_is_sent() 
     assert run.claims.fault
     assert run.desk.cursor(run.group).in_flight == 8
     assert {each.attempt for each in run.desk.receive(run.group, 100)} == {1}, "the rest was given back"
-
-
-def test_what_another_run_held_is_claimed_after_a_second_once_it_is_free() -> None:
-    run = Run(shards=2)
-    run.desk.produce(*make.drafts(6, shard=1))
-    held = run.desk.receive(run.group, 6, run.one)
-    run.desk.produce(*make.drafts(20, shard=0))
-    assert run.sent().total() == 2
-    assert run.desk.ack(run.group, held) == [None] * 6
-    assert run.sent().total() == 0, "not looked yet"
-    run.desk.stage.clock.advance(1_001)
-    assert run.sent().total() == 6
 
 
 def test_who_found_every_place_taken_claims_again_if_they_are_free_after_its_last_return() -> None:

@@ -176,34 +176,6 @@ def test_lapsed_leases_take_no_place_of_those_that_may_be_in_flight(stage: Stage
     assert attempts(claim(desk, group, 3, most_in_flight=2)) == {0: 2, 1: 2}
 
 
-def test_a_part_is_one_of_what_may_be_in_flight_and_of_what_was_asked_for(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(*make.drafts(40))
-    assert len(claim(desk, group, 10, parts=2, most_in_flight=4)) == 2
-    assert len(claim(desk, group, 5, parts=2, batch=10)) == 5
-
-
-def test_new_messages_fill_up_what_comes_back(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(*make.drafts(6))
-    desk.nack(group, desk.receive(group, 2))
-    assert attempts(claim(desk, group, 5)) == {0: 2, 1: 2, 2: 1, 3: 1, 4: 1}
-
-
-def test_what_comes_back_stands_in_the_order_of_the_log(stage: Stage) -> None:
-    """However many attempts each has had."""
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(*make.drafts(40))
-    first = desk.receive(group, 40)
-    desk.nack(group, first[1::2])
-    desk.nack(group, claim(desk, group, 20))
-    desk.nack(group, first[::2])
-    assert list(attempts(claim(desk, group, 40)).items()) == [(n, 2 + n % 2) for n in range(40)]
-
-
 def test_i7_a_free_key_is_found_behind_however_many_of_busy_ones(stage: Stage) -> None:
     desk = Desk.at(stage, mode="serial")
     group = desk.group()

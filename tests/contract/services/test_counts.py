@@ -22,7 +22,6 @@ from chalicelib.services.inspect.fate import Place
 from chalicelib.services.inspect.survey import TopicSurvey
 from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks
-from chalicelib.store.layout import FRAGMENTS
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import Hasty
@@ -84,17 +83,6 @@ def test_the_ends_of_the_logs_are_read_once_for_all_groups(empty_stage: Stage) -
     assert calls.count("tail") == 3
 
 
-def test_the_oldest_of_all_shards_tells_how_far_a_group_is_behind(stage: Stage) -> None:
-    desk = Desk.at(stage, shards=3)
-    group = desk.group()
-    for shard in (1, 0):
-        desk.produce(make.draft(shard=shard))
-        stage.clock.advance(60 * SECOND_MS)
-    assert desk.deps.surveyor.exact_group(desk.topic, group).oldest_age_seconds == 120
-    desk.drain(group)
-    assert desk.deps.surveyor.exact_group(desk.topic, group).oldest_age_seconds is None
-
-
 def test_what_a_clock_stored_that_is_ahead_is_no_age_below_nothing(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
@@ -130,15 +118,6 @@ def test_what_waits_before_the_log_is_counted(empty_stage: Stage) -> None:
     assert (stats(desk).accepted, stats(desk).delayed.number) == (3, 0)
 
 
-def test_of_too_many_it_is_said_that_there_are_at_least_so_many(empty_stage: Stage) -> None:
-    desk = Desk.at(empty_stage)
-    desk.produce(*(make.draft(n, due_ms=empty_stage.clock.now_ms() + 60_000) for n in range(60)))
-    timers = empty_stage.adapters.timers
-    counts = [timers.count_delayed(fragment, 3) for fragment in range(FRAGMENTS)]
-    assert all(number.total() <= 3 for number in map(Counter, (by_topic for by_topic, _ in counts)))
-    assert not all(whole for _, whole in counts)
-
-
 def test_each_way_out_of_a_group_is_counted_as_what_it_is(stage: Stage) -> None:
     desk = Desk.at(stage)
     desk.produce(*make.drafts(2))
@@ -167,30 +146,6 @@ def test_each_way_out_of_a_group_is_counted_as_what_it_is(stage: Stage) -> None:
     assert account(desk) == Account(new=10, skipped=2)
 
 
-def test_letters_and_states_differ_after_a_seek(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(make.draft("one"))
-
-    def counts() -> tuple[int, Account]:
-        group_stats = stats(desk).groups[0]
-        return group_stats.dead, group_stats.account
-
-    desk.nack(group, desk.receive(group), BURY)
-    assert counts() == (1, Account(dead=1))
-    desk.seek(group, "earliest")
-    assert counts() == (1, Account(new=1)), "the letter is there, and the newer delivery begins"
-    desk.ack(group, desk.receive(group))
-    assert counts() == (1, Account(dead=1)), "a first attempt leaves no record: the older delivery's stands"
-    desk.seek(group, "earliest")
-    desk.nack(group, desk.receive(group), Nack(delay_ms=0))
-    desk.ack(group, desk.receive(group))
-    assert counts() == (1, Account(success=1)), "a later attempt leaves one in its place"
-    (letter,) = desk.deps.letter_lookup.letters(desk.topic, group, next(messages(desk)).id)
-    desk.deps.dead_letters.discard(desk.topic, group, letter)
-    assert counts() == (0, Account(success=1))
-
-
 def test_a_dead_delivery_from_before_a_seek_is_told_of_as_long_as_its_letter_is_there(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
@@ -209,25 +164,6 @@ def test_a_dead_delivery_from_before_a_seek_is_told_of_as_long_as_its_letter_is_
     assert older() == ("DEAD",)
     desk.deps.dead_letters.discard(desk.topic, group, letter)
     assert older() == ()
-
-
-def test_an_attempt_from_before_a_seek_is_no_other_messages(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(make.draft("first"))
-    desk.produce(make.draft("second"))
-    first, second = desk.receive(group)
-    desk.ack(group, [first])
-    desk.nack(group, [second], Nack(delay_ms=5_000))
-    stage.clock.advance(6 * SECOND_MS)
-    desk.deps.mover.run_once()
-    (older,) = desk.receive(group)
-    desk.seek(group, "earliest")
-    (again,) = desk.receive(group, 1)
-    desk.nack(group, [again], Nack(delay_ms=60_000))
-    assert (again.message.id, older.message.id) == (first.message.id, second.message.id)
-    assert account(desk) == Account(new=1, retrying=1), "the second is tried, but as it was before the seek"
-    assert stats(desk).groups[0].in_flight == 1
 
 
 @pytest.mark.parametrize("mode", ["queue", "serial", "broadcast"])

@@ -194,15 +194,6 @@ def test_i1_a_delayed_message_of_a_topic_made_again_survives_a_mover_that_has_th
     assert offsets(new.receive(group)) == [0]
 
 
-def test_what_a_process_accepts_after_a_deletion_is_refused(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    other = warm(desk)
-    desk.deps.admin.delete_topic(desk.topic)
-    for delay_ms in (0, SECOND_MS):
-        with pytest.raises(NotFound):
-            produce(other.deps, desk.topic.name, delay_ms=delay_ms)
-
-
 def test_a_read_that_was_slow_makes_nobody_believe_for_longer(stage: Stage) -> None:
     """A copy is as old as the question, not as the answer."""
     desk = Desk.at(stage)
@@ -402,18 +393,6 @@ def _delete_group_again(deps: Deps, topic: Topic, group: Group) -> None:
         deps.admin.delete_group(topic, deps.admin.group_to_delete(topic, group.name))
     except NotFound:
         return
-
-
-def test_deleting_an_earlier_namesake_leaves_the_topic_alone(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    admin = desk.deps.admin
-    admin.delete_topic(desk.topic)
-    topic, _ = admin.put_topic(desk.topic.name, {})
-    group, _ = admin.put_group(topic, "billing", {})
-    admin.delete_topic(desk.topic)
-    admin.delete_group(topic, replace(group, uid="earlier"))
-    assert stage.adapters.control.topic(topic.name) == replace(topic, version=1)
-    assert [g.uid for g in stage.adapters.control.groups(topic)] == [group.uid]
 
 
 def test_a_wake_timer_of_a_deleted_group_is_dropped(empty_stage: Stage) -> None:

@@ -162,35 +162,6 @@ def test_i8_in_a_broadcast_a_failure_is_tried_again_for_that_consumer_alone(stag
     ]
 
 
-def test_what_must_never_be_retried_is_buried_at_once(stage: Stage) -> None:
-    desk = PushDesk.at(stage)
-    group = desk.group()
-    desk.subscriber(group, "one", behaviour=lambda _: CallResult(Verdict.REFUSED, "HTTP 489"))
-    desk.produce(make.draft())
-    desk.push()
-    ((_, letter),) = desk.deps.adapters.records.dead(desk.topic, group, None, 10)
-    assert (letter.reason, letter.attempts) == ("REJECTED", 1)
-
-
-def test_i9_retry_after_is_waited_for_where_it_is_longer_than_the_ladder(stage: Stage) -> None:
-    desk = PushDesk.at(stage, retry=EXACT)
-    group = desk.group()
-    desk.subscriber(
-        group,
-        "one",
-        behaviour=lambda p: (
-            CallResult(Verdict.FAILED, "HTTP 429", 429, 45 * SECOND_MS)
-            if p.attempts[0].number == 1
-            else CallResult(Verdict.DONE)
-        ),
-    )
-    desk.produce(make.draft())
-    start_ms = stage.clock.now_ms()
-    desk.push()
-    desk.pass_time(60)
-    assert [c.at_ms - start_ms for c in desk.subscribers.calls] == [0, 45 * SECOND_MS]
-
-
 def test_who_is_gone_is_called_no_more_and_the_message_waits(empty_stage: Stage) -> None:
     stage = empty_stage
     desk = PushDesk.at(stage, retry=EXACT)

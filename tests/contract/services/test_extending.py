@@ -13,11 +13,10 @@ from chalicelib.domain.topic import Group
 from chalicelib.services.consume.settle import Nack
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.desk import ALREADY, Desk, attempts
+from tests.support.desk import ALREADY, Desk
 from tests.support.stages import Stage
-from tests.support.troubled import Counted, Troubled
+from tests.support.troubled import Troubled
 
-STALE = "RECEIPT_STALE"
 DEAD = Nack(dead_letter=True)
 
 
@@ -63,15 +62,6 @@ def test_an_extension_that_loses_races_against_settlements_is_tried_again(stage:
     assert deadlines(desk, group) == [70]
 
 
-def test_a_lease_may_be_shortened(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(make.draft())
-    assert desk.extend(group, desk.receive(group), 10) == [None]
-    stage.clock.advance(10 * SECOND_MS)
-    assert attempts(desk.receive(group)) == {0: 2}
-
-
 def test_of_messages_received_together_one_cannot_shorten_the_lease_of_the_others(stage: Stage) -> None:
     """They have one lease, and perhaps different workers."""
     desk = Desk.at(stage)
@@ -99,20 +89,6 @@ def test_an_extension_that_the_store_refused_says_so_and_the_messages_of_a_lease
     counting = another(desk, cursors=watched(desk, lambda: writes.append(None)))
     assert counting.extend(group, messages, 70) == [None] * 3
     assert (len(writes), deadlines(desk, group)) == (1, [70])
-
-
-def test_each_answer_stands_where_its_receipt_does(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    ours, theirs = desk.group("ours"), desk.group("theirs")
-    desk.produce(*make.drafts(3))
-    first, second = desk.receive(ours, 1), desk.receive(ours, 2)
-    (stranger, *_) = desk.receive(theirs)
-    messages = [stranger, *first, stranger, *second]
-    invalid = "RECEIPT_INVALID"
-    assert desk.extend(ours, messages, 40) == [invalid, None, invalid, None, None]
-    assert desk.ack(ours, messages) == [invalid, None, invalid, None, None]
-    assert desk.ack(ours, messages) == [invalid, ALREADY, invalid, ALREADY, ALREADY]
-    assert desk.nack(ours, messages) == [invalid, STALE, invalid, STALE, STALE]
 
 
 @pytest.mark.parametrize("sign", ["ack", "extend"])
@@ -146,19 +122,3 @@ def test_what_the_store_took_of_a_lease_is_done_and_only_the_rest_is_an_error(st
     assert answers == [None] * 45 + ["UNAVAILABLE"] * 15
     assert other.nack(group, messages, DEAD) == [ALREADY] * 45 + [None] * 15
     assert desk.deps.surveyor.exact_group(desk.topic, group).dead == 60
-
-
-def test_whether_a_lease_has_ended_is_read_once_however_many_receipts_it_has(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(*make.drafts(20))
-    messages = desk.receive(group, 20)
-    desk.ack(group, messages[:19])
-    cursors = Counted(stage.adapters.cursors)
-    late = another(desk, cursors=cursors)
-    assert late.extend(group, messages, 70) == [STALE] * 19 + [None]
-    assert cursors.calls == {"get": 2, "write": 1}
-    desk.ack(group, messages[19:])
-    cursors.calls.clear()
-    assert late.extend(group, messages, 80) == [STALE] * 20
-    assert cursors.calls == {"get": 1}

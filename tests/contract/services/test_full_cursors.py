@@ -178,14 +178,6 @@ def test_of_a_message_that_was_given_back_to_its_lane_the_status_says_until_when
     assert status.next_attempt_ms == now_ms + 3 * SECOND_MS
 
 
-def test_in_order_a_message_keeps_its_place_also_in_a_full_cursor() -> None:
-    there, here = roomy("serial", False), full("serial", False, is_over=True)
-    assert here.cursor.waiting == there.cursor.waiting
-    assert timers(here) == []
-    assert here.deliveries() == there.deliveries()
-    assert here.told() == there.told()
-
-
 def test_in_order_so_many_keys_may_wait_and_then_the_others_wait_for_these() -> None:
     desk = Desk.at(embedded_stage(), mode="serial")
     group = desk.group()

@@ -125,7 +125,7 @@ class Shop:
         self.desk.ack(self.group, self.receive(most))
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(plan=st.lists(steps, max_size=20))
 def test_i7_a_key_keeps_its_order_through_delay_growth_and_retry(plan: list[tuple[str, Any]]) -> None:
     shop = Shop()

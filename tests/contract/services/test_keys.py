@@ -84,14 +84,6 @@ def test_pages_hold_what_lies_in_the_range_newest_first(
     assert entries_read == sorted(inside, key=lambda e: e.sort_key, reverse=True)
 
 
-def test_a_key_is_any_text(keys: Keys) -> None:
-    topic_uid = make.uid("t")
-    odd = ["a#b", "#", " ", "k\x00", "ключ|&=ü", "\U0001f600" * 256]
-    keys.note([entry(topic_uid, key, message_id="m") for key in odd])
-    for key in odd:
-        assert [e.key for e in keys.newest(topic_uid, key, None, None, None, 5)] == [key]
-
-
 def test_a_message_is_found_by_each_of_its_keys_and_by_no_other(stage: Stage) -> None:
     desk = Desk.at(stage, shards=4)
     [first] = desk.produce(make.draft(1, keys=("a", "b", "a")))
@@ -102,12 +94,6 @@ def test_a_message_is_found_by_each_of_its_keys_and_by_no_other(stage: Stage) ->
     assert found(desk, "b") == [second.id, first.id]
     assert found(desk, "c") == [second.id]
     assert found(desk, "A") == found(desk, "") == []
-
-
-def test_a_batch_over_segments_and_shards_is_found_page_by_page(stage: Stage) -> None:
-    desk = Desk.at(stage, shards=3)
-    places = desk.produce(*(make.draft(n, keys=("k",), shard=n % 3) for n in range(60)))
-    assert sorted(found(desk, "k", limit=7)) == sorted(p.id for p in places)
 
 
 def test_times_belong_to_the_range(stage: Stage) -> None:
@@ -197,13 +183,6 @@ def test_whatever_fails_what_is_stored_is_found(stage: Stage, port: str, after: 
     assert sorted(found(desk, "k")) == sorted(m.id for m in stored_messages if m)
 
 
-def test_a_duplicate_is_found_once(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    for _ in range(3):
-        [place] = desk.produce(make.draft(1, keys=("k",), dedup_id="d"))
-    assert found(desk, "k") == [place.id]
-
-
 @pytest.mark.parametrize("after", [False, True])
 def test_what_is_sent_again_is_found_once(stage: Stage, after: bool) -> None:
     """Both tries are for one offset, so both note their keys for one id."""
@@ -219,17 +198,6 @@ def test_what_is_sent_again_is_found_once(stage: Stage, after: bool) -> None:
     assert sorted(found(desk, "k")) == sorted(place.id for place in places)
 
 
-def test_what_is_tried_again_is_found_once(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    [place] = desk.produce(make.draft(1, keys=("k",)))
-    desk.nack(group, desk.receive(group), Nack(dead_letter=True))
-    letters = desk.deps.letter_lookup.find(desk.topic, group, place.id)
-    assert desk.deps.dead_letters.redrive(desk.topic, group, letters) == 1
-    assert found(desk, "k") == [place.id]
-    assert not stage.adapters.keys.newest(group.uid, "k", None, None, None, 9), "its lane needs no note"
-
-
 def test_what_waited_is_noted_once_and_found_by_the_id_that_it_has_had_since(stage: Stage) -> None:
     """A note costs a write unit for each key."""
     desk = Desk.at(stage)
@@ -240,24 +208,6 @@ def test_what_waited_is_noted_once_and_found_by_the_id_that_it_has_had_since(sta
     assert message.message.offset == 0
     assert found(desk, "k") == [place.id]
     assert len(stage.adapters.keys.newest(desk.topic.uid, "k", None, None, None, 99)) == 1
-
-
-def test_what_has_expired_is_not_found(stage: Stage) -> None:
-    desk = Desk.at(stage, retention_days=1)
-    desk.produce(make.draft(1, keys=("k",)))
-    stage.clock.advance(2 * DAY_MS)
-    [place] = desk.produce(make.draft(2, keys=("k",)))
-    stage.drop_expired()
-    assert found(desk, "k") == [place.id]
-
-
-def test_an_answer_of_large_bodies_is_short_and_says_where_to_go_on(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    places = [desk.produce(make.draft("x" * 190_000, keys=("k",)))[0].id for _ in range(25)]
-    page, mark = desk.deps.key_lookup.newest_first(desk.topic, "k", EVERYTHING, 32, None)
-    assert 0 < len(page) < 25
-    assert mark
-    assert sorted(found(desk, "k")) == sorted(places)
 
 
 def test_a_batch_that_lost_its_race_is_found_by_the_right_keys(stage: Stage) -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from chalicelib.domain.errors import Conflict, Unavailable
+from chalicelib.domain.errors import Conflict
 from chalicelib.domain.record import FailureFilter
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.services.consume.settle import Nack
@@ -93,13 +93,6 @@ def test_a_broadcasts_dead_letter_costs_a_read_not_one_for_each_consumer(stage: 
     assert records.calls == {"all_letters_at": 1}
 
 
-def test_letters_that_stand_side_by_side_come_in_the_order_they_were_asked_for(stage: Stage) -> None:
-    table = Table(stage, *make.drafts(4))
-    ids = [table.ids[2], table.ids[0], table.ids[1]]
-    letters = table.letter_lookup.letters_of(table.topic, table.group, ids)
-    assert [letter.message.id for letter in letters] == ids
-
-
 def test_letters_of_delayed_messages_are_found_among_the_groups_letters_not_one_by_one_in_the_log(
     stage: Stage,
 ) -> None:
@@ -112,29 +105,6 @@ def test_letters_of_delayed_messages_are_found_among_the_groups_letters_not_one_
     assert table.redrive(*letters) == 41
     assert letter_lookup.letters_of(table.topic, table.group, ids) == []
     assert calls() == {"dead": 3}, "of what is no letter any more, the log tells nothing"
-
-
-def test_letters_of_few_delayed_messages_are_found_behind_very_many_however_slow(stage: Stage) -> None:
-    table = Table(stage, *make.drafts(1_000))
-    (id,) = delayed_and_buried(table, 1)
-    letter_lookup, calls = counted(stage, slow=True)
-    letters = letter_lookup.letters_of(table.topic, table.group, [id, table.ids[7]])
-    assert [letter.message.id for letter in letters] == [id, table.ids[7]]
-    assert "dead" not in calls()
-
-
-def test_who_asks_for_more_delayed_messages_than_there_is_time_for_is_told(stage: Stage) -> None:
-    table = Table(stage, *make.drafts(1_000))
-    ids = delayed_and_buried(table, 11)
-    slow, _ = counted(stage, slow=True)
-    with pytest.raises(Unavailable, match="fewer in one call"):
-        slow.letters_of(table.topic, table.group, ids)
-    found = [
-        letter.message.id
-        for some in (ids[:6], ids[6:])
-        for letter in counted(stage)[0].letters_of(table.topic, table.group, some)
-    ]
-    assert found == ids
 
 
 def delayed_and_buried(table: Table, count: int) -> list[str]:
@@ -163,26 +133,6 @@ def counted(stage: Stage, *, slow: bool = False) -> tuple[LetterLookup, Callable
     letter_lookup = Deps(replace(stage.adapters, clock=clock, **ports)).letter_lookup
     calls()
     return letter_lookup, calls
-
-
-@pytest.mark.parametrize(
-    ("ending", "expected"), [("dead", "FAILED"), ("acked", "PENDING"), ("none", "PENDING")]
-)
-def test_the_worst_of_what_became_of_it_in_a_broadcast_is_told(
-    stage: Stage, ending: str, expected: str
-) -> None:
-    desk = Desk.at(stage)
-    group = desk.group(mode="broadcast")
-    consumers = [desk.consumer(group, name) for name in ("one", "two")]
-    (result,) = desk.produce(make.draft("x"))
-    for consumer in consumers:
-        desk.nack(group, desk.receive(group, 1, consumer), BURY)
-    letter_lookup = desk.deps.letter_lookup
-    desk.deps.dead_letters.redrive(desk.topic, group, letter_lookup.find(desk.topic, group, result.id))
-    if ending != "none":
-        messages = desk.receive(group, 1, consumers[0])
-        desk.nack(group, messages, BURY) if ending == "dead" else desk.ack(group, messages)
-    assert letter_lookup.outcome_of_redrive(desk.topic, group, result.id) == RedriveOutcome[expected]
 
 
 def test_what_died_again_after_it_was_sent_again_has_failed(stage: Stage) -> None:

@@ -23,19 +23,10 @@ from chalicelib.services.consume.settle import Nack
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
-from tests.support.dead_letters import ALL, BURY, MANY, Table, redrive_first
+from tests.support.dead_letters import ALL, BURY, Table, redrive_first
 from tests.support.desk import Desk
 from tests.support.push import PushDesk
 from tests.support.stages import Stage, embedded_stage
-
-
-@pytest.mark.parametrize("limit", [1, 99, 100, 101, 200, MANY, MANY + 1])
-def test_so_many_are_sent_again_as_were_asked_for(stage: Stage, limit: int) -> None:
-    table = Table(stage, *make.drafts(MANY))
-    count = min(limit, MANY)
-    assert redrive_first(table.deps, table.topic, table.group, limit) == count
-    assert [offset for page in table.pages(ALL, 100) for offset in page] == list(range(count, MANY))
-    assert len(table.desk.receive(table.group, 500)) == count
 
 
 def test_another_body_is_json_within_the_topics_bound_and_kept_where_it_has_room(stage: Stage) -> None:
@@ -80,20 +71,6 @@ def test_what_was_read_before_somebody_elses_change_is_changed_no_more(stage: St
         table.letter()
 
 
-def test_a_letter_tells_who_did_what_to_it(stage: Stage) -> None:
-    table = Table(stage)
-    table.edit(b"1", by="ann")
-    stage.clock.advance(SECOND_MS)
-    table.redrive(by="ben")
-    stage.clock.advance(SECOND_MS)
-    table.bury()
-    stage.clock.advance(SECOND_MS)
-    table.dead_letters.discard(table.topic, table.group, table.letter(), "cleo")
-    path = table.desk.trace(table.ids[0])
-    by_people = [(event.event, event.by) for event in path if event.by]
-    assert by_people == [("edited", "ann"), ("redriven", "ben"), ("deleted", "cleo")]
-
-
 @pytest.mark.parametrize("reason", ["EXPIRED", "ATTEMPTS_EXHAUSTED", "RATE_LIMITED", "REJECTED"])
 def test_a_burial_and_its_reason_outlive_the_redrive(stage: Stage, reason: str) -> None:
     """Except for REJECTED no attempt ends with it: before the redrive only the record has it."""
@@ -123,27 +100,6 @@ def test_a_burial_and_its_reason_outlive_the_redrive(stage: Stage, reason: str) 
             assert [*before, after] == path
         else:
             assert (before, after.event, after.by) == (path, "redriven", "ann")
-
-
-def test_what_is_buried_again_without_an_attempt_shows_each_burial(stage: Stage) -> None:
-    desk = Desk.at(stage, retry=Retry(1, (10,), jitter=0.0))
-    group = desk.group()
-    (result,) = desk.produce(make.draft("x"))
-    desk.nack(group, desk.receive(group), Nack(reason="busy"))
-    for _ in range(2):
-        stage.clock.advance(SECOND_MS)
-        redrive_first(desk.deps, desk.topic, group, 9)
-        assert len(desk.receive(group, lease=1)) == 1
-        stage.clock.advance(SECOND_MS)
-        assert desk.receive(group) == []
-    path = [(event.event, event.attempt, event.detail) for event in desk.trace(result.id)[1:]]
-    once_more = [("redriven", None, None), ("delivered", 2, None), ("buried", 2, "ATTEMPTS_EXHAUSTED")]
-    assert path == [
-        ("delivered", 1, "busy"),
-        ("buried", 1, "busy"),
-        *once_more,
-        *((name, number and 3, detail) for name, number, detail in once_more),
-    ]
 
 
 @pytest.mark.parametrize("how", ["redrive", "try now", "try a timer now", "give back from the lane"])
@@ -187,14 +143,6 @@ def test_its_subscribers_are_woken_once(stage: Stage, how: str) -> None:
     assert [event["group"] for function, event in desk.inbox.asked if function == "deliver"] == [group.name]
 
 
-def test_an_expired_message_that_is_sent_again_is_wanted_now(stage: Stage) -> None:
-    table = Table(stage, make.draft("x", expires_ms=START_MS + SECOND_MS))
-    stage.clock.advance(2 * SECOND_MS)
-    table.redrive()
-    (claimed_message,) = table.desk.receive(table.group)
-    assert claimed_message.message.draft == replace(claimed_message.message.draft, expires_ms=None)
-
-
 def test_what_died_for_a_broadcasts_consumer_stays_when_that_has_left(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group(mode="broadcast")
@@ -210,34 +158,6 @@ def test_what_died_for_a_broadcasts_consumer_stays_when_that_has_left(stage: Sta
     (claimed_message,) = desk.receive(group, 1, stayer)
     assert claimed_message.message.id == result.id
     assert desk.deps.letter_lookup.find(desk.topic, group, result.id) == letters[:1], "who left, has it"
-
-
-def test_what_nobody_can_read_goes_when_somebody_has_given_it_a_body(stage: Stage) -> None:
-    table = Table(stage)
-    letter = table.letter()
-    unreadable = replace(
-        letter,
-        message=replace(
-            letter.message, draft=replace(letter.message.draft, dead_reason=DeadReason.UNDECODABLE)
-        ),
-    )
-    assert table.redrive(unreadable) == 0
-    assert table.redrive(replace(unreadable, edited=True)) == 1
-
-
-def test_what_was_deleted_for_one_of_a_broadcast_is_gone_though_another_has_it(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group(mode="broadcast")
-    lucky, unlucky = desk.consumer(group, "lucky"), desk.consumer(group, "unlucky")
-    (result,) = desk.produce(make.draft("x"))
-    desk.nack(group, desk.receive(group, 1, unlucky), BURY)
-    dead_letters = desk.deps.dead_letters
-    (letter,) = desk.deps.letter_lookup.find(desk.topic, group, result.id)
-    dead_letters.discard(desk.topic, group, letter)
-    desk.ack(group, desk.receive(group, 1, lucky))
-    with pytest.raises(Conflict) as refusal:
-        dead_letters.retry_now(desk.topic, group, result.id)
-    assert refusal.value.code == "DEAD_LETTER_GONE"
 
 
 def test_a_process_that_saw_a_message_before_it_failed_tries_it_now(stage: Stage) -> None:

@@ -303,5 +303,5 @@ def _text(body: bytes) -> str:
     return body.decode().strip('"')
 
 
-Lives.TestCase.settings = settings(max_examples=20, stateful_step_count=40, deadline=None)
+Lives.TestCase.settings = settings(max_examples=12, stateful_step_count=40, deadline=None)
 TestLives = Lives.TestCase

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from chalicelib.domain.append import Stored
-from chalicelib.domain.errors import Conflict, Refused, TooLarge, Unavailable, unavailable
+from chalicelib.domain.errors import Refused, TooLarge, Unavailable, unavailable
 from chalicelib.domain.limits import HOLE_AGE, LOSSES_BEFORE_RESERVING
 from chalicelib.domain.segment import Allocation, ShardKey
 from chalicelib.domain.times import DAY_MS
@@ -243,21 +243,6 @@ def test_i3_the_window_outlives_the_acknowledgement_and_then_ends(stage: Stage) 
     stage.clock.advance(1)
     [anew] = desk.produce(draft)
     assert (anew.offset, anew.duplicate) == (1, False)
-
-
-def test_i3_a_dedup_id_with_other_content_is_refused_alone(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    desk.produce(make.draft("a", dedup_id="d1"))
-    batch = [make.draft(n, dedup_id=d) for n, d in (("b", "d1"), ("c", "d2"), ("c", "d2"), ("x", "d2"))]
-    mismatch, first, twin, other = desk.deps.producer.produce(desk.topic, [*batch])
-    assert isinstance(mismatch, Conflict)
-    assert isinstance(other, Conflict)
-    assert require_stored([first])[0].offset == 1
-    assert (require_stored([twin])[0].id, require_stored([twin])[0].duplicate) == (
-        require_stored([first])[0].id,
-        True,
-    )
-    assert sum(row.count for row in desk.rows()) == 2
 
 
 def test_i2_what_is_refused_is_not_stored_and_the_rest_of_the_batch_is(stage: Stage) -> None:

@@ -13,7 +13,7 @@ from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
-from chalicelib.domain.times import DAY_MS, SECOND_MS
+from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import Consumer, Group, cursor_key
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.wake import DispatchTask
@@ -65,30 +65,6 @@ def test_i14_what_cannot_be_signed_now_waits_without_an_attempt(stage: Stage) ->
     assert desk.subscribers.numbers() == {each.id: [1] for each in results}
 
 
-@dataclass
-class Seen(Subscribers):
-    """Subscribers, and how many secrets their requests are signed with."""
-
-    secrets: list[int] = field(default_factory=list)
-
-    def send(self, consumer: Consumer, push_batch: PushBatch, seconds: float) -> tuple[CallResult, ...]:
-        self.secrets.append(len(consumer.secrets))
-        return super().send(consumer, push_batch, seconds)
-
-
-def test_a_former_secret_signs_until_its_overlap_ends(stage: Stage) -> None:
-    desk = PushDesk.at(stage)
-    group = desk.group()
-    consumer = desk.subscriber(group, "one")
-    desk.deps.registry.rotate_secret(desk.topic, group, consumer, 60)
-    seen = Seen(stage.clock)
-    for _ in range(2):
-        desk.produce(make.draft())
-        deliver(desk, group, sender=lambda: seen)
-        stage.clock.advance(DAY_MS)
-    assert seen.secrets == [2, 1]
-
-
 def breaks(_: PushBatch) -> CallResult:
     raise ZeroDivisionError
 
@@ -135,30 +111,6 @@ def test_i7_what_a_serial_group_retries_in_its_lane_goes_to_the_owner_of_its_sha
         came = [call.offsets for call in desk.subscribers.calls if call.target == name]
         assert came == [(offset,) for offset in range(9)], "all of them, in one run and in order"
     assert min(leases.values()) - stage.clock.now_ms() > 100_000, "as long as the slowest may take"
-
-
-def test_i7_what_is_retried_in_a_lane_is_sent_as_its_own_subscriber_wants_it(stage: Stage) -> None:
-    """As many together, and for as long, whichever run claimed it."""
-    desk = PushDesk.at(stage, shards=2, mode="serial")
-    group = desk.group(max_in_flight=64, batch_size=3)
-    desk.produce(*(make.draft(ordering_key=f"key {n}") for n in range(12)))
-    while messages := desk.receive(group, 12):
-        desk.nack(group, messages, Nack(dead_letter=True))
-    desk.subscriber(group, "calls")
-    desk.function(group, "together", 100)
-    letters = [each for _, each in desk.deps.adapters.records.dead(desk.topic, group, None, 100)]
-    desk.deps.dead_letters.redrive(desk.topic, group, letters)
-    sent: dict[str, set[tuple[int, float]]] = {"calls": set(), "together": set()}
-
-    class Watching:
-        def send(self, consumer: Consumer, push_batch: PushBatch, seconds: float) -> tuple[CallResult, ...]:
-            sent[consumer.name].add((len(push_batch.attempts), seconds))
-            return desk.subscribers.send(consumer, push_batch, seconds)
-
-    deliver(desk, group, sender=Watching)
-    (alone,), together = sent["calls"], max(sent["together"])
-    assert (alone[0], together[0]) == (1, 3)
-    assert alone[1] < 100 <= together[1]
 
 
 @pytest.mark.parametrize(("size", "calls"), [(8, 9), (64, 17), (100, 21)])

@@ -144,17 +144,6 @@ def due_tasks(desk: PushDesk, seconds: int) -> set[DispatchTask]:
     return {task_of(event) for function, event in desk.inbox.asked if function == "deliver"}
 
 
-def test_i10_what_waits_in_shards_that_other_workers_have_is_left_to_these(stage: Stage) -> None:
-    """The process that woke the run did not know yet that there are more workers."""
-    desk = PushDesk.at(stage, mode="serial", shards=4, retry=EXACT)
-    group = desk.group(max_in_flight=64)
-    desk.subscriber(group, "one", behaviour=fails(1))
-    desk.subscriber(desk.group("another"), "one")
-    desk.produce(*(make.draft(shard=shard) for shard in (0, 2, 3)))
-    deliver(desk, group, news=News({str(desk.topic.shard_key(shard)): 0 for shard in (0, 2, 3)}))
-    assert due_tasks(desk, 10) == {DispatchTask(desk.topic.name, group.name, n) for n in (0, 2, 3)}
-
-
 def test_i10_what_waits_in_a_shard_that_another_worker_has_got_meanwhile_is_left_to_it(stage: Stage) -> None:
     desk = PushDesk.at(stage, mode="serial", shards=4, retry=EXACT)
     group = desk.group(max_in_flight=1)
@@ -220,17 +209,6 @@ def test_i10_a_run_comes_back_for_what_another_run_sent_to_a_slow_function(stage
     assert wakes(desk) == [205_000]
 
 
-def test_i10_a_run_comes_back_for_the_first_of_what_is_due(stage: Stage) -> None:
-    desk = PushDesk.at(stage, mode="serial")
-    group = desk.group()
-    desk.produce(*(make.draft(ordering_key=key) for key in "abc"))
-    for message, seconds in zip(desk.receive(group, 3), (9, 5, 7), strict=True):
-        desk.nack(group, [message], Nack(delay_ms=seconds * 1_000))
-    desk.subscriber(group, "one")
-    deliver(desk, group)
-    assert wakes(desk) == [5_000]
-
-
 @pytest.mark.parametrize("looks", [1, 2])
 def test_i10_a_run_comes_back_for_what_became_due_since_it_looked(stage: Stage, looks: int) -> None:
     """And not for what was due when it looked: time alone makes no room for that."""
@@ -279,24 +257,6 @@ def test_runs_that_find_nothing_leave_one_wake_up(stage: Stage, news: News) -> N
         stage.clock.advance(500)
         desk.deps.dispatcher.deliver(task, lambda: 600.0, news)
     assert wakes(desk) == stored
-
-
-def test_a_run_that_is_woken_for_nothing_ends(stage: Stage) -> None:
-    desk = PushDesk.at(stage)
-    group = desk.group()
-    task = DispatchTask(desk.topic.name, group.name)
-    rings = [True, True]
-
-    def ring(_: PushBatch) -> CallResult:
-        while rings:
-            rings.pop()
-            desk.deps.dispatcher.deliver(task, lambda: 600.0)
-        return CallResult(Verdict.DONE)
-
-    desk.subscriber(group, "one", behaviour=ring)
-    desk.produce(make.draft())
-    assert desk.deps.dispatcher.deliver(task, lambda: 600.0).finished
-    assert len(desk.subscribers.calls) == 1
 
 
 @pytest.mark.parametrize("idle", [0, 6])

@@ -10,7 +10,6 @@ import pytest
 
 from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.errors import unavailable
-from chalicelib.domain.ladder import Retry
 from chalicelib.domain.timer import TimerKind
 from chalicelib.services.consume.claim import Claimer
 from chalicelib.services.consume.claimant import Claimant
@@ -45,17 +44,6 @@ def test_no_more_is_under_way_than_the_group_allows(stage: Stage, payload: str, 
     assert max(under_way) <= 3
 
 
-def test_a_worker_that_there_is_no_more_does_the_work_of_one_that_is_there(stage: Stage) -> None:
-    desk = PushDesk.at(stage, shards=4)
-    group = desk.group(max_in_flight=4)
-    desk.subscriber(group, "one")
-    last = DispatchTask(desk.topic.name, group.name, worker=3)
-    desk.group(max_in_flight=1)
-    desk.produce(*(make.draft(shard=shard) for shard in range(4)))
-    desk.deps.dispatcher.deliver(last, lambda: 60.0)
-    assert len(desk.subscribers.calls) == 4
-
-
 def test_i10_with_the_stream_off_the_sweeper_finds_what_waits(empty_stage: Stage) -> None:
     stage = empty_stage
     desk = PushDesk.at(stage)
@@ -65,21 +53,6 @@ def test_i10_with_the_stream_off_the_sweeper_finds_what_waits(empty_stage: Stage
     desk.inbox.asked.clear()
     desk.pass_time(61)
     assert desk.subscribers.numbers() == {result.id: [1]}
-
-
-def test_a_paused_group_is_left_alone_until_it_goes_on(empty_stage: Stage) -> None:
-    stage = empty_stage
-    desk = PushDesk.at(stage)
-    group = desk.group()
-    desk.subscriber(group, "one")
-    desk.deps.admin.pause(desk.topic, group.name, True)
-    desk.produce(make.draft())
-    desk.push()
-    desk.pass_time(61)
-    assert not desk.subscribers.calls
-    desk.deps.admin.pause(desk.topic, group.name, False)
-    desk.pass_time(61)
-    assert len(desk.subscribers.calls) == 1
 
 
 def test_the_sweeper_starts_a_group_whose_pause_has_ended(empty_stage: Stage) -> None:
@@ -240,22 +213,6 @@ def test_a_mover_is_woken_for_a_run_that_comes_back_soon() -> None:
     desk.deps.dispatcher.deliver(DispatchTask(desk.topic.name, group.name), lambda: 60.0)
     assert wakes(desk) == [START_MS + 10_000]
     assert [function for function, _ in desk.inbox.asked] == ["mover"]
-
-
-def test_requests_with_a_message_that_had_not_failed_before_tell_of_their_subscriber() -> None:
-    """Only what fails again and again is the message's own fault."""
-    desk = PushDesk.at(embedded_stage(), mode="serial", retry=Retry(100, (1,), jitter=0.0))
-    group = desk.group(batch_size=50, payload="batch")
-    consumer = desk.subscriber(group, "one", behaviour=fails(100))
-    for n in range(12):
-        desk.produce(make.draft(ordering_key=f"k{n}"))
-        desk.push()
-        desk.stage.clock.advance(1_000)
-    attempts = desk.subscribers.numbers().values()
-    assert max(map(len, attempts)) > 1, "most requests had both"
-    (now,) = desk.deps.adapters.control.consumers(desk.topic, group)
-    assert now.uid == consumer.uid
-    assert now.times_opened > 0
 
 
 def test_what_could_not_be_given_back_is_given_back_later() -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from chalicelib.domain.errors import HeadraceError, TooLarge, TooMany, Unavailable
+from chalicelib.domain.errors import HeadraceError, TooLarge, TooMany
 from chalicelib.domain.message import DeadReason, Draft
 from chalicelib.domain.record import FailureFilter
 from chalicelib.domain.request import Request
@@ -19,14 +16,11 @@ from chalicelib.domain.topic import cursor_key
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.rate_limiter import RateLimits
 from chalicelib.services.produce.appender import ProduceResult
-from chalicelib.store.log import Log
 from chalicelib.store.token_buckets import TokenBuckets
-from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.desk import Desk, require_stored
 from tests.support.stages import Stage
-from tests.support.troubled import Troubled
 
 
 @pytest.fixture
@@ -40,29 +34,6 @@ def test_an_account_may_be_by_the_hour(token_buckets: TokenBuckets) -> None:
     assert token_buckets.take(host, 600, 1, START_MS + 5_999, 3600) == Grant(0, 1)
     counts = [token_buckets.take(host, 600, 1, START_MS + hour_ms * n // 900, 3600).count for n in range(900)]
     assert sum(counts) in (599, 600, 601)
-
-
-def test_an_account_gives_what_it_has_and_says_when_it_has_more(token_buckets: TokenBuckets) -> None:
-    uid = make.uid("t")
-    assert token_buckets.take(uid, 10, 3, START_MS) == Grant(3)
-    assert token_buckets.take(uid, 10, 3, START_MS) == Grant(2, 100)
-    assert token_buckets.take(uid, 10, 3, START_MS + 99) == Grant(0, 1)
-    assert token_buckets.take(uid, 10, 3, START_MS + 100) == Grant(1, 100)
-    assert token_buckets.take(uid + "x", 10, 3, START_MS) == Grant(3), "another topic's"
-
-
-def test_racing_processes_get_no_more_than_there_is(stage: Stage) -> None:
-    uid, start = make.uid("t"), threading.Barrier(6)
-    accounts = [stage.another().token_buckets for _ in range(6)]
-
-    def work(n: int) -> int:
-        start.wait()
-        return sum(accounts[n].take(uid, 100, 3, START_MS).count for _ in range(6))
-
-    with ThreadPoolExecutor(6) as pool:
-        assert sum(pool.map(work, range(6))) <= 50
-    token_buckets = stage.adapters.token_buckets
-    assert token_buckets.take(uid, 100, 50, START_MS + 500).count == 50
 
 
 def test_processes_share_a_topics_rate(stage: Stage) -> None:
@@ -113,17 +84,6 @@ def test_what_is_refused_anyway_does_not_count(stage: Stage) -> None:
     assert [type(o) for o in outcomes] == [TooLarge] * 9 + [ProduceResult] * 5
 
 
-def test_what_is_refused_anyway_does_not_count_where_it_is_prepared(stage: Stage) -> None:
-    desk = Desk.at(stage, rate_limit=2, max_body_bytes=20)
-    good, bad = make.draft(), make.draft("x" * 20)
-    for _ in range(3):
-        with pytest.raises(TooLarge):
-            desk.deps.producer.admit(desk.topic, bad)
-    assert desk.deps.producer.admit(desk.topic, good) is good
-    with pytest.raises(TooMany):
-        desk.deps.producer.admit(desk.topic, good)
-
-
 def test_delayed_messages_count_when_they_are_accepted(stage: Stage) -> None:
     desk = Desk.at(stage, rate_limit=4)
     later = [make.draft(n, due_ms=stage.clock.now_ms() + 60_000) for n in range(4)]
@@ -131,16 +91,6 @@ def test_delayed_messages_count_when_they_are_accepted(stage: Stage) -> None:
     group = desk.group()
     stage.clock.advance(60_000)
     assert len(desk.receive(group)) == 2
-
-
-def test_repeating_what_was_stored_counts_as_any_message(stage: Stage) -> None:
-    desk = Desk.at(stage, rate_limit=2)
-    twin = make.draft(1, dedup_id="d")
-    [first] = require_stored(desk.deps.producer.produce(desk.topic, [twin]))
-    assert over(desk.deps.producer.produce(desk.topic, [twin])) == [0]
-    stage.clock.advance(1_000)
-    [again] = require_stored(desk.deps.producer.produce(desk.topic, [twin]))
-    assert (again.id, again.duplicate) == (first.id, True)
 
 
 @pytest.mark.parametrize("are_delayed", [False, True])
@@ -155,15 +105,6 @@ def test_what_a_repeat_has_stored_takes_no_permit(stage: Stage, are_delayed: boo
     places = require_stored(desk.deps.producer.produce(desk.topic, ticks, request=again))
     assert [place.id for place in places[:5]] == [place.id for place in require_stored(first[:5])]
     assert len({place.id for place in places}) == 8
-
-
-def test_where_a_repeat_cannot_look_back_each_message_says_so(stage: Stage) -> None:
-    desk = Desk.at(stage, rate_limit=10)
-    log = Troubled(stage.adapters.log, lambda name, *_: name in ("read_back", "tail"))
-    deps = Deps(replace(stage.another(), log=cast(Log, log)))
-    again = Request("shop-1", since_ms=stage.clock.now_ms())
-    outcomes = deps.producer.produce(desk.topic, make.drafts(2), request=again)
-    assert [type(outcome) for outcome in outcomes] == [Unavailable] * 2
 
 
 def flooded(stage: Stage, *drafts: Draft, **settings: Any) -> tuple[Desk, list[ProduceResult]]:
@@ -185,16 +126,6 @@ def test_what_is_over_the_limit_is_a_dead_letter_for_every_group(stage: Stage, m
         status = desk.deps.statuses.delivery(desk.topic, group, message)
         assert status
         assert (status.status, status.attempts, status.reason) == ("DEAD", 0, DeadReason.RATE_LIMITED)
-
-
-def test_every_consumer_of_a_broadcast_has_its_own(stage: Stage) -> None:
-    desk = Desk.at(stage, rate_limit=1, on_rate_limit="dead_letter")
-    group = desk.group(mode="broadcast")
-    fans = [desk.consumer(group, name) for name in ("one", "two")]
-    places = require_stored(desk.deps.producer.produce(desk.topic, make.drafts(2)))
-    for fan in fans:
-        assert desk.drain(group, consumer=fan) == [0]
-    assert len(desk.deps.letter_lookup.find(desk.topic, group, places[1].id)) == 2
 
 
 def test_a_group_that_does_not_want_it_gets_no_dead_letter(stage: Stage) -> None:
@@ -221,27 +152,3 @@ def test_a_redriven_one_is_delivered_and_may_fail_and_be_redriven_again(stage: S
     record = stage.adapters.records.get(cursor_key(desk.topic, group, 0), 1)
     assert record
     assert record.status == "SUCCESS"
-
-
-def test_a_redriven_one_that_succeeds_at_once_is_a_success(stage: Stage) -> None:
-    desk, [_, late_message] = flooded(stage, *make.drafts(2))
-    group = desk.group()
-    desk.drain(group)
-    desk.deps.dead_letters.redrive(
-        desk.topic, group, desk.deps.letter_lookup.find(desk.topic, group, late_message.id)
-    )
-    stage.clock.advance(1_000)
-    assert desk.ack(group, desk.receive(group)) == [None]
-    message = desk.deps.lookup.message(desk.topic, late_message.id)
-    status = desk.deps.statuses.delivery(desk.topic, group, message)
-    assert status
-    assert (status.status, status.attempts) == ("SUCCESS", 1)
-
-
-def test_a_letter_of_an_expired_message_says_why_it_was_not_delivered(stage: Stage) -> None:
-    desk, [_, late_message] = flooded(stage, *make.drafts(2, expires_ms=START_MS + 1))
-    group = desk.group()
-    stage.clock.advance(60_000)
-    assert desk.drain(group) == []
-    [letter] = desk.deps.letter_lookup.find(desk.topic, group, late_message.id)
-    assert letter.reason == DeadReason.RATE_LIMITED

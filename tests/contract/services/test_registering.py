@@ -9,12 +9,11 @@ from typing import Any, cast
 import pytest
 
 from chalicelib.domain.breaker import Health
-from chalicelib.domain.errors import HeadraceError, NotFound, Refused, Unavailable
+from chalicelib.domain.errors import HeadraceError, NotFound, Unavailable
 from chalicelib.domain.signing import Secret
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Consumer, ConsumerKind, ConsumerState, Group
 from chalicelib.services.consume.claimant import Claim, Claimant
-from chalicelib.services.manage import contact
 from chalicelib.services.manage.registry import PULLS, Contact, Registration
 from chalicelib.store.control import Control
 from chalicelib.store.cursors import Cursors
@@ -22,13 +21,12 @@ from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk
 from tests.support.faults import Death
-from tests.support.stages import Stage, embedded_stage
+from tests.support.stages import Stage
 from tests.support.troubled import Troubled
 
 HOOK = Contact(ConsumerKind.URL, "https://example.com/hook")
 OTHER = Contact(ConsumerKind.URL, "https://example.com/other")
 FUNCTION = Contact(ConsumerKind.FUNCTION, "arn:aws:lambda:eu-west-1:123456789012:function:f")
-MINE = b"m" * 24
 BROKEN = Health(window=(), allowance=1, failing_ms=5, open_until_ms=7, times_opened=3)
 
 
@@ -63,13 +61,6 @@ def test_what_is_not_signed_gets_no_secret(desk: Desk, group: Group, contact: Co
         desk.deps.registry.rotate_secret(desk.topic, group, stored(desk, group))
 
 
-def test_registering_again_changes_nothing_and_shows_no_secret(desk: Desk, group: Group) -> None:
-    first = register(desk, group).member.consumer
-    again = register(desk, group)
-    assert (again.created, again.secret) == (False, None)
-    assert replace(again.member.consumer, version=first.version) == first
-
-
 def test_a_pending_consumer_has_no_shards_until_it_is_activated(desk: Desk, group: Group) -> None:
     contact = replace(HOOK, state=ConsumerState.PENDING, why="no consent")
     member = register(desk, group, contact).member
@@ -85,13 +76,6 @@ def test_a_pending_consumer_has_no_shards_until_it_is_activated(desk: Desk, grou
         assert (active.state, active.why) == ("ACTIVE", None)
         assert desk.deps.registry.membership(desk.topic, group, active).shards == (0, 1)
     assert register(desk, group, contact).member.consumer.state == "ACTIVE", "its owner has agreed once"
-
-
-def test_what_is_heard_late_of_its_owner_changes_nothing_of_who_is_active(desk: Desk, group: Group) -> None:
-    member = register(desk, group).member
-    known = desk.deps.registry.set_health(desk.topic, group, member.consumer, lambda _: BROKEN)
-    assert desk.deps.registry.activate(desk.topic, group, member.consumer) == known
-    assert desk.deps.registry.still_pending(desk.topic, group, member.consumer, "no answer") == known
 
 
 def test_no_secret_is_given_out_that_is_not_stored(desk: Desk, group: Group) -> None:
@@ -137,29 +121,6 @@ def test_a_disabled_consumer_is_taken_up_again_with_its_secret(desk: Desk, group
     assert again.secret is None
     assert replace(again.member.consumer, version=old.version) == old
     assert again.member.shards == (0, 1)
-
-
-def test_a_secret_that_is_given_is_used_and_the_old_one_is_good_for_a_day(desk: Desk, group: Group) -> None:
-    secret = register(desk, group).secret
-    assert secret is not None
-    now_ms = desk.stage.clock.now_ms()
-    assert register(desk, group, replace(HOOK, secret=MINE)).secret == MINE
-    both = (Secret(MINE.hex()), Secret(secret.hex(), now_ms + DAY_MS))
-    assert stored(desk, group).secrets == both
-    desk.stage.clock.advance(HOUR_MS)
-    assert register(desk, group, replace(HOOK, secret=MINE)).secret is None
-    assert stored(desk, group).secrets == both
-
-
-def test_a_group_has_so_many_consumers_and_no_more(
-    desk: Desk, group: Group, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(contact, "MAX_CONSUMERS", 2)
-    for name in ("a", "b"):
-        desk.deps.registry.register(desk.topic, group, name, HOOK)
-    with pytest.raises(Refused, match="2 consumers at most"):
-        desk.deps.registry.register(desk.topic, group, "c", HOOK)
-    desk.deps.registry.register(desk.topic, group, "a", OTHER)
 
 
 def test_rotating_keeps_each_secret_for_its_day(desk: Desk, group: Group) -> None:
@@ -223,31 +184,6 @@ def test_what_is_learnt_of_an_old_target_does_not_touch_the_new_one(
     before = desk.stage.adapters.control.consumers(desk.topic, group)
     assert CHANGES[change](desk, group, old) is None
     assert desk.stage.adapters.control.consumers(desk.topic, group) == before
-
-
-def test_changes_by_different_processes_all_take_effect(desk: Desk, group: Group) -> None:
-    consumer = register(desk, group).member.consumer
-    others = [desk.stage.process().registry for _ in range(3)]
-    others[0].set_health(desk.topic, group, consumer, lambda _: BROKEN)
-    secret = others[1].rotate_secret(desk.topic, group, consumer)
-    others[2].disable(desk.topic, group, consumer, "gone")
-    stored_consumer = stored(desk, group)
-    assert (stored_consumer.times_opened, stored_consumer.state, present(desk, group)) == (
-        3,
-        "DISABLED",
-        secret,
-    )
-
-
-def test_only_consumers_that_pull_show_life_by_heartbeats(desk: Desk, group: Group) -> None:
-    called_consumer = register(desk, group).member.consumer
-    pulling_consumer = register(desk, group, PULLS, "p").member.consumer
-    desk.stage.clock.advance(20 * SECOND_MS)
-    for consumer in (called_consumer, pulling_consumer):
-        desk.deps.registry.heartbeat(desk.topic, group, consumer)
-        desk.deps.registry.sign_of_life(desk.topic, group, consumer)
-    assert stored(desk, group) == called_consumer
-    assert stored(desk, group, "p").seen_ms == desk.stage.clock.now_ms()
 
 
 def test_who_comes_back_under_the_name_ends_a_removal_that_was_begun(desk: Desk) -> None:
@@ -317,33 +253,6 @@ def test_i20_what_a_consumer_did_counts_though_it_has_been_removed_meanwhile(
     assert desk.ack(group, messages) == [None]
 
 
-def test_a_disabled_consumer_of_a_skipping_broadcast_goes_on_at_the_tail(desk: Desk) -> None:
-    group = desk.group(mode="broadcast", offline="skip")
-    consumer = register(desk, group).member.consumer
-    desk.deps.registry.disable(desk.topic, group, consumer, "gone")
-    desk.deps.producer.produce(desk.topic, [])
-    before = [desk.cursor(group, shard, consumer.uid).epoch for shard in range(2)]
-    register(desk, group)
-    assert [desk.cursor(group, shard, consumer.uid).epoch for shard in range(2)] == [e + 1 for e in before]
-    register(desk, group)
-    assert [desk.cursor(group, shard, consumer.uid).epoch for shard in range(2)] == [e + 1 for e in before]
-
-
-def test_deliveries_of_a_broadcast_go_to_everyone_who_is_active(desk: Desk) -> None:
-    group = desk.group(mode="broadcast")
-    a = register(desk, group, HOOK, "a").member.consumer
-    register(desk, group, replace(HOOK, state=ConsumerState.PENDING), "b")
-    c = register(desk, group, FUNCTION, "c").member.consumer
-    assert desk.deps.assignments.team(desk.topic, group).owners == [a, c]
-
-
-def test_deliveries_go_to_owners(desk: Desk, group: Group) -> None:
-    assert desk.deps.assignments.team(desk.topic, group).owners == []
-    a = register(desk, group, HOOK, "a").member.consumer
-    p = register(desk, group, PULLS, "p").member.consumer
-    assert desk.deps.assignments.team(desk.topic, group).owners == [a, p]
-
-
 class Interrupted:
     """store.Cursors of a process that dies before it closes any."""
 
@@ -396,42 +305,12 @@ def test_who_has_left_a_broadcast_does_not_begin_again_when_its_cursors_have_gon
     assert desk.stage.process().claimer.claim(claimant, 0, 5) == Claim()
 
 
-def test_another_process_finds_who_has_just_come_and_not_who_has_just_gone() -> None:
-    stage = embedded_stage()
-    desk = Desk.at(stage)
-    group = desk.group()
-    first = desk.consumer(group, "first")
-    catalog = stage.process().catalog
-    assert catalog.consumers(desk.topic, group) == [first]
-    second = desk.consumer(group, "second")
-    assert catalog.consumer(desk.topic, group, "second") == second
-    desk.deps.registry.unregister(desk.topic, group, second)
-    assert not catalog.is_registered(desk.topic, group, second.uid)
-    assert catalog.is_registered(desk.topic, group, first.uid)
-
-
 def expired(desk: Desk, group: Group) -> Consumer:
     """A pull consumer that has been silent for longer than it may."""
     contact = replace(PULLS, expires_after_seconds=60)
     consumer = register(desk, group, contact).member.consumer
     desk.stage.clock.advance(61 * SECOND_MS)
     return consumer
-
-
-def test_a_removal_of_an_expired_consumer_that_was_broken_off_is_ended_by_the_next(desk: Desk) -> None:
-    group, control = desk.group(mode="broadcast"), desk.stage.adapters.control
-    consumer = expired(desk, group)
-    adapters = desk.stage.another()
-    dying_registry = Deps(replace(adapters, cursors=cast(Cursors, Interrupted(adapters.cursors)))).registry
-    with pytest.raises(Death):
-        dying_registry.remove_expired(desk.topic, group, consumer)
-    assert not desk.cursor(group, 1, consumer.uid).is_closed
-    with pytest.raises(NotFound):
-        desk.stage.process().registry.heartbeat(desk.topic, group, consumer)
-    [row] = control.consumers(desk.topic, group)
-    assert desk.stage.process().registry.remove_expired(desk.topic, group, row)
-    assert control.consumers(desk.topic, group) == []
-    assert desk.cursor(group, 1, consumer.uid).is_closed
 
 
 def test_a_sign_of_life_in_the_last_moment_keeps_a_consumer(desk: Desk) -> None:
@@ -454,35 +333,3 @@ def test_registrations_remove_expired_consumers_of_other_names(desk: Desk) -> No
     for name in "de":
         register(desk, group, PULLS, name)
     assert [c.name for c in desk.stage.adapters.control.consumers(desk.topic, group)] == ["d", "e"]
-
-
-def test_instances_that_lost_a_name_do_not_take_it_back_by_a_call(desk: Desk, group: Group) -> None:
-    register(desk, group, replace(PULLS, instance="0", instance_by="t0"))
-
-    def take_over(instance: int) -> str | None:
-        who = str(instance), f"t{instance}"
-        return desk.deps.registry.take_over(desk.topic, group, stored(desk, group), *who)
-
-    for n in range(1, 10):
-        assert take_over(n) == f"t{n - 1}"
-        with pytest.raises(HeadraceError, match="CONSUMER_TAKEN_OVER"):
-            take_over(n - 1)
-    row = stored(desk, group)
-    assert (row.instance, row.former_instances) == ("9", tuple("87654321"))
-    back = replace(PULLS, instance="3", instance_by="t")
-    assert register(desk, group, back).taken_from == "t9"
-    assert stored(desk, group).former_instances == tuple("98765421")
-
-
-def test_a_receive_of_the_same_instance_writes_nothing(desk: Desk) -> None:
-    group = desk.group(mode="serial")
-    register(desk, group, replace(PULLS, instance="i"))
-    process = desk.stage.another()
-    control = Troubled(process.control, lambda name, *_: name.startswith("put"))
-    deps = Deps(replace(process, control=cast(Control, control)))
-    consumer = deps.catalog.consumer(desk.topic, group, "w")
-    for _ in range(3):
-        desk.stage.clock.advance(3 * SECOND_MS)
-        assert deps.registry.take_over(desk.topic, group, consumer, "i", "t") is None
-        deps.registry.sign_of_life(desk.topic, group, consumer, receives=True)
-    assert not control.refused

@@ -10,7 +10,7 @@ import pytest
 
 from chalicelib.domain.append import Stored
 from chalicelib.domain.errors import Conflict, Unavailable, unavailable
-from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES, MAX_LOOK_BACK_ROWS
+from chalicelib.domain.limits import MAX_LOOK_BACK_ROWS
 from chalicelib.domain.message import Draft
 from chalicelib.domain.request import Request
 from chalicelib.domain.segment import Allocation, Segment, ShardKey
@@ -136,13 +136,6 @@ def test_other_content_under_the_same_name_is_another_message(stage: Stage) -> N
     assert len(stored(desk)) == 2
 
 
-def test_a_large_body_is_found_too(stage: Stage) -> None:
-    desk = Desk.at(stage, max_body_bytes=4_000_000)
-    large = [make.draft("x" * (BLOB_THRESHOLD_BYTES + 1)), make.draft("small")]
-    lose(desk, large)
-    assert [p.duplicate for p in send(desk.producer(), desk, large, AGAIN)] == [True, True]
-
-
 def test_what_was_edited_meanwhile_is_still_the_message(stage: Stage) -> None:
     desk = Desk.at(stage)
     (draft,) = make.drafts(1)
@@ -223,13 +216,6 @@ def test_what_waits_is_stored_once_before_and_after_its_time(stage: Stage) -> No
     came = [make.draft(value, accepted_ms=START_MS) for value in ("twin", "twin", "new", "other", "twin")]
     assert [p.id for p in send(desk.producer(), desk, came, AGAIN)] == ids
     assert len(stored(desk)) == 6
-
-
-def test_what_was_due_at_the_first_try_is_found_in_its_shard(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    due = [make.draft("due", accepted_ms=START_MS)]
-    lose(desk, due)
-    assert [(p.offset, p.duplicate) for p in send(desk.producer(), desk, due, AGAIN)] == [(0, True)]
 
 
 def test_where_too_much_was_stored_since_it_says_so(stage: Stage) -> None:

@@ -25,7 +25,7 @@ from chalicelib.store.cursors import Cursors
 from chalicelib.store.layout import FRAGMENTS
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.desk import ALREADY, Desk, attempts, records
+from tests.support.desk import ALREADY, Desk, attempts
 from tests.support.push import PushDesk
 from tests.support.stages import Stage
 from tests.support.troubled import Troubled
@@ -128,21 +128,6 @@ def test_a_step_counts_from_the_failure_or_from_the_start_of_the_attempt(
         stage.clock.advance(took_s * SECOND_MS)
         desk.nack(group, messages, Nack(delay_ms=None))
     assert timer(desk).due_ms == stage.clock.now_ms() + wait_s * SECOND_MS
-
-
-def test_each_way_of_settling_is_counted_as_what_it_is(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(*make.drafts(6))
-    desk.deps.counters.take()
-    messages = desk.receive(group)
-    desk.ack(group, messages[:3])
-    desk.nack(group, messages[3:4])
-    desk.nack(group, messages[4:5], Nack(delay_ms=9000))
-    desk.nack(group, messages[5:], Nack(dead_letter=True))
-    desk.ack(group, messages[:1])
-    counts = desk.deps.counters.take()
-    assert (counts[DELIVERED], counts[FAILED]) == (3, 3)
 
 
 def test_a_messages_own_number_of_attempts_goes_before_its_groups(stage: Stage) -> None:
@@ -311,19 +296,6 @@ def release(desk: Desk, group: Group, messages: Sequence[ClaimedMessage]) -> Non
     released = SettleDecision(Disposition.RELEASED)
     receipts = [each.receipt for each in messages]
     assert set(desk.deps.settler.settle(desk.topic, group, receipts, lambda *_: released)) == {None}
-
-
-def test_i14_what_is_given_back_unsent_counts_as_no_attempt_anywhere(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(make.draft())
-    messages = desk.receive(group)
-    desk.deps.counters.take()
-    release(desk, group, messages)
-    assert told(desk) == (0, 0)
-    assert outcomes(desk, group, 0) == []
-    assert records(desk, group) == {}
-    assert attempts(desk.receive(group)) == {0: 1}
 
 
 @pytest.mark.parametrize(("gives_back", "number"), [(Desk.nack, 3), (release, 2)])

@@ -137,23 +137,6 @@ def test_a_run_whose_shard_is_drained_does_not_ask_for_slots() -> None:
     assert drained.claims.looks == 1
 
 
-def test_the_few_slots_that_are_free_after_a_claim_wait_for_the_next_look() -> None:
-    desk = PushDesk.at(embedded_stage(), shards=2)
-    group = desk.group(max_in_flight=MOST)
-    consumer = desk.subscriber(group, "one")
-    desk.produce(*make.drafts(40, shard=1))
-    held = desk.receive(group, 40, consumer)
-    desk.produce(*make.drafts(100, shard=0))
-    run = Run(desk, group, 0)
-    run.capacity.read_other_runs(run.sources)
-    assert desk.ack(group, held[:5]) == [None] * 5
-    run.launch()
-    assert (run.claims_made, run.sent) == (1, MOST - 40 - 2 * 5)
-    assert 0 < run.capacity.free(run.sources) < run.sources.few
-    run.launch()
-    assert run.claims_made == 2
-
-
 def test_a_shard_has_what_others_with_few_messages_do_not_use() -> None:
     """What they have fits into their guarantees."""
     desk = PushDesk.at(embedded_stage(), shards=4)

@@ -30,8 +30,8 @@ def are_even(counts: Counter[str], consumers: int) -> bool:
     return len(counts) == consumers and all(abs(n - mean) <= mean / 5 for n in counts.values())
 
 
-@pytest.mark.parametrize("consumers", [2, 3, 4, 6])
-@pytest.mark.parametrize(("messages", "together"), [(60, 60), (60, 1), (60, 7), (300, 300)])
+@pytest.mark.parametrize("consumers", [2, 6])
+@pytest.mark.parametrize(("messages", "together"), [(60, 1), (60, 7), (300, 300)])
 def test_subscribers_get_equal_parts_of_what_one_shard_holds(
     stage: Stage, consumers: int, messages: int, together: int
 ) -> None:
@@ -47,10 +47,9 @@ def test_subscribers_get_equal_parts_of_what_one_shard_holds(
     assert {tuple(n) for n in desk.subscribers.numbers().values()} == {(1,)}
 
 
-@pytest.mark.parametrize("consumers", [3, 4])
 @pytest.mark.parametrize("kind", ["url", "pull"])
 @pytest.mark.parametrize("is_cold", [True, False], ids=["cold", "warm"])
-@pytest.mark.parametrize("messages", [12, 24])
+@pytest.mark.parametrize(("consumers", "messages"), [(4, 12), (3, 24)])
 def test_single_messages_without_keys_go_round_whichever_process_stores_them(
     stage: Stage, consumers: int, kind: str, is_cold: bool, messages: int
 ) -> None:
@@ -106,33 +105,6 @@ def test_the_trace_tells_of_each_attempt_who_made_it(stage: Stage) -> None:
         assert (attempt.rank, attempt.total) == ("abc".index(targets[each.id]), 3)
 
 
-@pytest.mark.parametrize("kind", ["url", "pull"])
-def test_what_nobody_wants_is_passed_over_where_it_is_shared_out_too(stage: Stage, kind: str) -> None:
-    desk = PushDesk.at(stage)
-    group = desk.group(tags=("red",))
-    for name in ("a", "b"):
-        desk.deps.registry.register(
-            desk.topic, group, name, Contact(ConsumerKind(kind), name if kind == ConsumerKind.URL else "")
-        )
-    desk.produce(make.draft(tag="blue"), make.draft(tag="blue"))
-    desk.push()
-    for member in desk.deps.catalog.consumers(desk.topic, group):
-        assert kind == "url" or desk.deps.receiver.receive(desk.topic, group, member, 1, 0, 30) == []
-    assert desk.deps.surveyor.exact_group(desk.topic, group).backlog == 0
-
-
-def test_a_batch_is_not_cut_to_share_it_out(stage: Stage) -> None:
-    desk = PushDesk.at(stage)
-    group = desk.group(batch_size=8, payload="batch")
-    for name in ("a", "b"):
-        desk.subscriber(group, name)
-    for _ in range(6):
-        desk.produce(*(make.draft(shard=0) for _ in range(8)))
-        desk.push()
-    assert {len(call.offsets) for call in desk.subscribers.calls} == {8}
-    assert shares(desk) == {"a": 24, "b": 24}
-
-
 def test_one_subscriber_never_holds_more_than_its_part_of_what_may_be_under_way(stage: Stage) -> None:
     desk = PushDesk.at(stage, shards=1)
     group = desk.group(max_in_flight=8)
@@ -181,8 +153,8 @@ def test_in_a_serial_group_a_shard_has_one_holder(stage: Stage) -> None:
         assert len(holders) == 1
 
 
-@pytest.mark.parametrize("consumers", [3, 4, 6])
-@pytest.mark.parametrize("most", [1, 10, 1000])
+@pytest.mark.parametrize("consumers", [3, 6])
+@pytest.mark.parametrize("most", [1, 1000])
 @pytest.mark.parametrize("processes", [1, 2])
 def test_those_that_pull_get_equal_parts_of_what_one_producer_puts_into_one_shard(
     stage: Stage, consumers: int, most: int, processes: int
@@ -209,18 +181,6 @@ def test_those_that_pull_get_equal_parts_of_what_one_producer_puts_into_one_shar
             counts[name] += len(messages)
     assert counts.total() == 60
     assert are_even(counts, consumers)
-
-
-def test_who_is_idle_takes_what_nobody_comes_for(stage: Stage) -> None:
-    desk = PushDesk.at(stage, shards=4)
-    group = desk.group()
-    members = [desk.deps.registry.register(desk.topic, group, name).member.consumer for name in "abcd"]
-    desk.produce(*(make.draft(shard=3) for _ in range(60)))
-    messages = desk.deps.receiver.receive(desk.topic, group, members[0], 1000, 0, 30)
-    assert len(messages) == 15
-    stage.clock.advance(1_001)
-    messages = desk.deps.receiver.receive(desk.topic, group, members[0], 1000, 0, 30)
-    assert len(messages) == 45
 
 
 def test_in_a_serial_group_nobody_pulls_from_the_shards_of_others(stage: Stage) -> None:

@@ -8,12 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from chalicelib.console.pages.messages import statuses as shown_statuses
 from chalicelib.domain.account import Account
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.times import HOUR_MS, SECOND_MS
-from chalicelib.domain.topic import Mode
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.fate import Place
@@ -55,20 +53,6 @@ def test_a_broadcast_that_one_of_two_has_acknowledged_is_under_way(stage: Stage)
     delivery_status = desk.deps.statuses.delivery(desk.topic, group, message)
     assert delivery_status
     assert (delivery_status.status, delivery_status.reason) == ("DEAD", "REJECTED")
-
-
-def test_done_for_one_group_and_dead_for_another_is_dead_and_a_duplicate_says_so(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    first, second = desk.group("first"), desk.group("second")
-    draft = make.draft("x", dedup_id="d")
-    (result,) = desk.produce(draft)
-    assert status(desk, result) == "NEW"
-    desk.ack(first, desk.receive(first))
-    assert status(desk, result) == "RUNNING"
-    desk.nack(second, desk.receive(second), BURY)
-    (again,) = desk.produce(draft)
-    assert again.duplicate
-    assert status(desk, again) == "DEAD"
 
 
 def test_of_two_deliveries_after_a_seek_the_newer_is_shown_while_it_is_under_way(stage: Stage) -> None:
@@ -115,23 +99,6 @@ def test_a_retry_that_waited_in_its_cursor_is_over_with_the_seek(stage: Stage, m
     assert (counts.retrying, counts.account) == (0, Account(success=1))
     fate = desk.deps.fates.of(desk.topic, message).owed[group.name]
     assert (fate.places, fate.adds_up) == ((Place.SETTLED,), True)
-
-
-def test_what_is_given_back_from_the_retry_lane_is_tried_again_from_there(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    (result,) = desk.produce(make.draft("x"))
-    message = desk.deps.lookup.message(desk.topic, result.id)
-    desk.nack(group, desk.receive(group), BURY)
-    desk.deps.dead_letters.redrive(
-        desk.topic, group, desk.deps.letter_lookup.letters(desk.topic, group, result.id)
-    )
-    stage.clock.advance(5 * SECOND_MS)
-    desk.nack(group, desk.receive(group), Nack(delay_ms=0))
-    delivery_status = desk.deps.statuses.delivery(desk.topic, group, message)
-    assert delivery_status
-    assert (delivery_status.status, delivery_status.attempts) == ("RETRYING", 2)
-    assert desk.deps.surveyor.exact_group(desk.topic, group).retrying == 1
 
 
 @pytest.mark.parametrize("how", ["delay", "transaction", "both"])
@@ -188,72 +155,6 @@ def test_who_cancelled_a_waiting_message_is_told(stage: Stage) -> None:
     assert [(act.what, act.by) for act in cancelled_message.message.draft.acts] == [("CANCELLED", "ann")]
 
 
-def test_of_a_row_that_was_written_at_once_the_row_says_by_whom(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    outcomes = desk.deps.producer.produce(desk.topic, make.drafts(3), "ann")
-    for result in outcomes:
-        assert isinstance(result, ProduceResult)
-        assert desk.stage.process().lookup.message(desk.topic, result.id).by == "ann"
-    (row,) = desk.rows()
-    assert all(not draft.by for draft in row.drafts), "not each of its messages"
-
-
-def test_a_messages_fate_says_where_it_is_for_every_group(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    (result,) = desk.produce(make.draft("x"))
-    message = desk.deps.lookup.message(desk.topic, result.id)
-
-    def places() -> dict[str, tuple[str, ...]]:
-        fates = desk.deps.fates.of(desk.topic, message)
-        assert fates.adds_up
-        return {name: fate.places for name, fate in fates.owed.items()}
-
-    assert not desk.deps.fates.of(desk.topic, message).is_complete, "nobody has had it"
-    new, done_group, dead_group = desk.group("new"), desk.group("done"), desk.group("dead")
-    later = desk.group("later")
-    desk.ack(done_group, desk.receive(done_group))
-    desk.nack(dead_group, desk.receive(dead_group), BURY)
-    desk.nack(later, desk.receive(later), Nack(delay_ms=5_000))
-    places_of_others = {"new": ("log",), "done": ("settled",), "dead": ("dead letter",)}
-    assert places() == {**places_of_others, "later": ("timer",)}
-    stage.clock.advance(6 * SECOND_MS)
-    desk.deps.mover.run_once()
-    assert places() == {**places_of_others, "later": ("retry lane",)}
-    messages = desk.receive(later)
-    assert places() == {**places_of_others, "later": ("lease",)}
-    desk.ack(later, messages)
-    assert not desk.deps.fates.of(desk.topic, message).is_complete
-    desk.ack(new, desk.receive(new))
-    fates = desk.deps.fates.of(desk.topic, message)
-    assert fates.is_complete
-    desk.seek(dead_group, "earliest")
-    assert desk.deps.fates.of(desk.topic, message).owed["dead"].older == ("DEAD",)
-    assert not desk.deps.fates.of(desk.topic, message).is_complete
-
-
-@pytest.mark.parametrize("mode", ["queue", "serial"])
-@pytest.mark.parametrize("reason", [None, "busy"])
-@pytest.mark.parametrize("delay_ms", [0, 5_000])
-def test_the_console_counts_retries_as_the_interface_does(
-    stage: Stage, mode: str, reason: str | None, delay_ms: int
-) -> None:
-    desk = Desk.at(stage, mode=mode)
-    group = desk.group()
-    desk.produce(*make.drafts(2))
-
-    def counts() -> list[tuple[int, int]]:
-        [survey] = desk.deps.surveyor.survey(desk.topic).groups
-        status = desk.deps.surveyor.exact_group(desk.topic, group)
-        return [(each.retrying, each.in_flight) for each in (survey, status)]
-
-    desk.nack(group, desk.receive(group, 1), Nack(delay_ms=delay_ms, reason=reason))
-    assert counts() == [(1, 0)] * 2
-    stage.clock.advance(6 * SECOND_MS)
-    assert desk.receive(group)
-    one, other = counts()
-    assert one == other
-
-
 def test_what_a_consumer_that_left_had_to_try_again_is_counted_no_more(stage: Stage) -> None:
     desk = Desk.at(stage, mode="broadcast")
     group = desk.group()
@@ -265,23 +166,6 @@ def test_what_a_consumer_that_left_had_to_try_again_is_counted_no_more(stage: St
     desk.deps.registry.unregister(desk.topic, group, bob)
     assert desk.deps.surveyor.exact_group(desk.topic, group).retrying == 1
     assert desk.deps.surveyor.survey(desk.topic).groups[0].retrying == 1
-
-
-def test_what_is_for_another_group_alone_was_no_attempt_of_this_one(stage: Stage) -> None:
-    """A replay may be for one group."""
-    desk = Desk.at(stage)
-    one, other = desk.group("one"), desk.group("other")
-    desk.produce(make.draft("x", target_group_uid=one.uid), make.draft("for all"))
-    assert (desk.drain(one), desk.drain(other)) == ([0, 1], [1])
-    (message,) = desk.deps.lookup.newest_first(desk.topic, Filters(), 1, {0: 0})[0]
-    deliveries = desk.deps.statuses.deliveries(desk.topic, message)
-    assert {name: (each.status, each.attempts) for name, each in deliveries.items()} == {
-        "one": ("SUCCESS", 1),
-        "other": ("SUCCESS", 0),
-    }
-    assert desk.deps.surveyor.exact_group(desk.topic, other).account == Account(success=1, skipped=1)
-    survey = desk.deps.surveyor.survey(desk.topic)
-    assert shown_statuses(message, survey) == {"one": "SUCCESS"}
 
 
 def test_a_fate_is_found_in_a_lane_of_more_rows_than_one_answer_holds(stage: Stage) -> None:
@@ -310,22 +194,6 @@ def test_a_message_that_every_group_was_moved_past_is_complete(stage: Stage) -> 
     assert (fates.owed, fates.skipped, fates.is_complete) == ({}, (group.name,), True)
     desk.seek(group, "earliest")
     fates = desk.deps.fates.of(desk.topic, message)
-    assert (list(fates.owed), fates.skipped, fates.is_complete) == ([group.name], (), False)
-
-
-def test_a_broadcast_skips_what_came_before_its_first_consumer(stage: Stage) -> None:
-    """A consumer of a broadcast begins with the messages that come after its registration, so no consumer will get
-    it."""
-    desk = Desk.at(stage)
-    group = desk.group(mode=Mode.BROADCAST)
-    (result,) = desk.produce(make.draft("x"))
-    message = desk.deps.lookup.message(desk.topic, result.id)
-    for _ in range(2):
-        fates = desk.deps.fates.of(desk.topic, message)
-        assert (fates.owed, fates.skipped, fates.is_complete) == ({}, (group.name,), True)
-        desk.consumer(group, "late")
-    (result,) = desk.produce(make.draft("y"))
-    fates = desk.deps.fates.of(desk.topic, desk.deps.lookup.message(desk.topic, result.id))
     assert (list(fates.owed), fates.skipped, fates.is_complete) == ([group.name], (), False)
 
 
@@ -367,23 +235,6 @@ def test_an_attempt_in_the_retry_lane_counts_whatever_becomes_of_it(stage: Stage
     assert shown() == ("RETRYING", 3, 2)
     desk.nack(group, desk.receive(group), Nack(delay_ms=SECOND_MS))
     assert shown() == ("RETRYING", 4, 1)
-
-
-@pytest.mark.parametrize("mode", [Mode.QUEUE, Mode.SERIAL])
-def test_a_redrive_before_a_seek_gives_no_retries_after_it(stage: Stage, mode: Mode) -> None:
-    desk = Desk.at(stage, mode=mode, retry=Retry(3, (1,), jitter=0))
-    group = desk.group()
-    (result,) = desk.produce(make.draft("x"))
-    message = desk.deps.lookup.message(desk.topic, result.id)
-    desk.nack(group, desk.receive(group), BURY)
-    (letter,) = desk.deps.letter_lookup.letters(desk.topic, group, result.id)
-    desk.deps.dead_letters.redrive(desk.topic, group, [letter])
-    desk.ack(group, desk.receive(group))
-    desk.seek(group, "earliest")
-    desk.receive(group)
-    status = desk.deps.statuses.delivery(desk.topic, group, message)
-    assert status
-    assert (status.status, status.attempts, status.retries_left) == ("RUNNING", 1, 2)
 
 
 @pytest.mark.parametrize("status", [None, "SUCCESS", "NEW"])
@@ -463,25 +314,6 @@ def test_a_page_whose_messages_take_long_to_judge_ends_in_time_and_the_next_goes
     while not pages or starts:
         finds_before = timers.finds
         messages, starts = lookup.newest_first(desk.topic, filters, 32, starts)
-        pages.append(timers.finds - finds_before)
-        assert messages == []
-    assert pages == [8, 8, 4]
-
-
-def test_a_page_of_a_key_whose_messages_take_long_to_judge_ends_in_time_and_the_next_goes_on(
-    stage: Stage,
-) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(*make.drafts(20, keys=("k",)))
-    desk.nack(group, desk.receive(group, 20), Nack(delay_ms=HOUR_MS))
-    timers = Slow(stage)
-    key_lookup = Deps(replace(stage.adapters, timers=cast(Timers, timers))).key_lookup
-    filters, before = Filters(group=group, status="RUNNING"), None
-    pages: list[int] = []
-    while not pages or before:
-        finds_before = timers.finds
-        messages, before = key_lookup.newest_first(desk.topic, "k", filters, 32, before)
         pages.append(timers.finds - finds_before)
         assert messages == []
     assert pages == [8, 8, 4]

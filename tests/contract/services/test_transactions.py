@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.errors import Conflict, HeadraceError, NotFound, TooLarge, unavailable
+from chalicelib.domain.errors import Conflict, NotFound, unavailable
 from chalicelib.domain.message import Message
 from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.transaction import Transaction, TransactionState
@@ -142,21 +142,6 @@ def test_i12_the_first_decision_is_final(
     assert timers_of(desk, transaction.id) == []
 
 
-def test_an_unknown_id_is_refused_whatever_it_is(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    for id in ("", "x", "0" * 24, "0" * 5_000, "é" * 24):
-        with pytest.raises(NotFound, match="TRANSACTION_NOT_FOUND"):
-            desk.deps.transactor.find(id)
-
-
-def test_a_message_that_the_topic_does_not_take_is_refused_at_once(stage: Stage) -> None:
-    desk = Desk.at(stage, max_body_bytes=10)
-    with pytest.raises(TooLarge):
-        prepare(desk, make.draft("x" * 20))
-    with pytest.raises(HeadraceError, match="NO_SUCH_SHARD"):
-        prepare(desk, make.draft("x", shard=7))
-
-
 def test_it_goes_to_its_shard_and_keeps_its_order_key(stage: Stage) -> None:
     desk = Desk.at(stage, shards=8)
     (keyed_result,) = desk.produce(make.draft("x", ordering_key="customer-7"))
@@ -167,25 +152,6 @@ def test_it_goes_to_its_shard_and_keeps_its_order_key(stage: Stage) -> None:
         decision = decide(desk.deps, prepare(desk, draft), COMMIT)
         assert isinstance(decision, Transaction)
         assert decision.shard == shard
-
-
-def test_a_large_body_comes_out_whole(stage: Stage) -> None:
-    desk = Desk.at(stage, max_body_bytes=1_000_000)
-    transaction = prepare(desk, make.draft("x" * 300_000))
-    decide(desk.deps, transaction, COMMIT)
-    message = desk.deps.lookup.message(desk.topic, transaction.message_id)
-    assert message.draft.size == 300_002
-
-
-def test_a_deleted_topics_transaction_cannot_be_committed_but_rolled_back(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    transaction = prepare(desk)
-    desk.deps.admin.delete_topic(desk.topic)
-    assert decide(desk.deps, transaction, COMMIT) == "TOPIC_NOT_FOUND"
-    again, _ = desk.deps.admin.put_topic(desk.topic.name, {"shards": 1})
-    assert again.uid != desk.topic.uid
-    assert decide(desk.deps, transaction, COMMIT) == "TOPIC_NOT_FOUND"
-    assert isinstance(decide(desk.deps, transaction, ROLLBACK), Transaction)
 
 
 # Time and dedup ids
@@ -269,22 +235,6 @@ def test_what_was_postponed_after_its_commit_is_found_though_its_transaction_is_
     assert isinstance(found(), Message)
 
 
-@pytest.mark.parametrize(("raised_days", "age_days"), [(1, 1.5), (30, 30.5)])
-def test_what_was_committed_is_found_by_its_id_as_long_as_its_row_is_there(
-    stage: Stage, raised_days: int, age_days: float
-) -> None:
-    """On the last day of its row, because a group has not settled it."""
-    desk = Desk.at(stage, retention_days=1)
-    desk.group()
-    transaction = prepare(desk)
-    desk.deps.admin.put_topic(desk.topic.name, {"retention_days": raised_days})
-    decide(desk.deps, transaction, COMMIT)
-    stage.clock.advance(round(age_days * DAY_MS))
-    stage.drop_expired()
-    topic = desk.deps.catalog.topic(desk.topic.name)
-    assert isinstance(desk.deps.lookup.find(topic, transaction.message_id), Message)
-
-
 def test_i3_fifty_racing_twins_are_one_transaction(stage: Stage) -> None:
     desk = Desk.at(stage)
     others = [stage.process() for _ in range(4)]
@@ -307,20 +257,6 @@ def test_i3_fifty_racing_twins_are_one_transaction(stage: Stage) -> None:
     assert len(desk.rows()) == 1
 
 
-def test_i3_a_decided_transaction_is_remembered_as_long_as_its_dedup_id(stage: Stage) -> None:
-    desk = Desk.at(stage, retention_days=1, dedup_window_seconds=3 * 86_400)
-    draft = make.draft("order", dedup_id="order-1")
-    transaction = prepare(desk, draft)
-    decide(desk.deps, transaction, ROLLBACK)
-    stage.clock.advance(2 * DAY_MS)
-    stage.drop_expired()
-    assert prepare(desk, draft).id == transaction.id
-    stage.clock.advance(2 * DAY_MS)
-    stage.drop_expired()
-    with pytest.raises(NotFound):
-        reread(desk, transaction)
-
-
 def test_an_undecided_one_is_never_forgotten(stage: Stage) -> None:
     desk = Desk.at(stage, retention_days=1)
     transaction = prepare(desk)
@@ -336,30 +272,3 @@ def test_the_next_format_is_listed_by_its_own_release_only() -> None:
     """The index does not tell formats apart, so its partitions do."""
     assert state_home("uid", "PREPARED", "1") == "uid#PREPARED" == state_home("uid", "PREPARED")
     assert state_home("uid", "PREPARED", "2") == "uid#PREPARED#2"
-
-
-def test_lists_by_state_page_by_page(stage: Stage) -> None:
-    desk, other = Desk.at(stage), Desk.at(stage)
-    prepare(other)
-    transactions = []
-    for _ in range(7):
-        stage.clock.advance(1)
-        transactions.append(prepare(desk))
-    decide(desk.deps, transactions[2], COMMIT)
-    decide(desk.deps, transactions[4], ROLLBACK)
-
-    def listed(state: TransactionState, limit: int = 200) -> list[str]:
-        transactions: list[Transaction] = []
-        while page := desk.deps.transactor.of_state(
-            desk.topic, state, transactions[-1].sort_key if transactions else None, limit
-        ):
-            assert len(page) <= limit
-            transactions += page
-        return [transaction.id for transaction in transactions]
-
-    assert listed(TransactionState.PREPARED, 2) == [transactions[n].id for n in (0, 1, 3, 5, 6)]
-    assert listed(TransactionState.COMMITTED) == [transactions[2].id]
-    assert listed(TransactionState.ROLLED_BACK) == [transactions[4].id]
-    assert listed(TransactionState.UNDECIDED) == []
-    (listed_transaction,) = desk.deps.transactor.of_state(desk.topic, TransactionState.COMMITTED, None, 9)
-    assert listed_transaction == replace(reread(desk, transactions[2]), keys_until_s=0)

@@ -24,7 +24,7 @@ from chalicelib.store.cursors import Cursors
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import ManualClock
-from tests.support.desk import Desk, attempts, offsets
+from tests.support.desk import Desk, attempts
 from tests.support.push import PushDesk, fails
 from tests.support.stages import Stage
 from tests.support.troubled import Troubled
@@ -131,17 +131,6 @@ def test_a_bucket_that_keeps_silent_does_not_take_the_time_of_the_others(desk: D
     assert attempts(desk.receive(group)) == {3: 1, 4: 1, 5: 1}
 
 
-def test_a_receive_that_meets_only_what_cannot_be_read_goes_on_waiting(desk: Desk, bodies: Bodies) -> None:
-    group = desk.group()
-    desk.produce(make.draft(LARGE))
-    bodies.away = set(bodies.names)
-    began_ms = desk.stage.clock.now_ms()
-    assert desk.deps.receiver.receive(desk.topic, group, None, 10, 5, 30) == []
-    assert desk.stage.clock.now_ms() - began_ms == 5 * SECOND_MS
-    bodies.away.clear()
-    assert offsets(desk.deps.receiver.receive(desk.topic, group, None, 10, 20, 30)) == [0]
-
-
 @pytest.mark.parametrize("is_gone", [True, False])
 def test_of_a_batch_that_is_pushed_only_the_unreadable_stays_behind(
     stage: Stage, bodies: Bodies, is_gone: bool
@@ -159,31 +148,6 @@ def test_of_a_batch_that_is_pushed_only_the_unreadable_stays_behind(
     assert [(c.offsets, c.attempts[0][1]) for c in desk.subscribers.calls[1:]] == (
         [] if is_gone else [((2,), 1)]
     )
-
-
-def test_a_body_that_is_gone_is_shown_as_such(desk: Desk, bodies: Bodies) -> None:
-    from chalicelib.api.resources.message_views import content
-    from chalicelib.services.core.bodies import with_body
-
-    (result,) = desk.produce(make.draft(LARGE))
-    message = desk.deps.lookup.message(desk.topic, result.id)
-    assert "undecodable" not in content(with_body(cast(Blobs, bodies), message))
-    bodies.gone = set(bodies.names)
-    view = content(with_body(cast(Blobs, bodies), message))
-    assert (view["body"], view["undecodable"]) == (None, True)
-
-
-def test_what_one_shard_has_given_is_delivered_though_another_is_in_trouble(stage: Stage) -> None:
-    desk = Desk.at(stage, shards=2)
-    group = desk.group()
-    desk.produce(*(make.draft(n, shard=n % 2) for n in range(8)))
-    predicate = first(1, "write", lambda key, change, *_: change.serialised and key.shard.shard == 1)
-    cursors = Troubled(stage.adapters.cursors, predicate)
-    messages = desk_with(desk, cursors=cast(Cursors, cursors)).receive(group)
-    assert cursors.refused == 1
-    assert {d.message.shard for d in messages} <= {0}
-    assert set(desk.ack(group, messages)) <= {None}
-    assert attempts(desk.receive(group, 100)).keys() == {0, 1, 2, 3}
 
 
 def troubled_push(
@@ -232,23 +196,6 @@ def test_what_could_not_be_settled_in_all_its_time_comes_again_when_its_lease_en
         desk.run()
     assert [call.offsets for call in desk.subscribers.calls] == [(0,), (0,), (1,)]
     assert desk.deps.surveyor.exact_group(desk.topic, group).backlog == 0
-
-
-def test_a_settlement_that_came_too_late_is_counted_and_one_that_was_refused_is_not(stage: Stage) -> None:
-    desk, group, _ = troubled_push(stage, first(1, "write", settles))
-    (_,) = desk.produce(make.draft())
-    (job,) = desk.deps.waker.tasks_of(desk.topic, group)
-    assert isinstance(job, DispatchTask)
-    assert desk.deps.dispatcher.deliver(job, lambda: 60.0).late == 0
-    desk.subscribers.behaviours["one"] = lambda _: _sought(desk, group)
-    desk.produce(make.draft())
-    assert desk.deps.dispatcher.deliver(job, lambda: 60.0).late == 1
-
-
-def _sought(desk: PushDesk, group: Group) -> CallResult:
-    desk.subscribers.behaviours.clear()
-    desk.seek(group, "latest")
-    return CallResult(Verdict.DONE)
 
 
 def test_a_pulled_settlement_that_is_refused_says_so_and_can_be_repeated(stage: Stage) -> None:
@@ -348,20 +295,6 @@ def test_a_shard_that_cannot_be_read_stops_no_other_one_of_its_run(stage: Stage)
     with pytest.raises(Unavailable):
         one.run()
     assert one.pushed == {0: 5, 2: 5, 3: 5}
-
-
-def test_a_run_ends_if_two_of_its_shards_cannot_be_read(stage: Stage) -> None:
-    one = OneRun(stage, lambda key: key.shard in (1, 2))
-    with pytest.raises(Unavailable):
-        one.run()
-    assert one.pushed.total() < 10
-
-
-def test_a_shard_that_can_be_read_again_is_served_by_the_same_run(stage: Stage) -> None:
-    refusals = [1]
-    one = OneRun(stage, lambda key: key.shard == 1 and bool(refusals) and bool(refusals.pop()))
-    one.run()
-    assert one.pushed == dict.fromkeys(range(4), 5)
 
 
 def test_i10_a_run_that_could_not_read_one_shard_comes_back_to_another_in_time(stage: Stage) -> None:

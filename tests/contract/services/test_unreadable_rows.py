@@ -1,4 +1,5 @@
-"""A row that cannot be read is an error that names the row. Lists skip it, and jobs go on with the other topics."""
+"""A row that cannot be read is an error that names the row. Lists skip it, jobs go on with others, and messages
+become dead letters."""
 
 from __future__ import annotations
 
@@ -6,10 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from chalicelib.domain.errors import Unreadable
-from chalicelib.domain.record import FailureFilter
+from chalicelib.domain.errors import Conflict, Unreadable
+from chalicelib.domain.message import DeadReason
+from chalicelib.domain.record import DeadLetter, FailureFilter
 from chalicelib.domain.times import DAY_MS, MINUTE_MS, SECOND_MS
-from chalicelib.domain.topic import cursor_key, lane_of
+from chalicelib.domain.topic import Group, cursor_key, lane_of
 from chalicelib.functions import route
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.wake import task_of
@@ -202,3 +204,74 @@ def test_an_overview_of_topics_goes_on(stage: Stage) -> None:
     topics = [bad.topic, good.topic]
     assert [stats is not None for stats in good.deps.surveyor.exact_topics(topics)] == [False, True]
     assert [*good.deps.board.renew(topics, lambda: True)] == [good.topic.uid]
+
+
+DAMAGES: dict[str, Change] = {
+    "not compressed": having("m", {"B": b"\x00\xff damaged"}),
+    "not JSON": having("m", {"S": '[{"b":1},{"b":'}),
+    "no list": having("m", {"S": '{"b":1}'}),
+    "empty": having("m", {"S": ""}),
+    "no messages": without("m"),
+    "one message too few": having("m", {"S": '[{"b":1}]'}),
+    "one without a body": having("m", {"S": '[{"b":1},{"p":2}]'}),
+    "one with an expiry of words": having("m", {"S": '[{"b":1},{"b":2,"e":"never"}]'}),
+}
+
+
+def damaged(stage: Stage, damage: Change = DAMAGES["not JSON"], **about: object) -> Desk:
+    """A topic with three rows of two messages each. The second row, with offsets 2 and 3, cannot be read."""
+    desk = Desk.at(stage, **about)
+    for number in range(3):
+        desk.produce(make.draft(f"first {number}"), make.draft(f"second {number}"))
+    change_row(stage, desk.topic.shard_key(0), 2, damage)
+    return Desk(stage, stage.process(), desk.topic)
+
+
+def letters(desk: Desk, group: Group) -> list[DeadLetter]:
+    return desk.deps.letter_lookup.page(desk.topic, group, FailureFilter(), None, 100)[0]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("mode", ["queue", "serial"])
+def test_the_messages_of_the_row_become_dead_letters_and_the_others_are_delivered(
+    stage: Stage, mode: str, damage: str
+) -> None:
+    desk = damaged(stage, DAMAGES[damage], mode=mode)
+    groups = [desk.group("all"), desk.group("some", tags=("paid",))]
+    assert desk.drain(groups[0]) == [0, 1, 4, 5]
+    assert desk.drain(groups[1]) == [], "a filter hides no unreadable message"
+    for group in groups:
+        assert [(x.offset, x.reason) for x in letters(desk, group)] == [
+            (2, DeadReason.UNDECODABLE),
+            (3, DeadReason.UNDECODABLE),
+        ]
+    assert desk.deps.counters.take()["Undecodable"] == 4
+    places = [place["offset"] for event, place in desk.deps.counters.events() if event == "undecodable"]
+    assert places == [2, 3, 2, 3]
+    shown = desk.deps.lookup.newest_first(desk.topic, Filters(), 9, None)[0]
+    assert [message.offset for message in shown] == [5, 4, 3, 2, 1, 0]
+
+
+def test_a_dead_letter_is_redriven_once_it_has_a_body(stage: Stage) -> None:
+    desk = damaged(stage)
+    group = desk.group()
+    desk.drain(group)
+    letter = letters(desk, group)[0]
+    dead_letters, topic = desk.deps.dead_letters, desk.topic
+    with pytest.raises(Conflict, match="UNDECODABLE"):
+        dead_letters.retry_now(topic, group, letter.message.id)
+    assert dead_letters.redrive(topic, group, [letter]) == 0
+    edited_letter = dead_letters.edit(topic, group, letter, b'"new"')
+    assert dead_letters.redrive(topic, group, [edited_letter]) == 1
+    stage.clock.advance(1_000)
+    [delivery] = desk.receive(group)
+    assert (delivery.message.offset, delivery.message.draft.body) == (2, b'"new"')
+    assert desk.ack(group, [delivery]) == [None]
+
+
+def test_an_unreadable_message_cannot_be_edited_in_the_log(stage: Stage) -> None:
+    desk = damaged(stage)
+    desk.group()
+    message = desk.deps.lookup.newest_first(desk.topic, Filters(), 3, None)[0][2]
+    with pytest.raises(Conflict, match="UNDECODABLE"):
+        desk.deps.amender.amend(desk.topic, message, {"body": b"1"})

@@ -8,7 +8,7 @@ import pytest
 
 from tests.functional.delivery.receivers import Receiver
 from tests.support.background import Background
-from tests.support.dead_letters import letters, produce_and_bury, receive_again, retry_now
+from tests.support.dead_letters import receive_again, retry_now
 from tests.support.http import Client, Reply, ShiftingClock, Topic
 
 
@@ -114,15 +114,6 @@ def test_what_waits_for_its_next_attempt_can_be_tried_now_and_is_tried_once(
     background.later(topic, 7200)
     assert group.receive() == []
     assert group.status_of(message["id"]).items() >= {"status": "SUCCESS", "attempts": 2}.items()
-
-
-def test_what_is_dead_can_be_tried_now(api: Client) -> None:
-    topic = api.topic()
-    group = topic.group()
-    [message] = produce_and_bury(topic, group, "x")
-    assert retry_now(group, message["id"]).expect(200)["status"] == "RETRYING"
-    assert [(m["body"], m["attempt"]) for m in receive_again(group)] == [("x", 2)]
-    assert letters(group) == []
 
 
 @pytest.mark.parametrize("status", ["NEW", "RUNNING", "SUCCESS"])

@@ -78,27 +78,6 @@ def test_a_delivery_is_settled_wherever_it_is(
     assert states(group)[status] == 1
 
 
-def test_a_settled_delivery_in_the_retry_lane_is_not_delivered(
-    api: Client, clock: ShiftingClock, background: Background
-) -> None:
-    topic = api.topic(shards=1)
-    group = topic.group()
-    first, second = topic.produce("first"), topic.produce("second")
-    group.nack(*group.receive(), delay_seconds=60)
-    clock.advance(61)
-    background.move()
-    settle(group, second, "success").expect(200)  # an entry that was never claimed, behind another one
-    [held] = group.receive()
-    assert held["body"] == "first"
-    settle(group, first, "dead").expect(200)
-    assert group.ack(held) == ["RECEIPT_STALE"]
-    clock.advance(120)
-    assert group.receive() == []
-    assert states(group) == {"SUCCESS": 1, "DEAD": 1}
-    assert adds_up(group, first)
-    assert adds_up(group, second)
-
-
 def test_a_retry_is_changed_for_one_group_alone(
     api: Client, clock: ShiftingClock, background: Background
 ) -> None:
@@ -124,27 +103,6 @@ def test_a_retry_is_changed_for_one_group_alone(
     background.move()
     assert [(m["body"], m["headers"]) for m in two.receive()] == [("bad", {"h": "1"})]
     assert states(one) == {"DEAD": 1}
-
-
-@pytest.mark.parametrize("place", ["timer", "lane", "given back"])
-def test_a_retry_is_changed_twice_wherever_it_waits(
-    api: Client, clock: ShiftingClock, background: Background, place: str
-) -> None:
-    topic = api.topic(shards=1)
-    group = topic.group()
-    message = topic.produce("bad")
-    group.nack(*group.receive(), delay_seconds=0 if place == "given back" else 60)
-    if place == "lane":
-        clock.advance(61)
-        background.move()
-    edit(group, message, body="better").expect(200)
-    edit(group, message, body="good").expect(200)
-    edit(group, message, next_attempt_at="2020-01-01T00:00:00Z").expect(200)
-    assert states(group) == {"RETRYING": 1}
-    assert adds_up(group, message)
-    background.move()
-    assert group.bodies() == ["good"]
-    assert adds_up(group, message)
 
 
 def test_what_waits_in_order_gets_another_time_only(api: Client, clock: ShiftingClock) -> None:
@@ -244,18 +202,6 @@ def test_a_purge_drops_more_retries_than_one_write_can(
     assert group.receive() == []
 
 
-def test_what_a_purge_dropped_comes_again_after_a_seek(api: Client) -> None:
-    topic = api.topic(shards=1)
-    group = topic.group()
-    message = topic.produce("it")
-    assert purge(group).expect(200) == {"purged": 1}
-    settle(group, message, "success").refused(404, "DELIVERY_NOT_FOUND")
-    api.post(f"{group.path}/seek", {"to": "earliest"}).expect(200)
-    group.ack(*group.receive())
-    assert group.status_of(message["id"])["status"] == "SUCCESS"
-    assert states(group) == {"SUCCESS": 1}
-
-
 def test_a_topic_is_purged_for_all_groups_and_of_what_is_delayed(
     api: Client, clock: ShiftingClock, background: Background
 ) -> None:
@@ -301,15 +247,3 @@ def test_who_may_change_deliveries_by_hand(api: Client) -> None:
     assert outcomes("admin", groups=["b"]) == [group, group, body, group, group]
     other = api.with_token(api.new_token("consume", groups=["b"])["token"])
     settle(Group(other, topic, "a"), message, "dead").refused(403, "GROUP_FORBIDDEN")
-
-
-def test_a_trace_says_who_retried_at_once_and_who_sought(api: Client, clock: ShiftingClock) -> None:
-    topic = api.topic(shards=1)
-    group = topic.group()
-    message = topic.produce(1)
-    group.nack(*group.receive(), delay_seconds=3600)
-    api.post(f"{topic.path}/messages/{message['id']}/retry", {"group": "g"}).expect(200)
-    api.post(f"{group.path}/seek", {"to": "earliest"}).expect(200)
-    for name in ("retried", "sought"):
-        [event] = events(group, message, name)
-        assert (event["group"], bool(event["by"]["name"])) == ("g", True)

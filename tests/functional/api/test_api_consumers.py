@@ -28,16 +28,6 @@ def test_a_consumer_is_registered_once_and_renewed_after(api: Client) -> None:
     assert {**again, "last_seen_at": None} == {**consumer, "last_seen_at": None}
 
 
-def test_shard_s_belongs_to_the_consumer_whose_rank_is_s_mod_total(api: Client) -> None:
-    group = api.topic(shards=5).group()
-    for name in ("b", "a", "c"):
-        group.register(name)
-    assert shards_of(group, "a") == (0, 3, [0, 3])
-    assert shards_of(group, "b") == (1, 3, [1, 4])
-    assert shards_of(group, "c") == (2, 3, [2])
-    assert group.heartbeat("b").items() >= {"rank": 1, "total": 3, "shards": [1, 4]}.items()
-
-
 def test_a_registered_consumer_looks_into_its_own_shards_first_and_leaves_others_their_part(
     api: Client, clock: ShiftingClock
 ) -> None:
@@ -52,55 +42,6 @@ def test_a_registered_consumer_looks_into_its_own_shards_first_and_leaves_others
     assert len(group.bodies(consumer="a")) == 4
     clock.advance(2)
     assert len(group.receive()) == 2
-
-
-def test_more_consumers_than_shards_leave_nobody_without(api: Client) -> None:
-    topic = api.topic(shards=1)
-    group = topic.group()
-    group.register("a")
-    group.register("b")
-    topic.batch([{"body": n} for n in range(4)])
-    assert shards_of(group, "b") == (1, 2, [])
-    assert group.bodies(consumer="b") == [0, 1]
-    assert group.bodies(consumer="a") == [2, 3]
-
-
-def test_a_consumer_without_a_sign_of_life_loses_its_shards(api: Client, clock: ShiftingClock) -> None:
-    group = api.topic(shards=2).group()
-    group.register("a")
-    group.register("b")
-    clock.advance(25)
-    group.heartbeat("b")
-    assert shards_of(group, "a") == (0, 2, [0])
-    clock.advance(6)
-    assert shards_of(group, "b") == (0, 1, [0, 1])
-    assert shards_of(group, "a") == (None, 1, [])
-    group.heartbeat("a")
-    assert shards_of(group, "b") == (1, 2, [1])
-
-
-def test_receiving_is_a_sign_of_life(api: Client, clock: ShiftingClock) -> None:
-    group = api.topic().group()
-    group.register("a")
-    for _ in range(4):
-        clock.advance(20)
-        group.receive(consumer="a")
-    assert shards_of(group, "a") == (0, 1, [0, 1, 2, 3])
-
-
-def test_a_consumer_that_leaves_gives_its_shards_to_the_others_at_once(api: Client) -> None:
-    topic = api.topic(shards=2)
-    group = topic.group()
-    group.register("a")
-    group.register("b")
-    for shard in range(2):
-        topic.produce(shard, shard=shard)
-    assert api.delete(f"{group.path}/consumers/a").expect(204) is None
-    assert sorted(group.bodies(consumer="b")) == [0, 1]
-    for call in (api.get, api.delete):
-        call(f"{group.path}/consumers/a").refused(404, "CONSUMER_NOT_FOUND")
-    api.post(f"{group.path}/consumers/a/heartbeat").refused(404, "CONSUMER_NOT_FOUND")
-    api.post(f"{group.path}/receive", {"consumer": "a"}).refused(404, "CONSUMER_NOT_FOUND")
 
 
 def test_the_assignment_explains_itself(api: Client, clock: ShiftingClock) -> None:
@@ -137,24 +78,6 @@ def consumers_of(group: Group) -> dict[str, Any]:
     return {each["consumer"]: each for each in page["items"]}
 
 
-def test_a_consumer_that_died_is_forgotten_after_its_time(api: Client, clock: ShiftingClock) -> None:
-    topic = api.topic(mode="broadcast", shards=1)
-    group = topic.group()
-    group.register("kept")
-    group.register("dead", expires_after_seconds=60)
-    message = topic.produce("x")
-    clock.advance(31)
-    view = consumers_of(group)["dead"]
-    assert (view["state"], view["expires_after_seconds"]) == ("OFFLINE", 60)
-    clock.advance(30)
-    assert list(consumers_of(group)) == ["kept"]
-    api.post(f"{group.path}/consumers/dead/heartbeat").refused(404, "CONSUMER_NOT_FOUND")
-    assert group.ack(*group.receive(consumer="kept")) == ["ok"]
-    assert api.get(f"{topic.path}/messages/{message['id']}").expect(200)["status"] == "SUCCESS"
-    group.register("dead")
-    assert group.bodies(consumer="dead") == [], "its position has gone, too"
-
-
 def test_the_limit_of_consumers_counts_those_that_are_online(
     api: Client, clock: ShiftingClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,23 +95,6 @@ def test_the_limit_of_consumers_counts_those_that_are_online(
     group.register("f")
     clock.advance(31)
     api.put(f"{group.path}/consumers/g").refused(422, "TOO_MANY_CONSUMERS")
-
-
-def test_a_skipping_broadcast_owes_nothing_to_a_silent_consumer(api: Client, clock: ShiftingClock) -> None:
-    topic = api.topic(mode="broadcast", shards=1)
-    group = topic.group(offline="skip")
-    for name in ("here", "silent"):
-        group.register(name)
-    first = topic.produce(1)
-    clock.advance(25)
-    group.heartbeat("here")
-    clock.advance(6)
-    second = topic.produce(2)
-    assert group.ack(*group.receive(consumer="here")) == ["ok", "ok"]
-    for message in (first, second):
-        assert api.get(f"{topic.path}/messages/{message['id']}").expect(200)["status"] == "SUCCESS"
-    counts = topic.counts()
-    assert (counts["backlog"], counts["states"]["NEW"], sum(counts["states"].values())) == (0, 0, 4)
 
 
 def test_a_later_instance_takes_over_a_consumers_name(api: Client) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from chalicelib.domain.record import DeadLetter
 from chalicelib.domain.times import DAY_SECONDS
-from tests.functional.delivery.receivers import Receiver
 from tests.support.background import Background
 from tests.support.dead_letters import (
     bodies,
@@ -116,24 +115,6 @@ def test_dead_letters_are_redriven_by_filter_all_or_so_many(api: Client) -> None
     assert letters(group) == []
 
 
-def test_the_dead_letter_of_a_message_that_was_delayed_is_found_by_its_id_when_the_message_has_gone(
-    api: Client, background: Background
-) -> None:
-    topic = api.topic(retention_days=1)
-    group = topic.group()
-    message_id = topic.produce("late", delay_seconds=60)["id"]
-    background.pass_time(61)
-    background.clock.advance(DAY_SECONDS + 60)
-    assert group.receive() == []  # which buries it
-    background.clock.advance(DAY_SECONDS)
-    api.get(f"{topic.path}/messages/{message_id}").refused(404, "MESSAGE_NOT_FOUND")
-    assert [each["id"] for each in letters(group)] == [message_id]
-    edit(group, message_id, "mended").expect(200)
-    assert letter(group, message_id)["body"] == "mended"
-    assert redrive(group, ids=[message_id]) == 1
-    assert bodies(group) == ["mended"]
-
-
 def test_a_dead_letter_shows_its_message_when_the_log_has_it_no_more(
     api: Client, background: Background
 ) -> None:
@@ -161,42 +142,6 @@ def test_a_dead_letter_shows_its_message_when_the_log_has_it_no_more(
     assert bodies(group) == ["late"]
     for call in ("", "/trace", "/fate"):
         api.get(f"{path}/{message['id']}{call}").refused(404, "MESSAGE_NOT_FOUND")
-
-
-def test_what_only_a_dead_letter_is_left_of_is_changed_no_more(api: Client, background: Background) -> None:
-    topic = api.topic(shards=1, retention_days=1)
-    group = topic.group()
-    message, settled_message = topic.produce("dead"), topic.produce("done")
-    path = f"{topic.path}/messages/{message['id']}"
-    first, second = group.receive()
-    group.ack(second)
-    group.nack(first, dead_letter=True)
-
-    def is_refused() -> None:
-        api.call("PATCH", path, {"body": 1}).refused(409, "ALREADY_CLAIMED")
-        api.delete(path).refused(409, "ALREADY_CLAIMED")
-
-    is_refused()
-    background.clock.advance(9 * DAY_SECONDS)
-    is_refused()
-    for id in (settled_message["id"], f"{message['id'][:-1]}9"):
-        api.call("PATCH", f"{topic.path}/messages/{id}", {"body": 1}).refused(404, "MESSAGE_NOT_FOUND")
-        api.delete(f"{topic.path}/messages/{id}").refused(404, "MESSAGE_NOT_FOUND")
-
-
-def test_each_consumer_of_a_broadcast_has_dead_letters_of_its_own(api: Client) -> None:
-    topic = api.topic(mode="broadcast")
-    group = topic.group()
-    for name in ("a", "b"):
-        group.register(name)
-    message = topic.produce("x")
-    for name in ("a", "b"):
-        bury(group, consumer=name)
-    assert sorted(entry["consumer"] for entry in letters(group)) == ["a", "b"]
-    assert topic.counts()["dead"] == 2
-    assert edit(group, message["id"], "y").expect(200)["body"] == "y"
-    assert redrive(group, ids=[message["id"]]) == 2
-    assert [bodies(group, consumer=name) for name in ("a", "b")] == [["y"], ["y"]]
 
 
 @pytest.mark.parametrize("place", [0, 1])
@@ -244,20 +189,6 @@ def test_i20_a_change_of_a_broadcasts_letters_goes_on_past_one_that_somebody_els
         assert letters(group) == []
 
 
-def test_the_dead_letter_of_a_consumer_that_has_left_a_broadcast_stays(api: Client) -> None:
-    topic = api.topic(mode="broadcast", shards=1)
-    group = topic.group()
-    for consumer in ("stays", "leaves"):
-        api.put(f"{group.path}/consumers/{consumer}", {}).expect(201)
-    message = topic.produce("x")
-    for consumer in ("stays", "leaves"):
-        bury(group, consumer=consumer)
-    api.call("DELETE", f"{group.path}/consumers/leaves").expect(204)
-    assert redrive(group) == 1
-    assert [letter["id"] for letter in letters(group)] == [message["id"]]
-    assert bodies(group, consumer="stays") == ["x"]
-
-
 def test_a_deleted_dead_letter_is_gone_for_good(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
@@ -294,26 +225,6 @@ def test_dead_letters_of_another_group_are_out_of_reach(api: Client) -> None:
     api.get(f"{other.path}/dead-letters/{message['id']}").refused(404, "DEAD_LETTER_NOT_FOUND")
     api.get(f"{topic.path}/groups/nobody/dead-letters").refused(404, "GROUP_NOT_FOUND")
     assert (redrive(other), len(letters(group))) == (0, 1)
-
-
-def test_a_subscriber_gets_the_edited_body_under_the_old_id(
-    api: Client, background: Background, receiver: Receiver
-) -> None:
-    topic = api.topic(retry={"max_attempts": 1})
-    group = topic.group()
-    api.put(f"{group.path}/consumers/c", {"url": receiver.url}).expect(201)
-    receiver.status = 500
-    message = topic.produce("bad", keys=["k"])
-    assert background.push(topic) == {"FAILED": 1}
-    edit(group, message["id"], "good").expect(200)
-    receiver.status = 200
-    assert redrive(group) == 1
-    assert background.run(topic) == {"DONE": 1}
-    first, second = receiver.seen
-    assert (first.body, second.body) == (b'"bad"', b'"good"')
-    assert [r.headers["headrace-attempt"] for r in receiver.seen] == ["1", "2"]
-    for name in ("webhook-id", "ce-id", "ce-subject", "ce-time", "headrace-shard", "headrace-offset"):
-        assert first.headers[name] == second.headers[name]
 
 
 def test_what_died_since_a_moment_is_listed_and_redriven(api: Client, clock: ShiftingClock) -> None:

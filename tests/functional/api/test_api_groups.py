@@ -11,7 +11,6 @@ from chalicelib.domain.topic import cursor_key
 from tests.support import settings
 from tests.support.background import Background
 from tests.support.damage import change_control, change_cursor, having, without
-from tests.support.dead_letters import produce_and_bury, receive_again, redrive
 from tests.support.http import Client, ShiftingClock
 
 DEFAULTS = {row.name: row.default for row in settings.GROUP} | {
@@ -163,17 +162,6 @@ def test_what_is_no_time_is_refused_and_no_group_is_made(api: Client, moment: st
     api.get(f"{topic.path}/groups/g").refused(404)
 
 
-def test_several_groups_each_get_everything_and_the_log_holds_it_once(api: Client) -> None:
-    topic = api.topic()
-    groups = [topic.group(f"g{n}") for n in range(3)]
-    topic.batch([{"body": n} for n in range(20)])
-    for group in groups:
-        messages = group.receive(100)
-        assert sorted(m["body"] for m in messages) == list(range(20))
-        group.ack(*messages)
-    assert topic.accepted == 20
-
-
 def test_a_group_with_a_filter_gets_only_its_tags(api: Client) -> None:
     topic = api.topic()
     group = topic.group(filter="paid || refunded")
@@ -193,22 +181,6 @@ def test_a_filter_that_is_none_is_refused(api: Client, text: str) -> None:
     api.put(f"{topic.path}/groups/g", {"filter": text}).refused(400, "VALIDATION")
 
 
-def test_a_paused_group_hands_out_nothing_and_settles_on(api: Client) -> None:
-    topic = api.topic()
-    group = topic.group()
-    topic.produce("a")
-    topic.produce("b")
-    [message] = group.receive(1)
-    assert api.post(f"{group.path}/pause").expect(200)["paused"] is True
-    assert api.post(f"{group.path}/pause").expect(200)["paused"] is True
-    assert group.receive() == []
-    assert group.ack(message) == ["ok"]
-    assert api.post(f"{group.path}/resume").expect(200)["paused"] is False
-    [other] = group.receive()
-    assert {message["body"], other["body"]} == {"a", "b"}
-    assert other["attempt"] == 1
-
-
 def test_a_pause_with_an_end_is_over_by_itself(api: Client, clock: ShiftingClock) -> None:
     topic = api.topic()
     group = topic.group()
@@ -225,13 +197,6 @@ def test_a_pause_with_an_end_is_over_by_itself(api: Client, clock: ShiftingClock
     api.post(f"{group.path}/pause", {"until": until}).refused(400, "VALIDATION")
 
 
-def test_a_receive_that_waits_ends_with_its_group(api: Client, clock: ShiftingClock) -> None:
-    group = api.topic().group()
-    clock.on_wait = lambda: api.delete(group.path).expect(204)
-    body = {"wait_seconds": 20}
-    api.post(f"{group.path}/receive", body).refused(404, "GROUP_NOT_FOUND")
-
-
 @pytest.mark.parametrize("to", ["earliest", 0, "2000-01-01T00:00:00Z"])
 def test_seeking_back_delivers_again_from_the_first_attempt(api: Client, to: Any) -> None:
     topic = api.topic()
@@ -244,17 +209,6 @@ def test_seeking_back_delivers_again_from_the_first_attempt(api: Client, to: Any
     again = group.receive()
     assert sorted(m["body"] for m in again) == [0, 1, 2, 3]
     assert {m["attempt"] for m in again} == {1}
-
-
-def test_i5_a_seek_voids_the_leases_of_retries_too(api: Client) -> None:
-    group = api.topic(shards=1).group()
-    produce_and_bury(group.topic, group, "x")
-    assert redrive(group) == 1
-    [again] = receive_again(group)
-    api.post(f"{group.path}/seek", {"to": "latest"}).expect(200)
-    assert group.ack(again) == ["RECEIPT_STALE"]
-    [last] = receive_again(group)
-    assert (last["attempt"], group.ack(last)) == (3, ["ok"])
 
 
 def test_seeking_one_shard_leaves_the_others(api: Client) -> None:

@@ -129,19 +129,6 @@ def test_a_message_is_found_by_a_process_that_does_not_know_its_shard_yet(
         reply.expect(204 if reply.raw == b"" else 200)
 
 
-def test_a_delayed_message_is_found_in_whatever_shard_it_came(api: Client, background: Background) -> None:
-    other = client_of_another_process(api, background)
-    topic = api.topic(shards=1)
-    with background.clock.stopped():
-        other.get(topic.path).expect(200)
-        api.put(topic.path, {"shards": 8, "key_shards": 8}).expect(200)
-        ids = [topic.produce("x", ordering_key=key, delay_seconds=1)["id"] for key in "abcdefgh"]
-        background.pass_time(1)
-        messages = [other.get(f"{topic.path}/messages/{id}").expect(200) for id in ids]
-        assert other.get(topic.path).expect(200)["shards"] == 1, "what it shows may be old"
-    assert len({message["shard"] for message in messages}) > 1
-
-
 @pytest.mark.parametrize(("comes_back", "status"), [(False, 404), (True, 200)])
 def test_a_secret_is_rotated_of_the_consumer_that_is_there_now(
     api: Client, background: Background, receiver: Receiver, comes_back: bool, status: int
@@ -292,35 +279,3 @@ def test_what_a_topic_refuses_makes_a_process_read_it_once_a_second(
         theirs.publish(LONG.encode()).refused(413, "BODY_TOO_LARGE")
         background.clock.advance(2)
         theirs.publish(LONG.encode()).expect(201)
-
-
-@pytest.mark.parametrize("was", ["another", "push"])
-def test_a_heartbeat_counts_for_the_consumer_that_has_the_name_now(
-    api: Client, background: Background, receiver: Receiver, was: str
-) -> None:
-    other = client_of_another_process(api, background)
-    group = api.topic(shards=1).group()
-    path = f"{group.path}/consumers/c"
-    api.put(path, {"url": receiver.url} if was == "push" else {}).expect(201)
-    with background.clock.stopped():
-        other.get(path).expect(200)
-        if was == "another":
-            api.delete(path).expect(204)
-        registered = api.put(path).expect(201 if was == "another" else 200)
-        background.clock.advance(1)
-        answer = other.post(f"{path}/heartbeat").expect(200)
-    assert (answer["kind"], answer["rank"], answer["total"]) == ("pull", 0, 1)
-    assert answer["last_seen_at"] > registered["last_seen_at"]
-
-
-def test_a_consumer_is_tested_as_it_is_registered_now(
-    api: Client, background: Background, receiver: Receiver
-) -> None:
-    other = client_of_another_process(api, background)
-    group = api.topic().group()
-    path = f"{group.path}/consumers/c"
-    api.put(path).expect(201)
-    with background.clock.stopped():
-        other.get(path).expect(200)
-        api.put(path, {"url": receiver.url}).expect(200)
-        other.post(f"{path}/test").expect(200)

@@ -293,15 +293,6 @@ def test_large_messages_of_several_shards_do_not_add_up_to_too_much(api: Client,
     assert len(drain(group)) == 4
 
 
-def test_80_bodies_of_200_kilobytes_come_in_answers_that_fit(api: Client, sizes: list[int]) -> None:
-    topic = api.topic(shards=2)
-    group = topic.group()
-    for _ in range(4):
-        topic.batch([{"body": "x" * 200_000} for _ in range(20)])
-    messages = drain(group)
-    assert len({m["id"] for m in messages}) == len(messages) == 80
-
-
 def test_many_large_prepared_messages_come_in_answers_that_fit(api: Client, sizes: list[int]) -> None:
     topic = api.topic()
     ids = [

@@ -142,25 +142,6 @@ def test_all_that_wait_for_a_retry_are_retried_now(
     assert sorted(group.bodies(wait_seconds=1)) == ["a", "c"]
 
 
-@pytest.mark.parametrize("mode", ["queue", "serial"])
-def test_many_that_wait_are_retried_page_by_page(api: Client, mode: str) -> None:
-    topic = api.topic(shards=1, mode=mode)
-    group = topic.group()
-    topic.batch([{"body": n, "ordering_key": str(n)} for n in range(5)])
-    group.nack(*group.receive(), delay_seconds=3600)
-    first = many(group, "retry", limit=2, dry_run=True)
-    assert (first["count"], len(first["sample"])) == (2, 2)
-    counts: list[int] = []
-    token: dict[str, str] | None = {}
-    while token is not None:
-        answer = many(group, "retry", limit=2, **token)
-        counts.append(answer["retried"])
-        token = {"page_token": answer["next_page_token"]} if "next_page_token" in answer else None
-    assert sum(counts) == 5
-    assert max(counts) == 2
-    assert len(group.receive(wait_seconds=1)) == 5
-
-
 def test_in_a_broadcast_one_consumer_or_all_are_retried(api: Client) -> None:
     topic = api.topic(shards=1, mode="broadcast")
     group = topic.group()

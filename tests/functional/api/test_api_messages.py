@@ -41,27 +41,6 @@ def test_a_message_is_shown_with_everything_known_about_it(api: Client) -> None:
     assert view["deliveries"] == {"a": fresh, "b": fresh}
 
 
-def test_each_group_has_its_own_status(api: Client) -> None:
-    topic = api.topic(shards=1)
-    message = topic.produce("x")
-    for name in ("new", "running", "success", "retrying", "dead"):
-        group = topic.group(name)
-        if name == "new":
-            continue
-        messages = group.receive()
-        if name == "success":
-            group.ack(*messages)
-        if name == "retrying":
-            group.nack(*messages, delay_seconds=60)
-        if name == "dead":
-            group.nack(*messages, dead_letter=True)
-    topic.group("not-owed", **{"from": "latest"})
-    view = api.get(f"{topic.path}/messages/{message['id']}").expect(200)
-    assert {name: delivery["status"] for name, delivery in view["deliveries"].items()} == {
-        name: name.upper() for name in ("new", "running", "success", "retrying", "dead")
-    }
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -191,21 +170,6 @@ def test_of_a_group_only_messages_of_its_log_are_listed(api: Client) -> None:
     assert listed(topic, "?key=k&group=g") == [1]
     for status in ("DELAYED", "PREPARED"):
         api.get(f"{topic.path}/messages?status={status}&group=g").expect(400)
-
-
-def test_without_a_group_the_status_is_the_messages_own(api: Client) -> None:
-    topic = api.topic(shards=1)
-    ids = [topic.produce(n, keys=["k"])["id"] for n in range(4)]
-    assert listed(topic, "?status=NEW") == [3, 2, 1, 0]
-    for group in (topic.group("one"), topic.group("two")):
-        messages = group.receive(2)
-        group.ack(messages[0])
-    api.delete(f"{topic.path}/messages/{ids[3]}").expect(204)
-    bodies = {s: listed(topic, f"?status={s}") for s in ("NEW", "RUNNING", "SUCCESS", "CANCELLED", "DEAD")}
-    assert bodies == {"NEW": [2], "RUNNING": [1], "SUCCESS": [0], "CANCELLED": [3], "DEAD": []}
-    assert listed(topic, "?key=k&status=CANCELLED") == [3]
-    group.ack(messages[1])
-    assert listed(topic, "?status=RUNNING") == [1], "for one group it is done, for the other not"
 
 
 def test_pages_stay_true_while_others_produce(api: Client) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from chalicelib.api.fields import at
 from chalicelib.domain.times import DAY_SECONDS
 from tests.support.background import Background
 from tests.support.http import Client, Reply, ShiftingClock
@@ -313,22 +312,6 @@ def test_a_named_request_that_is_sent_again_is_answered_with_what_it_stored(api:
     assert topic.accepted == 4
 
 
-def test_a_named_request_whose_messages_wait_is_stored_once(api: Client, clock: ShiftingClock) -> None:
-    topic = api.topic()
-    path, first, again = f"{topic.path}/messages", {"Headrace-Request": "shop-7"}, {"Headrace-Resend": "60"}
-    soon = at(clock.now_ms() + 30_000)
-    batch = {"messages": [{"body": 1, "delay_seconds": 30}, {"body": 2, "deliver_at": soon}] * 2}
-    results = api.call("POST", f"{path}/batch", batch, headers=first).expect(200)["results"]
-    raw = {"Headrace-Request": "shop-8", "Headrace-Delay-Seconds": "30"}
-    message = api.call("POST", f"/v1/publish/{topic.name}", raw=b"x", headers=raw).expect(201)
-    clock.advance(31)
-    repeated = api.call("POST", f"{path}/batch", batch, headers=first | again).expect(200)["results"]
-    assert [(r["id"], r["duplicate"]) for r in repeated] == [(r["id"], True) for r in results]
-    assert len({r["id"] for r in repeated}) == 4
-    found = api.call("POST", f"/v1/publish/{topic.name}", raw=b"x", headers=raw | again).expect(200)
-    assert (found["id"], found["duplicate"]) == (message["id"], True)
-
-
 def test_a_name_that_is_none_is_refused(api: Client) -> None:
     path = f"{api.topic().path}/messages"
     bad = [
@@ -370,24 +353,6 @@ def test_a_batch_is_served_in_part_and_each_of_the_rest_is_told_so(api: Client) 
     assert len(api.get(f"{topic.path}/messages?key=k").expect(200)["items"]) == 5
 
 
-def test_a_repeated_batch_goes_on_where_its_first_try_was_stopped(api: Client, clock: ShiftingClock) -> None:
-    """Its messages are equal: only the whole request identifies the stored ones, which count no more."""
-    topic = api.topic(rate_limit=10)
-    body = {"messages": [{"body": "tick"}] * 12}
-    stored: list[str] = []
-    for tries in range(3):
-        resend = {"Headrace-Resend": str(1 + tries)} if tries else {}
-        headers = {"Headrace-Request": "shop-1", **resend}
-        results = api.call("POST", f"{topic.path}/messages/batch", body, headers=headers).expect(200)[
-            "results"
-        ]
-        ids = [result["id"] for result in results if "id" in result]
-        assert (ids[: len(stored)], len(set(ids))) == (stored, len(ids))
-        stored = ids
-        clock.advance(1)
-    assert (len(stored), topic.accepted) == (12, 12)
-
-
 @pytest.mark.parametrize("way", ["messages", "publish", "delayed"])
 def test_every_way_in_is_limited_and_opens_again(api: Client, clock: ShiftingClock, way: str) -> None:
     topic = api.topic(rate_limit=1)
@@ -402,26 +367,3 @@ def test_every_way_in_is_limited_and_opens_again(api: Client, clock: ShiftingClo
     clock.advance(1)
     assert post().status == 201
     assert topic.accepted == (0 if fields else count + 1)
-
-
-def test_dead_letters_of_a_rate_limit_are_seen_and_redriven(api: Client) -> None:
-    topic = api.topic(rate_limit=1, on_rate_limit="dead_letter", shards=1)
-    group, other = topic.group(), topic.group("other")
-    results = topic.batch([{"body": n} for n in range(3)])
-    assert codes(results) == ["ok"] * 3
-    assert group.bodies() == [0]
-    letters = api.get(f"{group.path}/dead-letters?reason={CODE}").expect(200)["items"]
-    assert [(x["id"], x["reason"], x["attempts"]) for x in letters] == [
-        (result["id"], CODE, 0) for result in results[1:]
-    ]
-    status = group.status_of(results[2]["id"])
-    assert (status["status"], status["attempts"], status["reason"]) == ("DEAD", 0, CODE)
-    trace = api.get(f"{topic.path}/messages/{results[2]['id']}/trace").expect(200)["events"]
-    assert [(e["event"], e["detail"]) for e in trace][1:] == [("buried", CODE)]
-    assert api.post(f"{group.path}/dead-letters/redrive", {}).expect(200)["redriven"] == 2
-    again = group.receive(wait_seconds=1)
-    assert sorted(m["body"] for m in again) == [1, 2]
-    assert set(group.ack(*again)) == {"ok"}
-    assert group.status_of(results[2]["id"])["status"] == "SUCCESS"
-    assert other.bodies() == [0]
-    assert topic.counts("other")["dead"] == 2

@@ -99,43 +99,6 @@ def test_what_a_leaving_consumer_leaves_behind_is_pushed_to_the_others_at_once(
     assert attempts(receiver) == [1]
 
 
-def test_a_failing_subscriber_is_called_again_up_the_ladder_and_then_the_message_is_dead(
-    api: Client, background: Background, receiver: Receiver
-) -> None:
-    topic = api.topic(retry={"max_attempts": 3, "ladder": [5, 20]})
-    group = topic.group()
-    subscribe(group, url=receiver.url)
-    receiver.status, receiver.body = 500, b"database is down"
-    receiver.headers = {"content-type": "text/plain"}
-    answer = {"status": 500, "content_type": "text/plain", "text": "database is down"}
-    message = topic.produce("x")
-    before = message["accepted_at"]
-    for attempt, wait in ((1, 5), (2, 20)):
-        assert background.push(topic) == {"FAILED": 1}
-        status = group.status_of(message["id"])
-        assert (status["status"], status["attempts"]) == ("RETRYING", attempt)
-        assert (status["last_error"], status["answer"]) == ("HTTP 500", answer)
-        assert wait <= seconds(status["next_attempt_at"], before) <= wait * 1.1 + 10
-        counts = topic.counts()
-        assert (counts["retrying"], counts["in_flight"], counts["dead"]) == (1, 0, 0)
-        assert background.later(topic, wait - 4) == {}
-        background.pass_time(wait * 0.1 + 4)
-        before = status["next_attempt_at"]
-    assert background.push(topic) == {"FAILED": 1}
-    status = group.status_of(message["id"])
-    assert (status["status"], status["attempts"], status["reason"]) == ("DEAD", 3, "ATTEMPTS_EXHAUSTED")
-    assert status["answer"] == answer
-    (letter,) = api.get(f"{group.path}/dead-letters").expect(200)["items"]
-    assert letter["answer"] == answer
-    events = api.get(f"{topic.path}/messages/{message['id']}/trace").expect(200)["events"]
-    assert [each["answer"] for each in events if each["event"] == "delivered"] == [answer] * 3
-    counts = topic.counts()
-    assert (counts["retrying"], counts["in_flight"], counts["dead"]) == (0, 0, 1)
-    assert background.later(topic, 3600) == {}
-    assert attempts(receiver) == [1, 2, 3]
-    assert {request.headers["webhook-id"] for request in receiver.seen} == {message["id"]}
-
-
 def test_a_subscriber_that_answers_202_may_acknowledge_later(
     api: Client, background: Background, receiver: Receiver
 ) -> None:
@@ -166,57 +129,6 @@ def test_a_group_may_keep_no_answers(api: Client, background: Background, receiv
     assert (status["last_error"], "answer" in status) == ("HTTP 500", False)
 
 
-def test_a_subscriber_that_is_gone_is_not_called_until_it_registers_again(
-    api: Client, background: Background, receiver: Receiver
-) -> None:
-    topic = api.topic(retry={"ladder": [1]})
-    group = topic.group()
-    subscribe(group, url=receiver.url)
-    receiver.status = 410
-    message = topic.produce("x")
-    background.push(topic)
-    consumer = shown(group)
-    assert (consumer["state"], consumer["why"]) == ("DISABLED", "It answered 410 Gone.")
-    assert group.status_of(message["id"])["status"] == "RETRYING"
-    receiver.status = 200
-    assert background.later(topic, 3600) == {}
-    again = api.put(f"{group.path}/consumers/c", {"url": receiver.url}).expect(200)
-    assert again["state"] == "ACTIVE"
-    assert "secret" not in again
-    assert background.run(topic) == {"DONE": 1}
-    assert attempts(receiver) == [1, 2]
-    assert group.status_of(message["id"])["status"] == "SUCCESS"
-
-
-def test_a_circuit_that_opens_lets_nothing_through_and_closes_after_a_success(
-    api: Client, background: Background, receiver: Receiver
-) -> None:
-    topic = api.topic(shards=1, retry={"ladder": [1]})
-    group = topic.group()
-    subscribe(group, url=receiver.url)
-    receiver.status = 500
-    topic.batch([{"body": n} for n in range(10)])
-    assert background.push(topic) == {"FAILED": 10}
-    consumer = shown(group)
-    assert (consumer["breaker"], consumer["state"], consumer["rank"]) == ("open", "ACTIVE", None)
-    assert consumer["failing_since_at"] < consumer["open_until_at"]
-    [absent] = api.get(f"{group.path}/assignment").expect(200)["offline"]
-    assert absent["why"] == f"circuit breaker open until {consumer['open_until_at']}"
-    topic.produce("while it is open")
-    assert background.push(topic) == {}
-    assert len(receiver.seen) == 10
-    assert topic.counts().items() >= {"retrying": 10, "backlog": 1, "in_flight": 0}.items()
-    receiver.status = 200
-    assert background.later(topic, 6) == {"DONE": 11}
-    consumer = shown(group)
-    assert (consumer["breaker"], consumer["open_until_at"], consumer["failing_since_at"]) == (
-        "closed",
-        None,
-        None,
-    )
-    assert topic.counts().items() >= {"retrying": 0, "backlog": 0, "dead": 0}.items()
-
-
 def test_a_function_is_given_a_batch_and_only_what_it_names_comes_again(
     api: Client, background: Background
 ) -> None:
@@ -231,38 +143,6 @@ def test_a_function_is_given_a_batch_and_only_what_it_names_comes_again(
     assert statuses[1]["last_error"] == "the function reported it as failed"
     assert background.later(topic, 2) == {"FAILED": 1}
     assert group.status_of(results[1]["id"])["status"] == "DEAD"
-
-
-def test_a_broadcast_calls_every_subscriber(api: Client, background: Background, receiver: Receiver) -> None:
-    topic = api.topic(mode="broadcast", shards=1)
-    group = topic.group()
-    for name in ("a", "b"):
-        subscribe(group, name, url=receiver.url + f"&me={name}")
-    message = topic.produce("x")
-    assert background.push(topic) == {"DONE": 2}
-    assert sorted(request.path[-1] for request in receiver.seen) == ["a", "b"]
-    assert group.status_of(message["id"])["status"] == "SUCCESS"
-
-
-def test_a_serial_group_is_called_in_order_and_a_failure_holds_back_its_key_alone(
-    api: Client, background: Background, receiver: Receiver
-) -> None:
-    topic = api.topic(mode="serial", retry={"ladder": [5]})
-    group = topic.group()
-    subscribe(group, url=receiver.url)
-    for n in range(3):
-        topic.produce(f"a{n}", ordering_key="a")
-    receiver.status = 500
-    assert background.push(topic) == {"FAILED": 1}
-    receiver.status = 200
-    for n in range(2):
-        topic.produce(f"b{n}", ordering_key="b")
-    assert background.push(topic) == {"DONE": 2}
-    assert topic.counts().items() >= {"backlog": 3, "retrying": 1}.items()
-    assert background.later(topic, 6) == {"DONE": 3}
-    assert [request.body for request in receiver.seen] == [
-        b'"a0"', b'"b0"', b'"b1"', b'"a0"', b'"a1"', b'"a2"',
-    ]  # fmt: skip
 
 
 def test_a_topic_whose_wake_is_direct_needs_no_stream(

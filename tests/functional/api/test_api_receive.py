@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from tests.support.background import Background
@@ -151,18 +149,6 @@ def test_extending_gives_a_lease_more_time_from_now(api: Client, clock: Shifting
     assert (again["body"], again["attempt"]) == ("b", 2)
 
 
-def test_acknowledging_twice_is_told_so_and_harmless(api: Client) -> None:
-    topic = api.topic()
-    group = topic.group()
-    topic.produce("x")
-    [message] = group.receive()
-    assert group.ack(message, message) == ["ok", "already"]
-    assert group.ack(message) == ["already"]
-    assert group.nack(message) == ["RECEIPT_STALE"]
-    assert group.receive() == []
-    assert topic.counts()["backlog"] == 0
-
-
 def test_settling_answers_in_the_order_of_the_receipts(api: Client) -> None:
     topic = api.topic(shards=3)
     group = topic.group()
@@ -213,70 +199,6 @@ def test_a_message_given_back_comes_again_at_once_or_after_its_delay(
 
 
 @pytest.mark.parametrize("mode", ["queue", "serial", "broadcast"])
-def test_a_message_given_back_without_a_delay_waits_as_its_ladder_says(
-    api: Client, clock: ShiftingClock, background: Background, mode: str
-) -> None:
-    topic = api.topic(mode=mode, retry={"ladder": [100, 1000], "jitter": 0})
-    group = topic.group()
-    group.register("ann")
-    topic.produce("topic's")
-    topic.produce("own", ordering_key="k", retry={"ladder": [50], "max_attempts": 2})
-    messages = group.receive(consumer="ann")
-    assert {m["body"] for m in messages} == {"topic's", "own"}
-    assert group.nack(*messages, delay_seconds=None, reason="no paper") == ["ok", "ok"]
-
-    def comes_after(seconds: int) -> list[Any]:
-        clock.advance(seconds - 5)
-        background.move()
-        assert group.receive(consumer="ann") == []
-        clock.advance(7)
-        background.move()
-        return group.receive(consumer="ann")
-
-    [own] = comes_after(50)
-    assert (own["body"], own["attempt"]) == ("own", 2)
-    assert group.nack(own, delay_seconds=None) == ["ok"]
-    assert group.status_of(own["id"])["status"] == "DEAD"
-    [topics] = comes_after(48)
-    assert group.nack(topics, delay_seconds=None) == ["ok"]
-    assert group.status_of(topics["id"])["retries_left"] == 14
-    [topics] = comes_after(1000)
-    assert topics["attempt"] == 3
-
-
-def test_attempts_run_out_and_the_message_is_dead(api: Client) -> None:
-    topic = api.topic(retry={"max_attempts": 3})
-    group = topic.group()
-    result = topic.produce("x")
-    for attempt in (1, 2, 3):
-        [message] = group.receive()
-        assert message["attempt"] == attempt
-        assert group.nack(message, reason=f"failure {attempt}") == ["ok"]
-    assert group.receive() == []
-    status = group.status_of(result["id"])
-    assert (status["status"], status["attempts"], status["reason"]) == ("DEAD", 3, "ATTEMPTS_EXHAUSTED")
-    assert status["last_error"] == "failure 3"
-    counts = topic.counts()
-    assert (counts["backlog"], counts["retrying"], counts["dead"]) == (0, 0, 1)
-
-
-def test_attempts_are_the_messages_the_groups_or_the_topics(api: Client, clock: ShiftingClock) -> None:
-    topic = api.topic(retry={"max_attempts": 3})
-    groups = [topic.group("topics"), topic.group("own", retry={"max_attempts": 2})]
-    topic.produce("plain")
-    topic.produce("once", retry={"max_attempts": 1})
-    attempts_of = {}
-    for group in groups:
-        attempts: dict[str, int] = {"plain": 0, "once": 0}
-        while messages := group.receive(lease_seconds=1):
-            for message in messages:
-                attempts[message["body"]] += 1
-            clock.advance(2)
-        attempts_of[group.name] = attempts
-    assert attempts_of == {"topics": {"plain": 3, "once": 1}, "own": {"plain": 2, "once": 1}}
-
-
-@pytest.mark.parametrize("mode", ["queue", "serial", "broadcast"])
 def test_what_nobody_began_with_is_given_back_and_has_all_its_attempts_yet(api: Client, mode: str) -> None:
     topic = api.topic(mode=mode, retry={"max_attempts": 1})
     group = topic.group()
@@ -315,17 +237,6 @@ def test_a_message_can_be_buried_at_once(api: Client) -> None:
     status = group.status_of(message["id"])
     assert (status["status"], status["reason"], status["last_error"]) == ("DEAD", "REJECTED", "not ours")
     assert group.receive() == []
-
-
-def test_a_message_nobody_wanted_in_time_is_dead_undelivered(api: Client, clock: ShiftingClock) -> None:
-    topic = api.topic()
-    group = topic.group()
-    message = topic.produce("x", expires_in_seconds=10)
-    topic.produce("y")
-    clock.advance(11)
-    assert group.bodies() == ["y"]
-    status = group.status_of(message["id"])
-    assert (status["status"], status["attempts"], status["reason"]) == ("DEAD", 0, "EXPIRED")
 
 
 @pytest.mark.parametrize("how", ["ack", "nack", "extend"])

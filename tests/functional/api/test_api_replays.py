@@ -246,18 +246,6 @@ def test_a_dry_run_and_an_old_replay_take_no_messages(api: Client, clock: Shifti
     assert topic.accepted == 0
 
 
-def test_a_replay_into_a_topic_that_was_made_anew_takes_no_messages(api: Client) -> None:
-    """What it sent before is in the topic that is gone: the new one would have the rest only."""
-    topic = api.topic()
-    replay_id = replay(topic)
-    send(api, replay_id, [archived(1)])
-    api.delete(f"{topic.path}?confirm={topic.name}").expect(204)
-    api.put(topic.path).expect(201)
-    body = {"messages": [archived(2)]}
-    api.post(f"/v1/replays/{replay_id}/messages", body).refused(409, "REPLAY_OVER")
-    assert topic.accepted == 0
-
-
 def test_a_replay_into_a_group_that_was_made_anew_takes_no_messages(
     api: Client, clock: ShiftingClock
 ) -> None:

@@ -70,43 +70,6 @@ def test_32_producers_and_8_consumers_move_every_message_exactly_once(api: Clien
     assert topic.accepted == expected
 
 
-def test_one_key_stays_in_order_with_8_consumers(api: Client) -> None:
-    topic = api.topic(shards=2, mode="serial")
-    group = topic.group()
-    topic.batch([{"body": [n % 5, n], "ordering_key": f"k{n % 5}"} for n in range(100)])
-    order: list[Any] = []
-    lock, over = threading.Lock(), threading.Event()
-
-    def work(_: int) -> None:
-        while not over.is_set():
-            messages = group.receive(5, lease_seconds=HOUR_SECONDS)
-            with lock:
-                order.extend(m["body"] for m in messages)
-                if len(order) >= 100:
-                    over.set()
-            if messages:
-                assert set(group.ack(*messages)) == {"ok"}
-
-    at_once(8, work, over)
-    assert len(order) == 100
-    for key in range(5):
-        ours = [n for k, n in order if k == key]
-        assert ours == sorted(ours)
-
-
-def test_overlapping_batches_with_dedup_ids_store_each_message_once(api: Client) -> None:
-    topic = api.topic()
-    batches = at_once(
-        6, lambda n: topic.batch([{"body": i, "dedup_id": f"d{i}"} for i in range(n * 20, n * 20 + 120)])
-    )
-    ids: dict[int, set[str]] = {}
-    for n, results in enumerate(batches):
-        for result in results:
-            ids.setdefault(n * 20 + result["index"], set()).add(result["id"])
-    assert all(len(ids_found) == 1 for ids_found in ids.values())
-    assert topic.accepted == len(ids) == 220
-
-
 def _put(api: Client, path: str, _: object) -> Reply:
     return api.put(path)
 

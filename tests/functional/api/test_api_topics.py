@@ -97,18 +97,6 @@ def test_whoever_names_fixed_30_has_three_retries_unless_a_number_is_given(api: 
     assert api.put(topic.path, {"retry": {"ladder": "fixed-30"}}).expect(200) == topic_view
 
 
-def test_another_ladder_brings_its_own_number_of_attempts_unless_somebody_chose_one(api: Client) -> None:
-    chosen, default = api.topic(retry={"max_attempts": 7}), api.topic()
-    numbers = [
-        [
-            api.put(topic.path, {"retry": {"ladder": name}}).expect(200)["retry"]["max_attempts"]
-            for topic in (chosen, default)
-        ]
-        for name in ("fixed-30", [1, 2], "fixed-30", "rocketmq")
-    ]
-    assert numbers == [[7, 4], [7, 16], [7, 4], [7, 16]]
-
-
 def test_a_setting_can_be_taken_back_with_null(api: Client) -> None:
     topic = api.topic(alarm_backlog=5, rate_limit=5)
     view = api.put(topic.path, {"alarm_backlog": None, "rate_limit": None}).expect(200)
@@ -139,15 +127,6 @@ def test_shards_grow_and_never_shrink(api: Client) -> None:
     assert api.put(topic.path, {"shards": 5}).expect(200)["shards"] == 5
     api.put(topic.path, {"shards": 4}).refused(409, "SHARDS_CANNOT_SHRINK")
     assert api.get(topic.path).expect(200)["shards"] == 5
-
-
-def test_a_late_group_sees_only_what_comes_after_in_new_shards_too(api: Client) -> None:
-    topic = api.topic(shards=1)
-    topic.produce("before")
-    group = topic.group(**{"from": "latest"})
-    api.put(topic.path, {"shards": 3}).expect(200)
-    topic.produce("after", shard=2)
-    assert group.bodies() == ["after"]
 
 
 @pytest.mark.parametrize("query", ["", "?confirm=", "?confirm=other", "?confirm=TRUE"])

@@ -32,15 +32,6 @@ def redrive(group: Group) -> None:
     assert group.api.post(f"{group.path}/dead-letters/redrive").expect(200) == {"redriven": 1}
 
 
-def test_a_message_nobody_has_tried_was_accepted(api: Client) -> None:
-    topic = api.topic()
-    topic.group()
-    message = topic.produce("x", shard=2)
-    [event] = path(topic, message["id"])
-    assert (event["event"], event["at"], event["shard"]) == ("accepted", message["accepted_at"], 2)
-    assert event["group"] is None
-
-
 def test_a_message_that_waits_has_a_path_already(api: Client) -> None:
     topic = api.topic()
     delayed_message = topic.produce("x", delay_seconds=60)
@@ -210,56 +201,7 @@ def test_a_pushed_message_shows_each_attempt_its_burial_and_its_redrive(
     assert all(0 <= event["duration_ms"] < 60_000 for event in events if event["event"] == "delivered")
 
 
-def test_every_group_has_its_part_in_the_path(api: Client) -> None:
-    topic = api.topic()
-    groups = [topic.group(name) for name in ("one", "two", "three")]
-    message = topic.produce("x")
-    groups[0].ack(*groups[0].receive())
-    groups[1].nack(*groups[1].receive(), dead_letter=True, reason="not ours")
-    assert told(path(topic, message["id"]), "event", "group", "outcome") == [
-        ("accepted", None, None),
-        ("delivered", "one", "SUCCESS"),
-        ("delivered", "two", "DEAD"),
-        ("buried", "two", "DEAD"),
-    ]
-
-
-def test_a_broadcast_shows_each_of_its_consumers(api: Client) -> None:
-    topic = api.topic(mode="broadcast")
-    group = topic.group()
-    for name in ("a", "b"):
-        group.register(name)
-    message = topic.produce("x")
-    for name in ("b", "a"):
-        group.ack(*group.receive(consumer=name))
-    assert told(path(topic, message["id"])[1:], "event", "consumer", "outcome") == [
-        ("delivered", "b", "SUCCESS"),
-        ("delivered", "a", "SUCCESS"),
-    ]
-
-
 # Who has which shard, and why
-
-
-def test_who_is_not_online_is_told_with_the_reason(
-    api: Client, background: Background, receiver: Receiver, clock: ShiftingClock
-) -> None:
-    topic = api.topic()
-    group = topic.group()
-    group.register("sleeper")
-    clock.advance(31)
-    assignment = api.get(f"{group.path}/assignment").expect(200)
-    assert "no registered consumer is online" in assignment["why"]
-    api.put(f"{group.path}/consumers/hook", {"url": receiver.url}).expect(201)
-    receiver.status = 410
-    topic.produce("x")
-    background.push(topic)
-    assignment = api.get(f"{group.path}/assignment").expect(200)
-    assert assignment["consumers"] == []
-    reasons = {absent["consumer"]: absent["why"] for absent in assignment["offline"]}
-    assert reasons["hook"] == "DISABLED: It answered 410 Gone."
-    assert reasons["sleeper"].startswith("no heartbeat since ")
-    assert {entry["owner"] for entry in assignment["shards"]} == {None}
 
 
 def test_a_fate_is_one_answer_for_every_group(api: Client) -> None:

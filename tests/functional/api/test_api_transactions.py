@@ -134,19 +134,6 @@ def test_a_rollback_frees_the_dedup_id(topic: Topic) -> None:
     assert prepare(topic, message)["transaction_id"] != first["transaction_id"]
 
 
-def test_what_is_rolled_back_stays_so(topic: Topic) -> None:
-    group = topic.group()
-    transaction = prepare(topic)
-    decision = topic.api.post(path(transaction, "/rollback")).expect(200)
-    assert (decision["state"], decision["offset"]) == ("ROLLED_BACK", None)
-    assert topic.api.post(path(transaction, "/rollback")).expect(200) == decision
-    topic.api.post(path(transaction, "/commit")).refused(409, "TRANSACTION_DECIDED")
-    view = topic.api.get(f"{topic.path}/messages/{transaction['message_id']}").expect(200)
-    assert view["status"] == "CANCELLED"
-    assert group.receive() == []
-    assert topic.accepted == 0
-
-
 def test_a_message_in_a_transaction_is_changed_by_its_transaction_only(topic: Topic) -> None:
     message = f"{topic.path}/messages/{prepare(topic)['message_id']}"
     topic.api.call("PATCH", message, {"body": 1}).refused(409, "IN_TRANSACTION")
@@ -159,21 +146,6 @@ def test_what_was_rolled_back_is_cancelled_for_whoever_would_change_it(topic: To
     message = f"{topic.path}/messages/{transaction['message_id']}"
     topic.api.call("PATCH", message, {"body": 1}).refused(409, "MESSAGE_CANCELLED")
     topic.api.delete(message).expect(204)
-
-
-def test_a_delay_begins_with_the_commit(topic: Topic, world: World) -> None:
-    group = topic.group()
-    transaction = prepare(topic, {"body": 1, "delay_seconds": 30})
-    world.clock.advance(3_600)
-    decision = topic.api.post(path(transaction, "/commit")).expect(200)
-    assert (decision["state"], decision["offset"]) == ("COMMITTED", None)
-    view = topic.api.get(f"{topic.path}/messages/{transaction['message_id']}").expect(200)
-    assert (view["status"], view["deliver_at"]) == ("DELAYED", decision["deliver_at"])
-    world.pass_time(29)
-    assert group.receive() == []
-    world.pass_time(1.1)
-    (claimed_message,) = group.receive()
-    assert claimed_message["id"] == transaction["message_id"]
 
 
 def test_i11_a_key_finds_the_message_once_and_shows_what_it_is(topic: Topic) -> None:

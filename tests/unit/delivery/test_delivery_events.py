@@ -73,10 +73,6 @@ def test_a_producers_own_event_keeps_its_type_schema_and_extensions(payload: str
     }  # fmt: skip
 
 
-def test_a_key_goes_before_the_producers_subject() -> None:
-    assert read(push_batch(draft(1, keys=("k",), headers={"ce-subject": "s"}))).get_subject() == "k"
-
-
 @given(TEXT, st.sampled_from(("binary", "structured")))
 def test_any_text_survives_as_an_attribute(text: str, payload: str) -> None:
     message = draft(1, keys=(text,), headers={"ce-color": text})

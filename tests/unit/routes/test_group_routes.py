@@ -45,18 +45,6 @@ def test_who_is_called_hears_that_its_group_was_sought_back_or_divided_anew(
         assert "mover" in [function for function, _ in inbox.asked], setting
 
 
-def test_all_consumers_of_a_broadcast_are_sought_back(api: Client) -> None:
-    topic = api.topic(shards=1)
-    group = topic.group(mode="broadcast")
-    for name in ("a", "b"):
-        group.register(name)
-    topic.produce("x")
-    for name in ("a", "b"):
-        group.ack(*group.receive(consumer=name))
-    api.post(f"{group.path}/seek", {"to": "earliest"}).expect(200)
-    assert [group.bodies(consumer=name) for name in ("a", "b")] == [["x"], ["x"]]
-
-
 @pytest.mark.parametrize(("leaves", "status"), [("/consumers/a", 200), ("", 404)])
 def test_a_broadcast_is_sought_back_without_the_consumer_that_leaves_meanwhile(
     deps: Deps, api: Client, monkeypatch: pytest.MonkeyPatch, leaves: str, status: int
@@ -149,9 +137,3 @@ def test_a_page_of_groups_that_takes_long_to_count_ends_early_and_the_next_goes_
         query = f"?page_token={page['next_page_token']}" if "next_page_token" in page else ""
     assert [name for page in pages for name in page] == names
     assert 1 < len(pages) < 12
-
-
-def test_a_group_keeps_of_its_topics_retries_what_it_does_not_change(api: Client) -> None:
-    topic = api.topic(retry={"max_attempts": 7})
-    topic.group(retry={"base_seconds": 3})
-    assert api.get(f"{topic.path}/groups/g").expect(200)["retry"]["max_attempts"] == 7

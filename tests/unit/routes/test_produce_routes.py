@@ -2,52 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from chalicelib import wiring
-from chalicelib.api.fields import at
-from chalicelib.domain.limits import MAX_BATCH_BYTES, MAX_DEDUP_ID_CHARS, MAX_DELAY_SECONDS, MAX_KEY_CHARS
+from chalicelib.domain.limits import MAX_BATCH_BYTES, MAX_DEDUP_ID_CHARS
 from chalicelib.domain.times import HOUR_SECONDS
 from chalicelib.wiring import Deps
 from tests.support.clock import ManualClock
-from tests.support.http import Client, Reply, Topic
-from tests.support.push import Inbox
+from tests.support.http import Client, Topic
 from tests.support.troubled import Troubled
 from tests.unit.routes.calls import StartedJobs, change, token
-
-
-@pytest.mark.parametrize(("more", "is_taken"), [(0, True), (1, False)])
-def test_a_message_may_wait_for_so_long_and_no_longer(topic: Topic, more: int, is_taken: bool) -> None:
-    id = topic.produce("x", delay_seconds=HOUR_SECONDS)["id"]
-    (item,) = change(topic, ids=[id], postpone_seconds=MAX_DELAY_SECONDS - HOUR_SECONDS + more).expect(200)[
-        "items"
-    ]
-    assert item.get("changed", False) is is_taken
-    assert is_taken or item["error"]["code"] == "DELAY_TOO_LONG"
-
-
-def test_a_dedup_id_stands_for_its_message_until_its_window_ends(topic: Topic, clock: ManualClock) -> None:
-    short = topic.api.topic(dedup_window_seconds=60)
-    id = short.produce("x", dedup_id="d")["id"]
-    path = f"{short.path}/messages?dedup_id=d"
-    clock.advance(59_999)
-    assert [each["id"] for each in short.api.get(path).expect(200)["items"]] == [id]
-    clock.advance(1)
-    assert short.api.get(path).expect(200)["items"] == []
-    assert short.produce("y", dedup_id="d")["id"] != id, "the id is free, too"
-    short.api.get(f"{path}&limit=0").refused(400)
-
-
-def test_a_topic_that_wakes_at_once_starts_a_delivery_with_the_answer(api: Client, inbox: Inbox) -> None:
-    topic = api.topic(wake="direct")
-    topic.api.put(f"{topic.group().path}/consumers/mail", {"url": "https://hooks.example.com"}).expect(201)
-    inbox.asked.clear()
-    topic.produce("x")
-    assert [function for function, _ in inbox.asked] == ["deliver"]
 
 
 @pytest.mark.parametrize(("port", "call"), [("control", "groups"), ("cursors", "get")])
@@ -77,18 +44,6 @@ def test_the_bytes_of_an_event_without_a_type_have_the_usual_one(topic: Topic) -
     id = topic.api.call("POST", path, event, headers=media).expect(201)["id"]
     view = topic.api.get(f"{topic.path}/messages/{id}").expect(200)
     assert view["content_type"] == "application/octet-stream"
-
-
-def test_what_bears_a_dedup_id_is_the_same_only_with_the_same_content(topic: Topic) -> None:
-    def publish(media: str, trace: str) -> Reply:
-        return topic.publish(
-            b"{}", headrace_dedup_id="d", content_type=media, headrace_forward_traceparent=trace
-        )
-
-    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b716920333{}-01"
-    publish("application/json", trace.format(1)).expect(201)
-    assert publish("application/json", trace.format(2)).expect(200)["duplicate"] is True
-    publish("text/plain", trace.format(1)).refused(409, "DEDUP_MISMATCH")
 
 
 def test_the_window_of_what_waits_begins_when_it_is_due(api: Client, clock: ManualClock) -> None:
@@ -141,47 +96,6 @@ def test_a_page_of_one_selection_is_not_continued_with_another(topic: Topic) -> 
     other = topic.api.topic()
     change(other, f"?tag=a&limit=1{token_query}", cancel=True).refused(400)
     assert len(change(topic, f"?tag=a&limit=1{token_query}", cancel=True).expect(200)["items"]) == 1
-
-
-@pytest.mark.parametrize(
-    "look",
-    [
-        lambda topic, key: topic.api.get(f"{topic.path}/messages?key={key}"),
-        lambda topic, key: change(topic, f"?key={key}", cancel=True),
-    ],
-)
-def test_a_key_is_asked_for_up_to_its_longest(topic: Topic, look: Callable[[Topic, str], Reply]) -> None:
-    look(topic, "k" * MAX_KEY_CHARS).expect(200)
-    look(topic, "k" * (MAX_KEY_CHARS + 1)).refused(400)
-
-
-def test_prepared_messages_from_a_time_on(topic: Topic, clock: ManualClock) -> None:
-    path = f"{topic.path}/transactions"
-    topic.api.post(path, {"message": {"body": 1}}).expect(201)
-    clock.advance(60_000)
-    late_id = topic.api.post(path, {"message": {"body": 2}}).expect(201)["message_id"]
-    query = f"status=PREPARED&from={at(clock.now_ms() - 1)}"
-    messages = topic.api.get(f"{topic.path}/messages?{query}").expect(200)["items"]
-    assert [each["id"] for each in messages] == [late_id]
-
-
-def test_what_was_done_to_a_message_bears_the_name_of_who_did_it(api: Client, topic: Topic) -> None:
-    group = topic.group()
-    desk = Topic(token(api, "desk", "produce", "admin"), topic.name)
-    letters = f"{topic.path}/groups/g/dead-letters"
-
-    def deed() -> Any:
-        return api.get(f"{topic.path}/messages/{id}/trace").expect(200)["events"]
-
-    id = desk.produce({"n": 1})["id"]
-    assert "desk" in str(deed()[0])
-    desk.api.call("PATCH", f"{topic.path}/messages/{id}", {"body": {"n": 2}}).expect(200)
-    assert "desk" in str(deed()[-1])
-    group.nack(*group.receive(), dead_letter=True)
-    desk.api.call("PATCH", letters, {"patch": {"n": 3}, "ids": [id]}).expect(200)
-    assert "desk" in str(deed()[-1])
-    desk.api.post(f"{topic.path}/messages/{id}/retry", {"group": "g"}).expect(200)
-    assert "desk" in str(deed()[-1])
 
 
 DAY = {"from": "2030-01-01T00:00:00.000Z", "to": "2030-01-02T00:00:00.000Z"}
