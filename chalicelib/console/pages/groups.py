@@ -72,11 +72,11 @@ def _with_letters(visit: Visit, topic: Topic, of: GroupSurvey) -> tuple[GroupSur
     price, room = before / max(1, of.dead), MOST_READ_UNITS - _LEFT - before
     at_once = min(_COUNTED_AT_ONCE, int(room / price)) if of.more_dead else 0
     if at_once > 0:
-        counted = visit.deps.adapters.records.count_dead_while(
-            lambda: visit.has_read_units(_LEFT + visit.units.number - before),
+        counted = visit.deps.adapters.records.count_dead(
             topic.uid,
             of.group.uid,
             at_once,
+            lambda: visit.has_read_units(_LEFT + visit.units.number - before),
         )
         price = (visit.units.number - before) / max(1, counted.number)
         if counted.number >= of.dead:

@@ -89,7 +89,7 @@ class LetterLookup:
             only = FailureFilter(ids={message_id})
             return self.page(topic, group, only, None, _PAGE * _PAGES)[0] if _is_delayed(message_id) else []
         shard, offset = location
-        letters = self.records.all_letters_at(group.uid, topic.shard_key(shard), offset)
+        letters = self.records.letters_at(group.uid, topic.shard_key(shard), offset)
         places = {uid: place for place, uid in enumerate(self.catalog.cursor_owners(topic, group))}
         return sorted(
             (each for each in letters if each.message.id == message_id),

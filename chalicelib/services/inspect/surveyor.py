@@ -195,7 +195,7 @@ class Surveyor:
             group,
             shards,
             lanes,
-            dead=self.records.count_dead(topic.uid, group.uid),
+            dead=self.records.count_dead(topic.uid, group.uid).number,
             retrying=sum(each.retrying for each in shards)
             + sum(each.status == Status.RETRYING for each in apart),
             account=_account(shards, apart, in_lanes),
@@ -264,14 +264,14 @@ class Surveyor:
     ) -> GroupSurvey:
         shards, lanes = self._progress(topic, group, extents, when_came)
         failures, read_to = self.records.first_unfinished(topic.uid, group.uid, MOST_FAILURES)
-        dead_count = self.records.count_dead(topic.uid, group.uid, _MOST_LETTERS)
+        dead = self.records.count_dead(topic.uid, group.uid, _MOST_LETTERS, lambda: False)
         return GroupSurvey(
             group,
             shards,
             lanes,
-            dead_count,
+            dead.number,
             _retrying_count(shards, failures),
-            dead_count >= _MOST_LETTERS,
+            not dead.whole,
             read_to is not None,
             {(each.shard, each.offset, each.consumer_uid): each.status for each in failures},
             read_to=read_to,
