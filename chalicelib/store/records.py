@@ -12,7 +12,7 @@ from ..domain.errors import unavailable
 from ..domain.limits import MAX_OFFSET
 from ..domain.message import Message
 from ..domain.ranges import Ranges, normalise
-from ..domain.record import DeadLetter, Record, Unfinished
+from ..domain.record import DeadLetter, Record, Unfinished, letter_of
 from ..domain.segment import ShardKey
 from ..domain.status import Status
 from ..domain.topic import CursorKey, Group, Topic
@@ -289,22 +289,6 @@ def letter_move(
     }
     delete = {"TableName": table, "Key": letter_key, **_if_unchanged(letter)}
     return [{"Delete": delete}, {"Update": update}]
-
-
-def letter_of(key: CursorKey, record: Record) -> DeadLetter | None:
-    """The dead letter of a DEAD record; None if its message is gone."""
-    if record.message is None:
-        return None
-    return DeadLetter(
-        key=key,
-        offset=record.offset,
-        message=record.message,
-        reason=record.reason or "",
-        attempts=record.attempts,
-        at_ms=record.at_ms,
-        last_error=record.last_error,
-        answer=record.answer,
-    )
 
 
 def _if_unchanged(letter: DeadLetter) -> dict[str, Any]:
