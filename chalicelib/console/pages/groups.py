@@ -268,7 +268,7 @@ class Blocked:
 
 
 def blocked_units(survey: GroupSurvey, names: Mapping[str, str]) -> list[Blocked]:
-    """The messages, leased or waiting for a retry, that hold back later ones of their unit; those that hold back
+    """The messages that wait for a retry, or are leased and hold back later ones of their unit; those that hold back
     most come first. None except in SERIAL. `names`: consumers' names by uid."""
     if not POLICIES[survey.group.mode].holds_back:
         return []
@@ -298,4 +298,5 @@ def blocked_units(survey: GroupSurvey, names: Mapping[str, str]) -> list[Blocked
             )
             for span, is_leased, consumer, until_ms in holders
         ]
-    return sorted((each for each in findings if each.behind), key=lambda each: -each.behind)[:_MOST_BLOCKED]
+    holding = (each for each in findings if each.behind or not each.is_leased)
+    return sorted(holding, key=lambda each: -each.behind)[:_MOST_BLOCKED]
