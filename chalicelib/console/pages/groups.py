@@ -20,7 +20,7 @@ from ...services.inspect.survey import GroupSurvey, TopicSurvey
 from .. import forms
 from ..visit import MOST_READ_UNITS, Page, Shown, Visit
 from .cases import last_failed
-from .rates import rows_for, shard_charts
+from .rates import rows_for, shard_charts, window_of
 from .topics import first_shard, strips
 
 _MOST_LEASES = 50
@@ -86,8 +86,7 @@ def _with_letters(visit: Visit, topic: Topic, of: GroupSurvey) -> tuple[GroupSur
 
 def _lag(visit: Visit, topic: Topic, group: Group, survey: TopicSurvey) -> dict[str, Any]:
     """The group's backlog over time in each of the shards that are shown, as far as the page may read."""
-    name = visit.query.get("window", "")
-    name = name if name in WINDOWS else "1h"
+    name = window_of(visit)
     groups = visit.deps.catalog.groups(topic)
     rows = rows_for(visit, topic, len(groups))
     now = survey.reading if survey.is_whole else None

@@ -28,19 +28,11 @@ _PAGE = 50
 
 
 def many_letters(visit: Visit) -> Shown:
-    """A form for a patch."""
-    return _many(visit, "")
-
-
-def preview_patch(visit: Visit) -> Shown:
-    """What a patch would change, before anything happens."""
-    return _many(visit, visit.form.get("patch", ""))
-
-
-def _many(visit: Visit, patch: str) -> Shown:
+    """A form for a patch. A POST shows what it would change, before anything happens."""
     visit.check_may_read()
     topic, group = visit.group()
     letters, next_start = read_letters(visit, topic, group)
+    patch = visit.form.get("patch", "")
     preview, merge, problem = None, None, None
     if patch.strip():
         try:
