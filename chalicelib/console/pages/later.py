@@ -1,5 +1,5 @@
-"""Delayed messages: as a list, as a map of the hours in which they are due, and many at once. And messages that wait for
-the decision of a transaction."""
+"""Delayed messages: as a list, as a map of the hours in which they are due, and many at once. And messages that wait
+for the decision of a transaction."""
 
 from __future__ import annotations
 
