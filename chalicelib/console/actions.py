@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ..api import resources
-from ..api.calls import CALLS, Call, Context, Response
+from ..api.calls import CALLS, Call, Context
 from ..api.http import perform, why_not
 from ..domain.errors import Forbidden
 from ..domain.topic import Caller
@@ -78,10 +78,5 @@ def do(visit: Visit, action: Action, options: Mapping[str, str] | None = None) -
         action.raw,
         source=visit.source,
     )
-    return _value(perform(action.call, context))
-
-
-def _value(answer: Response[Any]) -> Any:
-    if answer.status == 204:
-        return None
-    return json.loads(msgspec.json.encode(answer.body))
+    answer = perform(action.call, context)
+    return None if answer.status == 204 else json.loads(msgspec.json.encode(answer.body))

@@ -166,9 +166,15 @@ def _retry_or_null(fields: Fields) -> dict[str, Any]:
     return _retry(fields) or ({"retry": None} if is_shown else {})
 
 
-def _plain(*names: str, body: Any = None) -> Callable[[str, Fields], Action]:
-    """An action of path parameters only."""
-    return lambda name, fields: Action(name, _required(fields, *names), body=body)
+def _plain(*names: str, typed: str = "") -> Callable[[str, Fields], Action]:
+    """An action of path parameters only. `typed`: the one that a person types to confirm."""
+
+    def make(name: str, fields: Fields) -> Action:
+        if typed:
+            _check_name_typed(fields, typed)
+        return Action(name, _required(fields, *names))
+
+    return make
 
 
 def _simple(
@@ -210,11 +216,6 @@ def _delete_topic(name: str, fields: Fields) -> Action:
 def _put_group(name: str, fields: Fields) -> Action:
     body = _given_texts(fields, "mode", "from") | _settings(fields, GROUP_ROWS, is_new="from" in fields)
     return Action(name, _required(fields, "topic", "group"), body=body | _retry_or_null(fields))
-
-
-def _delete_group(name: str, fields: Fields) -> Action:
-    _check_name_typed(fields, "group")
-    return Action(name, _required(fields, "topic", "group"))
 
 
 def _seek(name: str, fields: Fields) -> Action:
@@ -268,10 +269,6 @@ def _change_delayed(name: str, fields: Fields) -> Action:
     return Action(name, _required(fields, "topic"), body=body)
 
 
-def _edit_letter(name: str, fields: Fields) -> Action:
-    return Action(name, _required(fields, "topic", "group", "id"), body={"body": _json(fields, "body")})
-
-
 def _merge_letters(name: str, fields: Fields) -> Action:
     body = {"patch": _json(fields, "patch"), "ids": fields.get("ids", "").split()}
     return Action(name, _required(fields, "topic", "group"), body=body)
@@ -321,9 +318,9 @@ _FORMS: Mapping[str, Callable[[str, Fields], Action]] = {
     "put_topic": _put_topic,
     "delete_topic": _delete_topic,
     "put_group": _put_group,
-    "delete_group": _delete_group,
-    "pause_group": _plain("topic", "group", body={}),
-    "resume_group": _plain("topic", "group", body={}),
+    "delete_group": _plain("topic", "group", typed="group"),
+    "pause_group": _simple("topic", "group"),
+    "resume_group": _simple("topic", "group"),
     "seek_group": _seek,
     "purge_group": _purge("group"),
     "purge_topic": _purge("topic"),
@@ -334,7 +331,9 @@ _FORMS: Mapping[str, Callable[[str, Fields], Action]] = {
     "retry_now": _simple("topic", "id", required=("group",)),
     "settle_message": _simple("topic", "id", required=("group", "outcome"), texts=("reason", "consumer")),
     **dict.fromkeys(("redrive", "delete_dead_letters", "retry_many", "recheck"), _many),
-    "edit_dead_letter": _edit_letter,
+    "edit_dead_letter": lambda name, fields: Action(
+        name, _required(fields, "topic", "group", "id"), body={"body": _json(fields, "body")}
+    ),
     "merge_dead_letters": _merge_letters,
     "delete_dead_letter": _plain("topic", "group", "id"),
     "put_consumer": _simple(
@@ -344,8 +343,8 @@ _FORMS: Mapping[str, Callable[[str, Fields], Action]] = {
     ),
     "delete_consumer": _plain(*_CONSUMER),
     "rotate_secret": _simple(*_CONSUMER, numbers=("overlap_seconds",)),
-    "commit": _plain("id", body={}),
-    "roll_back": _plain("id", body={}),
+    "commit": _simple("id"),
+    "roll_back": _simple("id"),
     "create_token": _create_token,
     "move_clock": _move_clock,
     "create_replay": _create_replay,
@@ -371,11 +370,10 @@ def group_fields(group: Group) -> dict[str, str]:
 def _as_fields(settings: Any, *names: str) -> dict[str, str]:
     """Settings as fields; None is an empty one."""
     values = {name: getattr(settings, name) for name in names}
-    return {name: "" if value is None else _as_field(value) for name, value in values.items()}
-
-
-def _as_field(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    texts = {
+        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()
+    }
+    return {name: "" if values[name] is None else text for name, text in texts.items()}
 
 
 def _retry_fields(retry: Retry) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,6 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 
-from ..domain.errors import HeadraceError, Issue
 from . import assets, figures, session, translations
 from .actions import Action, has, why_not_allowed
 from .forms import LABELS, UNDONE_BY
@@ -36,9 +35,9 @@ def environment() -> Environment:
     made.filters |= {
         "count": figures.count,
         "units": figures.units,
-        "span": _span,
-        "error_text": _error_text,
-        "issue": _issue,
+        "span": _in_language(figures.span),
+        "error_text": _in_language(translations.error_text),
+        "issue": _in_language(translations.issue_text),
         "moment": figures.moment,
         "size": figures.size,
         "ms": figures.ms_of,
@@ -95,22 +94,9 @@ def _ngettext(context: Context, one: str, many: str, number: object) -> str:
     return translations.text_of_number(context["language"], one, many, number)
 
 
-@pass_context
-def _span(context: Context, ms: float | None) -> str:
-    """A length of time in the reader's language."""
-    return figures.span(ms, context["language"])
-
-
-@pass_context
-def _error_text(context: Context, error: HeadraceError) -> str:
-    """What an error says, in the reader's language."""
-    return translations.error_text(error, context["language"])
-
-
-@pass_context
-def _issue(context: Context, issue: Issue) -> str:
-    """What is wrong with a field, in the reader's language."""
-    return translations.issue_text(issue, context["language"])
+def _in_language(text_of: Callable[[Any, str], str]) -> Callable[[Context, Any], str]:
+    """A filter that says something in the reader's language."""
+    return pass_context(lambda context, value: text_of(value, context["language"]))
 
 
 class _Query(dict[str, str]):

@@ -129,3 +129,19 @@ class Unfinished:
     status: Status
     consumer_uid: str = ""
     timed: bool = False
+
+
+def letter_of(key: CursorKey, record: Record) -> DeadLetter | None:
+    """The dead letter of a DEAD record; None if its message is gone."""
+    if record.message is None:
+        return None
+    return DeadLetter(
+        key=key,
+        offset=record.offset,
+        message=record.message,
+        reason=record.reason or "",
+        attempts=record.attempts,
+        at_ms=record.at_ms,
+        last_error=record.last_error,
+        answer=record.answer,
+    )

@@ -12,7 +12,7 @@ from ..domain.errors import unavailable
 from ..domain.limits import MAX_OFFSET
 from ..domain.message import Message
 from ..domain.ranges import Ranges, normalise
-from ..domain.record import DeadLetter, Record, Unfinished
+from ..domain.record import DeadLetter, Record, Unfinished, letter_of
 from ..domain.segment import ShardKey
 from ..domain.status import Status
 from ..domain.topic import CursorKey, Group, Topic
@@ -97,17 +97,16 @@ class Records:
             "ProjectionExpression": "k, j, d",
         }
 
-    def count_dead(self, topic_uid: str, group_uid: str, most: int | None = None) -> int:
-        """How many dead letters the group has. With `most`: so many at most, at a bounded cost."""
-        request = rows(self._table, _UNDER, g=f"{group_uid}#dead", k=f"{topic_uid}/")
-        return self._dynamo.count(most, **request, **_limit(most)).number
-
-    def count_dead_while(
-        self, may_go_on: Callable[[], bool], topic_uid: str, group_uid: str, at_once: int
+    def count_dead(
+        self,
+        topic_uid: str,
+        group_uid: str,
+        at_once: int | None = None,
+        may_go_on: Callable[[], bool] = lambda: True,
     ) -> Counted:
-        """How many dead letters the group has, read so many at once, as long as `may_go_on()`."""
+        """How many dead letters the group has. With `at_once`: read so many at once, as long as `may_go_on()`."""
         request = rows(self._table, _UNDER, g=f"{group_uid}#dead", k=f"{topic_uid}/")
-        return self._dynamo.count(None, may_go_on, Limit=at_once, **request)
+        return self._dynamo.count(None, may_go_on, **request, **_limit(at_once))
 
     def dead(self, topic: Topic, group: Group, after: str | None, limit: int) -> list[tuple[str, DeadLetter]]:
         """Dead letters by offset, each with its position in the list, without those that cannot be read. May be fewer
@@ -138,17 +137,15 @@ class Records:
         letters = (_letter(key, item) for item in own if "m" in item)
         return {letter.offset: letter for letter in letters}
 
-    def letters_at(self, group_uid: str, shard: ShardKey, offset: int, most: int) -> Iterator[DeadLetter]:
-        """The group's dead letters of one message, in a broadcast by consumer: those among the first `most`. Each is
-        read consistently, when it is asked for, with a query of its own."""
-        for item in islice(self._at(f"{group_uid}#dead", shard, offset, Limit=1), most):
+    def letters_at(
+        self, group_uid: str, shard: ShardKey, offset: int, most: int | None = None
+    ) -> Iterator[DeadLetter]:
+        """The group's dead letters of one message, in a broadcast by consumer, read consistently in one query. With
+        `most`: those among the first so many, each read when it is asked for, with a query of its own."""
+        items = self._at(f"{group_uid}#dead", shard, offset, **_limit(1 if most else None))
+        for item in islice(items, most):
             if "m" in item:
                 yield _letter(CursorKey(shard, group_uid, _place(item)[2]), item)
-
-    def all_letters_at(self, group_uid: str, shard: ShardKey, offset: int) -> list[DeadLetter]:
-        """All of them, by consumer, read consistently in one query (for each MB)."""
-        items = self._at(f"{group_uid}#dead", shard, offset)
-        return [_letter(CursorKey(shard, group_uid, _place(item)[2]), item) for item in items if "m" in item]
 
     def _range(self, partition: str, shard: ShardKey, first: int, last: int, **how: Any) -> Iterator[Item]:
         """The rows of the offsets from `first` to `last`, of all consumers."""
@@ -292,22 +289,6 @@ def letter_move(
     }
     delete = {"TableName": table, "Key": letter_key, **_if_unchanged(letter)}
     return [{"Delete": delete}, {"Update": update}]
-
-
-def letter_of(key: CursorKey, record: Record) -> DeadLetter | None:
-    """The dead letter of a DEAD record; None if its message is gone."""
-    if record.message is None:
-        return None
-    return DeadLetter(
-        key=key,
-        offset=record.offset,
-        message=record.message,
-        reason=record.reason or "",
-        attempts=record.attempts,
-        at_ms=record.at_ms,
-        last_error=record.last_error,
-        answer=record.answer,
-    )
 
 
 def _if_unchanged(letter: DeadLetter) -> dict[str, Any]:

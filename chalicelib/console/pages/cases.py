@@ -10,6 +10,7 @@ from ...domain import attention, breaker
 from ...domain.attention import RULES, Attention
 from ...domain.errors import HeadraceError
 from ...domain.topic import Consumer, ConsumerState, Group, Topic
+from ...modes import POLICIES
 from ...services.inspect.attempts import History, PastAttempt
 from ...services.inspect.survey import Kind, Trouble
 from ..visit import Visit
@@ -37,7 +38,7 @@ class Case:
     consumer: Consumer | None = None
     more: int = 0  # others of the group that get nothing
     circuit: str = "closed"
-    consumers: Sequence[Consumer] | None = None
+    consumers: Sequence[Consumer] | None = None  # at last who was seen last, in a broadcast first
     failed: PastAttempt | None = None
 
     @property
@@ -92,13 +93,14 @@ def _with_cause(visit: Visit, case: Case, known: tuple[Topic, Group] | None) -> 
         failing = [each for each in consumers if each.is_called and (each.failing_ms or not _is_active(each))]
         history = visit.deps.board.last_hour(topic, group, visit.has_read_units)
         worst = max(failing, key=lambda each: (not _is_active(each), each.times_opened), default=None)
+        is_split = POLICIES[group.mode].per_consumer  # who is silent longest is behind
         circuit = breaker.state(worst.open_until_ms if worst else None, visit.now_ms)
         return replace(
             case,
             consumer=worst,
             more=max(0, len(failing) - 1),
             circuit=circuit,
-            consumers=consumers,
+            consumers=sorted(consumers, key=lambda each: -each.seen_ms if is_split else each.seen_ms),
             failed=last_failed(visit, history, worst.name if worst else None),
         )
     return case

@@ -120,22 +120,13 @@ def _sign(visit: Visit, group: Group, position: str | None) -> str | None:
 
 
 def dead_letter(visit: Visit) -> Shown:
-    """One dead letter, with a form to edit it."""
-    return _letter(visit, None)
-
-
-def preview_edit(visit: Visit) -> Shown:
-    """What an edit would change, before anything happens."""
-    return _letter(visit, visit.form.get("body", ""))
-
-
-def _letter(visit: Visit, draft: str | None) -> Shown:
+    """One dead letter, with a form to edit it. A POST shows what the edit would change, before anything happens."""
     visit.check_may_read()
     deps = visit.deps
     topic, group = visit.group()
     letter = deps.letter_lookup.find(topic, group, visit.params["id"])[0]
     message: Message = with_body(deps.adapters.blobs, letter.message)
-    body = body_as(message.draft, "pretty")
+    body, draft = body_as(message.draft, "pretty"), visit.form.get("body")
     problem, edit = None, None
     if draft is not None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -65,7 +66,7 @@ def prepare_undo(visit: Visit, action: Action) -> Fields | None:
     try:
         for kind, name in action.params.items():
             check_name(kind, name)
-        fields = way(visit, action) if way else None
+        fields = way(replace(visit, params=action.params), action) if way else None
     except HeadraceError:  # it will say so itself
         return None
     return {"call": action.name, **action.params, **fields} if fields else None
@@ -80,8 +81,7 @@ def _undo_of_changed(fields: Fields, answer: Any) -> Fields | None:
 
 
 def _topic(visit: Visit, action: Action) -> Fields:
-    topic = visit.deps.catalog.topic(action.params["topic"], consistent=True)
-    return _of_sent(visit, forms.topic_fields(topic))
+    return _of_sent(visit, forms.topic_fields(visit.topic(consistent=True)))
 
 
 def _of_sent(visit: Visit, settings: Fields) -> Fields:
@@ -92,16 +92,13 @@ def _of_sent(visit: Visit, settings: Fields) -> Fields:
 
 
 def _group(visit: Visit, action: Action) -> Fields:
-    topic = visit.deps.catalog.topic(action.params["topic"], consistent=True)
-    group = visit.deps.catalog.group(topic, action.params["group"], consistent=True)
-    return _of_sent(visit, forms.group_fields(group))
+    return _of_sent(visit, forms.group_fields(visit.group(consistent=True)[1]))
 
 
 def _message(visit: Visit, action: Action) -> Fields | None:
     if action.query.get("group"):  # what it was for this group alone is not read
         return None
-    topic = visit.deps.catalog.topic(action.params["topic"])
-    message = visit.deps.lookup.find(topic, action.params["id"])
+    message = visit.deps.lookup.find(visit.topic(), visit.params["id"])
     fields: dict[str, str] = {}
     if "body" in action.body:
         body = _body(visit, message if isinstance(message, Message) else message.message)
@@ -114,18 +111,15 @@ def _message(visit: Visit, action: Action) -> Fields | None:
 
 
 def _letter(visit: Visit, action: Action) -> Fields | None:
-    topic = visit.deps.catalog.topic(action.params["topic"])
-    group = visit.deps.catalog.group(topic, action.params["group"])
-    letters = visit.deps.letter_lookup.find(topic, group, action.params["id"])
+    letters = visit.deps.letter_lookup.find(*visit.group(), visit.params["id"])
     body = _body(visit, letters[0].message) if len(letters) == 1 else None
     return {"body": body} if body is not None else None
 
 
 def _consumer(visit: Visit, action: Action) -> Fields | None:
     """One that pulls is registered again. Another's secret, or its position in a broadcast, is gone."""
-    topic = visit.deps.catalog.topic(action.params["topic"])
-    group = visit.deps.catalog.group(topic, action.params["group"])
-    consumer = visit.deps.catalog.consumer(topic, group, action.params["consumer"])
+    topic, group = visit.group()
+    consumer = visit.deps.catalog.consumer(topic, group, visit.params["consumer"])
     is_lost = consumer.is_called or group.mode == Mode.BROADCAST
     seconds = consumer.expires_after_seconds
     return None if is_lost else {"call": "put_consumer", "expires_after_seconds": str(seconds or "")}

@@ -20,7 +20,7 @@ from ...services.inspect.survey import GroupSurvey, TopicSurvey
 from .. import forms
 from ..visit import MOST_READ_UNITS, Page, Shown, Visit
 from .cases import last_failed
-from .rates import rows_for, shard_charts
+from .rates import rows_for, shard_charts, window_of
 from .topics import first_shard, strips
 
 _MOST_LEASES = 50
@@ -72,11 +72,11 @@ def _with_letters(visit: Visit, topic: Topic, of: GroupSurvey) -> tuple[GroupSur
     price, room = before / max(1, of.dead), MOST_READ_UNITS - _LEFT - before
     at_once = min(_COUNTED_AT_ONCE, int(room / price)) if of.more_dead else 0
     if at_once > 0:
-        counted = visit.deps.adapters.records.count_dead_while(
-            lambda: visit.has_read_units(_LEFT + visit.units.number - before),
+        counted = visit.deps.adapters.records.count_dead(
             topic.uid,
             of.group.uid,
             at_once,
+            lambda: visit.has_read_units(_LEFT + visit.units.number - before),
         )
         price = (visit.units.number - before) / max(1, counted.number)
         if counted.number >= of.dead:
@@ -86,8 +86,7 @@ def _with_letters(visit: Visit, topic: Topic, of: GroupSurvey) -> tuple[GroupSur
 
 def _lag(visit: Visit, topic: Topic, group: Group, survey: TopicSurvey) -> dict[str, Any]:
     """The group's backlog over time in each of the shards that are shown, as far as the page may read."""
-    name = visit.query.get("window", "")
-    name = name if name in WINDOWS else "1h"
+    name = window_of(visit)
     groups = visit.deps.catalog.groups(topic)
     rows = rows_for(visit, topic, len(groups))
     now = survey.reading if survey.is_whole else None
@@ -268,7 +267,7 @@ class Blocked:
 
 
 def blocked_units(survey: GroupSurvey, names: Mapping[str, str]) -> list[Blocked]:
-    """The messages, leased or waiting for a retry, that hold back later ones of their unit; those that hold back
+    """The messages that wait for a retry, or are leased and hold back later ones of their unit; those that hold back
     most come first. None except in SERIAL. `names`: consumers' names by uid."""
     if not POLICIES[survey.group.mode].holds_back:
         return []
@@ -298,4 +297,5 @@ def blocked_units(survey: GroupSurvey, names: Mapping[str, str]) -> list[Blocked
             )
             for span, is_leased, consumer, until_ms in holders
         ]
-    return sorted((each for each in findings if each.behind), key=lambda each: -each.behind)[:_MOST_BLOCKED]
+    holding = (each for each in findings if each.behind or not each.is_leased)
+    return sorted(holding, key=lambda each: -each.behind)[:_MOST_BLOCKED]

@@ -1,4 +1,5 @@
-"""Delayed messages: as a list, as a map of the hours in which they are due, and many at once."""
+"""Delayed messages: as a list, as a map of the hours in which they are due, and many at once. And messages that wait
+for the decision of a transaction."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from ...api.parse import whole_number
 from ...domain.timer import due_ms_of
 from ...domain.times import DAY_MS, HOUR_MS
 from ...domain.topic import Topic
+from ...domain.transaction import Transaction, TransactionState
 from ...services.inspect.lookup import Filters
 from ...services.inspect.waiting import DueHour, ReadTimers, due_hours, lanes_of, reader, soonest_first
 from ...services.produce.delayed import DelayedMessage
@@ -30,7 +32,10 @@ def later(visit: Visit) -> Shown:
     visit.check_may_read()
     topic = visit.topic()
     read = cache(reader(visit.deps.adapters.timers, consistent=False))  # map and list begin with the same
-    from_ms = _looked_ms(visit, topic) // HOUR_MS * HOUR_MS
+    after = _after(visit, topic)
+    from_ms = (
+        due_ms_of(after) // HOUR_MS * HOUR_MS if after else 0
+    )  # the pages before have looked up to there
     lanes = lanes_of(visit.deps.catalog, topic, visit.caller.may_use_group)
     hours, until_ms = due_hours(read, topic, lanes, from_ms, lambda: visit.has_read_units(_FOR_THE_LIST))
     model = {
@@ -67,12 +72,6 @@ def _after(visit: Visit, topic: Topic) -> str | None:
     return visit.deps.signing_keys.verified(_purpose(topic), visit.query.get("after", ""))
 
 
-def _looked_ms(visit: Visit, topic: Topic) -> int:
-    """The time up to which the pages before this one have looked; 0 on the first page."""
-    after = _after(visit, topic)
-    return due_ms_of(after) if after else 0
-
-
 def _hour_of(visit: Visit) -> int | None:
     """The hour of which the list is to be, ms."""
     return whole_number(visit.query.get("hour", ""), 15)
@@ -100,6 +99,22 @@ def many_later(visit: Visit) -> Shown:
         "hour_ms": _hour_of(visit),
     }
     return Page("many_later.html", model)
+
+
+def transactions(visit: Visit) -> Shown:
+    """Messages that wait for a decision: first those whose checks have ended, then the others."""
+    topic, keys = visit.topic(), visit.deps.signing_keys
+    purpose = f"console-transactions:{topic.uid}"
+    last_state, _, after = (keys.verified(purpose, visit.query.get("after", "")) or "").partition(" ")
+    states = [TransactionState.UNDECIDED, TransactionState.PREPARED]
+    rows: list[Transaction] = []
+    for state in states[states.index(TransactionState(last_state)) :] if last_state else states:
+        rows += visit.deps.transactor.of_state(topic, state, after or None, _LINES - len(rows))
+        if len(rows) == _LINES:
+            break
+        after = ""
+    following = keys.sign(purpose, f"{rows[-1].state} {rows[-1].sort_key}") if len(rows) == _LINES else None
+    return Page("transactions.html", {"topic": topic, "rows": rows, "following": following})
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
 
 import msgspec
 
+from ...api.resources.dead_letters import dead_letter_view
 from ...domain import strict_json
 from ...domain.errors import Malformed
-from ...domain.message import body_fields, holds_json
+from ...domain.message import holds_json
 from ...domain.record import DeadLetter, FailureFilter
 from ...domain.strict_json import merged
 from ...domain.topic import Group, Topic
 from ...services.core.bodies import with_body
 from .. import forms
-from ..figures import moment
 from ..visit import File, Page, Shown, Visit
 from .dead_letters import DiffLine, diff, letter_filter, link_filters, read_letters
 
@@ -25,22 +24,15 @@ _MOST_SHOWN = 3
 _MOST_LINES = 1_000
 _MOST_BYTES = 4_000_000  # Lambda answers with 6 MB at most
 _PAGE = 50
+_BODY = frozenset({"body", "body_base64", "undecodable"})
 
 
 def many_letters(visit: Visit) -> Shown:
-    """A form for a patch."""
-    return _many(visit, "")
-
-
-def preview_patch(visit: Visit) -> Shown:
-    """What a patch would change, before anything happens."""
-    return _many(visit, visit.form.get("patch", ""))
-
-
-def _many(visit: Visit, patch: str) -> Shown:
+    """A form for a patch. A POST shows what it would change, before anything happens."""
     visit.check_may_read()
     topic, group = visit.group()
     letters, next_start = read_letters(visit, topic, group)
+    patch = visit.form.get("patch", "")
     preview, merge, problem = None, None, None
     if patch.strip():
         try:
@@ -75,10 +67,11 @@ def letter_lines(visit: Visit) -> Shown:
     visit.check_may_read()
     topic, group = visit.group()
     wanted = letter_filter(visit)
+    names = visit.deps.catalog.consumer_names(topic, group)
     lines: list[bytes] = []
     room = _MOST_BYTES
     for letter in islice(_letters(visit, topic, group, wanted), _MOST_LINES):
-        line = _line_of(visit, letter)
+        line = _line_of(visit, letter, names)
         room -= len(line)
         if room < 0:
             break
@@ -97,35 +90,17 @@ def _letters(visit: Visit, topic: Topic, group: Group, wanted: FailureFilter) ->
         after = rows[-1][0]
 
 
-def _line_of(visit: Visit, letter: DeadLetter) -> bytes:
-    """The dead letter's line; without its body if no file has room for it."""
+def _line_of(visit: Visit, letter: DeadLetter, names: Mapping[str, str]) -> bytes:
+    """The dead letter as the interface shows it; without its body if no file has room for it."""
     draft = letter.message.draft
     text_bytes = draft.size if draft.is_json else draft.size * 4 // 3
     if text_bytes <= _MOST_BYTES:
-        line = _line(letter, body_fields(_with_bodies(visit, [letter])[0].message.draft))
+        message = with_body(visit.deps.adapters.blobs, letter.message)
+        line = msgspec.json.encode(dead_letter_view(letter, message, names)) + b"\n"
         if len(line) <= _MOST_BYTES:
             return line
-    return _line(letter, {})
-
-
-def _line(letter: DeadLetter, body: dict[str, Any]) -> bytes:
-    draft = letter.message.draft
-    row: dict[str, Any] = {
-        "id": letter.message.id,
-        "shard": letter.message.shard,
-        "offset": letter.message.offset,
-        "reason": letter.reason,
-        "attempts": letter.attempts,
-        "last_error": letter.failure,
-        "dead_at": moment(letter.at_ms),
-        "edited": letter.edited,
-        "tag": draft.tag,
-        "keys": list(draft.keys),
-        "headers": dict(draft.headers),
-        "size": draft.size,
-        **body,
-    }
-    return msgspec.json.encode(row) + b"\n"
+    view = dead_letter_view(letter, letter.message, names)
+    return msgspec.json.encode({name: value for name, value in view.items() if name not in _BODY}) + b"\n"
 
 
 @dataclass(frozen=True, slots=True)

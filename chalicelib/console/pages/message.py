@@ -7,8 +7,7 @@ what is to come on the right, in a scale of its own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -288,28 +287,24 @@ def time_line(
 def _marks(events: Sequence[Event], steps: Sequence[int], scale: _Scale) -> list[Mark]:
     """Attempts, the waits between them, the lease that runs, and what is to come."""
     attempts = [event for event in events if event.event == "delivered"]
-    marks = [
-        replace(_piece("wait", before.at_ms + (before.duration_ms or 0), after.at_ms, scale), event=None)
-        for before, after in pairwise(attempts)
-    ]
-    if attempts and steps:
-        last = attempts[-1]
-        marks.append(_piece("wait", last.at_ms + (last.duration_ms or 0), steps[0], scale))
+    ends = [event.at_ms + (event.duration_ms or 0) for event in attempts]
+    begins = [*(event.at_ms for event in attempts[1:]), *steps[:1]]
+    marks = [_piece("wait", end, begin, scale) for end, begin in zip(ends, begins, strict=False)]
     for event in events:
         if event.event == "delivered":
             kind = "ok" if event.outcome == "SUCCESS" else "fail"
             end_ms = event.at_ms + (event.duration_ms or 0)
-            marks.append(replace(_piece(kind, event.at_ms, end_ms, scale), event=event))
+            marks.append(_piece(kind, event.at_ms, end_ms, scale, event))
         elif event.event == "leased":
-            marks.append(replace(_piece("lease", event.at_ms, event.deadline_ms or 0, scale), event=event))
+            marks.append(_piece("lease", event.at_ms, event.deadline_ms or 0, scale, event))
         else:
             marks.append(_point(event, scale))
-    return marks + [replace(_piece("coming", step, step, scale), at_ms=step) for step in steps]
+    return marks + [_piece("coming", step, step, scale) for step in steps]
 
 
-def _piece(kind: str, start_ms: int, end_ms: int, scale: _Scale) -> Mark:
+def _piece(kind: str, start_ms: int, end_ms: int, scale: _Scale, event: Event | None = None) -> Mark:
     x = scale.x(start_ms)
-    return Mark(kind, x, round(max(_NARROWEST, scale.x(end_ms) - x), 1), at_ms=start_ms)
+    return Mark(kind, x, round(max(_NARROWEST, scale.x(end_ms) - x), 1), event, start_ms)
 
 
 def _point(event: Event, scale: _Scale) -> Mark:

@@ -147,14 +147,17 @@ class Line:
 def _line(visit: Visit, topic: Topic, survey: TopicSurvey | None) -> Line:
     if survey is None:
         return Line(topic)
+    return Line(topic, survey, survey.worst_trouble(visit.now_ms), *rates_of(visit, topic))
+
+
+def rates_of(visit: Visit, topic: Topic) -> tuple[float | None, float | None]:
+    """How many messages a second it accepted and settled lately; what was settled is known of all groups together."""
     points = visit.deps.board.points(topic)
-    accepted = [(point.at_ms, point.accepted) for point in points]
-    may_sum = visit.caller.has_all_groups  # what was settled is known of all groups together
-    settled = [(point.at_ms, point.settled) for point in points if may_sum]
-    return Line(topic, survey, survey.worst_trouble(visit.now_ms), rate_of(accepted), rate_of(settled))
+    settled = [(point.at_ms, point.settled) for point in points if visit.caller.has_all_groups]
+    return _rate_of([(point.at_ms, point.accepted) for point in points]), _rate_of(settled)
 
 
-def rate_of(series: Sequence[tuple[int, int]]) -> float | None:
+def _rate_of(series: Sequence[tuple[int, int]]) -> float | None:
     """How much a second a count rose lately; None where it was seen once only."""
     if len(series) < 2:
         return None

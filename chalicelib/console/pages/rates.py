@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import floor, log10
+from operator import attrgetter
 
 from ...domain.meter import WINDOWS, Bucket, GroupBucket, Window
 from ...domain.times import DAY_MS, HOUR_MS, MINUTE_MS
@@ -30,8 +31,7 @@ _MOST_TICKS = 4
 def rates(visit: Visit) -> Shown:
     """The charts of a topic and its groups."""
     topic = visit.topic()
-    name = visit.query.get("window", "")
-    name = name if name in WINDOWS else "1h"
+    name = window_of(visit)
     groups = visit.deps.catalog.groups(topic)
     # What is read now costs half a unit for each shard and group: in a large topic the curve ends with the last minute.
     cost_now = (topic.shards + len(groups)) / 2
@@ -48,6 +48,12 @@ def rates(visit: Visit) -> Shown:
         "poll_seconds": 30,
     }
     return Page("rates.html", model)
+
+
+def window_of(visit: Visit) -> str:
+    """The name of the span that the URL asks for."""
+    name = visit.query.get("window", "")
+    return name if name in WINDOWS else "1h"
 
 
 def rows_for(visit: Visit, topic: Topic, groups: int) -> int:
@@ -93,16 +99,6 @@ class Chart:
     values: str
 
 
-@dataclass(frozen=True, slots=True)
-class GroupCharts:
-    """The charts of a group."""
-
-    group: str
-    settled: Chart
-    retried: Chart
-    backlog: Chart
-
-
 def shard_charts(
     buckets: Sequence[Bucket], window: Window, now_ms: int, group: str, shards: Iterable[int]
 ) -> dict[int, Chart]:
@@ -122,28 +118,20 @@ def shard_charts(
 
 def charts(
     buckets: Sequence[Bucket], window: Window, now_ms: int, groups: Iterable[str]
-) -> tuple[Chart, list[GroupCharts]]:
-    """The charts of a window that ends now: of what was accepted, and of these groups."""
+) -> tuple[Chart, dict[str, dict[str, Chart]]]:
+    """The charts of a window that ends now: of what was accepted, and of these groups what they settled and retried,
+    and their backlogs."""
     axis = _axis(window, now_ms)
 
-    def chart(value: Callable[[Bucket], float | None]) -> Chart:
-        return _chart([(bucket, value(bucket)) for bucket in buckets], axis)
-
     def of_group(name: str, value: Callable[[GroupBucket], float | None]) -> Chart:
-        return chart(lambda bucket: value(bucket.groups[name]) if name in bucket.groups else None)
+        values = (value(bucket.groups[name]) if name in bucket.groups else None for bucket in buckets)
+        return _chart(list(zip(buckets, values, strict=True)), axis)
 
-    return (
-        chart(lambda bucket: bucket.accepted),
-        [
-            GroupCharts(
-                name,
-                of_group(name, lambda rates: rates.settled),
-                of_group(name, lambda rates: rates.retried),
-                of_group(name, lambda rates: rates.backlog),
-            )
-            for name in groups
-        ],
-    )
+    accepted = _chart([(bucket, bucket.accepted) for bucket in buckets], axis)
+    return accepted, {
+        name: {what: of_group(name, attrgetter(what)) for what in ("settled", "retried", "backlog")}
+        for name in groups
+    }
 
 
 def _axis(window: Window, now_ms: int) -> Axis:

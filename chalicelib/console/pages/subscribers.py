@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ...domain.topic import Consumer, Group, Topic
 from ...services.inspect.attempts import PastAttempt, latest_attempts
 from .. import actions
 from ..visit import Page, Shown, Visit
@@ -26,7 +25,8 @@ LANGUAGES = {"python": "Python", "javascript": "JavaScript", "go": "Go", "java":
 def subscriber(visit: Visit) -> Shown:
     """Its state and why, its circuit, its latest attempts; and what can be done."""
     deps = visit.deps
-    topic, group, who = _find(visit)
+    topic, group = visit.group()
+    who = deps.catalog.consumer(topic, group, visit.params["consumer"])
     assignment = deps.adapters.control.assignment(topic, group)
     (member,) = members([who], assignment, visit.now_ms)
     history = latest_attempts(
@@ -51,11 +51,6 @@ def subscriber(visit: Visit) -> Shown:
         "snippets": verification_snippets(),
     }
     return Page("subscriber.html", model)
-
-
-def _find(visit: Visit) -> tuple[Topic, Group, Consumer]:
-    topic, group = visit.group()
-    return topic, group, visit.deps.catalog.consumer(topic, group, visit.params["consumer"])
 
 
 def subscriber_test(visit: Visit) -> Shown:

@@ -19,7 +19,7 @@ from ...services.inspect.attempts import together
 from ...services.inspect.survey import Extent, GroupSurvey, Progress, TopicSurvey
 from .. import forms
 from ..visit import Page, Shown, Visit
-from .overview import rate_of
+from .overview import rates_of
 
 _RESERVE = 3  # what one group may cost, about
 WIDTH = 1_000
@@ -40,8 +40,7 @@ def topic_page(visit: Visit) -> Shown:
     if survey.is_whole:
         survey = visit.deps.board.keep(survey)
     survey = survey.seen_by(visit.caller)
-    points = visit.deps.board.points(topic)
-    may_sum = visit.caller.has_all_groups  # what was settled is known of all groups together
+    accepted_rate, settled_rate = rates_of(visit, topic)
     histories = {
         each.group.name: visit.deps.board.last_hour(topic, each.group, visit.has_read_units)
         for each in survey.groups
@@ -53,8 +52,8 @@ def topic_page(visit: Visit) -> Shown:
         "troubles": survey.troubles(visit.now_ms),
         "histories": histories,
         "last_hour": together(histories.values()),
-        "accepted_rate": rate_of([(point.at_ms, point.accepted) for point in points]),
-        "settled_rate": rate_of([(point.at_ms, point.settled) for point in points if may_sum]),
+        "accepted_rate": accepted_rate,
+        "settled_rate": settled_rate,
         "next_shard": first + len(survey.shards) if first + len(survey.shards) < topic.shards else None,
         "first_shard": first,
     }

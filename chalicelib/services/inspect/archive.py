@@ -77,11 +77,11 @@ class PastCounts:
     groups: Mapping[str, Mapping[str, int]]
 
 
+@dataclass(frozen=True, slots=True)
 class ArchiveDays:
     """Reads only, and nothing of the messages."""
 
-    def __init__(self, blobs: Blobs) -> None:
-        self._blobs = blobs
+    blobs: Blobs
 
     def back_from(self, last: date, count: int) -> list[tuple[str, ArchivedDay | None]]:
         """`count` days back from one, the latest first, each with what is archived of it; None: nothing is. A manifest
@@ -117,7 +117,7 @@ class ArchiveDays:
 
     def _read(self, name: str, kind: type[T], unreadable: T | None = None) -> T | None:
         """An object of the bucket; None if it is not there."""
-        raw = self._blobs.get(name)
+        raw = self.blobs.get(name)
         try:
             return strict_json.decoded(raw, kind) if raw else None
         except (msgspec.DecodeError, UnicodeDecodeError):

@@ -78,18 +78,18 @@ class Fates:
         )
 
 
+@dataclass(kw_only=True, frozen=True, slots=True)
 class FateReader:
     """Reads only; nothing here changes anything."""
 
-    def __init__(self, *, catalog: Catalog, statuses: Statuses, records: Records, log: Log) -> None:
-        self._catalog = catalog
-        self._statuses = statuses
-        self._records = records
-        self._log = log
+    catalog: Catalog
+    statuses: Statuses
+    records: Records
+    log: Log
 
     def of(self, topic: Topic, message: Message) -> Fates:
         """The fate of a message in the log, for every group."""
-        fates = {group.name: self.of_group(topic, group, message) for group in self._catalog.groups(topic)}
+        fates = {group.name: self.of_group(topic, group, message) for group in self.catalog.groups(topic)}
         fate_by_group = {name: fate for name, fate in fates.items() if fate}
         return Fates(fate_by_group, tuple(name for name in fates if name not in fate_by_group))
 
@@ -107,13 +107,13 @@ class FateReader:
 
     def _look(self, topic: Topic, group: Group, message: Message, most_rows: int) -> MessageFate | None:
         """The group's part as it is seen at once; what moves meanwhile may be seen nowhere."""
-        seen = self._statuses.of_topic(topic)
+        seen = self.statuses.of_topic(topic)
         status = seen.delivery(group, message)
         if status is None:
             return None
         where = [
             self._whereabouts(seen, group, key, message.offset, most_rows)
-            for key in self._catalog.cursor_keys(topic, group, message.shard)
+            for key in self.catalog.cursor_keys(topic, group, message.shard)
             if offset_state(seen.cursor(key), message.offset)[0] is not OffsetState.NOT_OWED
         ]
         return MessageFate(
@@ -140,7 +140,7 @@ class FateReader:
     def _older_status(self, key: CursorKey, record: Record) -> str | None:
         """What a delivery from before a seek is, if its record says that it left the cursor, and is not over."""
         if record.status == Status.DEAD:
-            return record.status if self._records.dead_letter(key, record.offset) else None
+            return record.status if self.records.dead_letter(key, record.offset) else None
         return record.status if record.status == Status.RETRYING and record.next_ms is not None else None
 
     def place_after_cursor(
@@ -151,9 +151,9 @@ class FateReader:
         if record is None or record.status in (Status.SUCCESS, Status.SKIPPED) or record.waited_in_cursor:
             return Place.SETTLED
         if record.status == Status.DEAD:
-            letter = self._records.dead_letter(key, record.offset)
+            letter = self.records.dead_letter(key, record.offset)
             return Place.LETTER if letter else Place.SETTLED
-        if self._statuses.retry_timer(group, key, record):
+        if self.statuses.retry_timer(group, key, record):
             return Place.TIMER
         return self._in_lane(topic, group, key, record.offset, most_rows)
 
@@ -163,11 +163,11 @@ class FateReader:
         """Is an entry for this place in the retry lane, and not settled there? The lane's cursor has those that were
         claimed, its log the others."""
         lane = cursor_key(topic, group, None, key.consumer_uid)
-        first = self._statuses.cursor(lane).next
-        if entry := self._statuses.lane_entry(topic, group, key, offset):
+        first = self.statuses.cursor(lane).next
+        if entry := self.statuses.lane_entry(topic, group, key, offset):
             return Place.LEASE if entry.is_running else Place.LANE
         place = key.shard.shard, offset
-        found, is_sure = entry_ahead(self._log, lane.shard, first, place, most_rows)
+        found, is_sure = entry_ahead(self.log, lane.shard, first, place, most_rows)
         if found is not None:
             return Place.LANE
         return None if is_sure else Place.UNKNOWN

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,17 +23,15 @@ if TYPE_CHECKING:
 _ENTRIES_PER_PAGE = 512  # what one page looks at, at most; a sparse filter goes on with the next page
 
 
+@dataclass(frozen=True, slots=True)
 class KeyLookup:
     """Finds messages by key. The cost does not grow with the topic."""
 
-    def __init__(
-        self, keys: Keys, lookup: Lookup, clock: Clock, on_skip: Callable[[Unreadable], object]
-    ) -> None:
-        """`on_skip` is called for each unreadable row that the list skips."""
-        self._on_skip = on_skip
-        self._keys = keys
-        self._lookup = lookup
-        self._clock = clock
+    # `on_skip` is called for each unreadable row that the list skips.
+    keys: Keys
+    lookup: Lookup
+    clock: Clock
+    on_skip: Callable[[Unreadable], object]
 
     def newest_first(
         self,
@@ -47,13 +46,13 @@ class KeyLookup:
         """Up to `limit` messages with the key, newest first, and the next position (None: the end). A delayed message
         is sorted by its first due time, a prepared one by its time of preparation. Reading stops after eight seconds,
         and when `may_go_on()` is False."""
-        ends_ms = self._clock.now_ms() + MOST_LISTING_MS
-        topic_statuses = topic_statuses or self._lookup.statuses.of_topic(topic)
+        ends_ms = self.clock.now_ms() + MOST_LISTING_MS
+        topic_statuses = topic_statuses or self.lookup.statuses.of_topic(topic)
         messages: list[AnyMessage] = []
         weight = 0
         rows = max(limit, DEFAULT_PAGE)
         for _ in range(0, _ENTRIES_PER_PAGE, rows):
-            entries = self._keys.newest(topic.uid, key, filters.from_ms, filters.to_ms, before, rows)
+            entries = self.keys.newest(topic.uid, key, filters.from_ms, filters.to_ms, before, rows)
             for entry in entries:
                 if not may_go_on():
                     return messages, before or ""
@@ -64,7 +63,7 @@ class KeyLookup:
                 before = entry.sort_key
                 if message:
                     messages.append(message)
-                if len(messages) == limit or self._clock.now_ms() >= ends_ms:
+                if len(messages) == limit or self.clock.now_ms() >= ends_ms:
                     return messages, before
             if len(entries) < rows:
                 return messages, None
@@ -74,11 +73,11 @@ class KeyLookup:
         """The entry's message if it is wanted. None also for one that never was stored, has expired, or cannot be
         read."""
         try:
-            message = self._lookup.find(topic_statuses.topic, entry.message_id)
+            message = self.lookup.find(topic_statuses.topic, entry.message_id)
         except (NotFound, Conflict):
             return None
         except Unreadable as error:
-            self._on_skip(error)
+            self.on_skip(error)
             return None
         if isinstance(message, Message):
             if not message.draft.id and message.accepted_ms != entry.accepted_ms:

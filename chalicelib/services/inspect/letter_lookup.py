@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -34,14 +35,14 @@ class RedriveOutcome(StrEnum):
     FAILED = "failed"
 
 
+@dataclass(kw_only=True, frozen=True, slots=True)
 class LetterLookup:
     """Finds dead letters: page by page with a filter, or by the ids of messages."""
 
-    def __init__(self, *, catalog: Catalog, lookup: Lookup, records: Records, clock: Clock) -> None:
-        self._catalog = catalog
-        self._lookup = lookup
-        self._records = records
-        self._clock = clock
+    catalog: Catalog
+    lookup: Lookup
+    records: Records
+    clock: Clock
 
     def page(
         self,
@@ -58,7 +59,7 @@ class LetterLookup:
         the first, `may_go_on` is asked."""
         letters: list[DeadLetter] = []
         for _ in range(_PAGES):
-            rows = self._records.dead(topic, group, after, rows_per_read)
+            rows = self.records.dead(topic, group, after, rows_per_read)
             for after, letter in rows:
                 if letter_filter.matches(letter.to_filter):
                     letters.append(letter)
@@ -88,8 +89,8 @@ class LetterLookup:
             only = FailureFilter(ids={message_id})
             return self.page(topic, group, only, None, _PAGE * _PAGES)[0] if _is_delayed(message_id) else []
         shard, offset = location
-        letters = self._records.all_letters_at(group.uid, topic.shard_key(shard), offset)
-        places = {uid: place for place, uid in enumerate(self._catalog.cursor_owners(topic, group))}
+        letters = self.records.letters_at(group.uid, topic.shard_key(shard), offset)
+        places = {uid: place for place, uid in enumerate(self.catalog.cursor_owners(topic, group))}
         return sorted(
             (each for each in letters if each.message.id == message_id),
             key=lambda letter: places.get(letter.key.consumer_uid, MAX_CONSUMERS),
@@ -113,7 +114,7 @@ class LetterLookup:
             (key, offset): letter
             for key, offsets in by_key.items()
             for start, end in ranges.normalise((offset, offset + 1) for offset in offsets)
-            for offset, letter in self._records.letters_between(key, start, end - 1).items()
+            for offset, letter in self.records.letters_between(key, start, end - 1).items()
         }
         candidates = ((id, letters.get(location)) for id, there in locations.items() for location in there)
         return [letter for id, letter in candidates if letter and letter.message.id == id]
@@ -124,7 +125,7 @@ class LetterLookup:
         """Shard and offset of those of these delayed messages that have dead letters. To find one message in the log
         takes some thirty reads; a page of dead letters has many. So few are looked for in the log first, many among
         the dead letters. Raises Unavailable if there is no time for some."""
-        begun_ms = self._clock.now_ms()
+        begun_ms = self.clock.now_ms()
         are_few = len(message_ids) <= _FEW_IDS
         places: dict[str, tuple[int, int]] = {}
         if not are_few:
@@ -134,7 +135,7 @@ class LetterLookup:
             if are_all:
                 return places
         for id in [id for id in message_ids if id not in places]:
-            if self._clock.now_ms() >= begun_ms + MOST_LISTING_MS:
+            if self.clock.now_ms() >= begun_ms + MOST_LISTING_MS:
                 raise unavailable("To find so many delayed messages takes too long; name fewer in one call.")
             if place := self._location_of(topic, id):
                 places[id] = place
@@ -157,12 +158,12 @@ class LetterLookup:
                 FailureFilter(ids=message_ids - places.keys()),
                 after,
                 _PAGE * _PAGES,
-                may_go_on=lambda: self._clock.now_ms() < until_ms,
+                may_go_on=lambda: self.clock.now_ms() < until_ms,
             )
             places |= {letter.message.id: (letter.message.shard, letter.offset) for letter in letters}
             if after is None or len(places) == len(message_ids):
                 return places, True
-            if self._clock.now_ms() >= until_ms:
+            if self.clock.now_ms() >= until_ms:
                 break
         return places, False
 
@@ -176,7 +177,7 @@ class LetterLookup:
     ) -> Iterator[tuple[CursorKey, int]]:
         shard, offset = location
         if shard < MAX_SHARDS:  # `topic` may be of before it grew
-            for key in self._catalog.cursor_keys(topic, group, shard):
+            for key in self.catalog.cursor_keys(topic, group, shard):
                 yield key, offset
 
     def _location_of(self, topic: Topic, message_id: str) -> tuple[int, int] | None:
@@ -185,7 +186,7 @@ class LetterLookup:
         if parts:
             return parts[1], parts[2]
         try:
-            message = self._lookup.message(topic, message_id)
+            message = self.lookup.message(topic, message_id)
         except (NotFound, Conflict):  # the group's dead letters have it, too
             return None
         return message.shard, message.offset
@@ -194,7 +195,7 @@ class LetterLookup:
         """The outcome of a redriven message (in a broadcast: the worst). One that failed once counts as failed, even
         if it will be tried again."""
         locations = self.locations(topic, group, message_id)
-        outcomes = {_outcome(self._records.get(key, offset)) for key, offset in locations}
+        outcomes = {_outcome(self.records.get(key, offset)) for key, offset in locations}
         worst = (each for each in (RedriveOutcome.FAILED, RedriveOutcome.PENDING) if each in outcomes)
         return next(worst, RedriveOutcome.SUCCEEDED if outcomes else RedriveOutcome.PENDING)
 

@@ -59,31 +59,21 @@ class MessageState(NamedTuple):
     use: FirstUse = FirstUse.OPEN
 
 
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Lookup:
     """Reads only; nothing here changes anything."""
 
-    def __init__(
-        self,
-        *,
-        catalog: Catalog,
-        log: Log,
-        records: Records,
-        reader: LogReader,
-        delayed: Delayed,
-        statuses: Statuses,
-        clock: Clock,
-    ) -> None:
-        self.statuses = statuses
-        self._delayed = delayed
-        self._catalog = catalog
-        self._log = log
-        self._records = records
-        self._reader = reader
-        self._clock = clock
+    catalog: Catalog
+    log: Log
+    records: Records
+    reader: LogReader
+    delayed: Delayed
+    statuses: Statuses
+    clock: Clock
 
     def find(self, topic: Topic, message_id: str) -> AnyMessage:
         """The message with this id, in the log, delayed or prepared. Raises NotFound."""
-        message = self._delayed.find(topic, message_id)
+        message = self.delayed.find(topic, message_id)
         if isinstance(message, Message):
             return self._require_shown(topic, message)
         return message or self.message(topic, message_id)
@@ -122,11 +112,11 @@ class Lookup:
         _, shard, offset = location
         if not self._may_have_expired(topic.shard_key(shard), offset, message_id):
             return None
-        groups = (group for group in self._catalog.groups(topic) if may_use_group(group.name))
+        groups = (group for group in self.catalog.groups(topic) if may_use_group(group.name))
         letters = (
             letter
             for group in takewhile(lambda _: may_go_on(), islice(groups, _GROUPS))
-            for letter in self._records.letters_at(group.uid, topic.shard_key(shard), offset, _LETTERS)
+            for letter in self.records.letters_at(group.uid, topic.shard_key(shard), offset, _LETTERS)
         )
         matches: list[DeadLetter] = []
         for letter in letters:
@@ -138,18 +128,18 @@ class Lookup:
     def _may_have_expired(self, shard: ShardKey, offset: int, message_id: str) -> bool:
         """May the message's row be over? No, if another message is in its place, or if the row before it is so young
         that none behind it can have expired: there the log ends, or has a hole."""
-        row = self._reader.last_row(shard, offset, self._reader.recent())
+        row = self.reader.last_row(shard, offset, self.reader.recent())
         if row is None:
             return True
         if row.end <= offset:
-            return row.accepted_ms <= self._clock.now_ms() - _TAIL_SURE_MS
+            return row.accepted_ms <= self.clock.now_ms() - _TAIL_SURE_MS
         there = row.message(shard.shard, offset)
         return there is None or there.id == message_id or there.draft.dead_reason == DeadReason.UNDECODABLE
 
     def find_by_dedup_id(self, topic: Topic, dedup_id: str) -> AnyMessage | None:
         """The message stored under this dedup id, while the id is remembered. One read more than `find`."""
-        entry = self._log.dedup_entry(topic.uid, dedup_id)
-        if entry is None or entry.ends_ms <= self._clock.now_ms():
+        entry = self.log.dedup_entry(topic.uid, dedup_id)
+        if entry is None or entry.ends_ms <= self.clock.now_ms():
             return None
         try:
             return self.find(topic, entry.message_id)
@@ -160,7 +150,7 @@ class Lookup:
         """The message with this id in the log. Raises NotFound. One read; more if it was delayed."""
         message = self._find_by_place(topic, message_id)
         if message is None and ids.parse_message_id(message_id) is None:
-            found_message = self._delayed.find(topic, message_id)
+            found_message = self.delayed.find(topic, message_id)
             message = found_message if isinstance(found_message, Message) else None
         return self._require_shown(topic, message)
 
@@ -175,12 +165,12 @@ class Lookup:
     def _is_shown(self, topic: Topic, message: Message) -> bool:
         """Is the message still shown? Yes until its retention is over; then, until its row expires, only while a group
         has not settled it or has it as a dead letter. It does not matter when TTL deletes the row."""
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
 
         def keeps(topic: Topic) -> bool:
             return now_ms < topic.keeps_until_ms(message)
 
-        if keeps(topic) or keeps(self._catalog.topic_for(topic.name, keeps)):
+        if keeps(topic) or keeps(self.catalog.topic_for(topic.name, keeps)):
             return True
         if now_ms >= message.ends_ms + _GRACE_MS:
             return False
@@ -193,14 +183,14 @@ class Lookup:
         if location is None or location[1] >= MAX_SHARDS:  # `topic` may be of before it grew
             return None
         _, shard, offset = location
-        trust = trust or self._reader.recent()
-        slot = self._reader.fetch(topic.shard_key(shard), [offset], trust)[offset]
+        trust = trust or self.reader.recent()
+        slot = self.reader.fetch(topic.shard_key(shard), [offset], trust)[offset]
         return slot.message if slot.message and slot.message.id == message_id else None
 
     def state_by_id(self, topic: Topic) -> Callable[[str], MessageState]:
         """Returns a function from a message id to its present state, as produce shows it of a duplicate; NEW if the
         message has expired. Groups, cursors and rows are read once for all ids."""
-        topic_statuses, fresh = self.statuses.of_topic(topic), self._reader.now()
+        topic_statuses, fresh = self.statuses.of_topic(topic), self.reader.now()
 
         def state_of(message_id: str) -> MessageState:
             row_message = self._find_by_place(topic, message_id, fresh)  # it may be cancelled since a moment
@@ -232,10 +222,10 @@ class Lookup:
         `topic_statuses` to see their statuses at the same moment. Reading stops after eight seconds, and when
         `may_go_on()` is False."""
         topic_statuses = topic_statuses or self.statuses.of_topic(topic)
-        ends_ms = self._clock.now_ms() + MOST_LISTING_MS
+        ends_ms = self.clock.now_ms() + MOST_LISTING_MS
         shards = [filters.shard] if filters.shard is not None else list(range(topic.shards))
         if starts is None:
-            starts = {shard: self._log.tail(topic.shard_key(shard)).offset for shard in shards}
+            starts = {shard: self.log.tail(topic.shard_key(shard)).offset for shard in shards}
         next_offsets = {shard: start for shard, start in starts.items() if start >= 0}
         budget = _Budget(_ROWS_PER_PAGE, may_go_on)
         walks = [
@@ -254,7 +244,7 @@ class Lookup:
             next_offsets[message.shard] = message.offset - 1
             if passes:
                 messages.append(message)
-            if len(messages) == limit or budget.spent or self._clock.now_ms() >= ends_ms:
+            if len(messages) == limit or budget.spent or self.clock.now_ms() >= ends_ms:
                 break
         rest = {shard: start for shard, start in next_offsets.items() if start >= 0}
         return messages, rest or None
@@ -270,13 +260,13 @@ class Lookup:
     ) -> Iterator[Message]:
         """Messages of one shard from `start` back to the filter's `from`, or to where retention has ended; marks the
         shard's end in `next_offsets`."""
-        key, now_ms = topic.shard_key(shard), self._clock.now_ms()
+        key, now_ms = topic.shard_key(shard), self.clock.now_ms()
         # Rows are in the order of their offsets: of their times only as far as their writers' clocks agree.
         from_ms = max(filters.from_ms or 0, now_ms - topic.retention_ms + 1) - CLOCKS_DIFFER_MS
         at = start
         count = 1  # the walks of all shards must have begun before the budget is spent
         while at >= 0 and not budget.spent:
-            rows = self._log.list_back(key, at, count)
+            rows = self.log.list_back(key, at, count)
             budget.take(len(rows))
             count = min(_ROWS, count * 4)
             for row in rows:

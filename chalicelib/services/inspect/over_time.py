@@ -159,12 +159,12 @@ class Board:
         return known.survey.at_ms if known and known.survey.at_ms <= self._clock.now_ms() else 0
 
 
+@dataclass(frozen=True, slots=True)
 class RateCharts:
     """How many messages a second come into a topic and are settled, and its groups' backlogs, over time. Reads only."""
 
-    def __init__(self, readings: Readings, clock: Clock) -> None:
-        self._readings = readings
-        self._clock = clock
+    readings: Readings
+    clock: Clock
 
     def of(
         self,
@@ -186,7 +186,7 @@ class RateCharts:
                 for each in readings
                 if only.name in each.groups and each.at_ms >= only.created_ms  # no earlier one of its name
             ]
-        now_ms = now.at_ms if now else self._clock.now_ms()
+        now_ms = now.at_ms if now else self.clock.now_ms()
         return buckets(readings, window, now_ms, shards=topic.shards if only else 0)
 
     def _kept_readings(self, topic: Topic, window: Window, most_rows: int) -> list[Reading]:
@@ -195,6 +195,6 @@ class RateCharts:
         readings = [
             reading
             for level in window.levels
-            for reading in self._readings.latest(topic.uid, level, max(1, int(window.most(level) * share)))
+            for reading in self.readings.latest(topic.uid, level, max(1, int(window.most(level) * share)))
         ]
         return sorted(readings, key=lambda reading: reading.at_ms)

@@ -237,29 +237,20 @@ class TopicStatuses:
                     yield OpenLease(lease, key.consumer_uid, attempt, lease.deadline_ms <= now_ms)
 
 
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Statuses:
     """Reads only; nothing here changes anything."""
 
-    def __init__(
-        self,
-        *,
-        catalog: Catalog,
-        cursors: Cursors,
-        records: Records,
-        timers: Timers,
-        reader: LogReader,
-        clock: Clock,
-    ) -> None:
-        self._catalog = catalog
-        self._cursors = cursors
-        self._records = records
-        self._timers = timers
-        self._reader = reader
-        self._clock = clock
+    catalog: Catalog
+    cursors: Cursors
+    records: Records
+    timers: Timers
+    reader: LogReader
+    clock: Clock
 
     def of_topic(self, topic: Topic) -> TopicStatuses:
         """The statuses of several messages of a topic, which it reads when they are asked for."""
-        return TopicStatuses(self, topic, self._catalog, self._records, self._clock)
+        return TopicStatuses(self, topic, self.catalog, self.records, self.clock)
 
     def deliveries(self, topic: Topic, message: Message) -> Mapping[str, DeliveryStatus]:
         """The status of the message for every group that is owed it."""
@@ -271,24 +262,24 @@ class Statuses:
 
     def cursor(self, key: CursorKey) -> Cursor:
         """The cursor as the next claim will see it: leases that have ended are taken back."""
-        return transitions.lapse(self.stored_cursor(key), self._clock.now_ms())
+        return transitions.lapse(self.stored_cursor(key), self.clock.now_ms())
 
     def stored_cursor(self, key: CursorKey) -> Cursor:
         """The cursor as it is stored."""
-        return self._cursors.get(key, consistent=True) or Cursor()
+        return self.cursors.get(key, consistent=True) or Cursor()
 
     def retry_timer(self, group: Group, key: CursorKey, record: Record) -> Timer | None:
         """The timer that will move the delivery to its retry lane; None if it has moved already."""
         if record.next_ms is None:
             return None
         id = retry_id(group.uid, key.consumer_uid, key.shard.shard, record.offset, record.attempts)
-        return self._timers.find(record.next_ms, id)
+        return self.timers.find(record.next_ms, id)
 
     def lane_entry(self, topic: Topic, group: Group, key: CursorKey, offset: int) -> LaneEntry | None:
         """How far the message of this place is with attempts in the retry lane; None where it has had none there."""
         lane = cursor_key(topic, group, None, key.consumer_uid)
-        for entry in _lane_entries(self.stored_cursor(lane), self._clock.now_ms()):
-            (slot,) = self._reader.fetch(lane.shard, [entry.offset]).values()
+        for entry in _lane_entries(self.stored_cursor(lane), self.clock.now_ms()):
+            (slot,) = self.reader.fetch(lane.shard, [entry.offset]).values()
             origin = slot.message.draft.origin if slot.message else None
             if origin and (origin.shard, origin.offset) == (key.shard.shard, offset):
                 draft = slot.message.draft if slot.message else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
@@ -49,37 +49,24 @@ def _unasked(extent: Extent, offset: int) -> None:
     return None
 
 
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Surveyor:
     """Reads only. A survey is bounded: it reads the ends of some shards, each group's cursors in one query, and the
     first few failures ("at least" so many); it may be a moment old. An exact one reads all shards and all records, in
     an order in which the counts add up while work goes on: the ends of the shards, cursors, records of failures, retry
     lanes, dead letters."""
 
-    def __init__(
-        self,
-        *,
-        catalog: Catalog,
-        log: Log,
-        reader: LogReader,
-        cursors: Cursors,
-        records: Records,
-        timers: Timers,
-        transactions: Transactions,
-        counters: Counters,
-        clock: Clock,
-        on_skip: Callable[[Unreadable], object],
-    ) -> None:
-        """`on_skip` is called for the unreadable row of each topic that `exact_topics` skips."""
-        self._catalog = catalog
-        self._log = log
-        self._reader = reader
-        self._cursors = cursors
-        self._records = records
-        self._timers = timers
-        self._transactions = transactions
-        self._counters = counters
-        self._clock = clock
-        self._on_skip = on_skip
+    # `on_skip` is called for the unreadable row of each topic that `exact_topics` skips.
+    catalog: Catalog
+    log: Log
+    reader: LogReader
+    cursors: Cursors
+    records: Records
+    timers: Timers
+    transactions: Transactions
+    counters: Counters
+    clock: Clock
+    on_skip: Callable[[Unreadable], object]
 
     def survey(
         self,
@@ -96,7 +83,7 @@ class Surveyor:
         message, one read more for each shard with a backlog."""
         shards = range(first_shard, min(topic.shards, first_shard + MOST_SHARDS))
         extents = tuple(self._extent(topic, shard, whole=whole) for shard in shards)
-        groups = [only] if only else self._catalog.groups(topic)
+        groups = [only] if only else self.catalog.groups(topic)
         when_came = self._when_came(topic) if ages else _unasked
         surveys: list[GroupSurvey] = []
         for group in groups:
@@ -104,13 +91,13 @@ class Surveyor:
                 break
             surveys.append(self._group(topic, group, extents, when_came))
         groups_left = len(groups) - len(surveys)
-        return TopicSurvey(topic, self._clock.now_ms(), extents, tuple(surveys), groups_left)
+        return TopicSurvey(topic, self.clock.now_ms(), extents, tuple(surveys), groups_left)
 
     def offset_at(self, topic: Topic, extent: Extent, at_ms: int, may_go_on: Callable[[], bool]) -> int:
         """The first offset of a shard that was accepted at or after a time, by binary search. If `may_go_on()` ends
         it, the last offset known to be earlier."""
         key, low, high = topic.shard_key(extent.shard), extent.first, extent.tail + 1
-        return first_since(lambda at: self._log.read_back(key, at, 1), at_ms, low, high, may_go_on)
+        return first_since(lambda at: self.log.read_back(key, at, 1), at_ms, low, high, may_go_on)
 
     def reading(self, topic: Topic, only: Group | None = None) -> Reading:
         """The topic's meters now, of all shards, and of one group or all: half a read unit for each shard, and half for
@@ -118,11 +105,11 @@ class Surveyor:
         extents = tuple(self._extent(topic, shard) for shard in range(topic.shards))
         groups = tuple(
             GroupSurvey(group, *self._progress(topic, group, extents))
-            for group in ([only] if only else self._catalog.groups(topic))
+            for group in ([only] if only else self.catalog.groups(topic))
         )
         for each in groups:
             self._count_behind(each)
-        return TopicSurvey(topic, self._clock.now_ms(), extents, groups).reading
+        return TopicSurvey(topic, self.clock.now_ms(), extents, groups).reading
 
     def _count_behind(self, survey: GroupSurvey) -> None:
         """Count cursors that stand above the end of their log: what is appended below them is never delivered. A
@@ -130,18 +117,18 @@ class Surveyor:
         for each in survey.shards:
             end = each.tail + 1
             if each.cursor.next > end and not each.cursor.is_closed:
-                end = self._log.tail(each.key.shard).offset + 1
+                end = self.log.tail(each.key.shard).offset + 1
             if each.cursor.next > end and not each.cursor.is_closed:
-                self._counters.add(LOG_BEHIND, 1)
+                self.counters.add(LOG_BEHIND, 1)
                 ids = {"group": survey.group.name, "cursor": each.cursor.next, "log_end": end}
-                self._counters.note("log behind cursor", topic=survey.group.topic, shard=each.shard, **ids)
+                self.counters.note("log behind cursor", topic=survey.group.topic, shard=each.shard, **ids)
 
     def furthest_behind(self, topic: Topic, tails: Sequence[int]) -> Iterator[tuple[str, int, int | None]]:
         """Each group's name, its backlog (in a broadcast, that of the consumer who is furthest behind) and when the
         oldest message came that is not settled. `tails`: the last offsets of the shards."""
         extents = [Extent(shard, 0, tail) for shard, tail in enumerate(tails)]
         when_came = self._when_came(topic, or_next=True)
-        for group in self._catalog.groups(topic):
+        for group in self.catalog.groups(topic):
             shards, _ = self._progress(topic, group, extents, when_came)
             backlogs: Counter[str] = Counter()
             for each in shards:
@@ -158,7 +145,7 @@ class Surveyor:
             try:
                 surveys.append(self.exact_topic(topic, delayed))
             except Unreadable as error:
-                self._on_skip(error)
+                self.on_skip(error)
                 surveys.append(None)
         return surveys
 
@@ -167,11 +154,11 @@ class Surveyor:
         Raises Unreadable."""
         delayed = delayed or self._delayed_by_topic()
         extents = self._tails(topic)
-        groups = self._catalog.groups(topic)
-        prepared = [self._transactions.count(topic, state, _MOST_COUNTED) for state in UNDECIDED]
+        groups = self.catalog.groups(topic)
+        prepared = [self.transactions.count(topic, state, _MOST_COUNTED) for state in UNDECIDED]
         return TopicSurvey(
             topic,
-            self._clock.now_ms(),
+            self.clock.now_ms(),
             extents,
             tuple(self.exact_group(topic, group, extents) for group in groups),
             delayed=delayed(topic.uid),
@@ -188,16 +175,16 @@ class Surveyor:
         are known."""
 
         def when_came(extent: Extent, offset: int) -> int | None:
-            slot = self._reader.fetch(topic.shard_key(extent.shard), [offset])[offset]
+            slot = self.reader.fetch(topic.shard_key(extent.shard), [offset])[offset]
             return slot.message.accepted_ms if slot.message else None
 
         extents = extents or self._tails(topic)
         shards, _ = self._progress(topic, group, extents, when_came, consistent=True)
-        at_ms = self._clock.now_ms()
-        unfinished_deliveries = self._records.unfinished(topic.uid, group.uid)
+        at_ms = self.clock.now_ms()
+        unfinished_deliveries = self.records.unfinished(topic.uid, group.uid)
         lanes = tuple(
-            Progress(key, None, self._now(self._cursors.get(key)))
-            for key in self._catalog.cursor_keys(topic, group, None)
+            Progress(key, None, self._now(self.cursors.get(key)))
+            for key in self.catalog.cursor_keys(topic, group, None)
         )
         here = {(each.shard, each.key.consumer_uid) for each in shards}  # of who has left, nothing is counted
         # all others are in the cursor
@@ -208,42 +195,40 @@ class Surveyor:
             group,
             shards,
             lanes,
-            dead=self._records.count_dead(topic.uid, group.uid),
+            dead=self.records.count_dead(topic.uid, group.uid).number,
             retrying=sum(each.retrying for each in shards)
             + sum(each.status == Status.RETRYING for each in apart),
             account=_account(shards, apart, in_lanes),
-            stopped=stopped(self._catalog.control.consumers(topic, group), at_ms),
+            stopped=stopped(self.catalog.control.consumers(topic, group), at_ms),
             at_ms=at_ms,
         )
 
     def _in_time(self, items: Sequence[T]) -> Iterator[T]:
         """The first ones, as many as there is time to count: at least one."""
-        until_ms = self._clock.now_ms() + _MOST_COUNTING_MS
+        until_ms = self.clock.now_ms() + _MOST_COUNTING_MS
         for number, each in enumerate(items):
-            if number and self._clock.now_ms() > until_ms:
+            if number and self.clock.now_ms() > until_ms:
                 return
             yield each
 
     def _delayed_by_topic(self) -> Callable[[str], Counted]:
         """How many messages wait for their time in each topic, by uid."""
-        counts = [
-            self._timers.count_delayed(fragment, _MOST_COUNTED) for fragment in self._timers.fragments()
-        ]
+        counts = [self.timers.count_delayed(fragment, _MOST_COUNTED) for fragment in self.timers.fragments()]
         is_whole = all(whole for _, whole in counts)
         return lambda uid: Counted(sum(by_topic.get(uid, 0) for by_topic, _ in counts), is_whole)
 
     def _tails(self, topic: Topic) -> tuple[Extent, ...]:
         """The shards' last offsets, read consistently; where their logs begin is not read."""
         shards = range(topic.shards)
-        return tuple(Extent(shard, 0, self._log.tail(topic.shard_key(shard)).offset) for shard in shards)
+        return tuple(Extent(shard, 0, self.log.tail(topic.shard_key(shard)).offset) for shard in shards)
 
     def _extent(self, topic: Topic, shard: int, *, whole: bool = False) -> Extent:
         key = topic.shard_key(shard)
-        last = self._log.read_back(key, MAX_OFFSET, 1)
+        last = self.log.read_back(key, MAX_OFFSET, 1)
         if not last:
-            tail = self._log.tail(key).offset
+            tail = self.log.tail(key).offset
             return Extent(shard, tail + 1, tail)
-        segments = last if not whole or last[0].first == 0 else [*self._log.read(key, 0, 1), *last]
+        segments = last if not whole or last[0].first == 0 else [*self.log.read(key, 0, 1), *last]
         accepted_ranges = tuple((range(each.first, each.end), each.accepted_ms) for each in segments)
         return Extent(shard, segments[0].first, last[0].end - 1, accepted_ranges)
 
@@ -258,11 +243,11 @@ class Surveyor:
     ) -> tuple[tuple[Progress, ...], tuple[Progress, ...]]:
         """A group's cursors on these shards, and on its retry lanes. A consumer that is owed nothing now has no
         backlog."""
-        owed_nothing = self._catalog.owed_nothing(topic, group)
+        owed_nothing = self.catalog.owed_nothing(topic, group)
         shards: list[Progress] = []
         lanes: list[Progress] = []
-        for uid in self._catalog.cursor_owners(topic, group):
-            cursors = self._cursors.of_owner(group.uid, uid, consistent=consistent)
+        for uid in self.catalog.cursor_owners(topic, group):
+            cursors = self.cursors.of_owner(group.uid, uid, consistent=consistent)
             for extent in extents:
                 key = cursor_key(topic, group, extent.shard, uid)
                 cursor = raise_floor(self._now(cursors.get(str(key.shard))))
@@ -278,22 +263,22 @@ class Surveyor:
         self, topic: Topic, group: Group, extents: Sequence[Extent], when_came: _WhenCame
     ) -> GroupSurvey:
         shards, lanes = self._progress(topic, group, extents, when_came)
-        failures, read_to = self._records.first_unfinished(topic.uid, group.uid, MOST_FAILURES)
-        dead_count = self._records.count_dead(topic.uid, group.uid, _MOST_LETTERS)
+        failures, read_to = self.records.first_unfinished(topic.uid, group.uid, MOST_FAILURES)
+        dead = self.records.count_dead(topic.uid, group.uid, _MOST_LETTERS, lambda: False)
         return GroupSurvey(
             group,
             shards,
             lanes,
-            dead_count,
+            dead.number,
             _retrying_count(shards, failures),
-            dead_count >= _MOST_LETTERS,
+            not dead.whole,
             read_to is not None,
             {(each.shard, each.offset, each.consumer_uid): each.status for each in failures},
             read_to=read_to,
         )
 
     def _now(self, row: Cursor | None) -> Cursor:
-        return transitions.lapse(row or Cursor(), self._clock.now_ms())
+        return transitions.lapse(row or Cursor(), self.clock.now_ms())
 
     def _when_came(self, topic: Topic, *, or_next: bool = False) -> _WhenCame:
         """Reads when messages came, each once. `or_next`: if its row is gone, when the next one came."""
@@ -303,8 +288,8 @@ class Surveyor:
             if at_ms := extent.accepted_ms(offset):
                 return at_ms
             key = topic.shard_key(extent.shard)
-            rows = [row for row in self._log.read_back(key, offset, 1) if row.first <= offset < row.end]
-            rows = rows or (self._log.read(key, offset, 1) if or_next else [])
+            rows = [row for row in self.log.read_back(key, offset, 1) if row.first <= offset < row.end]
+            rows = rows or (self.log.read(key, offset, 1) if or_next else [])
             return rows[0].accepted_ms if rows else None
 
         return when_came
@@ -330,7 +315,7 @@ class Surveyor:
         count = 0
         for lane in lanes:
             leased_offsets = [offset for lease in lane.cursor.leases.values() for offset in lease.attempts()]
-            for slot in self._reader.fetch(lane.key.shard, leased_offsets).values():
+            for slot in self.reader.fetch(lane.key.shard, leased_offsets).values():
                 origin = slot.message.draft.origin if slot.message else None
                 if origin and is_counted_elsewhere(origin.shard, lane.key.consumer_uid, origin.offset):
                     count += 1

@@ -69,23 +69,15 @@ class _Burial(NamedTuple):
     reason: str
 
 
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Tracer:
     """Reads traces; nothing here changes anything."""
 
-    def __init__(
-        self,
-        *,
-        catalog: Catalog,
-        traces: Traces,
-        transactions: Transactions,
-        statuses: Statuses,
-        clock: Clock,
-    ) -> None:
-        self._catalog = catalog
-        self._traces = traces
-        self._transactions = transactions
-        self._statuses = statuses
-        self._clock = clock
+    catalog: Catalog
+    traces: Traces
+    transactions: Transactions
+    statuses: Statuses
+    clock: Clock
 
     def path(
         self,
@@ -96,10 +88,10 @@ class Tracer:
     ) -> list[Event]:
         """All events of the message, in order of time. Servers' clocks differ, so no event is shown before the
         message's entry into the log. Pass the statuses that were `seen` just now."""
-        seen = seen or self._statuses.of_topic(topic)
+        seen = seen or self.statuses.of_topic(topic)
         entry = _with_producer(message, _entry(message, self._transaction(message)))
         events = [replace(e, shard=message.shard) for e in entry]
-        for group in self._catalog.groups(topic) if only is None else only:
+        for group in self.catalog.groups(topic) if only is None else only:
             for e in self._of_group(seen, group, message):
                 at_ms = max(e.at_ms, message.accepted_ms)
                 events.append(replace(e, at_ms=at_ms, shard=message.shard, group=group.name))
@@ -121,7 +113,7 @@ class Tracer:
         if id is None:
             return None
         try:
-            return self._transactions.get(id)
+            return self.transactions.get(id)
         except Unavailable:
             return None
 
@@ -129,10 +121,10 @@ class Tracer:
         """The group's events, without its name and the shard."""
         topic = seen.topic
         key = cursor_key(topic, group, message.shard)
-        names = self._catalog.consumer_names(topic, group)
+        names = self.catalog.consumer_names(topic, group)
         # The leases first: an attempt that is settled or noted between the two reads is in both, and not in neither.
         leases = list(seen.open_leases(group, message))
-        rows = self._traces.rows_covering(key, message.offset)
+        rows = self.traces.rows_covering(key, message.offset)
         entries = [(row, entry) for row in rows for entry in row.entries if entry.offset == message.offset]
         burials = list(self._burials_recorded(seen, group, message))
         for row, entry in entries:
@@ -166,7 +158,7 @@ class Tracer:
                 outcome=AttemptOutcome.LAPSED,
             )
         return Event(
-            min(self._clock.now_ms(), lease.deadline_ms - usual_ms),
+            min(self.clock.now_ms(), lease.deadline_ms - usual_ms),
             "leased",
             consumer=names.get(of.consumer_uid or lease.owner),
             attempt=of.attempt,
@@ -177,7 +169,7 @@ class Tracer:
     def _burials_recorded(self, seen: TopicStatuses, group: Group, message: Message) -> Iterator[_Burial]:
         """The burials that no redrive has ended. What was buried without an attempt (it expired, or its leases ran out)
         shows in its record only."""
-        for key in self._catalog.cursor_keys(seen.topic, group, message.shard):
+        for key in self.catalog.cursor_keys(seen.topic, group, message.shard):
             record = seen.records.get(key, message.offset)
             if record and record.status == Status.DEAD:
                 yield _Burial(key.consumer_uid, record.at_ms, record.attempts, record.reason or "")

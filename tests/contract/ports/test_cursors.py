@@ -229,8 +229,8 @@ def test_dead_letters_are_counted_by_topic_and_group(cursors: Cursors, records: 
         retry_record = make.record(7, "RETRYING", shard=key.shard.shard, consumer_uid=key.consumer_uid)
         change = cursor_write.replacement(Cursor(), claimed(Cursor(), 9))
         cursors.write(key, change, [*dead_records, retry_record], exists=False)
-    assert records.count_dead(topic.uid, group) == 6
-    assert records.count_dead(topic.uid + "x", group) == 0
+    assert records.count_dead(topic.uid, group).number == 6
+    assert records.count_dead(topic.uid + "x", group).number == 0
 
 
 def test_a_dead_letter_stays_one_when_a_replay_succeeds(
@@ -245,4 +245,4 @@ def test_a_dead_letter_stays_one_when_a_replay_succeeds(
     record = records.get(key, 8)
     assert record is not None
     assert record.status == "SUCCESS"
-    assert records.count_dead(key.shard.topic_uid, key.group_uid) == 1
+    assert records.count_dead(key.shard.topic_uid, key.group_uid).number == 1

@@ -139,7 +139,7 @@ def test_i15_a_redriven_letter_is_gone_and_its_record_begins_a_new_life(
     later = make.segment(0, 1, accepted_ms=START_MS + 5_000)
     assert put(a.log, shard, later, [letter]) == Stored()
     assert a.records.dead_letter(key, 7) is None
-    assert a.records.count_dead(key.shard.topic_uid, key.group_uid) == 0
+    assert a.records.count_dead(key.shard.topic_uid, key.group_uid).number == 0
     at_ms = START_MS + 5_000
     assert a.records.get(key, 7) == Record(
         shard=0,

@@ -90,7 +90,7 @@ def test_a_broadcasts_dead_letter_costs_a_read_not_one_for_each_consumer(stage: 
     deps = Deps(replace(stage.adapters, **cast(Any, {"records": records})))
     (letter,) = deps.letter_lookup.find(desk.topic, group, result.id)
     assert letter.key.consumer_uid == consumers[5].uid
-    assert records.calls == {"all_letters_at": 1}
+    assert records.calls == {"letters_at": 1}
 
 
 def test_letters_of_delayed_messages_are_found_among_the_groups_letters_not_one_by_one_in_the_log(

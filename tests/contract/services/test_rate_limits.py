@@ -132,7 +132,7 @@ def test_a_group_that_does_not_want_it_gets_no_dead_letter(stage: Stage) -> None
     desk, _ = flooded(stage, *make.drafts(3, tag="x"))
     group = desk.group(tags=("y",))
     assert desk.drain(group) == []
-    assert stage.adapters.records.count_dead(desk.topic.uid, group.uid) == 0
+    assert stage.adapters.records.count_dead(desk.topic.uid, group.uid).number == 0
 
 
 def test_a_redriven_one_is_delivered_and_may_fail_and_be_redriven_again(stage: Stage) -> None:

@@ -147,7 +147,7 @@ def test_a_retry_that_has_lost_its_message_becomes_a_dead_letter(empty_stage: St
     gone = [(each.kind, each.offset, each.lost) for each in findings if each.kind is not Kind.LOG_BEHIND]
     assert gone == [(Kind.NO_MESSAGE, 0, 1), (Kind.NO_MESSAGE, 1, 1)]
     assert {each.status for each in records(desk, group).values()} == {Status.DEAD}
-    assert empty_stage.adapters.records.count_dead(desk.topic.uid, group.uid) == 2
+    assert empty_stage.adapters.records.count_dead(desk.topic.uid, group.uid).number == 2
     assert repaired(empty_stage.process(), desk) == []
 
 

@@ -160,8 +160,13 @@ def test_blocked_keys_and_by_whom(api: Client, browser: Browser) -> None:
     assert ["blue" in rows[1], "waiting for its next attempt" in rows[1], ">1</a></td>" in rows[1]] == [
         True
     ] * 3
-    assert len(rows) == 2, "green holds back nobody"
+    assert len(rows) == 2, "green is leased, and none of its messages waits"
     assert messages[0]["id"] in rows[0]
+    group.nack(messages[2], delay_seconds=900)
+    table = browser.get(f"/console/topics/{topic.name}/groups/{group.name}").html.split("Blocked keys")[1]
+    assert "green" in table.partition("</table>")[0], (
+        "until its retry, later ones wait that no claim has met yet"
+    )
 
 
 def test_a_queue_blocks_no_key(api: Client, browser: Browser) -> None:

@@ -43,6 +43,7 @@ def test_a_topics_line_counts_what_waits_and_what_is_dead(
     assert 'dead-letters">1</a></td>' in line
     screen = stranger.sign_in(api.new_token("admin", topics=[topic.name])["token"])
     assert f"{topic.name} / mailer : 3 waiting" in screen.text
+    assert f"topics/{topic.name}/groups/mailer/many?call=redrive" in screen.html
     assert screen.text.index("no consumer at work") < screen.text.index("dead letter"), (
         "what waits comes first"
     )
@@ -62,6 +63,19 @@ def test_a_group_is_stuck_although_messages_are_leased(
     text = stranger.get("/console").text
     assert f"{topic.name} / ledger : 9 waiting , the oldest for 3 m 20 s, none settled for 3 m" in text
     assert "no consumer at work" not in text
+
+
+def test_the_broadcast_consumer_that_is_silent_longest_is_named(
+    api: Client, stranger: Browser, clock: ShiftingClock
+) -> None:
+    group = api.topic(shards=1).group("caches", mode="broadcast")
+    group.register("asleep")
+    clock.advance(60)
+    group.register("awake")
+    group.topic.produce(1)
+    clock.advance(200)
+    stranger.enter(api.new_token("consume", topics=[group.topic.name])["token"])
+    assert "asleep was seen last" in stranger.get("/console").text
 
 
 def test_the_sum_of_what_fails_says_where_there_may_be_more(empty_api: Client, clock: ShiftingClock) -> None:

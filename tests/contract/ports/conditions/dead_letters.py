@@ -91,7 +91,7 @@ def only_what_is_dead_leaves_a_letter(stage: Stage) -> None:
     change = cursor_write.replacement(Cursor(), start_at(5))
     assert isinstance(stage.adapters.cursors.write(key, change, four, exists=False), Cursor)
     assert [n for n in range(1, 5) if records.dead_letter(key, n)] == [1]
-    assert records.count_dead(key.shard.topic_uid, key.group_uid) == 2, "of one the message is gone"
+    assert records.count_dead(key.shard.topic_uid, key.group_uid).number == 2, "of one the message is gone"
 
 
 def a_record_is_restored_as_it_was_read(stage: Stage) -> None:
