@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...domain import ids
-from ...domain.errors import HeadraceError
+from ...domain.errors import HeadraceError, Unreadable
 from ...domain.message import Message
 from ...domain.topic import Topic
 from ...services.inspect.lookup import Filters
@@ -33,8 +33,12 @@ def find(visit: Visit) -> Shown:
             break
         last = topic.name
         if visit.caller.may_use(topic.name):
-            hits += [(topic, message) for message in _hits(visit, topic, text)]
-            places += _places(visit, topic, text)
+            try:
+                hits += [(topic, message) for message in _hits(visit, topic, text)]
+                places += _places(visit, topic, text)
+            except Unreadable as error:
+                visit.deps.key_lookup.on_skip(error)
+                continue
             searched_names.append(topic.name)
     if len(hits) + len(places) == 1 and not after and next_start is None:
         if hits:

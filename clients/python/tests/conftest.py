@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -29,6 +30,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("soak") and not os.environ.get("HEADRACE_SOAK"):
             item.add_marker(pytest.mark.skip(reason="takes long: in the soak only"))
+
+
+@pytest.fixture(autouse=True)
+def _level() -> None:
+    """The service's app, which tests beside these load, has a logger of the client's name, and sets its level."""
+    logging.getLogger("headrace").setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")

@@ -171,7 +171,7 @@ def test_i20_a_change_of_a_broadcasts_letters_goes_on_past_one_that_somebody_els
             dead_letters.discard(where[0], where[1], letters_before[place])
         return letters_before
 
-    monkeypatch.setattr(letter_lookup, "find", find_before_somebody_else)
+    monkeypatch.setattr(type(letter_lookup), "find", lambda _, *where: find_before_somebody_else(*where))
     path = f"{group.path}/dead-letters/{id}"
     reply = api.call(call, path, {"body": "mine"} if call == "PATCH" else None)
     theirs = ["theirs"] if deed == "edited" else []
