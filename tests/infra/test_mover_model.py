@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from bench.mover_model import Model, play
 from chalicelib.scheduler import beside
-from tests.infra.mover_model import Model, play
 from tests.simulation import virtual
 
 PAGE = Path("docs/cost.md").read_text()
@@ -43,7 +43,7 @@ def model_of(rate: float, processes: int) -> Model:
 @pytest.mark.parametrize(("rate", "processes"), table())
 def test_the_table_says_what_the_model_shows(rate: float, processes: int) -> None:
     if rate not in _OFTEN and rate * processes != 100:
-        pytest.skip("it takes seconds: `python -m tests.infra.mover_model` prints all rows")
+        pytest.skip("it takes seconds: `python -m bench.mover_model` prints all rows")
     model = model_of(rate, processes)
     row = (model.most_movers, round(model.p99_ms / 1000, 1), round(model.usd_a_million, 2))
     assert table()[rate, processes] == row
