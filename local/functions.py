@@ -126,14 +126,9 @@ class Invocations:
 
     def wake_mover(self, hint: Mapping[str, Any], delay_seconds: int) -> None:
         """Call it when the next timer is due, which is known here to the millisecond. Where one is overdue, it could
-        not be moved: then at the time of the hint."""
+        not be moved: then after the delay."""
         seconds = self.seconds_to_due()
-        if seconds is None or seconds <= 0:
-            self._call_at(
-                time.monotonic() + delay_seconds, "mover", {"Records": [{"body": json.dumps(hint)}]}
-            )
-        else:
-            self._move_in(seconds)
+        self._move_in(seconds if seconds is not None and seconds > 0 else delay_seconds)
 
     def _move_in(self, seconds: float) -> None:
         now = time.monotonic()
