@@ -48,30 +48,6 @@ def test_a_full_disk_is_told_and_costs_no_token(durable: dict[str, str], tmp_pat
 
 
 @pytest.mark.soak
-@pytest.mark.oracle
-def test_no_account_of_aws_is_asked(tmp_path: Path) -> None:
-    environment = {
-        "AWS_ENDPOINT_URL_DYNAMODB": "",
-        "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS": "true",
-        "AWS_PROFILE": "no-such",
-        "HEADRACE_DATA": str(tmp_path),
-    }
-    with serving("--engine", "dynamodb-local", command=_DURABLE, **environment) as service:
-        assert service.ask("GET", "/topics") == {"items": []}
-
-
-@pytest.mark.soak
-@pytest.mark.oracle
-def test_an_engine_whose_files_are_damaged_is_told_so(tmp_path: Path) -> None:
-    files = tmp_path / "dynamodb"
-    files.mkdir()
-    (files / "shared-local-instance.db").write_bytes(b"no database" * 1000)
-    place = {"HEADRACE_DATA": str(tmp_path), "AWS_ENDPOINT_URL_DYNAMODB": ""}
-    complaint = refusal(*_DURABLE, "--engine", "dynamodb-local", **place)
-    assert complaint.startswith(f"The engine cannot work with {tmp_path}: ")
-
-
-@pytest.mark.soak
 def test_a_key_that_is_not_that_of_the_data_is_named_and_can_be_replaced(
     durable: dict[str, str], tmp_path: Path
 ) -> None:

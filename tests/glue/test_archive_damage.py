@@ -5,19 +5,16 @@ from __future__ import annotations
 
 import gzip
 import json
-import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from chalicelib.domain.times import DAY_MS
 from glue_jobs.archiving import completeness
-from glue_jobs.archiving import completeness as proof
-from glue_jobs.common import job, manifest
+from glue_jobs.common import job
 from glue_jobs.common.arguments import DONE, FAILED, INCOMPLETE
 from glue_jobs.common.bucket import Bucket, Entry
-from tests.glue.jobs import Killed, Stopping, read_summary
+from tests.glue.jobs import read_summary
 from tests.glue.journals import DAY, NEXT, NOON_MS, Line, Place, delivery, message, orders
 
 
@@ -104,72 +101,7 @@ def test_rows_that_cannot_be_read_again_are_not_published(place: Place) -> None:
     assert place.files() == []
 
 
-@pytest.mark.soak
-def test_killed_before_any_change_and_run_again_it_is_as_if_nothing_had_been(
-    place: Place, tmp_path: Path
-) -> None:
-    place.journal("a", [message(n, topic) for topic in ("orders", "invoices") for n in range(3)])
-    place.journal("b", [delivery(0)])
-    assert place.archive() == DONE
-    place.journal("late", [message(n, edition=1, body='"edited"') for n in (1, 3)])
-    shutil.copytree(place.folder, tmp_path / "before")
-    bucket, changes = Stopping(place.bucket), 0
-    while True:
-        shutil.rmtree(place.folder)
-        shutil.copytree(tmp_path / "before", place.folder)
-        bucket.left = changes
-        try:
-            place.archive(bucket=bucket)
-            break
-        except Killed:
-            changes += 1
-        assert place.named() <= {
-            *place.files(),
-            *place.files("deliveries"),
-        }  # a reader finds the files of its list
-        assert place.archive() == DONE
-        assert place.named() == {*place.files(), *place.files("deliveries")}
-        assert place.places() == [("invoices", 0, n) for n in range(3)] + orders(0, 1, 2, 3)
-        assert place.query("count(*) from % where body = '\"edited\"'") == [(2,)]
-        assert proof.load(place.bucket).ranges == {"orders:u1/0": ((0, 3),), "invoices:u1/0": ((0, 2),)}
-    assert changes >= 5
-
-
 BEFORE = "2026-11-20"
-
-
-@pytest.mark.soak
-def test_a_damaged_manifest_stops_its_own_day_and_no_other(
-    place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
-    place.journal("before", [message(0, "bills", accepted_ms=NOON_MS - DAY_MS)])
-    place.journal("a", [message(0)])
-    place.journal("b", [delivery(0)])
-    (place.folder / "archive/manifests").mkdir(parents=True)
-    path = place.folder / manifest.name_of(BEFORE)
-    path.write_text('{"v":2')
-    assert place.archive() == FAILED
-    failures = read_summary(capsys)["failed"]
-    assert list(failures) == [BEFORE]
-    assert f"delete it and run the archive with --window {BEFORE}" in failures[BEFORE]
-    assert place.manifest(DAY).complete
-    path.unlink()
-    assert place.archive("--window", BEFORE) == DONE
-
-
-@pytest.mark.soak
-def test_a_day_whose_ids_a_damaged_manifest_should_tell_waits_for_it(
-    place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
-    place.journal("a", [message(0)])
-    assert place.archive() == DONE
-    (place.folder / manifest.name_of(DAY)).write_bytes(b"\xff")
-    place.journal("b", [message(1, accepted_ms=NOON_MS + DAY_MS)])
-    place.journal("c", [delivery(0, started_ms=NOON_MS + DAY_MS)])
-    assert place.archive() == FAILED
-    failures = read_summary(capsys)["failed"]
-    assert sorted(failures) == [DAY, NEXT]
-    assert all(f"{DAY}.json can't be read" in why for why in failures.values())
 
 
 def test_a_damaged_proof_is_told_and_without_it_the_manifests_prove_the_same(

@@ -31,7 +31,7 @@ from chalicelib.store.traces import _item as _trace_item
 from glue_jobs.archiving import backfill, trace_rows
 from glue_jobs.archiving import log_rows as rows
 from glue_jobs.archiving.scan import shard_key
-from glue_jobs.common.arguments import DONE, FAILED, INCOMPLETE
+from glue_jobs.common.arguments import DONE, INCOMPLETE
 from glue_jobs.common.bucket import Entry
 from glue_jobs.common.manifest import TooNew
 from tests.glue.jobs import read_summary
@@ -205,26 +205,6 @@ def test_what_is_in_neither_is_told_and_the_rest_archived(
     (problem,) = summary["problems"]
     assert problem["missing"] == [[BATCH, 2 * BATCH - 1]]
     assert queue.offsets() == [*range(BATCH), *range(2 * BATCH, 4 * BATCH)]
-
-
-@pytest.mark.soak
-def test_a_damaged_row_is_missing_and_one_of_a_newer_release_stops_the_day(
-    queue: Queue, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for n in range(4):
-        queue.put(n * BATCH, line=n not in (1, 2))
-    queue.set_of_row(BATCH, "m", {"S": "[{"})
-    assert queue.archive() == INCOMPLETE
-    out, err = capsys.readouterr()
-    missing_problem, damage_problem = json.loads(out)["problems"]
-    assert missing_problem["missing"] == [[BATCH, 2 * BATCH - 1]]
-    assert damage_problem["damaged_rows"][0].startswith("orders:u1/0, 4: ")
-    assert (damage_problem["rows"], json.loads(out)["damaged_rows"]) == (1, 1)
-    assert "orders:u1/0, 4: " in err
-    assert queue.offsets() == [*range(BATCH), *range(2 * BATCH, 4 * BATCH)]
-    queue.set_of_row(BATCH, "v", {"N": "2"})
-    assert queue.archive() == FAILED
-    assert "rows of a newer Headrace (orders:u1/0): update the jobs" in read_summary(capsys)["failed"][DAY]
 
 
 def test_what_comes_back_goes_to_its_own_day(queue: Queue) -> None:

@@ -209,24 +209,6 @@ def test_a_job_that_is_ended_while_spark_starts_leaves_no_process(tmp_path: Path
     assert summary_of(out)["error"].startswith("The job was ended from outside")
 
 
-@pytest.mark.soak
-def test_a_jvm_that_is_killed_leaves_a_sentence_a_summary_and_an_exit_code(
-    place: Place, tmp_path: Path
-) -> None:
-    place.journal("a", [message(n) for n in range(200_000)])
-    out, err = tmp_path / "out", tmp_path / "err"
-    with out.open("wb") as stdout, err.open("wb") as stderr:
-        process = subprocess.Popen(archive_command(place), cwd=ROOT, stdout=stdout, stderr=stderr)
-        while not (place.folder / "archive/_aside").exists():
-            assert process.poll() is None
-        jvm = _java_below(process.pid)
-        assert jvm
-        os.kill(jvm, signal.SIGKILL)
-        assert process.wait() == FAILED
-    assert summary_of(out.read_text())["error"].startswith("Spark's process has ended")
-    assert "Traceback" not in err.read_text()
-
-
 def _java_below(pid: int) -> int | None:
     """The JVM that a process has started."""
     for status in Path("/proc").glob("[0-9]*/status"):

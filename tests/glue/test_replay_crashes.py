@@ -245,44 +245,6 @@ def test_a_process_that_is_killed_while_it_sends_is_run_again_and_its_last_reque
     check_history(mine, other_group, replay_id, ARCHIVED)
 
 
-@pytest.mark.soak
-def test_a_process_that_is_asked_to_end_while_it_sends_tells_the_service(
-    world: World, run: Callable[..., int], archive: Place
-) -> None:
-    mine, other_group = world.target()
-    replay_id = world.asked(mine.topic)
-    arrival, end = threading.Event(), threading.Event()
-
-    def meet(number: int) -> None:
-        if world.road.calls[number - 1].startswith("POST") and not end.is_set():
-            arrival.set()
-            assert end.wait(_BOUND_SECONDS)
-
-    world.road.calls.clear()
-    world.road.meeting = meet
-    with subprocess.Popen(
-        _command(world, archive, replay_id),
-        cwd=ROOT,
-        env={**os.environ, "HEADRACE_TOKEN": world.service().token},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        try:
-            assert arrival.wait(_BOUND_SECONDS)
-            process.terminate()
-            out, _ = process.communicate(timeout=_BOUND_SECONDS)
-        finally:
-            end.set()
-            process.kill()
-    assert process.returncode == FAILED
-    assert '"error":"The job was ended from outside.' in out
-    view = world.api.get(f"/v1/replays/{replay_id}").expect(200)
-    assert (view["state"], view["error"][:31]) == ("FAILED", "The job was ended from outside.")
-    assert run(world.service(), "--replay", replay_id) == DONE
-    check_history(mine, other_group, replay_id, ARCHIVED)
-
-
 @dataclass
 class Task:
     """One task of a replay: shard 1, a message at a time."""

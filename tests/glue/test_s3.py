@@ -6,10 +6,8 @@ The server is moto's, so is the protocol; Spark speaks it through a file system 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -150,19 +148,6 @@ def test_a_job_that_dies_before_a_step_leaves_a_day_as_it_was_or_as_it_is(
     late_place: S3Place, part: str
 ) -> None:
     assert dies(late_place, lambda number, path: part not in path)
-
-
-@pytest.mark.soak
-def test_a_job_that_dies_before_any_change_leaves_a_day_as_it_was_or_as_it_is(
-    late_place: S3Place, tmp_path: Path
-) -> None:
-    shutil.copytree(late_place.folder, tmp_path / "before")
-    changes = 0
-    while dies(late_place, lambda number, path, most=changes: number <= most):  # type: ignore[misc]
-        shutil.rmtree(late_place.folder)
-        shutil.copytree(tmp_path / "before", late_place.folder)
-        changes += 1
-    assert changes > 20
 
 
 def as_it_was(place: S3Place) -> int:

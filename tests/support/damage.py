@@ -7,7 +7,6 @@ from typing import Any, Protocol
 
 from chalicelib.adapters import Adapters
 from chalicelib.domain.append import KeyEntry
-from chalicelib.domain.audit import AuditEntry, month_of
 from chalicelib.domain.meter import Level
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.topic import CursorKey
@@ -45,16 +44,6 @@ def change_reading(stage: Holder, topic_uid: str, level: Level, at_ms: int, chan
     start_ms = at_ms // level.every_ms * level.every_ms
     key = {"r": text(f"meter#{topic_uid}#{level.name}"), "k": text(f"{start_ms:015d}")}
     _change_in(stage, "rounds", key, change)
-
-
-def change_round(stage: Holder, home: str, key: str, change: Change) -> None:
-    """The same for a row of the scheduled jobs."""
-    _change_in(stage, "rounds", {"r": text(home), "k": text(key)}, change)
-
-
-def change_audit(stage: Holder, entry: AuditEntry, change: Change) -> None:
-    """The same for an entry of the audit trail."""
-    _change_in(stage, "audit", {"d": text(month_of(entry.at_ms)), "k": text(entry.key)}, change)
 
 
 def change_account(stage: Holder, account: str, change: Change) -> None:

@@ -252,7 +252,7 @@ def test_an_edit_that_a_claim_overtakes_is_refused(stage: Stage) -> None:
     assert message_of(desk, result).draft.body == b'"old"'
 
 
-def test_what_failed_is_retried_from_the_lane_as_it_was_edited(stage: Stage) -> None:
+def test_what_failed_is_retried_buried_and_redriven_as_it_was_edited(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()
     results = desk.produce(*make.drafts(2))
@@ -263,19 +263,7 @@ def test_what_failed_is_retried_from_the_lane_as_it_was_edited(stage: Stage) -> 
     stage.clock.advance(6 * SECOND_MS)
     (again,) = other.receive(group)
     assert (again.attempt, again.message.draft.body, again.message.id) == (2, NEW, results[1].id)
-    assert other.nack(group, [again], Nack(delay_ms=5_000)) == [None]
-    stage.clock.advance(6 * SECOND_MS)
-    assert bodies(other.receive(group)) == [NEW]
-
-
-def test_what_is_buried_is_the_edited_message(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    results = desk.produce(*make.drafts(2))
-    other = having_read(desk, group)
-    edit(desk, results[1])
-    messages = desk.receive(group)
-    assert other.nack(group, messages, Nack(dead_letter=True)) == [None]
+    assert other.nack(group, [again], Nack(dead_letter=True)) == [None]
     (letter,) = other.deps.letter_lookup.find(desk.topic, group, results[1].id)
     assert letter.message.draft.body == NEW
     assert other.deps.dead_letters.redrive(desk.topic, group, [letter]) == 1

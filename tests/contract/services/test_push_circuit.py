@@ -265,8 +265,3 @@ class LastEndsLater(Inline):
         if self._last:
             self._last()
             self._last = None
-
-
-GOOD, BAD = b'"good"', b'"bad"'
-READ_MS, WRITE_MS, TRANSACTION_MS = 3, 6, 15
-EVERY_MS, GOOD_ONES = 20, 60
