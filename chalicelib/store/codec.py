@@ -76,6 +76,7 @@ class Wire(msgspec.Struct, omit_defaults=True):
     p: str = ""  # id of the token it was produced with, where its row does not tell
     v: int | None = None  # when its producer says that it was sent
     m: tuple[tuple[Any, ...], ...] = ()  # what was done to it: the fields of each Act
+    rp: tuple[str, ...] = ()
 
 
 _PLAIN = {
@@ -83,6 +84,7 @@ _PLAIN = {
     **{"keys": "k", "tag": "g", "ordering_key": "o", "headers": "h"},
     **{"max_attempts": "a", "ladder": "w", "jitter": "f", "steps_from": "wf"},
     **{"id": "n", "by": "p", "target_group_uid": "r", "dead_reason": "d", "cancelled": "q"},
+    "redact": "rp",
     **{"accepted_ms": "z", "due_ms": "l", "sent_ms": "v", "changed_ms": "y", "expires_ms": "e"},
 }
 """The fields of a Draft that are stored as they are, with their names there."""
