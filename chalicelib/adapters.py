@@ -10,6 +10,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from . import observe
@@ -213,41 +214,34 @@ def dynamo_adapters(
 
 def _store(dynamo: Dynamo) -> dict[str, Any]:
     """The fields of Adapters that stand on the tables."""
-    from .store.audit import Audit
-    from .store.control import Control
-    from .store.cursors import Cursors
     from .store.dynamo import count_read_units
-    from .store.keys import Keys
-    from .store.log import Log
-    from .store.marks import Marks, Rounds
-    from .store.readings import Readings
-    from .store.records import Records
     from .store.tables import create_missing, unreadable
-    from .store.tickets import Tickets
-    from .store.timers import Timers
-    from .store.token_buckets import TokenBuckets
-    from .store.traces import Traces
-    from .store.transactions import Transactions
 
+    of_tables = {
+        field: getattr(import_module(f".store.{module}", __package__), name)(dynamo)
+        for field, (module, name) in _STORES.items()
+    }
     return {
-        "log": Log(dynamo),
-        "cursors": Cursors(dynamo),
-        "records": Records(dynamo),
-        "timers": Timers(dynamo),
-        "transactions": Transactions(dynamo),
-        "traces": Traces(dynamo),
-        "keys": Keys(dynamo),
-        "token_buckets": TokenBuckets(dynamo),
-        "rounds": Rounds(dynamo),
-        "readings": Readings(dynamo),
-        "audit": Audit(dynamo),
-        "tickets": Tickets(dynamo),
-        "marks": Marks(dynamo),
-        "control": Control(dynamo),
+        **of_tables,
         "create_tables": lambda: create_missing(dynamo.client, dynamo.tables),
         "unreadable": lambda: unreadable(dynamo),
         "read_units": count_read_units,
     }
+
+
+_STORES = {
+    **{name: (name, name.capitalize()) for name in ("log", "cursors", "records", "timers", "transactions")},
+    **{
+        name: (name, name.capitalize())
+        for name in ("traces", "keys", "readings", "audit", "tickets", "control")
+    },
+    **{
+        "token_buckets": ("token_buckets", "TokenBuckets"),
+        "rounds": ("marks", "Rounds"),
+        "marks": ("marks", "Marks"),
+    },
+}
+"""The module and the class of each store, by the field of Adapters."""
 
 
 def _blobs(settings: Settings, clients: Clients) -> Blobs:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from msgspec import UNSET
+
 from .. import observe
 from ..domain.audit import AuditEntry
 from ..domain.errors import HeadraceError
@@ -100,4 +102,6 @@ def _object(entry: Entry, context: Context, created_id: str) -> str:
         segment = parts[parts.index("{id}") - 1] if kind else parts[-1]
         kind = segment.removesuffix("s").replace("-", " ")
     values = [value for value in (*params.values(), created_id) if value and not value.startswith("hr_")]
-    return f"{kind} {'/'.join(values)}"[:_OBJECT_CHARS].strip()
+    hidden = getattr(context.body, "redact", UNSET)
+    pointers = f", redact {' '.join(hidden)}" if hidden is not UNSET else ""
+    return f"{kind} {'/'.join(values)}{pointers}"[:_OBJECT_CHARS].strip()

@@ -23,6 +23,8 @@ HEADER_NAME = rf"^[A-Za-z0-9!#$%&'*+.^_`~-]{{1,{lim.MAX_HEADER_NAME_CHARS}}}\Z"
 HeaderName = Annotated[str, Meta(pattern=HEADER_NAME)]
 HEADER_VALUE = r"^[^\x00-\x08\x0a-\x1f\x7f-\x9f]*\Z"
 HeaderValue = Annotated[str, Meta(max_length=lim.MAX_HEADER_VALUE_CHARS, pattern=HEADER_VALUE)]
+POINTER = r"^(?:/(?:[^~/\x00-\x1f]|~[01])*)+\Z"
+Pointer = Annotated[str, Meta(max_length=lim.MAX_POINTER_CHARS, pattern=POINTER)]
 LeaseSeconds = Annotated[int, Meta(ge=1, le=lim.MAX_LEASE_SECONDS)]
 MessageDelay = Annotated[
     int, Meta(ge=0, extra_json_schema={"maximum": lim.MAX_DELAY_SECONDS})

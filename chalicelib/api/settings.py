@@ -14,7 +14,7 @@ from ..domain import limits as lim
 from ..domain.limits import MAX_FILTER_TAGS, MAX_TAG_CHARS
 from ..domain.settings import DEFAULT_RETRY, GroupSettings, Setting, TopicSettings, rows_of
 from ..domain.topic import Group, Topic
-from .fields import TAG, Count, Step, Time, at, at_or_none, one_of
+from .fields import TAG, Count, Pointer, Step, Time, at, at_or_none, one_of
 from .http import invalid
 
 
@@ -68,9 +68,8 @@ def _given_type(row: Setting) -> Any:
     if row.choices:
         of = Literal[row.choices]
     elif row.given is not ladder.Retry:
-        is_text = row.given is str
-        bounds = Meta(max_length=row.most) if is_text else Meta(ge=row.least, le=row.most)
-        of = Annotated[row.given, bounds]
+        kind, is_number = (list[Pointer] if row.given is list else row.given), row.given in (int, float)
+        of = Annotated[kind, Meta(ge=row.least, le=row.most) if is_number else Meta(max_length=row.most)]
     return of | None if row.nullable else of
 
 
@@ -80,7 +79,7 @@ def _answer(name: str, settings: type) -> Any:
 
 
 def _shown_type(row: Setting) -> Any:
-    of: Any = {ladder.Retry: RetryView, int: Count}.get(row.given, row.given)
+    of: Any = {ladder.Retry: RetryView, int: Count, list: list[str]}.get(row.given, row.given)
     if row.choices:
         of = Annotated[str, one_of(*row.choices)]
     if row.field == "key_shards":
@@ -131,13 +130,15 @@ class GroupView(_GroupSettings):
 
 
 def given(body: msgspec.Struct) -> dict[str, Any]:
-    """The fields that were given; whole numbers as such."""
+    """The fields that were given; whole numbers as such, lists as tuples."""
     fields = {name: value for name in body.__struct_fields__ if (value := getattr(body, name)) is not UNSET}
-    return {name: _whole(value) if isinstance(value, float) else value for name, value in fields.items()}
+    return {name: _stored(value) for name, value in fields.items()}
 
 
-def _whole(value: float) -> int | float:
-    return int(value) if value.is_integer() else value
+def _stored(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def retry(body: Retry, base: ladder.Retry = DEFAULT_RETRY) -> ladder.Retry:
@@ -186,10 +187,11 @@ def topic_view(topic: Topic) -> TopicView:
     return cast(TopicView, {"topic": topic.name, **shown, "created_at": at(topic.created_ms)})
 
 
-def group_view(group: Group, now_ms: int) -> GroupView:
+def group_view(topic: Topic, group: Group, now_ms: int) -> GroupView:
     """A group's settings, and whether it is paused at this time."""
     is_paused = group.is_paused(now_ms)
     rest = {
+        "keep_answers": group.keeps_answers(topic),
         "paused": is_paused,
         "paused_until": at_or_none(group.pause_ends_ms) if is_paused else None,
         "created_at": at(group.created_ms),

@@ -135,13 +135,6 @@ def _text(fields: Fields, name: str) -> str:
     return fields[name]
 
 
-def _or_null(fields: Fields, value_of: Callable[[Fields, str], Any], *names: str) -> dict[str, Any]:
-    """Settings that can be null: what is left empty sends null, so that it takes the setting away."""
-    return {
-        name: value_of(fields, name) if fields[name].strip() else None for name in names if name in fields
-    }
-
-
 def _json(fields: Fields, name: str) -> Any:
     """The field's JSON text, its numbers to the digit."""
     text = fields.get(name, "").strip().encode()
@@ -161,7 +154,7 @@ def _retry(fields: Fields) -> dict[str, Any]:
 
 
 def _retry_or_null(fields: Fields) -> dict[str, Any]:
-    """As `_or_null`: null where all fields of the policy are empty."""
+    """Null where all fields of the policy are empty."""
     is_shown = any(name in fields for name in ("ladder", *_RETRY_NUMBERS))
     return _retry(fields) or ({"retry": None} if is_shown else {})
 
@@ -194,14 +187,22 @@ def _settings(fields: Fields, rows: Iterable[Setting], *, is_new: bool = False) 
     what is empty here."""
     body: dict[str, Any] = {}
     for row in rows:
-        if row.given is bool:
-            body |= {row.name: fields[row.name] == "true"} if fields.get(row.name) else {}
+        text = fields.get(row.name)
+        if text is None:
             continue
-        value_of, given = (_number, _numbers) if row.given in (int, float) else (_text, _given_texts)
-        body |= (
-            _or_null(fields, value_of, row.name) if row.nullable and not is_new else given(fields, row.name)
-        )
+        if text.strip() or (row.given is list and not is_new):
+            body[row.name] = _READ.get(row.given, _text)(fields, row.name)
+        elif row.nullable and not is_new:
+            body[row.name] = None
     return body
+
+
+_READ: Mapping[type, Callable[[Fields, str], Any]] = {
+    int: _number,
+    float: _number,
+    bool: lambda fields, name: fields[name] == "true",
+    list: lambda fields, name: fields[name].split(),
+}
 
 
 def _put_topic(name: str, fields: Fields) -> Action:
@@ -373,6 +374,7 @@ def _as_fields(settings: Any, *names: str) -> dict[str, str]:
     texts = {
         name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()
     }
+    texts |= {name: " ".join(value) for name, value in values.items() if isinstance(value, tuple)}
     return {name: "" if values[name] is None else text for name, text in texts.items()}
 
 

@@ -113,6 +113,8 @@ class Draft:
     by: str = ""
     acts: tuple[Act, ...] = ()
     """What people changed in it since."""
+    redact: tuple[str, ...] = ()
+    """Of a copy: what the topic that it comes from hides in its body."""
 
     @property
     def has_body(self) -> bool:

@@ -51,8 +51,9 @@ DEFAULT_RETRY = Retry(limits.DEFAULT_MAX_ATTEMPTS, "rocketmq")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A row. `type` is that of the dataclass's field; `given` is the type in requests: int, float, bool, str or Retry.
-    A number is from `least` to `most`, a text has `most` characters at most or is one of `choices`. `nullable`: null in
+    """A row. `type` is that of the dataclass's field; `given` is the type in requests: int, float, bool, str,
+    list or Retry. A number is from `least` to `most`; a text has `most` characters at most or is one of `choices`, a
+    list has `most` texts. `nullable`: null in
     a request takes the setting away. `label` is in the console (empty: no plain field of its form), `help` and `usual`
     (the default in words) are in the docs."""
 
@@ -209,6 +210,14 @@ class TopicSettings:
         help="how long a `dedup_id` is remembered; of a delayed message, from the time for which it was produced, even "
         "if this is changed later",
     )
+    redact: tuple[str, ...] = setting(
+        (),
+        given=list,
+        most=limits.MAX_POINTERS,
+        label="Hidden in bodies: JSON Pointers",
+        help="[parts of bodies that no person sees](security.md#redaction): JSON Pointers such as `/card/number`, in "
+        "which `*` is any element. Consumers and the archive get bodies whole",
+    )
     wake: str = setting(
         "stream",
         choices=("stream", "direct"),
@@ -299,8 +308,10 @@ class GroupSettings:
         help="false: a subscriber's 202 settles nothing; the message stays leased until the subscriber "
         "[acknowledges it later](delivery.md#acknowledging-later), or its lease ends",
     )
-    keep_answers: bool = setting(
-        True,
+    keep_answers: bool | None = setting(
+        None,
+        nullable=True,
+        usual="true; false in a topic with `redact`",
         label="Keep answers",
         help="keep the first 500 bytes of a subscriber's answer to a failed attempt, if it is text, "
         "[with the attempt](inspect.md#what-a-subscriber-answered)",

@@ -50,6 +50,14 @@ class ConsumerState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class FormerPointer:
+    """A pointer that `redact` had until a time: it still hides what was accepted before."""
+
+    pointer: str
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Topic(TopicSettings):
     """A topic with its settings. `uid` distinguishes it from an earlier one of that name. `rows_until_ms`: no new row's
     retention ends before it."""
@@ -58,6 +66,7 @@ class Topic(TopicSettings):
     uid: str
     created_ms: int
     is_called: bool = True  # was a push consumer ever registered? A new topic has False
+    redacted_before: tuple[FormerPointer, ...] = ()
     rows_until_ms: int = 0
     version: int = 0  # rises with every write
 
@@ -114,6 +123,10 @@ class Group(GroupSettings):
     def pause_ends_ms(self) -> int | None:
         """When its pause ends by itself; None: when a person resumes it."""
         return self.paused_until_ms if self.paused_until_ms < FOR_EVER_MS else None
+
+    def keeps_answers(self, topic: Topic) -> bool:
+        """Are subscribers' answers kept? They may quote what the topic hides."""
+        return not topic.redact if self.keep_answers is None else self.keep_answers
 
     def wants(self, draft: Draft) -> bool:
         """Does the message pass its filter, and is it not for another group alone?"""

@@ -76,6 +76,18 @@ class Wire(msgspec.Struct, omit_defaults=True):
     p: str = ""  # id of the token it was produced with, where its row does not tell
     v: int | None = None  # when its producer says that it was sent
     m: tuple[tuple[Any, ...], ...] = ()  # what was done to it: the fields of each Act
+    rp: tuple[str, ...] = ()
+
+
+_PLAIN = {
+    **{"blob": "u", "blob_bytes": "s", "content_type": "c", "is_json": "j"},
+    **{"keys": "k", "tag": "g", "ordering_key": "o", "headers": "h"},
+    **{"max_attempts": "a", "ladder": "w", "jitter": "f", "steps_from": "wf"},
+    **{"id": "n", "by": "p", "target_group_uid": "r", "dead_reason": "d", "cancelled": "q"},
+    "redact": "rp",
+    **{"accepted_ms": "z", "due_ms": "l", "sent_ms": "v", "changed_ms": "y", "expires_ms": "e"},
+}
+"""The fields of a Draft that are stored as they are, with their names there."""
 
 
 class _Run(msgspec.Struct, array_like=True):
@@ -104,29 +116,8 @@ def encode(draft: Draft) -> bytes:
     return _encoder.encode(
         Wire(
             **_body(draft),
-            u=draft.blob,
-            s=draft.blob_bytes,
-            c=draft.content_type,
-            j=draft.is_json,
-            k=draft.keys,
-            g=draft.tag,
-            o=draft.ordering_key,
-            h=dict(draft.headers),
-            e=draft.expires_ms,
-            a=draft.max_attempts,
-            w=draft.ladder,
-            wf=draft.steps_from,
-            f=draft.jitter,
+            **{letter: getattr(draft, name) for name, letter in _PLAIN.items()},
             i=astuple(draft.origin) if draft.origin else None,
-            n=draft.id,
-            d=draft.dead_reason,
-            y=draft.changed_ms,
-            q=draft.cancelled,
-            r=draft.target_group_uid,
-            z=draft.accepted_ms,
-            l=draft.due_ms,
-            p=draft.by,
-            v=draft.sent_ms,
             m=tuple(astuple(act) for act in draft.acts),
         )
     )
@@ -158,31 +149,10 @@ def _draft(wire: Wire) -> Draft:
     elif wire.u is None and (origin is None or origin.whole):
         raise ValueError("no body")
     return Draft(
-        body=body,
-        is_json=wire.j,
-        content_type=wire.c,
-        keys=wire.k,
-        tag=wire.g,
-        ordering_key=wire.o,
-        headers=wire.h,
-        expires_ms=wire.e,
-        max_attempts=wire.a,
-        ladder=wire.w,
-        jitter=wire.f,
-        steps_from=wire.wf,
-        blob=wire.u,
-        blob_bytes=wire.s,
+        body,
         origin=origin,
-        id=wire.n,
-        dead_reason=wire.d,
-        changed_ms=wire.y,
-        cancelled=wire.q,
-        target_group_uid=wire.r,
-        accepted_ms=wire.z,
-        due_ms=wire.l,
-        by=wire.p,
-        sent_ms=wire.v,
         acts=tuple(_from_tuple(Act, values) for values in wire.m),
+        **{name: getattr(wire, letter) for name, letter in _PLAIN.items()},
     )
 
 

@@ -28,5 +28,5 @@ def shape(row: Setting) -> str:
     """The types of values that are taken; "-": some words or times only."""
     if row.choices or (row.given is str and not row.most):
         return "-"
-    of = {int: "int", float: "int float", bool: "bool", str: "text"}.get(row.given, "dict")
+    of = {int: "int", float: "int float", bool: "bool", str: "text", list: "list"}.get(row.given, "dict")
     return f"{of} null" if row.nullable else of

@@ -28,9 +28,11 @@ def sent_by(action: str, fields: Mapping[str, str]) -> dict[str, object]:
 def test_each_setting_of_a_form_reaches_the_call(action: str, row: Setting) -> None:
     text = row.options[0] if row.options else "7"
     assert sent_by(action, {row.name: text}) == {
-        row.name: {int: 7, float: 7, bool: True}.get(row.given, text)
+        row.name: {int: 7, float: 7, bool: True, list: ["7"]}.get(row.given, text)
     }
-    assert sent_by(action, {row.name: ""}) == ({row.name: None} if row.nullable else {})
+    assert sent_by(action, {row.name: ""}) == (
+        {row.name: None} if row.nullable else {row.name: []} if row.given is list else {}
+    )
 
 
 def test_a_form_of_a_new_group_takes_nothing_away() -> None:

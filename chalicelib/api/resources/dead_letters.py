@@ -1,6 +1,7 @@
 """Dead letters of a group: list, edit, redrive, delete; and retry waiting deliveries now."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 
@@ -8,12 +9,12 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ...domain import limits as lim
-from ...domain import strict_json
+from ...domain import redact, strict_json
 from ...domain.errors import HeadraceError, Malformed, Refused, TooLarge
 from ...domain.message import Message, holds_json
 from ...domain.topic import Group, Scope, Topic
 from ...modes import POLICIES
-from ...services.core.bodies import with_body
+from ...services.core.bodies import shown_body, with_body
 from ...services.produce.drafts import check_size
 from .. import lists, many, parse
 from ..calls import GROUP, Context, Response, call
@@ -261,7 +262,8 @@ def _merge_letter(
     if not (message.draft.has_body and holds_json(message.draft)):
         return {"id": id, "error": problem(Refused("NO_JSON", "The body is no JSON."), context.request_id)}
     before = message.draft.body
-    after = strict_json.merged(before, patch)
+    hidden = redact.pointers(topic, message)
+    after = redact.restored(strict_json.merged(before, patch), message.draft, hidden)
     is_changed = after != strict_json.merged(before, b"{}")
     try:
         if is_changed:
@@ -270,7 +272,8 @@ def _merge_letter(
                 context.deps.dead_letters.edit(topic, group, letter, after, context.by)
     except HeadraceError as error:  # too large now, or another call was faster
         return {"id": id, "error": problem(error, context.request_id)}
-    return {"id": id, "changed": is_changed, "body": msgspec.Raw(after)}
+    shown = redact.masked(replace(message.draft, body=after), hidden) if hidden else after
+    return {"id": id, "changed": is_changed, "body": msgspec.Raw(shown)}
 
 
 @call("DELETE", f"{_LETTERS}/{{id}}", scopes=_ROLES, statuses=(204,))
@@ -308,7 +311,7 @@ def _views(
     """Dead letters with their bodies."""
     blobs = context.deps.adapters.blobs
     names = context.deps.catalog.consumer_names(topic, group)
-    return [dead_letter_view(letter, with_body(blobs, letter.message), names) for letter in letters]
+    return [dead_letter_view(letter, shown_body(blobs, topic, letter.message), names) for letter in letters]
 
 
 def dead_letter_view(letter: "DeadLetter", message: Message, names: Mapping[str, str]) -> DeadLetterView:

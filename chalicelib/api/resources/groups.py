@@ -158,7 +158,7 @@ def put_group(context: Context) -> Response[GroupView]:
     # with the topic's `shards`, these decide how many runs of `deliver` a group has (`workers_of`)
     if not is_new and fields.keys() & {"max_in_flight", "batch_size"}:
         context.deps.waker.wake_after_redivision(topic)
-    return Response(_view(context, group), 201 if is_new else 200)
+    return Response(group_view(topic, group, context.now_ms), 201 if is_new else 200)
 
 
 @call("GET", GROUP, scopes=ANY)
@@ -190,7 +190,7 @@ def list_groups(context: Context) -> Response[Page[GroupSummary]]:
         for group in context.deps.catalog.groups(topic)
         if group.name > after and context.may_use_group(group.name)
     ]
-    items = [group_summary(each) for each in context.deps.surveyor.exact_groups(topic, rest[:limit])]
+    items = [group_summary(topic, each) for each in context.deps.surveyor.exact_groups(topic, rest[:limit])]
     next_start = items[-1]["group"] if len(items) < len(rest) else None
     return Response(page(context, purpose, items, next_start))
 
@@ -215,7 +215,7 @@ def pause_group(context: Context) -> Response[GroupView]:
     if until_ms <= context.now_ms:
         raise invalid("until", "must be in the future")
     group = context.deps.admin.pause(topic, context.params["group"], True, until_ms)
-    return Response(_view(context, group))
+    return Response(group_view(topic, group, context.now_ms))
 
 
 @call("POST", f"{GROUP}/resume", scopes=(Scope.ADMIN,), body=NoBody)
@@ -224,7 +224,7 @@ def resume_group(context: Context) -> Response[GroupView]:
     topic = context.topic(consistent=True)
     group = context.deps.admin.pause(topic, context.params["group"], False)
     context.deps.waker.wake_after_resumption(topic, group)
-    return Response(_view(context, group))
+    return Response(group_view(topic, group, context.now_ms))
 
 
 @call("POST", f"{GROUP}/seek", scopes=(Scope.ADMIN,), body=SeekBody)
@@ -269,24 +269,20 @@ def get_assignment(context: Context) -> Response[AssignmentView]:
     return Response(assignment_view(topic, assignment, consumers, now_ms))
 
 
-def _view(context: Context, group: Group) -> GroupView:
-    return group_view(group, context.now_ms)
-
-
 def _detail(context: Context, topic: Topic, group: Group) -> GroupDetail:
     survey = context.deps.surveyor.exact_group(topic, group)
     assignment = context.deps.assignments.current(topic, group)
     names = context.deps.catalog.consumer_names(topic, group)
-    return group_detail(survey, names, shard_owners(topic, assignment, names))
+    return group_detail(topic, survey, names, shard_owners(topic, assignment, names))
 
 
-def group_summary(survey: "GroupSurvey") -> GroupSummary:
+def group_summary(topic: Topic, survey: "GroupSurvey") -> GroupSummary:
     """A group's settings and its counts."""
-    return {**group_view(survey.group, survey.at_ms), **group_counts(survey)}
+    return {**group_view(topic, survey.group, survey.at_ms), **group_counts(survey)}
 
 
 def group_detail(
-    survey: "GroupSurvey", names: Mapping[str, str], owners: Sequence[str | None]
+    topic: Topic, survey: "GroupSurvey", names: Mapping[str, str], owners: Sequence[str | None]
 ) -> GroupDetail:
     """A group's settings, counts and shards. `names` maps consumer uids to names, `owners` has one for each shard."""
     shards = [_shard(each, names, owners[each.key.shard.shard]) for each in survey.shards]
@@ -299,7 +295,7 @@ def group_detail(
         }
         for consumer, state in survey.stopped
     ]
-    return {**group_summary(survey), "stopped_consumers": stopped, "shards": shards}
+    return {**group_summary(topic, survey), "stopped_consumers": stopped, "shards": shards}
 
 
 def group_counts(survey: "GroupSurvey") -> GroupCounts:

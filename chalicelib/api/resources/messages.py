@@ -11,7 +11,7 @@ from ...domain.status import OVER
 from ...domain.timer import ANY
 from ...domain.topic import Scope, Topic
 from ...domain.transaction import Transaction, TransactionState
-from ...services.core.bodies import with_body
+from ...services.core.bodies import shown_body
 from .. import lists, settings
 from ..calls import Context, Reach, Response, call
 from ..fields import Count, MessageStatus, at
@@ -99,9 +99,12 @@ def _view(
     if isinstance(message, Message):
         topic_statuses = topic_statuses or context.deps.statuses.of_topic(topic)
         return logged_view(
-            topic, with_body(blobs, message), topic_statuses.deliveries(message), context.may_use_group
+            topic,
+            shown_body(blobs, topic, message),
+            topic_statuses.deliveries(message),
+            context.may_use_group,
         )
-    whole = with_body(blobs, message.message)
+    whole = shown_body(blobs, topic, message.message)
     if isinstance(message, Transaction):
         return prepared_view(topic, message, whole)
     return delayed_view(topic, message, whole)

@@ -112,7 +112,10 @@ _MOST_READING_MS = 8_000  # of a request: API Gateway ends one after 29 s
 def put_topic(context: Context) -> Response[TopicView]:
     """Create a topic, or change the settings that are given."""
     name, fields = context.params["topic"], settings.given(context.body)
-    topic, is_new = context.deps.admin.put_topic(name, fields, settings.new_retry(fields))
+    may_reveal = context.caller is None or "*" in context.caller.topics
+    topic, is_new = context.deps.admin.put_topic(
+        name, fields, settings.new_retry(fields), may_reveal=may_reveal
+    )
     if "shards" in fields and not is_new:
         context.deps.waker.wake_after_redivision(topic)
     return Response(topic_view(topic), 201 if is_new else 200)

@@ -14,7 +14,7 @@ from ...domain.errors import Malformed
 from ...domain.message import Message
 from ...domain.record import DeadLetter, Failure, FailureFilter
 from ...domain.topic import Group, Topic
-from ...services.core.bodies import with_body
+from ...services.core.bodies import shown_body
 from .. import forms
 from ..forms import whole_time
 from ..visit import Page, Shown, Visit
@@ -125,7 +125,7 @@ def dead_letter(visit: Visit) -> Shown:
     deps = visit.deps
     topic, group = visit.group()
     letter = deps.letter_lookup.find(topic, group, visit.params["id"])[0]
-    message: Message = with_body(deps.adapters.blobs, letter.message)
+    message: Message = shown_body(deps.adapters.blobs, topic, letter.message)
     body, draft = body_as(message.draft, "pretty"), visit.form.get("body")
     problem, edit = None, None
     if draft is not None:

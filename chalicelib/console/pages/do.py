@@ -13,7 +13,7 @@ from ...api.http import check_name
 from ...domain.errors import HeadraceError
 from ...domain.message import Draft, Message, holds_json
 from ...domain.topic import Mode
-from ...services.core.bodies import with_body
+from ...services.core.bodies import shown_body
 from ...services.produce.delayed import DelayedMessage
 from .. import actions, corrections, forms
 from ..actions import Action
@@ -133,7 +133,7 @@ def _delayed(visit: Visit, action: Action) -> Fields | None:
 
 def _body(visit: Visit, message: Message) -> str | None:
     """Its JSON text; None where it is none, or longer than what pages let edit: the page would hold it twice."""
-    draft: Draft = with_body(visit.deps.adapters.blobs, message).draft
+    draft: Draft = shown_body(visit.deps.adapters.blobs, visit.topic(), message).draft
     is_editable = draft.has_body and holds_json(draft) and not is_cut(draft, "raw")
     return draft.body.decode() if is_editable else None
 

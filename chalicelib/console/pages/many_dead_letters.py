@@ -15,7 +15,7 @@ from ...domain.message import holds_json
 from ...domain.record import DeadLetter, FailureFilter
 from ...domain.strict_json import merged
 from ...domain.topic import Group, Topic
-from ...services.core.bodies import with_body
+from ...services.core.bodies import shown_body
 from .. import forms
 from ..visit import File, Page, Shown, Visit
 from .dead_letters import DiffLine, diff, letter_filter, link_filters, read_letters
@@ -36,7 +36,7 @@ def many_letters(visit: Visit) -> Shown:
     preview, merge, problem = None, None, None
     if patch.strip():
         try:
-            preview = patch_preview(_with_bodies(visit, letters), patch.encode(), _MOST_SHOWN)
+            preview = patch_preview(_with_bodies(visit, topic, letters), patch.encode(), _MOST_SHOWN)
             fields = {"topic": topic.name, "group": group.name, "patch": patch, "ids": preview.ids}
             merge = forms.of({"call": "merge_dead_letters", **fields}).action
         except Malformed as error:
@@ -56,9 +56,9 @@ def many_letters(visit: Visit) -> Shown:
     return Page("many_letters.html", model, 200 if problem is None else 400)
 
 
-def _with_bodies(visit: Visit, letters: list[DeadLetter]) -> list[DeadLetter]:
+def _with_bodies(visit: Visit, topic: Topic, letters: list[DeadLetter]) -> list[DeadLetter]:
     blobs = visit.deps.adapters.blobs
-    return [replace(letter, message=with_body(blobs, letter.message)) for letter in letters]
+    return [replace(letter, message=shown_body(blobs, topic, letter.message)) for letter in letters]
 
 
 def letter_lines(visit: Visit) -> Shown:
@@ -71,7 +71,7 @@ def letter_lines(visit: Visit) -> Shown:
     lines: list[bytes] = []
     room = _MOST_BYTES
     for letter in islice(_letters(visit, topic, group, wanted), _MOST_LINES):
-        line = _line_of(visit, letter, names)
+        line = _line_of(visit, topic, letter, names)
         room -= len(line)
         if room < 0:
             break
@@ -90,12 +90,12 @@ def _letters(visit: Visit, topic: Topic, group: Group, wanted: FailureFilter) ->
         after = rows[-1][0]
 
 
-def _line_of(visit: Visit, letter: DeadLetter, names: Mapping[str, str]) -> bytes:
+def _line_of(visit: Visit, topic: Topic, letter: DeadLetter, names: Mapping[str, str]) -> bytes:
     """The dead letter as the interface shows it; without its body if no file has room for it."""
     draft = letter.message.draft
     text_bytes = draft.size if draft.is_json else draft.size * 4 // 3
     if text_bytes <= _MOST_BYTES:
-        message = with_body(visit.deps.adapters.blobs, letter.message)
+        message = shown_body(visit.deps.adapters.blobs, topic, letter.message)
         line = msgspec.json.encode(dead_letter_view(letter, message, names)) + b"\n"
         if len(line) <= _MOST_BYTES:
             return line

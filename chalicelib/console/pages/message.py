@@ -19,7 +19,7 @@ from ...domain.retry_policy import max_attempts, wait_ms
 from ...domain.status import OVER
 from ...domain.topic import Group, Topic
 from ...domain.transaction import Transaction
-from ...services.core.bodies import with_body
+from ...services.core.bodies import shown_body
 from ...services.inspect.fate import Fates
 from ...services.inspect.lookup import AnyMessage, status_before_log
 from ...services.inspect.statuses import DeliveryStatus
@@ -46,7 +46,7 @@ def message(visit: Visit) -> Shown:
     id = visit.params["id"]
     result = _find_with_dead_letters(visit, topic, id)
     stored_message = result if isinstance(result, Message) else result.message
-    whole = with_body(deps.adapters.blobs, stored_message)
+    whole = shown_body(deps.adapters.blobs, topic, stored_message)
     form = visit.query.get("as", "pretty")
     form = form if form in FORMS else "pretty"
     model: dict[str, Any] = {

@@ -13,11 +13,12 @@ import msgspec
 from ...api import lists
 from ...api.http import check_group, check_name, invalid
 from ...api.parse import whole_number
+from ...domain import redact
 from ...domain.errors import Refused
 from ...domain.limits import MAX_OFFSET
 from ...domain.message import Draft, Message, body_fields
 from ...domain.topic import Topic
-from ...services.core.bodies import with_body
+from ...services.core.bodies import shown_body
 from ...services.inspect.lookup import AnyMessage, Filters, status_before_log
 from ...services.inspect.survey import GroupSurvey, TopicSurvey
 from ..forms import whole_time
@@ -62,7 +63,7 @@ def message_lines(visit: Visit) -> Shown:
     for line in result.model["lines"]:
         draft = line.draft
         if draft.size <= room:
-            draft = with_body(visit.deps.adapters.blobs, line.message).draft
+            draft = shown_body(visit.deps.adapters.blobs, result.model["topic"], line.message).draft
             room -= draft.size
         rows.append(
             {
@@ -101,7 +102,7 @@ def tail(visit: Visit) -> Shown:
             newest += [each for offset in offsets if (each := row.message(shard, offset))]
         ends[shard] = max(end, ends.get(shard, 0))
     newest.sort(key=lambda each: (-each.accepted_ms, -each.offset))
-    lines = [Line(each, excerpt(each.draft), {}) for each in newest[:_NEWEST]]
+    lines = [_line(topic, each, {}) for each in newest[:_NEWEST]]
     firsts = {**ends, **{line.message.shard: line.message.offset for line in lines}}
     gaps = {shard: firsts[shard] - end for shard, end in seen.items() if firsts[shard] > end}
     skipped += sum(gaps.values())
@@ -145,7 +146,9 @@ class Selection:
         """Has the message the text and the status?"""
         stored = message if isinstance(message, Message) else message.message
         text = self.fields.get("text")
-        return self._has_status(message) and (not text or holds_text(stored.draft, text))
+        return self._has_status(message) and (
+            not text or holds_text(redact.shown(self.topic, stored).draft, text)
+        )
 
     def _has_status(self, message: AnyMessage) -> bool:
         if not isinstance(message, Message):
@@ -297,7 +300,12 @@ class Line:
 
 def lines(messages: Sequence[Message], survey: TopicSurvey) -> list[Line]:
     """The lines of messages in the log."""
-    return [Line(each, excerpt(each.draft), statuses(each, survey)) for each in messages]
+    return [_line(survey.topic, each, statuses(each, survey)) for each in messages]
+
+
+def _line(topic: Topic, message: Message, statuses: Mapping[str, str]) -> Line:
+    seen = redact.shown(topic, message)
+    return Line(seen, excerpt(seen.draft), statuses)
 
 
 def statuses(message: Message, survey: TopicSurvey) -> dict[str, str]:

@@ -13,7 +13,7 @@ from ...domain.errors import Malformed
 from ...domain.limits import MAX_OFFSET
 from ...domain.message import Message
 from ...domain.topic import Topic
-from ...services.core.bodies import with_body
+from ...services.core.bodies import shown_body
 from .. import forms
 from ..actions import Action
 from ..visit import Page, Shown, Visit
@@ -112,7 +112,9 @@ def _message(visit: Visit, topic: Topic, like: str) -> Message | None:
     message = _newest(visit, topic) if like == NEWEST else visit.deps.lookup.find(topic, like)
     if message is None:
         return None
-    return with_body(visit.deps.adapters.blobs, message if isinstance(message, Message) else message.message)
+    return shown_body(
+        visit.deps.adapters.blobs, topic, message if isinstance(message, Message) else message.message
+    )
 
 
 def _newest(visit: Visit, topic: Topic) -> Message | None:

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ...domain import redact
 from ...domain.call_result import CallResult, Verdict
 from ...domain.errors import Unavailable
 from ...domain.message import Message
+from ...domain.topic import Topic
 
 if TYPE_CHECKING:
     from ...ports.world import Blobs, Clock
@@ -24,6 +26,11 @@ def with_body(blobs: Blobs, message: Message) -> Message:
         return message
     body = blobs.get(message.draft.blob)
     return message if body is None else replace(message, draft=replace(message.draft, body=body))
+
+
+def shown_body(blobs: Blobs, topic: Topic, message: Message) -> Message:
+    """The message with its body as people see it."""
+    return redact.shown(topic, with_body(blobs, message))
 
 
 def with_bodies(blobs: Blobs, clock: Clock, messages: Sequence[Message]) -> list[Message | CallResult]:

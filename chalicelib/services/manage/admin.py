@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ...domain.errors import Conflict, NotFound, Refused, Unavailable, unavailable
+from ...domain import redact
+from ...domain.errors import Conflict, Forbidden, NotFound, Refused, Unavailable, unavailable
 from ...domain.ladder import Retry
 from ...domain.topic import (
     DEFAULT_RETRY,
@@ -55,9 +56,15 @@ class Admin:
     random: Random
 
     def put_topic(
-        self, name: str, settings: Mapping[str, Any], retry: NewRetry | None = None
+        self,
+        name: str,
+        settings: Mapping[str, Any],
+        retry: NewRetry | None = None,
+        *,
+        may_reveal: bool = True,
     ) -> tuple[Topic, bool]:
-        """Create or change a topic; settings not given keep their value. True: created."""
+        """Create or change a topic; settings not given keep their value. True: created. Raises Forbidden if a pointer
+        of `redact` would go, unless the caller `may_reveal` what it hides."""
         for _ in range(_TRIES):
             old = self.control.topic(name)
             if retry:
@@ -80,6 +87,11 @@ class Admin:
                     ends_ms = self.clock.now_ms() + old.retention_ms
                     new = replace(new, rows_until_ms=max(old.rows_until_ms, ends_ms))
                 _check_growth(old, new)
+                if redact.removed_pointers(old, new) and not may_reveal:
+                    raise Forbidden(
+                        "TOO_MUCH", "Only an admin of all topics may take a pointer out of `redact`."
+                    )
+                new = redact.after(old, new, self.clock.now_ms())
             if new.shards_of_keys > new.shards:
                 raise Refused("NO_SUCH_SHARD", f"Topic {name!r} would have {new.shards} shards.")
             if new == old or self.control.put_topic(new, old):

@@ -61,6 +61,7 @@ class DeadLetters:
     def edit(self, topic: Topic, group: Group, letter: DeadLetter, body: bytes, by: str = "") -> DeadLetter:
         """Replace a dead letter's JSON body; a redrive then delivers the new one. `by` is the token's id. Raises
         TooLarge."""
+        body = self.producer.unmasked(topic, letter.message, body)
         check_size(topic, body)
         draft = replace(
             letter.message.draft, body=body, is_json=True, content_type=JSON, blob=None, blob_bytes=0

@@ -122,11 +122,18 @@ class Replays:
         self._check_open(replay, topic)
         # A replay has a rate of its own; and ids are known for longer than any run of the job.
         patient = replace(topic, rate_limit=None, dedup_window_seconds=MAX_DEDUP_WINDOW_SECONDS)
-        drafts = [_replayed_draft(replay, topic, each) for each in messages]
+        hidden = self._hidden(replay)
+        drafts = [_replayed_draft(replay, topic, each, hidden) for each in messages]
         outcomes = self.producer.produce(patient, drafts)
         new_messages = [outcome for outcome in outcomes if isinstance(outcome, ProduceResult)]
         self.waker.wake_after_append(topic, new_messages)
         return outcomes
+
+    def _hidden(self, replay: Replay) -> tuple[str, ...]:
+        """What people do not see of these messages in another topic: all that their own has hidden so far."""
+        source = None if replay.into == replay.source else self.control.topic(replay.source)
+        former = (each.pointer for each in source.redacted_before) if source else ()
+        return (*source.redact, *former) if source else ()
 
     def _check_open(self, replay: Replay, topic: Topic) -> None:
         if replay.state is ReplayState.DONE:
@@ -145,7 +152,7 @@ def _replay_over(why: str) -> Conflict:
     return Conflict("REPLAY_OVER", f"This replay takes no more messages. {why}")
 
 
-def _replayed_draft(replay: Replay, topic: Topic, message: Archived) -> Draft:
+def _replayed_draft(replay: Replay, topic: Topic, message: Archived, hidden: tuple[str, ...]) -> Draft:
     """The message as it is sent again. Messages of one shard stay together, in their order."""
     draft = message.draft
     return replace(
@@ -154,6 +161,7 @@ def _replayed_draft(replay: Replay, topic: Topic, message: Archived) -> Draft:
         shard=message.shard % topic.shards if draft.ordering_key is None else None,
         dedup_id=f"{replay.id}-{message.id}",
         target_group_uid=replay.group_uid,
+        redact=hidden,
     )
 
 

@@ -202,6 +202,8 @@ class Delayed:
         assert old.draft is not None
         draft = replace(old.draft, **changes)
         if "body" in changes:
+            before = DelayedMessage(old).message
+            draft = replace(draft, body=self._producer.unmasked(topic, before, draft.body))
             check_size(topic, draft.body)
             draft = self._producer.offload(topic, draft)
         due_ms = draft.due_ms or old.due_ms

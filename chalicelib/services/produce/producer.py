@@ -9,16 +9,17 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...domain import ids
+from ...domain import ids, redact
 from ...domain.append import AlreadyMoved, DedupHit, KeyEntry, Promotable
 from ...domain.blob_expiry import body_name
 from ...domain.errors import HeadraceError
 from ...domain.limits import BLOB_THRESHOLD_BYTES
-from ...domain.message import Draft
+from ...domain.message import Draft, Message
 from ...domain.request import Request
 from ...domain.timer import ANY, Timer, TimerKind
 from ...domain.topic import Topic
 from ...ports.world import Blobs, Clock, Random
+from ..core.bodies import with_body
 from ..core.counters import ACCEPTED, Counters
 from ..core.rate_limiter import RateLimits
 from ..core.tails import Tails
@@ -303,6 +304,11 @@ class Producer:
         except HeadraceError as error:
             for i, _ in members:
                 outcomes[i] = outcomes[i] or error
+
+    def unmasked(self, topic: Topic, before: Message, body: bytes) -> bytes:
+        """The body of an edit, with what is stored wherever it has the mask of `redact`. Raises Refused."""
+        hidden = redact.pointers(topic, before)
+        return redact.restored(body, with_body(self._blobs, before).draft, hidden) if hidden else body
 
     def offload(self, topic: Topic, draft: Draft, above: int = BLOB_THRESHOLD_BYTES) -> Draft:
         """A draft small enough for the log: a body of more than `above` bytes goes to the blob store first."""

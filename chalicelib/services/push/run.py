@@ -267,7 +267,7 @@ class DispatchRun:
             if result.status == _ACCEPTED and not group.auto_ack:
                 continue
             decision = decision_after(topic, group, claimed_message, result, now_ms, is_split=is_split)
-            answer = result.answer if group.keep_answers else None
+            answer = result.answer if group.keeps_answers(topic) else None
             yield claimed_message, replace(decision, answer=answer)
 
 

@@ -72,6 +72,8 @@ def _line(row: Setting) -> str:
         values = f"{_bound(row.least)} to {row.most:,}"
     elif row.given is bool:
         values = "true, false"
+    elif row.given is list:
+        values = f"up to {row.most}"
     cells = (f"`{row.name}`", row.usual or _default(row.default), values, row.help)
     return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
 
@@ -82,6 +84,8 @@ def _bound(value: int | float | None) -> str:
 
 def _default(value: object) -> str:
     if isinstance(value, str | bool):
+        return json.dumps(value)
+    if isinstance(value, tuple):
         return json.dumps(value)
     return f"{value:,}" if isinstance(value, int) else "null"
 
@@ -126,12 +130,12 @@ def _field(row: Setting) -> str:
 
 
 def _shown(row: Setting) -> str:
-    of = {Retry: "RetryPolicy"}.get(row.given, row.given.__name__)
+    of = {Retry: "RetryPolicy", list: "list[str]"}.get(row.given, row.given.__name__)
     return f"{of} | None = None" if row.may_be_none and row.given is not str else of
 
 
 def _given(row: Setting) -> str:
-    of = {Retry: "RetryFields"}.get(row.given, row.given.__name__)
+    of = {Retry: "RetryFields", list: "Sequence[str]"}.get(row.given, row.given.__name__)
     if row.choices:
         of = _literal(row.choices)
     return f"{of} | None" if row.nullable else of

@@ -14,6 +14,7 @@ from tests.support.damage import change_control, change_cursor, having, without
 from tests.support.http import Client, ShiftingClock
 
 DEFAULTS = {row.name: row.default for row in settings.GROUP} | {
+    "keep_answers": True,
     "mode": "queue",
     "filter": "*",
     "paused": False,

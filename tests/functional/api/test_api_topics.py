@@ -16,7 +16,8 @@ from tests.support.http import Client
 from tests.support.troubled import Preceded
 
 DEFAULTS = {row.name: row.default for row in settings.TOPIC} | {
-    "retry": {"max_attempts": 16, "ladder": "rocketmq", "jitter": 0.1}
+    "redact": [],
+    "retry": {"max_attempts": 16, "ladder": "rocketmq", "jitter": 0.1},
 }
 
 

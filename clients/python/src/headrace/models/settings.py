@@ -63,6 +63,7 @@ class TopicSettings(Model, frozen=True, kw_only=True):
     on_rate_limit: str
     max_body_bytes: int
     dedup_window_seconds: int
+    redact: list[str]
     wake: str
 
 
@@ -99,6 +100,9 @@ class TopicFields(TypedDict, total=False):
     dedup_window_seconds: int
     """How long a `dedup_id` is remembered; of a delayed message, from the time for which it was produced, even if
     this is changed later."""
+    redact: Sequence[str]
+    """Parts of bodies that no person sees: JSON Pointers such as `/card/number`, in which `*` is any element.
+    Consumers and the archive get bodies whole."""
     wake: Literal["stream", "direct"]
     """What starts deliveries: "stream", the table's stream, or "direct", the produce call itself: faster, for one
     more Lambda invocation."""
@@ -118,7 +122,7 @@ class GroupSettings(Model, frozen=True, kw_only=True, rename={"begin": "from"}):
     assignment: str
     payload: str
     auto_ack: bool
-    keep_answers: bool
+    keep_answers: bool | None = None
 
 
 class GroupFields(TypedDict, total=False):
@@ -148,5 +152,5 @@ class GroupFields(TypedDict, total=False):
     auto_ack: bool
     """False: a subscriber's 202 settles nothing; the message stays leased until the subscriber acknowledges it
     later, or its lease ends."""
-    keep_answers: bool
+    keep_answers: bool | None
     """Keep the first 500 bytes of a subscriber's answer to a failed attempt, if it is text, with the attempt."""
