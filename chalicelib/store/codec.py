@@ -18,7 +18,7 @@ from ..domain.append import Pack
 from ..domain.call_result import Answer
 from ..domain.errors import Unreadable
 from ..domain.limits import COMPRESS_ABOVE_BYTES, MAX_RECEIVE, MAX_SEGMENT_BYTES
-from ..domain.message import JSON, Act, DeadReason, Draft, Origin
+from ..domain.message import JSON, Act, DeadReason, Draft, Firing, Origin
 from ..domain.trace import TraceEntry
 from .attributes import Item
 from .layout import CONTROL_FORMAT, FORMAT, KEYS
@@ -76,6 +76,7 @@ class Wire(msgspec.Struct, omit_defaults=True):
     p: str = ""  # id of the token it was produced with, where its row does not tell
     v: int | None = None  # when its producer says that it was sent
     m: tuple[tuple[Any, ...], ...] = ()  # what was done to it: the fields of each Act
+    sf: tuple[Any, ...] | None = None  # the fields of its Firing
 
 
 class _Run(msgspec.Struct, array_like=True):
@@ -128,6 +129,7 @@ def encode(draft: Draft) -> bytes:
             p=draft.by,
             v=draft.sent_ms,
             m=tuple(astuple(act) for act in draft.acts),
+            sf=astuple(draft.firing) if draft.firing else None,
         )
     )
 
@@ -183,6 +185,7 @@ def _draft(wire: Wire) -> Draft:
         by=wire.p,
         sent_ms=wire.v,
         acts=tuple(_from_tuple(Act, values) for values in wire.m),
+        firing=_from_tuple(Firing, wire.sf) if wire.sf else None,
     )
 
 

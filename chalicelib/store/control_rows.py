@@ -30,6 +30,7 @@ from ..domain.ladder import Retry
 from ..domain.replay import Replay
 from ..domain.settings import GroupSettings, TopicSettings, rows_of
 from ..domain.signing import KeyRing
+from ..domain.timer import Schedule
 from ..domain.topic import Consumer, Group, Token, Topic
 from . import codec
 from .attributes import Item
@@ -285,6 +286,31 @@ class ReplayRow(Row[Replay]):
         return replay
 
 
+class ScheduleRow(Row[Schedule]):
+    """A schedule, with its message."""
+
+    entity = Schedule
+
+    name = UnicodeAttribute()
+    uid = UnicodeAttribute()
+    topic = UnicodeAttribute()
+    topic_uid = UnicodeAttribute()
+    draft = DynamicMapAttribute()  # type: ignore[no-untyped-call]
+    made_by = UnicodeAttribute()
+    created_ms = NumberAttribute()
+    cron = UnicodeAttribute(null=True)
+    every_seconds = NumberAttribute(null=True)
+    timezone = UnicodeAttribute()
+    from_ms = NumberAttribute(null=True)
+    until_ms = NumberAttribute(null=True)
+    jitter_seconds = NumberAttribute()
+    period_ms = NumberAttribute()
+    missed = UnicodeAttribute()
+    overlap = UnicodeAttribute()
+    paused = BooleanAttribute()
+    app = UnicodeAttribute(null=True)
+
+
 class KeyRingRow(Row[KeyRing]):
     """The stage's signing keys."""
 
@@ -294,7 +320,17 @@ class KeyRingRow(Row[KeyRing]):
     keys = ListAttribute(of=SecretMap)
 
 
-MODELS = (TopicRow, GroupRow, ConsumerRow, AssignmentRow, TokenRow, UseRow, ReplayRow, KeyRingRow)
+MODELS = (
+    TopicRow,
+    GroupRow,
+    ConsumerRow,
+    AssignmentRow,
+    TokenRow,
+    UseRow,
+    ReplayRow,
+    ScheduleRow,
+    KeyRingRow,
+)
 
 
 def _plain_value(value: Mapping[str, Any]) -> Any:
