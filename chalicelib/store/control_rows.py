@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from types import NoneType
+from typing import Any, ClassVar, Generic, Self, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from pynamodb.attributes import (
@@ -27,8 +28,9 @@ from pynamodb.models import Model
 from ..domain import predicate, strict_json
 from ..domain.assignment import Assignment
 from ..domain.ladder import Retry
+from ..domain.message import Draft
 from ..domain.replay import Replay
-from ..domain.settings import GroupSettings, TopicSettings, rows_of
+from ..domain.settings import rows_of
 from ..domain.signing import KeyRing
 from ..domain.timer import Schedule
 from ..domain.topic import Consumer, Group, Token, Topic
@@ -104,47 +106,39 @@ class RetryMap(DynamicMapAttribute):
     steps_from = UnicodeAttribute()
 
 
-def _attributes_of(settings: type) -> dict[str, Attribute[Any]]:
-    """The attributes of a table of settings, by the names of its fields."""
+def _attributes_of(entity: type, **lists: type[Attribute[Any]]) -> dict[str, Attribute[Any]]:
+    """An attribute for each field of a dataclass but its version; `lists`: of what its lists are, if not of texts."""
     kinds: Mapping[type, Callable[..., Attribute[Any]]] = {
         int: NumberAttribute,
         float: NumberAttribute,
         bool: BooleanAttribute,
-        str: UnicodeAttribute,
         Retry: RetryMap,
+        Draft: DynamicMapAttribute,
     }
-    return {
-        row.field: ListAttribute(of=UnicodeAttribute, null=row.may_be_none)
-        if row.field == "tags"
-        else kinds[row.given](null=row.may_be_none)
-        for row in rows_of(settings)
-    }
+    given = {row.field: row.given for row in rows_of(entity)}
+    attributes: dict[str, Attribute[Any]] = {}
+    for name, hint in get_type_hints(entity).items():
+        kind = given.get(name) or next((each for each in get_args(hint) if each is not NoneType), hint)
+        is_list = tuple in (get_origin(hint), *map(get_origin, get_args(hint)))
+        if is_list:
+            attributes[name] = ListAttribute(of=lists.get(name, UnicodeAttribute), null=True)
+        elif name not in ("version", "epoch"):
+            attributes[name] = kinds.get(kind, UnicodeAttribute)(null=True)
+    return attributes
 
 
 class TopicRow(Row[Topic]):
     """A topic: in the list of all, or marked as retired."""
 
     entity = Topic
-
-    name = UnicodeAttribute()
-    uid = UnicodeAttribute()
-    created_ms = NumberAttribute()
-    locals().update(_attributes_of(TopicSettings))
-    is_called = BooleanAttribute()
-    rows_until_ms = NumberAttribute(null=True)
+    locals().update(_attributes_of(Topic))
 
 
 class GroupRow(Row[Group]):
     """A consumer group: in its topic's list, or marked as retired."""
 
     entity = Group
-
-    topic = UnicodeAttribute()
-    name = UnicodeAttribute()
-    uid = UnicodeAttribute()
-    created_ms = NumberAttribute()
-    locals().update(_attributes_of(GroupSettings))
-    paused_until_ms = NumberAttribute()
+    locals().update(_attributes_of(Group))
 
 
 class SecretMap(MapAttribute[str, Any]):
@@ -175,40 +169,14 @@ class ConsumerRow(Row[Consumer]):
 
     entity = Consumer
     secret = ("secrets",)
-
-    topic = UnicodeAttribute()
-    group = UnicodeAttribute()
-    name = UnicodeAttribute()
-    uid = UnicodeAttribute()
-    created_ms = NumberAttribute()
-    seen_ms = NumberAttribute()
-    kind = UnicodeAttribute()
-    state = UnicodeAttribute()
-    target = UnicodeAttribute()
-    secrets = ListAttribute(of=SecretMap)
-    why = UnicodeAttribute(null=True)
-    state_ms = NumberAttribute(null=True)
-    failing_ms = NumberAttribute(null=True)
-    open_until_ms = NumberAttribute(null=True)
-    times_opened = NumberAttribute(attr_name="trips")
-    timeout_seconds = NumberAttribute(null=True)
-    expires_after_seconds = NumberAttribute(null=True)
-    received_ms = NumberAttribute()
-    instance = UnicodeAttribute(null=True)
-    instance_by = UnicodeAttribute()
-    former_instances = ListAttribute(of=UnicodeAttribute)
+    locals().update(_attributes_of(Consumer, secrets=SecretMap))
 
 
 class AssignmentRow(Row[Assignment]):
     """Which consumer has which shard of a group. Its `version` is the assignment's epoch."""
 
     entity = Assignment
-
-    strategy = UnicodeAttribute()
-    members = ListAttribute(of=UnicodeAttribute)
-    owners = ListAttribute(of=UnicodeAttribute)
-    idle = ListAttribute(of=UnicodeAttribute)
-    at_ms = NumberAttribute()
+    locals().update(_attributes_of(Assignment))
 
 
 class FormerMap(MapAttribute[str, Any]):
@@ -222,17 +190,7 @@ class TokenRow(Row[Token]):
     """An access token."""
 
     entity = Token
-
-    id = UnicodeAttribute()
-    name = UnicodeAttribute()
-    secret_hash = UnicodeAttribute()
-    scopes = ListAttribute(of=UnicodeAttribute)
-    topics = ListAttribute(of=UnicodeAttribute)
-    created_ms = NumberAttribute()
-    expires_ms = NumberAttribute(null=True)
-    groups = ListAttribute(of=UnicodeAttribute)
-    former = ListAttribute(of=FormerMap)
-    rate_limit = NumberAttribute(null=True)
+    locals().update(_attributes_of(Token, former=FormerMap))
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,9 +205,7 @@ class UseRow(Row[Use]):
     """The last use of a token, in a row of its own: the role that writes it may not write tokens."""
 
     entity = Use
-
-    id = UnicodeAttribute()
-    at_ms = NumberAttribute()
+    locals().update(_attributes_of(Use))
 
 
 class ReplayRow(Row[Replay]):
@@ -257,25 +213,7 @@ class ReplayRow(Row[Replay]):
 
     entity = Replay
 
-    id = UnicodeAttribute()
-    source = UnicodeAttribute()
-    into = UnicodeAttribute()
-    created_ms = NumberAttribute()
-    from_ms = NumberAttribute()
-    to_ms = NumberAttribute()
-    rate = NumberAttribute()
-    into_uid = UnicodeAttribute(null=True)
-    group = UnicodeAttribute(null=True)
-    group_uid = UnicodeAttribute(null=True)
-    tag = UnicodeAttribute(null=True)
-    key = UnicodeAttribute(null=True)
-    where = UnicodeAttribute(null=True)
-    dry_run = BooleanAttribute()
-    state = UnicodeAttribute()
-    matched = NumberAttribute(null=True)
-    sent = NumberAttribute()
-    error = UnicodeAttribute(null=True)
-    changed_ms = NumberAttribute()
+    locals().update(_attributes_of(Replay))
 
     @classmethod
     def _read(cls, item: Item) -> Replay:
@@ -290,25 +228,7 @@ class ScheduleRow(Row[Schedule]):
     """A schedule, with its message."""
 
     entity = Schedule
-
-    name = UnicodeAttribute()
-    uid = UnicodeAttribute()
-    topic = UnicodeAttribute()
-    topic_uid = UnicodeAttribute()
-    draft = DynamicMapAttribute()  # type: ignore[no-untyped-call]
-    made_by = UnicodeAttribute()
-    created_ms = NumberAttribute()
-    cron = UnicodeAttribute(null=True)
-    every_seconds = NumberAttribute(null=True)
-    timezone = UnicodeAttribute()
-    from_ms = NumberAttribute(null=True)
-    until_ms = NumberAttribute(null=True)
-    jitter_seconds = NumberAttribute()
-    period_ms = NumberAttribute()
-    missed = UnicodeAttribute()
-    overlap = UnicodeAttribute()
-    paused = BooleanAttribute()
-    app = UnicodeAttribute(null=True)
+    locals().update(_attributes_of(Schedule))
 
 
 class KeyRingRow(Row[KeyRing]):
@@ -316,8 +236,7 @@ class KeyRingRow(Row[KeyRing]):
 
     entity = KeyRing
     secret = ("keys",)
-
-    keys = ListAttribute(of=SecretMap)
+    locals().update(_attributes_of(KeyRing, keys=SecretMap))
 
 
 MODELS = (
