@@ -127,15 +127,9 @@ PARKED_MS = 9_999_999_999_999
 MISSED_MS = 2 * MINUTE_MS
 MOST_MISSED = 1_000
 _HORIZON_MS = 8 * 366 * DAY_MS  # a cron expression that has no time in it has none
-_MACROS = {
-    "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
-    "@monthly": "0 0 1 * *",
-    "@weekly": "0 0 * * 0",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
-    "@hourly": "0 * * * *",
-}
+_MACROS = {"@monthly": "0 0 1 * *", "@weekly": "0 0 * * 0", "@hourly": "0 * * * *"}
+_MACROS |= {"@daily": "0 0 * * *", "@midnight": "0 0 * * *"}
+_MACROS |= {"@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *"}
 
 
 class Missed(StrEnum):

@@ -103,9 +103,9 @@ class Timers:
         put = timer_put(self._tables, timer)["Put"]
         self._dynamo.write_if("put_item", **put, ConditionExpression="attribute_not_exists(f)")
 
-    def succeed(self, old: Timer, new: Timer) -> None:
-        """Replace a timer, if it is unchanged, by one of another time."""
-        self._dynamo.transact([timer_delete(self._tables, old), timer_put(self._tables, new)])
+    def succeed(self, old: Timer, new: Timer) -> bool:
+        """Replace a timer by one of another time. False: it is gone or was changed."""
+        return self._dynamo.transact([timer_delete(self._tables, old), timer_put(self._tables, new)])
 
     def exchange(self, old: Timer, new: Timer | None, key: CursorKey, records: Sequence[Record]) -> bool:
         """In one transaction store records of a delivery and replace its retry timer, if that is unchanged, by `new`

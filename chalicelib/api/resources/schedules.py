@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Literal, TypedDict
+from itertools import islice
+from typing import Annotated, Any, TypedDict, TypeVar, cast
 
 from msgspec import Meta, Struct
 
@@ -22,7 +23,12 @@ from .produce import Produced, produced_view
 
 _NEXT = 10
 _LAST = 50
+_TIMING = ("cron", "every_seconds", "timezone", "jitter_seconds")
+_SAME = ("topic", "missed", "overlap", "paused", "app")
 _WHEN = ("delay_seconds", "deliver_at", "sent_at", "dedup_id")
+
+
+T = TypeVar("T", bound=Timing)
 
 
 class TimingBody(Struct, forbid_unknown_fields=True, kw_only=True, rename={"begin": "from"}):
@@ -42,8 +48,8 @@ class ScheduleBody(TimingBody, kw_only=True):
 
     topic: Name
     message: MessageBody
-    missed: Literal["skip", "one", "all"] = "one"
-    overlap: Literal["allow", "skip"] = "allow"
+    missed: Missed = Missed.ONE
+    overlap: Overlap = Overlap.ALLOW
     paused: bool = False
     app: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._/-]{1,64}\Z")] | None = None
 
@@ -99,19 +105,12 @@ def put_schedule(context: Context) -> Response[ScheduleView]:
     """Create or replace a schedule; it sends its message until it is paused or deleted."""
     body, caller, now_ms = context.body, context.caller, context.now_ms
     text = strict_json.member(context.raw, "message")
-    timing = _timing(body, now_ms)
-    _check_token(caller, timing)
-    wanted = Schedule(
-        **{name: getattr(timing, name) for name in Timing.__dataclass_fields__},
-        name=context.params["schedule"],
-        topic=body.topic,
-        draft=replace(_draft(body.message, text), by=parse.producer(context).split(" ")[0]),
-        made_by=context.by,
-        missed=Missed(body.missed),
-        overlap=Overlap(body.overlap),
-        paused=body.paused,
-        app=body.app,
+    fields = {name: getattr(body, name) for name in _SAME}
+    draft = replace(_draft(body.message, text), by=context.by)
+    wanted = _timing(
+        body, now_ms, Schedule, **fields, name=context.params["schedule"], draft=draft, made_by=context.by
     )
+    _check_token(caller, wanted)
     schedule, is_new = context.deps.schedules.put(wanted, partial(check_topic, caller))
     return Response(_view(schedule, now_ms), 201 if is_new else 200)
 
@@ -119,8 +118,8 @@ def put_schedule(context: Context) -> Response[ScheduleView]:
 @call("POST", "/v1/schedules/preview", scopes=ANY, body=TimingBody)
 def preview_schedule(context: Context) -> Response[NextTimes]:
     """The next ten times of a schedule with these times; nothing is stored."""
-    timing, now_ms = _timing(context.body, context.now_ms), context.now_ms
-    return Response({"next": [at(ms) for _, ms in zip(range(_NEXT), timing.times(now_ms), strict=False)]})
+    times = _timing(context.body, context.now_ms, Timing).times(context.now_ms)
+    return Response({"next": [at(ms) for ms in islice(times, _NEXT)]})
 
 
 @call("GET", "/v1/schedules", scopes=_ROLES, query=("limit", "page_token"))
@@ -180,8 +179,8 @@ def _named(context: Context) -> tuple[str, Any]:
     return context.params["schedule"], partial(check_topic, context.caller)
 
 
-def _timing(body: TimingBody, now_ms: int) -> Timing:
-    """Raises Malformed where there are no such times."""
+def _timing(body: TimingBody, now_ms: int, make: type[T], **fields: Any) -> T:
+    """The times, in a schedule with these `fields`. Raises Malformed where there are no such times."""
     from zoneinfo import ZoneInfo
 
     if (body.cron is None) == (body.every_seconds is None):
@@ -190,15 +189,10 @@ def _timing(body: TimingBody, now_ms: int) -> Timing:
         ZoneInfo(body.timezone)
     except (KeyError, ValueError, OSError):
         raise invalid("timezone", "must be the name of a zone, like Europe/Berlin") from None
-    timing = Timing(
-        created_ms=now_ms,
-        cron=body.cron,
-        every_seconds=body.every_seconds,
-        timezone=body.timezone,
-        from_ms=None if body.begin is None else parse.time_ms(body.begin, "from"),
-        until_ms=None if body.until is None else parse.time_ms(body.until, "until"),
-        jitter_seconds=body.jitter_seconds,
-    )
+    fields |= {name: getattr(body, name) for name in _TIMING}
+    for name, text in (("from", body.begin), ("until", body.until)):
+        fields[f"{name}_ms"] = text if text is None else parse.time_ms(text, name)
+    timing = make(created_ms=now_ms, **fields)
     parse.check_delay((timing.from_ms or now_ms) - now_ms)
     if timing.cron:
         try:
@@ -242,24 +236,14 @@ def _draft(message: MessageBody, raw: bytes) -> Draft:
 
 
 def _view(schedule: Schedule, now_ms: int) -> ScheduleView:
-    return {
-        "name": schedule.name,
-        "topic": schedule.topic,
+    view = {name: getattr(schedule, name) for name in ("name", "made_by", *_SAME, *_TIMING)} | {
         "message": _message(schedule.draft),
-        "cron": schedule.cron,
-        "every_seconds": schedule.every_seconds,
-        "timezone": schedule.timezone,
         "from": at_or_none(schedule.from_ms),
         "until": at_or_none(schedule.until_ms),
-        "jitter_seconds": schedule.jitter_seconds,
-        "missed": schedule.missed,
-        "overlap": schedule.overlap,
-        "paused": schedule.paused,
-        "app": schedule.app,
-        "made_by": schedule.made_by,
         "created_at": at(schedule.created_ms),
         "next": [at(ms) for ms in schedule.upcoming(now_ms, _NEXT)],
     }
+    return cast(ScheduleView, view)
 
 
 def _message(draft: Draft) -> dict[str, Any]:

@@ -48,19 +48,12 @@ class CreatedToken(TokenView):
     token: str
 
 
-class MadeConsumer(TypedDict):
-    """A push consumer."""
-
-    topic: str
-    group: str
-    consumer: str
-
-
 class MadeView(TypedDict):
-    """What a token has made that goes on without it: the names of schedules, and push consumers."""
+    """What a token has made that goes on without it: the names of schedules, and push consumers, each as
+    `topic/group/consumer`."""
 
     schedules: list[str]
-    consumers: list[MadeConsumer]
+    consumers: list[str]
 
 
 _ADMIN = (Scope.ADMIN,)
@@ -121,10 +114,8 @@ def delete_token(context: Context) -> Response[None]:
 def get_made(context: Context) -> Response[MadeView]:
     """What a token has made that goes on without it, also after it was revoked."""
     names, consumers = context.deps.made.by(context.params["id"][:128])
-    views: list[MadeConsumer] = [
-        {"topic": each.topic, "group": each.group, "consumer": each.name} for each in consumers
-    ]
-    return Response({"schedules": names, "consumers": views})
+    places = [f"{each.topic}/{each.group}/{each.name}" for each in consumers]
+    return Response({"schedules": names, "consumers": places})
 
 
 def token_view(token: Token, used_ms: int | None = None) -> TokenView:

@@ -34,6 +34,7 @@ _UID_CHARS = 8
 _TRIES = 8
 _LOOKS = 3  # at a timer that may be moved meanwhile
 _PAGE = 250
+_TIMING = tuple(Timing.__dataclass_fields__)
 
 Check = Callable[[str], None]
 """Raises Forbidden where the caller may not use this topic."""
@@ -76,7 +77,7 @@ class Schedules:
             new = replace(new, period_ms=period_ms(new))
             if new == old:
                 return old, False
-            self._check_rate(new)
+            self._check_rate(topic, new)
             if stored := self._store(old, new):
                 self._note_started(old)
                 return stored, old is None
@@ -159,7 +160,9 @@ class Schedules:
         at_ms = new.coming(now_ms)
         if old and timer:
             last_id = last_id or firing_of(timer).last_id
-            if not (old.paused or new.paused) and _timing(old) == _timing(new):
+            if not (old.paused or new.paused) and all(
+                getattr(old, name) == getattr(new, name) for name in _TIMING
+            ):
                 at_ms = min(at_ms, firing_of(timer).at_ms)  # what is due just now is not left out
         then = new.timer(at_ms, last_id, now_ms)
         if not self.control.put_schedule(new, old, timer, then):
@@ -189,14 +192,15 @@ class Schedules:
         if old and not self._has_topic(old):
             self.marks.note_changes([stopped_schedule(old.name, 0)], ())
 
-    def _check_rate(self, new: Schedule) -> None:
-        """Raises Refused where schedules would fire too often together. Those that fire hourly or less are not
-        counted."""
+    def _check_rate(self, topic: Topic, new: Schedule) -> None:
+        """Raises Refused where schedules would fire too often together, for the topic's rate limit too. One that fires
+        hourly or less is not counted."""
         if new.paused or new.period_ms >= HOUR_MS:
             return
         others = [each for each in self.all() if each.name != new.name and not each.paused]
         of_topic = [each for each in others if each.topic == new.topic]
-        limits = ((f"of topic {new.topic!r}", of_topic, _TOPIC_RATE), ("of all topics", others, _STAGE_RATE))
+        most = min(_TOPIC_RATE, topic.rate_limit or _TOPIC_RATE)
+        limits = ((f"of topic {new.topic!r}", of_topic, most), ("of all topics", others, _STAGE_RATE))
         for whose, counted, most in limits:
             rate = sum(SECOND_MS / each.period_ms for each in (new, *counted))
             if rate > most:
@@ -210,10 +214,6 @@ def period_ms(timing: Timing) -> int:
         return timing.every_seconds * SECOND_MS
     times = islice(timing.times(timing.created_ms), NEXT)
     return min((after - before for before, after in pairwise(times)), default=PARKED_MS)
-
-
-def _timing(schedule: Schedule) -> Timing:
-    return Timing(**{name: getattr(schedule, name) for name in Timing.__dataclass_fields__})
 
 
 def _check_message(topic: Topic, schedule: Schedule) -> None:

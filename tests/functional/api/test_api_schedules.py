@@ -231,7 +231,7 @@ def test_what_a_leaked_token_has_made_is_listed_and_stopped_with_it(api: Client)
     path = f"/v1/tokens/{leaked['id']}"
     made = {
         "schedules": ["left"],
-        "consumers": [{"topic": topic.name, "group": group.name, "consumer": "sink"}],
+        "consumers": [f"{topic.name}/{group.name}/sink"],
     }
     assert api.get(f"{path}/made").expect(200) == made
     api.delete(path).expect(204)
