@@ -79,7 +79,8 @@ class Schedules:
                 return old, False
             self._check_rate(topic, new)
             if stored := self._store(old, new):
-                self._note_started(old)
+                if old and old.topic_uid != stored.topic_uid:
+                    self.marks.note_changes([stopped_schedule(old.name, 0)], ())
                 return stored, old is None
         raise changed_meanwhile("schedule")
 
@@ -98,7 +99,9 @@ class Schedules:
         for _ in range(_TRIES):
             old = self.find(name, check)
             if self.control.delete_schedule(old, self.timer_of(old)):
-                return self._note_started(old)
+                if not self._has_topic(old):
+                    self.marks.note_changes([stopped_schedule(name, 0)], ())
+                return
         raise changed_meanwhile("schedule")
 
     def run(self, name: str, by: str, check: Check) -> tuple[Topic, ProduceResult]:
@@ -120,6 +123,8 @@ class Schedules:
         after: str | None = None
         while page := self.control.schedules(after, _PAGE):
             yield from page
+            if len(page) < _PAGE:
+                return
             after = page[-1].name
 
     def timer_of(self, schedule: Schedule) -> Timer | None:
@@ -187,10 +192,6 @@ class Schedules:
             return self.catalog.topic(schedule.topic, consistent=True).uid == schedule.topic_uid
         except NotFound:
             return False
-
-    def _note_started(self, old: Schedule | None) -> None:
-        if old and not self._has_topic(old):
-            self.marks.note_changes([stopped_schedule(old.name, 0)], ())
 
     def _check_rate(self, topic: Topic, new: Schedule) -> None:
         """Raises Refused where schedules would fire too often together, for the topic's rate limit too. One that fires
