@@ -95,8 +95,9 @@ def rotate_token(context: Context) -> Response[CreatedToken]:
 
 @call("DELETE", "/v1/tokens/{id}", scopes=_ADMIN, reach=Reach.SERVICE, query=("stop",), statuses=(204,))
 def delete_token(context: Context) -> Response[None]:
-    """Revoke a token. With `stop=true`, also of one that was revoked before, pause the schedules and remove the push
-    consumers that were made with it."""
+    """Revoke a token.
+
+    With `stop=true`, also after it was revoked: pause the schedules and remove the push consumers that it made."""
     id, stop = context.params["id"][:128], context.query.get("stop", "false")
     if stop not in ("true", "false"):
         raise invalid("stop", "must be true or false")
