@@ -199,8 +199,14 @@ def checkpoint(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
 
 def expire(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
     """Make dead letters of unsettled messages when their retention ends; delete large bodies that are no longer
-    needed."""
+    needed; store the timers again that schedules have lost."""
+    from .scheduler.walk import Trouble
+
     bodies = deps.body_sweeper.run_once(_has_thirds(context, 1))
+    try:
+        deps.schedules.restore(_has_thirds(context, 1))
+    except Unavailable as error:
+        bodies.troubles.append(Trouble.of("", error))
     report = deps.expirer.run_once(_has_time(context))
     if deps.adapters.archive:
         report.stretch.troubles += deps.proof_watch.run_once()

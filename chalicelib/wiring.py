@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import observe
 from .adapters import from_environment
-from .domain.errors import Unavailable
+from .domain.errors import NotFound, Unavailable
 from .domain.times import HOUR_MS
 from .services.core.counters import Counters
 
@@ -73,11 +73,12 @@ if TYPE_CHECKING:
     from .services.manage.repair import Repair
     from .services.manage.replays import Replays
     from .services.manage.retries import Retries
-    from .services.manage.tokens import Refusals, SignInLinks, Tokens
+    from .services.manage.tokens import Made, Refusals, SignInLinks, Tokens
     from .services.produce.check_back import Checker
     from .services.produce.delayed import Delayed
     from .services.produce.due import Due
     from .services.produce.producer import Producer
+    from .services.produce.schedules import Schedules
     from .services.produce.transactions import Transactor
     from .services.push.dispatcher import Dispatcher
     from .services.push.health import SubscriberHealth
@@ -196,7 +197,8 @@ class Deps:
         on_timers_stored=lambda deps: deps.waker.wake_movers,
         mark=lambda deps: deps.marker.mark,
     )
-    due: Due = _service("services.produce.due.Due")
+    due: Due = _service("services.produce.due.Due", is_unfinished=lambda deps: deps._is_unfinished)
+    schedules: Schedules = _service("services.produce.schedules.Schedules")
     delayed: Delayed = _service("services.produce.delayed.Delayed")
     transactor: Transactor = _service("services.produce.transactions.Transactor")
     checker: Checker = _service(
@@ -250,6 +252,7 @@ class Deps:
     admin: Admin = _service("services.manage.admin.Admin")
     tokens: Tokens = _service("services.manage.tokens.Tokens", checked=lambda deps: bool(deps.adapters.stage))
     refusals: Refusals = _service("services.manage.tokens.Refusals")
+    made: Made = _service("services.manage.tokens.Made")
     denials: TtlCache[tuple[str, str], bool] = _service(
         "services.core.expiring_cache.TtlCache", max_age_ms=lambda deps: _DENIALS_MS
     )
@@ -332,6 +335,17 @@ class Deps:
         ask=lambda deps: lambda *who: deps.consent.ask(*who),
         remove=lambda deps: lambda *who: deps.registry.remove_expired(*who),
     )
+
+    def _is_unfinished(self, topic: Topic, message_id: str) -> bool:
+        """Is a message there that a group has not come to an end with?"""
+        from .domain.status import OVER
+
+        try:
+            message = self.lookup.message(topic, message_id)
+        except NotFound:
+            return False
+        deliveries = self.statuses.of_topic(topic).deliveries(message)
+        return any(each.status not in OVER for each in deliveries.values())
 
     def _state_of(self, topic: Topic) -> State:
         from .scheduler.meter_reader import State

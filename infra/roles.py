@@ -28,6 +28,7 @@ _PARTS: dict[str, tuple[str, ...]] = {
     "topics": ("topics",),
     "topic": ("topic#*",),  # its groups, their consumers and assignments
     "tokens": ("tokens",),
+    "schedules": ("schedules",),  # the API alone writes them
     "used": ("used",),  # when tokens were last
     "signing-key": ("stage",),
     "handshakes": ("handshakes#*",),  # of the table `rates`: how often a host was asked
@@ -47,7 +48,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "dedup": "GetItem PutItem",
         "keys": f"GetItem Query {_NOTE}",
         "rates": "GetItem PutItem",
-        "rounds": "GetItem Query PutItem",
+        "rounds": "GetItem Query PutItem DeleteItem",  # that a schedule has stopped is noted for a person
         "audit": "GetItem Query PutItem",
         "control": "GetItem Query PutItem DeleteItem",
     },
@@ -78,11 +79,14 @@ _TABLES: dict[str, dict[str, str]] = {
     },
     "mover": {
         "log": _APPEND,
-        "cursors": "GetItem",
+        "cursors": "GetItem",  # here and below: is the last message of a schedule unfinished?
+        "records": _READ,
         "timers": "Query PutItem DeleteItem BatchWriteItem",
+        "keys": _NOTE,
         "rounds": "PutItem",
         "control#topics": "GetItem",
         "control#topic": _READ,
+        "control#schedules": _READ,
     },
     "sweep": {
         "log": "GetItem Query PutItem",  # a hole is closed on the way to what a group does not get
@@ -117,9 +121,11 @@ _TABLES: dict[str, dict[str, str]] = {
         "cursors": f"{_CLAIM} Query",
         "records": "Query PutItem DeleteItem",  # dead letters end
         "traces": _NOTE,  # the attempts whose leases had run out
+        "timers": "GetItem Query PutItem",  # those that schedules have lost
         "rounds": "GetItem Query PutItem DeleteItem",  # whether the archive is proved needs a person
         "control#topics": _READ,
         "control#topic": "Query",
+        "control#schedules": "Query",
     },
     "journal": {},
 }

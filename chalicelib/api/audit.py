@@ -22,6 +22,7 @@ TRAFFIC = frozenset(
         *("amend_message", "cancel_message", "retry_now", "settle_message"),
         *("receive", "ack", "nack", "extend", "heartbeat"),
         *("send_archived", "tell_progress"),  # a replay's job
+        "preview_schedule",  # which changes nothing
     }
 )
 """Handlers of what is done for each message: its trace says who it was."""

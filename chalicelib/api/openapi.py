@@ -36,6 +36,7 @@ _PARAMETER_SCHEMAS: dict[str, dict[str, Any]] = {
     "limit": {"type": "integer", "minimum": 1, "maximum": lim.MAX_PAGE, "default": lim.DEFAULT_PAGE},
     "max_attempts": {"type": "integer", "minimum": 1, "maximum": lim.MAX_ATTEMPTS},
     "shard": {"type": "integer", "minimum": 0, "maximum": lim.MAX_SHARDS - 1},
+    "stop": {"type": "string", "enum": ["true", "false"]},
     "headrace-app": {"type": "string", "pattern": "^[A-Za-z0-9._/-]{1,64}$"},
     "headrace-dedup-until": {"type": "string", "enum": ["window", "done"]},
     "headrace-delay-seconds": {"type": "integer", "minimum": 0, "maximum": lim.MAX_DELAY_SECONDS},
@@ -48,6 +49,7 @@ _SHOWN = {
     "group": "mailer",
     "consumer": "desk",
     "name": "rocketmq",
+    "schedule": "daily-report",
     "id": "ggpf5z1w52mh-3-0",
 }
 """Examples of what stands in paths."""

@@ -119,6 +119,8 @@ def _event(push_batch: PushBatch, attempt: Attempt) -> dict[str, Any]:
 def _extensions(attempt: Attempt) -> dict[str, str]:
     message = attempt.message
     location = {"shard": str(message.shard), "offset": str(message.offset), "attempt": str(attempt.number)}
+    if firing := message.draft.firing:
+        location |= {"schedule": firing.schedule, "scheduled": rfc3339(firing.at_ms)}
     return location | ({"tag": message.draft.tag} if message.draft.tag else {})
 
 

@@ -21,6 +21,7 @@ class Kind(StrEnum):
     UNDECIDED = "UNDECIDED"
     BACKLOG = "BACKLOG"
     NOT_PROVED = "NOT_PROVED"
+    SCHEDULE_STOPPED = "SCHEDULE_STOPPED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,10 @@ RULES: Mapping[Kind, Rule] = {
         "Read the log of the archive's job, and run it again for the days.",
         3 * DAY_MS,
     ),
+    Kind.SCHEDULE_STOPPED: Rule(
+        "The schedule's topic was deleted: it does not fire.",
+        "Put the schedule again with another topic, or delete it.",
+    ),
 }
 _PRESENT_MS = HOUR_MS  # after its last sign of life a pull consumer counts as present for so long
 MOST = 100  # states of one topic that are noted
@@ -71,7 +76,8 @@ MOST = 100  # states of one topic that are noted
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """One state. What it is not about is empty: a state of the stage has no topic, one of a topic has no group.
+    """One state. What it is not about is empty: a state of the stage has no topic, one of a topic has no group. Of a
+    schedule `consumer` is the name.
     `noted_ms`: when it came into the list."""
 
     kind: Kind
@@ -111,6 +117,11 @@ def of_consumer(consumer: Consumer, now_ms: int) -> Attention | None:
     if since_ms is None or now_ms - since_ms < RULES[kind].after_ms:
         return None
     return Attention(kind, since_ms, consumer.topic, consumer.group, consumer.name)
+
+
+def stopped_schedule(name: str, now_ms: int) -> Attention:
+    """The state of a schedule whose topic is gone. It is the stage's: another topic may have the name."""
+    return Attention(Kind.SCHEDULE_STOPPED, now_ms, consumer=name, noted_ms=now_ms)
 
 
 def stopped(consumers: Sequence[Consumer], now_ms: int) -> list[tuple[Consumer, Attention]]:

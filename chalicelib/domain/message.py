@@ -64,6 +64,15 @@ class Act:
 
 
 @dataclass(frozen=True, slots=True)
+class Firing:
+    """What a schedule made a message for: the schedule's name, the time, and the id of its message before."""
+
+    schedule: str
+    at_ms: int
+    last_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
     """A message without id and offset, as a producer gave it, checked. The log's rows hold drafts."""
 
@@ -115,6 +124,8 @@ class Draft:
     """What people changed in it since."""
     redact: tuple[str, ...] = ()
     """Of a copy: what the topic that it comes from hides in its body."""
+    firing: Firing | None = None
+    """Set in a message of a schedule."""
 
     @property
     def has_body(self) -> bool:

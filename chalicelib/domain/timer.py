@@ -1,23 +1,34 @@
-"""Timers: retries, delayed messages, wake-ups and checks of transactions."""
+"""Timers: retries, delayed messages, wake-ups, checks of transactions, schedules; and when a schedule fires."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import islice
+from typing import TYPE_CHECKING
 
-from .message import Draft
+from .message import Draft, Firing
 from .segment import ShardKey
+from .times import CLOCKS_DIFFER_MS, DAY_MS, MINUTE_MS, SECOND_MS, calendar_time
+
+if TYPE_CHECKING:
+    from cronsim import CronSim
 
 ANY = -1
 
 
 class TimerKind(StrEnum):
-    """RETRY and DELIVER put `draft` into `shard`; WAKE starts a delivery of `shard`; CHECK asks a producer."""
+    """RETRY and DELIVER put `draft` into `shard`; WAKE starts a delivery of `shard`; CHECK asks a producer; SCHEDULE
+    puts the message of a schedule into the log."""
 
     DELIVER = "deliver"
     RETRY = "retry"
     CHECK = "check"
     WAKE = "wake"
+    SCHEDULE = "schedule"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +120,188 @@ def due_ms_of(sort_key: str) -> int:
 def retry_id(group_uid: str, consumer_uid: str, shard: int, offset: int, attempts: int) -> str:
     """The id of the timer for the next attempt of a delivery after `attempts` failed ones."""
     return f"{group_uid}.{consumer_uid}.{shard}.{offset}.{attempts}"
+
+
+PARKED_MS = 9_999_999_999_999
+"""When the timer of a schedule that has no next time is due: in the year 2286."""
+MISSED_MS = 2 * MINUTE_MS
+MOST_MISSED = 1_000
+_HORIZON_MS = 8 * 366 * DAY_MS  # a cron expression that has no time in it has none
+_MACROS = {"@monthly": "0 0 1 * *", "@weekly": "0 0 * * 0", "@hourly": "0 * * * *"}
+_MACROS |= {"@daily": "0 0 * * *", "@midnight": "0 0 * * *"}
+_MACROS |= {"@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *"}
+
+
+class Missed(StrEnum):
+    """What becomes of times for which the mover came more than MISSED_MS late: nothing, one message for all of them, or
+    one for each of the last MOST_MISSED."""
+
+    SKIP = "skip"
+    ONE = "one"
+    ALL = "all"
+
+
+class Overlap(StrEnum):
+    """Does it fire while its last message is unfinished?"""
+
+    ALLOW = "allow"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """The times of a schedule: by `cron` in `timezone`, or each `every_seconds` from `from_ms`, else its creation on;
+    none before `from_ms` or after `until_ms`."""
+
+    created_ms: int
+    cron: str | None = None
+    every_seconds: int | None = None
+    timezone: str = "UTC"
+    from_ms: int | None = None
+    until_ms: int | None = None
+    jitter_seconds: int = 0
+
+    def next_ms(self, after_ms: int) -> int | None:
+        """The first time after this one; None: there is none. Raises ValueError where `cron` cannot be read."""
+        after_ms = after_ms if self.from_ms is None else max(after_ms, self.from_ms - 1)
+        if self.every_seconds:
+            at_ms: int | None = self._in_steps(after_ms, SECOND_MS * self.every_seconds)
+        else:
+            later = (_ms(moment) for moment in self._cron(after_ms))
+            # What a change of the clock moves may come in another order.
+            at_ms = next((ms for ms in later if ms > after_ms), None)
+            at_ms = at_ms if at_ms and at_ms - after_ms <= _HORIZON_MS else None
+        return None if at_ms is None or at_ms > (self.until_ms or PARKED_MS) else at_ms
+
+    def times(self, after_ms: int | None) -> Iterator[int]:
+        """All times after this one."""
+        while after_ms is not None and (after_ms := self.next_ms(after_ms)) is not None:
+            yield after_ms
+
+    def first_kept(self, at_ms: int, now_ms: int) -> int:
+        """Of the missed times from `at_ms` on, the first of the last MOST_MISSED."""
+        next_ms = self.next_ms(at_ms) or now_ms
+        if now_ms - at_ms < MOST_MISSED * (next_ms - at_ms):  # there are no more
+            return at_ms
+        if self.every_seconds:
+            step_ms = SECOND_MS * self.every_seconds
+            return max(at_ms, self._in_steps(now_ms, step_ms) - MOST_MISSED * step_ms)
+        back = list(islice(self._cron(now_ms + SECOND_MS, back=True), MOST_MISSED))
+        return max(at_ms, _ms(back[-1])) if len(back) == MOST_MISSED else at_ms
+
+    def _in_steps(self, after_ms: int, step_ms: int) -> int:
+        first_ms = self.created_ms if self.from_ms is None else self.from_ms
+        return first_ms + ((after_ms - first_ms) // step_ms + 1) * step_ms
+
+    def _cron(self, from_ms: int, *, back: bool = False) -> CronSim:
+        from zoneinfo import ZoneInfo
+
+        from cronsim import CronSim, CronSimError
+
+        expression = _MACROS.get((self.cron or "").lower(), self.cron or "")
+        if len(expression.split()) != 5:  # the library reads a sixth, of seconds
+            raise ValueError("must have five fields, or be @daily or the like")
+        zone = UTC if self.timezone == "UTC" else ZoneInfo(self.timezone)
+        try:
+            return CronSim(expression, calendar_time(from_ms).astimezone(zone), reverse=back)
+        except CronSimError as error:
+            raise ValueError(f"has a {str(error).lower()}") from None
+
+
+def _ms(moment: datetime) -> int:
+    return int(moment.timestamp()) * SECOND_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule(Timing):
+    """A schedule. `made_by` is the id of the token it was made with. `draft` is its message: it ends `expires_ms` after
+    it fired. `period_ms` is the shortest time between two of its first firings."""
+
+    name: str
+    topic: str
+    draft: Draft
+    made_by: str
+    uid: str = ""
+    topic_uid: str = ""
+    period_ms: int = PARKED_MS
+    missed: Missed = Missed.ONE
+    overlap: Overlap = Overlap.ALLOW
+    paused: bool = False
+    app: str | None = None
+    version: int = 0
+
+    @property
+    def timer_id(self) -> str:
+        """The id of its timers: each version of it has its own."""
+        return f"{self.uid}.{self.version}"
+
+    def upcoming(self, now_ms: int, most: int) -> list[int]:
+        """The next times."""
+        return [] if self.paused else list(islice(self.times(now_ms), most))
+
+    def coming(self, now_ms: int) -> int:
+        """The next time; PARKED_MS: there is none."""
+        return next(iter(self.upcoming(now_ms, 1)), PARKED_MS)
+
+    def timer(self, at_ms: int, last_id: str, now_ms: int) -> Timer:
+        """The timer for a time."""
+        return Timer(
+            self._due_ms(at_ms),
+            self.timer_id,
+            TimerKind.SCHEDULE,
+            ShardKey(self.topic, self.topic_uid, ANY),
+            Draft(b"", is_json=False, firing=Firing(self.name, at_ms, last_id)),
+            stored_ms=now_ms,
+        )
+
+    def may_be_due(self, now_ms: int) -> Iterator[int]:
+        """When its timer is due, the likeliest first, if no mover is behind."""
+        after_ms: int | None = now_ms - SECOND_MS * self.jitter_seconds
+        while not self.paused and after_ms is not None and after_ms <= now_ms + CLOCKS_DIFFER_MS:
+            after_ms = self.next_ms(after_ms)
+            if after_ms is not None:
+                yield self._due_ms(after_ms)
+        yield PARKED_MS
+
+    def after(self, at_ms: int, now_ms: int) -> tuple[bool, int]:
+        """Does it fire for this time, now? And its next time (PARKED_MS: there is none), which does not depend on the
+        clock unless some were missed."""
+        fires, from_ms = True, at_ms
+        if now_ms - self._due_ms(at_ms) > MISSED_MS:
+            if self.missed is Missed.ALL:
+                first_ms = self.first_kept(at_ms, now_ms)
+                fires, from_ms = first_ms == at_ms, max(at_ms, first_ms - 1)
+            else:
+                fires, from_ms = self.missed is Missed.ONE, max(at_ms, now_ms - MISSED_MS - 1)
+        return fires, self.next_ms(from_ms) or PARKED_MS
+
+    def message(self, firing: Firing, now_ms: int) -> Draft:
+        """Its message for a time."""
+        expires_ms = self.draft.expires_ms
+        return replace(self.draft, firing=firing, expires_ms=expires_ms and now_ms + expires_ms)
+
+    def _due_ms(self, at_ms: int) -> int:
+        if at_ms == PARKED_MS or not self.jitter_seconds:
+            return at_ms
+        digest = hashlib.sha256(f"{self.uid} {at_ms}".encode()).digest()
+        return at_ms + int.from_bytes(digest[:8]) % (SECOND_MS * self.jitter_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """A timer of a schedule that becomes a message, and the one that takes its place."""
+
+    timer: Timer
+    then: Timer
+
+    def after(self, message_id: str) -> Timer:
+        """The timer that takes its place once the message has this id."""
+        firing = replace(firing_of(self.then), last_id=message_id)
+        return replace(self.then, draft=Draft(b"", is_json=False, firing=firing))
+
+
+def firing_of(timer: Timer) -> Firing:
+    """What a schedule's timer is for."""
+    assert timer.draft is not None
+    assert timer.draft.firing is not None
+    return timer.draft.firing

@@ -143,8 +143,9 @@ class Consumer:
     own timeout, as registered.
 
     A pull consumer is removed when it is silent for longer than `expires_after_seconds` (None: never). `received_ms` is
-    its last receive, as far as it is noted. `instance` has its name at present, by the token `instance_by`; from each
-    of the `former_instances` a later one took the name over, the latest first.
+    its last receive, as far as it is noted. `instance` has its name at present, by the token `instance_by` (a push
+    consumer's: the token that registered its target); from each of the `former_instances` a later one took the name
+    over, the latest first.
     """
 
     topic: str

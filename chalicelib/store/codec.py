@@ -18,7 +18,7 @@ from ..domain.append import Pack
 from ..domain.call_result import Answer
 from ..domain.errors import Unreadable
 from ..domain.limits import COMPRESS_ABOVE_BYTES, MAX_RECEIVE, MAX_SEGMENT_BYTES
-from ..domain.message import JSON, Act, DeadReason, Draft, Origin
+from ..domain.message import JSON, Act, DeadReason, Draft, Firing, Origin
 from ..domain.trace import TraceEntry
 from .attributes import Item
 from .layout import CONTROL_FORMAT, FORMAT, KEYS
@@ -76,6 +76,7 @@ class Wire(msgspec.Struct, omit_defaults=True):
     p: str = ""  # id of the token it was produced with, where its row does not tell
     v: int | None = None  # when its producer says that it was sent
     m: tuple[tuple[Any, ...], ...] = ()  # what was done to it: the fields of each Act
+    sf: tuple[Any, ...] | None = None  # the fields of its Firing
     rp: tuple[str, ...] = ()
 
 
@@ -119,6 +120,7 @@ def encode(draft: Draft) -> bytes:
             **{letter: getattr(draft, name) for name, letter in _PLAIN.items()},
             i=astuple(draft.origin) if draft.origin else None,
             m=tuple(astuple(act) for act in draft.acts),
+            sf=astuple(draft.firing) if draft.firing else None,
         )
     )
 
@@ -152,6 +154,7 @@ def _draft(wire: Wire) -> Draft:
         body,
         origin=origin,
         acts=tuple(_from_tuple(Act, values) for values in wire.m),
+        firing=_from_tuple(Firing, wire.sf) if wire.sf else None,
         **{name: getattr(wire, letter) for name, letter in _PLAIN.items()},
     )
 

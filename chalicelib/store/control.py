@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeVar
@@ -13,6 +13,7 @@ from ..domain import ids
 from ..domain.assignment import Assignment, Staffed
 from ..domain.replay import Replay
 from ..domain.signing import KeyRing
+from ..domain.timer import Schedule, Timer
 from ..domain.topic import Consumer, Group, Token, Topic
 from ..modes import POLICIES
 from .attributes import Item, text
@@ -24,18 +25,21 @@ from .control_rows import (
     KeyRingRow,
     ReplayRow,
     Row,
+    ScheduleRow,
     TokenRow,
     TopicRow,
     Use,
     UseRow,
 )
 from .dynamo import Dynamo
+from .timers import timer_delete, timer_put
 
 T = TypeVar("T")
 V = TypeVar("V", Topic, Group)
-_Living = Topic | Group | Consumer
+_Living = Topic | Group | Consumer | Schedule
 """What has a life under its name, and perhaps another after it, with a uid of its own."""
 _KEY_RING = Key("stage", "signing-key")
+_MANY = 16  # rows of one partition that are rather read with all that is between them
 
 
 class Control:
@@ -213,6 +217,48 @@ class Control:
         """Store if the replay still is `old` (None: absent). False: it is not."""
         return self._save(ReplayRow.of(_replay_key(replay.id), replay, _version(old)))
 
+    def schedule(self, name: str) -> Schedule | None:
+        """The schedule of this name; None if there is none."""
+        return self._get(ScheduleRow, _schedule_key(name))
+
+    def schedules(self, after: str | None, limit: int) -> list[Schedule]:
+        """Schedules by name: those behind one. It may miss the newest."""
+        where = ScheduleRow.sk > after if after is not None else None
+        return self._page(ScheduleRow, "schedules", where, limit, consistent=False)
+
+    def schedules_named(self, names: Sequence[str]) -> dict[str, Schedule]:
+        """The schedules of these names, as many as there are; of many, those that cannot be read are left out."""
+        if len(names) < _MANY:
+            rows = [row for name in names if (row := self.schedule(name))]
+        else:
+            items = self._query("schedules", ScheduleRow.sk.between(min(names), max(names)))
+            rows = list(self._dynamo.readable(items, ScheduleRow.decoded))
+        return {row.name: row for row in rows}
+
+    def put_schedule(self, new: Schedule, old: Schedule | None, timer: Timer | None, then: Timer) -> bool:
+        """Store, with its next timer, if the schedule still is `old` (None: absent) and has this timer. False: not."""
+        row = ScheduleRow.of(_schedule_key(new.name), new, _version(old))
+        put = row.get_save_kwargs_from_instance()
+        timers = [timer_put(self._dynamo.tables, then)]
+        return self._change_schedule("Put", put, old, timer, timers)
+
+    def delete_schedule(self, old: Schedule, timer: Timer | None) -> bool:
+        """Remove a schedule with its timer, if they still are as they were read. False: they are not."""
+        row = ScheduleRow.of(_schedule_key(old.name), old, old.version)
+        return self._change_schedule("Delete", row.get_delete_kwargs_from_instance(), old, timer, [])
+
+    def _change_schedule(
+        self,
+        operation: str,
+        request: Mapping[str, Any],
+        old: Schedule | None,
+        timer: Timer | None,
+        timers: list[dict[str, Any]],
+    ) -> bool:
+        change = {**(_of_life(request, old) if old else request), "TableName": self._table}
+        gone = [timer_delete(self._dynamo.tables, timer)] if timer else []
+        return self._dynamo.transact([{operation: change}, *gone, *timers])
+
     def key_ring(self) -> KeyRing | None:
         """The stage's signing keys; None before they are first needed."""
         return self._get(KeyRingRow, _KEY_RING)
@@ -293,7 +339,7 @@ def _of_life(request: Mapping[str, Any], old: _Living) -> dict[str, Any]:
     return {**request, "ConditionExpression": condition, "ExpressionAttributeValues": values}
 
 
-def _version(old: Topic | Group | Consumer | Token | Replay | KeyRing | None) -> int | None:
+def _version(old: Topic | Group | Consumer | Token | Replay | KeyRing | Schedule | None) -> int | None:
     return old.version if old else None
 
 
@@ -327,6 +373,10 @@ def _assignment_key(topic: Topic, group: Group) -> Key:
 
 def _replay_key(replay_id: str) -> Key:
     return Key(_replays_of(ids.home_of(replay_id)), replay_id)
+
+
+def _schedule_key(name: str) -> Key:
+    return Key("schedules", name)
 
 
 def _replays_of(home: str) -> str:

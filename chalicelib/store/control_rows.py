@@ -28,6 +28,7 @@ from ..domain import predicate, strict_json
 from ..domain.assignment import Assignment
 from ..domain.replay import Replay
 from ..domain.signing import KeyRing
+from ..domain.timer import Schedule
 from ..domain.topic import Consumer, Group, Token, Topic
 from . import codec
 from .attributes import Item
@@ -167,6 +168,13 @@ class ReplayRow(Row[Replay]):
         return replay
 
 
+class ScheduleRow(Row[Schedule]):
+    """A schedule, with its message."""
+
+    entity = Schedule
+    locals().update(_attributes_of(Schedule))
+
+
 class KeyRingRow(Row[KeyRing]):
     """The stage's signing keys."""
 
@@ -174,7 +182,7 @@ class KeyRingRow(Row[KeyRing]):
     locals().update(_attributes_of(KeyRing))
 
 
-MODELS = (TopicRow, GroupRow, ConsumerRow, AssignmentRow, TokenRow, UseRow, ReplayRow, KeyRingRow)
+MODELS = (TopicRow, GroupRow, ConsumerRow, AssignmentRow, TokenRow, UseRow, ReplayRow, ScheduleRow, KeyRingRow)
 
 
 def _stored(value: Any) -> Any:

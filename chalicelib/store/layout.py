@@ -76,6 +76,8 @@ Attribute names are short because a row is billed by its size, names included.
            timers that were stored long before their time, the mover's schedule sends the wake-ups.
     e  N   how often it was changed: moving and changing it are conditional on that
     y  N   ms after which it comes again (CHECK)
+  The id of a schedule's timer is `<uid>.<version>`; its draft says for which time it is, and the id of the message
+  before. One of a schedule that has no next time is due in the year 2286.
   Row `~<timer id>`, at a timer's first time, says to which time it was changed (`u`; `e`: by which change), or that it
   was cancelled (`j`); `x` is its TTL. It sorts behind all timers.
 
@@ -152,7 +154,7 @@ Attribute names are short because a row is billed by its size, names included.
 
 **control** · topics, groups, consumers, assignments, tokens, replays, the signing key: PynamoDB's models in
   store/control_rows, with an attribute for each field of the noun.
-    pk S   `topics`, `retired`, `tokens`, `used` (when a token was last), `stage`, `topic#<topic uid>`, or
+    pk S   `topics`, `retired`, `schedules`, `tokens`, `used` (when a token was last), `stage`, `topic#<topic uid>`, or
            `replays#<home>`: a replay's id begins with the home of its topic's replays, and goes on with the time
     sk S   name or id, of a retired topic `<name>#<uid>`; below a topic `group#<name>`, `retired#<name>#<group uid>`,
            `consumer#<group uid>#<name>`, `left#<group uid>#<name>#<consumer uid>` and `assignment#<group uid>`

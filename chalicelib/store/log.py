@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
+from ..domain import ids
 from ..domain.append import (
     AlreadyMoved,
     DedupEntry,
@@ -21,7 +22,7 @@ from ..domain.errors import unavailable
 from ..domain.limits import MAX_LOOK_BYTES
 from ..domain.message import Draft
 from ..domain.segment import Allocation, Rows, Segment, ShardKey, Tail
-from ..domain.timer import Timer
+from ..domain.timer import Fired, Timer
 from ..domain.topic import CursorKey
 from ..domain.transaction import Transaction, committed
 from . import codec
@@ -31,7 +32,7 @@ from .dedup import dedup_entry, dedup_put, used_entries
 from .dynamo import Cancelled, ConditionFailed, Dynamo
 from .layout import FORMAT, META_OFFSET, dedup_key, segment_key
 from .records import letter_move
-from .timers import timer_delete
+from .timers import timer_delete, timer_put
 from .transactions import transaction_writes
 
 TOMBSTONE = "tombstone"
@@ -81,9 +82,10 @@ class Log:
         written (DedupHit).
 
         `promotables`: what becomes messages of this segment and is removed in the same transaction: a timer, which is
-        deleted; a dead letter, whose record then says RETRYING; a transaction, which is then COMMITTED with the
-        offset of its draft (the n-th of `promotables` is the n-th message of the segment) and loses its CHECK timer. If
-        one of them is gone or has another version, nothing is written (AlreadyMoved).
+        deleted; a schedule's timer, in whose place the next one is stored; a dead letter, whose record then says
+        RETRYING; a transaction, which is then COMMITTED with the offset of its draft (the n-th of `promotables` is the
+        n-th message of the segment) and loses its CHECK timer. If one of them is gone or has another version, nothing
+        is written (AlreadyMoved).
 
         A transaction of DynamoDB holds 100 actions: the segment, each dedup id and each timer are one, the others
         are two.
@@ -116,6 +118,9 @@ class Log:
         tables = self._dynamo.tables
         if isinstance(promotable, Timer):
             return [timer_delete(tables, promotable)]
+        if isinstance(promotable, Fired):
+            then = promotable.after(ids.message_id(segment.request_id, shard.shard, segment.first + n))
+            return [timer_delete(tables, promotable.timer), timer_put(tables, then)]
         if isinstance(promotable, Transaction):
             location = {"shard": shard.shard, "offset": segment.first + n}
             new = committed(promotable, segment.accepted_ms, **location)

@@ -98,6 +98,15 @@ class Timers:
         put = {"Put": {"TableName": self._table, "Item": tombstone}}
         return self._dynamo.transact([timer_delete(self._tables, timer), put])
 
+    def restore(self, timer: Timer) -> None:
+        """Store a timer that was lost, if it is not there."""
+        put = timer_put(self._tables, timer)["Put"]
+        self._dynamo.write_if("put_item", **put, ConditionExpression="attribute_not_exists(f)")
+
+    def succeed(self, old: Timer, new: Timer) -> bool:
+        """Replace a timer by one of another time. False: it is gone or was changed."""
+        return self._dynamo.transact([timer_delete(self._tables, old), timer_put(self._tables, new)])
+
     def exchange(self, old: Timer, new: Timer | None, key: CursorKey, records: Sequence[Record]) -> bool:
         """In one transaction store records of a delivery and replace its retry timer, if that is unchanged, by `new`
         (None: delete it). False: the timer is gone or was changed."""
@@ -293,7 +302,7 @@ def _content_of(item: Item, due_ms: int, timer_id: str) -> Timer:
     payload = payload_of(item)
     kind = TimerKind(item["k"]["S"])
     draft = codec.unpack(payload)[0] if payload else None
-    if draft is None and kind in (TimerKind.DELIVER, TimerKind.RETRY):
+    if draft is None and kind in (TimerKind.DELIVER, TimerKind.RETRY, TimerKind.SCHEDULE):
         raise ValueError("it has lost its message")
     return Timer(
         due_ms=due_ms,

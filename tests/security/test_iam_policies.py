@@ -21,6 +21,7 @@ from tests.support.roles import PREFIX, Guard, at_work
 PAGE = Path("docs/security.md").read_text()
 SECTION = PAGE.partition("## Callers inside AWS")[2].partition("\n## ")[0]
 HERE = {"topic": "orders", "group": "mailer", "consumer": "me", "name": "jmq", "id": "some-id"}
+HERE["schedule"] = "daily"
 ELSEWHERE = {**HERE, "topic": "payroll", "group": "bank"}
 OTHER_GROUP = {**HERE, "group": "bank"}
 GUARDED = [entry for entry in CALLS if entry.scopes]

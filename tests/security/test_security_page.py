@@ -70,7 +70,7 @@ def _reaches(entry: Call) -> Iterable[str]:
     for place, names_in in (("body", body), ("query", [name for name in entry.query if name in _NAMED])):
         if names_in:
             yield f"{', '.join(f'`{name}`' for name in names_in)} in the {place}"
-    if entry.path.startswith(("/v1/transactions/", "/v1/replays/")):
+    if entry.path.startswith(("/v1/transactions/", "/v1/replays/", "/v1/schedules/{")):
         yield "of which topic the id is"
     elif "{topic}" not in entry.path and "{name}" not in entry.path:
         yield "all of the stage"

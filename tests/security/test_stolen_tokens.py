@@ -37,6 +37,7 @@ class Victim:
         """The call's path, to what is the victim's."""
         before_id = entry.path.split("/{id}")[0].rpartition("/")[2]
         names = {"topic": self.topic, "group": self.group, "consumer": self.consumer, "name": "rocketmq"}
+        names["schedule"] = MARK
         return entry.path.format(**names, id=self.ids.get(before_id, ""))
 
 
@@ -56,6 +57,8 @@ def victim_of(world: World) -> Victim:
     token = api.post("/v1/tokens", {"name": MARK, "scopes": ["produce"]}).expect(201)["id"]
     span = {"from": "2030-01-01T00:00:00.000Z", "to": "2030-01-02T00:00:00.000Z"}
     replay = api.post(f"/v1/topics/{topic}/replays", span).expect(202)["replay_id"]
+    schedule = {"topic": topic, "message": {"body": MARK}, "cron": "@daily"}
+    api.put(f"/v1/schedules/{MARK}", schedule).expect(201)
     ids = {
         "messages": message_id,
         "dead-letters": letter["id"],
@@ -105,7 +108,7 @@ class Attacker:
 GUARDED = [entry for entry in CALLS if entry.scopes]
 EVERY_SCOPE = ("produce", "consume", "admin")
 OF_ALL_GROUPS = {
-    *("retry_now", "settle_message", "list_tokens", "delete_token", "list_audit"),
+    *("retry_now", "settle_message", "list_tokens", "delete_token", "get_made", "list_audit"),
     *("put_topic", "delete_topic", "purge_topic", "create_replay"),
 }
 """Calls that no token of some groups may make, though their path names none."""
@@ -140,7 +143,11 @@ def lacks_scopes(attacker: Attacker, scope: str) -> None:
             attacker.tries_to(entry).refused(403, "SCOPE_MISSING")
 
 
-FOR_ANY_TOKEN = ("/v1/topics", "/v1/stats", "/v1/attention", "/v1/archive", "/v1/ladders/{name}")
+HARMLESS = ("/v1/sign-in-links", "/v1/schedules/preview")
+FOR_ANY_TOKEN = (
+    *("/v1/topics", "/v1/stats", "/v1/attention", "/v1/archive", "/v1/ladders/{name}"),
+    *("/v1/schedules", "/v1/schedules/preview"),
+)
 
 
 def reaches_no_other_topic(attacker: Attacker) -> None:
@@ -180,7 +187,7 @@ def finds_no_message_that_only_another_group_has(attacker: Attacker) -> None:
 
 def changes_nothing_that_all_groups_would_feel(administrator: Attacker) -> None:
     for entry in GUARDED:
-        changes = entry.method != "GET" and "admin" in entry.scopes and entry.path != "/v1/sign-in-links"
+        changes = entry.method != "GET" and "admin" in entry.scopes and entry.path not in HARMLESS
         if changes and not entry.path.startswith("/v1/replays/"):
             makes_tokens = entry.handler.__name__ in ("create_token", "rotate_token")
             administrator.tries_to(entry).refused(403, "TOO_MUCH" if makes_tokens else "GROUP_FORBIDDEN")

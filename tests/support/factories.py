@@ -17,7 +17,7 @@ from chalicelib.domain.record import DeadLetter, Record
 from chalicelib.domain.segment import Allocation, Segment, ShardKey
 from chalicelib.domain.spans import Span
 from chalicelib.domain.status import Status
-from chalicelib.domain.timer import Timer, TimerKind
+from chalicelib.domain.timer import Schedule, Timer, TimerKind
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import Consumer, CursorKey, Group, Token, Topic
 from chalicelib.domain.trace import TraceEntry, TraceRow
@@ -183,8 +183,15 @@ def timer(due_ms: int = START_MS, fragment: int = 0, **settings: Any) -> Timer:
     """A timer kept in this fragment: to put a message into a shard, unless it is of another kind."""
     kind = settings.pop("kind", TimerKind.DELIVER)
     timer_id = settings.pop("id", None) or next(i for i in iter(uid, None) if fragment_of(i) == fragment)
-    content = settings.pop("draft", draft(1) if kind in (TimerKind.DELIVER, TimerKind.RETRY) else None)
+    content = settings.pop("draft", None if kind in (TimerKind.WAKE, TimerKind.CHECK) else draft(1))
     return Timer(due_ms, timer_id, kind, settings.pop("shard", None) or shard(), content, **settings)
+
+
+def schedule(name: str, **settings: Any) -> Schedule:
+    """One that fires each minute."""
+    fields = {"topic": "orders", "draft": draft(1), "made_by": "tok1", "created_ms": START_MS, "uid": name}
+    times = {} if "cron" in settings else {"every_seconds": 60}
+    return Schedule(name=name, **{**fields, **times, **settings})
 
 
 def entries(

@@ -175,12 +175,12 @@ def _contact(context: Context, group: Group) -> "Contact":
         raise Refused("WRONG_MODE", "Only a broadcast's consumer has a position: give `from` to the group.")
     begin = parse.beginning(body.begin or LATEST)
     secret = _secret(body.secret) if body.secret is not None else None
-    target = body.url if body.url is not None else body.function
+    target, by = body.url if body.url is not None else body.function, context.by
     if target is None:
         return Contact(
             expires_after_seconds=body.expires_after_seconds,
             instance=body.instance,
-            instance_by=context.by,
+            instance_by=by,
             begin=begin,
         )
     if body.expires_after_seconds is not None or body.instance is not None:
@@ -190,11 +190,11 @@ def _contact(context: Context, group: Group) -> "Contact":
     if refusal:
         raise Refused("TARGET_REFUSED", f"This {kind} {refusal}.")
     if kind == ConsumerKind.FUNCTION:
-        return Contact(kind, target, timeout_seconds=body.timeout_seconds, begin=begin)
+        return Contact(kind, target, timeout_seconds=body.timeout_seconds, begin=begin, instance_by=by)
     greeting = deps.outbound.greet(target)
     if greeting.verdict is Verdict.DONE:
-        return Contact(kind, target, secret=secret, begin=begin)
-    return Contact(kind, target, ConsumerState.PENDING, greeting.detail, secret, begin=begin)
+        return Contact(kind, target, secret=secret, begin=begin, instance_by=by)
+    return Contact(kind, target, ConsumerState.PENDING, greeting.detail, secret, begin=begin, instance_by=by)
 
 
 def _secret(text: str) -> bytes:

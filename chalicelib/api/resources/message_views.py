@@ -37,6 +37,8 @@ class Content(Body):
     deliver_at: NotRequired[Time]
     expires_at: NotRequired[Time]
     changed_at: NotRequired[Time]
+    schedule: NotRequired[str]
+    scheduled_at: NotRequired[Time]
 
 
 class StoredContent(Content):
@@ -175,6 +177,8 @@ def base_content(message: Message) -> Content:
         body["expires_at"] = at(draft.expires_ms)
     if draft.changed_ms is not None:
         body["changed_at"] = at(draft.changed_ms)
+    if draft.firing:
+        body["schedule"], body["scheduled_at"] = draft.firing.schedule, at(draft.firing.at_ms)
     return body
 
 

@@ -5,10 +5,12 @@ from typing import Annotated, Literal, TypedDict
 from msgspec import Meta, Struct, field
 
 from ...domain import limits as lim
+from ...domain.errors import NotFound
 from ...domain.topic import Scope, Token
 from .. import lists
 from ..calls import Context, Reach, Response, call
 from ..fields import TEXT, RotateBody, Time, TopicPattern, at, one_of
+from ..http import invalid
 from ..lists import Page, page
 
 _Patterns = Annotated[list[TopicPattern], Meta(min_length=1, max_length=lim.MAX_TOPIC_PATTERNS)]
@@ -44,6 +46,14 @@ class CreatedToken(TokenView):
     """A token that was just created or rotated; its text is shown only once."""
 
     token: str
+
+
+class MadeView(TypedDict):
+    """What a token has made that goes on without it: the names of schedules, and push consumers, each as
+    `topic/group/consumer`."""
+
+    schedules: list[str]
+    consumers: list[str]
 
 
 _ADMIN = (Scope.ADMIN,)
@@ -83,11 +93,30 @@ def rotate_token(context: Context) -> Response[CreatedToken]:
     return Response({**token_view(token), "token": text})
 
 
-@call("DELETE", "/v1/tokens/{id}", scopes=_ADMIN, reach=Reach.SERVICE, statuses=(204,))
+@call("DELETE", "/v1/tokens/{id}", scopes=_ADMIN, reach=Reach.SERVICE, query=("stop",), statuses=(204,))
 def delete_token(context: Context) -> Response[None]:
-    """Revoke a token."""
-    context.deps.tokens.revoke(context.params["id"][:128])
+    """Revoke a token.
+
+    With `stop=true`, also after it was revoked: pause the schedules and remove the push consumers that it made."""
+    id, stop = context.params["id"][:128], context.query.get("stop", "false")
+    if stop not in ("true", "false"):
+        raise invalid("stop", "must be true or false")
+    try:
+        context.deps.tokens.revoke(id)
+    except NotFound:
+        if stop == "false":
+            raise
+    if stop == "true":
+        context.deps.made.stop(id)
     return Response(None, 204)
+
+
+@call("GET", "/v1/tokens/{id}/made", scopes=_ADMIN, reach=Reach.SERVICE)
+def get_made(context: Context) -> Response[MadeView]:
+    """What a token has made that goes on without it, also after it was revoked."""
+    names, consumers = context.deps.made.by(context.params["id"][:128])
+    places = [f"{each.topic}/{each.group}/{each.name}" for each in consumers]
+    return Response({"schedules": names, "consumers": places})
 
 
 def token_view(token: Token, used_ms: int | None = None) -> TokenView:

@@ -181,7 +181,9 @@ def _entry(message: Message, transaction: Transaction | None) -> list[Event]:
     headers, draft = message.draft.headers, message.draft
     replay_id = headers.get(REPLAY_HEADER)
     replay_note = f"replay {replay_id} of {headers.get(REPLAY_OF_HEADER)}" if replay_id is not None else None
-    accepted_event = Event(message.accepted_ms, "accepted", detail=replay_note, by=message.by or None)
+    schedule_note = f"schedule {draft.firing.schedule}" if draft.firing else None
+    note = replay_note or schedule_note
+    accepted_event = Event(message.accepted_ms, "accepted", detail=note, by=message.by or None)
     events = [accepted_event]
     if draft.accepted_ms is not None and draft.due_ms is not None:
         beginning_events = _beginning_events(message, draft.due_ms, transaction)

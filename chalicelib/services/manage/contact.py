@@ -61,6 +61,7 @@ def with_contact(consumer: Consumer, contact: Contact, now_ms: int) -> Consumer:
             consumer,
             kind=contact.kind,
             target=contact.target,
+            instance_by=contact.instance_by,
             state=ConsumerState.PENDING,
             state_ms=now_ms,
             secrets=(),

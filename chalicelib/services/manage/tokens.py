@@ -18,10 +18,13 @@ from ...domain.errors import ChangedMeanwhile, Forbidden, HeadraceError, NotFoun
 from ...domain.ids import base32
 from ...domain.limits import MAX_OVERLAPPING_SECRETS
 from ...domain.times import DAY_MS, HOUR_MS
-from ...domain.topic import IAM, Caller, FormerHash, Scope, Token
+from ...domain.topic import IAM, Caller, Consumer, FormerHash, Scope, Token
 from ...ports.world import Clock, Random
+from ..core.catalog import Catalog
 from ..core.expiring_cache import TtlCache
 from ..core.secrets import SigningKeys
+from ..produce.schedules import Schedules
+from .registry import Registry
 
 if TYPE_CHECKING:
     from ...store.audit import Audit
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
 SCOPES = tuple(Scope)
 _CACHE_MS = 10_000  # with the gateway's 20 s, a revocation is felt within 30 s
+_TOPICS = 100
 _USE_MS = HOUR_MS  # how coarsely the last use is known: a write an hour, process and token
 _ID_CHARS = 12
 _SECRET_CHARS = 52  # 260 random bits
@@ -253,6 +257,37 @@ def checksum(token_id: str, secret: str) -> str:
 
 def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Made:
+    """What goes on without the token that it was made with: schedules and push consumers."""
+
+    control: Control
+    catalog: Catalog
+    registry: Registry
+    schedules: Schedules
+
+    def by(self, token_id: str) -> tuple[list[str], list[Consumer]]:
+        """The names of the schedules, and the consumers. Reads all schedules, and the consumers of all topics."""
+        consumers: list[Consumer] = []
+        after: str | None = None
+        while page := self.control.topics(after, _TOPICS):
+            rows = (row for topic in page for row in self.control.all_consumers(topic))
+            consumers += [row for row in rows if row.is_called and row.instance_by == token_id]
+            after = page[-1].name
+        return [each.name for each in self.schedules.all() if each.made_by == token_id], consumers
+
+    def stop(self, token_id: str) -> None:
+        """Pause these schedules, and remove these consumers."""
+        names, consumers = self.by(token_id)
+        for name in names:
+            with suppress(NotFound):
+                self.schedules.set_paused(name, True, lambda topic: None)
+        for consumer in consumers:
+            with suppress(NotFound):
+                topic = self.catalog.topic(consumer.topic)
+                self.registry.unregister(topic, self.catalog.group(topic, consumer.group), consumer)
 
 
 _REQUEST_ID_CHARS = 20

@@ -60,6 +60,11 @@ def what_was_made_again_under_its_name_is_another(stage: Stage) -> None:
         (topic, control.put_topic, control.retire_topic),
         (group, partial(control.put_group, topic), partial(control.retire_group, topic)),
         (consumer, partial(control.put_consumer, topic, group), partial(_is_deleted, stage, topic, group)),
+        (
+            make.schedule(make.uid("s")),
+            lambda new, old: control.put_schedule(new, old, None, make.timer()),
+            lambda old: control.delete_schedule(old, None),
+        ),
     ]
     for noun, put, remove in calls:
         first, other = replace(noun, version=1), replace(noun, uid=make.uid("other"), version=1)

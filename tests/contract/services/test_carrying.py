@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
-from chalicelib.domain.message import Draft, Message, producer_text
+from chalicelib.domain.message import Draft, Firing, Message, producer_text
 from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.consume.claimant import ClaimedMessage
@@ -38,6 +38,7 @@ GIVEN: dict[str, Any] = {
     "jitter": 0.5,
     "steps_from": "start",
     "redact": ("/n",),
+    "firing": Firing("daily", START_MS - SECOND_MS, "before"),
 }
 BYTES: dict[str, Any] = {"body": b"\x89PNG\r\n", "is_json": False, "content_type": "image/png"}
 LARGE: dict[str, Any] = {"body": b'"%s"' % (b"x" * BLOB_THRESHOLD_BYTES)}

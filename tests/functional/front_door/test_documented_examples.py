@@ -108,6 +108,7 @@ def tour(visitor: Recorder) -> None:
     _consume(visitor, message)
     _decide(visitor)
     _replay(visitor)
+    _schedule(visitor)
     _administer(visitor)
     _look_at_groups(visitor)
     _by_hand(visitor)
@@ -162,6 +163,7 @@ def _administer(visitor: Recorder) -> None:
     get("/v1/ladders/jmq?max_attempts=6").expect(200)
     token = post("/v1/tokens", {"name": "shop", "scopes": ["produce"], "topics": ["orders.*"]}).expect(201)
     get("/v1/tokens").expect(200)
+    get(f"/v1/tokens/{token['id']}/made").expect(200)
     post(f"/v1/tokens/{token['id']}/rotate", {"overlap_seconds": 3600}).expect(200)
     post("/v1/sign-in-links").expect(201)
     post("/v1/signing-key/rotate", {"overlap_seconds": 86400}).expect(200)
@@ -284,6 +286,18 @@ def _replay(visitor: Recorder) -> None:
     visitor.call("PATCH", f"/v1/replays/{replay}", progress).expect(200)
     visitor.get(f"/v1/replays/{replay}").expect(200)
     visitor.get(f"{ORDERS}/replays").expect(200)
+
+
+def _schedule(visitor: Recorder) -> None:
+    times = {"cron": "0 9 * * mon-fri", "timezone": "Europe/Zurich"}
+    visitor.post("/v1/schedules/preview", times).expect(200)
+    path, fields = "/v1/schedules/daily-report", {"topic": "orders", "message": {"body": {"report": "sales"}}}
+    visitor.put(path, {**fields, **times, "jitter_seconds": 60}).expect(201)
+    visitor.put(path, {**fields, **times}).expect(200)
+    for how, status in (("pause", 200), ("resume", 200), ("run", 201)):
+        visitor.post(f"{path}/{how}").expect(status)
+    visitor.get(path).expect(200)
+    visitor.get("/v1/schedules").expect(200)
 
 
 def _archived(visitor: Recorder) -> None:

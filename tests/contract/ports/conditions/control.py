@@ -42,6 +42,9 @@ def settings_are_changed_as_they_were_read(stage: Stage) -> None:
     _is_put_as_it_was_read(
         control.put_replay, Replay(make.uid("r"), topic.name, topic.name, START_MS, 1, 2, 100)
     )
+    _is_put_as_it_was_read(
+        lambda new, old: control.put_schedule(new, old, None, make.timer()), make.schedule(make.uid("s"))
+    )
     ring = KeyRing((Secret("01"),))
     stored_ring = control.key_ring()
     assert not control.put_key_ring(ring, replace(ring, version=99))
@@ -77,6 +80,11 @@ def what_was_changed_meanwhile_is_not_retired(stage: Stage) -> None:
     assert not control.retire_topic(topic)
     assert control.topic(topic.name)
     assert control.retire_topic(replace(topic, version=2))
+    schedule = replace(make.schedule(make.uid("s")), version=1)
+    assert control.put_schedule(schedule, None, None, make.timer())
+    assert control.put_schedule(schedule, schedule, None, make.timer())
+    assert not control.delete_schedule(schedule, None)
+    assert control.delete_schedule(replace(schedule, version=2), None)
 
 
 def a_deletion_takes_only_the_life_that_was_meant(stage: Stage) -> None:

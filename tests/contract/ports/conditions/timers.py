@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from chalicelib.domain.append import AlreadyMoved, DedupEntry, Stored
-from chalicelib.domain.timer import Moved, Timer, TimerKind
+from chalicelib.domain.timer import Fired, Moved, Timer, TimerKind, firing_of
 from tests.contract.ports.conditions.common import (
     KEEP_SECONDS,
     filed,
@@ -135,7 +135,50 @@ def a_delayed_message_has_its_dedup_id_once(stage: Stage) -> None:
     is_remembered_for_its_window(files)
 
 
+def _schedules(stage: Stage, timer: Timer) -> bool:
+    schedule = make.schedule(make.uid("s"))
+    is_stored = stage.adapters.control.put_schedule(schedule, None, timer, then := make.timer())
+    assert (stage.adapters.timers.find(then.due_ms, then.id) is not None) is is_stored
+    return is_stored
+
+
+def _unschedules(stage: Stage, timer: Timer) -> bool:
+    control, schedule = stage.adapters.control, make.schedule(make.uid("s"))
+    assert control.put_schedule(schedule, None, None, make.timer())
+    return control.delete_schedule(replace(schedule, version=1), timer)
+
+
+def _is_skipped(stage: Stage, timer: Timer) -> bool:
+    return stage.adapters.timers.succeed(timer, make.timer())
+
+
+def _fires(stage: Stage, timer: Timer) -> bool:
+    then = make.schedule(make.uid("s")).timer(START_MS, "", START_MS)
+    result = put(stage, make.shard(), make.segment(0, 1), Fired(timer, then))
+    row = stage.adapters.timers.find(then.due_ms, then.id)
+    assert result in (Stored(), AlreadyMoved((0,)))
+    assert (row is not None) is (result == Stored())
+    if row:
+        assert firing_of(row).last_id
+        stage.adapters.timers.drop([row])
+    return result == Stored()
+
+
+def a_schedule_goes_on_from_its_timer(stage: Stage) -> None:
+    for take in (_schedules, _unschedules, _is_skipped, _fires):
+        _is_taken_as_it_was_read(stage, take)
+
+
+def a_timer_that_is_there_is_not_lost(stage: Stage) -> None:
+    timers, timer = stage.adapters.timers, make.schedule(make.uid("s")).timer(START_MS, "", START_MS)
+    timers.restore(timer)
+    timers.restore(replace(timer, stored_ms=1))
+    assert timers.find(timer.due_ms, timer.id) == timer
+
+
 SCENES = (
+    a_schedule_goes_on_from_its_timer,
+    a_timer_that_is_there_is_not_lost,
     a_wake_up_is_dropped_as_it_was_read,
     a_timer_is_moved_as_it_was_read,
     a_timer_is_edited_as_it_was_read,

@@ -1,0 +1,278 @@
+"""Schedules: messages at times, by cron or each so many seconds."""
+
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from typing import Annotated, Any, TypedDict, TypeVar, cast
+
+from msgspec import Meta, Struct
+
+from ...domain import strict_json
+from ...domain.errors import Forbidden, Issue, Malformed, NotFound
+from ...domain.message import Draft, body_fields
+from ...domain.timer import Missed, Overlap, Schedule, Timing
+from ...domain.times import DAY_SECONDS, SECOND_MS
+from ...domain.topic import Caller, Scope
+from .. import lists, parse
+from ..calls import ANY, Context, Reach, Response, call
+from ..fields import Count, Name, NoBody, Time, at, at_or_none
+from ..http import check_topic, invalid
+from ..lists import Page, page
+from ..parse import MessageBody
+from .produce import Produced, produced_view
+
+_NEXT = 10
+_LAST = 50
+_TIMING = ("cron", "every_seconds", "timezone", "jitter_seconds")
+_SAME = ("topic", "missed", "overlap", "paused", "app")
+_WHEN = ("delay_seconds", "deliver_at", "sent_at", "dedup_id")
+
+
+T = TypeVar("T", bound=Timing)
+
+
+class TimingBody(Struct, forbid_unknown_fields=True, kw_only=True, rename={"begin": "from"}):
+    """The times of a schedule: by `cron` (five fields, or `@daily` and the like) in `timezone`, or each
+    `every_seconds`, counted from `from`, else from the schedule's creation."""
+
+    cron: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
+    every_seconds: Annotated[int, Meta(ge=1, le=365 * DAY_SECONDS)] | None = None
+    timezone: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_+/-]+\Z")] = "UTC"
+    begin: Time | None = None
+    until: Time | None = None
+    jitter_seconds: Annotated[int, Meta(ge=0, le=DAY_SECONDS)] = 0
+
+
+class ScheduleBody(TimingBody, kw_only=True):
+    """A schedule: `message` is sent to `topic` at these times. It replaces all of an earlier one of this name."""
+
+    topic: Name
+    message: MessageBody
+    missed: Missed = Missed.ONE
+    overlap: Overlap = Overlap.ALLOW
+    paused: bool = False
+    app: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._/-]{1,64}\Z")] | None = None
+
+
+class NextTimes(TypedDict):
+    """The next ten times of a schedule."""
+
+    next: list[Time]
+
+
+_From = TypedDict("_From", {"from": Time | None})
+
+
+class ScheduleView(_From, NextTimes):
+    """A schedule. `next` are its next ten times, without the jitter; none while it is paused. `made_by` is the id of
+    the token that it was made with."""
+
+    name: str
+    topic: str
+    message: dict[str, Any]
+    cron: str | None
+    every_seconds: Count | None
+    timezone: str
+    until: Time | None
+    jitter_seconds: Count
+    missed: Missed
+    overlap: Overlap
+    paused: bool
+    app: str | None
+    made_by: str
+    created_at: Time
+
+
+class LastFiring(TypedDict):
+    """A message that a schedule has sent, and the time that it was for."""
+
+    at: Time
+    message_id: str
+
+
+class WholeSchedule(ScheduleView):
+    """A schedule with its last messages, the latest first: at most 50, as far as the topic still keeps them."""
+
+    last: list[LastFiring]
+
+
+_SCHEDULE = "/v1/schedules/{schedule}"
+_OF_TOPIC: Any = {"scopes": (Scope.PRODUCE, Scope.ADMIN), "reach": Reach.GROUPS}
+
+
+@call("PUT", _SCHEDULE, **_OF_TOPIC, body=ScheduleBody, statuses=(200, 201))
+def put_schedule(context: Context) -> Response[ScheduleView]:
+    """Create or replace a schedule; it sends its message until it is paused or deleted."""
+    body, caller, now_ms = context.body, context.caller, context.now_ms
+    text = strict_json.member(context.raw, "message")
+    fields = {name: getattr(body, name) for name in _SAME}
+    draft = replace(_draft(body.message, text), by=context.by)
+    wanted = _timing(
+        body, now_ms, Schedule, **fields, name=context.params["schedule"], draft=draft, made_by=context.by
+    )
+    _check_token(caller, wanted)
+    schedule, is_new = context.deps.schedules.put(wanted, partial(check_topic, caller))
+    return Response(_view(schedule, now_ms), 201 if is_new else 200)
+
+
+@call("POST", "/v1/schedules/preview", scopes=ANY, body=TimingBody)
+def preview_schedule(context: Context) -> Response[NextTimes]:
+    """The next ten times of a schedule with these times; nothing is stored."""
+    times = _timing(context.body, context.now_ms, Timing).times(context.now_ms)
+    return Response({"next": [at(ms) for ms in islice(times, _NEXT)]})
+
+
+@call("GET", "/v1/schedules", **_OF_TOPIC, query=("limit", "page_token"))
+def list_schedules(context: Context) -> Response[Page[ScheduleView]]:
+    """Schedules by name, of the topics that the token may use."""
+    caller, now_ms = context.caller, context.now_ms
+    rows, next_start = lists.visible_page(
+        context,
+        "schedules",
+        context.deps.adapters.control.schedules,
+        lambda schedule: caller is None or caller.may_use(schedule.topic),
+        lambda schedule: schedule.name,
+    )
+    return Response(page(context, "schedules", [_view(row, now_ms) for row in rows], next_start))
+
+
+@call("GET", _SCHEDULE, **_OF_TOPIC)
+def get_schedule(context: Context) -> Response[WholeSchedule]:
+    """A schedule, its next times and its last messages."""
+    schedule = context.deps.schedules.find(*_named(context))
+    return Response({**_view(schedule, context.now_ms), "last": _last(context, schedule)})
+
+
+@call("DELETE", _SCHEDULE, **_OF_TOPIC, statuses=(204,))
+def delete_schedule(context: Context) -> Response[None]:
+    """Delete a schedule. Messages that it has sent stay."""
+    context.deps.schedules.delete(*_named(context))
+    return Response(None, 204)
+
+
+@call("POST", f"{_SCHEDULE}/pause", **_OF_TOPIC, body=NoBody)
+def pause_schedule(context: Context) -> Response[ScheduleView]:
+    """Stop a schedule until it is resumed; what it would have sent meanwhile is not sent."""
+    return _set_paused(context, True)
+
+
+@call("POST", f"{_SCHEDULE}/resume", **_OF_TOPIC, body=NoBody)
+def resume_schedule(context: Context) -> Response[ScheduleView]:
+    """Let a paused schedule go on with its next time."""
+    return _set_paused(context, False)
+
+
+@call("POST", f"{_SCHEDULE}/run", **_OF_TOPIC, body=NoBody, statuses=(201,))
+def run_schedule(context: Context) -> Response[Produced]:
+    """Send the message of a schedule now, once; its times stay as they are."""
+    name, check = _named(context)
+    topic, outcome = context.deps.schedules.run(name, parse.producer(context), check)
+    return Response(produced_view(topic.name, outcome), 201)
+
+
+def _set_paused(context: Context, paused: bool) -> Response[ScheduleView]:
+    name, check = _named(context)
+    return Response(_view(context.deps.schedules.set_paused(name, paused, check), context.now_ms))
+
+
+def _named(context: Context) -> tuple[str, Any]:
+    return context.params["schedule"], partial(check_topic, context.caller)
+
+
+def _timing(body: TimingBody, now_ms: int, make: type[T], **fields: Any) -> T:
+    """The times, in a schedule with these `fields`. Raises Malformed where there are no such times."""
+    from zoneinfo import ZoneInfo
+
+    if (body.cron is None) == (body.every_seconds is None):
+        raise invalid("cron", "give either cron or every_seconds")
+    try:
+        ZoneInfo(body.timezone)
+    except (KeyError, ValueError, OSError):
+        raise invalid("timezone", "must be the name of a zone, like Europe/Berlin") from None
+    fields |= {name: getattr(body, name) for name in _TIMING}
+    for name, text in (("from", body.begin), ("until", body.until)):
+        fields[f"{name}_ms"] = text if text is None else parse.time_ms(text, name)
+    timing = make(created_ms=now_ms, **fields)
+    parse.check_delay((timing.from_ms or now_ms) - now_ms)
+    if timing.cron:
+        try:
+            first_ms = replace(timing, until_ms=None).next_ms(now_ms)
+        except ValueError as error:
+            raise _invalid_cron(str(error)) from None
+        if first_ms is None:
+            raise _invalid_cron("has no time in the next eight years")
+    from ...services.produce.schedules import period_ms
+
+    if timing.jitter_seconds * SECOND_MS >= period_ms(timing):
+        raise invalid("jitter_seconds", "must be less than the time from one firing to the next")
+    return timing
+
+
+def _invalid_cron(issue: str) -> Malformed:
+    fields = "minute, hour, day of the month, month and day of the week, like `0 9 * * mon-fri`"
+    detail = f"`cron` {issue}. It takes {fields}."
+    return Malformed("INVALID_CRON", detail, issues=(Issue("cron", issue),))
+
+
+def _check_token(caller: Caller | None, timing: Timing) -> None:
+    """A schedule must not go on after the token that made it, or send more than the token may."""
+    if caller and caller.rate_limit is not None:
+        words = "Your token has a rate_limit, and makes no schedules: they would send messages without it."
+        raise Forbidden("TOO_MUCH", words)
+    ends_ms = caller.expires_ms if caller else None
+    if ends_ms is not None and (timing.until_ms is None or timing.until_ms > ends_ms):
+        raise Forbidden("TOO_MUCH", f"Your token ends at {at(ends_ms)}: give an `until` that is not later.")
+
+
+def _draft(message: MessageBody, raw: bytes) -> Draft:
+    """The message; `expires_ms` counts from its firing."""
+    for name in _WHEN:
+        if getattr(message, name) is not None:
+            raise invalid(f"message.{name}", "is not for a schedule's message")
+    try:
+        return parse.draft_of(message, 0, raw)
+    except Malformed as error:
+        raise parse.item_error(error, "message") from None
+
+
+def _view(schedule: Schedule, now_ms: int) -> ScheduleView:
+    view = {name: getattr(schedule, name) for name in ("name", "made_by", *_SAME, *_TIMING)} | {
+        "message": _message(schedule.draft),
+        "from": at_or_none(schedule.from_ms),
+        "until": at_or_none(schedule.until_ms),
+        "created_at": at(schedule.created_ms),
+        "next": [at(ms) for ms in schedule.upcoming(now_ms, _NEXT)],
+    }
+    return cast(ScheduleView, view)
+
+
+def _message(draft: Draft) -> dict[str, Any]:
+    """The message as it was given: the fields that say something."""
+    body = body_fields(draft)
+    retry = {name: getattr(draft, name) for name in ("max_attempts", "ladder", "jitter", "steps_from")}
+    fields = {
+        "content_type": draft.content_type if "body_base64" in body else None,
+        "keys": draft.keys or None,
+        "tag": draft.tag,
+        "ordering_key": draft.ordering_key,
+        "shard": draft.shard,
+        "headers": draft.headers or None,
+        "expires_in_seconds": draft.expires_ms and draft.expires_ms // SECOND_MS,
+        "retry": {name: value for name, value in retry.items() if value is not None} or None,
+    }
+    return {**body, **{name: value for name, value in fields.items() if value is not None}}
+
+
+def _last(context: Context, schedule: Schedule) -> list[LastFiring]:
+    """Each message names the one before."""
+    firings: list[LastFiring] = []
+    message_id = context.deps.schedules.last_id(schedule)
+    while message_id and len(firings) < _LAST:
+        try:
+            message = context.deps.lookup.message(context.deps.catalog.topic(schedule.topic), message_id)
+        except NotFound:
+            break
+        firing = message.draft.firing
+        firings.append({"at": at(firing.at_ms if firing else message.accepted_ms), "message_id": message_id})
+        message_id = firing.last_id if firing else ""
+    return firings
