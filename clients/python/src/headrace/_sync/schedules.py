@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..calls import given, path
 from ..durations import Duration, rfc3339, whole_seconds
 from ..models import NextTimes, Schedule, Sent
+from ..models.settings import Unpack
 from ..outgoing import MessageFields, Missed, Outgoing, Overlap
 from .caller import Caller
 from .pager import Pager
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 class SyncSchedules(Caller):
