@@ -389,4 +389,4 @@ def test_schedules_are_listed_made_run_paused_and_deleted(api: Client, browser: 
     browser.submit(screen.form("resume_schedule", schedule="daily"))
     screen = browser.submit(page(browser, "schedules/daily").form("delete_schedule", schedule="daily"))
     assert "No schedules yet." in screen.text
-    assert page(browser, "schedules/daily").status == 404
+    assert browser.get("/console/schedules/daily").status == 404
