@@ -307,6 +307,13 @@ def _move_clock(name: str, fields: Fields) -> Action:
     return Action(name, body=body)
 
 
+def _put_schedule(name: str, fields: Fields) -> Action:
+    message = {"body": _json(fields, "body"), **_given_texts(fields, "tag")}
+    body = {**_required(fields, "topic"), "message": message, **_numbers(fields, "every_seconds")}
+    body |= _given_texts(fields, "cron", "timezone", "missed", "overlap")
+    return Action(name, _required(fields, "schedule"), body=body)
+
+
 def _create_token(name: str, fields: Fields) -> Action:
     scopes = [scope for scope in ("produce", "consume", "admin") if fields.get(f"scope_{scope}")]
     numbers = _numbers(fields, "expires_in_days", "rate_limit")
@@ -349,6 +356,9 @@ _FORMS: Mapping[str, Callable[[str, Fields], Action]] = {
     "create_token": _create_token,
     "move_clock": _move_clock,
     "create_replay": _create_replay,
+    "put_schedule": _put_schedule,
+    **dict.fromkeys(("run_schedule", "pause_schedule", "resume_schedule"), _simple("schedule")),
+    "delete_schedule": _plain("schedule"),
     "rotate_token": _simple("id", numbers=("overlap_seconds",)),
     "delete_token": _plain("id"),
 }

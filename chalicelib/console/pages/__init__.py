@@ -70,6 +70,8 @@ PAGES = (
     Entry("GET", "/console/try", "try_it.try_it"),
     Entry("POST", "/console/try", "try_it.begin_trying"),
     Entry("POST", "/console/try/take", "try_it.take"),
+    Entry("GET", "/console/schedules", "schedules.schedules"),
+    Entry("GET", "/console/schedules/{schedule}", "schedules.schedule"),
     Entry("GET", "/console/archive", "archive.archive"),
     Entry("GET", "/console/audit", "audit.audit"),
     Entry("GET", "/console/tokens", "audit.tokens"),

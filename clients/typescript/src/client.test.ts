@@ -34,6 +34,20 @@ test("a message is sent, received, acknowledged, and seen as done", async () => 
   assert.equal(data?.deliveries["mailer"]?.status, "SUCCESS");
 });
 
+test("an application stores its schedules, and deletes those that it has no more", async () => {
+  const names = async (): Promise<string[]> => (await hr.api.GET("/v1/schedules")).data?.items.map(({ name }) => name) ?? [];
+  const other = { params: { path: { schedule: "of-another" } }, body: { topic, message: { body: 1 }, every_seconds: 3600 } };
+  await hr.api.PUT("/v1/schedules/{schedule}", other);
+  const daily = { topic, cron: "0 9 * * mon-fri", timezone: "Europe/Berlin", message: { body: { kind: "daily" }, tag: "t" } };
+  await hr.storeSchedules("shop", { daily, hourly: { topic, every_seconds: 3600 } });
+  assert.deepEqual(await names(), ["daily", "hourly", "of-another"]);
+  await hr.storeSchedules("shop", { daily });
+  assert.deepEqual(await names(), ["daily", "of-another"]);
+  const { data } = await hr.api.GET("/v1/schedules/{schedule}", { params: { path: { schedule: "daily" } } });
+  assert.deepEqual([data?.message, data?.next.length], [{ body: { kind: "daily" }, tag: "t" }, 10]);
+  await hr.storeSchedules("shop", {});
+});
+
 test("bytes and texts are stored as they are", async () => {
   const bytes = Uint8Array.of(0, 255, 254);
   const { id } = await hr.send(topic, bytes, { content_type: "image/png" });

@@ -20,6 +20,9 @@ export type SendOptions = Omit<Schemas["MessageBody"], "body" | "body_base64">;
 /** How messages are received. `ack`: messages, or their receipts, to acknowledge first, before any waiting. */
 export type ReceiveOptions = Omit<Schemas["ReceiveBody"], "ack"> & { ack?: readonly (Message | string)[]; signal?: AbortSignal };
 
+/** What a schedule of `storeSchedules` has: `topic`, its times, and the message, whose `body` may be bytes. */
+export type ScheduleOptions = Omit<Schemas["ScheduleBody"], "app" | "message"> & { message?: { body?: unknown } & Omit<SendOptions, "delay_seconds" | "deliver_at"> };
+
 export interface HeadraceOptions {
   url: string;
   token: string;
@@ -43,6 +46,7 @@ export interface HeadraceOptions {
  */
 export class Headrace {
   readonly api: Client<paths>;
+  readonly #tokenId: string;
 
   constructor({ url, token, retries = {}, timeoutMs = 35_000, fetch = globalThis.fetch }: HeadraceOptions) {
     const { attempts, baseMs = 200, capMs = 10_000, totalMs = 120_000 } = retries;
@@ -53,6 +57,7 @@ export class Headrace {
       fetch: repeating(fetch, { attempts, baseMs, capMs, totalMs }, timeoutMs),
       redirect: "manual", // followed, a POST becomes a GET, whose answer would pass for a stored message
     });
+    this.#tokenId = tokenOf(token).split("_")[1] ?? "";
     this.api.use({ onRequest: ({ params }) => refuseNoNames(params.path) });
   }
 
@@ -131,6 +136,25 @@ export class Headrace {
    */
   async consume<Body = unknown>(topic: string, group: string, handler: Handler<Body>, options: ConsumeOptions = {}): Promise<void> {
     await new Consumer<Body>(this, topic, group, handler, options).run();
+  }
+
+  /**
+   * Store the schedules of an application, by name, and delete those that it had before and has no more: of the same `app` and token
+   * alone. For its start, or a step of its deployment.
+   */
+  async storeSchedules(app: string, schedules: Record<string, ScheduleOptions>): Promise<void> {
+    for (const [schedule, { message = {}, ...options }] of Object.entries(schedules)) {
+      const body = { ...options, app, message: messageOf({ body: null, ...message }) };
+      await answerOf(this.api.PUT("/v1/schedules/{schedule}", { params: { path: { schedule } }, body }));
+    }
+    for (let page = {}; ; ) {
+      const query = { limit: 200, ...page };
+      const { items, next_page_token } = await answerOf(this.api.GET("/v1/schedules", { params: { query } }));
+      const old = items.filter((each) => each.app === app && each.made_by === this.#tokenId && !(each.name in schedules));
+      for (const { name } of old) await this.api.DELETE("/v1/schedules/{schedule}", { params: { path: { schedule: name } } });
+      if (!next_page_token) return;
+      page = { page_token: next_page_token };
+    }
   }
 
   /** Record success; what came of each receipt. The whole is sent again while the outcome of one is open; if it stays so, it has a retryable error. */

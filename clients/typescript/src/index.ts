@@ -1,4 +1,4 @@
-export { Headrace, type HeadraceOptions, type Message, type Received, type ReceiveOptions, type SendOptions, type Sent, type Settled } from "./client.js";
+export { Headrace, type HeadraceOptions, type Message, type Received, type ReceiveOptions, type ScheduleOptions, type SendOptions, type Sent, type Settled } from "./client.js";
 export type { ConsumeOptions, Handler } from "./consumer.js";
 export { HeadraceError, type Problem } from "./errors.js";
 export type { PushedMessage } from "./events.js";

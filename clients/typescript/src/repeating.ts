@@ -24,7 +24,7 @@ const ATTEMPTS = 5;
 const PRODUCES = /^POST .*\/v1\/(topics\/[^/]+\/messages(\/batch)?|publish\/[^/]+)$/;
 const REGISTERS = /^PUT .*\/v1\/topics\/[^/]+\/groups\/[^/]+\/consumers\/[^/]+$/;
 const NOT_REPEATABLE =
-  /^(POST .*\/v1\/(tokens(\/[^/]+\/rotate)?|signing-key\/rotate|sign-in-links|topics\/[^/]+\/(replays|transactions)|topics\/.*\/(rotate-secret|redrive|test))|PATCH .*\/v1\/topics\/[^/]+\/messages)$/;
+  /^(POST .*\/v1\/(tokens(\/[^/]+\/rotate)?|signing-key\/rotate|sign-in-links|schedules\/[^/]+\/run|topics\/[^/]+\/(replays|transactions)|topics\/.*\/(rotate-secret|redrive|test))|PATCH .*\/v1\/topics\/[^/]+\/messages)$/;
 const LEAST_MS = 100; // for the last try
 const HTTP_DATE = /^[A-Z][a-z]+,? [\w -]+ \d\d:\d\d:\d\d (GMT|\d{4})$/;
 

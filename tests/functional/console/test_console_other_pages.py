@@ -368,3 +368,25 @@ def test_nothing_that_anybody_writes_becomes_markup(api: Client, browser: Browse
         assert "<script>alert" not in screen.html, path
         assert "onerror=alert(2)>" not in screen.html or "&lt;img" in screen.html, path
         assert screen.tags.count("script") == 0, "only scripts with a src"
+
+
+def test_schedules_are_listed_made_run_paused_and_deleted(api: Client, browser: Browser) -> None:
+    topic = api.topic()
+    assert "No schedules yet." in page(browser, "schedules").text
+    fields = {"schedule": "daily", "topic": topic.name, "cron": "0 9 * * *", "timezone": "Europe/Berlin"}
+    form = page(browser, "schedules").form("put_schedule")
+    assert "The schedule is stored." in browser.submit(form, **fields, body=f'{{"n": "{EVIL[:8]}"}}').text
+    screen = page(browser, "schedules")
+    assert "0 9 * * * Europe/Berlin" in screen.text
+    assert "Sent." in browser.submit(screen.form("run_schedule", schedule="daily")).text
+    (sent,) = api.get("/v1/schedules/daily").expect(200)["last"]
+    screen = page(browser, "schedules/daily")
+    assert sent["message_id"] in screen.text
+    assert EVIL[:8] in screen.text
+    assert EVIL[:8] not in screen.html
+    screen = browser.submit(screen.form("pause_schedule", schedule="daily"))
+    assert "It is paused." in screen.text
+    browser.submit(screen.form("resume_schedule", schedule="daily"))
+    screen = browser.submit(page(browser, "schedules/daily").form("delete_schedule", schedule="daily"))
+    assert "No schedules yet." in screen.text
+    assert browser.get("/console/schedules/daily").status == 404

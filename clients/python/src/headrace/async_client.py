@@ -12,6 +12,7 @@ from ._async.client import AsyncOperations
 from ._sync.client import Operations
 from .client import Consumers, patient
 from .consume.consumer import Consumer
+from .consume.schedules import ScheduleOptions
 from .consume.settings import ConsumerOptions, ConsumerSettings
 from .producer import Producer
 
@@ -41,6 +42,23 @@ class AsyncHeadrace(AsyncOperations):
         """Make a function a consumer, as `Headrace.consumer` does; `async def` handlers run in the loop of `run`."""
         consumer_settings = ConsumerSettings(topic, group, **settings)
         return lambda handler: self._consumers.add(consumer_settings, handler)
+
+    def schedule(
+        self,
+        cron: str | None = None,
+        *,
+        topic: str,
+        name: str | None = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> Callable[[H], H]:
+        """Have a message sent by `cron`, as `Headrace.schedule` does."""
+        return lambda function: self._consumers.schedules.add(
+            function, name, {"topic": topic, "cron": cron, **options}
+        )
+
+    async def register_schedules(self) -> None:
+        """Store the schedules that were declared here, as `run` does."""
+        await asyncio.to_thread(self._consumers.schedules.register, self._for_threads())
 
     def producer(self, **settings: Unpack[ProducerOptions]) -> Producer:
         """A producer that sends in a thread of its own; await a send by `asyncio.wrap_future`. `aclose` closes it."""

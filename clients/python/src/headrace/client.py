@@ -18,8 +18,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from . import _ending
 from ._sync.client import Operations
 from .consume.consumer import Consumer
+from .consume.schedules import ScheduleOptions, Schedules
 from .consume.settings import ConsumerOptions, ConsumerSettings
+from .consume.trouble import Trouble
 from .durations import seconds
+from .errors import HeadraceError
 
 if TYPE_CHECKING:  # loaded when first used, for a quick import
     import asyncio
@@ -39,6 +42,8 @@ class Consumers:
 
     def __init__(self) -> None:
         self.consumers: list[Consumer] = []
+        self.schedules = Schedules()
+        self._stopping = threading.Event()
         self._errors: list[BaseException] = []
 
     def add(self, settings: ConsumerSettings, handler: H) -> H:
@@ -46,10 +51,12 @@ class Consumers:
         return handler
 
     def stop(self) -> None:
+        self._stopping.set()
         for consumer in self.consumers:
             consumer.stop()
 
     def resume(self) -> None:
+        self._stopping.clear()
         for consumer in self.consumers:
             consumer.resume()
 
@@ -57,8 +64,8 @@ class Consumers:
         self, hr: Operations, for_seconds: float | None, loop: asyncio.AbstractEventLoop | None = None
     ) -> None:
         """All of them, each in a thread, until stopped, perhaps already (see `resume`); the first error stops all, and
-        is raised."""
-        if not self.consumers:
+        is raised. Schedules are registered meanwhile."""
+        if not self.consumers and not self.schedules.wanted:
             raise ValueError("There is no consumer: register handlers with @hr.consumer(topic, group=…).")
         self._errors.clear()
         threads = [
@@ -67,6 +74,9 @@ class Consumers:
             )
             for each in self.consumers
         ]
+        threads.append(
+            threading.Thread(target=self._register, args=(hr,), name="headrace-schedules", daemon=True)
+        )
         timer = threading.Timer(for_seconds, self.stop) if for_seconds is not None else None
         if timer:
             timer.daemon = True  # a second signal ends the process without it
@@ -83,20 +93,39 @@ class Consumers:
         until = math.inf
         while living := [each for each in threads if each.is_alive()]:
             living[0].join(0.2)  # in steps: a signal must find the main thread awake
-            if until == math.inf and all(each.stopping for each in self.consumers):
-                until = time.monotonic() + max(
-                    1.0, *(seconds(each.settings.drain) for each in self.consumers)
-                )
+            if until == math.inf and self._is_stopped():
+                drains = (seconds(each.settings.drain) for each in self.consumers)
+                until = time.monotonic() + max((_LEAST_SECONDS, *drains))
             if time.monotonic() > until:
                 _LOG.warning("%d consumers still wait for the service: `run` ends without them.", len(living))
                 return
+
+    def _is_stopped(self) -> bool:
+        by_one = bool(self.consumers) and all(each.stopping for each in self.consumers)
+        return by_one or self._stopping.is_set()
+
+    def _register(self, hr: Operations) -> None:
+        """A service that does not answer is waited for."""
+        trouble = Trouble("schedules", self._stopping.wait)
+        while not self._stopping.is_set():
+            try:
+                return self.schedules.register(hr)
+            except HeadraceError as error:
+                if not error.retryable:
+                    return self._fail(error)
+                trouble.wait_out(error)
+            except BaseException as error:  # noqa: BLE001  it is raised where `run` was called
+                return self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self._errors.append(error)
+        self.stop()
 
     def _one(self, consumer: Consumer, hr: Operations, loop: asyncio.AbstractEventLoop | None) -> None:
         try:
             consumer.run(hr, loop)
         except BaseException as error:  # noqa: BLE001  it is raised where `run` was called
-            self._errors.append(error)
-            self.stop()
+            self._fail(error)
 
 
 class Headrace(Operations):
@@ -124,6 +153,29 @@ class Headrace(Operations):
         """
         consumer_settings = ConsumerSettings(topic, group, **settings)
         return lambda handler: self._consumers.add(consumer_settings, handler)
+
+    def schedule(
+        self,
+        cron: str | None = None,
+        *,
+        topic: str,
+        name: str | None = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> Callable[[H], H]:
+        """Have a message sent to the topic by `cron`, or `every` so often; `options` as for `put_schedule`. The
+        schedule is called `<app>.<function>`, unless `name` says otherwise; the function stays as it is, so
+        `@hr.consumer` can make it the handler.
+
+        `run` stores the schedules under the client's `app`, and deletes those that the same application and token had
+        before; `register_schedules` does only that.
+        """
+        return lambda function: self._consumers.schedules.add(
+            function, name, {"topic": topic, "cron": cron, **options}
+        )
+
+    def register_schedules(self) -> None:
+        """Store the schedules that were declared here, as `run` does: for a step of a deployment."""
+        self._consumers.schedules.register(self)
 
     def producer(self, **settings: Unpack[ProducerOptions]) -> Producer:
         """A producer that sends in the background, in batches; for `settings` see `Producer`."""

@@ -18,6 +18,8 @@ from .models import RetryFields
 BATCH_MESSAGES = 1000
 BATCH_BYTES = 4_000_000
 DedupUntil = Literal["window", "done"]
+Missed = Literal["skip", "one", "all"]
+Overlap = Literal["allow", "skip"]
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
@@ -91,8 +93,8 @@ class Outgoing:
         return {"deliver_at": rfc3339(now + timedelta(seconds=seconds(self.delay)))}
 
 
-class SendOptions(TypedDict, total=False):
-    """How a message shall travel, as keywords, for type checkers."""
+class MessageFields(TypedDict, total=False):
+    """How each message of a schedule shall travel, as keywords, for type checkers."""
 
     key: str | None
     keys: Sequence[str]
@@ -100,14 +102,19 @@ class SendOptions(TypedDict, total=False):
     ordering_key: str | None
     shard: int | None
     headers: Mapping[str, str]
+    expires_in: Duration | None
+    retry: RetryFields | None
+    content_type: str | None
+
+
+class SendOptions(MessageFields, total=False):
+    """How a message shall travel, as keywords, for type checkers."""
+
     delay: Duration | None
     deliver_at: datetime | str | None
-    expires_in: Duration | None
     sent_at: datetime | str | None
     dedup_id: str | None
     dedup_until: DedupUntil | None
-    retry: RetryFields | None
-    content_type: str | None
 
 
 def outgoing(message: Any) -> Outgoing:

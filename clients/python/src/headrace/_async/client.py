@@ -11,6 +11,7 @@ from .consumes import AsyncConsumes
 from .groups import AsyncGroups
 from .many import AsyncMany
 from .messages import AsyncMessages
+from .schedules import AsyncSchedules
 from .sends import AsyncSends
 from .topics import AsyncTopics
 from .transport import AsyncTransport
@@ -18,7 +19,9 @@ from .transport import AsyncTransport
 Self = TypeVar("Self", bound="AsyncOperations")
 
 
-class AsyncOperations(AsyncTopics, AsyncGroups, AsyncMessages, AsyncMany, AsyncSends, AsyncConsumes):
+class AsyncOperations(
+    AsyncTopics, AsyncGroups, AsyncMessages, AsyncMany, AsyncSchedules, AsyncSends, AsyncConsumes
+):
     """Every operation of one service. Threads may share it; a forked process gets connections of its own."""
 
     def __init__(

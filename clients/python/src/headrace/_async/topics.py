@@ -15,6 +15,7 @@ from ..models import (
     Due,
     Health,
     Ladder,
+    Made,
     Purged,
     Rates,
     SigningKey,
@@ -153,6 +154,11 @@ class AsyncTopics(AsyncCaller):
         body = given(overlap_seconds=overlap_seconds)
         return await self._ask(SigningKey, "POST", path("signing-key", "rotate"), body, repeatable=False)
 
-    async def delete_token(self, id: str) -> None:
-        """Revoke a token; felt everywhere within 30 seconds."""
-        await self._delete(path("tokens", id))
+    async def delete_token(self, id: str, *, stop: bool = False) -> None:
+        """Revoke a token; felt everywhere within 30 seconds. `stop`: also pause the schedules, and remove the push
+        consumers, that were made with it, even if it was revoked before."""
+        await self._delete(path("tokens", id), stop="true" if stop else None)
+
+    async def get_made(self, id: str) -> Made:
+        """What a token has made that goes on without it, also after it was revoked."""
+        return await self._ask(Made, "GET", path("tokens", id, "made"))

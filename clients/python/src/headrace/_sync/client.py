@@ -11,6 +11,7 @@ from .consumes import Consumes
 from .groups import Groups
 from .many import Many
 from .messages import Messages
+from .schedules import SyncSchedules
 from .sends import Sends
 from .topics import Topics
 from .transport import Transport
@@ -18,7 +19,7 @@ from .transport import Transport
 Self = TypeVar("Self", bound="Operations")
 
 
-class Operations(Topics, Groups, Messages, Many, Sends, Consumes):
+class Operations(Topics, Groups, Messages, Many, SyncSchedules, Sends, Consumes):
     """Every operation of one service. Threads may share it; a forked process gets connections of its own."""
 
     def __init__(

@@ -9,7 +9,7 @@ import typer
 from .arguments import Noun, Yes, sure
 from .session import session
 
-app = typer.Typer(cls=Noun, name="tokens", help="Access tokens: list, create, rotate, delete.")
+app = typer.Typer(cls=Noun, name="tokens", help="Access tokens: list, create, rotate, made, delete.")
 
 
 @app.command("list", epilog="Example: headrace tokens list")
@@ -59,12 +59,26 @@ def rotate(
     s.output.say("Store it now: it is not shown again.")
 
 
-@app.command(epilog="Example: headrace tokens delete ID")
-def delete(
-    context: typer.Context, id: Annotated[str, typer.Argument(help="The token's id.")], yes: Yes = False
-) -> None:
-    """Revoke a token."""
+@app.command(epilog="Example: headrace tokens made ID")
+def made(context: typer.Context, id: Annotated[str, typer.Argument(help="The token's id.")]) -> None:
+    """List what a token has made that goes on without it: schedules, push consumers."""
     s = session(context)
-    sure(f"Revoke {id}?", yes)
-    s.hr.delete_token(id)
+    found = s.hr.get_made(id)
+    consumers = [("consumer", f"{each.topic}/{each.group}/{each.consumer}") for each in found.consumers]
+    s.output.one(found, [*(("schedule", name) for name in found.schedules), *consumers])
+
+
+@app.command(epilog="Example: headrace tokens delete ID --stop")
+def delete(
+    context: typer.Context,
+    id: Annotated[str, typer.Argument(help="The token's id.")],
+    stop: Annotated[
+        bool, typer.Option("--stop", help="Also pause its schedules and remove its push consumers.")
+    ] = False,
+    yes: Yes = False,
+) -> None:
+    """Revoke a token. What it has made goes on, unless you --stop it."""
+    s = session(context)
+    sure(f"Revoke {id}{' and stop what it has made' if stop else ''}?", yes)
+    s.hr.delete_token(id, stop=stop)
     s.output.did("deleted", f"{id} is revoked, everywhere within 60 seconds.")

@@ -44,6 +44,8 @@ class Content(Model, frozen=True, kw_only=True, rename={"raw_body": "body"}):
     deliver_at: datetime | None = None
     expires_at: datetime | None = None
     changed_at: datetime | None = None
+    schedule: str | None = None
+    scheduled_at: datetime | None = None
 
     @property
     def body(self) -> Any:

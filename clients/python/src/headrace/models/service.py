@@ -31,6 +31,38 @@ class Replay(Model, frozen=True, kw_only=True, rename={"begin": "from", "end": "
     run_with: str | None = None
 
 
+class ScheduleRun(Model, frozen=True, kw_only=True):
+    """A message that a schedule has sent, and the time that it was for."""
+
+    at: datetime
+    message_id: str
+
+
+class NextTimes(Model, frozen=True, kw_only=True):
+    next: list[datetime]
+
+
+class Schedule(NextTimes, frozen=True, kw_only=True, rename={"begin": "from"}):
+    """A schedule. `next` are its next ten times; `last`, when one schedule is read, its last messages."""
+
+    name: str
+    topic: str
+    message: dict[str, Any]
+    timezone: str
+    created_at: datetime
+    cron: str | None = None
+    every_seconds: int | None = None
+    begin: datetime | None = None
+    until: datetime | None = None
+    jitter_seconds: int = 0
+    missed: str = "one"
+    overlap: str = "allow"
+    paused: bool = False
+    app: str | None = None
+    made_by: str | None = None
+    last: list[ScheduleRun] | None = None
+
+
 class Token(Model, frozen=True, kw_only=True):
     """An access token. Its text, `token`, comes once: when it is made."""
 
@@ -44,6 +76,19 @@ class Token(Model, frozen=True, kw_only=True):
     rate_limit: int | None = None
     last_used_at: datetime | None = None
     token: str | None = None
+
+
+class MadeConsumer(Model, frozen=True, kw_only=True):
+    topic: str
+    group: str
+    consumer: str
+
+
+class Made(Model, frozen=True, kw_only=True):
+    """What a token has made that goes on without it: the names of schedules, and push consumers."""
+
+    schedules: list[str]
+    consumers: list[MadeConsumer]
 
 
 class ArchivedTopic(Model, frozen=True, kw_only=True):
