@@ -182,7 +182,17 @@ class KeyRingRow(Row[KeyRing]):
     locals().update(_attributes_of(KeyRing))
 
 
-MODELS = (TopicRow, GroupRow, ConsumerRow, AssignmentRow, TokenRow, UseRow, ReplayRow, ScheduleRow, KeyRingRow)
+MODELS = (
+    TopicRow,
+    GroupRow,
+    ConsumerRow,
+    AssignmentRow,
+    TokenRow,
+    UseRow,
+    ReplayRow,
+    ScheduleRow,
+    KeyRingRow,
+)
 
 
 def _stored(value: Any) -> Any:

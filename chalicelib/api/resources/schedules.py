@@ -1,5 +1,6 @@
 """Schedules: messages at times, by cron or each so many seconds."""
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -7,7 +8,7 @@ from typing import Annotated, Any, TypedDict, TypeVar, cast
 
 from msgspec import Meta, Struct
 
-from ...domain import strict_json
+from ...domain import redact, strict_json
 from ...domain.errors import Forbidden, Issue, Malformed, NotFound
 from ...domain.message import Draft, body_fields
 from ...domain.timer import Missed, Overlap, Schedule, Timing
@@ -112,7 +113,7 @@ def put_schedule(context: Context) -> Response[ScheduleView]:
     )
     _check_token(caller, wanted)
     schedule, is_new = context.deps.schedules.put(wanted, partial(check_topic, caller))
-    return Response(_view(schedule, now_ms), 201 if is_new else 200)
+    return Response(_view(context, schedule), 201 if is_new else 200)
 
 
 @call("POST", "/v1/schedules/preview", scopes=ANY, body=TimingBody)
@@ -125,7 +126,7 @@ def preview_schedule(context: Context) -> Response[NextTimes]:
 @call("GET", "/v1/schedules", **_OF_TOPIC, query=("limit", "page_token"))
 def list_schedules(context: Context) -> Response[Page[ScheduleView]]:
     """Schedules by name, of the topics that the token may use."""
-    caller, now_ms = context.caller, context.now_ms
+    caller = context.caller
     rows, next_start = lists.visible_page(
         context,
         "schedules",
@@ -133,14 +134,14 @@ def list_schedules(context: Context) -> Response[Page[ScheduleView]]:
         lambda schedule: caller is None or caller.may_use(schedule.topic),
         lambda schedule: schedule.name,
     )
-    return Response(page(context, "schedules", [_view(row, now_ms) for row in rows], next_start))
+    return Response(page(context, "schedules", [_view(context, row) for row in rows], next_start))
 
 
 @call("GET", _SCHEDULE, **_OF_TOPIC)
 def get_schedule(context: Context) -> Response[WholeSchedule]:
     """A schedule, its next times and its last messages."""
     schedule = context.deps.schedules.find(*_named(context))
-    return Response({**_view(schedule, context.now_ms), "last": _last(context, schedule)})
+    return Response({**_view(context, schedule), "last": _last(context, schedule)})
 
 
 @call("DELETE", _SCHEDULE, **_OF_TOPIC, statuses=(204,))
@@ -172,7 +173,7 @@ def run_schedule(context: Context) -> Response[Produced]:
 
 def _set_paused(context: Context, paused: bool) -> Response[ScheduleView]:
     name, check = _named(context)
-    return Response(_view(context.deps.schedules.set_paused(name, paused, check), context.now_ms))
+    return Response(_view(context, context.deps.schedules.set_paused(name, paused, check)))
 
 
 def _named(context: Context) -> tuple[str, Any]:
@@ -235,15 +236,23 @@ def _draft(message: MessageBody, raw: bytes) -> Draft:
         raise parse.item_error(error, "message") from None
 
 
-def _view(schedule: Schedule, now_ms: int) -> ScheduleView:
+def _view(context: Context, schedule: Schedule) -> ScheduleView:
     view = {name: getattr(schedule, name) for name in ("name", "made_by", *_SAME, *_TIMING)} | {
-        "message": _message(schedule.draft),
+        "message": _message(_shown(context, schedule)),
         "from": at_or_none(schedule.from_ms),
         "until": at_or_none(schedule.until_ms),
         "created_at": at(schedule.created_ms),
-        "next": [at(ms) for ms in schedule.upcoming(now_ms, _NEXT)],
+        "next": [at(ms) for ms in schedule.upcoming(context.now_ms, _NEXT)],
     }
     return cast(ScheduleView, view)
+
+
+def _shown(context: Context, schedule: Schedule) -> Draft:
+    """The message as people see it: of a topic that is gone, as it is."""
+    with suppress(NotFound):
+        if hidden := context.deps.catalog.topic(schedule.topic).redact:
+            return replace(schedule.draft, body=redact.masked(schedule.draft, hidden), is_json=True)
+    return schedule.draft
 
 
 def _message(draft: Draft) -> dict[str, Any]:

@@ -86,6 +86,15 @@ def test_people_see_masks_and_consumers_get_the_body_whole(group: Group) -> None
     assert group.bodies() == [{**CARD, "card": {"number": "4111", "brand": "M"}}]
 
 
+def test_a_schedule_shows_its_message_masked_and_sends_it_whole(group: Group) -> None:
+    topic, api = group.topic, group.topic.api
+    body = {"topic": topic.name, "message": {"body": CARD}, "every_seconds": 60}
+    assert api.put("/v1/schedules/masked", body).expect(201)["message"]["body"] == SHOWN
+    api.post("/v1/schedules/masked/run").expect(201)
+    assert group.bodies() == [CARD]
+    api.delete("/v1/schedules/masked").expect(204)
+
+
 def test_each_edit_may_carry_the_mask(group: Group, background: Background) -> None:
     topic, api = group.topic, group.topic.api
     logged, delayed = topic.produce(CARD), topic.produce(CARD, delay_seconds=60)
