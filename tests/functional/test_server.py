@@ -84,11 +84,6 @@ def test_a_body_over_the_limit_is_413_before_it_is_sent(server: Server) -> None:
     assert code(raw) == "BODY_TOO_LARGE"
 
 
-def test_a_body_over_the_limit_is_413_for_a_client_that_sends_it_all(client: HTTPConnection) -> None:
-    client.request("POST", "/echo/a", bytes(MAX_REQUEST_BYTES + 1), OPEN)
-    assert client.getresponse().status == 413
-
-
 def test_a_chunked_body_over_the_limit_is_413(server: Server) -> None:
     chunk = b"100000\r\n" + bytes(1 << 20) + b"\r\n"
     assert statuses(

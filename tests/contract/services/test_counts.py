@@ -7,7 +7,6 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -27,7 +26,6 @@ from tests.support import factories as make
 from tests.support.clock import Hasty
 from tests.support.desk import Desk
 from tests.support.stages import Stage
-from tests.support.troubled import Troubled
 
 _STEPS = 60
 SOAK = bool(os.environ.get("HEADRACE_SOAK"))
@@ -66,21 +64,6 @@ def test_a_page_of_topics_or_of_groups_ends_where_counting_takes_long(empty_stag
     assert 1 < len(slow.surveyor.exact_groups(desk.topic, [group] * 50)) < 50
     assert len(slow.surveyor.exact_groups(desk.topic, [group])) == 1
     assert slow.surveyor.exact_groups(desk.topic, []) == []
-
-
-def test_the_ends_of_the_logs_are_read_once_for_all_groups(empty_stage: Stage) -> None:
-    desk = Desk.at(empty_stage, shards=3)
-    groups = [desk.group(), *(desk.group(name) for name in ("audit", "search"))]
-    calls: list[str] = []
-
-    def refuses(name: str, *_: object) -> bool:
-        calls.append(name)
-        return False
-
-    log: Any = Troubled(empty_stage.adapters.log, refuses)
-    deps = Deps(replace(empty_stage.another(), log=log))
-    assert all(deps.surveyor.exact_groups(desk.topic, groups))
-    assert calls.count("tail") == 3
 
 
 def test_what_a_clock_stored_that_is_ahead_is_no_age_below_nothing(stage: Stage) -> None:

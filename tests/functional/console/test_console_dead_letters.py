@@ -76,15 +76,6 @@ def test_they_are_grouped_by_reason_and_error_and_one_cause_is_redriven(
     assert {letter["last_error"] for letter in left(group)} == {"no mailbox", "order 4711 has no mailbox"}
 
 
-def test_all_are_redriven_and_then_there_is_none(browser: Browser, group: Group) -> None:
-    page(browser, group)
-    screen = redrive_of(browser, "Redrive …")
-    assert "5 in all , 2 causes" in screen.text
-    browser.submit(screen.form("redrive", limit="200"))
-    assert left(group) == []
-    assert "No dead letters." in page(browser, group).text
-
-
 def test_errors_that_differ_in_a_number_are_one_cause(browser: Browser, group: Group) -> None:
     group.topic.batch([{"body": n} for n in range(3)])
     for n, message in enumerate(group.receive(3)):
@@ -109,13 +100,6 @@ def test_each_filter_goes_from_the_url_into_the_redrive(browser: Browser, group:
     screen = browser.get(f"{many}&{name}={UNFIT[name]}")
     assert "There is nothing to do here." in screen.text
     assert not [form for form in screen.forms if form.fields.get("call") == "redrive"]
-
-
-def test_a_filter_that_cannot_be_is_refused(browser: Browser, group: Group) -> None:
-    screen = browser.get(
-        f"/console/topics/{group.topic.name}/groups/{group.name}/dead-letters?since=yesterday"
-    )
-    assert (screen.status, "must be a time" in screen.text) == (400, True)
 
 
 def test_a_letter_is_mended_with_a_diff_and_sent_again(browser: Browser, group: Group) -> None:

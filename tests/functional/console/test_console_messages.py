@@ -130,16 +130,6 @@ def test_a_failure_behind_many_late_successes_is_not_shown_as_one_of_them(
     assert "it may have more" in newest
 
 
-@pytest.mark.parametrize(
-    ("query", "status"),
-    [("status=LOST", 400), ("shard=x", 400), ("shard=2", 422), ("from=x", 400), ("group=nobody", 404)],
-)
-def test_a_list_refuses_what_the_interface_refuses(
-    api: Client, browser: Browser, query: str, status: int
-) -> None:
-    assert page(browser, api.topic(shards=2), query).status == status
-
-
 def test_the_list_goes_out_as_json_lines(browser: Browser, orders: Group) -> None:
     screen = browser.get(f"/console/topics/{orders.topic.name}/messages.jsonl?status=DEAD&group=mailer")
     (row,) = [json.loads(line) for line in screen.html.splitlines()]
@@ -239,13 +229,6 @@ def test_bytes_that_are_no_text_are_not_put_into_a_form(api: Client, browser: Br
         assert one(browser, topic, message["id"]).form("amend_message").fields["body"] == field
 
 
-def test_what_is_no_json_is_refused_before_anything_happens(api: Client, browser: Browser) -> None:
-    topic = api.topic()
-    message = topic.produce(1)
-    screen = browser.submit(one(browser, topic, message["id"]).form("amend_message"), body="{")
-    assert (screen.status, "must be JSON" in screen.text) == (400, True)
-
-
 def test_a_claimed_message_says_why_it_cannot_be_changed(
     browser: Browser, orders: Group, api: Client
 ) -> None:
@@ -303,15 +286,6 @@ def test_a_message_with_a_dedup_id_that_was_used_is_not_called_sent(api: Client,
     second = browser.submit(browser.get(path).form("produce"), dedup_id="order-188-paid")
     assert ("Sent." in second.text, "It was stored before" in second.text) == (False, True)
     assert first.url.partition("?")[0] == second.url.partition("?")[0]
-
-
-def test_a_message_that_is_sent_again_keeps_keys_with_spaces(api: Client, browser: Browser) -> None:
-    topic = api.topic(shards=1)
-    topic.produce(1, keys=["order 188", "k-2"])
-    screen = browser.get(f"/console/topics/{topic.name}/send?like=newest")
-    browser.submit(screen.form("produce"))
-    views = api.get(f"{topic.path}/messages").expect(200)["items"]
-    assert [view["keys"] for view in views] == [["order 188", "k-2"]] * 2
 
 
 def codes(screen: Screen) -> tuple[ast.Call, str]:

@@ -19,7 +19,6 @@ from standardwebhooks import Webhook
 from chalicelib.delivery import answers
 from chalicelib.delivery.egress import Egress
 from chalicelib.delivery.functions import LocalFunctions
-from chalicelib.delivery.handshake import greet
 from chalicelib.delivery.sender import Sender
 from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.signing import Secret
@@ -116,15 +115,6 @@ def test_receivers_of_others_accept_the_other_content_modes(
         assert from_http_event(HTTPMessage(single, text)).get_data() == body
 
 
-def test_while_a_secret_is_rotated_both_sign(sender: SenderPort, receiver: Receiver) -> None:
-    now_ms = time.time_ns() // 1_000_000
-    both = (Secret(SECRET.hex()), Secret(OLD.hex(), now_ms + 60_000), Secret("ff" * 32, now_ms - 60_000))
-    sender.send(consumer(receiver.url, secrets=both), push_batch(draft(1)), 5)
-    check_signature(receiver.seen[0], SECRET)
-    check_signature(receiver.seen[0], OLD)
-    assert len(receiver.seen[0].headers["webhook-signature"].split(" ")) == 2
-
-
 def test_without_a_live_secret_nothing_is_sent_and_no_attempt_is_made(
     sender: SenderPort, receiver: Receiver
 ) -> None:
@@ -217,18 +207,6 @@ def test_any_other_answer_is_no_consent(
     receiver.headers = {} if origins is None else {"WebHook-Allowed-Origin": origins}
     outcome = sender_of(public_egress(receiver)).greet("https://hooks.example.com/in")
     assert (outcome.verdict, outcome.status) == (Verdict.FAILED, 200)
-
-
-def test_our_own_name_is_compared_without_case(
-    receiver: Receiver, public_egress: Callable[[Receiver], Egress]
-) -> None:
-    receiver.headers = {"WebHook-Allowed-Origin": "queue.example.com"}
-    egress = public_egress(receiver)
-    assert greet(egress, "https://hooks.example.com/", "Queue.Example.COM", bool).verdict is Verdict.DONE
-
-
-def test_a_url_that_cannot_be_reached_has_not_agreed(sender: SenderPort) -> None:
-    assert sender.greet("https://10.0.0.1/").verdict is Verdict.FAILED
 
 
 def test_loopback_is_not_asked_where_it_is_allowed(sender: SenderPort) -> None:
