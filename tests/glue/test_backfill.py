@@ -121,18 +121,6 @@ class Queue:
         if line:
             self.place.journal(f"tried-{name}", [line for _, line in journal.lines(row)])
 
-    def set_of_row(self, first: int, name: str, value: dict[str, str]) -> None:
-        """Change an attribute of a row of the log, as damage would."""
-        import boto3
-
-        boto3.client("dynamodb").update_item(
-            TableName=Tables(self.prefix).log,
-            Key={"s": {"S": "orders:u1/0"}, "o": {"N": str(first)}},
-            UpdateExpression="SET #a = :v",
-            ExpressionAttributeNames={"#a": name},
-            ExpressionAttributeValues={":v": value},
-        )
-
     def archive(self, *argv: str, bucket: Any = None) -> int:
         return self.place.archive("--backfill", "yes", "--prefix", self.prefix, *argv, bucket=bucket)
 
