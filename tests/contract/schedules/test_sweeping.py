@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from chalicelib.domain.assignment import Staffed
@@ -240,6 +240,7 @@ def marked(stage: Stage) -> set[str]:
     return {mark.topic for mark in stage.adapters.marks.since(0)}
 
 
+@settings(max_examples=20)
 @example(topics=4, budget=1, ill=0, minutes=[("run", []), ("run", [0, 1, 2, 3])])
 @given(
     topics=st.integers(1, 60),

@@ -87,11 +87,11 @@ def check_signature(request: Request, secret: bytes = SECRET) -> None:
 # What arrives
 
 
-def test_receivers_of_others_accept_a_thousand_random_bodies(sender: SenderPort, receiver: Receiver) -> None:
+def test_receivers_of_others_accept_two_hundred_random_bodies(sender: SenderPort, receiver: Receiver) -> None:
     random_bytes = random.Random(7)
     bodies = [b"", b"\x00", b"\xff" * 3, b'{"a": 1}', "é€😀".encode()]
-    bodies += [random_bytes.randbytes(random_bytes.randrange(300)) for _ in range(495)]
-    bodies += [random_bytes.randbytes(random_bytes.randrange(300)).hex().encode() for _ in range(500)]
+    bodies += [random_bytes.randbytes(random_bytes.randrange(300)) for _ in range(95)]
+    bodies += [random_bytes.randbytes(random_bytes.randrange(300)).hex().encode() for _ in range(100)]
     for n, body in enumerate(bodies):
         assert send(sender, receiver.url, push_batch(raw(body, MEDIA[n % 4]))).verdict is Verdict.DONE
     for n, (body, request) in enumerate(zip(bodies, receiver.seen, strict=True)):
