@@ -83,18 +83,6 @@ def test_a_replay_is_previewed_counted_and_started(api: Client, browser: Browser
     )
 
 
-def test_the_number_of_a_day_leads_to_a_replay_of_the_whole_day(api: Client, browser: Browser) -> None:
-    name = api.topic().name
-    put("2022-12-31", name)
-    browser.get("/console/archive?to=2022-12-31")
-    screen = browser.follow("1,234")
-    assert screen.text.count("2022-12-31 1,234") == 1
-    assert "2023-01-01 not archived" not in screen.text, "it ends where the next day begins"
-    browser.submit(screen.form("create_replay"))
-    newest = api.get(f"/v1/topics/{name}/replays").expect(200)["items"][0]
-    assert (newest["from"], newest["to"]) == ("2022-12-31T00:00:00.000Z", "2023-01-01T00:00:00.000Z")
-
-
 def test_progress_and_errors_are_shown(api: Client, browser: Browser) -> None:
     topic = api.topic()
     span = {"from": "2021-05-01T00:00:00Z", "to": "2021-05-02T00:00:00Z"}

@@ -70,21 +70,3 @@ def test_a_long_trail_comes_in_pages_and_each_stays_cheap(
     screen = page(browser, "audit?token=nobody")
     assert "None of those looked at fits." in screen.text
     browser.follow("Look further back")
-
-
-def test_a_token_is_rotated_with_an_overlap(api: Client, browser: Browser) -> None:
-    new_token = api.new_token(name="shop")
-    form = browser.find_in_list("/console/tokens", new_token["id"]).form("rotate_token", id=new_token["id"])
-    text_shown = browser.submit(form, overlap_seconds="3600").text
-    assert "Token It is shown this once" in text_shown
-    new = next(word for word in text_shown.split() if word.startswith("hr_"))
-    for text in (new, new_token["token"]):
-        api.with_token(text).get("/v1/tokens").expect(200)
-    screen = browser.find_in_list("/console/tokens", new_token["id"])
-    assert new not in screen.html
-    text_shown = browser.submit(screen.form("rotate_token", id=new_token["id"]), overlap_seconds="0").text
-    newest = next(word for word in text_shown.split() if word.startswith("hr_"))
-    api.with_token(newest).get("/v1/tokens").expect(200)
-    assert Browser(browser.gateway).sign_in(new_token["token"]).status == 401
-    browser.find_in_list("/console/tokens", new_token["id"])
-    assert f"token {new_token['id']} OK" not in browser.follow(new_token["id"]).text, "it did nothing itself"

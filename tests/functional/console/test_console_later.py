@@ -62,20 +62,6 @@ def test_retries_are_counted_of_the_groups_that_there_are_and_that_the_token_may
     assert retries(api, topic) == 1, "those of the group before are nobody's"
 
 
-def test_the_map_leads_to_the_list_of_an_hour(api: Client, browser: Browser) -> None:
-    topic = api.topic()
-    soon = topic.produce("soon", delay_seconds=2 * 3600)["id"]
-    late_id = topic.produce("late", delay_seconds=30 * 3600)["id"]
-    screen = browser.get(f"/console/topics/{topic.name}/later")
-    assert screen.units <= 20
-    assert screen.html.count('class="h4"') == 2
-    at = screen.html.split("later?hour=")[1].partition('"')[0]
-    screen = browser.get(f"/console/topics/{topic.name}/later?hour={at}")
-    assert soon in screen.html
-    assert late_id not in screen.html
-    assert screen.units <= 20
-
-
 def test_a_page_that_finds_only_foreign_timers_says_so_and_leads_on(api: Client, browser: Browser) -> None:
     topic, foreign = api.topic(), api.topic()
     for hour in (1, 1, 1, 3, 3, 3):

@@ -20,7 +20,6 @@ from tests.support.http import Client, ShiftingClock
 
 MANY, A_PAGE_OF_UNITS_MORE, A_PAGE_MORE = 1_000, 500, 40
 MINUTE = 61
-UNCOUNTED = "counted at the next look"
 
 
 @dataclass
@@ -100,19 +99,6 @@ def test_the_worst_is_first_at_the_first_look_and_goes_when_it_is_mended(stage: 
     stage.pass_minute()
     stage.pass_minute()
     assert stage.deps.adapters.marks.worst(9) == {}
-
-
-@pytest.mark.parametrize("stage", [A_PAGE_MORE], indirect=True)
-def test_each_look_counts_topics_of_the_page_whatever_is_wrong_with_others(stage: Stage) -> None:
-    for n in range(A_PAGE_MORE - 7, A_PAGE_MORE):
-        stage.bury(f"t-{n:04d}")
-    stage.pass_minute()
-    browser = Browser(stage.api.gateway)
-    count = browser.sign_in(str(stage.api.token)).html.count(UNCOUNTED)
-    for _ in range(3):
-        stage.look(browser)
-        before, count = count, stage.look(browser).html.count(UNCOUNTED)
-        assert count < before, "every other look is for this page's topics"
 
 
 @pytest.mark.parametrize("stage", [A_PAGE_OF_UNITS_MORE], indirect=True)

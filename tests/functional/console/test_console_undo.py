@@ -159,17 +159,3 @@ def test_of_a_retry_policy_a_field_that_nobody_touched_is_sent_with_those_that_w
     form = browser.get(f"/console/topics/{topic.name}/groups/{group.name}/settings").form("put_group")
     browser.submit(form, max_attempts="")
     assert api.get(group.path).expect(200)["retry"]["ladder"] == "jmq"
-
-
-def test_a_pause_is_undone_and_done_again(api: Client, browser: Browser) -> None:
-    topic = api.topic()
-    group = topic.group("mailer")
-    screen = browser.get(f"/console/topics/{topic.name}")
-    screen = browser.submit(screen.form("pause_group", group="mailer"))
-    (undo,) = [form for form in screen.forms if form.buttons == ["Undo"]]
-    screen = browser.submit(undo)
-    assert "Resumed." in screen.text
-    assert api.get(group.path).expect(200)["paused"] is False
-    (undo,) = [form for form in screen.forms if form.buttons == ["Undo"]]
-    browser.submit(undo)
-    assert api.get(group.path).expect(200)["paused"] is True
