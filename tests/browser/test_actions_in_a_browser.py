@@ -11,7 +11,6 @@ from tests.browser.chromium import click, signed_in
 from tests.support.local_service import LocalService
 
 pytestmark = pytest.mark.browser
-SUBSCRIBER = "console/topics/returns/groups/desk/consumers/shop"
 
 
 @pytest.fixture(scope="module")
@@ -32,18 +31,6 @@ def test_a_link_of_a_terminal_signs_in_and_leaves_no_ticket(
     assert "This link was used" in second.inner_text("main")
 
 
-def test_a_subscriber_is_tested_and_given_a_secret(plain: Any, service: tuple[LocalService, str]) -> None:
-    plain.goto(f"{service[0].url}/{SUBSCRIBER}")
-    click(plain, "text=Send a test")
-    assert "It would not have taken a message. no connection" in plain.inner_text("main")
-    click(plain, "text=Back")
-    plain.select_option("select[name=overlap_seconds]", "3600")
-    click(plain, "text=New secret")
-    assert plain.inner_text("pre").startswith("whsec_")
-    click(plain, "text=Back")
-    assert "The old secret signs, too, until" in plain.inner_text("main")
-
-
 def test_a_token_is_made_and_rotated(plain: Any, service: tuple[LocalService, str]) -> None:
     plain.goto(f"{service[0].url}/console/tokens")
     plain.click("summary:has-text('New token')")
@@ -57,16 +44,6 @@ def test_a_token_is_made_and_rotated(plain: Any, service: tuple[LocalService, st
     assert first.split("_")[1] == second.split("_")[1], "it is the same token, with another text"
     plain.goto(f"{service[0].url}/console/audit")
     assert "/v1/tokens/{id}/rotate" in plain.inner_text("table")
-
-
-def test_a_replay_is_previewed_and_made(plain: Any, service: tuple[LocalService, str]) -> None:
-    plain.goto(f"{service[0].url}/console/topics/clicks/replays")
-    plain.fill("input[name=from]", "2026-01-01T00:00")
-    plain.fill("input[name=to]", "2026-01-02T00:00")
-    click(plain, "text=Preview")
-    assert "0 messages at most" in plain.inner_text("main")
-    click(plain, "text=Only count")
-    assert "PENDING" in plain.inner_text("table")
 
 
 def test_ticked_messages_are_postponed_and_put_back(plain: Any, service: tuple[LocalService, str]) -> None:
@@ -83,15 +60,6 @@ def test_ticked_messages_are_postponed_and_put_back(plain: Any, service: tuple[L
     assert service[0].ask("GET", f"/topics/invoices/messages/{first}")["deliver_at"] > before
     click(plain, "text=Undo")
     assert service[0].ask("GET", f"/topics/invoices/messages/{first}")["deliver_at"] == before
-
-
-def test_settings_are_saved_and_put_back(plain: Any, service: tuple[LocalService, str]) -> None:
-    plain.goto(f"{service[0].url}/console/topics/clicks/settings")
-    plain.fill("input[name=retention_days]", "3")
-    click(plain, "text=Save")
-    assert service[0].ask("GET", "/topics/clicks")["retention_days"] == 3
-    click(plain, "text=Undo")
-    assert service[0].ask("GET", "/topics/clicks")["retention_days"] == 7
 
 
 def test_a_message_is_postponed_in_its_row(plain: Any, service: tuple[LocalService, str]) -> None:

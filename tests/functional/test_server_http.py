@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from http.client import HTTPConnection
 from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO
 
 import pytest
 
@@ -51,36 +50,6 @@ def test_requests_may_be_sent_ahead(server: Server) -> None:
 def test_the_connection_is_kept_as_agreed(server: Server, line: bytes, more: int) -> None:
     request = line + USUAL + b"\r\n"
     assert statuses(talk(server.port, request, request)) == [200] * more
-
-
-def test_a_client_of_http_1_0_is_told_that_the_connection_stays_or_sees_it_end(server: Server) -> None:
-    request = b"GET /bytes HTTP/1.0\r\nConnection: Keep-Alive\r\n" + USUAL + b"\r\n"
-    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
-        answers = connection.makefile("rb")
-        for _ in range(3):
-            connection.sendall(request)
-            head = read_head(answers)
-            assert head["connection"] == "keep-alive"
-            assert answers.read(int(head["content-length"])) == bytes(range(256))
-        connection.sendall(request.replace(b"Keep-Alive", b"Keep-Alive, close"))
-        assert read_head(answers)["connection"] == "close"
-        assert answers.read() == bytes(range(256)), "the end of the connection is the end of the body"
-
-
-def read_head(answers: BinaryIO) -> dict[str, str]:
-    lines = iter(answers.readline, b"\r\n")
-    assert next(lines).startswith(b"HTTP/1.1 200 ")
-    return {
-        name.lower(): value.strip() for name, _, value in (line.decode().partition(":") for line in lines)
-    }
-
-
-def test_http_1_0_has_neither_chunks_nor_100_continue(server: Server) -> None:
-    old = b"POST /echo/a HTTP/1.0\r\n" + USUAL
-    chunked_request = old + b"Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n"
-    assert code(talk(server.port, chunked_request)) == "BAD_REQUEST"
-    request = old + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\nab"
-    assert statuses(talk(server.port, request)) == [200]
 
 
 def test_a_body_without_a_length_is_none(server: Server) -> None:

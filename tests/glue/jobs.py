@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from glue_jobs.common.bucket import Bucket
-from tests.glue.journals import Place
 
 
 def read_summary(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -54,9 +52,3 @@ class Stopping:
     def delete(self, name: str) -> None:
         self._step()
         self._bucket.delete(name)
-
-
-def archive_command(place: Place) -> list[str]:
-    """The job as a process of its own, which reads the journal only."""
-    folder = ["--bucket", place.name, "--folder", str(place.folder)]
-    return [sys.executable, "-m", "glue_jobs.archive", *folder, "--backfill", "no"]

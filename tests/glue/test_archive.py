@@ -6,7 +6,6 @@ from datetime import date
 
 import pytest
 
-from glue_jobs.archiving import options
 from glue_jobs.archiving.journal import Journal
 from glue_jobs.archiving.window import Window
 from glue_jobs.common.arguments import DONE, INCOMPLETE
@@ -137,24 +136,3 @@ def test_a_large_topic_is_told_from_a_sample_of_the_objects(place: Place) -> Non
         assert journal.large_topics("messages", 10_000) == {}
     assert large.keys() == {"orders"}
     assert large["orders"] == pytest.approx(3_000, rel=0.1)
-
-
-@pytest.mark.parametrize(
-    "argv",
-    [
-        ["--window", "yesterday"],
-        ["--window", "2026-11-21T24"],
-        ["--window", "2026-11-23"],
-        ["--window", "2026-12-23", "--open", "yes"],
-        ["--bucket", "s3://x"],
-        ["--rows-per-file", "0"],
-        ["--wind", "2026-11-21"],
-    ],
-)
-def test_bad_arguments_are_refused_with_a_sentence(
-    argv: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as exit_info:
-        options.of_archive(None, ["--now", "2026-11-23T06:00:00Z", *argv])
-    assert exit_info.value.code == 2
-    assert "error:" in capsys.readouterr().err

@@ -67,19 +67,6 @@ def test_a_journal_that_lost_objects_takes_nothing_from_the_archive(
     assert place.places() == orders(0, 1)
 
 
-def test_a_journal_that_lost_attempts_takes_none_from_the_archive(
-    place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
-    place.journal("a", [message(0)])
-    place.journal("b", [delivery(0, 1, outcome="RETRY")])
-    path = place.journal("c", [delivery(0, 2)])
-    assert place.archive() == DONE
-    path.unlink()
-    assert place.archive() == FAILED
-    assert "would lose rows" in read_summary(capsys)["failed"][DAY]
-    assert place.query("attempt from % order by all", "deliveries") == [(1,), (2,)]
-
-
 class Losing:
     """A bucket that loses a file between its writing and its reading."""
 
@@ -101,9 +88,6 @@ def test_rows_that_cannot_be_read_again_are_not_published(place: Place) -> None:
     assert place.files() == []
 
 
-BEFORE = "2026-11-20"
-
-
 def test_a_damaged_proof_is_told_and_without_it_the_manifests_prove_the_same(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,27 +104,6 @@ def test_a_damaged_proof_is_told_and_without_it_the_manifests_prove_the_same(
     file.unlink()
     assert place.archive() == DONE
     assert completeness.load(place.bucket) == proof
-
-
-def test_a_folder_of_the_journal_that_is_no_day_is_passed_over(
-    place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
-    place.journal("a", [message(0)])
-    place.journal("b", [message(1)], day=f"{DAY}.old")
-    assert place.archive() == DONE
-    out, err = capsys.readouterr()
-    assert json.loads(out)["messages"] == 1
-    assert f"journal/*/day={DAY}.old is no day" in err
-
-
-def test_a_day_later_than_now_is_named_and_passed_over(
-    place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
-    place.journal("a", [message(0)])
-    assert place.archive("--now", f"{BEFORE}T23:00:00Z", "--open", "yes") == DONE
-    out, err = capsys.readouterr()
-    assert json.loads(out)["windows"] == 0
-    assert f"journal/*/day={DAY} is later than now" in err
 
 
 SOUND = (0, 1, 3)

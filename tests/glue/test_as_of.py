@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import random
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from glue_jobs.common import job
 from glue_jobs.common.arguments import DONE, FAILED, INCOMPLETE
 from glue_jobs.common.bucket import FolderBucket
 from glue_jobs.common.manifest import Manifest, Part, load_all, save, table
-from glue_jobs.reporting import as_of, hours, options, shadow
-from tests.conftest import SOAK
+from glue_jobs.reporting import as_of, options, shadow
 
 from .archives import BEGIN, delivery, fill, frame, message
 from .journals import Place
@@ -123,45 +120,6 @@ def test_a_topic_and_a_group_that_were_made_again_are_others(place: Place) -> No
     assert at(10) == {"first 0": "done", "first 1": "waiting", "first 2": "waiting"}
     assert at(35) == {"second 0": "done", "second 1": "done", "second 2": "waiting"}
     assert at(50) == {"second 0": "retrying", "second 1": "waiting", "second 2": "waiting"}
-
-
-@pytest.mark.soak
-def test_the_report_counts_the_same_at_each_full_hour(place: Place) -> None:
-    rng = random.Random(17)
-    rows, attempts = [], []
-    for number in range(160):
-        minutes = rng.randrange(-600, 300)
-        of = message(number, minutes=minutes, topic_uid="first" if minutes < 130 else "second")
-        rows.append(of)
-        start_minute = 0.0
-        for attempt in range(1, rng.randrange(4)):
-            start_minute += rng.choice((1, 30, 90, 60 * 11))
-            duration_ms = rng.choice((0, 1, 60 * 60_000, 600 * 60_000))
-            outcome = rng.choice(("SUCCESS", "RETRY", "LAPSED", "DEAD", "REDRIVEN"))
-            group, uid = rng.choice("gh"), "first" if minutes + start_minute < 40 else "second"
-            attempts.append(
-                delivery(
-                    of,
-                    group,
-                    60 * start_minute,
-                    attempt=attempt,
-                    duration_ms=duration_ms,
-                    outcome=outcome,
-                    group_uid=uid,
-                )
-            )
-    messages, deliveries = (frame(place.spark, *of) for of in (("messages", rows), ("deliveries", attempts)))
-    steps = hours.steps(messages, deliveries, BEGIN, BEGIN + timedelta(hours=4)).collect()
-    counts = hours.counts([row.asDict() for row in steps], 4)["orders"]
-    for hour in (0, 2, 4) if SOAK else (2,):
-        known_attempts = deliveries.where(F.col("started_at") <= F.lit(BEGIN + timedelta(hours=4)))
-        groups = as_of.state_counts(as_of.states(messages, known_attempts, BEGIN + timedelta(hours=hour)))
-        assert {(each["group"], state): each[state] for each in groups for state in hours.STATES} == {
-            (group, state): numbers[hour]
-            for group, states in counts.items()
-            for state, numbers in states.items()
-        }
-    assert sum(sum(numbers) for numbers in counts["g"].values()) > 100
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from chalicelib.domain.message import Draft
 from chalicelib.domain.segment import Segment, ShardKey, Written
@@ -33,7 +29,6 @@ from glue_jobs.archiving import log_rows as rows
 from glue_jobs.archiving.scan import shard_key
 from glue_jobs.common.arguments import DONE, INCOMPLETE
 from glue_jobs.common.bucket import Entry
-from glue_jobs.common.manifest import TooNew
 from tests.glue.jobs import read_summary
 from tests.glue.journals import DAY, NOON_MS, Place, message
 from tests.support import factories as make
@@ -120,18 +115,6 @@ class Queue:
         self.traces.write([row])
         if line:
             self.place.journal(f"tried-{name}", [line for _, line in journal.lines(row)])
-
-    def set_of_row(self, first: int, name: str, value: dict[str, str]) -> None:
-        """Change an attribute of a row of the log, as damage would."""
-        import boto3
-
-        boto3.client("dynamodb").update_item(
-            TableName=Tables(self.prefix).log,
-            Key={"s": {"S": "orders:u1/0"}, "o": {"N": str(first)}},
-            UpdateExpression="SET #a = :v",
-            ExpressionAttributeNames={"#a": name},
-            ExpressionAttributeValues={":v": value},
-        )
 
     def archive(self, *argv: str, bucket: Any = None) -> int:
         return self.place.archive("--backfill", "yes", "--prefix", self.prefix, *argv, bucket=bucket)
@@ -277,62 +260,11 @@ def test_what_is_changed_while_attempts_come_back_is_archived_the_next_night(
 
 
 HOME = shard_key("orders", "u1", 0)
-TRACES = "g1/u1/0"
-
-content = ["[{", "[]", "[[]]", "[1]", '[{"b":1}]', '[{"q":"true"}]', "[" * 9_999, '[[0,9e9,1,"x",0,""]]']
-attributes = st.one_of(
-    st.fixed_dictionaries({"N": st.integers(-(10**18), 10**18).map(str)}),
-    st.fixed_dictionaries({"S": st.one_of(st.text(max_size=9), st.sampled_from(content))}),
-    st.fixed_dictionaries({"B": st.binary(max_size=9)}),
-    st.fixed_dictionaries({"NULL": st.just(True)}),
-    st.none(),  # the attribute is not there
-)
 
 
 def rows_of_the_log() -> list[dict[str, Any]]:
     segments = [make.segment(n * BATCH, BATCH, accepted_ms=NOON_MS) for n in range(3)]
     return [_item(SHARD, each, codec.pack(each.drafts)) for each in segments]
-
-
-def rows_of_traces() -> list[dict[str, Any]]:
-    rows = (replace(DELIVERIES[0], id=f"t{n}", started_ms=NOON_MS) for n in range(3))
-    return [_trace_item(part) for row in rows for part in parts(row)][:3]
-
-
-def of_log(items: Iterable[Any]) -> list[backfill.Line]:
-    return list(backfill.lines_of(HOME, [items], NOON_MS))
-
-
-def of_traces(items: Iterable[Any]) -> list[backfill.Line]:
-    return [line for *_, lines in backfill.attempts_of(TRACES, items, 0, 2 * NOON_MS) for line in lines]
-
-
-@pytest.mark.parametrize(("rows", "read_lines"), [(rows_of_the_log, of_log), (rows_of_traces, of_traces)])
-@given(data=st.data())
-def test_a_damaged_row_is_named_and_every_other_row_is_there(
-    rows: Callable[[], list[Any]],
-    read_lines: Callable[[Iterable[Any]], list[backfill.Line]],
-    data: st.DataObject,
-) -> None:
-    first, damaged_row, last = rows()
-    sound = read_lines([first]), read_lines([last])
-    assert all(day for lines in sound for day, *_ in lines)
-    damaged_row = copy.deepcopy(damaged_row)
-    name = data.draw(st.sampled_from(sorted({*damaged_row} - {"s", "k", "o"})))
-    if value := data.draw(attributes):
-        damaged_row[name] = value
-    else:
-        del damaged_row[name]
-    try:
-        lines = read_lines([first, damaged_row, last])
-    except TooNew:
-        assert int(damaged_row["v"]["N"]) > 1
-        return
-    assert lines[: len(sound[0])] == sound[0]
-    assert lines[-len(sound[1]) :] == sound[1]
-    for day, _, line in lines:
-        assert not day or date(2100, 1, 1) > date.fromisoformat(day) >= date(1970, 1, 1)
-        assert json.loads(line) if day else name != "x" and line.startswith((HOME, TRACES))
 
 
 def offsets_of(lines: Iterable[backfill.Line]) -> list[int]:

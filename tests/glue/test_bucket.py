@@ -94,12 +94,3 @@ def test_a_file_or_all_below_a_folder_is_deleted(bucket: Bucket) -> None:
     assert ([entry.name for entry in bucket.entries("a")], bucket.exists("ab")) == ([], True)
     bucket.delete("ab")
     assert not bucket.exists("ab")
-
-
-@pytest.mark.soak
-def test_more_files_than_s3_tells_or_deletes_at_once(bucket: Bucket) -> None:
-    for n in range(1_001):
-        bucket.write(f"a/{n:04}", "")
-    assert len(bucket.entries("a")) == 1_001
-    bucket.delete("a")
-    assert bucket.entries("a") == []

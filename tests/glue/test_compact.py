@@ -103,25 +103,6 @@ def test_files_that_the_run_before_retired_stay_retired(tmp_path: Path) -> None:
     assert now.retired == (("archive/messages/a", 1_000), ("archive/messages/b", 2_000))
 
 
-def test_a_damaged_partition_stops_neither_the_others_of_its_day_nor_the_sweep(
-    many_files: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
-    many_files.journal("b", [message(n * 4_096, topic="bills") for n in range(3)])
-    many_files.archive("--rows-per-file", "1")
-    orders, bills = (
-        many_files.folder / f"archive/messages/day={DAY}/topic={name}" for name in ("orders", "bills")
-    )
-    with_a_flipped_bit(min(bills.iterdir()))
-    (orders / "leftover.parquet").write_bytes(b"of a run that was stopped")
-    damaged_files = sorted(bills.iterdir())
-    assert many_files.compact() == FAILED
-    summary = read_summary(capsys)
-    assert list(summary["failed"]) == [f"{DAY} messages bills"]
-    assert "is damaged" in summary["failed"][f"{DAY} messages bills"]
-    assert (summary["partitions"], len([*orders.iterdir()]), sorted(bills.iterdir())) == (1, 1, damaged_files)
-    assert many_files.named() == set(many_files.files())
-
-
 def with_a_changed_body(path: Path) -> None:
     """The file as an encoder at fault writes it: sound, with another value."""
     table = pq.read_table(path, partitioning=None)

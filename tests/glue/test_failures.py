@@ -9,19 +9,16 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from glue_jobs import archive, compact
-from glue_jobs.common.arguments import DONE, FAILED
+from glue_jobs.common.arguments import FAILED
 from glue_jobs.common.job import Busy, exclusive
-from tests.glue.jobs import archive_command
-from tests.glue.journals import LATER, Place, message, orders
+from tests.glue.journals import Place, message
 
 pytest.importorskip("pyspark", reason="the archive's jobs need PySpark: make test")
 
@@ -33,7 +30,6 @@ from glue_jobs.common import job
 from glue_jobs.common.failures import ends_the_run, sentence
 from glue_jobs.common.service import Refused
 from tests.glue.journals import NOON_MS
-from tests.support.processes import wait_until_gone
 
 ROOT = Path(__file__).parents[2]
 
@@ -171,56 +167,6 @@ def test_a_report_that_is_ended_while_it_asks_the_service_does_not_go_on_without
     assert summary_of(out)["error"].startswith("The job was ended from outside")
 
 
-STARTING_SCRIPT = """
-import argparse, sys
-from pathlib import Path
-from glue_jobs.common import job
-def work():
-    with job.spark("archive", argparse.Namespace(folder=Path(sys.argv[1]), bucket="b")) as start:
-        start()
-    return 0
-sys.exit(job.run_guarded("archive", work))
-"""
-
-
-@pytest.mark.soak
-def test_a_job_that_is_ended_while_spark_starts_leaves_no_process(tmp_path: Path) -> None:
-    """The Java machine would run for ever: it cannot say where it listens, since the job has taken away the folder."""
-    with subprocess.Popen(
-        [sys.executable, "-c", STARTING_SCRIPT, str(tmp_path)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        assert process.stderr
-        assert "Spark starts" in process.stderr.readline()
-        while not (jvm := _java_below(process.pid)):
-            assert process.poll() is None
-        process.send_signal(signal.SIGTERM)
-        try:
-            out = process.communicate(timeout=120)[0]
-            wait_until_gone(jvm)
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == FAILED
-    assert summary_of(out)["error"].startswith("The job was ended from outside")
-
-
-def _java_below(pid: int) -> int | None:
-    """The JVM that a process has started."""
-    for status in Path("/proc").glob("[0-9]*/status"):
-        try:
-            fields = dict(line.split(":\t", 1) for line in status.read_text().splitlines() if ":\t" in line)
-        except OSError:
-            continue
-        if fields.get("PPid") == str(pid) and fields["Name"] == "java":
-            return int(status.parent.name)
-    return None
-
-
 HOLDER = "import sys; from pathlib import Path; from glue_jobs.common.job import exclusive\n"
 HOLDER += "with exclusive(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
 
@@ -253,27 +199,3 @@ def test_archives_of_their_own_are_written_at_once_and_one_after_another_too(tmp
         pass
     with exclusive(tmp_path):
         pass
-
-
-_BOUND_SECONDS = 300.0
-
-
-@pytest.mark.soak
-def test_sigkill_while_partitions_are_written(place: Place) -> None:
-    place.journal("a", [message(n) for n in range(20_000)])
-    job = subprocess.Popen(
-        [*archive_command(place), "--now", LATER],
-        cwd=ROOT,
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    deadline = time.monotonic() + _BOUND_SECONDS
-    while not any(place.folder.glob("archive/_aside/**/*.parquet")):
-        assert job.poll() is None, job.returncode
-        assert time.monotonic() < deadline
-    os.killpg(job.pid, signal.SIGKILL)
-    job.wait()
-    assert place.archive() == DONE
-    assert place.places() == orders(*range(20_000))
-    assert place.named() == {*place.files(), *place.files("deliveries")}

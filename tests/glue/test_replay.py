@@ -334,31 +334,6 @@ def test_of_an_archive_with_a_damaged_file_nothing_is_sent(
     assert topic.accepted == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ([], "give --replay, or --topic"),
-        (["--topic", "orders", "--from", "2030-01-01"], "give --replay, or --topic"),
-        (["--replay", "r", "--tag", "x"], "give nothing else"),
-        (["--replay", "../x"], "is no name"),
-        (["--topic", "o", "--from", "yesterday", "--to", "2030-01-01"], "no time such as"),
-        (["--replay", "r", "--rate", "0"], "no whole number"),
-        (["--replay", "r", "--url", "file:///etc"], "is no URL of a service"),
-        (["--replay", "r", "--folder", "/nobody/has/this"], "is not there"),
-        (["--reply", "r"], "unrecognized"),
-    ],
-)
-def test_bad_arguments_are_refused_before_anything_is_touched(
-    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HEADRACE_TOKEN", "hr_x_12345678")
-    monkeypatch.delenv("HEADRACE_DATA", raising=False)
-    with pytest.raises(SystemExit) as exit_info:
-        main(arguments)
-    assert exit_info.value.code == 2
-    assert sentence in capsys.readouterr().err
-
-
 def test_what_the_service_refuses_is_told_and_a_service_that_is_away_too(
     client_and_service: tuple[Client, Service],
     capsys: pytest.CaptureFixture[str],

@@ -5,15 +5,11 @@ Only calls leave a trace, so a job that dies before a call is one that died afte
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,7 +33,6 @@ from tests.support.http import Client, Group, Topic
 from .archives import fill, frame, message
 from .journals import Place
 
-ROOT = Path(__file__).parents[2]
 _BOUND_SECONDS = 300.0
 SHARDS = 2
 NEVER = sys.maxsize
@@ -204,45 +199,6 @@ def test_a_lost_answer_to_its_making_leaves_one_replay_that_never_begins(
     }
     assert len(replay_ids) == 1
     check_history(mine, other_group, replay_ids.pop(), ARCHIVED)
-
-
-def _command(world: World, archive: Place, replay_id: str) -> list[str]:
-    """The job as a process of its own."""
-    place = ["--bucket", archive.name, "--folder", str(archive.folder)]
-    return [sys.executable, "-m", "glue_jobs.replay", *place, "--replay", replay_id, "--url", world.url]
-
-
-@pytest.mark.soak
-def test_a_process_that_is_killed_while_it_sends_is_run_again_and_its_last_request_comes_late(
-    world: World, run: Callable[..., int], archive: Place
-) -> None:
-    mine, other_group = world.target()
-    replay_id = world.asked(mine.topic)
-    arrival, kill = threading.Event(), threading.Event()
-
-    def meet(number: int) -> None:
-        if world.road.calls[number - 1].startswith("POST") and not kill.is_set():
-            arrival.set()
-            assert kill.wait(_BOUND_SECONDS)
-
-    world.road.calls.clear()
-    world.road.meeting = meet
-    process = subprocess.Popen(
-        _command(world, archive, replay_id),
-        cwd=ROOT,
-        env={**os.environ, "HEADRACE_TOKEN": world.service().token},
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        assert arrival.wait(_BOUND_SECONDS)
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        kill.set()
-    assert run(world.service(), "--replay", replay_id) == DONE
-    check_history(mine, other_group, replay_id, ARCHIVED)
 
 
 @dataclass

@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
-from glue_jobs.common.arguments import DONE, INCOMPLETE
+from glue_jobs.common.arguments import DONE
 from glue_jobs.common.bucket import FolderBucket
-from glue_jobs.common.manifest import Manifest, Part, load, name_of, save
+from glue_jobs.common.manifest import Manifest, Part, name_of, save
 from glue_jobs.reporting import hours, options
 from glue_jobs.reporting import run as report
 from glue_jobs.reporting.run import Span, gaps, known_until, notes, quiet_days, span_of
 
-from .archives import BEGIN, delivery, fill, message
+from .archives import BEGIN
 from .journals import Place
 
 DAY = BEGIN.date()
 NEXT = DAY + timedelta(days=1)
-
-
-@pytest.fixture
-def filled_place(place: Place) -> Place:
-    """Ten messages on two days, taken after a minute; the first only on the second day, the last never."""
-    rows = [message(n, minutes=n % 5 + 24 * 60 * (n // 5)) for n in range(10)]
-    attempts = [delivery(each, seconds=60) for each in rows[1:9]]
-    late_attempt = delivery(rows[0], seconds=24 * 3600, attempt=2)
-    failed_attempt = delivery(rows[0], seconds=1, outcome="RETRY", detail="HTTP 500")
-    fill(place, messages=rows, deliveries=[failed_attempt, late_attempt, *attempts])
-    return place
 
 
 def run(place: Place, *arguments: str) -> int:
@@ -47,34 +34,6 @@ def run(place: Place, *arguments: str) -> int:
 def folder(place: Place) -> Path:
     [page] = place.folder.glob("reports/*/report.html")
     return page.parent
-
-
-@pytest.mark.soak
-def test_all_tables_come_as_parquet_and_csv_with_the_same_rows(filled_place: Place) -> None:
-    assert run(filled_place) == DONE
-    report_folder = folder(filled_place)
-    assert report_folder.name == f"{DAY}_{NEXT}"
-    for name, rows in (
-        ("volumes", 2),
-        ("daily", 2),
-        ("hourly", 2),
-        ("failures", 1),
-        ("explained", 1),
-        ("backlog", 48),
-    ):
-        in_parquet = duckdb.execute(f"select count(*) from '{report_folder}/{name}/*.parquet'").fetchall()
-        in_csv = duckdb.execute(f"select count(*) from '{report_folder}/{name}.csv'").fetchall()
-        assert in_parquet == in_csv == [(rows,)]
-    days = duckdb.execute(
-        f"select delivered, latency_max_ms from '{report_folder}/daily.csv' order by day"
-    ).fetchall()
-    assert days == [(4, 60_000), (5, 86_400_000)]
-    hours = duckdb.execute(
-        f"select came, ended, waiting from '{report_folder}/backlog.csv' order by hour"
-    ).fetchall()
-    assert hours[0] == (5, 4, 1)
-    assert hours[24] == (5, 5, 1)
-    assert {waiting_count for *_, waiting_count in hours} == {1}
 
 
 def test_a_damaged_manifest_of_other_days_is_no_trouble_of_a_report(tmp_path: Path) -> None:
@@ -90,85 +49,6 @@ def test_a_damaged_manifest_of_other_days_is_no_trouble_of_a_report(tmp_path: Pa
 
 def unasked(is_small: bool = False) -> SparkSession:
     raise AssertionError("Spark was asked for")
-
-
-@pytest.mark.soak
-def test_what_the_archive_lacks_is_told_and_the_exit_code_says_so(
-    filled_place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
-    day_manifest = load(filled_place.bucket, str(DAY))
-    assert day_manifest
-    save(filled_place.bucket, replace(day_manifest, damaged=("journal/x",)))
-    assert run(filled_place, "--to", str(NEXT + timedelta(days=1)), "--from", str(DAY)) == INCOMPLETE
-    page = (folder(filled_place) / "report.html").read_text()
-    output = capsys.readouterr().out
-    for sentence in (f"The archive of {DAY} is not complete", f"{NEXT + timedelta(days=1)} is not archived"):
-        assert sentence in page
-        assert sentence in output
-
-
-def _source(place: Place, table: str) -> str:
-    return f"read_parquet('{place.folder}/archive/{table}/*/*/*.parquet', hive_partitioning=true)"
-
-
-def _fates(place: Place) -> list[tuple[Any, ...]]:
-    """What became of each group's messages, as DuckDB finds it in the archive's files."""
-    return duckdb.execute(f"""
-    with m as (select * from {_source(place, "messages")}), d as (select * from {_source(place, "deliveries")}),
-    g as (select distinct topic_uid, "group" from d),
-    e as (select topic_uid, "group", shard, "offset", bool_or(outcome = 'SUCCESS') as good,
-        bool_or(outcome = 'DEAD') as dead from d group by all),
-    f as (select topic_uid, "group", shard, max("offset") as reached from d group by all),
-    o as (select topic_uid, lead(min(accepted_at)) over (order by min(accepted_at)) as over_at from m group by all)
-    select "group", count(*), count_if(good), count_if(not good and dead),
-        count_if(not good and not dead and over_at is null),
-        count_if(good is null and (reached is null or "offset" > reached) and over_at is null),
-        count_if(good is null and "offset" < reached),
-        count_if(over_at is not null and (not good and not dead or
-            good is null and (reached is null or "offset" > reached)))
-    from m join o using (topic_uid) join g using (topic_uid) left join e using (topic_uid, "group", shard, "offset")
-    left join f using (topic_uid, "group", shard) group by all order by all""").fetchall()
-
-
-@pytest.mark.soak
-def test_the_numbers_are_what_duckdb_finds_in_the_same_files(place: Place) -> None:
-    rows = [message(n, minutes=n * 7) for n in range(200)]
-    rows += [
-        message(n, "orders", minutes=1_500 + n, topic_uid="orders-2", id=f"again-{n}") for n in range(20)
-    ]
-    outcomes = ("SUCCESS", "SUCCESS", "SUCCESS", "RETRY", "DEAD", None)
-    attempts = [
-        delivery(each, group, seconds=n % 50, outcome=outcomes[n % 6], duration_ms=n % 90)
-        for group in ("g", "h")
-        for n, each in enumerate(rows)
-        if outcomes[n % 6] and (group == "g" or n < 120)
-    ]
-    attempts += [delivery(each, "g", seconds=90, attempt=2) for n, each in enumerate(rows) if n % 12 == 3]
-    fill(place, messages=rows, deliveries=attempts)
-    run(place)
-    report_folder = folder(place)
-
-    fate_counts = duckdb.execute(
-        'select "group", accepted, delivered, dead, under_way, waiting, passed_over, deleted '
-        f"from '{report_folder}/explained/*.parquet' order by all"
-    ).fetchall()
-    assert fate_counts == _fates(place)
-    assert fate_counts[0][-1] > 0  # of the first topic, which was deleted
-    assert all(sum(fates) == accepted_count for _, accepted_count, *fates in fate_counts)
-    [daily] = duckdb.execute(
-        f"select sum(attempts), sum(delivered) from '{report_folder}/daily/*.parquet'"
-    ).fetchall()
-    [hourly] = duckdb.execute(
-        f"select sum(attempts), sum(delivered) from '{report_folder}/hourly/*.parquet'"
-    ).fetchall()
-    duckdb_sums = duckdb.execute(
-        f"select count(*), count_if(outcome = 'SUCCESS') from {_source(place, 'deliveries')}"
-    ).fetchall()
-    assert [daily] == [hourly] == duckdb_sums
-    [_, first_hour, *_] = (report_folder / "backlog.csv").read_text().splitlines()
-    assert first_hour.startswith(f"orders,g,{DAY} 00:00:00,")
-    counts = json.loads((place.folder / hours.name_of("orders", DAY)).read_text())["groups"]
-    assert {len(numbers) for states in counts.values() for numbers in states.values()} == {25}
 
 
 def test_the_counts_of_hours_are_cut_into_days_that_overlap_by_a_moment(tmp_path: Path) -> None:

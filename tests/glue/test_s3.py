@@ -14,14 +14,13 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from chalicelib.domain.times import DAY_MS
 from glue_jobs.archiving import completeness
 from glue_jobs.common import job
 from glue_jobs.common.arguments import DONE, FAILED
 from glue_jobs.common.bucket import S3Bucket
 from glue_jobs.reporting import as_of, options
 from tests.glue import archives
-from tests.glue.journals import DAY, NEXT, NOON_MS, S3Place, delivery, message
+from tests.glue.journals import S3Place, delivery, message
 from tests.support.rarely import rarely_sets
 from tests.support.s3.server import Refusal
 
@@ -55,54 +54,6 @@ def test_the_file_system_has_the_manners_of_s3a(s3_place: S3Place, spark: SparkS
     assert not files.exists(path(place.bucket.uri("b")))  # a folder is what is in it
     files.rename(path(place.bucket.uri("a")), path(place.bucket.uri("d")))
     assert [entry.name for entry in place.bucket.entries("d")] == ["d/one", "d/two"]
-
-
-@pytest.mark.soak
-def test_a_large_file_goes_in_parts_and_is_there_whole_or_not_at_all(
-    s3_place: S3Place, spark: SparkSession
-) -> None:
-    place = s3_place
-    jvm: Any = spark._jvm
-    path = jvm.org.apache.hadoop.fs.Path
-    files = path(place.bucket.uri("")).getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
-    megabyte = bytes(range(256)) * 4096
-    changes = -1
-    for most in (0, 1, 2, 3, 4, 5):
-        place.server.allow(lambda number, path, most=most: number <= most)  # type: ignore[misc]
-        stream = files.create(path(place.bucket.uri("large")), False)
-        try:
-            for _ in range(11):
-                stream.write(megabyte)
-            stream.close()
-            changes = most
-            break
-        except Py4JJavaError:
-            place.server.allow()
-            assert not place.bucket.exists("large")
-    assert changes == 5, "a beginning, three parts, an end"
-    answer = place.server.client().get_object(Bucket=place.name, Key="large")
-    assert answer["Body"].read() == megabyte * 11
-
-
-@pytest.mark.soak
-def test_three_nights_with_late_data_a_forced_rewrite_and_a_compaction(place: S3Place) -> None:
-    large = "bodies/orders/u1/abc"
-    (place.folder / large).parent.mkdir(parents=True)
-    (place.folder / large).write_bytes(b"large")
-    place.journal("a", [message(0), message(1), message(2, body=None, body_blob=large)])
-    place.journal("b", [delivery(0)])
-    assert place.archive("--now", f"{NEXT}T06:00:00Z") == DONE
-    place.journal("late", [message(0, edition=1, body='"edited"')])
-    place.journal("c", [message(n, accepted_ms=NOON_MS + DAY_MS) for n in (3, 4)])
-    assert place.archive() == DONE
-    assert len(place.shown()) == 3  # a large body lies in a file of its own
-    assert place.archive("--window", DAY, "--compact-mb", "256") == DONE
-    bodies = [b'"edited"', b'{"n":1}', b"large", b'{"n":3}', b'{"n":4}']
-    assert rows(place) == [("orders", n, body) for n, body in enumerate(bodies)]
-    assert len(place.shown()) == 2
-    for table in ("messages", "deliveries"):
-        assert place.shown(table) == place.files(table)  # nothing was left behind
-    assert not list(place.folder.glob("archive/_aside/**/*.parquet"))
 
 
 @pytest.fixture
@@ -140,8 +91,6 @@ def dies(place: S3Place, is_allowed: Callable[[int, str], bool]) -> bool:
     "part",
     [
         "/archive/manifests/",
-        pytest.param("/archive/messages/", marks=pytest.mark.soak),
-        pytest.param("/archive/catalog/", marks=pytest.mark.soak),
     ],
 )
 def test_a_job_that_dies_before_a_step_leaves_a_day_as_it_was_or_as_it_is(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 
 import pytest
 
@@ -12,14 +11,11 @@ from app import app
 from chalicelib.domain.times import DAY_SECONDS, HOUR_MS
 from infra import names
 from infra.alarms import Alarm, alarms, all_alarms
-from infra.dashboard import dashboard
-from infra.functions import stream_mappings
 from infra.stages import CONFIG
 from local.triggers import schedules_of
 
 PERIODS = {schedule.function: int(schedule.period_seconds) for schedule in schedules_of(app)}
 MOVER_SECONDS = json.loads(CONFIG.read_text())["lambda_functions"]["mover"]["lambda_timeout"]
-OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 Points = Iterable[tuple[int, float]]  # second, value
 
 
@@ -156,37 +152,11 @@ def test_an_alarm_comes_at_its_threshold_and_not_before(name: str) -> None:
     assert not comes(deployed(name), too_little)
 
 
-@pytest.mark.parametrize("function", names.TIMED)
-def test_a_stop_is_told_as_it_is_deployed(function: str) -> None:
-    alarm = deployed(f"{names.logical(function)}Stopped")
-    assert comes(alarm, [])
-    assert not comes(alarm, ((at, 1.0) for at in runs(function)))
-
-
 def test_a_night_without_an_archive_is_told_by_the_next_morning() -> None:
     alarm = deployed("ArchiveLate")
     nights = [(night * DAY_SECONDS + 3 * 3600, 1.0) for night in range(5)]
     assert not comes(alarm, nights)
     assert comes(alarm, [at for at in nights if at[0] // DAY_SECONDS != 2])
-
-
-def test_what_is_late_is_measured_where_it_is_read() -> None:
-    for name, function in (("RouteLate", "route"), ("JournalLate", "journal")):
-        metric = ("AWS/Lambda", "IteratorAge", {"FunctionName": names.function("p", function)})
-        assert deployed(name).metric == metric
-
-
-def test_a_late_journal_is_told_with_the_age_at_which_its_batches_are_given_up() -> None:
-    mappings = [each["Properties"] for each in stream_mappings(["journal"]).values()]
-    assert {each["MaximumRecordAgeInSeconds"] for each in mappings} == {6 * 3600}
-    page = next(line for line in OPERATIONS.read_text().splitlines() if "`JournalLate`" in line)
-    texts = [w["properties"].get("markdown", "") for w in dashboard("p", "b")["widgets"]]
-    [archive] = [text for text in texts if text.startswith("## Archive")]
-    for text in (deployed("JournalLate").why, page, archive):
-        assert "six hours" in text
-        assert "a day" not in text
-    for text in (deployed("JournalLate").why, page):
-        assert "edits and cancellations" in text
 
 
 def test_a_token_that_is_refused_is_no_failure_of_the_authorizer_which_callers_see() -> None:

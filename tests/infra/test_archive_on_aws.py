@@ -37,11 +37,6 @@ def test_the_report_follows_the_archive_also_where_that_failed() -> None:
     assert ends == {("ArchiveJob", state) for state in ("SUCCEEDED", "FAILED", "TIMEOUT")}
 
 
-def test_a_job_that_fails_is_not_run_again_by_itself(template_file: Path) -> None:
-    for job in resources(template_file, "AWS::Glue::Job").values():
-        assert job["Properties"]["MaxRetries"] == 0
-
-
 def test_only_the_archives_job_queries_tables_the_log_and_the_traces() -> None:
     made = glue("headrace-prod", "artifacts", "code", archive=True, log_days=30)
     tables = {}

@@ -110,10 +110,3 @@ def test_every_alarm_tells_the_topic_and_is_on_the_dashboard(prefix: str) -> Non
     for alarm in resources.values():
         assert alarm["Properties"]["AlarmActions"] == alarm["Properties"]["OKActions"] == [{"Ref": "Warned"}]
         assert alarm["Properties"]["AlarmDescription"]
-
-
-def test_functions_that_the_stage_does_not_have_are_not_asked_for() -> None:
-    some = ["api", "route", "deliver", "mover"]
-    text = json.dumps([dashboard("p", "b", some), alarms("p", some)])
-    assert "p-journal" not in text
-    assert "p-deliver" in text

@@ -8,17 +8,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from chalicelib.store.layout import Tables, definitions
-from chalicelib.store.records import record_writes
-from infra import names, roles
+from infra import names
 from infra.glue import job_names
 from infra.glue import role_id as job_role
-from infra.roles import STREAMS, role_id
+from infra.roles import role_id
 from infra.stages import read
 from infra.template import template
-from tests.support import factories as make
 
 KNOW_NO_RESOURCE = {"xray:PutTraceSegments", "xray:PutTelemetryRecords"}
 MADE_BY_AWS = re.compile(r":log-group:/aws[^*]+:(?:log-stream:)?\*|:secret:[^*?]+-\?{6}$|:kms:.*:key/\*$")
@@ -110,41 +105,11 @@ def test_a_log_group_is_named_as_its_creation_wants_it(template_file: Path) -> N
         assert arns == bare | {f"{arn}:*" for arn in bare}
 
 
-def test_only_those_that_streams_wake_read_streams(template_file: Path) -> None:
-    readers = {
-        role for role, s in statements(roles_of(template_file)) if "dynamodb:GetRecords" in s["Action"]
-    }
-    assert readers == {role_id(name) for name in STREAMS}
-
-
 def test_only_a_stage_that_is_traced_may_write_traces(template_file: Path) -> None:
     actions_by_role = [(role, set(s["Action"])) for role, s in statements(roles_of(template_file))]
     writers = {role for role, actions in actions_by_role if actions == KNOW_NO_RESOURCE}
     assert writers == {role for role, actions in actions_by_role if actions & KNOW_NO_RESOURCE}
     assert len(writers) == (len(names.FUNCTIONS) if "prod" in str(template_file) else 0)
-
-
-@pytest.mark.parametrize("function", [names.API, "deliver"])
-def test_who_settles_may_write_whatever_a_settlement_writes(template_file: Path, function: str) -> None:
-    content_gone = make.record(2)
-    records = [make.record(0, "RETRYING"), make.dead_record(1), content_gone]
-    operations = {next(iter(action)) for action in record_writes("t", make.cursor_key(), records)}
-    allowed_actions = {
-        action
-        for role, s in statements(roles_of(template_file))
-        if role == role_id(function) and "table/" in str(s["Resource"]) and "-records" in str(s["Resource"])
-        for action in s["Action"]
-    }
-    assert {f"dynamodb:{operation}Item" for operation in operations} <= allowed_actions
-
-
-def test_the_health_check_may_read_every_table() -> None:
-    allowed_tables = {
-        statement["Resource"][0]["Fn::Sub"].rpartition("/")[2]
-        for statement in roles._policy(names.API, "hr", "bucket")
-        if "dynamodb:GetItem" in statement["Action"]
-    }
-    assert {definition["TableName"] for definition in definitions(Tables("hr"))} <= allowed_tables
 
 
 def allowances(role_resources: Mapping[str, Any], role: str) -> set[tuple[str, str]]:

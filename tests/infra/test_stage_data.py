@@ -138,13 +138,6 @@ def test_with_its_data_all_of_a_stage_goes_and_its_keys_after_a_week() -> None:
     assert order.index("schedule-key-deletion") > order.index("rb"), "keys last: the rows need them"
 
 
-def test_where_a_table_cannot_be_deleted_its_keys_stay() -> None:
-    aws = Kept(refused_call="delete-table")
-    with pytest.raises(StackError, match="AccessDenied"):
-        Deployment(aws, read("dev")).destroy(with_data=True)
-    assert not aws.asked("schedule-key-deletion")
-
-
 @pytest.mark.parametrize("call", ["delete-table", "table-not-exists", "rb", "schedule-key-deletion"])
 def test_a_deletion_with_data_that_was_stopped_goes_on_where_it_was(call: str) -> None:
     """Stack and tables go first; the versions of a large bucket take hours."""

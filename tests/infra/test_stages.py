@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -15,10 +13,9 @@ import pytest
 from infra.__main__ import main
 from infra.package import describe
 from infra.stages import read as stage
-from infra.template import Stack, StackError, template
-from tests.infra.templates import lint, resources
+from infra.template import StackError, template
+from tests.infra.templates import resources
 
-_ROOT = Path(__file__).parents[2]
 _CERTIFICATE = "arn:aws:acm:eu-central-1:123456789012:certificate/0a-1b"
 _ACL = "arn:aws:wafv2:eu-central-1:123456789012:regional/webacl/mine/0a-1b"
 _GUARDED: dict[str, Any] = {
@@ -37,11 +34,6 @@ def test_a_domain_is_the_apis_and_the_origin() -> None:
     assert (properties["DomainName"], properties["Route53"]) == ("q.example.com", {"HostedZoneId": "Z1"})
     variables = resources_file["Resources"]["Deliver"]["Properties"]["Environment"]["Variables"]
     assert variables["HEADRACE_ORIGIN"] == "q.example.com"
-
-
-@pytest.mark.soak
-def test_cfn_lint_finds_nothing_in_a_guarded_api(tmp_path: Path) -> None:
-    assert lint(describe(stage("dev", _GUARDED), tmp_path / "build")) == (0, "")
 
 
 def test_an_api_may_be_private_logged_and_behind_a_web_acl(tmp_path: Path) -> None:
@@ -115,28 +107,9 @@ def test_an_unknown_stage_is_told_those_there_are(capsys: pytest.CaptureFixture[
     assert "dev, prod" in capsys.readouterr().err
 
 
-def test_another_folder_has_no_configuration(tmp_path: Path) -> None:
-    with pytest.raises(StackError, match="folder of the repository"):
-        stage("dev", folder=tmp_path)
-
-
 def test_a_misspelt_setting_of_a_stage_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".chalice").mkdir()
     config = {"stages": {"dev": {"infra": {"log_day": 3}}}, "lambda_functions": {}}
     (tmp_path / ".chalice/config.json").write_text(json.dumps(config))
     with pytest.raises(StackError, match="log_day is not known"):
         stage("dev", folder=tmp_path)
-
-
-def test_a_function_without_a_role_makes_no_template() -> None:
-    with pytest.raises(StackError, match="no role"):
-        template(Stack(stage="dev", prefix="headrace", functions=["unheard_of"]))
-
-
-def test_make_token_says_only_that_there_is_no_such_stage() -> None:
-    arguments = ("-o", ".venv/.runs", "STAGE=nosuch", f"BIN={Path(sys.executable).parent}")
-    run = subprocess.run(["make", "--silent", "token", *arguments], cwd=_ROOT, capture_output=True, text=True)
-    assert run.returncode != 0
-    first, *others = run.stderr.splitlines()
-    assert first.startswith("There is no stage 'nosuch'")
-    assert not [line for line in others if not line.startswith("make: ***")]

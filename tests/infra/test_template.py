@@ -88,14 +88,6 @@ def test_functions_that_start_one_another_may_do_so_for_ever(template_file: Path
     assert loop_functions == starting_functions | {"Mover"}, "its queue starts it, and it sends to the queue"
 
 
-def test_the_movers_rule_has_the_name_that_its_alarm_looks_at(template_file: Path) -> None:
-    function = resources(template_file, "AWS::Serverless::Function")["Mover"]
-    (event,) = function["Properties"]["Events"].values()
-    assert (event["Type"], event["Properties"]["Schedule"]) == ("Schedule", "rate(1 minute)")
-    alarm = resources(template_file, "AWS::CloudWatch::Alarm")["MoverStoppedAlarm"]["Properties"]
-    assert alarm["Dimensions"] == [{"Name": "RuleName", "Value": event["Properties"]["Name"]}]
-
-
 def test_the_tables_are_those_of_the_layout() -> None:
     of_layout = layout.Tables("p")
     layout_tables = {each["TableName"]: each for each in layout.definitions(of_layout)}
@@ -125,12 +117,6 @@ def test_what_users_sent_outlives_the_stack_and_nothing_else_does(template_file:
     for name, each in resources(template_file).items():
         is_retained = each.get("DeletionPolicy") == each.get("UpdateReplacePolicy") == "Retain"
         assert is_retained == (each["Type"] in _KEPT), name
-
-
-def test_lines_of_the_log_are_json_and_not_lambdas_own(template_file: Path) -> None:
-    for function in resources(template_file, "AWS::Serverless::Function").values():
-        logging = function["Properties"]["LoggingConfig"]
-        assert (logging["LogFormat"], logging["SystemLogLevel"]) == ("JSON", "WARN")
 
 
 def test_every_function_has_settings_of_its_own_in_the_configuration() -> None:
@@ -174,12 +160,6 @@ def test_the_gateways_refusals_look_like_ours(template_file: Path) -> None:
         headers = response["ResponseParameters"]["Headers"]
         assert headers["Content-Type"] == "'application/problem+json'"
         assert {name: headers[name].strip("'") for name in problems.EVERYWHERE} == problems.EVERYWHERE
-
-
-def test_what_a_web_acl_refuses_is_forbidden_and_not_damaged(template_file: Path) -> None:
-    refusal = resources(template_file)["RestAPI"]["Properties"]["GatewayResponses"]["WAF_FILTERED"]
-    assert refusal["StatusCode"] == 403
-    assert json.loads(refusal["ResponseTemplates"]["application/json"])["code"] == "FORBIDDEN"
 
 
 def test_stacks_of_other_prefixes_share_no_name() -> None:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,24 +19,6 @@ from local.engine.core import Engine
 from local.engine.server import serving
 
 _TARGET = "DynamoDB_20120810.ListTables"
-_PROGRAM = """
-import boto3
-dynamodb, streams = boto3.client("dynamodb"), boto3.client("dynamodbstreams")
-dynamodb.create_table(
-    TableName="orders",
-    BillingMode="PAY_PER_REQUEST",
-    KeySchema=[{"AttributeName": "p", "KeyType": "HASH"}],
-    AttributeDefinitions=[{"AttributeName": "p", "AttributeType": "S"}],
-    StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"},
-)
-stream = dynamodb.describe_table(TableName="orders")["Table"]["LatestStreamArn"]
-dynamodb.put_item(TableName="orders", Item={"p": {"S": "Zürich  188"}, "b": {"B": b"\\0\\xff"}})
-shard, = streams.describe_stream(StreamArn=stream)["StreamDescription"]["Shards"]
-place = {"StreamArn": stream, "ShardId": shard["ShardId"], "ShardIteratorType": "TRIM_HORIZON"}
-iterator = streams.get_shard_iterator(**place)["ShardIterator"]
-record, = streams.get_records(ShardIterator=iterator)["Records"]
-print(record["dynamodb"]["NewImage"] == dynamodb.scan(TableName="orders")["Items"][0])
-"""
 
 
 @dataclass(frozen=True)
@@ -96,21 +74,6 @@ def door() -> Iterator[Door]:
     engine.close()
 
 
-def test_boto3_in_another_process_uses_tables_and_streams(tmp_path: Path) -> None:
-    engine = Engine()
-    with serving(engine) as variables:
-        process = subprocess.run(
-            [sys.executable, "-c", _PROGRAM],
-            env=os.environ | variables | {"HOME": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    engine.close()
-    assert (process.stdout, process.stderr) == ("True\n", "")
-
-
 def test_a_signed_request_is_answered(door: Door) -> None:
     assert door.ask(door.signed()) == _TABLES
     assert door.ask(door.signed(**{"X-Amz-Security-Token": "left over from elsewhere"})) == _TABLES
@@ -118,14 +81,6 @@ def test_a_signed_request_is_answered(door: Door) -> None:
 
 def test_the_host_may_be_localhost(door: Door) -> None:
     assert door.ask(door.signed(Host=door.place.replace("127.0.0.1", "localhost"))) == _TABLES
-
-
-def test_each_start_makes_other_keys(door: Door) -> None:
-    engine = Engine()
-    with serving(engine) as variables:
-        assert variables["AWS_ACCESS_KEY_ID"] != door.variables["AWS_ACCESS_KEY_ID"]
-        assert variables["AWS_SECRET_ACCESS_KEY"] != door.variables["AWS_SECRET_ACCESS_KEY"]
-    engine.close()
 
 
 def test_it_listens_on_this_machines_own_address_only(door: Door) -> None:

@@ -5,21 +5,18 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
 from chalicelib.delivery.sender import live_secrets
 from chalicelib.delivery.webhooks import parse_secret
 from chalicelib.domain.errors import Unavailable
-from chalicelib.domain.signing import KeyRing, Secret
+from chalicelib.domain.signing import Secret
 from chalicelib.domain.topic import Consumer, Group, Topic
-from chalicelib.services.core.secrets import SIGNING_KEY, encryption_context_of
+from chalicelib.services.core.secrets import encryption_context_of
 from chalicelib.store.layout import definitions
 from infra import names
-from local.engine.dynamodb_local import dynamodb_local
 from tests.functional.delivery.receivers import Receiver, http_receiver
 from tests.support.aws_answers import KEY
 from tests.support.browser import Browser
@@ -243,15 +240,6 @@ def test_checks_are_signed_for_who_has_the_secret_from_before(world: World) -> N
     assert before in deps.transactor.secrets(topic)
 
 
-def test_two_rotations_at_once_are_one(world: World) -> None:
-    deps = world.deps
-    ring = world.adapters.control.key_ring()
-    assert ring is not None
-    deps.signing_keys.rotate(60)
-    late_ring = KeyRing((deps.secret_cipher.encrypted(b"x" * 32, SIGNING_KEY),))
-    assert not world.adapters.control.put_key_ring(late_ring, ring)
-
-
 def test_only_an_admin_of_everything_rotates_the_key(world: World) -> None:
     for limits in ({"topics": ["a*"]}, {"groups": ["a*"]}):
         token = world.api.post("/v1/tokens", {"name": "t", "scopes": ["admin"], **limits}).expect(201)
@@ -260,25 +248,3 @@ def test_only_an_admin_of_everything_rotates_the_key(world: World) -> None:
 
 
 # On one machine
-
-
-def test_the_files_of_a_local_run_are_their_owners_only(tmp_path: Path) -> None:
-    with dynamodb_local(tmp_path / "dynamodb") as engine:
-        import boto3
-
-        client = boto3.client(
-            "dynamodb",
-            endpoint_url=engine.endpoint,
-            region_name="us-east-1",
-            aws_access_key_id="local",
-            aws_secret_access_key="local",
-        )
-        client.create_table(
-            TableName=f"t{uuid4().hex[:8]}",
-            KeySchema=[{"AttributeName": "k", "KeyType": "HASH"}],
-            AttributeDefinitions=[{"AttributeName": "k", "AttributeType": "S"}],
-            BillingMode="PAY_PER_REQUEST",
-        )
-        files = list((tmp_path / "dynamodb").iterdir())
-        assert any(file.suffix == ".db" for file in files)
-        assert [file.name for file in files if file.stat().st_mode & 0o077] == []

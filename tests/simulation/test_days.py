@@ -13,7 +13,7 @@ from tests.simulation.weeks import play, story
 from tests.support.planting import Bug
 
 
-@pytest.mark.parametrize("seeds", blocks(20, 20_000), ids=lambda seeds: f"from-{seeds.start}")
+@pytest.mark.parametrize("seeds", blocks(14, 20_000), ids=lambda seeds: f"from-{seeds.start}")
 def test_nothing_that_is_owed_ends_with_its_row(seeds: range) -> None:
     for seed in seeds:
         days = play(seed)
@@ -21,7 +21,7 @@ def test_nothing_that_is_owed_ends_with_its_row(seeds: range) -> None:
         assert not days.complaints, story(days)
 
 
-@pytest.mark.parametrize("seeds", blocks(8, 5_000), ids=lambda seeds: f"limits-from-{seeds.start}")
+@pytest.mark.parametrize("seeds", blocks(5, 5_000), ids=lambda seeds: f"limits-from-{seeds.start}")
 def test_what_stands_at_a_limit_comes_as_it_was_sent(seeds: range) -> None:
     for seed in seeds:
         days = play(seed, LIMITS)

@@ -16,7 +16,7 @@ from tests.simulation.seeds import blocks
 from tests.simulation.telling import story
 
 
-@pytest.mark.parametrize("seeds", blocks(40, 100_000), ids=lambda seeds: f"from-{seeds.start}")
+@pytest.mark.parametrize("seeds", blocks(24, 100_000), ids=lambda seeds: f"from-{seeds.start}")
 def test_whatever_happens_every_message_has_its_end(seeds: range) -> None:
     for seed in seeds:
         world, complaints = play(seed)
@@ -24,7 +24,7 @@ def test_whatever_happens_every_message_has_its_end(seeds: range) -> None:
         assert not complaints, story(world, complaints)
 
 
-@pytest.mark.parametrize("seeds", blocks(6, 5_000), ids=lambda seeds: f"from-{seeds.start}")
+@pytest.mark.parametrize("seeds", blocks(4, 5_000), ids=lambda seeds: f"from-{seeds.start}")
 def test_what_is_counted_beside_seeks_adds_up(seeds: range) -> None:
     for seed in seeds:
         world, complaints = play(seed, plan_of_seeks(seed))
@@ -32,7 +32,7 @@ def test_what_is_counted_beside_seeks_adds_up(seeds: range) -> None:
         assert not complaints, story(world, complaints)
 
 
-@pytest.mark.parametrize("seed", [3, 7])
+@pytest.mark.parametrize("seed", [3])
 def test_the_same_seed_is_the_same_story(seed: int) -> None:
     one, other = play(seed)[0], play(seed)[0]
     assert one.path == other.path

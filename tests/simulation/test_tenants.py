@@ -25,7 +25,12 @@ BUGS: dict[str, tuple[str, int, Bug]] = {
     ),
 }
 """With the trouble and the seed in which it shows."""
-_RARE = ("a consumer that gives everything back", "missing bodies", "subscribers that ask for time")
+_RARE = (
+    "a consumer that gives everything back",
+    "hundreds of topics",
+    "missing bodies",
+    "subscribers that ask for time",
+)
 
 
 @pytest.mark.parametrize("seed", each(1, 50))

@@ -69,20 +69,6 @@ class Interrupted:
         return counted
 
 
-class Preceded:
-    """A port before whose first call of a name others act."""
-
-    def __init__(self, of: Any, name: str, other: Callable[[], object]) -> None:
-        self._of = of
-        self._name = name
-        self._others = [other]
-
-    def __getattr__(self, name: str) -> Any:
-        if name == self._name and self._others:
-            self._others.pop()()
-        return getattr(self._of, name)
-
-
 class _ShortAnswers:
     def __init__(self, log: Log, most: int) -> None:
         self._log = log

@@ -63,27 +63,12 @@ def stored(ports: Adapters, count: int, expires_s: int) -> None:
     ports.log.put(TOPIC.shard_key(0), row, make.packed(row))
 
 
-def test_it_goes_on_its_day_and_not_before(ports: Adapters) -> None:
-    due, later = noted(ports, 1), noted(ports, 2, TOMORROW)
-    assert sweeper(ports).run_once().deleted == 1
-    assert [ports.blobs.get(body.body) for body in (due, later)] == [None, b"x"]
-    assert days(ports) == [TOMORROW]
-
-
 def test_what_the_archive_lacks_stays(ports: Adapters) -> None:
     archived_body, other_body = noted(ports, 4), noted(ports, 5)
     proof = {"ranges": {str(TOPIC.shard_key(0)): [[0, 4]]}}
     ports.blobs.put(PROOF, json.dumps(proof).encode())
     sweeper(ports, RetentionGuard(ports.log, ports.blobs, ports.clock)).run_once()
     assert [ports.blobs.get(body.body) for body in (archived_body, other_body)] == [None, b"x"]
-
-
-def test_a_row_needs_its_own_bodies_only(ports: Adapters) -> None:
-    stored(ports, 3, NOW_S + 86_400)
-    last, behind = noted(ports, 2), noted(ports, 3)
-    report = sweeper(ports).run_once()
-    assert (report.postponed, report.deleted) == (1, 1)
-    assert [ports.blobs.get(body.body) for body in (last, behind)] == [b"x", None]
 
 
 def test_a_row_that_outlives_its_time_is_noted_for_a_later_day(ports: Adapters) -> None:

@@ -144,13 +144,6 @@ def test_a_diff_of_long_texts_shows_what_changes_wherever_that_is(at: int) -> No
     assert len(lines) < 500
 
 
-def test_a_diff_of_two_long_texts_shows_the_beginnings_of_both() -> None:
-    lines = dead_letters.diff("a\n" * 20_000, "b\n" * 20_000)
-    assert {line.sign for line in lines[:-1]} == {"-", "+"}
-    assert len(lines) < 500
-    assert lines[-1].text == "…"
-
-
 def test_figures_are_told_as_people_read_them() -> None:
     assert [figures.span(ms) for ms in (350, 1_500, 12_000, 200_000, 7_200_000, 5 * 86_400_000)] == [
         "350 ms",

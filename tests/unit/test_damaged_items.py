@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from chalicelib.domain.assignment import Assignment
 from chalicelib.domain.cursor import Cursor, Lease
 from chalicelib.domain.errors import Unreadable
-from chalicelib.domain.limits import MAX_IN_FLIGHT
 from chalicelib.domain.meter import MINUTES, GroupReading, Reading
 from chalicelib.domain.pull_share import Part, Round
 from chalicelib.domain.replay import Replay
@@ -195,18 +194,6 @@ def test_a_cursor_that_holds_what_was_never_claimed_is_damaged(damage: Item) -> 
     """To list the offsets of such a lease may take all memory, and the process's other work with it."""
     with pytest.raises(Unreadable):
         cursors.cursor_of({**ROWS["cursor"].item, **damage})
-
-
-def test_a_lease_of_more_than_any_claim_grants_is_damaged_however_far_the_cursor_is() -> None:
-    lease: Item = {"l": {"M": {"1.a": {"S": f"0+{MAX_IN_FLIGHT + 1};1;me"}}}, "x": {"N": "3000000"}}
-    with pytest.raises(Unreadable):
-        cursors.cursor_of({**ROWS["cursor"].item, **lease})
-
-
-def test_a_cursor_may_hold_all_that_was_claimed() -> None:
-    at_the_end = {"l": {"M": {"1.a": {"S": "34%_;1;me"}}}, "w": {"M": {"9": {"S": "+25"}}}}
-    cursor = cursors.cursor_of({**ROWS["cursor"].item, **at_the_end})
-    assert (cursor.in_flight, cursor.next) == (6, 40)
 
 
 def read(row: Stored, item: Item) -> None:

@@ -130,15 +130,6 @@ def test_who_is_gone_is_disabled_at_once_and_who_only_fails_after_days() -> None
     assert registration.disabled[1:] == ["It answered 410 Gone."]
 
 
-def test_what_it_could_not_write_counts_more_than_the_row_that_it_wrote_before() -> None:
-    registration, clock = Registration(), ManualClock()
-    of = subscriber_health(registration, clock)
-    fail(of, clock, registration.held, 1)
-    registration.reachable = False
-    fail(of, clock, registration.held, 10)
-    assert of.allowance(registration.held, FULL) == 0
-
-
 def test_a_late_failure_does_not_bring_back_what_a_new_registration_has_ended() -> None:
     registration, clock = Registration(), ManualClock()
     of = subscriber_health(registration, clock)

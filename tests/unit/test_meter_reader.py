@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from threading import Thread
 from typing import Any, cast
 
 import pytest
@@ -19,7 +18,6 @@ from chalicelib.domain.meter import (
     WINDOWS,
     Bucket,
     GroupReading,
-    Level,
     Reading,
     buckets,
     level_of,
@@ -34,7 +32,6 @@ from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.embedded import embedded_dynamo
 
-_LONG_SECONDS = 0.05  # for a thread that waits for nothing
 QUIET = State(0, has_backlog=False)
 
 
@@ -129,54 +126,6 @@ def test_what_an_old_topic_had_before_its_first_reading_is_no_rise() -> None:
     assert world.sums() == (100, 50, 0)
 
 
-def test_another_topic_of_the_name_begins_anew() -> None:
-    world = World()
-    first = world.topic("a")
-    world.shows("a", 5)
-    world.run()
-    world.control.delete_topic(first)
-    world.topic("a", created_ms=world.now_ms)
-    world.shows("a", 2)
-    world.run()
-    assert world.sums()[0] == 7
-
-
-def test_all_in_which_something_was_wrong_are_looked_at_again_in_turn() -> None:
-    world = World()
-    names = [f"t{n:02}" for n in range(12)]
-    for name in names:
-        topic = make.topic(name)
-        world.control.put_topic(topic, None)
-        world.marks.note_trouble(name, 3)
-        world.states[name] = State(3, has_backlog=True)
-    world.run()
-    world.run()
-    assert set(world.looks) == set(names)
-
-
-def test_what_is_wrong_is_seen_every_five_minutes_while_a_topic_moves() -> None:
-    world = World()
-    world.topic("a")
-    for n in range(11):
-        world.states["a"] = State(2 if n else 0, has_backlog=True)
-        world.shows("a", n)
-        world.run()
-    assert len(world.looks) == 3
-    assert world.marks.each_minute().troubled == {"a": 2}
-
-
-def test_a_backlog_that_stays_the_same_is_at_rest_after_five_minutes() -> None:
-    world = World()
-    world.topic("a")
-    world.states["a"] = State(0, has_backlog=True)
-    world.shows("a", 3)
-    rests = []
-    for _ in range(7):
-        world.run()
-        rests.append("a" not in world.marks.each_minute().moving)
-    assert rests == [False] * 5 + [True] * 2
-
-
 def test_a_group_that_was_deleted_and_made_again_is_added_from_its_beginning() -> None:
     world = World()
     world.topic("a")
@@ -187,27 +136,6 @@ def test_a_group_that_was_deleted_and_made_again_is_added_from_its_beginning() -
     world.shows("a", 12, 9)
     world.run()
     assert world.sums() == (12, 17, 0)
-
-
-def test_two_runs_of_one_process_at_once_add_up_what_both_have_read() -> None:
-    """As where the local service's clock is moved beside its schedule: what the second one read was lost."""
-    world = World()
-    world.topic("orders")
-    world.shows("orders", 3)
-    keep = world.readings.keep
-
-    def keep_beside_another(topic_uid: str, level: Level, reading: Reading) -> None:
-        if topic_uid == STAGE and another.ident is None:
-            world.shows("orders", 5)
-            another.start()
-            another.join(_LONG_SECONDS)
-        keep(topic_uid, level, reading)
-
-    another = Thread(target=world.run)
-    world.readings.keep = keep_beside_another  # type: ignore[method-assign]
-    world.run()
-    another.join()
-    assert world.readings.latest(STAGE, HOURS, 1)[0].accepted == 5
 
 
 NOW_MS = 4_102_444_800_000 + 17_300

@@ -15,7 +15,7 @@ from chalicelib.api.calls import CALLS
 from chalicelib.api.http import convert
 from chalicelib.api.parse import MessageBody
 from chalicelib.api.resources.by_hand import AmendBody, changes
-from chalicelib.api.resources.replays import ArchivedBody, archived
+from chalicelib.api.resources.replays import ArchivedBody
 from chalicelib.domain import limits
 from chalicelib.domain.errors import HeadraceError, Malformed
 from chalicelib.domain.message import Draft
@@ -84,25 +84,6 @@ def test_of_a_messages_own_retries_only_what_it_says_is_its_own() -> None:
         assert own(ladder="exponential", **{name: value})[1] != own(ladder="exponential")[1], name
 
 
-def test_a_body_is_json_or_bytes_and_says_which() -> None:
-    message = draft(b'{"body": [1.50]}', body=[1.5])
-    assert (message.body, message.is_json, message.content_type) == (b"[1.50]", True, "application/json")
-    message = draft(body_base64="/wA=")
-    assert (message.body, message.is_json, message.content_type) == (
-        b"\xff\x00",
-        False,
-        "application/octet-stream",
-    )
-    assert draft(body_base64="", content_type="text/csv").content_type == "text/csv"
-    assert refusal(lambda: draft(body=1, content_type="text/csv")).issues[0].path == "content_type"
-    for text in ("/wA", "ab c", "äöü="):
-        assert refusal(partial(draft, body_base64=text)).issues[0].path == "body_base64"
-    wrong: list[dict[str, Any]] = [{}, {"body": 1, "body_base64": "AA=="}]
-    for fields in wrong:
-        body = msgspec.convert(fields, MessageBody)
-        assert refusal(partial(parse.draft_of, body, START_MS)).issues[0].path == "body"
-
-
 def test_a_change_says_only_what_it_changes() -> None:
     def changed(**fields: Any) -> dict[str, Any]:
         body = msgspec.convert(fields, AmendBody)
@@ -114,20 +95,6 @@ def test_a_change_says_only_what_it_changes() -> None:
     assert changed(deliver_at=time(START_MS - 1)) == {"due_ms": START_MS}
     assert changed(retry={"max_attempts": 2}) == {"max_attempts": 2}
     assert refusal(changed).code == "VALIDATION"
-
-
-def test_what_an_archived_message_said_is_said_again() -> None:
-    fields: dict[str, Any] = {
-        "id": "i",
-        "shard": 3,
-        "body_base64": "WzFd",
-        "content_type": "application/json",
-    }
-    fields_said: dict[str, Any] = {"keys": ["k"], "tag": "t", "ordering_key": "o", "headers": {"a": "b"}}
-    message = archived(msgspec.convert(fields | fields_said, ArchivedBody))
-    assert (message.id, message.shard) == ("i", 3)
-    again = Draft(b"[1]", True, "application/json", ("k",), "t", "o", headers={"a": "b"})
-    assert message.draft == again
 
 
 def test_a_text_that_does_not_match_is_refused_in_words() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.append import AlreadyMoved, DedupEntry, DedupHit, OffsetTaken, Stored
+from chalicelib.domain.append import AlreadyMoved, DedupHit, OffsetTaken, Stored
 from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.message import Draft
 from chalicelib.domain.record import Record
@@ -17,14 +17,13 @@ from chalicelib.domain.timer import Moved, TimerKind
 from chalicelib.domain.transaction import Transaction, TransactionState
 from chalicelib.store import codec, log, records, timers, traces, transactions
 from chalicelib.store.attributes import number, started_kib, text
-from chalicelib.store.dedup import dedup_entry, dedup_put
+from chalicelib.store.dedup import dedup_put
 from chalicelib.store.layout import META_OFFSET, Tables, record_key, segment_key
 from tests.support import factories as make
 from tests.support.clock import START_MS
 
 SHARD = make.shard(2)
 KEY = make.cursor_key(SHARD)
-LATER = {"v": {"N": "2"}}
 
 
 def entry(offset: int) -> Draft:
@@ -103,41 +102,6 @@ def test_a_record_takes_as_many_actions_as_it_says(record: Record) -> None:
 # Transactions.
 
 
-@pytest.mark.parametrize("state", list(TransactionState))
-def test_a_transaction_comes_back(state: TransactionState) -> None:
-    transaction = Transaction(
-        id="t1",
-        topic="orders",
-        topic_uid="u1",
-        prepared_ms=START_MS,
-        check_ms=START_MS + 1,
-        check_after_ms=60_000,
-        keep_s=77,
-        draft=make.draft(1),
-        state=state,
-        check_url="https://example.com",
-        shard=0,
-        offset=0,
-        delay_ms=5,
-        due_ms=0,
-        checks=2,
-        last_answer="unknown",
-        answer_by_ms=START_MS + 8,
-        decided_ms=START_MS + 9,
-        committed_by="token",
-        keys_until_s=88,
-        version=4,
-    )
-    item = transactions._item(transaction)
-    assert transactions._transaction(item) == transaction
-    assert item["x"] == number(transaction.expires_s or 0)
-    incomplete = {name: value for name, value in item.items() if name != "q"}
-    damages = ({"m": text("broken")}, {"g": text("u1#WHAT")}, {"a": text("?")}, {"a": {"N": "x"}})
-    for damaged_item in (incomplete, *({**item, **damage} for damage in (LATER, *damages))):
-        with pytest.raises(Unavailable):
-            transactions._transaction(damaged_item)
-
-
 @pytest.mark.parametrize(
     ("attribute", "field", "value", "size"),
     [("p", "committed_by", "token", len("ptoken")), ("r", "answer_by_ms", START_MS, len("r") + 8)],
@@ -163,30 +127,12 @@ def stored(segment: Segment) -> dict[str, Any]:
     return log._item(SHARD, segment, codec.pack(segment.drafts))
 
 
-def test_a_row_of_the_log_comes_back() -> None:
-    lane = make.segment(8, [entry(n) for n in range(2)])
-    for segment in (make.segment(8, 3), make.segment(8, allocation=Allocation.RESERVED), lane):
-        assert log.segment_of(stored(segment)) == segment
-    edited_item = {**stored(make.segment(8)), "e": number(2), "y": number(5), "p": text("tok")}
-    row = log.segment_of(edited_item)
-    assert (row.edition, row.planned_s, row.by) == (2, 5, "tok")
-
-
 def test_a_tail_is_what_the_highest_row_tells() -> None:
     assert log.tail_of(stored(make.segment(8, 3))).offset == 10
     meta = {**segment_key(SHARD, META_OFFSET), "t": number(7)}
     assert log.tail_of(meta) == Tail(7)
     assert log.tail_of({**meta, "c": number(20), "w": text(Allocation.RESERVED)}).offset == 19
     assert log.tail_of({**meta, "c": number(3)}).offset == 7
-
-
-@pytest.mark.parametrize("damage", [{"a": text("?")}, {"a": {}}, {"e": text("?")}, {"e": {}}], ids=str)
-def test_a_dedup_id_with_a_damaged_time_is_still_used(damage: Any) -> None:
-    entry = DedupEntry("t1", "order-1", "hash", "id-1", 1_000, 9_000)
-    row = dedup_put("dedup", entry)["Put"]["Item"]
-    assert dedup_entry("t1", "order-1", row) == entry
-    damaged = dedup_entry("t1", "order-1", {**row, **damage})
-    assert (damaged.message_id, damaged.content_hash) == ("id-1", "hash")
 
 
 def test_who_stands_in_the_way_says_what_became_of_an_append() -> None:

@@ -41,15 +41,6 @@ def walk(stage: Stage, visit: VisitInTurn, has_time: HasTime = always) -> Stretc
     return Walk(job="job", control=a.control, rounds=a.rounds, clock=stage.clock).run(visit, has_time)
 
 
-def test_a_run_that_ends_well_says_so_and_so_does_one_that_does_not(stage: Stage) -> None:
-    for name in "abc":
-        stage.adapters.control.put_topic(make.topic(name), None)
-    assert walk(stage, lambda topic, has_time, turn: None).finished
-    assert stage.adapters.rounds.bookmark("job").is_open is False
-    cut = walk(stage, lambda topic, has_time, turn: None, time_for(4))
-    assert (cut.finished, cut.topics) == (False, 2), "a question before each visit, and one after"
-
-
 def test_topics_are_looked_at_one_first_and_then_more_together(stage: Stage) -> None:
     round_robin = RoundRobin("job", stage.adapters.rounds, stage.clock)
     names = [f"t{n:02}" for n in range(20)]
@@ -119,25 +110,6 @@ def test_only_what_somebody_is_called_for_can_be_forgotten(stage: Stage, why: st
 
 
 # What the sweep may let go of.
-
-
-def test_a_mark_of_a_window_that_is_not_over_is_found_though_it_was_made_late(stage: Stage) -> None:
-    """Another process marks a topic, with the time at which its window began, after a sweep has come by."""
-    first, second = (PushDesk.at(stage) for _ in range(2))
-    for desk in (first, second):
-        desk.subscriber(desk.group(), "hook")
-    stage.clock.advance(60 * MINUTE_MS)
-    now_ms = stage.clock.now_ms()
-    marks = stage.adapters.marks
-    marks.mark(Mark(first.topic.name, now_ms - 10 * MINUTE_MS))
-    second.deps.sweeper.run_once()
-    second.produce(make.draft())
-    second.inbox.asked.clear()
-    for mark in list(marks.since(0)):
-        assert mark.at_ms <= now_ms
-    marks.mark(Mark(second.topic.name, now_ms - MINUTE_MS))
-    second.deps.sweeper.run_once()
-    assert [event["topic"] for _, event in second.inbox.asked] == [second.topic.name]
 
 
 def test_who_comes_by_all_topics_marks_what_was_forgotten_for_the_next_run(stage: Stage) -> None:

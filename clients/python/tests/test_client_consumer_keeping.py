@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from scripted_service import BUSY, Service, ignored, message
+from scripted_service import Service, ignored, message
 
 from headrace import Message, errors
 from headrace.consume import holdings as holdings_module
@@ -126,18 +126,6 @@ def test_what_was_not_extended_is_tried_again_in_the_next_round(
     assert [at for at, *_ in service.extended] == [6, 7, 8]
     clock.now = 17.9
     assert holdings.begin(message("a"))
-
-
-def test_a_lease_whose_shard_is_busy_is_tried_again_in_the_next_round(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Its lease was lost: another consumer had the message while its handler ran."""
-    clock = Clock(monkeypatch, rounds=7)
-    service, holdings = Keeping(clock, "b", error=BUSY), Holdings(10, None)
-    holdings.take(message("a"))
-    holdings.take(message("b"))
-    keep(clock, service, holdings, 10)
-    assert [ids for _, ids, _ in service.extended] == [["a", "b"], ["b"]]
 
 
 def test_many_leases_are_extended_in_calls_that_the_service_takes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,6 @@ from headrace.consume.consumer import Consumer
 from headrace.consume.handlers import bound
 from headrace.consume.holdings import Holdings
 from headrace.consume.outcomes import ACK, Verdict, verdict_of
-from headrace.consume.runners import LoopRunner
 from headrace.consume.settings import ConsumerSettings
 from headrace.consume.settling import SettleQueue
 from headrace.models import Received
@@ -615,19 +614,6 @@ def test_what_an_outage_keeps_from_being_settled_waits_for_its_end(
     assert max(waiting.waits) == 15
 
 
-def test_who_ends_waits_for_no_busy_shard() -> None:
-    """It kept its place in its group for half a minute."""
-
-    class Busy(Service):
-        def ack(self, topic: str, group: str, *messages: Message) -> list[Any]:
-            super().ack(topic, group, *messages)
-            return [SimpleNamespace(ok=False, error=BUSY) for _ in messages]
-
-    service = Busy()
-    assert len(acknowledge(service, 501)) == 501
-    assert [len(call) - 1 for call in service.settled] == [500, 1, 500, 1], "a last time, at once"
-
-
 @pytest.mark.parametrize("error", [Bury("x" * 600), Retry(reason="x" * 600), ValueError("x" * 600)])
 def test_a_reason_has_a_length_that_the_service_takes(error: Exception) -> None:
     reason = verdict_of(error).reason
@@ -654,30 +640,6 @@ def test_a_reason_is_a_text_that_can_be_sent_whatever_was_raised(error: Exceptio
     """What fails to be one ended the thread that settles, or left a place taken for good."""
     verdict = verdict_of(error)
     assert (verdict.reason, msgspec.json.decode(encode(verdict.reason))) == (reason, reason)
-
-
-@pytest.mark.parametrize("have_begun", [False, True])
-def test_a_loop_that_ends_finishes_what_waits_for_a_place_as_well(have_begun: bool) -> None:
-    """Its end cancels all tasks. A message that is never finished keeps the consumer from ending."""
-    finished: dict[str, BaseException | None] = {}
-
-    async def never(each: Message) -> None:
-        await asyncio.Event().wait()
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        runner = LoopRunner(never, 1, "orders", lambda m, error: finished.update({m.id: error}), loop)
-        for name in ("a", "b"):
-            runner.submit(message(name))
-        while len(asyncio.all_tasks()) < 3:
-            await asyncio.sleep(0)
-        for _ in range(9 * have_begun):
-            await asyncio.sleep(0)
-
-    asyncio.run(main())
-    assert {name: type(error) for name, error in finished.items()} == dict.fromkeys(
-        ("a", "b"), asyncio.CancelledError
-    )
 
 
 def test_who_meets_a_closed_loop_gives_back_what_it_holds_and_ends() -> None:

@@ -191,21 +191,6 @@ def test_consumers_know_their_rank_and_leave(hr: Headrace, topic: str) -> None:
     assert list(hr.list_consumers(topic, "g")) == []
 
 
-def test_beyond_its_max_runtime_a_message_is_somebody_elses(hr: Headrace, topic: str) -> None:
-    hr.put_group(topic, "g", begin="earliest", retry={"ladder": [1]})
-    hr.send(topic, "stuck")
-    messages: list[Message] = []
-
-    def handle(message: Message) -> None:
-        while not messages:
-            messages.extend(hr.receive(topic, "g", wait=5))
-        hr.stop()
-
-    hr.consumer(topic, group="g", prefetch=0, lease=1, max_runtime=0.5, **QUICK)(handle)
-    hr.run(for_seconds=30)
-    assert [m.attempt for m in messages] == [2]
-
-
 def test_middleware_stands_around_the_handler(hr: Headrace, topic: str) -> None:
     steps: list[str] = []
 

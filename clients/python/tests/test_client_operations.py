@@ -444,30 +444,6 @@ def test_an_async_receive_that_is_cancelled_gives_back_untried_what_comes(
     asyncio.run(main())
 
 
-def test_what_would_do_more_the_second_time_is_not_sent_again(
-    hr: Headrace, proxy: FaultyProxy, topic: str
-) -> None:
-    hr.put_group(topic, "g", begin="earliest")
-    waiting = hr.send(topic, "later", delay="1h")
-    hr.send_many(topic, range(3))
-    hr.nack(topic, "g", *hr.receive(topic, "g", max=3, wait=5), dead_letter=True)
-    ids = [letter.id for letter in hr.list_dead_letters(topic, "g")]
-    assert len(ids) == 3
-    with Headrace(proxy.url, hr.transport.token, retries=Retries(base_seconds=0.01)) as client:
-        proxy.plan.append(LOSE)
-        with pytest.raises(errors.NoAnswer):
-            client.change_delayed(topic, postpone="1h")
-        proxy.plan.append(LOSE)
-        with pytest.raises(errors.NoAnswer):
-            client.redrive(topic, "g", limit=1)
-        proxy.plan.append(LOSE)
-        assert client.redrive(topic, "g", ids=ids[:2]) == 0, "the first try has sent them"
-    (delayed,) = hr.list_messages(topic, status="DELAYED")
-    assert waiting.deliver_at is not None
-    assert delayed.deliver_at == waiting.deliver_at + timedelta(hours=1)
-    assert [letter.id for letter in hr.list_dead_letters(topic, "g")] == ids[2:]
-
-
 def test_a_registration_whose_answer_shows_a_secret_once_is_not_sent_again(
     hr: Headrace, proxy: FaultyProxy, topic: str
 ) -> None:

@@ -152,16 +152,6 @@ def test_a_forked_child_does_not_close_what_is_its_parents(path: Path) -> None:
     assert service.bodies == [[1]]
 
 
-def test_a_forked_child_that_has_sent_nothing_has_nothing_to_wait_for() -> None:
-    sender = producer(Service(), linger_ms=3_600_000)
-    sender.send("orders", 1)
-    sender._pid += 1
-    assert (sender.pending, sender.flush(0)) == (0, True)
-    sender._pid -= 1
-    assert sender.pending == 1
-    sender.close()
-
-
 def test_threads_that_send_first_in_a_forked_child_begin_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the second one gave to the parent's queue was never sent."""
     sender = producer(Service(), linger_ms=3_600_000)
@@ -282,17 +272,6 @@ def test_whatever_keeps_a_batch_from_being_sent_fails_its_futures_and_stops_no_o
     with producer(Service(trouble)) as sender:
         assert sender.send("orders", 1).exception(SOON) is trouble
         assert sender.send("orders", 2).result(SOON).offset == 0
-
-
-def test_a_cancelled_future_does_not_stop_the_others() -> None:
-    service = Service()
-    service.gate.clear()
-    with producer(service) as sender:
-        futures = [sender.send("orders", n) for n in range(3)]
-        assert futures[2].cancel()
-        service.gate.set()
-    assert [future.result(SOON).offset is not None for future in futures[:2]] == [True, True]
-    assert sender.pending == 0
 
 
 # Spools.

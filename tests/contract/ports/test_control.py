@@ -79,16 +79,6 @@ def test_topics_are_listed_by_name_page_after_page(empty_stage: Stage) -> None:
     assert control.topics("zzz", 3) == []
 
 
-def test_a_topics_groups_are_its_own_and_by_name(control: Control, topic: Topic) -> None:
-    other = make.topic(make.uid("other-"))
-    for name in ("b", "a", "a.1"):
-        control.put_group(topic, make.group(topic, name), None)
-    control.put_group(other, make.group(other, "c"), None)
-    assert [g.name for g in control.groups(topic)] == ["a", "a.1", "b"]
-    assert [g.name for g in control.groups(other)] == ["c"]
-    assert control.group(other, "a") is None
-
-
 def test_groups_that_are_prefixes_of_one_another_do_not_share_consumers(
     control: Control, topic: Topic
 ) -> None:
@@ -166,19 +156,6 @@ def test_what_is_being_deleted_is_marked_until_it_is_gone(
     assert not control.retired_topics(topic.name)
     assert not control.retired_groups(topic)
     assert control.topic(topic.name), "the new one"
-
-
-def test_a_deleted_topic_takes_its_groups_and_consumers_along(
-    control: Control, topic: Topic, group: Group
-) -> None:
-    control.put_consumer(topic, group, make.consumer(group), None)
-    neighbour = make.topic(make.uid("n"))
-    control.put_group(neighbour, make.group(neighbour), None)
-    control.delete_topic(topic)
-    assert control.topic(topic.name) is None
-    assert control.groups(topic) == []
-    assert control.consumers(topic, group) == []
-    assert len(control.groups(neighbour)) == 1
 
 
 def test_an_assignment_is_written_only_over_the_one_before(

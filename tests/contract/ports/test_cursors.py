@@ -103,16 +103,6 @@ def test_i16_nobody_gets_through_a_closed_cursor_whatever_he_knows(
     assert cursors.of_owner(key.group_uid) == {str(key.shard): CLOSED}
 
 
-def test_the_cursors_of_an_owner_are_its_own(cursors: Cursors, key: CursorKey) -> None:
-    for at, owner_key in enumerate(
-        (key, replace(key, consumer_uid="one"), replace(key, consumer_uid="two")), 1
-    ):
-        cursors.create(owner_key, start_at(at))
-    owned = [cursors.of_owner(key.group_uid, uid, consistent=True) for uid in ("", "one", "two", "three")]
-    shard = str(key.shard)
-    assert owned == [{shard: start_at(1)}, {shard: start_at(2)}, {shard: start_at(3)}, {}]
-
-
 def test_a_write_to_a_cursor_that_is_gone_is_refused_with_nothing(cursors: Cursors, key: CursorKey) -> None:
     change = cursor_write.change(FULL, claimed(FULL, 31))
     assert cursors.write(key, change) == WriteRefused(RefusalReason.LOST, None)
@@ -205,17 +195,6 @@ def test_records_are_written_with_the_cursor_or_not_at_all(
     again = cursors.write(key, change, [make.record(10)], exists=exists)
     assert again == WriteRefused(RefusalReason.LOST, after)
     assert records.get(key, 10) is None
-
-
-def test_a_record_keeps_all_it_is_told(cursors: Cursors, records: Records) -> None:
-    key = make.cursor_key(consumer_uid="c1")
-    record = make.record(
-        0, "RETRYING", shard=key.shard.shard, consumer_uid="c1", last_error="é", next_ms=5, attempts=2
-    )
-    cursors.create(key, FULL)
-    cursors.write(key, cursor_write.change(FULL, claimed(FULL, 31)), [record])
-    assert records.get(key, 0) == record
-    assert records.get(replace(key, consumer_uid=""), 0) is None, "each consumer of a broadcast has its own"
 
 
 def test_dead_letters_are_counted_by_topic_and_group(cursors: Cursors, records: Records) -> None:

@@ -120,17 +120,6 @@ def test_an_edit_is_unknown_where_the_timer_was_moved_before_its_answer_was_hear
     assert a.timers.find(timer.due_ms, timer.id) is None, "with the edit"
 
 
-def test_an_edit_is_unknown_where_the_letter_was_discarded_before_its_answer_was_heard(
-    overtaken: tuple[Adapters, Overtaken], letter: DeadLetter
-) -> None:
-    a, plan = overtaken
-    edited = replace(letter, edited=True)
-    plan.overtake = lambda: a.records.discard(replace(edited, version=1))
-    with pytest.raises(Unavailable):
-        a.records.edit(edited)
-    assert a.records.dead_letter(letter.key, 1) is None
-
-
 def test_a_seek_is_not_repeated_where_others_consumed_before_its_answer_was_heard(
     overtaken: tuple[Adapters, Overtaken],
 ) -> None:
@@ -170,30 +159,6 @@ def test_a_discard_is_unknown_where_the_letter_was_redriven_before_its_answer_wa
     next_call(plan, Fault.FAIL_ONCE)
     with pytest.raises(Unavailable):
         a.records.discard(letter)
-    assert plan.fired
-
-
-def test_a_discard_is_unknown_where_the_letter_that_is_gone_was_a_later_one(
-    a: Adapters, plan: FaultPlan, letter: DeadLetter
-) -> None:
-    later = replace(make.dead_record(1), at_ms=letter.at_ms + 1)
-    cursor = a.cursors.get(letter.key, consistent=True)
-    assert cursor is not None
-    a.cursors.write(letter.key, cursor_write.replacement(cursor, start_at(3)), [later])
-    assert a.records.discard(make.letter(letter.key, later))
-    next_call(plan, Fault.FAIL_ONCE)
-    with pytest.raises(Unavailable):
-        a.records.discard(letter)
-    assert plan.fired
-
-
-@LOST
-def test_a_letter_that_was_changed_is_not_taken_for_discarded(
-    a: Adapters, plan: FaultPlan, letter: DeadLetter, fault: Fault
-) -> None:
-    assert a.records.edit(letter)
-    next_call(plan, fault)
-    assert not a.records.discard(letter)
     assert plan.fired
 
 

@@ -117,22 +117,6 @@ def test_a_crashed_consumers_shards_are_given_away_once(empty_stage: Stage) -> N
     }
 
 
-def test_a_consumer_whose_owner_did_not_agree_at_once_is_asked_again(empty_stage: Stage) -> None:
-    desk = PushDesk.at(empty_stage)
-    group = desk.group()
-    contact = Contact(ConsumerKind.URL, "one", ConsumerState.PENDING, "nobody answered")
-    desk.deps.registry.register(desk.topic, group, "one", contact)
-    desk.produce(make.draft())
-    desk.push()
-    assert not desk.subscribers.calls
-    desk.subscribers.agrees = False
-    assert desk.deps.assigner.run_once().agreed == 0
-    desk.subscribers.agrees = True
-    assert desk.deps.assigner.run_once().agreed == 1
-    desk.run()
-    assert len(desk.subscribers.calls) == 1
-
-
 def test_it_is_asked_each_minute_for_an_hour_and_then_each_hour_although_nobody_produces(
     empty_stage: Stage,
 ) -> None:

@@ -144,23 +144,6 @@ def test_a_retry_that_may_have_to_wait_in_its_lane_takes_the_content_along(empty
     assert desk.subscribers.numbers() == {result.id: [1, 2]}
 
 
-def test_what_waits_in_a_retry_lane_is_buried_before_its_row_goes(empty_stage: Stage) -> None:
-    desk = Desk.at(empty_stage, retention_days=1)
-    group = desk.group()
-    (result,) = desk.produce(make.draft({"n": 1}))
-    desk.nack(group, desk.receive(group), Nack(delay_ms=SECOND_MS))
-    empty_stage.clock.advance(HOUR_MS)
-    desk.deps.mover.run_once()
-    empty_stage.clock.advance(DAY_MS)
-    assert desk.deps.expirer.run_once().buried == 1
-    (letter,) = letters(desk, group)
-    facts = letter.message.id, letter.reason, letter.message.draft.body, letter.attempts
-    assert facts == (result.id, "EXPIRED", b'{"n":1}', 1)
-    empty_stage.clock.advance(DAY_MS)
-    empty_stage.drop_expired()
-    assert desk.receive(group) == []
-
-
 def test_the_attempts_whose_leases_ran_out_are_in_the_trace_of_what_is_buried(empty_stage: Stage) -> None:
     """Here and in the lane; also of a neighbour that is kept, whose lease the same write takes back."""
     desk = Desk.at(empty_stage, retry=Retry(3, (1,), jitter=0.0))
@@ -200,17 +183,6 @@ def test_a_redriven_message_has_a_retention_of_its_own_in_the_lane(empty_stage: 
     assert [d.message.id for d in desk.receive(group)] == [result.id]
 
 
-def test_rows_go_by_the_retention_they_were_written_under_and_so_are_they_buried(empty_stage: Stage) -> None:
-    desk = Desk.at(empty_stage, retention_days=1)
-    group = desk.group()
-    desk.produce(make.draft())
-    desk.topic, _ = desk.deps.admin.put_topic(desk.topic.name, {"retention_days": 7})
-    desk.produce(make.draft("young"))
-    empty_stage.clock.advance(DAY_MS + SECOND_MS)
-    assert desk.deps.expirer.run_once().buried == 1
-    assert [(x.offset, x.reason) for x in letters(desk, group)] == [(0, "EXPIRED")]
-
-
 def test_what_goes_behind_what_is_kept_for_longer_is_buried_and_the_other_delivered(
     empty_stage: Stage,
 ) -> None:
@@ -225,21 +197,6 @@ def test_what_goes_behind_what_is_kept_for_longer_is_buried_and_the_other_delive
     for group in groups:
         assert [x.message.draft.body for x in letters(desk, group)] == [b'"short"']
         assert [d.message.draft.body for d in desk.receive(group)] == [b'"long"']
-
-
-def test_a_retry_that_outlives_its_row_takes_the_content_along_whatever_the_setting_is_by_now(
-    empty_stage: Stage,
-) -> None:
-    desk = Desk.at(empty_stage, retention_days=1)
-    group = desk.group()
-    desk.produce(make.draft({"n": 1}))
-    desk.topic, _ = desk.deps.admin.put_topic(desk.topic.name, {"retention_days": 30})
-    desk.nack(group, desk.receive(group), Nack(delay_ms=5 * DAY_MS))
-    empty_stage.clock.advance(3 * DAY_MS)
-    desk.deps.expirer.run_once()
-    empty_stage.drop_expired()
-    empty_stage.clock.advance(2 * DAY_MS + SECOND_MS)
-    assert [d.message.draft.body for d in desk.receive(group)] == [b'{"n":1}']
 
 
 def test_who_has_not_agreed_and_whose_mark_was_lost_is_asked_again(empty_stage: Stage) -> None:

@@ -306,21 +306,6 @@ def test_a_topic_that_two_noted_at_once_is_as_bad_as_the_worse(stage: Stage) -> 
     assert name not in marks.worst(500)
 
 
-def test_what_may_be_in_order_yet_is_looked_at_until_that_is_clear(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    note(desk)
-    desk.produce(*make.drafts(1))
-    run(desk)
-    desk.receive(group, 1, lease=200)
-    for _ in range(2):
-        run(desk)
-        assert is_noted(desk), "somebody is at work on it"
-    for _ in range(6):
-        run(desk)
-    assert not is_noted(desk)
-
-
 def of_stage(stage: Stage) -> tuple[int, int]:
     """What was accepted and settled in the stage's life, as its own meters show it."""
     rows = stage.adapters.readings.latest(STAGE, HOURS, 1)
@@ -341,25 +326,6 @@ def test_the_stages_own_meters_are_the_sum_of_all_topics(stage: Stage) -> None:
         first.deps.meter_reader.run_once(mine)
     accepted_sum, settled_sum = of_stage(stage)
     assert (accepted_sum - before[0], settled_sum - before[1]) == (12, 3), "each is counted once"
-
-
-def test_what_cannot_be_kept_now_is_kept_by_the_next_run(stage: Stage) -> None:
-    """A run goes on: the rest of the sweep's report does not depend on charts."""
-    desk = Desk.at(stage)
-    is_away = [True]
-    readings: Any = Troubled(stage.adapters.readings, lambda name, *_: name == "keep" and is_away[0])
-    reader = Deps(replace(stage.another(), readings=readings)).meter_reader
-    before = sum(each.accepted for each in stage.adapters.readings.latest(STAGE, HOURS, 1))
-    note(desk)
-    desk.produce(*make.drafts(60))
-    for is_away[0] in (True, True, False):
-        assert is_noted(desk)
-        stage.clock.advance(MINUTE_MS)
-        assert reader.run_once({desk.topic.name}) == 1
-    kept = [each for level in LEVELS for each in stage.adapters.readings.latest(desk.topic.uid, level, 99)]
-    assert [each.accepted for each in kept] == [60]
-    (stage_sum,) = stage.adapters.readings.latest(STAGE, HOURS, 1)
-    assert stage_sum.accepted == before + 60
 
 
 @pytest.mark.parametrize("is_kept", [True, False])

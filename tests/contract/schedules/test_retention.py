@@ -200,16 +200,6 @@ def test_i1_no_row_goes_before_older_ones_when_the_retention_is_lowered_and_rais
     assert desk.deps.surveyor.exact_group(desk.topic, group).dead == MAX_PASSED_OVER + 3
 
 
-def test_a_retention_that_is_lowered_counts_for_new_messages_at_once(empty_stage: Stage) -> None:
-    desk = Desk.at(empty_stage, retention_days=7)
-    group = desk.group()
-    desk.topic, _ = desk.deps.admin.put_topic(desk.topic.name, {"retention_days": 1})
-    desk.produce(make.draft())
-    empty_stage.clock.advance(DAY_MS)
-    empty_stage.process().expirer.run_once()
-    assert letters(desk, group) == [(0, "EXPIRED")]
-
-
 def test_rows_that_wait_for_the_archive_are_out_of_reach_all_the_same(empty_stage: Stage) -> None:
     desk = Desk.at(empty_stage, retention_days=1)
     group = desk.group()
@@ -344,31 +334,6 @@ def buried_by(desk: Desk, *groups: Group) -> str:
 
 def anyone(group: str) -> bool:
     return True
-
-
-def test_the_best_letter_shows_the_message(empty_stage: Stage, ttl: Pass) -> None:
-    desk = Desk.at(empty_stage, retention_days=1)
-    edited_group, intact_group = groups = [desk.group(name) for name in ("b", "c")]
-    id = buried_by(desk, *groups)
-    ttl(9 * DAY_MS)
-    process = desk.stage.process()
-    dead_letters, letter_lookup = process.dead_letters, process.letter_lookup
-    dead_letters.edit(
-        desk.topic, edited_group, letter_lookup.find(desk.topic, edited_group, id)[0], b'"edited"'
-    )
-
-    def body(*names: str) -> bytes:
-        message = desk.stage.process().lookup.find_with_dead_letters(
-            desk.topic, id, lambda name: name in names
-        )
-        assert isinstance(message, Message)
-        return message.draft.body
-
-    assert body("b", "c") == b'"dead"'
-    assert body("b") == b'"edited"'
-    dead_letters.discard(desk.topic, intact_group, letter_lookup.find(desk.topic, intact_group, id)[0])
-    with pytest.raises(NotFound):
-        body("c")
 
 
 def test_an_id_of_nothing_costs_little(empty_stage: Stage, ttl: Pass) -> None:

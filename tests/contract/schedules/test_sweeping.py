@@ -8,13 +8,12 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from chalicelib.domain.assignment import Staffed
 from chalicelib.domain.cursor import Cursor, Disposition
 from chalicelib.domain.errors import Unavailable, unavailable
-from chalicelib.domain.mark import Mark
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import HOUR_MS, MINUTE_MS
 from chalicelib.domain.topic import Topic
@@ -23,7 +22,6 @@ from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.core.wake import task_of
 from chalicelib.store.control import Control
 from chalicelib.store.layout import FRAGMENTS
-from chalicelib.store.marks import Marks
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import overtaken
@@ -242,6 +240,7 @@ def marked(stage: Stage) -> set[str]:
     return {mark.topic for mark in stage.adapters.marks.since(0)}
 
 
+@settings(max_examples=20)
 @example(topics=4, budget=1, ill=0, minutes=[("run", []), ("run", [0, 1, 2, 3])])
 @given(
     topics=st.integers(1, 60),
@@ -306,22 +305,3 @@ def test_a_sweep_that_was_off_for_days_finds_what_was_marked_meanwhile() -> None
         report = world.sweep()
     assert report is not None
     assert report.stretch.topics == 0
-
-
-def test_a_mark_that_was_lost_is_made_up_for_by_whoever_comes_by_all_topics() -> None:
-    world = World(3)
-
-    class Lost:
-        def mark(self, mark: Mark) -> None:
-            raise unavailable("throttled")
-
-    a = world.stage.another()
-    producer = Deps(replace(a, marks=cast(Marks, Lost()))).producer
-    topic = a.control.topic("t0001")
-    assert topic
-    producer.produce(topic, [make.draft()])
-    world.sweep()
-    assert not world.woken
-    Deps(world.stage.another()).expirer.run_once()
-    world.sweep()
-    assert set(world.woken) == {"t0001"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -12,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chalicelib import functions
-from chalicelib.domain.call_result import CallResult, Verdict
 from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.mark import WINDOW_MS, Mark, complete_until_ms, window_of
 from chalicelib.domain.times import HOUR_MS, MINUTE_MS
-from chalicelib.domain.topic import ConsumerKind, ConsumerState, Group
+from chalicelib.domain.topic import ConsumerKind, Group
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.manage.registry import Contact
 from chalicelib.wiring import Deps
@@ -24,8 +22,6 @@ from tests.support import factories as make
 from tests.support.push import Inbox, PushDesk
 from tests.support.stages import Stage, embedded_stage
 from tests.support.troubled import SlowMinute, Troubled
-
-NO = CallResult(Verdict.FAILED)
 
 
 def pushed(stage: Stage, **settings: Any) -> tuple[PushDesk, Group]:
@@ -179,24 +175,6 @@ def test_what_lay_there_is_found_when_a_group_may_go_on(empty_stage: Stage, how:
     else:
         desk.deps.registry.register(desk.topic, group, "one", Contact(ConsumerKind.URL, "one"))
     assert minutes_to_find(desk) == 1
-
-
-def test_who_has_not_agreed_is_asked_each_minute_for_an_hour_and_then_each_hour(empty_stage: Stage) -> None:
-    desk = PushDesk.at(empty_stage)
-    group = desk.group()
-    desk.deps.registry.register(
-        desk.topic, group, "one", Contact(ConsumerKind.URL, "one", ConsumerState.PENDING)
-    )
-    times_ms: list[int] = []
-    desk.subscribers.greet = lambda url: times_ms.append(empty_stage.clock.now_ms()) or NO  # type: ignore[method-assign,func-returns-value]
-    began_ms = empty_stage.clock.now_ms()
-    for _ in range(5 * 60):
-        empty_stage.clock.advance(MINUTE_MS)
-        desk.deps.sweeper.run_once()
-        desk.deps.assigner.run_once()
-    hours = Counter((at_ms - began_ms - 1) // HOUR_MS for at_ms in times_ms)
-    assert hours[0] >= 55
-    assert all(1 <= hours[hour] <= 12 for hour in (2, 3, 4))
 
 
 def test_runs_that_have_no_time_for_a_whole_topic_come_by_all_its_consumers(empty_stage: Stage) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any, cast
 
 import pytest
 
 from chalicelib.domain.ladder import Retry
-from chalicelib.domain.limits import HOLE_AGE
 from chalicelib.domain.segment import Tail
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Group, cursor_key, lane_of
@@ -97,19 +95,6 @@ def test_i1_without_any_checkpoint_the_log_goes_on_where_its_groups_stand(stage:
     assert offsets(fresh.receive(slow)) == [5]
 
 
-def test_i8_without_any_checkpoint_the_log_goes_on_where_a_broadcasts_consumers_stand(stage: Stage) -> None:
-    desk = Desk.at(stage, mode="broadcast")
-    group = desk.group()
-    one, two = desk.consumer(group, "one"), desk.consumer(group, "two")
-    desk.produce(*make.drafts(3))
-    assert desk.drain(group, consumer=one) == [0, 1, 2]
-    wither(desk)
-    fresh = afresh(desk)
-    assert [place.offset for place in fresh.produce(make.draft())] == [3]
-    for consumer in (one, two):
-        assert offsets(fresh.receive(group, consumer=consumer)) == [3]
-
-
 @pytest.mark.parametrize("mode", ["queue", "broadcast"])
 def test_i10_without_any_checkpoint_a_retry_lane_goes_on_as_well(stage: Stage, mode: str) -> None:
     desk = Desk.at(stage, mode=mode, retry=Retry(5, (1,), jitter=0.0))
@@ -153,22 +138,6 @@ def test_the_end_of_a_retry_lane_is_written_down_before_its_rows_go(empty_stage:
     assert empty_stage.adapters.log.tail(lane) == Tail(0)
 
 
-def test_i1_an_old_row_that_outlives_the_newer_ones_does_not_bring_the_tail_back(stage: Stage) -> None:
-    """Retention was shortened, and nothing says until when older rows are kept: what came later expired first."""
-    desk, group = consumed(stage, count=1, retention_days=30)
-    desk.deps.admin.put_topic(desk.topic.name, {"retention_days": 1})
-    later = afresh(desk)
-    later.topic = replace(later.topic, rows_until_ms=0)
-    later.produce(make.draft())
-    later.produce(make.draft())
-    assert later.drain(group) == [1, 2]
-    wither(desk, days=3)
-    assert [row.first for row in desk.rows()] == [0]
-    fresh = afresh(desk)
-    assert [place.offset for place in fresh.produce(make.draft())] == [3]
-    assert offsets(fresh.receive(group)) == [3]
-
-
 def test_i1_writers_that_wake_up_at_once_to_an_empty_log_append_behind_its_cursors(stage: Stage) -> None:
     desk, group = consumed(stage)
     wither(desk)
@@ -181,18 +150,6 @@ def test_i1_writers_that_wake_up_at_once_to_an_empty_log_append_behind_its_curso
     (place,) = require_stored(slow.produce(desk.topic, [make.draft("second")]))
     assert place.offset == 6
     assert desk.drain(group) == [5, 6]
-
-
-def test_a_shard_that_is_reserved_stays_it_though_only_an_old_row_is_left(stage: Stage) -> None:
-    desk, group = consumed(stage, count=1, retention_days=30)
-    shard, log = desk.topic.shard_key(0), stage.adapters.log
-    log.begin_reserving(shard, 7)
-    wither(desk)
-    assert [row.first for row in desk.rows()] == [0]
-    fresh = afresh(desk)
-    assert [place.offset for place in fresh.produce(make.draft())] == [7]
-    stage.clock.advance(HOLE_AGE // timedelta(milliseconds=1))
-    assert fresh.drain(group) == [7]
 
 
 def test_who_begins_or_is_sent_to_the_end_of_an_empty_log_misses_nothing_and_drags_nobody_back(

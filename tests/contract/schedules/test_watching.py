@@ -8,10 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from chalicelib.domain.limits import RETENTION_GRACE
 from chalicelib.domain.mark import EachMinute
 from chalicelib.domain.message import Draft
-from chalicelib.domain.times import DAY_MS, HOUR_MS, MINUTE_MS
+from chalicelib.domain.times import HOUR_MS, MINUTE_MS
 from chalicelib.scheduler.watch import Backlog, Watch
 from chalicelib.store.marks import Marks
 from chalicelib.wiring import Deps
@@ -169,18 +168,6 @@ def test_a_backlog_is_as_old_as_its_oldest_message(desk: Desk) -> None:
     assert [each.age_ms for each in watch_of(desk).run_once().backlogs] == [2 * MINUTE_MS]
 
 
-def test_where_the_oldest_row_is_gone_the_next_one_tells_the_age(empty_stage: Stage) -> None:
-    desk = Desk.at(empty_stage, alarm_backlog=2, retention_days=1)
-    desk.group()
-    desk.produce(make.draft())
-    empty_stage.clock.advance(int(RETENTION_GRACE.total_seconds() * 1000) + MINUTE_MS)
-    desk.produce(make.draft())
-    empty_stage.clock.advance(DAY_MS)
-    empty_stage.drop_expired()
-    assert [row.first for row in desk.rows()] == [1]
-    assert [each.age_ms for each in watch_of(desk).run_once().backlogs] == [DAY_MS]
-
-
 def test_a_topic_at_rest_is_looked_at_by_its_tails_alone_and_now_and_then_wholly(desk: Desk) -> None:
     group = desk.group()
     desk.produce(*both_shards(4))
@@ -195,27 +182,6 @@ def test_a_topic_at_rest_is_looked_at_by_its_tails_alone_and_now_and_then_wholly
     desk.seek(group, 0)
     findings = [backlogs for _ in range(15) if (backlogs := seen(watch))]
     assert findings[0] == [(group.name, 2)]
-
-
-def test_a_topic_that_got_its_alarm_while_the_watch_let_it_go_is_watched(desk: Desk) -> None:
-    admin, name = desk.deps.admin, desk.topic.name
-    admin.put_topic(name, {"alarm_backlog": None})
-    a = desk.deps.adapters
-
-    class Meanwhile:
-        """A list from which a topic goes just after it has got an alarm again."""
-
-        def __getattr__(self, call: str) -> Any:
-            return getattr(a.marks, call)
-
-        def unwatch(self, topic: str) -> None:
-            admin.put_topic(topic, {"alarm_backlog": 2})
-            a.marks.unwatch(topic)
-
-    Deps(replace(a, marks=cast(Marks, Meanwhile()))).watch.run_once()
-    desk.group()
-    desk.produce(*both_shards(3))
-    assert seen(watch_of(desk)) == [("billing", 3)]
 
 
 def test_a_topic_without_an_alarm_or_that_is_gone_is_not_watched(desk: Desk) -> None:

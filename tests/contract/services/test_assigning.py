@@ -108,21 +108,6 @@ def test_nothing_is_written_while_nothing_changes(desk: Desk) -> None:
             assert current(desk, group, deps).epoch == 1
 
 
-def test_a_process_with_an_old_view_does_not_take_back_what_others_stored(desk: Desk) -> None:
-    group = desk.group()
-    a = desk.consumer(group, "a")
-    old = desk.stage.process()
-    assert owners(current(desk, group, old), a) == "aaaa"
-    b = desk.consumer(group, "b")
-    desk.stage.clock.advance(2 * SECOND_MS)
-    assert owners(current(desk, group, old), a) == "aaaa", "within the age of its cache"
-    later = desk.stage.process()  # knows only the new ones
-    assert owners(current(desk, group, later), a, b) == "abab"
-    desk.stage.clock.advance(2 * SECOND_MS)
-    assert owners(current(desk, group, old), a, b) == "abab"
-    assert current(desk, group).epoch == 2
-
-
 @pytest.mark.parametrize("change", ["consumers", "strategy", "shards"])
 def test_an_old_view_of_anything_is_mended_before_it_is_written(desk: Desk, change: str) -> None:
     group = desk.group()

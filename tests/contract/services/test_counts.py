@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import random
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
-
-import pytest
 
 from chalicelib.domain.account import Account
-from chalicelib.domain.ladder import Retry
 from chalicelib.domain.message import Message
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.transaction import TransactionState
-from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.fate import Place
 from chalicelib.services.inspect.survey import TopicSurvey
@@ -27,10 +19,7 @@ from tests.support import factories as make
 from tests.support.clock import Hasty
 from tests.support.desk import Desk
 from tests.support.stages import Stage
-from tests.support.troubled import Troubled
 
-_STEPS = 60
-SOAK = bool(os.environ.get("HEADRACE_SOAK"))
 BURY = Nack(dead_letter=True)
 
 
@@ -66,21 +55,6 @@ def test_a_page_of_topics_or_of_groups_ends_where_counting_takes_long(empty_stag
     assert 1 < len(slow.surveyor.exact_groups(desk.topic, [group] * 50)) < 50
     assert len(slow.surveyor.exact_groups(desk.topic, [group])) == 1
     assert slow.surveyor.exact_groups(desk.topic, []) == []
-
-
-def test_the_ends_of_the_logs_are_read_once_for_all_groups(empty_stage: Stage) -> None:
-    desk = Desk.at(empty_stage, shards=3)
-    groups = [desk.group(), *(desk.group(name) for name in ("audit", "search"))]
-    calls: list[str] = []
-
-    def refuses(name: str, *_: object) -> bool:
-        calls.append(name)
-        return False
-
-    log: Any = Troubled(empty_stage.adapters.log, refuses)
-    deps = Deps(replace(empty_stage.another(), log=log))
-    assert all(deps.surveyor.exact_groups(desk.topic, groups))
-    assert calls.count("tail") == 3
 
 
 def test_what_a_clock_stored_that_is_ahead_is_no_age_below_nothing(stage: Stage) -> None:
@@ -164,110 +138,3 @@ def test_a_dead_delivery_from_before_a_seek_is_told_of_as_long_as_its_letter_is_
     assert older() == ("DEAD",)
     desk.deps.dead_letters.discard(desk.topic, group, letter)
     assert older() == ()
-
-
-@pytest.mark.parametrize("mode", ["queue", "serial", "broadcast"])
-def test_i15_whatever_is_done_every_message_is_counted_once(stage: Stage, mode: str) -> None:
-    for seed in range(12 if SOAK else 3):
-        count_all_along(stage, mode, seed)
-
-
-class Traffic:
-    """What producers and consumers do to one group, drawn from a seed, and the counts that must follow."""
-
-    def __init__(self, stage: Stage, mode: str, seed: int) -> None:
-        self.stage = stage
-        self.desk = Desk.at(stage, mode=mode, retry=Retry(3, (20,)))
-        self.group = self.desk.group(tags=("a",))
-        names = ("ann", "bob") if mode == "broadcast" else ("ann",)
-        self.consumers = [self.desk.consumer(self.group, name) for name in names]
-        self.rng = random.Random(f"{mode} {seed}")
-        self.acked: set[tuple[str, str]] = set()
-        self.deliveries: list[ClaimedMessage] = []
-
-    def step(self) -> None:
-        """One of six acts, drawn; the sixth is nothing."""
-        act = self.rng.randrange(6)
-        if act == 0:
-            tags = [self.rng.choice("aab") for _ in range(self.rng.randrange(1, 6))]
-            self.desk.produce(*(make.draft(n, tag=tag) for n, tag in enumerate(tags)))
-        elif act == 1:
-            consumer = self.rng.choice(self.consumers)
-            self.deliveries += self.desk.receive(self.group, self.rng.randrange(1, 8), consumer)
-        elif act == 2 and self.deliveries:
-            self.settle_some()
-        elif act == 3:
-            self.stage.clock.advance(self.rng.choice([1_000, 10_000, 40_000]))
-        elif act == 4:
-            self.redrive_matching()
-
-    def settle_some(self) -> None:
-        self.rng.shuffle(self.deliveries)
-        cut = self.rng.randrange(1, len(self.deliveries) + 1)
-        self.settle(self.deliveries[:cut], self.rng.choice(["ack", "ack", "bury", "later", "back"]))
-        self.deliveries = self.deliveries[cut:]
-
-    def settle(self, deliveries: list[ClaimedMessage], how: str) -> None:
-        if how != "ack":
-            later = Nack(delay_ms=self.rng.randrange(1, 30_000))
-            self.desk.nack(self.group, deliveries, {"bury": BURY, "later": later, "back": Nack()}[how])
-            return
-        codes = self.desk.ack(self.group, deliveries)
-        good = (d for d, code in zip(deliveries, codes, strict=True) if code is None)
-        self.acked.update((d.receipt.consumer_uid, d.message.id) for d in good)
-
-    def redrive_matching(self) -> None:
-        page = self.stage.adapters.records.dead(self.desk.topic, self.group, None, 100)
-        letters = [letter for _, letter in page]
-        sample = self.rng.sample(letters, self.rng.randrange(len(letters) + 1))
-        dead_letters = self.desk.deps.dead_letters
-        if self.rng.random() < 0.3:
-            for letter in sample:
-                dead_letters.discard(self.desk.topic, self.group, letter)
-        else:
-            dead_letters.redrive(self.desk.topic, self.group, sample)
-
-    def drain(self) -> None:
-        """Acknowledge all that still comes."""
-        self.stage.clock.advance(60 * SECOND_MS)
-        for _ in range(10):
-            for consumer in self.consumers:
-                while deliveries := self.desk.receive(self.group, 100, consumer):
-                    self.settle(deliveries, "ack")
-            self.stage.clock.advance(30 * SECOND_MS)
-
-    def statuses(self) -> Counter[str]:
-        """How many deliveries have each status, message by message."""
-        words: Counter[str] = Counter()
-        for message in messages(self.desk):
-            status = self.desk.deps.statuses.delivery(self.desk.topic, self.group, message)
-            assert status
-            words.update([each.status for each in status.consumers.values()] or [status.status])
-        return words
-
-
-def count_all_along(stage: Stage, mode: str, seed: int) -> None:
-    """Do this and that, and look at the counts after each step and at the end."""
-    traffic = Traffic(stage, mode, seed)
-    for _ in range(_STEPS):
-        traffic.step()
-        look_at_counts(traffic)
-    traffic.drain()
-    counts = stats(traffic.desk)
-    account = counts.groups[0].account
-    filtered_count = sum(draft.tag == "b" for row in traffic.desk.rows() for draft in row.drafts)
-    assert (account.new, account.running, account.retrying) == (0, 0, 0)
-    assert (account.success, account.skipped) == (len(traffic.acked), filtered_count * len(traffic.consumers))
-    assert account.total == counts.accepted * len(traffic.consumers)
-    words = traffic.statuses()
-    assert words["DEAD"] == account.dead
-    assert words["SUCCESS"] == account.success + account.skipped, "what was passed over is done with, too"
-
-
-def look_at_counts(traffic: Traffic) -> None:
-    counts = stats(traffic.desk)
-    account = counts.groups[0].account
-    assert account.total == counts.accepted * len(traffic.consumers)
-    assert account.success == len(traffic.acked), "what was acknowledged and nothing else"
-    states = Counter(word for message in messages(traffic.desk) for word in places(traffic.desk, message))
-    assert states["nowhere"] == 0, "none is lost, none is in two places"

@@ -67,17 +67,6 @@ def test_it_is_found_by_its_id_before_and_after(stage: Stage) -> None:
         assert message.id == result.id
 
 
-def test_what_is_postponed_is_found_by_its_key_for_as_long_as_it_is_there(stage: Stage) -> None:
-    desk = Desk.at(stage, retention_days=1)
-    (result,) = desk.produce(later(desk, 5, keys=("k",)))
-    waiting = desk.deps.delayed.find(desk.topic, result.id)
-    assert isinstance(waiting, DelayedMessage)
-    due_ms = stage.clock.now_ms() + 30 * DAY_MS
-    desk.deps.delayed.amend(desk.topic, waiting, {"due_ms": due_ms})
-    [entry] = stage.adapters.keys.newest(desk.topic.uid, "k", None, None, None, 9)
-    assert (entry.message_id, entry.expires_s) == (result.id, desk.topic.expires_s(due_ms))
-
-
 def test_what_is_postponed_is_found_by_its_id_while_a_group_owes_it(empty_stage: Stage) -> None:
     """Also on the last day of its row, and behind all that came while it waited."""
     desk = Desk.at(empty_stage, retention_days=1)
@@ -96,17 +85,6 @@ def test_what_is_postponed_is_found_by_its_id_while_a_group_owes_it(empty_stage:
     empty_stage.drop_expired()
     message = empty_stage.process().lookup.message(desk.topic, place.id)
     assert message.draft.body == b'"late"'
-
-
-def test_it_is_found_in_a_shard_that_the_reader_has_not_heard_of(stage: Stage) -> None:
-    desk = Desk.at(stage, shards=2)
-    before = desk.topic
-    grown, _ = desk.deps.admin.put_topic(before.name, {"shards": 32})
-    desk.topic = grown
-    (result,) = desk.produce(later(desk, 5))
-    stage.clock.advance(5 * SECOND_MS)
-    assert move(desk) == 1
-    assert desk.deps.delayed.find(before, result.id) == desk.deps.delayed.find(grown, result.id) is not None
 
 
 def test_it_is_found_behind_more_than_one_answer_holds(stage: Stage) -> None:
@@ -133,30 +111,6 @@ def test_it_is_found_where_a_movers_clock_ran_before_ours(stage: Stage, ahead_ms
     desk.produce(*make.drafts(3))
     stage.clock.advance(2 * ahead_ms)
     assert desk.deps.lookup.message(desk.topic, result.id).id == result.id
-
-
-def test_it_can_be_edited_hurried_and_postponed_until_it_is_due(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    (result,) = desk.produce(later(desk, 60, "first"))
-    delayed_messages = desk.deps.delayed
-    now_ms = stage.clock.now_ms()
-
-    def waiting() -> DelayedMessage:
-        message = desk.deps.lookup.find(desk.topic, result.id)
-        assert isinstance(message, DelayedMessage)
-        return message
-
-    delayed_messages.amend(desk.topic, waiting(), {"body": b'"second"'})
-    delayed_messages.amend(desk.topic, waiting(), {"due_ms": now_ms + DAY_MS})
-    assert waiting().timer.due_ms == now_ms + DAY_MS
-    stage.clock.advance(61 * SECOND_MS)
-    assert move(desk) == 0
-    delayed_messages.amend(desk.topic, waiting(), {"due_ms": stage.clock.now_ms()})
-    assert move(desk) == 1
-    (claimed_message,) = desk.receive(group)
-    assert (claimed_message.message.id, claimed_message.message.draft.body) == (result.id, b'"second"')
-    assert desk.deps.lookup.message(desk.topic, result.id).draft.body == b'"second"'
 
 
 @pytest.mark.parametrize("due_in_seconds", [300, 10])
@@ -236,15 +190,6 @@ def test_a_mover_moves_what_is_due_and_ends(empty_stage: Stage) -> None:
     report = desk.deps.mover.run_once()
     assert (report.moved, report.finished, report.late_ms) == (1, True, SECOND_MS)
     assert empty_stage.clock.now_ms() == now_ms, "it waits for nothing"
-
-
-def test_another_topic_does_not_find_it(stage: Stage) -> None:
-    desk, other = Desk.at(stage), Desk.at(stage)
-    (result,) = desk.produce(later(desk, 60))
-    message = desk.deps.delayed.find(desk.topic, result.id)
-    assert isinstance(message, DelayedMessage)
-    assert desk.deps.delayed.find(other.topic, result.id) is None
-    desk.deps.delayed.cancel(desk.topic, message)
 
 
 def test_whoever_hurries_it_wakes_a_mover(stage: Stage) -> None:

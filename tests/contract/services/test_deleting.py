@@ -17,7 +17,6 @@ from chalicelib.domain.timer import TimerKind
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import ConsumerKind, Group, Topic, cursor_key, lane_of
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.core.catalog import Catalog
 from chalicelib.services.manage.admin import Admin
 from chalicelib.services.manage.registry import Contact
 from chalicelib.store.layout import FRAGMENTS
@@ -192,50 +191,6 @@ def test_i1_a_delayed_message_of_a_topic_made_again_survives_a_mover_that_has_th
     stage.clock.advance(SECOND_MS)
     other.deps.mover.run_once()
     assert offsets(new.receive(group)) == [0]
-
-
-def test_a_read_that_was_slow_makes_nobody_believe_for_longer(stage: Stage) -> None:
-    """A copy is as old as the question, not as the answer."""
-    desk = Desk.at(stage)
-    group = desk.group()
-    consumer = desk.consumer(group, "one")
-
-    class Slow:
-        """Control data whose answers take two seconds."""
-
-        def __getattr__(self, name: str) -> Any:
-            def answer(*args: Any, **settings: Any) -> Any:
-                rows = getattr(stage.adapters.control, name)(*args, **settings)
-                stage.clock.advance(2 * SECOND_MS)
-                return rows
-
-            return answer
-
-    def process() -> Catalog:
-        return Deps(replace(stage.another(), control=cast(Any, Slow()))).catalog
-
-    catalogs = [process() for _ in range(3)]
-    looks: list[Callable[[], object]] = [
-        lambda: catalogs[0].consumers(desk.topic, group),
-        lambda: catalogs[1].group(desk.topic, group.name),
-        lambda: catalogs[2].topic(desk.topic.name),
-    ]
-    deletions: list[Callable[[], object]] = [
-        lambda: stage.adapters.control.delete_consumer(desk.topic, group, consumer),
-        lambda: stage.adapters.control.delete_group(desk.topic, group),
-        lambda: stage.adapters.control.delete_topic(desk.topic),
-    ]
-    for look, delete in zip(looks, deletions, strict=True):
-        assert look()
-        delete()
-        stage.clock.advance(SECOND_MS)
-        assert look()
-        stage.clock.advance(1)
-        try:
-            rows = look()
-        except NotFound:
-            continue
-        assert rows == []
 
 
 @dataclass

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
+from chalicelib.domain.call_result import CallResult, Verdict
 from chalicelib.domain.ladder import Retry
 from chalicelib.domain.times import SECOND_MS
-from chalicelib.services.produce.appender import ProduceResult
 from tests.support import factories as make
 from tests.support.push import EXACT, PushDesk, fails
 from tests.support.stages import Stage
@@ -71,43 +70,6 @@ def test_a_message_that_a_seek_has_put_into_the_lane_twice_holds_nobody_up(stage
     assert status.dead == (len(results) if times == 9 else 0)
 
 
-@pytest.mark.parametrize("mode", ["queue", "broadcast"])
-def test_a_message_is_running_while_an_attempt_is_under_way_the_first_or_a_later_one(
-    stage: Stage, mode: str
-) -> None:
-    desk = PushDesk.at(stage, retry=EXACT, mode=mode)
-    group = desk.group()
-    results: list[ProduceResult] = []
-    states: list[object] = []
-
-    def status(index: int) -> object:
-        message = desk.deps.lookup.message(desk.topic, results[index].id)
-        delivery_status = desk.deps.statuses.delivery(desk.topic, group, message)
-        return delivery_status and (delivery_status.status, delivery_status.attempts)
-
-    def looks(push_batch: PushBatch) -> CallResult:
-        number = push_batch.attempts[0].number
-        if push_batch.attempts[0].message.id != results[0].id:
-            return CallResult(Verdict.FAILED)
-        states.append((status(0), status(1) if number > 1 else None))
-        return CallResult(Verdict.FAILED if number < 3 else Verdict.DONE)
-
-    desk.subscriber(group, "one", behaviour=looks)
-    results += desk.produce(make.draft(1))
-    desk.push()
-    assert status(0) == ("RETRYING", 1)
-    stage.clock.advance(1_000)
-    results += desk.produce(make.draft(2))
-    desk.push()
-    desk.pass_time(39)
-    assert states == [
-        (("RUNNING", 1), None),
-        (("RUNNING", 2), ("RETRYING", 1)),
-        (("RUNNING", 3), ("RETRYING", 2)),
-    ]
-    assert (status(0), status(1)) == (("SUCCESS", 3), ("RETRYING", 2))
-
-
 def test_i7_in_a_serial_group_a_failed_message_holds_back_its_key_alone(stage: Stage) -> None:
     desk = PushDesk.at(stage, retry=EXACT)
     group = desk.group(mode="serial")
@@ -132,21 +94,6 @@ def test_i7_in_a_serial_group_a_failed_message_holds_back_its_key_alone(stage: S
     assert desk.subscribers.numbers()[results[0].id] == [1, 2, 3]
 
 
-@pytest.mark.parametrize(("mode", "expected"), [("queue", {""}), ("broadcast", {"new"})])
-def test_a_registration_wakes_no_delivery_that_it_does_not_concern(
-    stage: Stage, mode: str, expected: set[str]
-) -> None:
-    desk = PushDesk.at(stage, shards=2)
-    group = desk.group(mode=mode)
-    desk.subscriber(group, "old")
-    new = desk.subscriber(group, "new")
-    desk.deps.waker.wake_for(desk.topic, group, new)
-    names = {new.uid: "new", "": ""}
-    deliveries = [event for function, event in desk.inbox.asked if function == "deliver"]
-    assert {names.get(event["consumer_uid"]) for event in deliveries} == expected
-    assert len(deliveries) == 2  # workers
-
-
 def test_i8_in_a_broadcast_a_failure_is_tried_again_for_that_consumer_alone(stage: Stage) -> None:
     desk = PushDesk.at(stage, retry=EXACT)
     group = desk.group(mode="broadcast")
@@ -160,18 +107,3 @@ def test_i8_in_a_broadcast_a_failure_is_tried_again_for_that_consumer_alone(stag
         ("bad", ((result.id, 2),)),
         ("good", ((result.id, 1),)),
     ]
-
-
-def test_who_is_gone_is_called_no_more_and_the_message_waits(empty_stage: Stage) -> None:
-    stage = empty_stage
-    desk = PushDesk.at(stage, retry=EXACT)
-    group = desk.group()
-    desk.subscriber(group, "one", behaviour=lambda _: CallResult(Verdict.GONE, "HTTP 410", 410))
-    (result,) = desk.produce(make.draft())
-    desk.push()
-    desk.pass_time(300)
-    assert desk.subscribers.numbers() == {result.id: [1]}
-    desk.subscribers.behaviours.clear()
-    desk.subscriber(group, "one")
-    desk.pass_time(61)
-    assert desk.subscribers.numbers() == {result.id: [1, 2]}

@@ -91,20 +91,6 @@ def test_an_extension_that_the_store_refused_says_so_and_the_messages_of_a_lease
     assert (len(writes), deadlines(desk, group)) == (1, [70])
 
 
-@pytest.mark.parametrize("sign", ["ack", "extend"])
-def test_all_whose_leases_a_call_concerns_have_shown_a_sign_of_life(stage: Stage, sign: str) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    consumers = [desk.consumer(group, name) for name in "ab"]
-    desk.produce(*make.drafts(3))
-    messages = [each for consumer in (*consumers, None) for each in desk.receive(group, 1, consumer)]
-    assert len(messages) == 3
-    stage.clock.advance(11 * SECOND_MS)
-    assert (desk.ack(group, messages) if sign == "ack" else desk.extend(group, messages, 60)) == [None] * 3
-    stored_consumers = stage.adapters.control.consumers(desk.topic, group)
-    assert [each.seen_ms for each in stored_consumers] == [stage.clock.now_ms()] * 2
-
-
 def test_what_the_store_took_of_a_lease_is_done_and_only_the_rest_is_an_error(stage: Stage) -> None:
     """Each dead letter takes two actions of a transaction: many take several writes."""
     desk = Desk.at(stage)

@@ -17,7 +17,6 @@ from chalicelib.domain.message import Message
 from chalicelib.domain.request import Request
 from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.transaction import TransactionState
-from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.lookup import Filters, status_before_log
 from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.services.produce.transactions import Checks
@@ -105,25 +104,6 @@ def test_times_belong_to_the_range(stage: Stage) -> None:
     middle = Filters(from_ms=places[1].accepted_ms, to_ms=places[2].accepted_ms)
     assert found(desk, "k", middle) == [places[2].id, places[1].id]
     assert found(desk, "k", Filters(from_ms=places[2].accepted_ms, to_ms=places[1].accepted_ms)) == []
-
-
-def test_what_remains_of_filters_is_applied_to_what_was_found(stage: Stage) -> None:
-    desk = Desk.at(stage, shards=2)
-    group = desk.group()
-    ids = [
-        require_stored(
-            desk.deps.producer.produce(
-                desk.topic, [make.draft(n, keys=("k",), tag="even" if n % 2 == 0 else None, shard=n // 2)]
-            )
-        )[0].id
-        for n in range(4)
-    ]
-    [claimed_message] = [d for d in desk.receive(group) if d.message.id == ids[3]]
-    desk.nack(group, [claimed_message], Nack(dead_letter=True))
-    assert sorted(found(desk, "k", Filters(tag="even"), 1)) == sorted([ids[0], ids[2]])
-    assert sorted(found(desk, "k", Filters(shard=1))) == sorted(ids[2:])
-    assert found(desk, "k", Filters(group=group, status="DEAD")) == [ids[3]]
-    assert found(desk, "k", Filters(tag="none"), 1) == []
 
 
 def test_a_writer_that_loses_races_leaves_entries_that_nobody_sees(stage: Stage) -> None:

@@ -16,7 +16,7 @@ from chalicelib.services.consume.settle import Nack
 from chalicelib.services.inspect.letter_lookup import LetterLookup, RedriveOutcome
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import START_MS, Hasty
+from tests.support.clock import Hasty
 from tests.support.dead_letters import ALL, BURY, MANY, Table
 from tests.support.desk import Desk
 from tests.support.stages import Stage
@@ -45,27 +45,6 @@ def test_a_page_that_may_not_go_on_ends_after_one_read_and_says_where(stage: Sta
     assert (offsets, page(ALL, position, may_go_on=False)) == ([0, 1, 2], ([3], None))
     assert page(FailureFilter(tag="none"), None, may_go_on=False) == ([], position)
     assert page(ALL, None, may_go_on=True) == ([0, 1, 2, 3], None)
-
-
-def test_a_selection_has_what_all_it_says_is_true_of(stage: Stage) -> None:
-    table = Table(stage, make.draft(0, tag="a", keys=("k", "l")), make.draft(1, tag="a"), make.draft(2))
-    stage.clock.advance(SECOND_MS)
-    table.desk.produce(make.draft(3, tag="a", keys=("l",)))
-    table.bury()
-    selections: dict[FailureFilter, list[int]] = {
-        ALL: [0, 1, 2, 3],
-        FailureFilter(reason="REJECTED"): [0, 1, 2, 3],
-        FailureFilter(reason="EXPIRED"): [],
-        FailureFilter(tag="a"): [0, 1, 3],
-        FailureFilter(key="l"): [0, 3],
-        FailureFilter(since_ms=START_MS): [0, 1, 2, 3],
-        FailureFilter(since_ms=START_MS + 1): [3],
-        FailureFilter(since_ms=START_MS + SECOND_MS): [3],
-        FailureFilter(since_ms=START_MS + SECOND_MS + 1): [],
-        FailureFilter(tag="a", key="k"): [0],
-    }
-    for selection, offsets in selections.items():
-        assert table.pages(selection, 9) == [offsets], selection
 
 
 def test_an_id_of_another_message_finds_no_letter_in_its_place(stage: Stage) -> None:

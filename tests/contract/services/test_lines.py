@@ -13,7 +13,6 @@ from hypothesis import given, settings
 
 from chalicelib.domain import ids
 from chalicelib.domain.errors import unavailable
-from chalicelib.domain.timer import Timer, TimerKind
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.produce.delayed import DelayedMessage
@@ -72,16 +71,6 @@ def test_a_line_of_more_than_one_look_and_of_different_times_keeps_its_order(sta
     assert bodies(desk) == numbered(600)
 
 
-def test_what_retention_was_when_it_came_changes_no_order(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    due_ms = stage.clock.now_ms() + SECOND_MS
-    for n in range(6):
-        topic, _ = desk.deps.admin.put_topic(desk.topic.name, {"retention_days": 7 + n % 2})
-        desk.deps.producer.produce(topic, [make.draft(n, due_ms=due_ms)])
-    all_due(desk, 1)
-    assert bodies(desk) == numbered(6)
-
-
 def test_committed_messages_stand_among_the_others_as_they_were_prepared(stage: Stage) -> None:
     desk = Desk.at(stage, shards=4)
     due_ms = stage.clock.now_ms() + 5 * SECOND_MS
@@ -96,19 +85,6 @@ def test_committed_messages_stand_among_the_others_as_they_were_prepared(stage: 
         desk.deps.transactor.decide(transaction, TransactionState.COMMITTED)
     all_due(desk, 5)
     assert bodies(desk) == numbered(20)
-
-
-def test_timers_that_an_earlier_release_filed_are_found_and_moved(stage: Stage) -> None:
-    desk = Desk.at(stage, shards=4)
-    due_ms = stage.clock.now_ms() + SECOND_MS
-    old = [ids.timed_id(stage.adapters.random.id(12), 2, due_ms) for _ in range(8)]
-    draft = make.draft(1, ordering_key="k")
-    home = desk.topic.shard_key(2)
-    timers = [Timer(due_ms, id, TimerKind.DELIVER, home, replace(draft, id=id), 7) for id in old]
-    stage.adapters.timers.store(timers)
-    assert all(isinstance(desk.deps.lookup.find(desk.topic, id), DelayedMessage) for id in old)
-    all_due(desk, 1)
-    assert {desk.deps.lookup.message(desk.topic, id).id for id in old} == set(old)
 
 
 @given(topic_uid=st.text("abcdefgh0123456789", min_size=8, max_size=8), key=st.text(max_size=20))

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from chalicelib.domain.append import Stored
-from chalicelib.domain.errors import Refused, TooLarge, Unavailable, unavailable
+from chalicelib.domain.errors import Unavailable, unavailable
 from chalicelib.domain.limits import HOLE_AGE, LOSSES_BEFORE_RESERVING
 from chalicelib.domain.segment import Allocation, ShardKey
 from chalicelib.domain.times import DAY_MS
@@ -243,17 +243,6 @@ def test_i3_the_window_outlives_the_acknowledgement_and_then_ends(stage: Stage) 
     stage.clock.advance(1)
     [anew] = desk.produce(draft)
     assert (anew.offset, anew.duplicate) == (1, False)
-
-
-def test_i2_what_is_refused_is_not_stored_and_the_rest_of_the_batch_is(stage: Stage) -> None:
-    desk = Desk.at(stage, shards=2, max_body_bytes=10)
-    too_large, no_shard, good = desk.deps.producer.produce(
-        desk.topic, [make.draft("x" * 9), make.draft(1, shard=2), make.draft("x" * 8, shard=1)]
-    )
-    assert isinstance(too_large, TooLarge)
-    assert isinstance(no_shard, Refused)
-    assert require_stored([good])[0].shard == 1
-    assert [len(desk.rows(0)), len(desk.rows(1))] == [0, 1]
 
 
 def test_a_large_body_travels_through_the_blob_store(stage: Stage) -> None:

@@ -142,22 +142,6 @@ def test_i17_good_messages_beside_bad_ones_are_as_soon_and_at_their_first_attemp
     assert {numbers[0] for id, numbers in desk.subscribers.numbers().items() if id not in bad} == {1}
 
 
-@pytest.mark.parametrize(("is_own_answer", "most"), [(False, 18), (True, 18)])
-def test_who_is_dead_is_soon_left_alone_and_costs_no_attempts(
-    stage: Stage, is_own_answer: bool, most: int
-) -> None:
-    desk = PushDesk.at(stage, retry=Retry(16, (3600,), jitter=0.0))
-    group = desk.group(max_in_flight=8)
-    desk.subscriber(
-        group, "one", behaviour=lambda _: CallResult(Verdict.FAILED, "no", is_own_answer=is_own_answer)
-    )
-    desk.produce(*make.drafts(200))
-    desk.push()
-    assert len(desk.subscribers.calls) <= most
-    desk.pass_time(300)
-    assert len(desk.subscribers.calls) <= most + 8 * 7
-
-
 def test_other_processes_hear_of_an_open_circuit(empty_stage: Stage) -> None:
     stage = empty_stage
     desk = PushDesk.at(stage, retry=EXACT)

@@ -9,21 +9,18 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
-from chalicelib.domain.cursor import Disposition
 from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.timer import TimerKind
-from chalicelib.domain.topic import Group, cursor_key
+from chalicelib.domain.topic import Group
 from chalicelib.services.consume.claimant import Claimant
-from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.catalog import CACHE_MS
-from chalicelib.services.core.wake import NO_NEWS, DispatchTask, News, news_of, task_of, workers_of
+from chalicelib.services.core.wake import NO_NEWS, DispatchTask, News, task_of, workers_of
 from chalicelib.services.push.run import DispatchReport
-from chalicelib.services.push.settlements import Settlements
 from chalicelib.store.layout import FRAGMENTS
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.clock import START_MS, ManualClock
+from tests.support.clock import START_MS
 from tests.support.push import EXACT, PushDesk, fails
 from tests.support.stages import Stage
 from tests.support.troubled import Troubled
@@ -80,21 +77,6 @@ def test_i19_a_run_that_cannot_settle_ends_before_its_time_does(stage: Stage) ->
     report = deps.dispatcher.deliver(task, lambda: (ends_ms - stage.clock.now_ms()) / 1000)
     assert (len(calls), report.finished) == (1, False)
     assert stage.clock.now_ms() < ends_ms
-
-
-@pytest.mark.parametrize("worker", [0, 1])
-def test_what_another_process_moved_back_is_delivered_again_at_once(stage: Stage, worker: int) -> None:
-    desk = PushDesk.at(stage, shards=2)
-    group = desk.group(max_in_flight=64)
-    assert workers_of(desk.topic, group) == 2
-    desk.subscriber(group, "one")
-    desk.produce(make.draft(shard=worker))
-    task = DispatchTask(desk.topic.name, group.name, worker)
-    desk.deps.dispatcher.deliver(task, lambda: 600.0)
-    other = Deps(stage.another())
-    other.positions.seek(desk.topic, cursor_key(desk.topic, group, worker), 0)
-    desk.deps.dispatcher.deliver(task, lambda: 600.0, News(changed=True))
-    assert len(desk.subscribers.calls) == 2
 
 
 @pytest.mark.parametrize("told", [(), (1,)])
@@ -157,27 +139,6 @@ def test_i10_what_waits_in_a_shard_that_another_worker_has_got_meanwhile_is_left
     desk.produce(make.draft(shard=3))
     deliver(desk, group)
     assert due_tasks(desk, 10) == {DispatchTask(desk.topic.name, group.name, 3)}
-
-
-def test_a_mover_whose_clock_is_ahead_starts_few_runs_for_nothing(stage: Stage) -> None:
-    desk = PushDesk.at(stage, mode="serial", retry=EXACT)
-    group = desk.group()
-    desk.subscriber(group, "one", behaviour=fails(1))
-    desk.produce(make.draft())
-    dispatch = desk.deps.dispatcher.deliver
-    dispatch(DispatchTask(desk.topic.name, group.name), lambda: 600.0)
-    clock = ManualClock()
-    mover, runs = Deps(replace(desk.deps.adapters, clock=clock)).mover, 0
-    while len(desk.subscribers.calls) < 2:
-        stage.clock.advance(100)
-        clock.at_ms = stage.clock.now_ms() + 8_000
-        desk.inbox.asked.clear()
-        mover.run_once()
-        for _, event in [asked for asked in desk.inbox.asked if asked[0] == "deliver"]:
-            dispatch(task_of(event), lambda: 600.0, news_of(event))
-            runs += 1
-    assert runs <= 4
-    assert desk.subscribers.calls[1].at_ms - START_MS in range(10_000, 11_000)
 
 
 def test_i10_a_run_of_one_of_a_broadcast_comes_back_for_what_another_run_of_it_held(stage: Stage) -> None:
@@ -270,42 +231,3 @@ def test_the_shards_of_one_run_take_turns_however_many_others_are_empty(stage: S
     deliver(desk, group)
     in_turn = [shards[id] for call in desk.subscribers.calls for id, _ in call.attempts]
     assert in_turn in ([0, 1] * 4, [1, 0] * 4)
-
-
-def test_all_that_came_too_late_is_told(stage: Stage) -> None:
-    desk = PushDesk.at(stage)
-    group = desk.group(max_in_flight=1)
-    slow = [True, True]
-
-    def sleeps(_: PushBatch) -> CallResult:
-        if slow:
-            stage.clock.advance(100_000)
-            desk.receive(group, slow.pop(), lease=1)
-            stage.clock.advance(1_000)
-        return CallResult(Verdict.DONE)
-
-    desk.subscriber(group, "one", behaviour=sleeps)
-    desk.produce(*make.drafts(2))
-    assert deliver(desk, group).late == 2
-
-
-def test_a_store_that_had_recovered_is_tried_as_often_when_it_fails_again(stage: Stage) -> None:
-    desk = PushDesk.at(stage)
-    group = desk.group()
-    desk.produce(*make.drafts(3))
-    is_away = [True]
-    cursors: Any = Troubled(desk.deps.adapters.cursors, lambda name, *_: name == "write" and is_away[0])
-    settlements = Settlements(Deps(replace(desk.deps.adapters, cursors=cursors)).settler)
-    tries = []
-    for each in desk.receive(group, 3):
-        is_away[0] = True
-        settlements.settle(desk.topic, group, {each.receipt: SettleDecision(Disposition.SUCCESS)})
-        tries.append(0)
-        while settlements.may_retry():
-            tries[-1] += 1
-            settlements.settle(desk.topic, group, settlements.take_owed())
-        is_away[0] = False
-        settlements.settle(desk.topic, group, settlements.take_owed())
-    assert tries == [tries[0]] * 3
-    assert tries[0] > 1
-    assert desk.cursor(group).leases == {}

@@ -16,14 +16,11 @@ from chalicelib.services.consume.claimant import Claimant
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.wake import DispatchTask
 from chalicelib.services.push.dispatcher import Dispatcher
-from chalicelib.services.push.settlements import Settlements
 from chalicelib.store.layout import FRAGMENTS
-from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
-from tests.support.push import EXACT, PushDesk, fails
+from tests.support.push import PushDesk
 from tests.support.stages import Stage, embedded_stage
-from tests.support.troubled import Troubled
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 50])
@@ -53,19 +50,6 @@ def test_i10_with_the_stream_off_the_sweeper_finds_what_waits(empty_stage: Stage
     desk.inbox.asked.clear()
     desk.pass_time(61)
     assert desk.subscribers.numbers() == {result.id: [1]}
-
-
-def test_the_sweeper_starts_a_group_whose_pause_has_ended(empty_stage: Stage) -> None:
-    desk = PushDesk.at(empty_stage)
-    group = desk.group()
-    desk.subscriber(group, "one")
-    desk.deps.admin.pause(desk.topic, group.name, True, desk.stage.clock.now_ms() + 600_000)
-    desk.produce(make.draft())
-    desk.push()
-    desk.pass_time(599)
-    assert not desk.subscribers.calls
-    desk.pass_time(121)
-    assert len(desk.subscribers.calls) == 1
 
 
 def test_i19_nothing_more_is_claimed_from_other_shards_when_time_is_up(stage: Stage) -> None:
@@ -202,30 +186,3 @@ def test_a_run_that_found_no_room_comes_back_when_there_is_some() -> None:
     desk.deps.dispatcher.deliver(DispatchTask(desk.topic.name, group.name), lambda: 60.0)
     assert desk.subscribers.calls == []
     assert wakes(desk) == [START_MS + 30_000]
-
-
-def test_a_mover_is_woken_for_a_run_that_comes_back_soon() -> None:
-    desk = PushDesk.at(embedded_stage(), mode="serial", retry=EXACT)
-    group = desk.group()
-    desk.subscriber(group, "one", behaviour=fails(1))
-    desk.produce(make.draft(ordering_key="a"))
-    desk.inbox.asked.clear()
-    desk.deps.dispatcher.deliver(DispatchTask(desk.topic.name, group.name), lambda: 60.0)
-    assert wakes(desk) == [START_MS + 10_000]
-    assert [function for function, _ in desk.inbox.asked] == ["mover"]
-
-
-def test_what_could_not_be_given_back_is_given_back_later() -> None:
-    desk = PushDesk.at(embedded_stage())
-    group = desk.group()
-    desk.produce(*make.drafts(2))
-    messages = desk.receive(group, 2)
-    is_away = [True]
-    cursors: Any = Troubled(desk.deps.adapters.cursors, lambda name, *_: name == "write" and is_away[0])
-    settlements = Settlements(Deps(replace(desk.deps.adapters, cursors=cursors)).settler)
-    settlements.give_back(desk.topic, group, [delivery.receipt for delivery in messages])
-    assert settlements.are_owed
-    is_away[0] = False
-    assert settlements.settle(desk.topic, group, settlements.take_owed()) == 0
-    assert not settlements.are_owed
-    assert desk.cursor(group).leases == {}

@@ -66,17 +66,6 @@ def over(outcomes: list[ProduceResult | HeadraceError]) -> list[int]:
     return [i for i, outcome in enumerate(outcomes) if isinstance(outcome, TooMany)]
 
 
-def test_of_a_batch_the_first_are_stored_and_the_rest_are_told_so(stage: Stage) -> None:
-    desk = Desk.at(stage, rate_limit=10)
-    outcomes = desk.deps.producer.produce(desk.topic, make.drafts(8))
-    assert over(outcomes) == [5, 6, 7]
-    [problem] = {(o.code, o.retryable, o.retry_after_seconds) for o in outcomes if isinstance(o, TooMany)}
-    assert problem == ("RATE_LIMITED", True, 1)
-    assert [d.body for row in desk.rows() for d in row.drafts] == [d.body for d in make.drafts(5)]
-    stage.clock.advance(1_000)
-    assert over(desk.deps.producer.produce(desk.topic, make.drafts(5))) == []
-
-
 def test_what_is_refused_anyway_does_not_count(stage: Stage) -> None:
     desk = Desk.at(stage, rate_limit=10, max_body_bytes=20)
     drafts = [*(make.draft("x" * 20) for _ in range(9)), *make.drafts(5)]

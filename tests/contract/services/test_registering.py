@@ -61,23 +61,6 @@ def test_what_is_not_signed_gets_no_secret(desk: Desk, group: Group, contact: Co
         desk.deps.registry.rotate_secret(desk.topic, group, stored(desk, group))
 
 
-def test_a_pending_consumer_has_no_shards_until_it_is_activated(desk: Desk, group: Group) -> None:
-    contact = replace(HOOK, state=ConsumerState.PENDING, why="no consent")
-    member = register(desk, group, contact).member
-    assert (member.consumer.state, member.consumer.why, member.rank, member.shards) == (
-        "PENDING",
-        "no consent",
-        None,
-        (),
-    )
-    for _ in range(2):
-        active = desk.deps.registry.activate(desk.topic, group, member.consumer)
-        assert active is not None
-        assert (active.state, active.why) == ("ACTIVE", None)
-        assert desk.deps.registry.membership(desk.topic, group, active).shards == (0, 1)
-    assert register(desk, group, contact).member.consumer.state == "ACTIVE", "its owner has agreed once"
-
-
 def test_no_secret_is_given_out_that_is_not_stored(desk: Desk, group: Group) -> None:
     """The consumer has got another target meanwhile."""
     old = register(desk, group).member.consumer
@@ -135,29 +118,6 @@ def test_rotating_keeps_each_secret_for_its_day(desk: Desk, group: Group) -> Non
     assert [bytes.fromhex(secret.hex) for secret in stored_secrets] == secrets[::-1]
     ends = [desk.stage.clock.now_ms() + DAY_MS - hours * HOUR_MS for hours in range(3)]
     assert [secret.until_ms for secret in stored_secrets] == [None, *ends]
-
-
-def test_the_breaker_is_stored_for_all_and_repeating_is_harmless(desk: Desk, group: Group) -> None:
-    consumer = register(desk, group).member.consumer
-    now_ms = desk.stage.clock.now_ms()
-    health = Health(
-        window=(), allowance=1, failing_ms=now_ms, open_until_ms=now_ms + 5 * SECOND_MS, times_opened=1
-    )
-    for _ in range(2):
-        with_health = desk.deps.registry.set_health(desk.topic, group, consumer, lambda _: health)
-        assert with_health is not None
-        assert (with_health.failing_ms, with_health.open_until_ms, with_health.times_opened) == (
-            now_ms,
-            now_ms + 5 * SECOND_MS,
-            1,
-        )
-    assert with_health == stored(desk, group)
-    assert desk.deps.assignments.current(desk.topic, group).members == ()
-    assert desk.deps.assignments.team(desk.topic, group).owners == [with_health, with_health], (
-        "somebody must look again"
-    )
-    desk.deps.registry.set_health(desk.topic, group, consumer, lambda _: Health())
-    assert desk.deps.registry.membership(desk.topic, group, consumer).shards == (0, 1)
 
 
 CHANGES: dict[str, Callable[[Desk, Group, Consumer], Consumer | None]] = {

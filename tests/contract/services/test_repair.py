@@ -9,7 +9,6 @@ import pytest
 
 from chalicelib.domain.errors import NotFound
 from chalicelib.domain.ladder import Retry
-from chalicelib.domain.segment import Allocation
 from chalicelib.domain.status import Status
 from chalicelib.domain.times import HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Group, cursor_key
@@ -115,25 +114,6 @@ def test_one_table_is_older_than_the_others(empty_stage: Stage, table: str) -> N
     assert wanted <= got
     assert {b'{"n":%d}' % n for n in waiting} <= got, "what was owed is still delivered"
     assert wanted <= bodies(fresh, slow), "also to who stands below the gap"
-
-
-def test_a_shard_whose_offsets_are_reserved_reserves_none_below_its_cursors(empty_stage: Stage) -> None:
-    desk = Desk.at(empty_stage)
-    group, shard, log = desk.group(), desk.topic.shard_key(0), empty_stage.adapters.log
-    log.begin_reserving(shard, 0)
-    row = make.segment(log.reserve(shard, 2) or 0, 2, allocation=Allocation.RESERVED)
-    log.put(shard, row, make.packed(row))
-    backup = Damage(empty_stage).rows("log")
-    desk.produce(make.draft("later"))
-    assert desk.drain(group) == [0, 1, 2]
-    rewound(empty_stage, "log", backup)
-    (finding,) = repaired(empty_stage.process(), desk)
-    assert (finding.kind, finding.offset, finding.count) == (Kind.LOG_BEHIND, 2, 1)
-    fresh = Desk(empty_stage, empty_stage.process(), desk.topic)
-    (place,) = fresh.produce(make.draft("new"))
-    assert place.offset == 3
-    empty_stage.clock.advance(HOUR_MS)
-    assert fresh.drain(group) == [3]
 
 
 def test_a_retry_that_has_lost_its_message_becomes_a_dead_letter(empty_stage: Stage) -> None:

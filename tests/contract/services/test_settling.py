@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -16,7 +16,6 @@ from chalicelib.domain.record import Record
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.times import HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import CursorKey, Group, cursor_key
-from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.counters import DELIVERED, FAILED
@@ -289,28 +288,6 @@ def test_who_lost_the_race_for_a_message_notes_and_counts_no_attempt(stage: Stag
         [(1, "RETRY")],
     ]
     assert told(other) == (0, 1)
-
-
-def release(desk: Desk, group: Group, messages: Sequence[ClaimedMessage]) -> None:
-    """Give messages back as a run of `deliver` does that may not send them."""
-    released = SettleDecision(Disposition.RELEASED)
-    receipts = [each.receipt for each in messages]
-    assert set(desk.deps.settler.settle(desk.topic, group, receipts, lambda *_: released)) == {None}
-
-
-@pytest.mark.parametrize(("gives_back", "number"), [(Desk.nack, 3), (release, 2)])
-def test_what_comes_back_to_a_lane_that_was_just_seen_empty_is_found_at_once(
-    stage: Stage, gives_back: Callable[..., object], number: int
-) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(make.draft())
-    desk.nack(group, desk.receive(group), Nack(delay_ms=SECOND_MS))
-    stage.clock.advance(SECOND_MS)
-    messages = desk.receive(group)
-    assert desk.receive(group) == [], "the lane is empty now"
-    gives_back(desk, group, messages)
-    assert attempts(desk.receive(group)) == {0: number}
 
 
 @pytest.mark.parametrize("deed", ["ack", "extend"])

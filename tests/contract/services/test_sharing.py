@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
+from chalicelib.domain.call_result import CallResult, Verdict
 from chalicelib.domain.cursor import Disposition
 from chalicelib.domain.ids import parse_message_id
 from chalicelib.domain.ladder import Retry
@@ -78,19 +78,6 @@ def test_single_messages_without_keys_go_round_whichever_process_stores_them(
     assert (counts if kind == "pull" else shares(desk)) == dict.fromkeys(names, messages // consumers)
 
 
-@pytest.mark.parametrize("consumers", [2, 3, 4])
-def test_shards_that_hold_few_messages_each_begin_with_different_subscribers(
-    stage: Stage, consumers: int
-) -> None:
-    desk = PushDesk.at(stage, shards=12)
-    group = desk.group()
-    for n in range(consumers):
-        desk.subscriber(group, f"c{n}")
-    desk.produce(*(make.draft(shard=shard) for shard in range(12)))
-    desk.push()
-    assert shares(desk) == {f"c{n}": 12 // consumers for n in range(consumers)}
-
-
 def test_the_trace_tells_of_each_attempt_who_made_it(stage: Stage) -> None:
     desk = PushDesk.at(stage, shards=4, retry=Retry(3, (1,), jitter=0.0))
     group = desk.group()
@@ -103,26 +90,6 @@ def test_the_trace_tells_of_each_attempt_who_made_it(stage: Stage) -> None:
         (attempt,) = [e for e in desk.trace(each.id) if e.event == "delivered"]
         assert attempt.consumer == targets[each.id]
         assert (attempt.rank, attempt.total) == ("abc".index(targets[each.id]), 3)
-
-
-def test_one_subscriber_never_holds_more_than_its_part_of_what_may_be_under_way(stage: Stage) -> None:
-    desk = PushDesk.at(stage, shards=1)
-    group = desk.group(max_in_flight=8)
-    most_in_flight: Counter[str] = Counter()
-
-    def counts(push_batch: PushBatch) -> CallResult:
-        for lease in desk.cursor(group).leases.values():
-            most_in_flight[lease.owner] = max(
-                most_in_flight[lease.owner], sum(span.count for span in lease.spans)
-            )
-        return CallResult(Verdict.DONE)
-
-    for name in ("a", "b"):
-        desk.subscriber(group, name, behaviour=counts)
-    desk.produce(*make.drafts(100))
-    desk.push()
-    assert most_in_flight.keys() == {c.uid for c in desk.deps.catalog.consumers(desk.topic, group)}
-    assert max(most_in_flight.values()) == 4
 
 
 def test_what_failed_at_one_subscriber_may_go_to_another(stage: Stage) -> None:

@@ -27,17 +27,6 @@ class Busy(Inline):
         return super().submit(work, *args, **kwargs)
 
 
-def test_i10_the_sweeper_alone_finds_the_rest_of_a_batch_whose_deliverer_died(empty_stage: Stage) -> None:
-    desk = PushDesk.at(empty_stage)
-    group = desk.group()
-    desk.subscriber(group, "one")
-    desk.produce(*make.drafts(3))
-    desk.ack(group, desk.receive(group, most=1))
-    desk.inbox.asked.clear()
-    desk.pass_time(61)
-    assert sorted(call.offsets for call in desk.subscribers.calls) == [(1,), (2,)]
-
-
 def test_i6_an_attempt_does_not_begin_when_it_waited_so_long_for_a_thread_that_its_lease_may_end_first(
     stage: Stage,
 ) -> None:
@@ -80,19 +69,3 @@ def test_i15_a_message_that_expired_untried_and_is_redriven_ends_with_its_first_
     assert desk.drain(group) == [0]
     status = desk.deps.surveyor.exact_group(desk.topic, group)
     assert (status.backlog, status.retrying, status.dead) == (0, 0, 0)
-
-
-def test_i8_a_consumer_that_has_left_a_broadcast_gets_nothing_from_one_who_has_not_heard_of_it(
-    stage: Stage,
-) -> None:
-    desk = PushDesk.at(stage)
-    group = desk.group(mode="broadcast")
-    desk.produce(*make.drafts(3))
-    consumer = desk.consumer(group, "one")
-    (result,) = desk.produce(make.draft())
-    other = desk.stage.process()
-    assert other.catalog.consumer(desk.topic, group, "one")
-    desk.deps.registry.unregister(desk.topic, group, consumer)
-    assert result
-    assert other.receiver.receive(desk.topic, group, consumer, 10, 0, 30) == []
-    assert other.receiver.receive(desk.topic, group, consumer, 10, 0, 30) == []

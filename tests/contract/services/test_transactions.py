@@ -15,7 +15,6 @@ from chalicelib.domain.transaction import Transaction, TransactionState
 from chalicelib.services.inspect import waiting
 from chalicelib.services.inspect.lookup import AnyMessage, Filters
 from chalicelib.services.produce.delayed import DelayedMessage
-from chalicelib.store.layout import state_home
 from tests.support import factories as make
 from tests.support.desk import Desk
 from tests.support.stages import Stage
@@ -192,23 +191,6 @@ def test_i9_a_time_that_the_producer_named_holds_and_one_that_is_past_means_now(
     assert (decision.due_ms, decision.offset) == (now_ms + 90_000, None)
 
 
-def test_what_is_committed_for_later_can_be_changed_and_cancelled_by_its_id(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    transaction = prepare(desk, make.draft("x", due_ms=stage.clock.now_ms() + 30_000), delay_from_commit=True)
-    decide(desk.deps, transaction, COMMIT)
-    delayed_messages = desk.deps.delayed
-
-    def waiting() -> DelayedMessage:
-        message = desk.deps.lookup.find(desk.topic, transaction.message_id)
-        assert isinstance(message, DelayedMessage)
-        return message
-
-    delayed_messages.amend(desk.topic, waiting(), {"due_ms": stage.clock.now_ms() + DAY_MS, "body": b'"y"'})
-    assert waiting().timer.due_ms == stage.clock.now_ms() + DAY_MS
-    delayed_messages.cancel(desk.topic, waiting())
-    assert waiting().cancelled
-
-
 def test_what_was_postponed_after_its_commit_is_found_though_its_transaction_is_forgotten(
     stage: Stage,
 ) -> None:
@@ -266,9 +248,3 @@ def test_an_undecided_one_is_never_forgotten(stage: Stage) -> None:
 
 
 # Lists
-
-
-def test_the_next_format_is_listed_by_its_own_release_only() -> None:
-    """The index does not tell formats apart, so its partitions do."""
-    assert state_home("uid", "PREPARED", "1") == "uid#PREPARED" == state_home("uid", "PREPARED")
-    assert state_home("uid", "PREPARED", "2") == "uid#PREPARED#2"

@@ -198,17 +198,6 @@ def test_what_could_not_be_settled_in_all_its_time_comes_again_when_its_lease_en
     assert desk.deps.surveyor.exact_group(desk.topic, group).backlog == 0
 
 
-def test_a_pulled_settlement_that_is_refused_says_so_and_can_be_repeated(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(*make.drafts(2))
-    cursors = Troubled(stage.adapters.cursors, first(1, "write", settles))
-    other = desk_with(desk, cursors=cast(Cursors, cursors))
-    messages = other.receive(group)
-    assert other.ack(group, messages) == ["UNAVAILABLE"] * 2
-    assert other.ack(group, messages) == [None] * 2
-
-
 def test_a_trace_that_cannot_be_written_spoils_neither_claim_nor_settlement(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()

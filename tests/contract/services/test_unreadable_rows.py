@@ -11,7 +11,7 @@ from chalicelib.domain.errors import Conflict, Unreadable
 from chalicelib.domain.message import DeadReason
 from chalicelib.domain.record import DeadLetter, FailureFilter
 from chalicelib.domain.times import DAY_MS, MINUTE_MS, SECOND_MS
-from chalicelib.domain.topic import Group, cursor_key, lane_of
+from chalicelib.domain.topic import Group, cursor_key
 from chalicelib.functions import route
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.wake import task_of
@@ -77,19 +77,6 @@ def test_a_cursor_is_named_and_stops_its_own_shard(stage: Stage, damage: str) ->
     ):
         with pytest.raises(Unreadable, match=f"{group.uid} {key.shard}"):
             call()
-
-
-def test_an_entry_of_a_retry_lane_is_named(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(make.draft())
-    desk.nack(group, desk.receive(group), Nack(delay_ms=DAY_MS))
-    stage.clock.advance(DAY_MS)
-    desk.deps.mover.run_once()
-    lane = lane_of(desk.topic, group).shard_key(0)
-    change_row(stage, lane, 0, having("m", {"S": "?"}))
-    with pytest.raises(Unreadable, match=str(lane)):
-        fresh(desk).receive(group)
 
 
 def test_lists_skip_what_cannot_be_read(stage: Stage) -> None:
@@ -199,13 +186,6 @@ def test_a_job_goes_on_with_the_other_shards(stage: Stage) -> None:
     assert (report.buried, [trouble.topic for trouble in report.stretch.troubles]) == (1, [desk.topic.name])
 
 
-def test_an_overview_of_topics_goes_on(stage: Stage) -> None:
-    bad, good = two_topics(stage)
-    topics = [bad.topic, good.topic]
-    assert [stats is not None for stats in good.deps.surveyor.exact_topics(topics)] == [False, True]
-    assert [*good.deps.board.renew(topics, lambda: True)] == [good.topic.uid]
-
-
 DAMAGES: dict[str, Change] = {
     "not compressed": having("m", {"B": b"\x00\xff damaged"}),
     "not JSON": having("m", {"S": '[{"b":1},{"b":'}),
@@ -267,11 +247,3 @@ def test_a_dead_letter_is_redriven_once_it_has_a_body(stage: Stage) -> None:
     [delivery] = desk.receive(group)
     assert (delivery.message.offset, delivery.message.draft.body) == (2, b'"new"')
     assert desk.ack(group, [delivery]) == [None]
-
-
-def test_an_unreadable_message_cannot_be_edited_in_the_log(stage: Stage) -> None:
-    desk = damaged(stage)
-    desk.group()
-    message = desk.deps.lookup.newest_first(desk.topic, Filters(), 3, None)[0][2]
-    with pytest.raises(Conflict, match="UNDECODABLE"):
-        desk.deps.amender.amend(desk.topic, message, {"body": b"1"})

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from chalicelib.domain.errors import ChangedMeanwhile, Conflict, HeadraceError, NotFound, TooLarge
+from chalicelib.domain.errors import ChangedMeanwhile, Conflict, NotFound, TooLarge
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
 from chalicelib.domain.message import Message
 from chalicelib.domain.times import DAY_MS, SECOND_MS
@@ -62,16 +62,6 @@ class Table:
         return self.find()
 
 
-def test_a_cancelled_message_is_shown_as_long_as_it_would_have_been_kept(stage: Stage) -> None:
-    table = Table(stage)
-    table.deps.delayed.cancel(table.topic, table.waiting())
-    ends_ms = DUE_MS + RETENTION_DAYS * DAY_MS
-    cancelled_message = table.at(ends_ms - SECOND_MS)
-    assert isinstance(cancelled_message, DelayedMessage)
-    assert cancelled_message.cancelled
-    assert table.at(ends_ms) is None
-
-
 def test_a_hurried_message_is_found_by_its_id_until_it_goes(stage: Stage) -> None:
     """Its new time may be past; then the time of the hurrying counts."""
     table = Table(stage)
@@ -96,30 +86,6 @@ def test_another_body_is_checked_and_kept_as_the_first_one_was(stage: Stage) -> 
     table.amend(body=text(BLOB_THRESHOLD_BYTES), blob=None, blob_bytes=0)
     draft = table.waiting().message.draft
     assert (draft.blob, len(draft.body)) == (None, BLOB_THRESHOLD_BYTES)
-
-
-def test_what_was_cancelled_is_changed_no_more(stage: Stage) -> None:
-    table = Table(stage)
-    before = table.waiting()
-    table.deps.delayed.cancel(table.topic, before)
-    for message in (before, table.waiting()):
-        with pytest.raises(Conflict) as refusal:
-            table.deps.delayed.amend(table.topic, message, {"body": b"1"})
-        assert refusal.value.code == "MESSAGE_CANCELLED"
-    table.deps.delayed.cancel(table.topic, before)
-
-
-def test_what_has_come_due_is_changed_and_cancelled_no_more(stage: Stage) -> None:
-    table = Table(stage)
-    before = table.waiting()
-    table.at(DUE_MS)
-    for attempt in (
-        lambda: table.deps.delayed.amend(table.topic, before, {"body": b"1"}),
-        lambda: table.deps.delayed.cancel(table.topic, before),
-    ):
-        with pytest.raises(HeadraceError) as refusal:
-            attempt()
-        assert refusal.value.code == "ALREADY_DUE"
 
 
 _MOST_CALLS = 8  # on the timers, of one operation that nobody disturbs, and more

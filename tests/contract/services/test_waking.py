@@ -100,15 +100,6 @@ def test_who_was_woken_for_a_row_does_not_believe_a_read_that_ends_before_it(sta
     assert log.sure_reads == 1, "one read more, and only where the first was stale"
 
 
-def test_who_is_woken_for_nothing_in_particular_reads_no_more_than_once(stage: Stage) -> None:
-    desk = PushDesk.at(stage)
-    desk.subscriber(desk.group(), "one")
-    desk.produce(make.draft())
-    log, deps = lagging(desk)
-    deliver({"topic": desk.topic.name, "group": "billing"}, Context(), deps)
-    assert log.sure_reads == 0
-
-
 def test_the_last_of_several_new_rows_is_told(stage: Stage) -> None:
     desk = PushDesk.at(stage)
     desk.subscriber(desk.group(), "one")

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from tests.functional.delivery.receivers import Receiver
 from tests.support.background import Background
 from tests.support.dead_letters import receive_again, retry_now
 from tests.support.http import Client, Reply, ShiftingClock, Topic
@@ -126,21 +125,3 @@ def test_there_is_nothing_to_retry_for_what_neither_waits_nor_is_dead(api: Clien
         group.ack(*messages)
     retry_now(group, message["id"]).refused(409, "NOTHING_TO_RETRY")
     assert group.status_of(message["id"])["status"] == status
-
-
-@pytest.mark.parametrize("mode", ["queue", "serial"])
-def test_a_subscriber_is_called_at_once_for_what_is_tried_now(
-    api: Client, background: Background, receiver: Receiver, mode: str
-) -> None:
-    topic = api.topic(mode=mode)
-    group = topic.group(retry={"ladder": [3600]})
-    api.put(f"{group.path}/consumers/c", {"url": receiver.url}).expect(201)
-    receiver.status = 500
-    message = topic.produce("x")
-    assert background.push(topic) == {"FAILED": 1}
-    receiver.status = 200
-    assert background.push(topic) == {}
-    retry_now(group, message["id"]).expect(200)
-    assert background.run(topic) == {"DONE": 1}
-    assert background.later(topic, 7200) == {}
-    assert [r.headers["headrace-attempt"] for r in receiver.seen] == ["1", "2"]

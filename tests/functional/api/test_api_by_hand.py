@@ -218,32 +218,3 @@ def test_a_topic_is_purged_for_all_groups_and_of_what_is_delayed(
     assert [group.receive() for group in groups] == [[], []]
     audit = api.get(f"/v1/audit?topic={topic.name}").expect(200)["items"]
     assert any(entry["path"].endswith("/purge") and entry["result"] == "OK" for entry in audit)
-
-
-def test_who_may_change_deliveries_by_hand(api: Client) -> None:
-    topic = api.topic()
-    topic.group("a")
-    topic.group("b")
-    message = topic.produce(1)
-
-    def outcomes(*scopes: str, **fields: Any) -> list[str]:
-        holder = api.with_token(api.new_token(*scopes, **fields)["token"])
-        path = f"{topic.path}/messages/{message['id']}"
-        replies = (
-            holder.call("PATCH", path, {"headers": {}}),
-            holder.call("PATCH", f"{path}?group=a", {"headers": {}}),
-            holder.post(f"{path}/settle", {"group": "a", "outcome": "maybe"}),
-            holder.post(f"{topic.path}/groups/a/purge", {"confirm": "-"}),
-            holder.post(f"{topic.path}/purge", {"confirm": "-"}),
-        )
-        return [reply.json.get("code", "OK") for reply in replies]
-
-    scope, group = "SCOPE_MISSING", "GROUP_FORBIDDEN"
-    bad, late, body = "CONFIRM_MISSING", "NOT_RETRYING", "VALIDATION"
-    assert outcomes("produce") == ["OK", scope, scope, scope, scope]
-    assert outcomes("consume") == [scope, late, body, scope, scope]
-    assert outcomes("admin") == ["OK", late, body, bad, bad]
-    assert outcomes("admin", groups=["a"]) == [group, late, body, bad, group]
-    assert outcomes("admin", groups=["b"]) == [group, group, body, group, group]
-    other = api.with_token(api.new_token("consume", groups=["b"])["token"])
-    settle(Group(other, topic, "a"), message, "dead").refused(403, "GROUP_FORBIDDEN")

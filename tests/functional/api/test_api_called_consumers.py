@@ -162,16 +162,6 @@ def test_a_secret_of_ones_own_may_have_24_to_64_bytes(group: Group, size: int) -
     assert "secret" not in put(group, url=HOOK, secret=secret).expect(200)
 
 
-def test_a_secret_is_rotated_and_shown_in_that_answer_only(group: Group) -> None:
-    first = put(group, url=HOOK).expect(201)["secret"]
-    answer = group.api.post(f"{group.path}/consumers/c/rotate-secret").expect(200)
-    assert answer.keys() == {"secret"}
-    assert len(raw(answer["secret"])) == 32
-    assert answer["secret"] != first
-    assert "secret" not in repr(shown(group))
-    group.api.post(f"{group.path}/consumers/nobody/rotate-secret").refused(404, "CONSUMER_NOT_FOUND")
-
-
 def test_an_unknown_group_is_told_before_anybody_is_called(api: Client, world: World) -> None:
     topic = api.topic()
     api.put(f"{topic.path}/groups/nowhere/consumers/c", {"url": HOOK}).refused(404, "GROUP_NOT_FOUND")

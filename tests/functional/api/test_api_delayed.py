@@ -176,23 +176,6 @@ def test_delayed_messages_of_a_topic_are_listed_soonest_first(api: Client, backg
     assert waiting(topic) == [3, 5, 7]
 
 
-def test_the_list_of_what_waits_can_be_narrowed(api: Client) -> None:
-    topic = api.topic(shards=2)
-    messages = [
-        topic.produce(n, delay_seconds=60 + n, tag=("even", "odd")[n % 2], keys=[f"k{n % 3}"], shard=n // 3)
-        for n in range(6)
-    ]
-    assert waiting(topic, "&tag=odd") == [1, 3, 5]
-    assert waiting(topic, "&key=k1") == [1, 4]
-    assert waiting(topic, "&shard=1&tag=even") == [4]
-    assert waiting(topic, f"&from={messages[2]['deliver_at']}&to={messages[4]['deliver_at']}") == [2, 3, 4]
-    assert waiting(topic, "&key=none") == []
-    token = api.get(f"{topic.path}/messages?status=DELAYED&limit=1").expect(200)["next_page_token"]
-    api.get(f"{topic.path}/messages?page_token={token}").refused(400, "PAGE_TOKEN_INVALID")
-    topic.group()
-    api.get(f"{topic.path}/messages?status=DELAYED&group=g").refused(400, "VALIDATION")
-
-
 def test_what_others_have_waiting_costs_short_pages_and_hides_nothing(api: Client) -> None:
     topic, other = api.topic(), api.topic()
     topic.produce("first", delay_seconds=10)
@@ -257,20 +240,6 @@ def test_a_prepared_message_waits_for_its_decision(topic: Topic) -> None:
     (item,) = changed(topic, postpone_seconds=60, ids=[message_id])["items"]
     assert item["error"]["code"] == "NOT_DELAYED"
     assert "transaction" in item["error"]["detail"]
-
-
-def test_who_did_it_is_in_the_audit_trail_and_in_each_trace(api: Client, topic: Topic) -> None:
-    (id,) = still_waiting(topic, HOUR_SECONDS)
-    changed(topic, postpone_seconds=60, ids=[id])
-    entry = api.get(f"/v1/audit?topic={topic.name}&limit=1").expect(200)["items"][0]
-    assert (entry["method"], entry["path"], entry["result"]) == (
-        "PATCH",
-        "/v1/topics/{topic}/messages",
-        "OK",
-    )
-    trace = api.get(f"{topic.path}/messages/{id}/trace").expect(200)["events"]
-    assert trace[-1]["event"] == "postponed"
-    assert trace[-1]["by"]["name"]
 
 
 @pytest.mark.parametrize(

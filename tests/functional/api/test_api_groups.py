@@ -7,10 +7,7 @@ from typing import Any
 import pytest
 
 from chalicelib.api.fields import at
-from chalicelib.domain.topic import cursor_key
 from tests.support import settings
-from tests.support.background import Background
-from tests.support.damage import change_control, change_cursor, having, without
 from tests.support.http import Client, ShiftingClock
 
 DEFAULTS = {row.name: row.default for row in settings.GROUP} | {
@@ -91,25 +88,6 @@ def test_groups_are_listed_page_by_page(api: Client) -> None:
     assert [[group["group"] for group in page] for page in pages] == [["a", "b"], ["c"]]
 
 
-@pytest.mark.parametrize("row", ["cursor", "group"])
-def test_an_unreadable_row_is_named(api: Client, background: Background, row: str) -> None:
-    topic, deps = api.topic(shards=1), background.deps
-    topic.produce("x")
-    topic.group("bad").bodies()
-    stored_topic = deps.catalog.topic(topic.name)
-    group = deps.catalog.group(stored_topic, "bad")
-    if row == "cursor":
-        change_cursor(deps, cursor_key(stored_topic, group, 0), without("x"))
-        key = f"{group.uid} {stored_topic.shard_key(0)}"
-    else:
-        change_control(deps, f"topic#{stored_topic.uid}", "group#bad", having("v", {"N": "3"}))
-        key = f"topic#{stored_topic.uid} group#bad"
-    for path in (topic.path, f"{topic.path}/groups"):
-        assert key in api.get(path).refused(503, "UNREADABLE")["detail"]
-    assert topic.name not in [each["topic"] for each in api.get("/v1/stats").expect(200)["items"]]
-    topic.produce("producers go on")
-
-
 def test_a_deleted_group_is_gone_and_the_messages_stay(api: Client) -> None:
     topic = api.topic()
     group = topic.group()
@@ -134,20 +112,6 @@ def test_messages_from_before_any_group_are_kept_for_one_from_the_earliest(api: 
     assert late_group.receive() == []
     topic.produce(5)
     assert late_group.bodies() == [5]
-
-
-def test_a_group_from_a_time_gets_what_came_from_then_on(api: Client, clock: ShiftingClock) -> None:
-    topic = api.topic(shards=3)
-    messages = []
-    for n in range(12):
-        clock.advance(1)
-        messages.append(topic.produce(n, shard=n % 3))
-    for n in (0, 1, 6, 11):
-        group = topic.group(f"from-{n}", **{"from": messages[n]["accepted_at"]})
-        assert sorted(group.bodies(20)) == list(range(n, 12))
-    assert topic.group("past", **{"from": "2000-01-01T00:00:00Z"}).bodies(20).__len__() == 12
-    future = topic.group("future", **{"from": "2999-01-01T00:00:00Z"})
-    assert future.receive() == []
 
 
 @pytest.mark.parametrize(

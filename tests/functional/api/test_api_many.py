@@ -9,7 +9,7 @@ import pytest
 from chalicelib.api.fields import at
 from tests.support.background import Background
 from tests.support.dead_letters import bury, letters
-from tests.support.http import Client, Group, ShiftingClock, Topic
+from tests.support.http import Client, Group, ShiftingClock
 
 
 def many(group: Group, call: str, **body: Any) -> Any:
@@ -179,14 +179,3 @@ def test_dead_letters_end_after_the_topics_days(
     background.deps.expirer.run_once()
     assert left(group) == [2]
     assert at(clock.now_ms()) > letters(group)[0]["dead_at"]
-
-
-def test_calls_for_many_are_in_the_audit_trail(api: Client) -> None:
-    group = buried(api, "a")
-    many(group, "dead-letters/delete", filter={"tag": "a"})
-    many(group, "retry")
-    topic: Topic = group.topic
-    api.post("/v1/transactions/recheck", {"topic": topic.name}).expect(200)
-    entries = api.get(f"/v1/audit?topic={topic.name}").expect(200)["items"]
-    paths = {entry["path"].rpartition("/")[2] for entry in entries}
-    assert paths >= {"delete", "retry", "recheck"}

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from chalicelib.domain.times import HOUR_SECONDS
-from tests.support.http import Client, Group, Reply
+from tests.support.http import Client, Reply
 
 T = TypeVar("T")
 
@@ -35,41 +34,6 @@ def at_once(count: int, act: Callable[[int], T], over: threading.Event | None = 
         return list(pool.map(run, range(count)))
 
 
-def consume(group: Group, expected: int, bodies: list[Any], over: threading.Event) -> None:
-    """Receive and acknowledge until all consumers together have seen what is expected."""
-    while not over.is_set():
-        messages = group.receive(20, lease_seconds=HOUR_SECONDS)
-        assert group.ack(*messages) == ["ok"] * len(messages) if messages else True
-        bodies.extend(m["body"] for m in messages)
-        if len(bodies) >= expected:
-            over.set()
-
-
-@pytest.mark.parametrize("mode", ["queue", "serial"])
-def test_32_producers_and_8_consumers_move_every_message_exactly_once(api: Client, mode: str) -> None:
-    topic = api.topic(shards=4)
-    group = topic.group(mode=mode)
-    bodies: list[Any] = []
-    over = threading.Event()
-    expected = 32 * 8
-
-    def producer(n: int) -> Callable[[], None]:
-        def produce() -> None:
-            for i in range(4):
-                topic.produce([n, i], ordering_key=f"k{n}")
-            for result in topic.batch([{"body": [n, i], "ordering_key": f"k{n}"} for i in range(4, 8)]):
-                assert "error" not in result
-
-        return produce
-
-    acts = [*[lambda: consume(group, expected, bodies, over)] * 8, *(producer(n) for n in range(32))]
-    at_once(len(acts), lambda n: acts[n](), over)
-    assert Counter(map(tuple, bodies)) == Counter((n, i) for n in range(32) for i in range(8))
-    assert group.receive(1000) == []
-    assert topic.counts().items() >= {"backlog": 0, "in_flight": 0, "retrying": 0, "dead": 0}.items()
-    assert topic.accepted == expected
-
-
 def _put(api: Client, path: str, _: object) -> Reply:
     return api.put(path)
 
@@ -89,21 +53,6 @@ def test_settings_changed_by_8_at_once_are_all_kept_or_all_refused(api: Client) 
         assert reply.status in (200, 503)
         if reply.status == 200:
             assert view[fields[n]] == 100 + n
-
-
-def test_a_topic_deleted_under_load_answers_honestly(api: Client) -> None:
-    topic = api.topic()
-    group = topic.group()
-
-    def act(n: int) -> list[int]:
-        if n == 0:
-            return [api.delete(f"{topic.path}?confirm={topic.name}").status]
-        replies = [api.post(f"{topic.path}/messages", {"body": i}) for i in range(10)]
-        replies += [api.post(f"{group.path}/receive") for _ in range(5)]
-        return [r.status for r in replies]
-
-    statuses = [status for part in at_once(9, act) for status in part]
-    assert set(statuses) <= {200, 201, 204, 404}
 
 
 @pytest.mark.parametrize("contact", [{}, {"url": "http://127.0.0.1:1/"}], ids=["pulls", "is called"])

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from chalicelib import wiring
-from chalicelib.store.control import Control
-from chalicelib.wiring import Deps
 from tests.support import settings
-from tests.support.background import Background
 from tests.support.http import Client
-from tests.support.troubled import Preceded
 
 DEFAULTS = {row.name: row.default for row in settings.TOPIC} | {
     "redact": [],
@@ -102,25 +96,6 @@ def test_a_setting_can_be_taken_back_with_null(api: Client) -> None:
     topic = api.topic(alarm_backlog=5, rate_limit=5)
     view = api.put(topic.path, {"alarm_backlog": None, "rate_limit": None}).expect(200)
     assert (view["alarm_backlog"], view["rate_limit"]) == (None, None)
-
-
-@pytest.mark.parametrize(("path", "write"), [("", "put_topic"), ("/groups/g", "put_group")])
-def test_of_two_changes_of_one_retry_policy_at_once_both_hold(
-    api: Client, background: Background, path: str, write: str
-) -> None:
-    topic = api.topic()
-    topic.group("g", retry={})
-
-    def change(**retry: Any) -> Any:
-        return api.put(topic.path + path, {"retry": retry}).expect(200)["retry"]
-
-    adapters = background.deps.adapters
-    control = cast(Control, Preceded(adapters.control, write, lambda: change(jitter=0.5)))
-    deps = Deps(replace(adapters, control=control))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wiring, "deps", lambda: deps)
-        retry = change(max_attempts=3)
-    assert (retry["max_attempts"], retry["jitter"]) == (3, 0.5)
 
 
 def test_shards_grow_and_never_shrink(api: Client) -> None:

@@ -216,23 +216,6 @@ def test_an_unknown_transaction_is_404(topic: Topic, id: str) -> None:
         answer.refused(404)
 
 
-def test_a_token_decides_the_transactions_of_its_topics_only(topic: Topic) -> None:
-    transaction = prepare(topic)
-
-    def holding(scopes: list[str], topics: list[str]) -> Client:
-        grant = {"name": "t", "scopes": scopes, "topics": topics}
-        return topic.api.with_token(topic.api.post("/v1/tokens", grant).expect(201)["token"])
-
-    stranger, consumer = holding(["produce"], ["other.*"]), holding(["consume"], ["*"])
-    for method, call in (("GET", ""), ("POST", "/commit"), ("POST", "/rollback")):
-        body: dict[str, Any] | None = {} if call else None
-        stranger.call(method, path(transaction, call), body).refused(404, "TRANSACTION_NOT_FOUND")
-        consumer.call(method, path(transaction, call), body).refused(403, "SCOPE_MISSING")
-    stranger.get(f"{topic.path}/transactions").refused(403, "TOPIC_FORBIDDEN")
-    assert state(topic, transaction)["state"] == "PREPARED"
-    holding(["produce"], ["bank-*"]).post(path(transaction, "/commit")).expect(200)
-
-
 # The producer is asked
 
 
@@ -336,12 +319,3 @@ def test_undecided_transactions_are_asked_again(world: World, topic: Topic, prod
     world.pass_time(1)
     assert {state(topic, each)["state"] for each in transactions} == {"COMMITTED"}
     assert topic.api.post(path_of_call, {"filter": {}}).expect(200)["rechecked"] == 0
-
-
-def test_a_token_asks_again_only_about_its_topics(topic: Topic) -> None:
-    api, call = topic.api, "/v1/transactions/recheck"
-    for scope, status in (("produce", 200), ("admin", 200), ("consume", 403)):
-        holder = api.with_token(api.new_token(scope, topics=[topic.name])["token"])
-        assert holder.post(call, {"topic": topic.name}).status == status
-        assert holder.post(call, {}).status == 403
-        assert holder.post(call, {"topic": "another"}).status == 403

@@ -82,12 +82,6 @@ def polls(screen: Screen) -> bool:
     return any(" hx-get" in tag for tag in screen.tags)
 
 
-def preview_form(scene: Scene, browser: Browser, name: str, field: str) -> Form:
-    """The form of this page that shows what something would change."""
-    forms = browser.get(f"/{scene.paths[name]}").forms
-    return next(form for form in forms if field in form.open_fields and "call" not in form.fields)
-
-
 def call_of(form: Form) -> str:
     """The method and the path of what the form asks for, as a pattern: what a person fills in may be anything."""
     call = actions._BY_NAME[form.fields["call"]]
@@ -165,17 +159,6 @@ def test_a_refused_form_keeps_what_was_typed_and_is_corrected_where_it_is(scene:
     assert (screen.status, "Sent." in screen.text, "late-1" in screen.text) == (200, True, True)
 
 
-def test_what_was_ticked_and_a_wrong_name_stay_too(scene: Scene) -> None:
-    browser = scene.browser
-    form = browser.get("/console/tokens").form("create_token")
-    refusal = browser.submit(form, name="night", scope_produce="1", rate_limit="-1")
-    assert refusal.form("create_token", name="night", scope_produce="1", rate_limit="-1")
-    form = next(form for form in browser.get("/console").forms if form.fields.get("call") == "put_topic")
-    refusal = browser.submit(form, topic="no name")
-    assert "no name" in refusal.form("put_topic").fields["topic"]
-    assert "topic" in refusal.form("put_topic").open_fields
-
-
 def test_a_form_of_no_session_of_ours_is_not_offered_again(scene: Scene) -> None:
     form = scene.browser.get("/console/topics/clicks/send").form("produce")
     for fields, origin in (({"csrf": "foreign"}, "http://evil.test"), ({"call": "explode"}, None)):
@@ -211,21 +194,6 @@ def test_what_was_typed_survives_the_end_of_a_session(scene: Scene) -> None:
     assert [message["body"] for message in messages] == [{"n": "<ü>"}]
 
 
-@pytest.mark.parametrize(("page", "field"), [("dead-letter", "body"), ("many-letters", "patch")])
-def test_a_preview_whose_session_has_ended_leads_back_to_its_page(
-    scene: Scene, page: str, field: str
-) -> None:
-    browser = Browser(scene.client.gateway)
-    browser.sign_in(str(scene.client.token))
-    form = preview_form(scene, browser, page, field)
-    browser.cookies.clear()
-    sign_in = browser.submit(form, **{field: "{}"})
-    assert (sign_in.status, "What you typed" in sign_in.text) == (401, False)
-    refusal = browser.submit(sign_in.forms[0], token="hr_nobody_xxxxxxxxxxxxxxxx")
-    again = browser.submit(refusal.forms[0], token=str(scene.client.token))
-    assert (again.status, again.url) == (200, f"/{scene.paths[page]}")
-
-
 def test_every_form_says_where_to_go_on_after_a_new_session(scene: Scene) -> None:
     forms_lost = []
     for name, screen in scene.screens():
@@ -238,48 +206,6 @@ def test_every_form_says_where_to_go_on_after_a_new_session(scene: Scene) -> Non
     assert forms_lost == []
 
 
-def test_a_button_without_fields_promises_nothing_when_its_session_has_ended(scene: Scene) -> None:
-    browser = Browser(scene.client.gateway)
-    browser.sign_in(str(scene.client.token))
-    form = browser.get("/console/topics/clicks/groups/stats").form("resume_group")
-    browser.cookies.clear()
-    sign_in = browser.submit(form)
-    assert "Your session had ended, so nothing was done." in sign_in.text
-    assert ("What you typed" in sign_in.text, "typed" in sign_in.forms[0].fields) == (False, False)
-    again = browser.submit(sign_in.forms[0], token=str(scene.client.token))
-    assert (again.status, again.url) == (200, "/console/topics/clicks/groups/stats")
-
-
-def test_a_form_that_is_too_long_to_be_taken_along_does_not_stop_signing_in(scene: Scene) -> None:
-    browser = Browser(scene.client.gateway)
-    browser.sign_in(str(scene.client.token))
-    form = browser.get("/console/topics/clicks/send").form("produce")
-    browser.cookies.clear()
-    short_form = browser.post("/console/do", {**form.fields, "body": "x" * 900_000})
-    assert "What you typed is shown again" in short_form.text
-    sign_in = browser.post("/console/do", {**form.fields, "body": '"' * 400_000})
-    assert (sign_in.status, "What you typed" in sign_in.text, len(sign_in.html) < 10_000) == (
-        401,
-        False,
-        True,
-    )
-    assert browser.submit(sign_in.forms[0], token=str(scene.client.token)).status == 200
-
-
-def test_an_answer_to_a_form_is_not_replaced_by_itself_nor_by_another_language(scene: Scene) -> None:
-    browser = scene.browser
-    screens = [
-        browser.submit(preview_form(scene, browser, page, field), csrf="0" * 32)
-        for page, field in (("dead-letter", "body"), ("many-letters", "patch"))
-    ]
-    refusal = browser.submit(browser.get("/console/topics/clicks/send").form("produce"), body="{")
-    for screen in (*screens, refusal):
-        assert screen.status in (400, 403)
-        assert not polls(screen)
-        assert not [form for form in screen.forms if form.action.endswith("language")]
-    assert polls(browser.get("/console"))
-
-
 def test_another_site_plants_nothing_in_the_page_that_asks_to_sign_in(scene: Scene) -> None:
     stranger = Browser(scene.client.gateway)
     fields = {"call": "produce", "topic": "clicks", "body": "planted"}
@@ -288,15 +214,6 @@ def test_another_site_plants_nothing_in_the_page_that_asks_to_sign_in(scene: Sce
             path, {**fields, "typed": "call=produce&body=planted"}, origin="http://evil.test"
         )
         assert (screen.status, "planted" in screen.html) == (403, False)
-
-
-def test_a_token_that_calls_too_often_loses_nothing_that_was_typed(scene: Scene) -> None:
-    browser = Browser(scene.client.gateway)
-    browser.sign_in(scene.client.new_token("produce", "consume", rate_limit=5)["token"])
-    form = browser.get("/console/topics/clicks/send").form("produce")
-    screens = (browser.submit(form, body='{"n": 1}', keys=f"fast-{n}") for n in range(100))
-    refusal = next(screen for screen in screens if screen.status == 429)
-    assert refusal.form("produce", body='{"n": 1}')
 
 
 @dataclass
@@ -349,12 +266,3 @@ def test_what_may_be_done_twice_says_so(scene: Scene, monkeypatch: pytest.Monkey
     outage = scene.browser.submit(form, name="night")
     assert (outage.status, "It may have been done all the same" in outage.text) == (503, True)
     assert outage.form("create_token", name="night")
-
-
-def test_a_token_that_would_be_too_much_is_corrected(scene: Scene) -> None:
-    browser = Browser(scene.client.gateway)
-    browser.sign_in(scene.client.new_token("admin", "produce", topics=["clicks"])["token"])
-    refusal = browser.submit(browser.get("/console/tokens").form("create_token"), name="less", topics="*")
-    assert refusal.status == 403
-    screen = browser.submit(refusal.form("create_token", name="less"), topics="clicks")
-    assert "shown this once" in screen.text

@@ -51,12 +51,6 @@ def test_days_and_topics_show_what_is_proved_open_or_missing(api: Client, browse
     assert browser.follow(name).url == f"/console/topics/{name}/replays"
 
 
-def test_a_manifest_that_cannot_be_read_is_named(browser: Browser) -> None:
-    wiring.deps().adapters.blobs.put("archive/manifests/2019-05-01.json", b"{")
-    text = page(browser, "archive?to=2019-05-02").text
-    assert "2019-05-01: 1 object could not be read" in text
-
-
 def test_a_replay_is_previewed_counted_and_started(api: Client, browser: Browser) -> None:
     topic = api.topic()
     put("2021-05-01", topic.name)
@@ -87,29 +81,6 @@ def test_a_replay_is_previewed_counted_and_started(api: Client, browser: Browser
         7,
         False,
     )
-
-
-def test_the_number_of_a_day_leads_to_a_replay_of_the_whole_day(api: Client, browser: Browser) -> None:
-    name = api.topic().name
-    put("2022-12-31", name)
-    browser.get("/console/archive?to=2022-12-31")
-    screen = browser.follow("1,234")
-    assert screen.text.count("2022-12-31 1,234") == 1
-    assert "2023-01-01 not archived" not in screen.text, "it ends where the next day begins"
-    browser.submit(screen.form("create_replay"))
-    newest = api.get(f"/v1/topics/{name}/replays").expect(200)["items"][0]
-    assert (newest["from"], newest["to"]) == ("2022-12-31T00:00:00.000Z", "2023-01-01T00:00:00.000Z")
-
-
-def test_the_number_of_a_replay_leads_to_its_very_span(api: Client, browser: Browser) -> None:
-    topic = api.topic()
-    span = {"from": "2021-05-01T10:00:30.250Z", "to": "2021-05-01T10:00:50.750Z"}
-    replay = api.post(f"{topic.path}/replays", span).expect(202)
-    progress = {"state": "DONE", "matched": 8_001, "sent": 8_001}
-    api.call("PATCH", f"/v1/replays/{replay['replay_id']}", progress).expect(200)
-    browser.get(f"/console/topics/{topic.name}/replays")
-    again = browser.follow("8,001").form("create_replay")
-    assert {name: again.fields[name] for name in span} == span
 
 
 def test_progress_and_errors_are_shown(api: Client, browser: Browser) -> None:

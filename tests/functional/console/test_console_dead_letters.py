@@ -76,28 +76,6 @@ def test_they_are_grouped_by_reason_and_error_and_one_cause_is_redriven(
     assert {letter["last_error"] for letter in left(group)} == {"no mailbox", "order 4711 has no mailbox"}
 
 
-def test_all_are_redriven_and_then_there_is_none(browser: Browser, group: Group) -> None:
-    page(browser, group)
-    screen = redrive_of(browser, "Redrive …")
-    assert "5 in all , 2 causes" in screen.text
-    browser.submit(screen.form("redrive", limit="200"))
-    assert left(group) == []
-    assert "No dead letters." in page(browser, group).text
-
-
-def test_errors_that_differ_in_a_number_are_one_cause(browser: Browser, group: Group) -> None:
-    group.topic.batch([{"body": n} for n in range(3)])
-    for n, message in enumerate(group.receive(3)):
-        group.nack(message, dead_letter=True, reason=f"order {4711 + n} is unknown")
-    page(browser, group)
-    redrive_of(browser, "Redrive these …")
-    screen = browser.get(
-        f"/console/topics/{group.topic.name}/groups/{group.name}/dead-letters?error=is+unknown"
-    )
-    assert "3 dead letters" in screen.text
-    assert re.findall(r'"n hot"><a [^>]*>(\d+)<', screen.html) == ["3"]
-
-
 @pytest.mark.parametrize("name", LETTER_FILTERS)
 def test_each_filter_goes_from_the_url_into_the_redrive(browser: Browser, group: Group, name: str) -> None:
     page(browser, group, f"?{name}={FITTING[name]}")
@@ -109,13 +87,6 @@ def test_each_filter_goes_from_the_url_into_the_redrive(browser: Browser, group:
     screen = browser.get(f"{many}&{name}={UNFIT[name]}")
     assert "There is nothing to do here." in screen.text
     assert not [form for form in screen.forms if form.fields.get("call") == "redrive"]
-
-
-def test_a_filter_that_cannot_be_is_refused(browser: Browser, group: Group) -> None:
-    screen = browser.get(
-        f"/console/topics/{group.topic.name}/groups/{group.name}/dead-letters?since=yesterday"
-    )
-    assert (screen.status, "must be a time" in screen.text) == (400, True)
 
 
 def test_a_letter_is_mended_with_a_diff_and_sent_again(browser: Browser, group: Group) -> None:
@@ -138,18 +109,6 @@ def test_a_letter_is_mended_with_a_diff_and_sent_again(browser: Browser, group: 
     (one,) = [form for form in page(browser, group, f"/{letter}").forms if form.buttons == ["Redrive it"]]
     browser.submit(one)
     assert [message["body"] for message in group.receive(1, wait_seconds=1)] == [{"n": 0, "total": 2.5}]
-
-
-def test_a_body_that_is_no_json_is_not_offered_to_be_saved(browser: Browser, group: Group) -> None:
-    letter = left(group)[0]["id"]
-    (edit,) = [
-        form
-        for form in page(browser, group, f"/{letter}").forms
-        if "body" in form.fields and "call" not in form.fields
-    ]
-    screen = browser.submit(edit, body="{")
-    assert (screen.status, "This is no JSON" in screen.text) == (400, True)
-    assert not [form for form in screen.forms if form.fields.get("call") == "edit_dead_letter"]
 
 
 def test_a_body_that_is_too_long_for_a_page_is_shown_and_not_edited(api: Client, browser: Browser) -> None:

@@ -37,17 +37,6 @@ def test_leases_have_owner_and_deadline(browser: Browser, group: Group) -> None:
     assert "4\u20136 3 1 w1 in " in text
 
 
-def test_what_died_is_not_counted_as_succeeded(api: Client, browser: Browser) -> None:
-    group = api.topic(shards=1).group()
-    group.topic.batch([{"body": n} for n in range(3)])
-    group.nack(*group.receive(3), dead_letter=True)
-    counts = api.get(group.topic.path).expect(200)["stats"]["groups"][group.name]
-    assert counts["consumed"] == 0
-    screen = browser.get(f"/console/topics/{group.topic.name}/groups/{group.name}")
-    assert ("Succeeded 0 " in screen.text, "Success, 1 h 0 %" in screen.text) == (True, True)
-    assert browser.follow("3").text.count("Dead letters") >= 1, "the number leads to them"
-
-
 def test_consumers_say_what_they_have_and_why(browser: Browser, group: Group) -> None:
     text = page(browser, group).text
     assert "w1 ACTIVE" in text
@@ -98,14 +87,6 @@ def test_a_broadcasts_consumer_is_registered_for_a_time_and_moved_alone(
     browser.submit(screen.form("seek_group"))
     assert group.bodies(consumer="north") == []
     assert group.bodies(consumer="south") == [1]
-
-
-def test_a_seek_to_a_time_in_a_long_log_stays_cheap(api: Client, browser: Browser) -> None:
-    group = api.topic(shards=1).group("mailer")
-    for n in range(40):
-        group.topic.produce(n)
-    screen = page(browser, group, "/settings?to=2020-01-01T00:00:00Z")
-    assert screen.units <= 20
 
 
 def test_a_group_is_deleted_by_its_typed_name_only(browser: Browser, group: Group, api: Client) -> None:
@@ -167,14 +148,6 @@ def test_blocked_keys_and_by_whom(api: Client, browser: Browser) -> None:
     assert "green" in table.partition("</table>")[0], (
         "until its retry, later ones wait that no claim has met yet"
     )
-
-
-def test_a_queue_blocks_no_key(api: Client, browser: Browser) -> None:
-    topic = api.topic(shards=1)
-    group = topic.group()
-    topic.produce(1, ordering_key="k")
-    group.receive(1)
-    assert "Blocked keys" not in browser.get(f"/console/topics/{topic.name}/groups/{group.name}").html
 
 
 def test_where_dead_letters_are_dear_to_count_the_page_says_the_price(api: Client, browser: Browser) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 
-from chalicelib.console import forms
 from chalicelib.console.pages.later import heat_map
 from chalicelib.domain.times import DAY_MS, HOUR_MS
 from chalicelib.services.inspect.waiting import DueHour
@@ -65,29 +62,6 @@ def test_retries_are_counted_of_the_groups_that_there_are_and_that_the_token_may
     assert retries(api, topic) == 1, "those of the group before are nobody's"
 
 
-def test_the_map_leads_to_the_list_of_an_hour(api: Client, browser: Browser) -> None:
-    topic = api.topic()
-    soon = topic.produce("soon", delay_seconds=2 * 3600)["id"]
-    late_id = topic.produce("late", delay_seconds=30 * 3600)["id"]
-    screen = browser.get(f"/console/topics/{topic.name}/later")
-    assert screen.units <= 20
-    assert screen.html.count('class="h4"') == 2
-    at = screen.html.split("later?hour=")[1].partition('"')[0]
-    screen = browser.get(f"/console/topics/{topic.name}/later?hour={at}")
-    assert soon in screen.html
-    assert late_id not in screen.html
-    assert screen.units <= 20
-
-
-def test_very_many_timers_do_not_make_the_page_dear(api: Client, browser: Browser) -> None:
-    topic = api.topic()
-    for _ in range(6):
-        topic.batch([{"body": "x" * 900, "delay_seconds": 3600 + n * 60} for n in range(100)])
-    screen = browser.get(f"/console/topics/{topic.name}/later")
-    assert screen.units <= 20
-    assert "Known until" in screen.text
-
-
 def test_a_page_that_finds_only_foreign_timers_says_so_and_leads_on(api: Client, browser: Browser) -> None:
     topic, foreign = api.topic(), api.topic()
     for hour in (1, 1, 1, 3, 3, 3):
@@ -134,26 +108,6 @@ def test_a_local_service_offers_its_clock(api: Client, browser: Browser, local_c
     form = screen.form("move_clock")
     assert form.buttons[:3] == ["+ a minute", "+ an hour", "+ a day"]
     assert "/v1/clock" in screen.html
-
-
-@pytest.mark.parametrize("hours", ["1e308", "-1e308", "1e99", "-1"])
-def test_no_clock_moves_by_so_many_hours(
-    api: Client, browser: Browser, local_clock: HandClock, hours: str
-) -> None:
-    form = browser.get(f"/console/topics/{api.topic().name}/later").form("move_clock")
-    screen = browser.post("/console/do", {**form.fields, "advance_hours": hours})
-    assert screen.status == 400
-    assert local_clock.ahead == timedelta()
-
-
-def test_a_clock_that_has_not_arrived_is_not_called_moved(
-    api: Client, browser: Browser, local_clock: HandClock
-) -> None:
-    back = f"topics/{api.topic().name}/later"
-    form = forms.of({"call": "move_clock", "advance_seconds": "60", "back": back})
-    for is_finished, words in ((True, "The clock was moved;"), (False, "has not reached its time yet")):
-        place = form.after({"now": "2030-01-01T00:00:00.000Z", "finished": is_finished})
-        assert words in browser.get(f"/console/{place}").text
 
 
 def times(api: Client, topic: Topic, *ids: str) -> list[str]:
@@ -215,14 +169,3 @@ def test_of_many_those_that_are_refused_are_told_with_the_reason_and_stay_where_
     (undo,) = [form for form in screen.forms if "Undo" in form.buttons]
     browser.submit(undo)
     assert times(api, topic, *ids) == before, "the other one was not moved, so it is not moved back"
-
-
-def test_where_all_of_many_are_refused_there_is_nothing_to_undo(api: Client, browser: Browser) -> None:
-    topic = api.topic()
-    ids = [topic.produce(n, delay_seconds=3600)["id"] for n in range(2)]
-    screen = browser.get(f"/console/topics/{topic.name}/later/many")
-    far = {"postpone_seconds": str(TEN_YEARS), "deliver_at": ""}
-    screen = browser.submit(screen.form("change_delayed"), ids=" ".join([*ids, "gone"]), **far)
-    assert "2 refused: A message may wait 3650 days at most." in screen.text
-    assert f"1 refused: Topic '{topic.name}' has no message with this id" in screen.text
-    assert not [form for form in screen.forms if "Undo" in form.buttons]

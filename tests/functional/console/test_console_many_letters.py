@@ -58,17 +58,6 @@ def test_a_patch_is_shown_before_it_changes_anything(browser: Browser, group: Gr
     ]
 
 
-def test_letters_that_a_patch_makes_too_large_are_told(api: Client, browser: Browser, group: Group) -> None:
-    api.put(group.topic.path, {"max_body_bytes": 30}).expect(200)
-    screen = browser.submit(
-        patch_form(page(browser, group, "/many")), patch='{"note": "far too long a text"}'
-    )
-    screen = browser.submit(screen.form("merge_dead_letters"))
-    assert "0 dead letters have their new bodies." in screen.text
-    assert "10 refused: The body has 49 bytes" in screen.text
-    assert "3 refused: The body has 50 bytes" in screen.text
-
-
 @pytest.mark.parametrize("patch", ["{", "[1]", "7"])
 def test_a_patch_that_is_none_is_refused(browser: Browser, group: Group, patch: str) -> None:
     screen = browser.submit(patch_form(page(browser, group, "/many")), patch=patch)
@@ -200,10 +189,9 @@ def test_an_export_ends_where_it_is_full(api: Client, browser: Browser) -> None:
     "large",
     [
         {"body_base64": base64.b64encode(bytes(3_100_000)).decode()},
-        {"body": "x" * 4_050_000},
         {"body": "x" * 3_999_900},
     ],
-    ids=["bytes", "JSON", "JSON that just fits"],
+    ids=["bytes", "JSON that just fits"],
 )
 def test_a_large_letter_is_exported_without_its_body_and_the_others_follow(
     api: Client, browser: Browser, large: dict[str, Any]

@@ -74,15 +74,6 @@ def test_filters_stand_in_the_url(browser: Browser, orders: Group, query: str, n
     assert [json.loads(body.replace("&#34;", '"'))["n"] for body in bodies] == list(numbers)
 
 
-def test_older_messages_are_a_page_further(api: Client, browser: Browser) -> None:
-    topic = api.topic(shards=1)
-    topic.batch([{"body": n} for n in range(50)])
-    first = shown(page(browser, topic))
-    second = shown(browser.follow("Older"))
-    third = shown(browser.follow("Older"))
-    assert [int(body) for body in (*first, *second, *third)] == list(range(49, -1, -1))
-
-
 def test_the_form_has_a_field_for_each_filter(api: Client, browser: Browser) -> None:
     screen = page(browser, api.topic())
     assert any(form.fields.keys() == set(FIELDS) for form in screen.forms)
@@ -114,30 +105,6 @@ def test_a_list_says_that_a_group_has_more_failures_than_it_read(
     group.nack(*group.receive(2), dead_letter=True)
     assert "it may have more" in page(browser, topic, query).text
     assert browser.follow("All of its dead letters").status == 200
-
-
-def test_a_failure_behind_many_late_successes_is_not_shown_as_one_of_them(
-    api: Client, browser: Browser
-) -> None:
-    topic = api.topic(shards=1)
-    group = topic.group("g")
-    topic.batch([{"body": n} for n in range(MOST_FAILURES + 1)])
-    group.nack(*group.receive(MOST_FAILURES), delay_seconds=0)
-    group.ack(*group.receive(MOST_FAILURES))
-    group.nack(*group.receive(1), delay_seconds=600)
-    newest = page(browser, topic, "").text
-    assert f"{MOST_FAILURES} SETTLED" in newest
-    assert "it may have more" in newest
-
-
-@pytest.mark.parametrize(
-    ("query", "status"),
-    [("status=LOST", 400), ("shard=x", 400), ("shard=2", 422), ("from=x", 400), ("group=nobody", 404)],
-)
-def test_a_list_refuses_what_the_interface_refuses(
-    api: Client, browser: Browser, query: str, status: int
-) -> None:
-    assert page(browser, api.topic(shards=2), query).status == status
 
 
 def test_the_list_goes_out_as_json_lines(browser: Browser, orders: Group) -> None:
@@ -239,26 +206,6 @@ def test_bytes_that_are_no_text_are_not_put_into_a_form(api: Client, browser: Br
         assert one(browser, topic, message["id"]).form("amend_message").fields["body"] == field
 
 
-def test_what_is_no_json_is_refused_before_anything_happens(api: Client, browser: Browser) -> None:
-    topic = api.topic()
-    message = topic.produce(1)
-    screen = browser.submit(one(browser, topic, message["id"]).form("amend_message"), body="{")
-    assert (screen.status, "must be JSON" in screen.text) == (400, True)
-
-
-def test_a_claimed_message_says_why_it_cannot_be_changed(
-    browser: Browser, orders: Group, api: Client
-) -> None:
-    (claimed_message,) = api.get(f"{orders.topic.path}/messages?group=mailer&status=RUNNING").expect(200)[
-        "items"
-    ]
-    screen = one(browser, orders.topic, claimed_message["id"])
-    assert "A group has claimed it" in screen.text
-    assert not [
-        form for form in screen.forms if form.fields.get("call") in ("amend_message", "cancel_message")
-    ]
-
-
 def test_a_dead_or_waiting_delivery_is_tried_now(browser: Browser, orders: Group, api: Client) -> None:
     (dead_message,) = api.get(f"{orders.topic.path}/messages?group=mailer&status=DEAD").expect(200)["items"]
     screen = browser.submit(one(browser, orders.topic, dead_message["id"]).form("retry_now", group="mailer"))
@@ -293,25 +240,6 @@ def test_a_message_is_sent_by_hand_and_again_as_new(api: Client, browser: Browse
     assert json.loads(form.fields["body"]) == {"a": [1]}
     browser.submit(form)
     assert topic.accepted == 2
-
-
-def test_a_message_with_a_dedup_id_that_was_used_is_not_called_sent(api: Client, browser: Browser) -> None:
-    topic = api.topic()
-    path = f"/console/topics/{topic.name}/send"
-    first = browser.submit(browser.get(path).form("produce"), dedup_id="order-188-paid")
-    assert "Sent." in first.text
-    second = browser.submit(browser.get(path).form("produce"), dedup_id="order-188-paid")
-    assert ("Sent." in second.text, "It was stored before" in second.text) == (False, True)
-    assert first.url.partition("?")[0] == second.url.partition("?")[0]
-
-
-def test_a_message_that_is_sent_again_keeps_keys_with_spaces(api: Client, browser: Browser) -> None:
-    topic = api.topic(shards=1)
-    topic.produce(1, keys=["order 188", "k-2"])
-    screen = browser.get(f"/console/topics/{topic.name}/send?like=newest")
-    browser.submit(screen.form("produce"))
-    views = api.get(f"{topic.path}/messages").expect(200)["items"]
-    assert [view["keys"] for view in views] == [["order 188", "k-2"]] * 2
 
 
 def codes(screen: Screen) -> tuple[ast.Call, str]:

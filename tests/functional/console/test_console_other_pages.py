@@ -16,27 +16,6 @@ from tests.support.http import Client, ShiftingClock
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}"
 
 
-def test_delayed_messages_are_hurried_and_cancelled(api: Client, browser: Browser) -> None:
-    topic = api.topic()
-    soon = topic.produce("soon", delay_seconds=60)["id"]
-    late_id = topic.produce("late", delay_seconds=600)["id"]
-    screen = page(browser, f"topics/{topic.name}/later")
-    assert screen.html.index(soon) < screen.html.index(late_id), "soonest first"
-    browser.submit(screen.form("cancel_message", id=soon))
-    assert api.get(f"{topic.path}/messages/{soon}").expect(200)["status"] == "CANCELLED"
-    screen = page(browser, f"topics/{topic.name}/later")
-    assert soon not in screen.html
-    assert "Changed." in browser.submit(screen.form("amend_message", id=late_id)).text
-
-
-def test_the_tail_shows_the_newest_of_each_shard(api: Client, browser: Browser) -> None:
-    topic = api.topic(shards=2)
-    for n in range(6):
-        topic.produce(f"body-{n}", shard=n % 2)
-    text = page(browser, f"topics/{topic.name}/tail").text
-    assert text.index("body-5") < text.index("body-2")
-
-
 def test_the_tail_says_how_many_messages_it_did_not_show(api: Client, browser: Browser) -> None:
     topic = api.topic(shards=2)
     topic.batch([{"body": n, "shard": 0} for n in range(3)])
@@ -82,32 +61,6 @@ def test_more_transactions_than_a_page_holds_are_on_the_next_ones(api: Client, b
     assert len({form.fields["id"] for each in pages for form in each.forms if "id" in form.fields}) == 70
     assert "Later ones" not in pages[-1].links
     assert "UNDECIDED" in page(browser, f"topics/{topic.name}/transactions?after=made-up").text
-
-
-def test_a_page_whose_rows_are_gone_says_so_and_leads_to_the_first(api: Client, browser: Browser) -> None:
-    topic = api.topic(shards=1)
-    group = topic.group("mailer")
-    topic.batch([{"body": n} for n in range(21)])
-    group.nack(*group.receive(21), dead_letter=True)
-    halves = [api.post(f"{topic.path}/transactions", {"message": {"body": n}}).expect(201) for n in range(31)]
-    later_pages = {}
-    for place, label in (
-        (f"topics/{topic.name}/groups/mailer/dead-letters?reason=REJECTED", "More"),
-        (f"topics/{topic.name}/groups/mailer/dead-letters/many", "Next page of letters"),
-        (f"topics/{topic.name}/transactions", "Later ones"),
-    ):
-        page(browser, place)
-        later_pages[place] = browser.follow(label).url
-    letters = [each for items in api.pages(f"{group.path}/dead-letters", 200) for each in items]
-    for letter in (letters[0], letters[-1]):
-        api.delete(f"{group.path}/dead-letters/{letter['id']}").expect(204)
-    for half in (halves[0], halves[-1]):
-        api.post(f"/v1/transactions/{half['transaction_id']}/rollback", {}).expect(200)
-    later_pages["audit"] = f"/console/audit?before={wiring.deps().signing_keys.sign('console-audit', '0')}"
-    for place, url in later_pages.items():
-        screen = browser.get(url)
-        assert "The list ends before this page." in screen.text, place
-        assert "The list ends" not in browser.follow("First page").text, place
 
 
 def test_a_token_is_made_shown_once_and_revoked(api: Client, browser: Browser) -> None:
@@ -327,19 +280,6 @@ def test_a_search_over_very_many_topics_says_where_it_stopped_and_goes_on(
     screen = stranger.get(f"/console/find?q={family}.1")
     assert [f"{family}.1{n}" in screen.links for n in range(10)] == [True] * 10
     assert family not in screen.links
-
-
-def test_a_topic_is_found_by_its_name_however_many_foreign_ones_begin_so(
-    api: Client, stranger: Browser
-) -> None:
-    family = api.topic().name
-    for n in range(12):
-        api.put(f"/v1/topics/{family}.{n:02d}").expect(201)
-    stranger.enter(api.new_token("consume", topics=[f"{family}.11", f"{family}-others"])["token"])
-    screen = stranger.get(f"/console/find?q={family}")
-    assert f"{family}.11" in screen.links
-    assert f"{family}.00" not in screen.html
-    assert screen.units <= 20
 
 
 def test_nothing_that_anybody_writes_becomes_markup(api: Client, browser: Browser) -> None:

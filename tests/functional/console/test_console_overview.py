@@ -65,36 +65,6 @@ def test_a_group_is_stuck_although_messages_are_leased(
     assert "no consumer at work" not in text
 
 
-def test_the_broadcast_consumer_that_is_silent_longest_is_named(
-    api: Client, stranger: Browser, clock: ShiftingClock
-) -> None:
-    group = api.topic(shards=1).group("caches", mode="broadcast")
-    group.register("asleep")
-    clock.advance(60)
-    group.register("awake")
-    group.topic.produce(1)
-    clock.advance(200)
-    stranger.enter(api.new_token("consume", topics=[group.topic.name])["token"])
-    assert "asleep was seen last" in stranger.get("/console").text
-
-
-def test_the_sum_of_what_fails_says_where_there_may_be_more(empty_api: Client, clock: ShiftingClock) -> None:
-    group = empty_api.topic(shards=1).group()
-    browser = Browser(empty_api.gateway)
-    browser.enter(str(empty_api.token))
-    for number, there_may_be_more in ((1, False), (60, True)):
-        group.topic.batch([{"body": n} for n in range(number)])
-        group.nack(*group.receive(number), dead_letter=True)
-        clock.advance(60)
-        screen = browser.get("/console")
-        total = screen.text.partition(" Failing ")[2].split()[0]
-        assert total.endswith("+") == there_may_be_more, screen.text
-        assert f">{total}<" in screen.html.partition("<tr data-line")[2], "as in the topic's line"
-    assert " Dead 61 " in browser.get(f"/console/topics/{group.topic.name}/groups/{group.name}").text, (
-        "exact there"
-    )
-
-
 def test_a_token_for_some_topics_sees_only_those(api: Client, stranger: Browser) -> None:
     mine, other = api.topic(), api.topic()
     screen = stranger.sign_in(api.new_token("consume", topics=[mine.name])["token"])

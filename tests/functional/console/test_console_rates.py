@@ -78,19 +78,6 @@ def test_what_was_read_in_a_week_costs_twenty_units_at_most(
             assert ("c-line" in screen.html) == has_curves, (page, window)
 
 
-def test_the_overview_shows_rates_also_in_a_new_process(
-    api: Client, stranger: Browser, background: Background, clock: ShiftingClock
-) -> None:
-    topic = api.topic()
-    stored_topic = background.deps.catalog.topic(topic.name)
-    for n in range(5):
-        at_ms = clock.now_ms() - (5 - n) * 60_000
-        background.deps.adapters.readings.keep(stored_topic.uid, MINUTES, Reading(at_ms, n * n * 10))
-    topic.produce("x")
-    screen = stranger.sign_in(api.new_token(topics=[topic.name])["token"])
-    assert "Accepted 0 /s" in screen.text, "what a new process has not seen was read by the sweep"
-
-
 def test_a_group_shows_how_far_it_was_behind_in_each_shard(
     api: Client, browser: Browser, background: Background, clock: ShiftingClock
 ) -> None:

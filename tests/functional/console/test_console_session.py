@@ -69,13 +69,6 @@ def test_a_changed_cookie_is_none(browser: Browser) -> None:
     assert "password" in browser.get("/console").html
 
 
-def test_a_session_ends_after_eight_hours(browser: Browser, clock: ShiftingClock) -> None:
-    clock.advance(8 * 3600 - 60)
-    assert "password" not in browser.get("/console").html
-    clock.advance(61)
-    assert "password" in browser.get("/console").html
-
-
 def test_a_revoked_token_ends_the_session_at_once(api: Client, stranger: Browser) -> None:
     new_token = api.new_token()
     assert "password" not in stranger.sign_in(new_token["token"]).html
@@ -105,14 +98,6 @@ def test_a_link_signs_in_once(api: Client, stranger: Browser) -> None:
     assert screen.status == 401
     assert "This link was used" in screen.text
     assert not second.cookies
-
-
-def test_a_link_signs_in_for_a_minute(api: Client, stranger: Browser, clock: ShiftingClock) -> None:
-    link = link_of(api)
-    clock.advance(61)
-    assert stranger.get(link).status == 401
-    assert not stranger.cookies
-    assert stranger.get("/console/sign-in?ticket=forged").status == 401
 
 
 def test_a_link_gives_what_its_token_may_and_ends_with_it(api: Client, stranger: Browser) -> None:

@@ -63,14 +63,6 @@ def test_broadcast(api: Client, browser: Browser) -> None:
     assert statuses(api, screen, "broadcast") == ["DEAD"] * 3
 
 
-def test_a_message_leads_to_its_trace(browser: Browser) -> None:
-    screen = begun(browser, "queue")
-    id = form_of(screen).fields["ids"].split()[0]
-    screen = browser.follow(id)
-    assert "accepted" in screen.text
-    browser.submit(form_of(begun(browser, "queue")), way="ack")
-
-
 @pytest.mark.parametrize(("path", "fields"), [("", {"mode": "x"}), ("/take", {"mode": "queue", "way": "x"})])
 def test_what_is_no_form_of_ours_is_refused(browser: Browser, path: str, fields: dict[str, str]) -> None:
     screen = browser.get("/console/try")
@@ -86,8 +78,3 @@ def test_a_token_that_may_not_sees_why(api: Client, stranger: Browser) -> None:
     assert [form.disabled for form in forms] == [True] * 3
     assert "needs a token with the scope 'admin'" in screen.text
     assert "SCOPE_MISSING" not in screen.text
-
-
-def test_an_empty_overview_leads_there(api: Client, stranger: Browser) -> None:
-    stranger.sign_in(api.new_token("admin", topics=["none-*"])["token"])
-    assert "three messages" in stranger.follow("Send a test message, and watch it").text

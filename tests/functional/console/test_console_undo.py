@@ -28,17 +28,6 @@ def test_settings_of_a_topic_are_put_back(api: Client, browser: Browser) -> None
     assert settings(api.get(topic.path).expect(200)) == settings(before)
 
 
-def test_settings_of_a_group_are_put_back(api: Client, browser: Browser) -> None:
-    topic = api.topic()
-    group = topic.group(filter="paid", max_in_flight=5, lease_seconds=60)
-    before = api.get(group.path).expect(200)
-    form = browser.get(f"/console/topics/{topic.name}/groups/{group.name}/settings").form("put_group")
-    screen = browser.submit(form, filter="*", max_in_flight="50")
-    assert settings(api.get(group.path).expect(200)) != settings(before)
-    undone(browser, screen)
-    assert settings(api.get(group.path).expect(200)) == settings(before)
-
-
 def test_a_group_follows_its_topic_again(api: Client, browser: Browser) -> None:
     topic = api.topic()
     group = topic.group()
@@ -93,20 +82,6 @@ def test_what_cannot_be_undone_offers_nothing(api: Client, browser: Browser) -> 
     assert "Undo" not in screen.text
     new = browser.submit(browser.get("/console").form("put_topic"), topic=f"{topic.name}-new")
     assert "Undo" not in new.text
-
-
-def test_a_body_too_long_to_be_edited_is_not_put_in_a_page_to_be_put_back(
-    api: Client, browser: Browser
-) -> None:
-    topic = api.topic()
-    for size, can in ((60_000, True), (70_000, False)):
-        message = topic.produce("x" * size)
-        path = f"/console/topics/{topic.name}/messages/{message['id']}"
-        form = browser.get(path).form("cancel_message")  # no form holds so long a body
-        screen = browser.submit(form, call="amend_message", body="1")
-        assert api.get(f"{topic.path}/messages/{message['id']}").expect(200)["body"] == 1
-        assert ("Undo" in screen.text) == can
-        assert len(screen.html) < 3 * size
 
 
 def test_a_consumer_that_pulls_is_registered_again(api: Client, browser: Browser) -> None:
@@ -184,17 +159,3 @@ def test_of_a_retry_policy_a_field_that_nobody_touched_is_sent_with_those_that_w
     form = browser.get(f"/console/topics/{topic.name}/groups/{group.name}/settings").form("put_group")
     browser.submit(form, max_attempts="")
     assert api.get(group.path).expect(200)["retry"]["ladder"] == "jmq"
-
-
-def test_a_pause_is_undone_and_done_again(api: Client, browser: Browser) -> None:
-    topic = api.topic()
-    group = topic.group("mailer")
-    screen = browser.get(f"/console/topics/{topic.name}")
-    screen = browser.submit(screen.form("pause_group", group="mailer"))
-    (undo,) = [form for form in screen.forms if form.buttons == ["Undo"]]
-    screen = browser.submit(undo)
-    assert "Resumed." in screen.text
-    assert api.get(group.path).expect(200)["paused"] is False
-    (undo,) = [form for form in screen.forms if form.buttons == ["Undo"]]
-    browser.submit(undo)
-    assert api.get(group.path).expect(200)["paused"] is True

@@ -7,18 +7,12 @@ for is measured by `python -m bench --only console`.
 from __future__ import annotations
 
 import re
-from time import process_time
 from urllib.parse import urljoin
 
-import pytest
-
-from tests.functional.console.conftest import Scene
 from tests.support.browser import Browser
 from tests.support.http import Client
 
 FIRST_BYTES, LATER_BYTES = 60_000, 15_000
-MOST_SECONDS = 0.1
-ROUNDS = 3
 
 
 def on_the_wire(browser: Browser, path: str) -> tuple[bytes, dict[str, str]]:
@@ -47,20 +41,3 @@ def test_the_first_page_and_those_after_it_are_light(api: Client, browser: Brows
     paths = ["/console", at, f"{at}/messages", f"{at}/tail", group, f"{group}/dead-letters", f"{at}/rates"]
     weights = {path: len(on_the_wire(browser, path)[0]) for path in paths}
     assert {path: weight for path, weight in weights.items() if weight > LATER_BYTES} == {}
-
-
-@pytest.mark.soak  # how much a processor does in a tenth of a second depends on which it is
-def test_every_page_is_made_within_a_tenth_of_a_second_and_is_light(scene: Scene) -> None:
-    slow: dict[str, float] = {}
-    heavy: dict[str, int] = {}
-    for name, path in scene.paths.items():
-        durations = []
-        for _ in range(ROUNDS):
-            start = process_time()
-            body, _ = on_the_wire(scene.browser, f"/{path}")
-            durations.append(process_time() - start)
-        if min(durations) > MOST_SECONDS:
-            slow[name] = min(durations)
-        if len(body) > LATER_BYTES:
-            heavy[name] = len(body)
-    assert (slow, heavy) == ({}, {})

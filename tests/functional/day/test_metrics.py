@@ -151,22 +151,6 @@ def test_a_backlog_over_its_alarm_is_told_until_it_is_gone(world: World, logs: T
     assert logs.events("backlog over alarm") == []
 
 
-def test_an_alarm_that_is_set_or_taken_away_takes_effect_with_the_next_sweeps(
-    world: World, logs: Told
-) -> None:
-    topic = world.api.topic(shards=1)
-    topic.group()
-    topic.batch([{"body": n} for n in range(4)])
-    deps = world.deps
-    world.call_with(deps, "sweep")
-    assert logs.read().stage("BacklogOverAlarm") == []
-    for alarm, over in ((3, [1]), (4, [0]), (None, [])):
-        world.api.put(topic.path, {"alarm_backlog": alarm}).expect(200)
-        logs.lines.clear()
-        world.call_with(deps, "sweep")
-        assert logs.read().stage("BacklogOverAlarm") == over
-
-
 def test_a_stage_at_rest_tells_nothing(world: World, logs: Told, receiver: Receiver) -> None:
     topic = pushed(world, receiver.url, alarm_backlog=1)
     world.later(topic, 10)  # by then every process knows of the consumer

@@ -19,7 +19,6 @@ from standardwebhooks import Webhook
 from chalicelib.delivery import answers
 from chalicelib.delivery.egress import Egress
 from chalicelib.delivery.functions import LocalFunctions
-from chalicelib.delivery.handshake import greet
 from chalicelib.delivery.sender import Sender
 from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.signing import Secret
@@ -88,11 +87,11 @@ def check_signature(request: Request, secret: bytes = SECRET) -> None:
 # What arrives
 
 
-def test_receivers_of_others_accept_a_thousand_random_bodies(sender: SenderPort, receiver: Receiver) -> None:
+def test_receivers_of_others_accept_two_hundred_random_bodies(sender: SenderPort, receiver: Receiver) -> None:
     random_bytes = random.Random(7)
     bodies = [b"", b"\x00", b"\xff" * 3, b'{"a": 1}', "é€😀".encode()]
-    bodies += [random_bytes.randbytes(random_bytes.randrange(300)) for _ in range(495)]
-    bodies += [random_bytes.randbytes(random_bytes.randrange(300)).hex().encode() for _ in range(500)]
+    bodies += [random_bytes.randbytes(random_bytes.randrange(300)) for _ in range(95)]
+    bodies += [random_bytes.randbytes(random_bytes.randrange(300)).hex().encode() for _ in range(100)]
     for n, body in enumerate(bodies):
         assert send(sender, receiver.url, push_batch(raw(body, MEDIA[n % 4]))).verdict is Verdict.DONE
     for n, (body, request) in enumerate(zip(bodies, receiver.seen, strict=True)):
@@ -114,15 +113,6 @@ def test_receivers_of_others_accept_the_other_content_modes(
         text = request.body if payload == "structured" else json.dumps(json.loads(request.body)[0]).encode()
         single = {"content-type": "application/cloudevents+json"}
         assert from_http_event(HTTPMessage(single, text)).get_data() == body
-
-
-def test_while_a_secret_is_rotated_both_sign(sender: SenderPort, receiver: Receiver) -> None:
-    now_ms = time.time_ns() // 1_000_000
-    both = (Secret(SECRET.hex()), Secret(OLD.hex(), now_ms + 60_000), Secret("ff" * 32, now_ms - 60_000))
-    sender.send(consumer(receiver.url, secrets=both), push_batch(draft(1)), 5)
-    check_signature(receiver.seen[0], SECRET)
-    check_signature(receiver.seen[0], OLD)
-    assert len(receiver.seen[0].headers["webhook-signature"].split(" ")) == 2
 
 
 def test_without_a_live_secret_nothing_is_sent_and_no_attempt_is_made(
@@ -217,18 +207,6 @@ def test_any_other_answer_is_no_consent(
     receiver.headers = {} if origins is None else {"WebHook-Allowed-Origin": origins}
     outcome = sender_of(public_egress(receiver)).greet("https://hooks.example.com/in")
     assert (outcome.verdict, outcome.status) == (Verdict.FAILED, 200)
-
-
-def test_our_own_name_is_compared_without_case(
-    receiver: Receiver, public_egress: Callable[[Receiver], Egress]
-) -> None:
-    receiver.headers = {"WebHook-Allowed-Origin": "queue.example.com"}
-    egress = public_egress(receiver)
-    assert greet(egress, "https://hooks.example.com/", "Queue.Example.COM", bool).verdict is Verdict.DONE
-
-
-def test_a_url_that_cannot_be_reached_has_not_agreed(sender: SenderPort) -> None:
-    assert sender.greet("https://10.0.0.1/").verdict is Verdict.FAILED
 
 
 def test_loopback_is_not_asked_where_it_is_allowed(sender: SenderPort) -> None:

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-import trustme
 
 from chalicelib.delivery.addresses import Rules
 from chalicelib.delivery.connections import dial
@@ -19,10 +18,8 @@ from chalicelib.delivery.egress import HOP_HEADER, Egress, Reply
 from tests.functional.delivery.egress_peers import (
     HEAD,
     HOOKS,
-    PUBLIC,
     UNUSABLE,
     Dialled,
-    certified,
     detail,
     get,
     outward,
@@ -116,16 +113,6 @@ class _Late(socket.socket):
         return super().send(data, flags)
 
 
-class _LateTls(ssl.SSLSocket):
-    sends = 0
-
-    def send(self, data: Any, flags: int = 0) -> int:
-        self.sends += 1
-        if self.sends == 2:
-            _wait_for_the_end(self)
-        return super().send(data, flags)
-
-
 _closing = threading.Event()
 
 
@@ -164,20 +151,6 @@ def test_a_request_that_meets_the_end_of_its_connection_costs_no_failure() -> No
     with raw_receiver(_close_when_told) as receiver, contextlib.closing(late_egress) as egress:
         assert isinstance(get(egress, receiver.url), Reply)
         assert isinstance(get(egress, receiver.url), Reply)
-        assert receiver.connections == 2
-
-
-def test_a_request_that_meets_the_end_of_its_secure_connection_costs_no_failure(
-    authority: trustme.CA, client_tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _closing.clear()
-    monkeypatch.setattr(client_tls, "sslsocket_class", _LateTls)
-    with (
-        raw_receiver(_close_when_told, certified(authority, "hooks.example.com")) as receiver,
-        outward(lambda host: (PUBLIC,), Dialled(receiver.port), client_tls, _at_once) as egress,
-    ):
-        assert isinstance(get(egress, HOOKS), Reply)
-        assert isinstance(get(egress, HOOKS), Reply)
         assert receiver.connections == 2
 
 

@@ -45,46 +45,18 @@ def nested(depth: int, opening: str = "[", closing: str = "]") -> bytes:
     [
         (b'\xef\xbb\xbf{"body":1}', "byte order mark"),
         ('{"body":1}'.encode("utf-16"), "UTF-8"),
-        ('{"body":1}'.encode("utf-16-le"), "JSON"),
         (b'{"body":"\xff"}', "UTF-8"),
-        (b'{"body":"\xc0\xaf"}', "UTF-8"),
-        (b'{"body":"\xed\xa0\x80"}', "UTF-8"),
-        (b'{"body":"\xf4\x90\x80\x80"}', "UTF-8"),
         (b'{"body":1,"body":1}', "twice"),
-        (b'{"body":{"a":{"b":1,"b":2}}}', "twice"),
-        (b'{"body":{"a":1,"\\u0061":2}}', "twice"),
-        (b'{"body":[{"":1,"":2}]}', "twice"),
         (b'{"body":NaN}', "NaN"),
-        (b'{"body":[1,-Infinity]}', "NaN"),
-        (b'{"body":Infinity}', "NaN"),
         (b'{"body":1e400}', "too large"),
-        (b'{"body":-1E+9999}', "too large"),
         (b'{"body":' + b"9" * 5000 + b"}", "too long"),
         (b'{"body":1e-999999999999999999999999999999}', "exponent"),
         (b'{"delay_seconds":0e999999999999999999999999999999,"body":1}', "exponent"),
         (b'{"body":"\\ud800"}', "surrogate"),
-        (b'{"body":"\\udc00\\ud800"}', "surrogate"),
-        (b'{"body":{"\\uDFFF":1}}', "surrogate"),
         (b'{"body":1}x', "JSON"),
-        (b'{"body":1}{"body":2}', "JSON"),
-        (b'{"body":1}\x00', "JSON"),
-        (b"\x00", "JSON"),
         (b"{", "JSON"),
-        (b"{'body':1}", "JSON"),
-        (b'{"body":1,}', "JSON"),
-        (b'{"body":01}', "JSON"),
-        (b'{"body":+1}', "JSON"),
-        (b'{"body":.5}', "JSON"),
-        (b'{"body":5.}', "JSON"),
-        (b'{"body":0x10}', "JSON"),
-        (b'{"body":"\n"}', "JSON"),
-        (b'{"body":"\\x41"}', "JSON"),
-        (b'{"body":tru}', "JSON"),
-        (b'{"body":1}//', "JSON"),
         (b'{"body":"' + SECRET.encode(), "JSON"),
-        (b'{body:1}', "JSON"),
         (b"   ", "JSON"),
-        ('{\u00a0"body":1}'.encode(), "JSON"),
     ],
 )  # fmt: skip
 def test_what_is_no_strict_json_is_refused_with_its_reason(api: Client, raw: bytes, reason: str) -> None:
@@ -236,13 +208,6 @@ def test_a_body_on_a_get_is_ignored(api: Client, path: str, raw: bytes) -> None:
 def test_a_request_over_10_megabytes_is_a_413(api: Client) -> None:
     topic = api.topic(max_body_bytes=4194304)
     send(topic, b'{"body":"' + b"x" * 10_485_760 + b'"}').refused(413)
-    assert topic.accepted == 0
-
-
-def test_a_key_twice_in_one_body_refuses_its_whole_batch(api: Client) -> None:
-    topic, headers = api.topic(), {"Content-Type": "application/json"}
-    raw = b'{"messages":[{"body":1},{"body":{"a":1,"a":2}}]}'
-    api.call("POST", f"{topic.path}/messages/batch", raw=raw, headers=headers).refused(400, "INVALID_JSON")
     assert topic.accepted == 0
 
 

@@ -76,13 +76,6 @@ def test_options_are_headers(api: Client) -> None:
     assert message["headers"] == {"x-trace": "t 1"}
 
 
-def test_a_message_may_be_delayed_by_a_header(api: Client) -> None:
-    topic = api.topic()
-    message = topic.publish(b"x", Headrace_Delay_Seconds="30").expect(201)
-    assert (message["status"], message["offset"]) == ("DELAYED", None)
-    assert topic.accepted == 0
-
-
 @pytest.mark.parametrize(
     "headers",
     [
@@ -223,13 +216,6 @@ def test_different_events_never_share_a_dedup_id(api: Client) -> None:
 def test_an_event_that_is_none_is_refused_and_nothing_is_stored(api: Client, change: dict[str, Any]) -> None:
     topic = api.topic()
     structured(topic, {**EVENT, **change}).refused(400)
-    assert topic.accepted == 0
-
-
-@pytest.mark.parametrize("attribute", sorted(EVENT))
-def test_a_structured_event_needs_its_four_attributes(api: Client, attribute: str) -> None:
-    topic = api.topic()
-    structured(topic, {name: value for name, value in EVENT.items() if name != attribute}).refused(400)
     assert topic.accepted == 0
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from chalicelib import wiring
 from chalicelib.api.fields import at
-from chalicelib.api.lists import LETTER_FILTERS
 from chalicelib.domain.times import HOUR_MS, HOUR_SECONDS
 from chalicelib.domain.topic import CursorKey, cursor_key
 from chalicelib.wiring import Deps
@@ -19,7 +18,7 @@ from tests.support.dead_letters import bury, retry_now
 from tests.support.http import Client, Group, Topic
 from tests.support.push import Inbox
 from tests.support.troubled import Troubled
-from tests.unit.routes.calls import change, token
+from tests.unit.routes.calls import change
 
 
 def test_what_is_due_is_counted_once_however_much_of_it_is_due_in_one_millisecond(
@@ -82,47 +81,6 @@ def test_those_from_a_time_on_are_changed_and_nobody_is_brought_before_now(
     assert item["deliver_at"] == at(clock.now_ms())
 
 
-def test_a_dry_run_changes_nothing_and_what_is_done_bears_its_name(api: Client, topic: Topic) -> None:
-    ids = [topic.produce(n, delay_seconds=HOUR_SECONDS)["id"] for n in range(2)]
-    mine = Topic(token(api, "planner", "admin"), topic.name)
-    items = change(mine, cancel=True, dry_run=True).expect(200)["items"]
-    assert [item["changed"] for item in items] == [True, True]
-    messages = api.get(f"{topic.path}/messages?status=DELAYED").expect(200)["items"]
-    assert sorted(each["id"] for each in messages) == sorted(ids)
-    change(mine, ids=ids[:1], cancel=True).expect(200)
-    change(mine, ids=ids[1:], postpone_seconds=60).expect(200)
-    for id in ids:
-        trace = api.get(f"{topic.path}/messages/{id}/trace").expect(200)["events"]
-        assert "planner" in str(trace[-1]), trace
-
-
-def test_of_very_many_all_are_listed_once_each(topic: Topic) -> None:
-    ids = []
-    for part in range(3):
-        messages = [{"body": n, "delay_seconds": 1 + n % 97 + part} for n in range(300)]
-        ids += [each["id"] for each in topic.batch(messages)]
-    pages = topic.api.pages(f"{topic.path}/messages?status=DELAYED", 200)
-    assert sorted(each["id"] for page in pages for each in page) == sorted(ids)
-
-
-def test_those_of_a_tag_and_a_time_that_is_over(topic: Topic, clock: ManualClock) -> None:
-    paid_id, _ = (topic.produce(tag, delay_seconds=HOUR_SECONDS, tag=tag)["id"] for tag in ("paid", "other"))
-    (item,) = change(topic, "?tag=paid", deliver_at=at(clock.now_ms() - 60_000)).expect(200)["items"]
-    assert (item["id"], item["deliver_at"]) == (paid_id, at(clock.now_ms()))
-
-
-def test_what_is_delayed_is_changed_by_producers_and_those_of_all_groups(api: Client, topic: Topic) -> None:
-    id = topic.produce("x", delay_seconds=HOUR_SECONDS)["id"]
-    mailer = Topic(token(api, "mailer", "admin", groups=["mail"]), topic.name)
-    one = f"{topic.path}/messages/{id}"
-    change(mailer, cancel=True).refused(403, "GROUP_FORBIDDEN")
-    mailer.api.call("PATCH", one, {"body": 1}).refused(403, "GROUP_FORBIDDEN")
-    mailer.api.delete(one).refused(403, "GROUP_FORBIDDEN")
-    producer = token(api, "shop", "produce", groups=["mail"])
-    producer.call("PATCH", one, {"body": 1}).expect(200)
-    producer.delete(one).expect(204)
-
-
 OTHERS = {"reason": "EXPIRED", "tag": "other", "key": "other", "since": "2999-01-01T00:00:00Z"}
 OTHERS |= {"until": "2001-01-01T00:00:00Z", "error": "other"}
 """Values of filters that no dead letter of these tests has."""
@@ -145,13 +103,6 @@ def test_a_letter_whose_body_is_gone_is_left_as_it_is(api: Client, deps: Deps) -
     assert item["error"]["code"] == "NO_JSON"
 
 
-def test_of_the_named_letters_so_many_are_sent_again(topic: Topic) -> None:
-    group = topic.group()
-    ids = dead_letters(group, 3)
-    body = {"ids": ids, "limit": 2}
-    assert topic.api.post(f"{group.path}/dead-letters/redrive", body).expect(200) == {"redriven": 2}
-
-
 def test_a_redrive_that_takes_long_is_gone_on_with_by_its_token_and_no_other(
     topic: Topic, deps: Deps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,21 +123,6 @@ def test_a_redrive_that_takes_long_is_gone_on_with_by_its_token_and_no_other(
         more = {"filter": {"tag": "t"}, "page_token": answer["next_page_token"]}
         counts.append((answer := topic.api.post(path, more).expect(200))["redriven"])
     assert sum(counts) == 210
-
-
-@pytest.mark.parametrize("name", LETTER_FILTERS)
-def test_each_filter_keeps_letters_out_of_the_list_of_a_change_and_of_a_redrive(
-    topic: Topic, name: str
-) -> None:
-    group = topic.group()
-    dead_letters(group, 1)
-    path = f"{group.path}/dead-letters"
-    listed = f"{path}?{name}={OTHERS[name]}"
-    assert topic.api.get(listed).expect(200)["items"] == []
-    assert topic.api.call("PATCH", listed, {"patch": {}}).expect(200)["items"] == []
-    redrive = {"filter": {name: OTHERS[name]}}
-    assert topic.api.post(f"{path}/redrive", redrive).expect(200) == {"redriven": 0}
-    assert len(topic.api.get(path).expect(200)["items"]) == 1
 
 
 def test_i20_a_retry_of_a_broadcast_ends_where_an_outcome_is_unknown_and_who_has_it_is_woken(

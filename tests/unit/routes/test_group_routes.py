@@ -15,18 +15,6 @@ from tests.support.clock import Hasty, ManualClock
 from tests.support.http import Client, Topic
 from tests.support.push import Inbox
 from tests.support.troubled import Troubled
-from tests.unit.routes.calls import token
-
-
-def test_who_may_use_one_group_is_told_of_no_other(api: Client) -> None:
-    topic = api.topic()
-    topic.group("mail")
-    id = topic.produce("x")["id"]
-    topic.group("bank", **{"from": "latest"})
-    mailer = token(api, "mailer", "consume", groups=["mail"])
-    fate = mailer.get(f"{topic.path}/messages/{id}/fate").expect(200)
-    assert (list(fate["groups"]), fate["skipped"]) == (["mail"], [])
-    assert api.get(f"{topic.path}/messages/{id}/fate").expect(200)["skipped"] == ["bank"]
 
 
 def test_who_is_called_hears_that_its_group_was_sought_back_or_divided_anew(

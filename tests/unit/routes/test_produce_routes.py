@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from chalicelib import wiring
-from chalicelib.domain.limits import MAX_BATCH_BYTES, MAX_DEDUP_ID_CHARS
+from chalicelib.domain.limits import MAX_BATCH_BYTES
 from chalicelib.domain.times import HOUR_SECONDS
 from chalicelib.wiring import Deps
-from tests.support.clock import ManualClock
 from tests.support.http import Client, Topic
 from tests.support.troubled import Troubled
 from tests.unit.routes.calls import StartedJobs, change, token
@@ -46,36 +45,12 @@ def test_the_bytes_of_an_event_without_a_type_have_the_usual_one(topic: Topic) -
     assert view["content_type"] == "application/octet-stream"
 
 
-def test_the_window_of_what_waits_begins_when_it_is_due(api: Client, clock: ManualClock) -> None:
-    topic = api.topic(dedup_window_seconds=60)
-    message = {"body": "x", "dedup_id": "d", "delay_seconds": HOUR_SECONDS}
-    first = topic.api.post(f"{topic.path}/messages", message).expect(201)["id"]
-    clock.advance((HOUR_SECONDS + 59) * 1000)
-    again = {**message, "delay_seconds": 0}
-    assert api.post(f"{topic.path}/messages", again).expect(200)["id"] == first
-
-
-def test_events_whose_names_could_be_read_alike_are_two(topic: Topic) -> None:
-    long = "x" * MAX_DEDUP_ID_CHARS
-    names = [("a", f"b|{long}"), ("a|b", long), ("a", "b|c"), ("a|b", "c")]
-    for source, id in names:
-        event = {"ce_specversion": "1.0", "ce_type": "t", "ce_source": source, "ce_id": id}
-        assert topic.publish(b"x", **event).expect(201)["id"]
-        assert topic.publish(b"x", **event).expect(200)["duplicate"] is True
-    assert topic.accepted == len(names)
-
-
 def test_an_event_is_known_by_the_dedup_id_that_its_sender_names(topic: Topic) -> None:
     event = {"ce_specversion": "1.0", "ce_type": "t", "ce_source": "s", "ce_id": "1"}
     topic.publish(b"x", headrace_dedup_id="mine", **event).expect(201)
     topic.publish(b"x", **{**event, "ce_id": "2"}, headrace_dedup_id="mine").refused(409, "DEDUP_MISMATCH")
     messages = topic.api.get(f"{topic.path}/messages?dedup_id=mine").expect(200)["items"]
     assert len(messages) == 1
-
-
-@pytest.mark.parametrize("delay", ["9" * 5000, "-1", "1.5", "\u0661", ""])
-def test_a_delay_in_a_header_that_is_no_number_is_said_so(topic: Topic, delay: str) -> None:
-    topic.publish(b"x", headrace_delay_seconds=delay).refused(400)
 
 
 def test_a_batch_may_have_just_so_many_bytes(topic: Topic) -> None:

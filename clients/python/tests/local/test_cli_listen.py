@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -18,11 +17,10 @@ from types import SimpleNamespace
 
 import pytest
 from cli_commands import Command
-from faulty_proxy import FAIL, PASS, REFUSE, THROTTLE, faulty_proxy
-from scripted_service import BUSY, message
+from faulty_proxy import FAIL, PASS, THROTTLE, faulty_proxy
+from scripted_service import message
 from standardwebhooks import Webhook
 
-from headrace.cli.app import run
 from headrace.cli.forward import Forwarder
 from headrace.cli.listen import _own_name
 from headrace.testing import LocalHeadrace, Push
@@ -144,21 +142,6 @@ def test_a_listener_goes_on_after_trouble_that_passes(
     assert not proxy.plan
 
 
-def test_an_ack_that_fails_leaves_its_neighbours_settled(
-    command: Command, headrace: LocalHeadrace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("headrace._sync.transport.pause", lambda seconds: None)
-    monkeypatch.setattr("headrace.cli.listen.time", SimpleNamespace(sleep=lambda seconds: None))
-    headrace.send_many("orders", [1, 2, 3])
-    with faulty_proxy(headrace.transport.urls[0]) as proxy, headrace.subscriber("orders", "unused") as to:
-        to.answer = lambda push: 204 if push.body == 1 or proxy.plan_done.wait(10) else 500
-        proxy.plan.extend([PASS, PASS, *[REFUSE] * 5])
-        command("listen", "orders", "--forward", to.url, "--group", "mailer", "-n", "3", "--url", proxy.url)
-    assert not proxy.plan
-    assert sum(path.endswith("/receive") for path, _ in proxy.requests) == 1
-    headrace.expect("orders", "mailer").delivered(2)
-
-
 def test_what_was_answered_at_once_does_not_wait_for_a_slow_answer(
     command: Command, headrace: LocalHeadrace
 ) -> None:
@@ -174,36 +157,6 @@ def test_what_was_answered_at_once_does_not_wait_for_a_slow_answer(
     with headrace.subscriber("orders", "unused", answer) as to:
         command("listen", "orders", "--forward", to.url, "--group", "mailer", "-n", "2")
     headrace.expect("orders", "mailer").delivered(2)
-
-
-def test_what_a_busy_shard_did_not_settle_is_tried_again(
-    command: Command, headrace: LocalHeadrace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was forwarded twice."""
-    monkeypatch.setattr("headrace.cli.settling._PAUSES", (0.0,))
-    answer = json.dumps({"results": [{"receipt": "r", "error": BUSY}]}).encode()
-    headrace.send("orders", 1)
-    with headrace.subscriber("orders", "unused") as to, faulty_proxy(headrace.transport.urls[0]) as proxy:
-        proxy.plan.extend([PASS, PASS, answer])
-        command("listen", "orders", "--forward", to.url, "--group", "mailer", "-n", "1", "--url", proxy.url)
-    headrace.expect("orders", "mailer").delivered(1)
-
-
-def test_what_came_too_late_to_be_settled_is_told(
-    headrace: LocalHeadrace, command: Command, capsys: pytest.CaptureFixture[str]
-) -> None:
-    headrace.send("orders", 1)
-
-    def slowly(push: Push) -> int:
-        """Takes longer than the lease, after which another consumer has the message."""
-        if push.headers["headrace-group"] == "mailer":
-            headrace.clock.advance(hours=1)
-            assert headrace.receive("orders", "mailer")
-        return 204
-
-    with headrace.subscriber("orders", "unused", slowly) as to:
-        assert run(["listen", "orders", "--forward", to.url, "--group", "mailer", "-n", "1"]) == 0
-    assert "RECEIPT_STALE" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("user", ["SHOP\\Jörg Müller", "x" * 200, None])

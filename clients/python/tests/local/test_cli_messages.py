@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from cli_commands import Command
-from faulty_proxy import FAIL, PASS, REFUSE, THROTTLE, FaultyProxy, faulty_proxy
+from faulty_proxy import FAIL, PASS, FaultyProxy, faulty_proxy
 from scripted_service import BUSY
 
 from headrace import Retries
@@ -78,23 +78,6 @@ def test_what_a_busy_shard_did_not_settle_is_tried_again(
         proxy.plan.extend([PASS] + [answer] * busy)
         command("receive", "orders", "mailer", "--wait", "5s", option, "--url", proxy.url, code=code)
     assert [path.rpartition("/")[2] for path, _ in proxy.requests] == ["receive"] + [action] * 3
-
-
-def test_what_was_refused_is_told_though_a_later_try_has_no_answer(
-    command: Command, headrace: LocalHeadrace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(PAUSES, (0.0,))
-    monkeypatch.setattr("headrace._sync.transport.pause", lambda seconds: None)
-    stale = {"code": "RECEIPT_STALE", "status": 409, "detail": "Another consumer has it.", "retryable": False}
-    answer = json.dumps(
-        {"results": [{"receipt": each, "error": error} for each, error in (("r", stale), ("s", BUSY))]}
-    ).encode()
-    headrace.send_many("orders", [1, 2])
-    with faulty_proxy(headrace.transport.urls[0]) as proxy:
-        proxy.plan.extend([PASS, answer, *[REFUSE] * 5])
-        options = ("--wait", "5s", "--max", "2", "--ack", "--url", proxy.url)
-        err = command("receive", "orders", "mailer", *options, code=NO_ANSWER)
-    assert "RECEIPT_STALE" in err
 
 
 def test_lines_files_and_raw_texts_are_sent(
@@ -164,20 +147,6 @@ def test_a_service_that_goes_away_leaves_word_of_what_was_sent(
         err = command("send", "orders", "--url", proxy.url, code=NO_ANSWER)
     assert "100 sent, up to standard input, line 101: go on behind it." in err
     assert "The next 100 may be stored: sent again, only a dedup id" in err
-
-
-def test_what_is_refused_in_the_middle_of_a_hundred_leaves_word_of_what_was_sent(
-    command: Command, headrace: LocalHeadrace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A hundred large ones are several calls."""
-    monkeypatch.setattr("headrace.cli.session.Retries", lambda **_: THREE_TRIES)
-    monkeypatch.setattr(sys, "stdin", io.StringIO((json.dumps("x" * 60_000) + "\n") * 70))
-    with faulty_proxy(headrace.transport.urls[0]) as proxy:
-        proxy.plan.extend([PASS, *[THROTTLE] * 3])
-        err = command("send", "orders", "--url", proxy.url, code=REFUSED)
-    assert "66 sent, up to standard input, line 66: go on behind it." in err
-    assert "may be stored" not in err, "a call that is throttled stores nothing"
-    assert sum(1 for _ in headrace.list_messages("orders")) == 66
 
 
 def test_a_reader_that_goes_away_changes_nothing_in_what_was_sent(
@@ -253,28 +222,6 @@ def test_tail_shows_what_is_accepted_once_each(command: Command, headrace: Local
 _ALL = ("tail", "orders", "--from", "2020-01-01T00:00:00Z", "--every", "0", "--json")
 
 
-def test_tail_begins_with_the_oldest_of_a_look_that_finds_very_many(
-    command: Command, headrace: LocalHeadrace
-) -> None:
-    headrace.send("orders", "the oldest")
-    headrace.send_many("orders", range(1200), chunk=600)
-    assert "the oldest" in [m["body"] for m in command(*_ALL, "-n", "1000")]
-
-
-@pytest.mark.parametrize("count", [3, 4])
-def test_tail_says_when_it_passes_over_some(
-    command: Command,
-    headrace: LocalHeadrace,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    count: int,
-) -> None:
-    monkeypatch.setattr("headrace.cli.messages._MOST_AT_ONCE", 3)
-    headrace.send_many("orders", range(count))
-    assert run([*_ALL, "-n", "3"]) == 0
-    assert ("more than 3 new ones: older ones are skipped" in capsys.readouterr().err) is (count > 3)
-
-
 class Looks:
     """The time between looks: it passes at once, and the user ends it behind so many looks. `calls`: of each look."""
 
@@ -305,17 +252,6 @@ def test_tail_says_once_what_it_passes_over_and_looks_behind_it(
     out, err = capsys.readouterr()
     assert (len(out.splitlines()), err.count("more than 300 new ones")) == (300, 1)
     assert looks.calls == [2, 1, 1]
-
-
-def test_tail_costs_little_where_nothing_comes(
-    command: Command, headrace: LocalHeadrace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    headrace.send_many("orders", range(250))
-    with faulty_proxy(headrace.transport.urls[0]) as proxy:
-        looks = Looks(proxy, 8)
-        monkeypatch.setattr("headrace.cli.messages.time", looks)
-        assert run([*_ALL, "--every", "1", "--url", proxy.url]) == INTERRUPTED
-    assert (looks.calls[0], looks.calls[-1]) == (2, 1)
 
 
 def test_what_a_producer_left_on_disk_is_listed_and_sent(

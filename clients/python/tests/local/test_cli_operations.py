@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import sys
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import NoReturn
 
@@ -15,7 +14,6 @@ from faulty_proxy import PASS, REFUSE, faulty_proxy
 
 from headrace import Outgoing, Sent
 from headrace.cli.app import run
-from headrace.cli.doctor import clock_finding
 from headrace.cli.groups import Preview
 from headrace.cli.session import INTERRUPTED, NO_ANSWER, NOT_FOUND, PARTLY, REFUSED, USAGE
 from headrace.testing import LocalHeadrace
@@ -255,22 +253,6 @@ def test_what_waits_for_a_person_is_listed_and_fails_the_doctor(
     (failure,) = [finding for finding in findings if finding["ok"] is False]
     assert failure["check"] == "orders/mailer"
     assert state["to_do"] in failure["detail"]
-
-
-@pytest.mark.parametrize(
-    ("ahead", "ok", "detail"),
-    [
-        (0.0, True, "within a second of the service's"),
-        (1.9, True, "within a second of the service's"),
-        (-0.9, True, "within a second of the service's"),
-        (3.2, True, "2 s ahead of the service's"),
-        (-90, None, "90 s behind the service's"),
-    ],
-)
-def test_the_doctor_reads_a_clock_of_whole_seconds(ahead: float, ok: bool | None, detail: str) -> None:
-    service_time = datetime(2026, 11, 22, 9, 0, tzinfo=timezone.utc)
-    finding = clock_finding(service_time + timedelta(seconds=ahead), service_time)
-    assert (finding.ok, finding.detail) == (ok, detail)
 
 
 def test_the_doctor_says_where_nobody_answers(command: Command, capsys: pytest.CaptureFixture[str]) -> None:

@@ -220,20 +220,6 @@ def test_order_is_that_of_the_attempts(headrace: LocalHeadrace) -> None:
         headrace.expect("orders", within=0).in_order(1, 3, 2)
 
 
-def test_what_other_threads_do_is_waited_for(headrace: LocalHeadrace) -> None:
-    @headrace.consumer("orders", group="mailer", wait=1)
-    def mail(message): ...
-
-    worker = threading.Thread(target=headrace.run)
-    worker.start()
-    try:
-        headrace.send("orders", 1)
-        headrace.expect("orders", "mailer", within=30).delivered(1)
-    finally:
-        headrace.stop()
-        worker.join()
-
-
 @pytest.mark.parametrize("group", ["mailer", None])
 def test_a_group_that_another_thread_makes_is_waited_for(
     headrace: LocalHeadrace, monkeypatch: pytest.MonkeyPatch, group: str | None
