@@ -321,12 +321,15 @@ def _deploy(options: argparse.Namespace, stack: Stack) -> None:
     for name in (
         "EndpointURL",
         "IamEndpointURL",
+        "CallsURL",
+        "ReceiveURL",
         "BucketName",
         "AlarmTopicArn",
         "FailureQueueUrl",
         "DeliverRoleArn",
     ):
-        print(f"  {name:<16} {outputs.get(name, '')}")
+        if name in outputs:
+            print(f"  {name:<16} {outputs[name]}")
     print(f"The first admin token: make token {_make_arguments(options, stack)}")
 
 

@@ -62,6 +62,8 @@ class Stack:
     """The same for each call that needs no token."""
     iam: bool = False
     """Is there an API for callers who sign with SigV4, too?"""
+    url: bool = False
+    """Are there function URLs, too: one for calls, one for receives?"""
     domain: str = ""
     certificate: str = ""
     zone: str = ""
@@ -111,7 +113,7 @@ class Stack:
                 raise StackError(f"{name} must be a whole number from {least}, not {number!r}.")
         if self.reserve not in (ALWAYS, IF_POSSIBLE):
             raise StackError(f"reserve must be {ALWAYS!r} or {IF_POSSIBLE!r}, not {self.reserve!r}.")
-        for name in ("access_log", "archive", "iam"):
+        for name in ("access_log", "archive", "iam", "url"):
             if not isinstance(getattr(self, name), bool):
                 raise StackError(f"{name} must be true or false, not {getattr(self, name)!r}.")
         counts = self.timer_fragments
@@ -122,6 +124,10 @@ class Stack:
         if self.vpc_endpoint and not _VPC_ENDPOINT.fullmatch(self.vpc_endpoint):
             raise StackError(
                 f"vpc_endpoint must be the id of one for execute-api, vpce-…, not {self.vpc_endpoint!r}."
+            )
+        if self.url and (self.vpc_endpoint or self.web_acl):
+            raise StackError(
+                "url makes public addresses, which neither vpc_endpoint nor web_acl protects: leave url out, or both."
             )
         if self.vpc_endpoint and self.domain:
             raise StackError(
@@ -155,6 +161,8 @@ def template(stack: Stack) -> dict[str, Any]:
             **functions.logs(prefix, function_names, stack.log_days),
             **functions.failure_queue(prefix),
             **functions.stream_mappings(function_names),
+            **functions.addresses(function_names),
+            "ReceivePermission": functions.receive_permission(),
             **wakes.wakes(prefix, function_names),
             **_roles(stack),
             **_api(stack),
@@ -237,4 +245,7 @@ def _outputs(stack: Stack) -> dict[str, Any]:
         "FailureQueueUrl": {"Ref": functions.FAILURES},
         "DeliverRoleArn": {"Fn::GetAtt": [roles.role_id("deliver"), "Arn"]},
     }
+    for name, function in (("CallsURL", names.API_URL), ("ReceiveURL", names.RECEIVE_URL)):
+        if function in stack.functions:
+            outputs[name] = {"Fn::GetAtt": [functions.address_id(function), "FunctionUrl"]}
     return {name: {"Value": value} for name, value in outputs.items()}

@@ -35,7 +35,7 @@ class Front(Chalice):
         return answer
 
     def at_url(self, event: Any, context: Any, *, waits: bool = False) -> dict[str, Any]:
-        """Answer what came by a function URL, as if API Gateway had sent it: health, and calls that need a token, or
+        """Answer what came by a function URL, as if API Gateway had sent it: calls that need a token, and health; or
         where it `waits`, `receive` alone. Who calls, the header `Authorization` alone says."""
         origin, path = event["requestContext"], event["rawPath"]
         method = origin["http"]["method"]
@@ -44,7 +44,7 @@ class Front(Chalice):
         entry = self.routes.get(route, {}).get(method)
         authorizer: Any = entry and entry.authorizer
         try:
-            is_served = route == _HEALTH or (route == _RECEIVE if waits else authorizer)
+            is_served = route == _RECEIVE if waits else authorizer or route == _HEALTH
             if not (match and entry and is_served) or route.startswith(_REST_ONLY):
                 raise NotFound("ROUTE_NOT_FOUND", "This address has no such call; the REST API has all.")
             if authorizer:
