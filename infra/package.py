@@ -106,6 +106,8 @@ def _is_wanted(name: str) -> bool:
 def _chalice(*arguments: str) -> None:
     # The template is for any region, but Chalice wants to hear of one.
     environment = {"AWS_DEFAULT_REGION": "us-east-1", **os.environ}
+    # It fetches wheels for Lambda's processor by name and version: their hashes are checked, too.
+    environment |= {"PIP_CONSTRAINT": str(Path("requirements.txt").absolute()), "PIP_REQUIRE_HASHES": "1"}
     _DEPLOYMENTS.mkdir(parents=True, exist_ok=True)
     with (_DEPLOYMENTS / "lock").open(
         "w"

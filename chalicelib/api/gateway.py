@@ -28,8 +28,9 @@ class Front(Chalice):
     def __call__(self, event: Any, context: Any) -> dict[str, Any]:
         if name := _given_twice(event):
             error = Malformed("BAD_REQUEST", f"{name.title()} is given twice.")
-            return self._refused(error, getattr(context, "aws_request_id", ""))
-        answer = self._answer(event, context)
+            answer = self._refused(error, getattr(context, "aws_request_id", ""))
+        else:
+            answer = self._answer(event, context)
         if event.get("requestContext", {}).get("domainName"):  # on AWS, where all is by https
             answer["headers"] = {**answer["headers"], **problems.ONLY_HTTPS}
         return answer
@@ -48,14 +49,13 @@ class Front(Chalice):
             if not (match and entry and is_served) or route.startswith(_REST_ONLY):
                 raise NotFound("ROUTE_NOT_FOUND", "This address has no such call; the REST API has all.")
             if authorizer:
-                text, arn = (
-                    event["headers"].get("authorization", ""),
-                    f"arn:aws:lambda:::url/-/{method}{path}",
-                )
+                text = event["headers"].get("authorization", "")
+                arn = f"arn:aws:lambda:::url/-/{method}{path}"
                 caller = authorizer.func(AuthRequest("TOKEN", text, arn))
                 authorizer = {**caller.context, "principalId": caller.principal_id}
         except HeadraceError as error:
-            return self._refused(error, origin["requestId"])
+            answer = self._refused(error, origin["requestId"])
+            return {**answer, "headers": {**answer["headers"], **problems.ONLY_HTTPS}}
         identity, time_ms = {"sourceIp": origin["http"]["sourceIp"]}, origin["timeEpoch"]
         own = {"authorizer": authorizer, "identity": identity, "requestTimeEpoch": time_ms, "may_wait": waits}
         params = {name: unquote(value) for name, value in match.groupdict().items()}
