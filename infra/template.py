@@ -119,6 +119,9 @@ class Stack:
         counts = self.timer_fragments
         if not isinstance(counts, (list, tuple)) or not counts or not set(counts) <= {8, 16, 32, 64}:
             raise StackError(f"timer_fragments must be a list of 8, 16, 32 or 64, not {counts!r}.")
+        self._check_addresses()
+
+    def _check_addresses(self) -> None:
         if self.web_acl and not _WEB_ACL.fullmatch(self.web_acl):
             raise StackError(f"web_acl must be the ARN of a regional web ACL of WAF, not {self.web_acl!r}.")
         if self.vpc_endpoint and not _VPC_ENDPOINT.fullmatch(self.vpc_endpoint):
@@ -157,7 +160,7 @@ def template(stack: Stack) -> dict[str, Any]:
             **tables.tables(prefix),
             **bucket.bucket(prefix),
             **keys.key(prefix),
-            **functions.functions(prefix, function_names, _settings(stack)),
+            **_functions(stack),
             **functions.logs(prefix, function_names, stack.log_days),
             **functions.failure_queue(prefix),
             **functions.stream_mappings(function_names),
@@ -174,6 +177,14 @@ def template(stack: Stack) -> dict[str, Any]:
         },
         "Outputs": _outputs(stack),
     }
+
+
+def _functions(stack: Stack) -> dict[str, Any]:
+    additions = functions.functions(stack.prefix, stack.functions, _settings(stack))
+    if not stack.calls_per_second:  # closed, as the API is
+        for name in set(names.URLS) & set(stack.functions):
+            additions[functions.function_id(name)]["Properties"]["ReservedConcurrentExecutions"] = 0
+    return additions
 
 
 def _api(stack: Stack) -> dict[str, Any]:
