@@ -18,6 +18,21 @@ def authorize(request: AuthRequest) -> AuthResponse:
 
 
 @app.lambda_function()
+def receive(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    return app(event, context)
+
+
+@app.lambda_function()
+def api_url(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    return app.at_url(event, context)
+
+
+@app.lambda_function()
+def receive_url(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    return app.at_url(event, context, waits=True)
+
+
+@app.lambda_function()
 def route(event: dict[str, Any], context: Any) -> dict[str, Any]:
     return functions.route(event, wiring.deps())
 

@@ -36,7 +36,7 @@ def main() -> int:
     start = time.monotonic()
     for name in args.only or MEASURES:
         print(f"{name}: {MEASURES[name]} …", file=sys.stderr, flush=True)
-        with _engine(args.endpoint) as endpoint:
+        with engine(args.endpoint) as endpoint:
             figures += importlib.import_module(f"bench.{name}").measure(endpoint, args.verbose)
     print(f"{time.monotonic() - start:.0f} s", file=sys.stderr)
     print(markdown(figures) if args.markdown else plain(figures))
@@ -71,7 +71,7 @@ def _arguments() -> argparse.Namespace:
 
 
 @contextmanager
-def _engine(endpoint: str | None) -> Iterator[str]:
+def engine(endpoint: str | None) -> Iterator[str]:
     """The given engine, or one in memory for this measure alone: what others left would slow it."""
     if endpoint:
         yield endpoint

@@ -61,13 +61,14 @@ class Api:
     def call(self, method: str, path: str, body: Any = None, **params: str) -> Any:
         """The JSON of the answer; RuntimeError for anything but a 2xx."""
         answer = self.answer(self.event(method, path, body, **params))
-        text = _text(answer)
+        text = text_of(answer)
         if answer["statusCode"] >= 300:
             raise RuntimeError(f"{method} {path}: {answer['statusCode']} {text[:300]}")
         return json.loads(text) if text else None
 
 
-def _text(answer: dict[str, Any]) -> str:
+def text_of(answer: dict[str, Any]) -> str:
+    """The text of an answer's body."""
     if answer.get("isBase64Encoded"):
         import base64
 

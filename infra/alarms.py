@@ -12,7 +12,7 @@ NAMESPACE = "Headrace"
 _MINUTE = 60
 _FIVE = 300
 _HOUR = 3600
-_STARTED = (names.API, names.AUTHORIZE, "route", "deliver")  # the timed ones have a bound of their own
+_STARTED = (*names.ANSWERING, "route", "deliver")  # the timed ones have a bound of their own
 _STILL = {
     "mover": "what is delayed for more than 15 minutes, or was left by a lost wake-up, does not come",
     "sweep": "wake-ups that were lost stay lost, and no backlog is told",

@@ -29,6 +29,13 @@ _AUTHORIZER = {
     }
 }
 
+RECEIVE = "/v1/topics/{topic}/groups/{group}/receive"
+_BY_RECEIVE = {
+    # Who waits for messages takes no run from other calls.
+    "Fn::Sub": "arn:${AWS::Partition}:apigateway:${AWS::Region}:lambda:path/2015-03-31/functions/"
+    "${Receive.Arn}/invocations"
+}
+
 
 def api(prefix: str, tracing: bool, rate: int, domain: dict[str, str] | None) -> dict[str, Any]:
     """What is added to Chalice's RestAPI. `rate`: calls a second, and at once after a pause, before API Gateway answers
@@ -39,7 +46,11 @@ def api(prefix: str, tracing: bool, rate: int, domain: dict[str, str] | None) ->
         "OpenApiVersion": "2.0",  # else SAM adds a stage of the name "Stage"
         "TracingEnabled": tracing,
         "MethodSettings": [{**everything, "ThrottlingRateLimit": rate, "ThrottlingBurstLimit": rate}],
-        "DefinitionBody": {"info": {"title": prefix}, "securityDefinitions": {"authorize": _AUTHORIZER}},
+        "DefinitionBody": {
+            "info": {"title": prefix},
+            "securityDefinitions": {"authorize": _AUTHORIZER},
+            "paths": {RECEIVE: {"post": {"x-amazon-apigateway-integration": {"uri": _BY_RECEIVE}}}},
+        },
         "GatewayResponses": {name: response(*refusal) for name, refusal in _REFUSALS.items()},
     }
     if domain:

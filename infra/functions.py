@@ -10,7 +10,7 @@ from . import bucket, keys, names, roles, tables, wakes
 
 FAILURES = "FailureQueue"
 _CHALICE = {names.API: "APIHandler"}
-_SYNCHRONOUS = (names.API, names.AUTHORIZE, *roles.STREAMS)
+_SYNCHRONOUS = (*names.ANSWERING, *roles.STREAMS)
 _RECURSIVE = ("deliver", "mover", "check", "checkpoint", "expire")
 _TIMED_PAUSE_SECONDS = 60  # an event that is older was overtaken by the next run's
 _WAKES_SECONDS = 300  # older than that, the sweep has found what a lost wake-up was about
@@ -66,6 +66,43 @@ def log_group(name: str, days: int) -> dict[str, Any]:
 def failure_queue(prefix: str) -> dict[str, Any]:
     """Where invocations and stream batches go that were given up, for a person to look at."""
     return {FAILURES: wakes.queue(names.failures(prefix), 14 * 86_400)}
+
+
+def addresses(function_names: Iterable[str]) -> dict[str, Any]:
+    """The function URLs, which are public: the functions' code checks who calls."""
+    resources: dict[str, Any] = {}
+    for name in names.URLS:
+        if name in function_names:
+            logical, function = function_id(name), {"Ref": function_id(name)}
+            everybody = {"FunctionName": function, "Principal": "*"}
+            of_url = {"Action": "lambda:InvokeFunctionUrl", "FunctionUrlAuthType": "NONE"}
+            by_url = {"Action": "lambda:InvokeFunction", "InvokedViaFunctionUrl": True}  # both are needed
+            resources |= {
+                address_id(name): {
+                    "Type": "AWS::Lambda::Url",
+                    "Properties": {"TargetFunctionArn": function, "AuthType": "NONE"},
+                },
+                f"{logical}AddressPermission": _permission(everybody | of_url),
+                f"{logical}InvokePermission": _permission(everybody | by_url),
+            }
+    return resources
+
+
+def address_id(name: str) -> str:
+    """The logical id of a function's URL."""
+    return f"{function_id(name)}Address"
+
+
+def receive_permission(api: str = "RestAPI") -> dict[str, Any]:
+    """API Gateway may call `receive`, for its own call only."""
+    path = f"${{{api}}}/*/POST/v1/topics/*/groups/*/receive"
+    source = {"Fn::Sub": names.arn("execute-api", path)}
+    caller = {"FunctionName": {"Ref": function_id(names.RECEIVE)}, "Principal": "apigateway.amazonaws.com"}
+    return _permission({**caller, "Action": "lambda:InvokeFunction", "SourceArn": source})
+
+
+def _permission(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"Type": "AWS::Lambda::Permission", "Properties": properties}
 
 
 def stream_mappings(function_names: Iterable[str]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from . import names
 from .api import acl_association, response
+from .functions import receive_permission
 
 API = "IamAPI"
 _SIGNED = {
@@ -51,6 +52,7 @@ def add_iam(template: dict[str, Any], prefix: str, web_acl: str = "") -> None:
         resources |= acl_association(web_acl, API)
     permission = json.dumps(resources["APIHandlerInvokePermission"])
     resources[f"{API}InvokePermission"] = json.loads(permission.replace('"RestAPI"', f'"{API}"'))
+    resources[f"{API}ReceivePermission"] = receive_permission(API)
     url = f"https://${{{API}}}.execute-api.${{AWS::Region}}.${{AWS::URLSuffix}}/api/"
     template["Outputs"]["IamEndpointURL"] = {"Value": {"Fn::Sub": url}}
 

@@ -7,8 +7,13 @@ AUTHORIZE = "authorize"
 EACH_MINUTE = ("mover", "sweep", "assign")
 SELDOM = ("checkpoint", "expire")  # every six hours
 TIMED = (*EACH_MINUTE, *SELDOM)
-FUNCTIONS = (API, AUTHORIZE, "route", "deliver", "check", *TIMED, "journal")
-"""The functions of app.py; API is the handler of all HTTP routes."""
+API_URL, RECEIVE, RECEIVE_URL = "api_url", "receive", "receive_url"
+URLS = (API_URL, RECEIVE_URL)
+"""Those of a stage with function URLs: for calls, and for receives."""
+ANSWERING = (API, RECEIVE, AUTHORIZE, *URLS)
+"""Those whose callers wait for the answer: they hear of a failure."""
+FUNCTIONS = (API, RECEIVE, AUTHORIZE, "route", "deliver", "check", *TIMED, "journal", *URLS)
+"""The functions of app.py; API is the handler of all HTTP routes but receive."""
 
 FAILED, ARCHIVED = "job-failed", "archived"
 

@@ -15,8 +15,10 @@ import zipfile
 from pathlib import Path
 from py_compile import PycInvalidationMode
 
+from . import names
 from .__main__ import add_options, given_options
 from .api import bound_anonymous
+from .functions import function_id
 from .glue import JOBS_FOLDER, LAUNCHER, job_names
 from .iam import add_iam
 from .stages import read
@@ -28,6 +30,7 @@ APP, LAYER, GLUE = "deployment.zip", "layer-deployment.zip", "glue"
 _SERVICES = ("dynamodb", "lambda", "s3", "glue", "kms", "sns", "sqs", "sts")
 """The services whose descriptions botocore needs here; those of the others are nine tenths of the layer."""
 _OWN_FILES = (TEMPLATE, APP, LAYER, "merge.json", "sam.json", "packaged.json")
+_CHALICE = (str(Path(sys.executable).with_name("chalice")),)
 _DEPLOYMENTS = Path(".chalice/deployments")
 _DESCRIPTION = re.compile(r"(?:.*/)?botocore/data/([^/]+)/.*")
 _SOME_DAY = (1980, 1, 1, 0, 0, 0)
@@ -58,6 +61,8 @@ def describe(stack: Stack, build: Path) -> Path:
     merge.unlink()
     sam = build / "sam.json"
     document = json.loads(sam.read_text())
+    for name in set(names.FUNCTIONS) - set(stack.functions):  # Chalice describes all
+        del document["Resources"][function_id(name)]
     if stack.iam:
         add_iam(document, stack.prefix, stack.web_acl)
     bound_anonymous(document, min(stack.anonymous_per_second, stack.calls_per_second))
@@ -99,15 +104,16 @@ def _is_wanted(name: str) -> bool:
 
 
 def _chalice(*arguments: str) -> None:
-    command = Path(sys.executable).with_name("chalice")
     # The template is for any region, but Chalice wants to hear of one.
     environment = {"AWS_DEFAULT_REGION": "us-east-1", **os.environ}
+    # It fetches wheels for Lambda's processor by name and version: their hashes are checked, too.
+    environment |= {"PIP_CONSTRAINT": str(Path("requirements.txt").absolute()), "PIP_REQUIRE_HASHES": "1"}
     _DEPLOYMENTS.mkdir(parents=True, exist_ok=True)
     with (_DEPLOYMENTS / "lock").open(
         "w"
     ) as lock:  # Chalice keeps zips there, and takes a half-written one for whole
         fcntl.flock(lock, fcntl.LOCK_EX)
-        process = subprocess.run([str(command), *arguments], env=environment, capture_output=True, text=True)
+        process = subprocess.run([*_CHALICE, *arguments], env=environment, capture_output=True, text=True)
     if process.returncode:
         raise StackError(f"Chalice could not make the package:\n{process.stdout}{process.stderr}")
 

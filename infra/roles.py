@@ -20,6 +20,7 @@ _READ = "GetItem Query"
 _APPEND = "GetItem Query PutItem UpdateItem"  # put segments, count reserved offsets, close holes
 _CLAIM = "GetItem PutItem UpdateItem"
 _NOTE = "PutItem BatchWriteItem"
+_ROWS = "GetItem Query PutItem DeleteItem"
 
 # A part of a table is the partitions of one kind. Settings (with subscribers' secrets, which `deliver` signs with) are
 # apart from tokens and from the stage's signing key: a function that calls foreign hosts cannot make a token or forge
@@ -28,30 +29,66 @@ _PARTS: dict[str, tuple[str, ...]] = {
     "topics": ("topics",),
     "topic": ("topic#*",),  # its groups, their consumers and assignments
     "tokens": ("tokens",),
-    "schedules": ("schedules",),  # the API alone writes them
+    "schedules": ("schedules",),  # calls alone write them
     "used": ("used",),  # when tokens were last
     "signing-key": ("stage",),
+    "retired": ("retired",),  # topics that are being deleted
+    "replays": ("replays#*",),
+    "nothing": ("~nobody",),  # what the health check asks for
     "handshakes": ("handshakes#*",),  # of the table `rates`: how often a host was asked
 }
+
+# What calls of messages, topics and groups need, by either of their functions.
+_CALLS = {
+    "log": _APPEND,
+    "cursors": f"{_CLAIM} Query BatchWriteItem",
+    "records": "GetItem Query PutItem UpdateItem DeleteItem BatchWriteItem",
+    "timers": "GetItem Query PutItem DeleteItem BatchWriteItem",
+    "transactions": "GetItem PutItem",
+    "transactions/index/by-state": "Query",
+    "traces": f"GetItem Query {_NOTE}",
+    "dedup": "GetItem PutItem",
+    "keys": f"GetItem Query {_NOTE}",
+    "rates": "GetItem PutItem",
+    "rounds": "GetItem Query PutItem DeleteItem",  # that a schedule has stopped is noted for a person
+}
+_RECEIVES = {
+    "log": _APPEND,  # a hole is closed; who begins at the end stores where that is
+    "cursors": f"{_CLAIM} Query",
+    "records": "PutItem UpdateItem",
+    "timers": "PutItem",
+    "traces": f"Query {_NOTE}",  # whether a lease was acknowledged before
+    "rates": "GetItem PutItem",
+    "rounds": "PutItem",
+    "audit": "PutItem",
+    "control#topics": "GetItem",
+    "control#topic": f"{_READ} PutItem",  # a consumer's instance and sign of life, an assignment
+    "control#signing-key": "GetItem",
+}
+_KNOWS_TOKENS = {"control#tokens": "GetItem", "control#used": "PutItem"}
 
 # The API may get items of every table: its health check looks whether they are there.
 # Transactions need the actions of their parts. What a table's index needs stands under `table/index/…`.
 _TABLES: dict[str, dict[str, str]] = {
     names.API: {
-        "log": _APPEND,
-        "cursors": f"{_CLAIM} Query BatchWriteItem",
-        "records": "GetItem Query PutItem UpdateItem DeleteItem BatchWriteItem",
-        "timers": "GetItem Query PutItem DeleteItem BatchWriteItem",
-        "transactions": "GetItem PutItem",
-        "transactions/index/by-state": "Query",
-        "traces": f"GetItem Query {_NOTE}",
-        "dedup": "GetItem PutItem",
-        "keys": f"GetItem Query {_NOTE}",
-        "rates": "GetItem PutItem",
-        "rounds": "GetItem Query PutItem DeleteItem",  # that a schedule has stopped is noted for a person
+        **_CALLS,
         "audit": "GetItem Query PutItem",
-        "control": "GetItem Query PutItem DeleteItem",
+        "control": _ROWS,
     },
+    names.API_URL: {
+        **_CALLS,
+        **_KNOWS_TOKENS,
+        "audit": "GetItem PutItem",
+        "control#topics": _ROWS,
+        "control#topic": _ROWS,
+        "control#retired": _ROWS,
+        "control#schedules": _ROWS,
+        "control#replays": "GetItem Query PutItem",
+        "control#signing-key": "GetItem PutItem",  # the first call that needs the key makes it
+        "control#nothing": "GetItem",
+    },
+    names.RECEIVE: _RECEIVES,
+    names.RECEIVE_URL: {**_RECEIVES, **_KNOWS_TOKENS},
     names.AUTHORIZE: {"control#tokens": "GetItem", "control#used": "PutItem", "audit": "PutItem"},
     "route": {"rounds": "PutItem", "control#topics": "GetItem", "control#topic": _READ},
     "deliver": {
@@ -132,6 +169,9 @@ _TABLES: dict[str, dict[str, str]] = {
 
 _STARTS: dict[str, tuple[str, ...]] = {
     names.API: ("deliver", "check"),
+    names.API_URL: ("deliver", "check"),
+    names.RECEIVE: ("deliver",),  # an acknowledgement lets the next message go to another consumer
+    names.RECEIVE_URL: ("deliver",),
     "route": ("deliver",),
     "deliver": ("deliver",),
     "check": ("deliver",),
@@ -142,23 +182,25 @@ _STARTS: dict[str, tuple[str, ...]] = {
     "expire": ("expire",),
 }
 
-WAKES = (names.API, "deliver", "check", "mover", "assign")
+WAKES = (names.API, names.API_URL, names.RECEIVE, names.RECEIVE_URL, "deliver", "check", "mover", "assign")
 """The functions that send wake-ups of the mover; it alone receives them."""
 
-_JOBS: dict[str, tuple[str, ...]] = {names.API: ("replay",)}
+_JOBS: dict[str, tuple[str, ...]] = {names.API: ("replay",), names.API_URL: ("replay",)}
 """The Glue jobs that a function starts."""
 
 _MAILS = ("sweep",)
 """The functions that send reports to the topic of the alarms."""
 
+_CALLS_OBJECTS: dict[str, tuple[str, ...]] = {
+    "bodies/*": ("s3:GetObject", "s3:PutObject"),
+    "archive/manifests/*": ("s3:GetObject",),  # which days are archived
+    "archive/proved.json": ("s3:GetObject",),
+    "reports/hours/*": ("s3:GetObject",),
+}
 _OBJECTS: dict[str, dict[str, tuple[str, ...]]] = {
-    names.API: {
-        "bodies/*": ("s3:GetObject", "s3:PutObject"),
-        "archive/manifests/*": ("s3:GetObject",),  # which days are archived
-        "archive/proved.json": ("s3:GetObject",),
-        "reports/hours/*": ("s3:GetObject",),
-    },
-    "deliver": {"bodies/*": ("s3:GetObject",)},
+    names.API: _CALLS_OBJECTS,
+    names.API_URL: _CALLS_OBJECTS,
+    **{name: {"bodies/*": ("s3:GetObject",)} for name in (names.RECEIVE, names.RECEIVE_URL, "deliver")},
     "expire": {
         "archive/manifests/*": ("s3:GetObject",),  # the last day that is proved
         "archive/proved.json": ("s3:GetObject",),  # rows that are not in the archive stay for longer
@@ -168,9 +210,13 @@ _OBJECTS: dict[str, dict[str, tuple[str, ...]]] = {
     "journal": {"journal/*": ("s3:PutObject",), "expiring/*": ("s3:PutObject",)},
 }
 
+_CALLS_SECRETS = {"signing-key": "Encrypt Decrypt", "subscriber": "Encrypt"}
 _SECRETS: dict[str, dict[str, str]] = {
     # Who delivers reads nothing but what it signs with; the API has it send test events, too.
-    names.API: {"signing-key": "Encrypt Decrypt", "subscriber": "Encrypt"},
+    names.API: _CALLS_SECRETS,
+    names.API_URL: _CALLS_SECRETS,
+    names.RECEIVE: {"signing-key": "Decrypt"},
+    names.RECEIVE_URL: {"signing-key": "Decrypt"},
     "deliver": {"subscriber": "Decrypt"},
     "check": {"signing-key": "Decrypt"},
 }
@@ -239,7 +285,7 @@ def _policy(name: str, prefix: str, bucket: str) -> list[Statement]:
     if any("s3:GetObject" in permissions for permissions in objects.values()):
         # Without it S3 answers "denied", not "no such key", for what is not there.
         statements.append(_allow(("s3:ListBucket",), f"arn:${{AWS::Partition}}:s3:::{bucket}"))
-    if name not in (names.API, names.AUTHORIZE):  # what was invoked asynchronously and is given up
+    if name not in names.ANSWERING:  # what was invoked asynchronously and is given up
         statements.append(_allow(("sqs:SendMessage",), names.arn("sqs", names.failures(prefix))))
     return statements
 

@@ -158,7 +158,9 @@ class Deployment:
             "Ask for more (`aws service-quotas request-service-quota-increase --service-code lambda --quota-code "
             "L-B99A9384 --desired-value 1000`)"
         )
-        if self._stack.reserve == ALWAYS:
+        if (
+            self._stack.reserve == ALWAYS or self._stack.url
+        ):  # a flood at a public URL would take what REST needs
             raise StackError(f"{short} {advice}, or set lower numbers of reserved_concurrency in {CONFIG}.")
         print(
             f"{short} It is deployed without: subscribers that hang may use up what callers need. {advice} and deploy "
@@ -321,12 +323,15 @@ def _deploy(options: argparse.Namespace, stack: Stack) -> None:
     for name in (
         "EndpointURL",
         "IamEndpointURL",
+        "CallsURL",
+        "ReceiveURL",
         "BucketName",
         "AlarmTopicArn",
         "FailureQueueUrl",
         "DeliverRoleArn",
     ):
-        print(f"  {name:<16} {outputs.get(name, '')}")
+        if name in outputs:
+            print(f"  {name:<16} {outputs[name]}")
     print(f"The first admin token: make token {_make_arguments(options, stack)}")
 
 

@@ -21,6 +21,7 @@ _SETTINGS = (
         "calls_per_second",
         "anonymous_per_second",
         "iam",
+        "url",
         "domain",
         "certificate",
         "zone",
@@ -31,7 +32,7 @@ _SETTINGS = (
 )
 
 
-def read(stage: str, variables: Mapping[str, str] | None = None, folder: Path = Path()) -> Stack:
+def read(stage: str, variables: Mapping[str, Any] | None = None, folder: Path = Path()) -> Stack:
     """The stack of a stage. `variables` goes before what the file says; the prefix is `headrace-<stage>` where neither
     says another. Raises StackError, with what to change."""
     config = _config(folder / CONFIG)
@@ -47,9 +48,10 @@ def read(stage: str, variables: Mapping[str, str] | None = None, folder: Path = 
             f"{CONFIG}, stage {stage}, infra: {', '.join(sorted(unknown))} is not known; "
             f"there are {', '.join(_SETTINGS)}."
         )
+    function_names = (_NAMES.get(name, name) for name in config["lambda_functions"])
     return Stack(
         stage=stage,
-        functions=tuple(_NAMES.get(name, name) for name in config["lambda_functions"]),
+        functions=tuple(each for each in function_names if settings.get("url") or each not in names.URLS),
         tracing=bool(stages[stage].get("xray", config.get("xray", False))),
         glue=_digest(folder / JOBS_FOLDER),
         **settings,

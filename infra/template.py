@@ -62,6 +62,8 @@ class Stack:
     """The same for each call that needs no token."""
     iam: bool = False
     """Is there an API for callers who sign with SigV4, too?"""
+    url: bool = False
+    """Are there function URLs, too: one for calls, one for receives?"""
     domain: str = ""
     certificate: str = ""
     zone: str = ""
@@ -111,17 +113,24 @@ class Stack:
                 raise StackError(f"{name} must be a whole number from {least}, not {number!r}.")
         if self.reserve not in (ALWAYS, IF_POSSIBLE):
             raise StackError(f"reserve must be {ALWAYS!r} or {IF_POSSIBLE!r}, not {self.reserve!r}.")
-        for name in ("access_log", "archive", "iam"):
+        for name in ("access_log", "archive", "iam", "url"):
             if not isinstance(getattr(self, name), bool):
                 raise StackError(f"{name} must be true or false, not {getattr(self, name)!r}.")
         counts = self.timer_fragments
         if not isinstance(counts, (list, tuple)) or not counts or not set(counts) <= {8, 16, 32, 64}:
             raise StackError(f"timer_fragments must be a list of 8, 16, 32 or 64, not {counts!r}.")
+        self._check_addresses()
+
+    def _check_addresses(self) -> None:
         if self.web_acl and not _WEB_ACL.fullmatch(self.web_acl):
             raise StackError(f"web_acl must be the ARN of a regional web ACL of WAF, not {self.web_acl!r}.")
         if self.vpc_endpoint and not _VPC_ENDPOINT.fullmatch(self.vpc_endpoint):
             raise StackError(
                 f"vpc_endpoint must be the id of one for execute-api, vpce-…, not {self.vpc_endpoint!r}."
+            )
+        if self.url and (self.vpc_endpoint or self.web_acl):
+            raise StackError(
+                "url makes public addresses, which neither vpc_endpoint nor web_acl protects: leave url out, or both."
             )
         if self.vpc_endpoint and self.domain:
             raise StackError(
@@ -151,10 +160,12 @@ def template(stack: Stack) -> dict[str, Any]:
             **tables.tables(prefix),
             **bucket.bucket(prefix),
             **keys.key(prefix),
-            **functions.functions(prefix, function_names, _settings(stack)),
+            **_functions(stack),
             **functions.logs(prefix, function_names, stack.log_days),
             **functions.failure_queue(prefix),
             **functions.stream_mappings(function_names),
+            **functions.addresses(function_names),
+            "ReceivePermission": functions.receive_permission(),
             **wakes.wakes(prefix, function_names),
             **_roles(stack),
             **_api(stack),
@@ -166,6 +177,14 @@ def template(stack: Stack) -> dict[str, Any]:
         },
         "Outputs": _outputs(stack),
     }
+
+
+def _functions(stack: Stack) -> dict[str, Any]:
+    additions = functions.functions(stack.prefix, stack.functions, _settings(stack))
+    if not stack.calls_per_second:  # closed, as the API is
+        for name in set(names.URLS) & set(stack.functions):
+            additions[functions.function_id(name)]["Properties"]["ReservedConcurrentExecutions"] = 0
+    return additions
 
 
 def _api(stack: Stack) -> dict[str, Any]:
@@ -237,4 +256,7 @@ def _outputs(stack: Stack) -> dict[str, Any]:
         "FailureQueueUrl": {"Ref": functions.FAILURES},
         "DeliverRoleArn": {"Fn::GetAtt": [roles.role_id("deliver"), "Arn"]},
     }
+    for name, function in (("CallsURL", names.API_URL), ("ReceiveURL", names.RECEIVE_URL)):
+        if function in stack.functions:
+            outputs[name] = {"Fn::GetAtt": [functions.address_id(function), "FunctionUrl"]}
     return {name: {"Value": value} for name, value in outputs.items()}

@@ -39,6 +39,7 @@ class Context(msgspec.Struct, frozen=True):
     body: Any = None
     prefix: str = ""  # of every path: on AWS, the stage
     source: str = ""  # the caller's address
+    may_wait: bool = True  # for messages
     received_ms: int | None = None  # when the gateway received it: before a cold start. None: just now
 
     @property

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections import Counter
+from functools import cached_property
 from typing import Any
+from urllib.parse import parse_qs, unquote
 
-from chalice.app import Chalice
+from chalice.app import AuthRequest, Chalice
 
-from ..domain import strict_json
-from ..domain.errors import Malformed
+from ..domain.errors import HeadraceError, Malformed, MethodNotAllowed, NotFound, unavailable
 from ..domain.message import is_single
 from . import problems
-from .calls import ACCEPTED
+from .calls import ACCEPTED, GROUP
+from .http import refusal
 
 _LARGE_BYTES = 6_000_000  # Lambda answers with at most 6 MB
+_HEALTH, _RECEIVE = "/v1/health", f"{GROUP}/receive"
+_REST_ONLY = ("/v1/audit", "/v1/sign-in-links", "/v1/signing-key", "/v1/tokens")
 
 
 class Front(Chalice):
@@ -22,11 +27,51 @@ class Front(Chalice):
 
     def __call__(self, event: Any, context: Any) -> dict[str, Any]:
         if name := _given_twice(event):
-            return _refusal(name, getattr(context, "aws_request_id", ""))
-        answer = self._answer(event, context)
+            error = Malformed("BAD_REQUEST", f"{name.title()} is given twice.")
+            answer = self._refused(error, getattr(context, "aws_request_id", ""))
+        else:
+            answer = self._answer(event, context)
         if event.get("requestContext", {}).get("domainName"):  # on AWS, where all is by https
             answer["headers"] = {**answer["headers"], **problems.ONLY_HTTPS}
         return answer
+
+    def at_url(self, event: Any, context: Any, *, waits: bool = False) -> dict[str, Any]:
+        """Answer what came by a function URL, as if API Gateway had sent it: calls that need a token, and health; or
+        where it `waits`, `receive` alone. Who calls, the header `Authorization` alone says."""
+        origin, path = event["requestContext"], event["rawPath"]
+        method = origin["http"]["method"]
+        matches = ((route, match) for route, form in self._forms if (match := form.fullmatch(path)))
+        route, match = next(matches, ("", None))
+        entry = self.routes.get(route, {}).get(method)
+        authorizer: Any = entry and entry.authorizer
+        try:
+            is_served = route == _RECEIVE if waits else authorizer or route == _HEALTH
+            if not (match and entry and is_served) or route.startswith(_REST_ONLY):
+                raise NotFound("ROUTE_NOT_FOUND", "This address has no such call; the REST API has all.")
+            if authorizer:
+                text = event["headers"].get("authorization", "")
+                arn = f"arn:aws:lambda:::url/-/{method}{path}"
+                caller = authorizer.func(AuthRequest("TOKEN", text, arn))
+                authorizer = {**caller.context, "principalId": caller.principal_id}
+        except HeadraceError as error:
+            answer = self._refused(error, origin["requestId"])
+            return {**answer, "headers": {**answer["headers"], **problems.ONLY_HTTPS}}
+        identity, time_ms = {"sourceIp": origin["http"]["sourceIp"]}, origin["timeEpoch"]
+        own = {"authorizer": authorizer, "identity": identity, "requestTimeEpoch": time_ms, "may_wait": waits}
+        params = {name: unquote(value) for name, value in match.groupdict().items()}
+        query = parse_qs(event["rawQueryString"], keep_blank_values=True)
+        request_context = {**origin, **own, "httpMethod": method, "resourcePath": route}
+        rest = {"requestContext": request_context, "pathParameters": params, "stageVariables": None}
+        return self({"body": None, **event, **rest, "multiValueQueryStringParameters": query}, context)
+
+    @cached_property
+    def _forms(self) -> list[tuple[str, re.Pattern[str]]]:
+        """The form of each route's paths; a fixed segment comes before a parameter."""
+        routes = sorted(self.routes)
+        return [(each, re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", each))) for each in routes]
+
+    def _refused(self, error: HeadraceError, request_id: str) -> dict[str, Any]:
+        return refusal(error, request_id).to_dict(self.api.binary_types)
 
     def _answer(self, event: Any, context: Any) -> dict[str, Any]:
         headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
@@ -34,8 +79,16 @@ class Front(Chalice):
         event = {**event, "headers": {**headers, ACCEPTED: headers.get("accept", ""), "accept": "*/*"}}
         answer: dict[str, Any] = super().__call__(event, context)
         if answer["statusCode"] >= 400 and "X-Request-Id" not in answer["headers"]:
-            return _as_problem(answer, getattr(context, "aws_request_id", ""))
+            return self._as_problem(answer, getattr(context, "aws_request_id", ""))
         return _as_text(answer) if len(answer["body"]) > _LARGE_BYTES else answer
+
+    def _as_problem(self, answer: dict[str, Any], request_id: str) -> dict[str, Any]:
+        """Chalice's own refusal (a method the path does not have) in our shape."""
+        error: HeadraceError = unavailable("Something went wrong on our side; try again.")
+        if answer["statusCode"] == problems.STATUS[MethodNotAllowed][0]:
+            error = MethodNotAllowed("METHOD_NOT_ALLOWED", "This path does not have this method.")
+        ours = self._refused(error, request_id)
+        return {**ours, "headers": {**answer["headers"], **ours["headers"]}}
 
 
 def _given_twice(event: Any) -> str | None:
@@ -46,37 +99,9 @@ def _given_twice(event: Any) -> str | None:
     return next((name for name, count in counts.items() if count > 1 and is_single(name)), None)
 
 
-def _refusal(name: str, request_id: str) -> dict[str, Any]:
-    error = Malformed("BAD_REQUEST", f"{name.title()} is given twice.")
-    body = strict_json.dump(problems.problem(error, request_id)).decode() + "\n"
-    headers = {"X-Request-Id": request_id, **problems.EVERYWHERE, **problems.headers(error)}
-    return {"statusCode": 400, "headers": headers, "multiValueHeaders": {}, "body": body}
-
-
 def _as_text(answer: dict[str, Any]) -> dict[str, Any]:
     """The answer with its body as text: a large body in base64 would grow by a third if encoded once more."""
     if not answer.get("isBase64Encoded"):
         return answer
     text = base64.b64decode(answer["body"]).decode()
     return {**answer, "body": text, "isBase64Encoded": False}
-
-
-def _as_problem(answer: dict[str, Any], request_id: str) -> dict[str, Any]:
-    """Chalice's own refusal (a method the path does not have) in our shape."""
-    status = answer["statusCode"] if answer["statusCode"] != 500 else 503
-    is_method = status == problems.METHOD_NOT_ALLOWED
-    document = {
-        "type": "/errors/METHOD_NOT_ALLOWED" if is_method else "/errors/UNAVAILABLE",
-        "title": "Method not allowed" if is_method else "Unavailable",
-        "status": status,
-        "detail": "This path does not have this method."
-        if is_method
-        else "Something went wrong on our side; try again.",
-        "code": "METHOD_NOT_ALLOWED" if is_method else "UNAVAILABLE",
-        "retryable": not is_method,
-        "request_id": request_id,
-    }
-    own = {"Content-Type": problems.MEDIA_TYPE, "X-Request-Id": request_id, **problems.EVERYWHERE}
-    headers = {**answer["headers"], **own}
-    body = strict_json.dump(document).decode() + "\n"
-    return {**answer, "statusCode": status, "headers": headers, "body": body, "isBase64Encoded": False}

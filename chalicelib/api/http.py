@@ -34,11 +34,14 @@ _TRACEPARENT = re.compile(
 )
 
 
-class Unauthenticated(Exception):
+class Unauthenticated(errors.Unauthorized):
     """API Gateway answers 401 to an authorizer that fails with exactly the word Unauthorized."""
 
     def __init__(self) -> None:
-        super().__init__("Unauthorized")
+        super().__init__("UNAUTHORIZED", "A valid token is needed: Authorization: Bearer hr_…")
+
+    def __str__(self) -> str:
+        return "Unauthorized"
 
 
 def register(app: Chalice, authorizer: Any, calls: Sequence[Call] = CALLS) -> None:
@@ -131,6 +134,7 @@ def _context(entry: Call, request: Request, params: Mapping[str, str], request_i
         params,
         prefix=prefix,
         source=source,
+        may_wait=request.context.get("may_wait", True),
         received_ms=received_ms(request, deps.adapters.clock),
     )
     try:
@@ -210,7 +214,7 @@ def authorize(request: AuthRequest, deps: Deps) -> AuthResponse:
         if scheme.lower() != "bearer":
             raise Unauthenticated
         caller = deps.tokens.authenticate(text.strip())
-    except (errors.Unauthorized, Unauthenticated):
+    except errors.Unauthorized:
         # arn:aws:execute-api:<region>:<account>:<api>/<stage>/<method>/<path>
         _, _, method, path = f"{request.method_arn}///".split("/", 3)
         deps.refusals.note(deps.tokens.claimed_id(text.strip()), method, f"/{path.rstrip('/')}")

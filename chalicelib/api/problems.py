@@ -14,6 +14,7 @@ STATUS: Mapping[type[HeadraceError], tuple[int, str]] = {
     errors.Unauthorized: (401, "Unauthorized"),
     errors.Forbidden: (403, "Forbidden"),
     errors.NotFound: (404, "Not found"),
+    errors.MethodNotAllowed: (405, "Method not allowed"),
     errors.Conflict: (409, "Conflict"),
     errors.ChangedMeanwhile: (409, "Conflict"),
     errors.TooLarge: (413, "Too large"),
@@ -22,7 +23,6 @@ STATUS: Mapping[type[HeadraceError], tuple[int, str]] = {
     errors.TooMany: (429, "Too many requests"),
     errors.Unavailable: (503, "Unavailable"),
 }
-METHOD_NOT_ALLOWED = 405
 MEDIA_TYPE = "application/problem+json"
 EVERYWHERE: Mapping[str, str] = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 ONLY_HTTPS: Mapping[str, str] = {"Strict-Transport-Security": "max-age=31536000"}
@@ -92,7 +92,8 @@ def headers(error: HeadraceError) -> dict[str, str]:
     after = error.retry_after_seconds
     if after is None and type(error) in (errors.TooMany, errors.Unavailable):
         after = 1
-    return {"Content-Type": MEDIA_TYPE, **({"Retry-After": str(after)} if after is not None else {})}
+    asks = {"WWW-Authenticate": "Bearer"} if isinstance(error, errors.Unauthorized) else {}
+    return {"Content-Type": MEDIA_TYPE, **({"Retry-After": str(after)} if after is not None else {}), **asks}
 
 
 def issue_of(text: str, kind: type, at: str = "") -> Issue:

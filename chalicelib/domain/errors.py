@@ -5,6 +5,7 @@
     ├── Unauthorized          no valid token (401)
     ├── Forbidden             the token lacks a scope or a topic (403)
     ├── NotFound              the named thing does not exist (404)
+    ├── MethodNotAllowed      the path has other methods (405)
     ├── Conflict              the state of things does not allow it (409)
     │   └── ChangedMeanwhile  another change of the same thing was faster (409)
     ├── TooLarge              over a size limit (413)
@@ -64,6 +65,10 @@ class Forbidden(HeadraceError):
 
 class NotFound(HeadraceError):
     """The named thing does not exist."""
+
+
+class MethodNotAllowed(HeadraceError):
+    """The path has other methods."""
 
 
 class Conflict(HeadraceError):

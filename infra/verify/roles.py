@@ -17,7 +17,8 @@ _THEFTS: tuple[tuple[str, str, str], ...] = (
     ("set up a topic", "dynamodb:PutItem", "topics"),
     ("replace the signing key", "dynamodb:PutItem", "stage"),
 )
-_OPENERS = {"subscriber": {"deliver"}, "signing-key": {names.API, "check"}}
+_SIGN = {names.API, names.API_URL, names.RECEIVE, names.RECEIVE_URL, "check"}
+_OPENERS = {"subscriber": {"deliver"}, "signing-key": _SIGN}
 """Who decrypts which kind of secret."""
 _TALKERS = ("deliver", "check", "assign")
 
@@ -47,11 +48,13 @@ def verify(aws: Aws, prefix: str, notes: Notes) -> None:
 
 
 def _roles(aws: Aws, prefix: str) -> dict[str, str]:
-    """The ARN of each function's role."""
+    """The ARN of each function's role; the functions of URLs are not in every stage."""
     roles = {}
     for name in names.FUNCTIONS:
         function = ("--function-name", names.function(prefix, name))
-        roles[name] = str(aws.ask("lambda", "get-function-configuration", *function)["Role"])
+        answer = aws.ask("lambda", "get-function-configuration", *function, check=name not in names.URLS)
+        if answer:
+            roles[name] = str(answer["Role"])
     return roles
 
 

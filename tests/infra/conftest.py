@@ -14,8 +14,8 @@ pytest.register_assert_rewrite("tests.infra.rehearsed_uses")  # its assertions s
 
 @pytest.fixture(scope="session", params=["dev", "prod"])
 def template_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A stage's template as it is deployed."""
-    return describe(read(request.param), tmp_path_factory.mktemp(request.param) / "build")
+    """A stage's template as it is deployed, with function URLs."""
+    return describe(read(request.param, {"url": True}), tmp_path_factory.mktemp(request.param) / "build")
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from infra import package
 from infra.cli import Aws
-from infra.package import package
 from infra.stack import Deployment
 from infra.template import Stack
 from tests.infra.ministack import MiniStack
@@ -49,10 +51,21 @@ class Subscriber:
         return [json.loads(visit.body) for visit in list(self.seen) if visit.path == path]
 
 
+_CHALICE_HERE = """
+import platform
+from chalice.cli import main
+from chalice.config import Config
+Config.lambda_architecture = "x86_64" if platform.machine() in ("x86_64", "AMD64") else "arm64"
+main()
+"""
+
+
 def packaged(stack: Stack, build: Path) -> None:
-    """The package, without the one kind of condition that MiniStack can't judge, and so refuses: it takes the context
-    of an encryption into account, and does not show it to policies."""
-    template = package(stack, build)
+    """The package for this machine's processor, without the one kind of condition that MiniStack can't judge, and so
+    refuses: it takes the context of an encryption into account, and does not show it to policies."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(package, "_CHALICE", (sys.executable, "-c", _CHALICE_HERE))
+        template = package.package(stack, build)
     text = re.sub(r'"kms:EncryptionContext:\w+": "[^"]*",?\s*', "", template.read_text())
     template.write_text(re.sub(r",(\s*})", r"\1", text))
 

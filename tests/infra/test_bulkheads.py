@@ -6,6 +6,7 @@ import json
 import math
 import random
 from collections.abc import Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from chalicelib.services.core.wake import workers_of
 from infra import names
 from infra.functions import function_id
+from infra.stages import CONFIG
 from tests.infra.lambda_account import Account, Timeline
 from tests.support import factories as make
 
@@ -23,6 +25,12 @@ _HANGING = 300
 _RETRY_SECONDS = 1.0  # the Retry-After of API Gateway's 429
 _WAKE_SECONDS = 60.0  # the sweep's
 _STEPS = ((names.AUTHORIZE, 0.01), (names.API, 0.04))  # each behind the other; seconds, on average
+_WAIT_SECONDS = 20.0
+_FLOOD = 1000  # anonymous calls at once
+_REFUSED_SECONDS = 0.01
+_AGAIN_SECONDS = 0.2
+_FLOODED_SECONDS = 10.0
+PAGE = Path("docs/deploy.md").read_text()
 
 
 def functions(template_file: Path) -> dict[str, dict[str, int]]:
@@ -44,7 +52,11 @@ class Stage:
     def __init__(self, reservations: Mapping[str, int]) -> None:
         self.timeline = Timeline()
         self.account = Account(self.timeline, _LIMIT, reservations)
-        self.answered: list[float] = []
+        self.answers: dict[str, list[float]] = {"produce": [], "ack": []}
+
+    @property
+    def answered(self) -> list[float]:
+        return self.answers["produce"]
 
     def hang(self, subscribers: int, held_seconds: float) -> None:
         """Each has a group of its own on a topic of four shards; each of its deliveries is held for as long as
@@ -58,33 +70,58 @@ class Stage:
         if not self.account.start("deliver", now, seconds, lambda end: self._deliver(end, seconds)):
             self.timeline.at(now + _WAKE_SECONDS, lambda later: self._deliver(later, seconds))
 
-    def call(self) -> None:
-        """Producers call at random times; a throttled one comes again after the stated wait."""
-        lot, at = random.Random(8), 1.0
-        while at < _SECONDS:
-            at += lot.expovariate(_CALLS_PER_SECOND)
-            durations = [lot.lognormvariate(math.log(mean), 0.5) for _, mean in _STEPS]
-            self.timeline.at(
-                at,
-                lambda now, durations=durations, start=at: self._step(0, now, start, durations),  # type: ignore[misc]
-            )
+    def wait(self, consumers: int, function: str) -> None:
+        """Each waits for messages on an empty queue, again and again."""
+        for consumer in range(consumers):
+            self.timeline.at(consumer * 0.001, lambda now: self._wait(now, function))
 
-    def _step(self, step: int, now: float, start: float, durations: list[float]) -> None:
+    def _wait(self, now: float, function: str) -> None:
+        def again(pause: float, since: float) -> None:
+            self.timeline.at(since + pause, lambda later: self._wait(later, function))
+
+        if not self.account.start(function, now, _WAIT_SECONDS, partial(again, _AGAIN_SECONDS)):
+            again(_RETRY_SECONDS, now)
+
+    def flood(self, function: str) -> None:
+        """So many connections make anonymous calls, each as fast as it can."""
+        for connection in range(_FLOOD):
+            self.timeline.at(connection * 0.0001, lambda now: self._flood(now, function))
+
+    def _flood(self, now: float, function: str) -> None:
+        if not self.account.start(function, now, _REFUSED_SECONDS, lambda end: self._flood(end, function)):
+            self.timeline.at(now + _AGAIN_SECONDS, lambda later: self._flood(later, function))
+
+    def call(self) -> None:
+        """Producers send and consumers acknowledge at random times; a throttled one comes again after the stated
+        wait."""
+        for seed, answers in enumerate(self.answers.values(), 8):
+            lot, at = random.Random(seed), 1.0
+            while at < _SECONDS:
+                at += lot.expovariate(_CALLS_PER_SECOND)
+                durations = [lot.lognormvariate(math.log(mean), 0.5) for _, mean in _STEPS]
+                self.timeline.at(at, partial(self._step, 0, start=at, durations=durations, answers=answers))
+
+    def _step(
+        self, step: int, now: float, start: float, durations: list[float], answers: list[float]
+    ) -> None:
+        rest = partial(self._step, start=start, durations=durations, answers=answers)
+
         def next_step(end: float) -> None:
             if step + 1 == len(_STEPS):
-                self.answered.append(end - start)
+                answers.append(end - start)
             else:
-                self._step(step + 1, end, start, durations)
+                rest(step + 1, end)
 
         if not self.account.start(_STEPS[step][0], now, durations[step], next_step):
-            self.timeline.at(now + _RETRY_SECONDS, lambda later: self._step(0, later, start, durations))
+            self.timeline.at(now + _RETRY_SECONDS, partial(rest, step))
 
-    def run(self) -> None:
-        self.timeline.run(_SECONDS)
+    def run(self, seconds: float = _SECONDS) -> Stage:
+        self.timeline.run(seconds)
+        return self
 
-    def p99(self) -> float:
+    def p99(self, call: str = "produce") -> float:
         """Seconds from a call to its answer, tries that were throttled included."""
-        return sorted(self.answered)[len(self.answered) * 99 // 100]
+        return sorted(self.answers[call])[len(self.answers[call]) * 99 // 100]
 
 
 def stage(reservations: Mapping[str, int], hanging_count: int, held_seconds: float) -> Stage:
@@ -117,6 +154,52 @@ def test_a_stage_in_earnest_has_two_bulkheads_of_which_either_would_do(
     stage_without = stage(bulkheads, _HANGING, functions(template_file)["deliver"]["Timeout"])
     held_up = {name for name, count in stage_without.account.throttles.items() if count} - {"deliver"}
     assert not held_up or "prod" not in str(template_file)
+
+
+@cache
+def waiting(stage_name: str, consumers: int, function: str = names.RECEIVE) -> Stage:
+    """A stage in which so many consumers wait in a function."""
+    config = json.loads(CONFIG.read_text())
+    own = config["stages"][stage_name].get("lambda_functions", {})
+    functions = {name: each | own.get(name, {}) for name, each in config["lambda_functions"].items()}
+    reservations = {name: each.get("reserved_concurrency", 0) for name, each in functions.items()}
+    reservations[names.API] = reservations.pop("api_handler")
+    if function == names.API:  # as one function, with what both reserve
+        reservations[names.API] += reservations.pop(names.RECEIVE)
+    new_stage = Stage({name: most for name, most in reservations.items() if most})
+    new_stage.call()
+    new_stage.wait(consumers, function)
+    return new_stage.run()
+
+
+@pytest.mark.parametrize("stage_name", ["dev", "prod"])
+def test_600_waiting_consumers_leave_produce_and_ack_as_they_were(stage_name: str) -> None:
+    quiet, busy = waiting(stage_name, 0), waiting(stage_name, 600)
+    for call, answers in quiet.answers.items():
+        assert busy.p99(call) <= 1.2 * quiet.p99(call)
+        assert len(busy.answers[call]) == len(answers)
+
+
+@pytest.mark.parametrize("consumers", [0, 320, 600])
+def test_the_page_has_the_models_table(consumers: int) -> None:
+    own, one = waiting("prod", consumers), waiting("prod", consumers, names.API)
+    produce, ack = (f"{1000 * own.p99(call):.0f} ms" for call in own.answers)
+    calls = len(waiting("prod", 0).answered)
+    assert f"| {consumers} | {produce} | {ack} | {100 * len(one.answered) / calls:.0f} % |\n" in PAGE
+
+
+def test_1000_anonymous_calls_at_once_at_each_url_leave_the_rest_api_as_it_was(template_file: Path) -> None:
+    quiet, flooded = Stage(reserved(template_file)), Stage(reserved(template_file))
+    for door in names.URLS:
+        flooded.flood(door)
+    for each in (quiet, flooded):
+        each.call()
+        each.wait(100, names.RECEIVE)
+        each.run(_FLOODED_SECONDS)
+    assert flooded.p99() <= 1.2 * quiet.p99()
+    assert len(flooded.answered) == len(quiet.answered)
+    assert all(flooded.account.throttles[door] > 1000 for door in names.URLS)
+    assert flooded.account.throttles[names.RECEIVE] == quiet.account.throttles[names.RECEIVE]
 
 
 def test_without_bulkheads_they_would_stop_it(template_file: Path) -> None:

@@ -11,14 +11,16 @@ from typing import Any
 
 import pytest
 
+from bench.handler import MEMORIES, on_lambda
 from chalicelib import adapters
 from infra import names, package, roles
-from infra.functions import function_id
+from infra.api import RECEIVE
+from infra.functions import address_id, function_id
 from infra.roles import STREAMS, role_id
 from infra.stages import CONFIG, read
-from infra.template import template
+from infra.template import StackError, template
 
-STACK = read("prod", {"prefix": "hr"})
+STACK = read("prod", {"prefix": "hr", "url": True})
 PERIOD_SECONDS = dict.fromkeys(names.EACH_MINUTE, 60) | dict.fromkeys(names.SELDOM, 6 * 3600)
 SWEEP_SECONDS = 300  # by then the sweep has found what a lost wake-up was about
 
@@ -102,6 +104,73 @@ def test_the_layer_has_the_descriptions_of_all_services_that_are_asked() -> None
     assert set(asked_services) <= set(package._SERVICES)
 
 
+def test_memory_is_chosen_by_the_computed_curve() -> None:
+    page = Path("docs/deploy.md").read_text()
+    rows = re.findall(r"^\| (?:produce|receive|ack) one \| ([\d.]+) ms \| (\d) \| (.*) \|$", page, re.M)
+    assert len(rows) == 3
+    for cpu_ms, round_trips, cells in rows:
+        curve = (on_lambda(float(cpu_ms), float(round_trips), memory) for memory in MEMORIES)
+        assert cells.split(" | ") == [f"{ms:.0f} ms, {usd:.2f}" for ms, usd in curve]
+    config = json.loads(CONFIG.read_text())
+    assert config["lambda_architecture"] == "arm64"
+    chosen = {name: each.get("lambda_memory_size") for name, each in config["lambda_functions"].items()}
+    assert chosen["api_handler"] == chosen["api_url"] == 1024
+    assert chosen["receive"] == chosen["receive_url"] == 256
+
+
+# Function URLs.
+
+
+def test_a_stage_has_function_urls_if_it_wants_them_which_are_closed_as_the_api_is() -> None:
+    without = template(read("prod"))
+    assert not {"ApiUrl", "ReceiveUrl"} & without["Resources"].keys()
+    assert not [each for each in without["Resources"].values() if each.get("Type") == "AWS::Lambda::Url"]
+    for name, output in ((names.API_URL, "CallsURL"), (names.RECEIVE_URL, "ReceiveURL")):
+        assert output not in without["Outputs"]
+        address = address_id(name)
+        assert template(STACK)["Outputs"][output]["Value"] == {"Fn::GetAtt": [address, "FunctionUrl"]}
+        assert resources()[address]["Properties"] == {
+            "TargetFunctionArn": {"Ref": function_id(name)},
+            "AuthType": "NONE",
+        }
+        permissions = [
+            each["Properties"]
+            for each in resources().values()
+            if each.get("Type") == "AWS::Lambda::Permission"
+            and each["Properties"]["FunctionName"] == {"Ref": function_id(name)}
+        ]
+        assert {each["Action"] for each in permissions} == {
+            "lambda:InvokeFunctionUrl",
+            "lambda:InvokeFunction",
+        }
+        assert all(each.get("FunctionUrlAuthType") or each["InvokedViaFunctionUrl"] for each in permissions)
+        closed = template(read("prod", {"url": True, "calls_per_second": 0}))["Resources"]
+        assert closed[function_id(name)]["Properties"]["ReservedConcurrentExecutions"] == 0
+        assert "ReservedConcurrentExecutions" not in properties(name), "as the configuration says"
+
+
+@pytest.mark.parametrize("fence", ["web_acl", "vpc_endpoint"])
+def test_what_stands_before_the_api_is_not_passed_by_a_function_url(fence: str) -> None:
+    acl = "arn:aws:wafv2:eu-central-1:123456789012:regional/webacl/mine/0a1b2c3d"
+    fences = {"web_acl": acl, "vpc_endpoint": "vpce-0a1b2c3d4e"}
+    with pytest.raises(StackError, match="public addresses"):
+        read("dev", {"url": True, fence: fences[fence]})
+
+
+def test_receives_have_a_function_of_their_own(template_file: Path) -> None:
+    """API Gateway calls it for that call only, by each of its APIs."""
+    packaged = json.loads(template_file.read_text())["Resources"]
+    paths = packaged["RestAPI"]["Properties"]["DefinitionBody"]["paths"]
+    integrations = {
+        path: operation["x-amazon-apigateway-integration"]["uri"]["Fn::Sub"]
+        for path, operations in paths.items()
+        for operation in operations.values()
+    }
+    assert [path for path, uri in integrations.items() if "${Receive.Arn}" in uri] == [RECEIVE]
+    [source] = packaged["ReceivePermission"]["Properties"]["SourceArn"].values()
+    assert source.endswith("${RestAPI}/*/POST/v1/topics/*/groups/*/receive")
+
+
 # The mover's wake-ups.
 
 
@@ -110,12 +179,12 @@ WAKE_QUEUE = names.arn("sqs", "hr-wakes")
 
 def test_the_mover_alone_takes_wake_ups_and_who_stores_timers_sends_them() -> None:
     senders = {n for n in names.FUNCTIONS if WAKE_QUEUE in grants(n, "sqs").get("sqs:SendMessage", ())}
-    assert senders == {"api", "deliver", "check", "mover", "assign"}
+    assert senders == {"api", "api_url", "receive", "receive_url", "deliver", "check", "mover", "assign"}
     for action in ("sqs:ReceiveMessage", "sqs:DeleteMessage"):
         assert {n for n in names.FUNCTIONS if action in grants(n, "sqs")} == {"mover"}
     (queues, policy) = resources()["WakeQueuePolicy"]["Properties"].values()
     assert queues == [{"Ref": "WakeQueue"}]
-    arns = [{"Fn::GetAtt": [f"{name.capitalize()}Role", "Arn"]} for name in roles.WAKES]
+    arns = [{"Fn::GetAtt": [role_id(name), "Arn"]} for name in roles.WAKES]
     denials = {each["Action"]: each["Condition"] for each in policy["Statement"]}
     assert {each["Effect"] for each in policy["Statement"]} == {"Deny"}
     mover = {"ArnNotEquals": {"aws:PrincipalArn": {"Fn::GetAtt": ["MoverRole", "Arn"]}}}
@@ -153,7 +222,7 @@ def test_what_nobody_waits_for_is_kept_when_it_is_given_up(name: str) -> None:
     assert queue["SqsManagedSseEnabled"]
     assert queue["MessageRetentionPeriod"] == 14 * 86_400, "as long as a queue keeps anything"
     targets = grants(name, "sqs").get("sqs:SendMessage", set()) - {WAKE_QUEUE}
-    if name in (names.API, names.AUTHORIZE):
+    if name in names.ANSWERING:
         assert "EventInvokeConfig" not in properties(name)
         assert targets == set()
         return

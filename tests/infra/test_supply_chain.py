@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from infra import package
+from infra.template import StackError
+
 _ROOT = Path(__file__).parents[2]
 _UV = Path(sys.executable).with_name("uv")
 _PYPI = "https://pypi.org/simple"
@@ -23,7 +26,7 @@ def uv(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True)
 
 
-def packages() -> list[dict[str, Any]]:
+def locked_packages() -> list[dict[str, Any]]:
     """The packages of uv.lock, without Headrace."""
     locked = tomllib.loads((_ROOT / "uv.lock").read_text())["package"]
     return [package for package in locked if "virtual" not in package["source"]]
@@ -60,9 +63,31 @@ def test_lambda_ships_neither_chalice_nor_cryptography() -> None:
 
 
 def test_each_package_comes_from_pypi_and_each_file_has_a_hash() -> None:
-    for package in packages():
-        assert package["source"] == {"registry": _PYPI}, package["name"]
-        for file in [*package.get("wheels", []), package.get("sdist")]:
+    for locked in locked_packages():
+        assert locked["source"] == {"registry": _PYPI}, locked["name"]
+        for file in [*locked.get("wheels", []), locked.get("sdist")]:
             if file is not None:
-                assert file["url"].startswith("https://files.pythonhosted.org/"), package["name"]
-                assert re.fullmatch(r"sha256:[0-9a-f]{64}", file["hash"]), package["name"]
+                assert file["url"].startswith("https://files.pythonhosted.org/"), locked["name"]
+                assert re.fullmatch(r"sha256:[0-9a-f]{64}", file["hash"]), locked["name"]
+
+
+def test_no_wheel_for_lambda_is_packaged_whose_hash_is_not_pinned(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As Chalice fetches them: by name and version, for another processor."""
+    pins = (_ROOT / "requirements.txt").read_text()
+    (tmp_path / "requirements.txt").write_text(re.sub("sha256:.", "sha256:0", pins))
+    [wheel] = re.findall(r"^msgspec==\S+", pins, re.M)
+    place = (
+        "--no-deps",
+        "--only-binary=:all:",
+        "--platform",
+        "manylinux2014_aarch64",
+        "--dest",
+        str(tmp_path),
+    )
+    command = (sys.executable, "-m", "pip", "download", *place, "--abi", "cp311", wheel)
+    monkeypatch.setattr(package, "_CHALICE", command)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StackError, match="DO NOT MATCH THE HASHES"):
+        package._chalice()

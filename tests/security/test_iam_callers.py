@@ -96,7 +96,7 @@ def test_a_caller_is_known_by_its_role_or_user(arn: str, id: str) -> None:
 
 
 def test_the_second_api_has_each_call_that_needs_a_token_and_nothing_else(tmp_path: Path) -> None:
-    stack = read("dev", {"iam": True})  # type: ignore[dict-item]
+    stack = read("dev", {"iam": True})
     template = json.loads(describe(stack, tmp_path / "build").read_text())
     resources = template["Resources"]
     paths = resources["IamAPI"]["Properties"]["DefinitionBody"]["paths"]
@@ -110,6 +110,7 @@ def test_the_second_api_has_each_call_that_needs_a_token_and_nothing_else(tmp_pa
     assert signed_routes == guarded_routes
     assert all(each["security"] == [{"sigv4": []}] for methods in paths.values() for each in methods.values())
     assert '"Ref": "IamAPI"' in json.dumps(resources["IamAPIInvokePermission"])
+    assert "${IamAPI}" in json.dumps(resources["IamAPIReceivePermission"])
     denied = resources["IamAPI"]["Properties"]["GatewayResponses"]["ACCESS_DENIED"]
     assert "IAM" in json.loads(denied["ResponseTemplates"]["application/json"])["detail"]
     first = resources["RestAPI"]["Properties"]["DefinitionBody"]

@@ -13,6 +13,7 @@ from botocore.exceptions import ClientError
 
 from chalicelib.api import resources
 from chalicelib.api.calls import CALLS
+from chalicelib.domain.errors import Unavailable
 from infra import names
 from tests.support import factories as make
 from tests.support.day import a_world
@@ -120,6 +121,13 @@ def test_the_denial_takes_away_every_call_that_reaches_further_than_its_path_nam
 TABLE = f"arn:aws:dynamodb:us-east-1:000000000000:table/{PREFIX}-control"
 TALKERS = ("deliver", "check", "assign")
 """The functions that call hosts of others."""
+MAY = {
+    "check": {"read the signing key"},  # what it asks is signed with what is made of the key
+    names.RECEIVE: {"read the signing key"},
+    names.RECEIVE_URL: {"look at a token", "read the signing key"},
+    # The first call that needs the key makes it.
+    names.API_URL: {"look at a token", "set up a topic", "read the signing key", "replace the signing key"},
+}
 
 
 @pytest.mark.parametrize(
@@ -134,15 +142,21 @@ def test_of_control_data_each_role_has_only_its_partitions(action: str) -> None:
         return {name for name, grants in everybody.items() if grants} - {names.API}
 
     guard = Guard()
-    assert holders("tokens") == ({names.AUTHORIZE} if action == "GetItem" else set())
-    assert holders("stage") == ({"check"} if action == "GetItem" else set())
-    assert holders("retired") == holders("replays#x") == set()
+    is_read, is_put = action == "GetItem", action == "PutItem"
+    rows = {names.API_URL} if action in ("GetItem", "Query", "PutItem", "DeleteItem") else set()
+    receives = {names.RECEIVE, names.RECEIVE_URL}
+    assert holders("tokens") == ({names.AUTHORIZE, *names.URLS} if is_read else set())
+    assert holders("stage") == (
+        {"check", *receives, names.API_URL} if is_read else {names.API_URL} if is_put else set()
+    )
+    assert holders("retired") == rows
+    assert holders("replays#x") == (rows if action != "DeleteItem" else set())
     if action in ("PutItem", "UpdateItem", "DeleteItem"):
-        assert holders("topics") == set()
-        assert holders("topic#x") == ({"deliver", "assign"} if action == "PutItem" else set())
+        assert holders("topics") == rows
+        assert holders("topic#x") == ({"deliver", "assign", *receives, *rows} if is_put else rows)
 
 
-def test_who_calls_hosts_of_others_makes_no_token_and_no_key(engine: str, tmp_path: Path) -> None:
+def test_who_calls_hosts_of_others_or_has_another_door_makes_no_token(engine: str, tmp_path: Path) -> None:
     with a_world(Guard(), tmp_path) as world:
         token = world.api.post("/v1/tokens", {"name": "t", "scopes": ["produce"]}).expect(201)
         thefts: dict[str, Callable[[], object]] = {
@@ -150,12 +164,14 @@ def test_who_calls_hosts_of_others_makes_no_token_and_no_key(engine: str, tmp_pa
             "look at a token": lambda: world.deps.tokens.authenticate(token["token"]),
             "list tokens": lambda: world.deps.tokens.with_last_use(None, 10),
             "revoke a token": lambda: world.deps.tokens.revoke(token["id"]),
+            "rotate a token": lambda: world.deps.tokens.rotate(token["id"], 0, None),
+            "read the audit trail": lambda: next(world.deps.adapters.audit.entries(0, 2**43, None)),
+            "replace the signing key": lambda: world.deps.signing_keys.rotate(0),
             "set up a topic": lambda: world.adapters.control.put_topic(make.topic("mine"), None),
             "read the signing key": lambda: world.deps.signing_key,
         }
-        # What `check` asks is signed with what is made of the key.
-        tries = [each for each in product(TALKERS, thefts) if each != ("check", "read the signing key")]
+        tries = [each for each in product((*TALKERS, *MAY), thefts) if each[1] not in MAY.get(each[0], ())]
         for function, name in tries:
-            with at_work(function), pytest.raises(ClientError, match="not authorized"):
+            with at_work(function), pytest.raises((ClientError, Unavailable), match=r"not authorized|KMS"):
                 thefts[name]()
         print(f"{len(tries)} tries with stolen roles, all denied")

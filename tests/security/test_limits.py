@@ -148,7 +148,7 @@ def test_a_refused_name_that_is_none_leaves_a_small_entry(world: World, name: st
 
 
 def test_each_call_without_a_token_has_a_bound_of_its_own(tmp_path: Path) -> None:
-    stack = read("dev", {"anonymous_per_second": 7})  # type: ignore[dict-item]
+    stack = read("dev", {"anonymous_per_second": 7})
     resources = json.loads(describe(stack, tmp_path / "build").read_text())["Resources"]
     settings = resources["RestAPI"]["Properties"]["MethodSettings"]
     bounded_calls = {

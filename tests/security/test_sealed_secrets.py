@@ -127,9 +127,9 @@ def test_each_role_decrypts_only_what_it_signs_with(world: World) -> None:
         return {name for name in names.FUNCTIONS if guard.allowed(name, f"kms:{action}", f"{KEY}#{kind}")}
 
     assert holders("Decrypt", "subscriber") == {"deliver"}
-    assert holders("Decrypt", "signing-key") == {names.API, "check"}
-    assert holders("Encrypt", "signing-key") == {names.API}
-    assert holders("Encrypt", "subscriber") == {names.API}
+    calls = {names.API, names.API_URL}
+    assert holders("Decrypt", "signing-key") == {*calls, names.RECEIVE, names.RECEIVE_URL, "check"}
+    assert holders("Encrypt", "signing-key") == holders("Encrypt", "subscriber") == calls
     assert holders("CreateGrant", "subscriber") == holders("ScheduleKeyDeletion", "signing-key") == set()
     group, _ = subscribed(world)
     for function in set(names.FUNCTIONS) - {"deliver"}:

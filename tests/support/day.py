@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -59,7 +60,7 @@ class World:
         self.deps.setup()
         self.functions = functions_of(app.app)
         token = self.deps.tokens.create("all", ("produce", "consume", "admin"))[1]
-        self.api = Client(Gateway(app.app), token)
+        self.api = Client(Doors(), token)
 
     @property
     def deps(self) -> wiring.Deps:
@@ -108,6 +109,46 @@ class World:
         self.clock.advance(seconds)
         self.call("mover")
         self.wake(topic)
+
+
+def by_url(
+    method: str, path: str, headers: Mapping[str, str], body: bytes | None = None, **own: Any
+) -> dict[str, Any]:
+    """A call by a function URL, as Lambda describes it; `own` is what it says of the caller beside."""
+    target, _, query = path.partition("?")
+    context = {
+        "domainName": "abc.lambda-url.us-east-1.on.aws",
+        "http": {"method": method, "path": target, "sourceIp": "198.51.100.7"},
+        "requestId": "u",
+        "timeEpoch": None,
+        **own,
+    }
+    return {
+        "version": "2.0",
+        "rawPath": target,
+        "rawQueryString": query,
+        "headers": {name.lower(): value for name, value in headers.items()},
+        "requestContext": context,
+        "isBase64Encoded": True,
+        **({} if body is None else {"body": base64.b64encode(body).decode()}),
+    }
+
+
+class Doors:
+    """The function URLs, and the REST API for what they do not serve."""
+
+    def __init__(self) -> None:
+        self._rest = Gateway(app.app)
+
+    def handle(
+        self, method: str, path: str, headers: dict[str, str], body: bytes | None
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        function = app.receive_url if path.endswith("/receive") else app.api_url
+        answer = function(by_url(method, path, headers, body), Time(30))
+        text = base64.b64decode(answer["body"])
+        if b'"ROUTE_NOT_FOUND"' in text:
+            return self._rest.handle(method, path, headers, body)
+        return answer["statusCode"], answer["headers"], text
 
 
 class Time:
@@ -199,7 +240,9 @@ def a_world(guard: Guard, folder: Path) -> Iterator[World]:
 def work(world: World, receiver: Receiver) -> None:
     """A little of everything."""
     world.api.get("/v1/health").expect(200)
-    world.api.with_token(f"hr_{'0' * 12}_{'a' * 59}").get("/v1/topics").refused(401, "UNAUTHORIZED")
+    stranger = world.api.with_token(f"hr_{'0' * 12}_{'a' * 59}")
+    for path in ("/v1/topics", "/v1/tokens"):  # by either door
+        stranger.get(path).refused(401, "UNAUTHORIZED")
     topic = world.api.topic(
         shards=2, rate_limit=1000, retry={"max_attempts": 2, "ladder": [5]}, wake="direct"
     )
@@ -210,6 +253,7 @@ def work(world: World, receiver: Receiver) -> None:
     world.wake(topic)
     fail(world, topic, group, receiver)
     pull(world, topic)
+    loop(world, topic, receiver)
     decide(world, topic, receiver)
     for job in ("sweep", "assign"):
         world.call(job)
@@ -223,7 +267,8 @@ def work(world: World, receiver: Receiver) -> None:
 
 
 def produce(world: World, topic: Topic) -> None:
-    topic.produce("x" * 250_000, shard=0)
+    large_id = topic.produce("x" * 250_000, shard=0)["id"]
+    world.api.get(f"{topic.path}/messages/{large_id}").expect(200)
     topic.produce("one", keys=["k"], dedup_id="d")
     topic.batch([{"body": n, "keys": ["k", "l"]} for n in range(3)])
     topic.batch([{"body": n, "delay_seconds": 20} for n in range(3)])
@@ -278,6 +323,28 @@ def pull(world: World, topic: Topic) -> None:
     buried_group = topic.group("buried")
     buried_group.settle("nack", buried_group.receive(3), dead_letter=True)
     world.api.delete(buried_group.path).expect(204)
+
+
+def loop(world: World, topic: Topic, receiver: Receiver) -> None:
+    """Receives that acknowledge, beside a subscriber; that take over; that find leases ended and messages expired."""
+    limited_token, text = world.deps.tokens.create("limited", ("consume",), rate_limit=100)
+    group = topic.group("loop", mode="serial", max_in_flight=20)
+    topic.batch([{"body": n, "shard": 0, "expires_in_seconds": 2000} for n in range(8)])
+    world.api.put(f"{group.path}/consumers/c", {"url": receiver.url}).expect(201)
+    group.register("w")
+    mine = {"consumer": "w", "lease_seconds": 1000}
+    first = group.receive(1, instance="one", **mine)
+    second = group.receive(1, instance="two", ack=[each["receipt"] for each in first], **mine)
+    receipts = [each["receipt"] for each in (*first, *second)]
+    for _ in range(2):  # the second time, what has been acknowledged
+        world.api.with_token(text).post(f"{group.path}/receive", {"max": 0, "ack": receipts}).expect(200)
+    group.receive(5, **mine)
+    world.clock.advance(1001)
+    group.receive(5, **mine)
+    world.clock.advance(1001)
+    group.receive(5, **mine)
+    world.api.delete(f"/v1/tokens/{limited_token.id}").expect(204)
+    world.api.delete(group.path).expect(204)
 
 
 def decide(world: World, topic: Topic, receiver: Receiver) -> None:

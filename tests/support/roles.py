@@ -27,6 +27,7 @@ from chalicelib.api.gateway import Front
 from chalicelib.store import clients
 from chalicelib.store.layout import Tables
 from infra import names
+from infra.api import RECEIVE
 from infra.package import describe
 from infra.stages import read
 from local.functions import Invocations
@@ -56,7 +57,7 @@ _guards: list[Guard] = []
 
 
 @contextmanager
-def at_work(function: str) -> Iterator[None]:
+def at_work(function: str | None) -> Iterator[None]:
     """What this block asks of AWS is asked by this function."""
     token = _at_work.set(function)
     try:
@@ -70,9 +71,12 @@ def function_at_work() -> str | None:
     return _at_work.get()
 
 
-def working_as(function: str, call: Callable[..., Any]) -> Callable[..., Any]:
+def working_as(function: str, call: Callable[..., Any], themselves: Sequence[str] = ()) -> Callable[..., Any]:
+    """The call, made by this function; but by those that make it `themselves`."""
+
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        with at_work(function):
+        asking = function_at_work()
+        with at_work(asking if asking in themselves else function):
             return call(*args, **kwargs)
 
     return wrapped
@@ -162,7 +166,8 @@ class Guard:
 def _deployed_statements() -> Mapping[str, list[dict[str, Any]]]:
     """The statements of each function's role, as `make package` writes them."""
     with tempfile.TemporaryDirectory() as folder:
-        template = describe(read("dev", {"prefix": PREFIX}), Path(folder) / "build")
+        stack = read("dev", {"prefix": PREFIX, "url": True})
+        template = describe(stack, Path(folder) / "build")
         resources = json.loads(template.read_text())["Resources"]
     roles = {}
     for resource in resources.values():
@@ -248,14 +253,26 @@ def guarded(guard: Guard) -> Iterator[Guard]:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         for name in _FUNCTIONS:
             patch.setattr(functions, name, working_as(name, getattr(functions, name)))
-        patch.setattr(http, "authorize", working_as(names.AUTHORIZE, http.authorize))
-        patch.setattr(Front, "__call__", working_as(names.API, Front.__call__))
+        patch.setattr(http, "authorize", working_as(names.AUTHORIZE, http.authorize, names.URLS))
+        patch.setattr(Front, "__call__", _answering(names.API, names.RECEIVE, Front.__call__))
+        patch.setattr(Front, "at_url", _answering(*names.URLS, Front.at_url))
         for invoker in (Inbox, Invocations):
             patch.setattr(invoker, "invoke", _announcing(guard, invoker.invoke))
             patch.setattr(invoker, "ask", _announcing(guard, invoker.ask))
             patch.setattr(invoker, "wake_mover", _announcing_wakes(guard, invoker.wake_mover))
         patch.setattr(ThreadPoolExecutor, "submit", _with_context(ThreadPoolExecutor.submit))
         yield guard
+
+
+def _answering(function: str, receives: str, answer: Callable[..., Any]) -> Callable[..., Any]:
+    """As the function whose answer this is, or the one that answers receives; what was begun by an URL stays so."""
+
+    def answering(self: Front, event: Any, context: Any, **waits: bool) -> Any:
+        is_receive = waits or event["requestContext"].get("resourcePath") == RECEIVE
+        with at_work(function_at_work() or (receives if is_receive else function)):
+            return answer(self, event, context, **waits)
+
+    return answering
 
 
 def _announcing(guard: Guard, call: Callable[..., Any]) -> Callable[..., Any]:

@@ -111,11 +111,11 @@ def receive(context: Context) -> Response[Received]:
     if not (body.max or body.ack):
         raise invalid("max", "0 claims nothing: give ack, or a larger number")
     topic, group = context.group()
-    consumer = None
+    consumer, wait_seconds = None, body.wait_seconds if context.may_wait else 0
     if body.consumer is not None:
         consumer = deps.catalog.consumer(topic, group, body.consumer)
         take_over(context, topic, group, consumer, body.instance)
-        deps.registry.sign_of_life(topic, group, consumer, body.wait_seconds, receives=True)
+        deps.registry.sign_of_life(topic, group, consumer, wait_seconds, receives=True)
     acks = deps.settler.acks(topic, group, body.ack or ())
     if not body.max:
         acks.settle()
@@ -131,7 +131,7 @@ def receive(context: Context) -> Response[Received]:
         group,
         consumer,
         body.max,
-        body.wait_seconds,
+        wait_seconds,
         lease_seconds,
         mark,
         may_be_repeat=may_be_repeat,

@@ -22,6 +22,7 @@ from headrace._async.pager import AsyncPager
 from headrace._sync.many import Many
 from headrace._sync.pager import Pager
 from headrace.calls import Call
+from headrace.client import patient
 from headrace.errors import kind_of
 from headrace.models import Model, Sent
 
@@ -254,6 +255,26 @@ def test_who_waits_for_an_unknown_group_is_told_also_where_the_others_skipped_th
     assert [path.rpartition("/")[2] for path, _ in proxy.requests] == ["fate"]
     with pytest.raises(errors.GroupNotFound):
         shaky.wait_until_complete(topic, sent.id, group="nobody")
+
+
+def test_receives_alone_go_to_their_own_address(
+    proxy: FaultyProxy, service: str, hr: Headrace, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {
+        "HEADRACE_URL": service,
+        "HEADRACE_RECEIVE_URL": f"{proxy.url}/v1/",
+        "HEADRACE_TOKEN": hr.transport.token,
+    }
+    for name, value in names.items():
+        monkeypatch.setenv(name, value)
+    with Headrace.from_env(retries=Retries(base_seconds=0.02)) as client:
+        client.put_group(topic, "g")
+        client.send(topic, 1)
+        proxy.plan.append(FAIL)
+        [message] = patient(client).receive(topic, "g", wait=5)
+        assert client.ack(topic, "g", message)[0].ok
+    assert {path.rpartition("/")[2] for path, _ in proxy.requests} == {"receive"}
+    assert len(proxy.requests) == 2, "once more at the same address"
 
 
 def test_a_long_wait_is_several_long_polls(hr: Headrace, proxy: FaultyProxy, topic: str) -> None:

@@ -25,6 +25,8 @@ export type ScheduleOptions = Omit<Schemas["ScheduleBody"], "app" | "message"> &
 
 export interface HeadraceOptions {
   url: string;
+  /** The address for receives, if they have one of their own. */
+  receiveUrl?: string;
   token: string;
   retries?: Partial<Retries>;
   /** How long one try may take, in milliseconds, beside the `wait_seconds` of a receive: longer than the service can (29 seconds). */
@@ -47,8 +49,10 @@ export interface HeadraceOptions {
 export class Headrace {
   readonly api: Client<paths>;
   readonly #tokenId: string;
+  readonly #receiveUrl: string;
 
-  constructor({ url, token, retries = {}, timeoutMs = 35_000, fetch = globalThis.fetch }: HeadraceOptions) {
+  constructor({ url, receiveUrl = "", token, retries = {}, timeoutMs = 35_000, fetch = globalThis.fetch }: HeadraceOptions) {
+    this.#receiveUrl = placeOf(receiveUrl || url);
     const { attempts, baseMs = 200, capMs = 10_000, totalMs = 120_000 } = retries;
     this.api = createClient<paths>({
       baseUrl: placeOf(url),
@@ -61,11 +65,12 @@ export class Headrace {
     this.api.use({ onRequest: ({ params }) => refuseNoNames(params.path) });
   }
 
-  /** The service that HEADRACE_URL and HEADRACE_TOKEN name. */
+  /** The service that HEADRACE_URL and HEADRACE_TOKEN name, and HEADRACE_RECEIVE_URL, if there is an address for receives. */
   static fromEnv(options: Partial<HeadraceOptions> = {}): Headrace {
     const { process } = globalThis as { process?: { env?: Record<string, string | undefined> } };
-    const { HEADRACE_URL: url = "", HEADRACE_TOKEN: token = "" } = process?.env ?? {};
-    const place = { url: options.url ?? url, token: options.token ?? token };
+    const { HEADRACE_URL: url = "", HEADRACE_RECEIVE_URL = "", HEADRACE_TOKEN: token = "" } = process?.env ?? {};
+    const receiveUrl = options.receiveUrl ?? (options.url === undefined ? HEADRACE_RECEIVE_URL : "");
+    const place = { url: options.url ?? url, receiveUrl, token: options.token ?? token };
     if (!place.url || !place.token) throw new Error("Set HEADRACE_URL and HEADRACE_TOKEN.");
     return new Headrace({ ...options, ...place });
   }
@@ -120,6 +125,7 @@ export class Headrace {
     const receipts = ack.map((each) => (typeof each === "string" ? each : each.receipt));
     const { messages, ...rest } = await answerOf(
       this.api.POST("/v1/topics/{topic}/groups/{group}/receive", {
+        baseUrl: this.#receiveUrl,
         params: { path: { topic, group } },
         body: { ...options, receive_id: options.receive_id ?? randomId(), ...(receipts.length > 0 && { ack: receipts }) },
         headers: options.receive_id ? {} : { "Headrace-Resend": "0" },

@@ -43,6 +43,14 @@ for (const [url, called] of [
   });
 }
 
+test("receives alone go to their own address", async () => {
+  const receiveUrl = "https://receive.example.com/v1";
+  const received = await sending({ receiveUrl }, (hr) => hr.receive("orders", "mailer").catch(() => {}));
+  assert.equal(received.url, "https://receive.example.com/v1/topics/orders/groups/mailer/receive");
+  const sent = await sending({ receiveUrl }, (hr) => hr.send("orders", 1));
+  assert.equal(new URL(sent.url).host, "127.0.0.1:8700");
+});
+
 for (const token of ["", undefined as unknown as string, "Bearer hr_x", "hr_secret\nx", "hr_secr\u00e9t", "secret"]) {
   test(`a token ${JSON.stringify(token)} is refused at once, and not told`, () => {
     assert.throws(() => new Headrace({ url: "http://127.0.0.1:8700", token }), /^TypeError: Give a token(?!.*secr)/s);

@@ -74,6 +74,7 @@ class AsyncHeadrace(AsyncOperations):
                 timeout=self.transport.timeout,
                 connections=self.transport.connections,
                 app=self.transport.app,
+                receive_url=self.transport.receive_url,
             )
         return self._twin
 

@@ -223,6 +223,7 @@ def patient(hr: Any) -> Operations:
         timeout=transport.timeout,
         connections=transport.connections,
         app=transport.app,
+        receive_url=transport.receive_url,
     )
 
 

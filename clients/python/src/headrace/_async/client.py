@@ -33,10 +33,14 @@ class AsyncOperations(
         timeout: float = 30.0,
         connections: int = 32,
         app: str = "",
+        receive_url: str = "",
     ) -> None:
-        """`url` may be several, separated by commas: where one gives no answer the next is asked. `timeout` is of one
-        try, in seconds. `app` names your application in traces. ValueError for what is no URL or token."""
-        transport = AsyncTransport(url.split(","), token, retries or Retries(), timeout, connections, app)
+        """`url` may be several, separated by commas: where one gives no answer the next is asked. `receive_url`:
+        receives go there. `timeout` is of one try, in seconds. `app` names your application in traces. ValueError for
+        what is no URL or token."""
+        transport = AsyncTransport(
+            url.split(","), token, retries or Retries(), timeout, connections, app, receive_url
+        )
         super().__init__(transport)
 
     @classmethod
@@ -47,11 +51,13 @@ class AsyncOperations(
         timeout: float = 30.0,
         connections: int = 32,
     ) -> Self:
-        """The service that HEADRACE_URL and HEADRACE_TOKEN name; HEADRACE_APP names your application."""
+        """The service that HEADRACE_URL and HEADRACE_TOKEN name, and HEADRACE_RECEIVE_URL, if there is an address for
+        receives; HEADRACE_APP names your application."""
         url = os.environ.get("HEADRACE_URL", "http://127.0.0.1:8700")
         token = os.environ.get("HEADRACE_TOKEN", "")
-        app = os.environ.get("HEADRACE_APP", "")
-        return cls(url, token, retries=retries, timeout=timeout, connections=connections, app=app)
+        names = {"app": os.environ.get("HEADRACE_APP", "")}
+        names["receive_url"] = os.environ.get("HEADRACE_RECEIVE_URL", "")
+        return cls(url, token, retries=retries, timeout=timeout, connections=connections, **names)
 
     @property
     def transport(self) -> AsyncTransport:

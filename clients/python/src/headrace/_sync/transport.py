@@ -36,9 +36,12 @@ class Transport:
         timeout: float,
         connections: int,
         app: str = "",
+        receive_url: str = "",
     ) -> None:
         self.urls = tuple(_END.sub("", url.strip()) for url in urls if url.strip())
-        if not self.urls or not all(map(is_url, self.urls)):
+        self.receive_url = _END.sub("", receive_url.strip())
+        every_url = (*self.urls, *([self.receive_url] if self.receive_url else []))
+        if not self.urls or not all(map(is_url, every_url)):
             raise ValueError(
                 "Give the service's URL, as in https://… or http://127.0.0.1:8700 (HEADRACE_URL)."
             )
@@ -62,7 +65,7 @@ class Transport:
         self._first = 0
         from .._http import Connections  # here, for a quick import
 
-        self._connections = Connections(self.urls, connections)
+        self._connections = Connections(every_url, connections)
 
     def ask(self, call: Call, kind: type[T]) -> T:
         """The answer to a call as a type. HeadraceError where it is a refusal, or none comes."""
@@ -93,8 +96,9 @@ class Transport:
         while True:
             tries += 1
             at = self._first
+            url = self.receive_url if call.path.endswith("/receive") else ""
             try:
-                return self._once(call, self.urls[at], reader, seconds_left, is_fresh)
+                return self._once(call, url or self.urls[at], reader, seconds_left, is_fresh)
             except HeadraceError as error:
                 is_away, is_fresh = isinstance(error, Unavailable), isinstance(error, NoAnswer)
                 unknown = is_away and getattr(error, "was_sent", True)
@@ -109,7 +113,7 @@ class Transport:
                 is_last = bool((pause or self.pause)(wait))
                 if self._connections.is_closed:  # meanwhile
                     raise
-                if is_away and self._first == at:  # else another call has moved on
+                if is_away and not url and self._first == at:  # else another call has moved on
                     self._first = (at + 1) % len(self.urls)
                 if unknown:
                     call = replace(call, first_sent=first_sent)

@@ -50,8 +50,15 @@ class Session:
     @cached_property
     def hr(self) -> Headrace:
         """The client: a send is tried for two minutes. Raises Unusable."""
+        is_environments = self.access.source == "environment"
+        receive_url = os.environ.get("HEADRACE_RECEIVE_URL", "") if is_environments else ""
         try:
-            hr = Headrace(self.access.url, self.access.token, retries=Retries(base_seconds=0.1))
+            hr = Headrace(
+                self.access.url,
+                self.access.token,
+                retries=Retries(base_seconds=0.1),
+                receive_url=receive_url,
+            )
         except ValueError as error:
             raise Unusable(str(error)) from None
         self._notes = _Notes(self.output)
