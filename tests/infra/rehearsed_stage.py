@@ -50,9 +50,13 @@ class Subscriber:
 
 
 def packaged(stack: Stack, build: Path) -> None:
-    """The package, without the one kind of condition that MiniStack can't judge, and so refuses: it takes the context
-    of an encryption into account, and does not show it to policies."""
+    """The package, without what MiniStack does not know: saved queries, and the one kind of condition that it can't
+    judge, and so refuses (it takes the context of an encryption into account, and does not show it to policies)."""
     template = package(stack, build)
+    document = json.loads(template.read_text())
+    all_resources = document["Resources"].items()
+    known = {name: each for name, each in all_resources if each["Type"] != "AWS::Logs::QueryDefinition"}
+    template.write_text(json.dumps({**document, "Resources": known}))
     text = re.sub(r'"kms:EncryptionContext:\w+": "[^"]*",?\s*', "", template.read_text())
     template.write_text(re.sub(r",(\s*})", r"\1", text))
 
