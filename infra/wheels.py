@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 from typing import Any
-
-from chalice.cli import main
-from chalice.config import Config
-from chalice.deploy.packager import DependencyBuilder
 
 
 def fetch(version: str, machine: str, requirements: str, folder: str) -> None:
@@ -30,14 +27,18 @@ def fetch(version: str, machine: str, requirements: str, folder: str) -> None:
     subprocess.run(command, check=True)
 
 
-def _adapt(version: str) -> None:
+def main(arguments: list[str]) -> int:
+    """Chalice's command line, behind the version. Only here, in a process of its own, is it loaded."""
+    version, *sys.argv[1:] = arguments
+
     def build_site_packages(self: Any, abi: str, requirements: str, folder: str) -> None:
         fetch(version, self._machine, requirements, folder)
 
-    setattr(Config, "lambda_python_version", property(lambda self: f"python{version}"))  # noqa: B010
-    setattr(DependencyBuilder, "build_site_packages", build_site_packages)  # noqa: B010
+    runtime = property(lambda self: f"python{version}")
+    setattr(import_module("chalice.config").Config, "lambda_python_version", runtime)  # noqa: B010
+    import_module("chalice.deploy.packager").DependencyBuilder.build_site_packages = build_site_packages
+    return int(import_module("chalice.cli").main())
 
 
 if __name__ == "__main__":
-    _adapt(sys.argv.pop(1))
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from chalice.app import Chalice
 
+from .. import wiring
 from ..domain import strict_json
 from ..domain.errors import Malformed
 from ..domain.message import is_single
@@ -15,27 +18,46 @@ from . import problems
 from .calls import ACCEPTED
 
 _LARGE_BYTES = 6_000_000  # Lambda answers with at most 6 MB
+_NO_METHOD = "METHOD_NOT_ALLOWED", "Method not allowed", "This path does not have this method."
+_FAILED = "UNAVAILABLE", "Unavailable", "Something went wrong on our side; try again."
+_FOR_PAGES = re.compile("/v1/(?!tokens|sign-in-links)")
 
 
 class Front(Chalice):
     """Chalice, with every body as bytes and its own errors as problem+json."""
 
     def __call__(self, event: Any, context: Any) -> dict[str, Any]:
-        if name := _given_twice(event):
-            return _refusal(name, getattr(context, "aws_request_id", ""))
-        answer = self._answer(event, context)
-        if event.get("requestContext", {}).get("domainName"):  # on AWS, where all is by https
-            answer["headers"] = {**answer["headers"], **problems.ONLY_HTTPS}
+        headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
+        name, request_id = _given_twice(event), getattr(context, "aws_request_id", "")
+        answer = _refusal(name, request_id) if name else self._answer(event, headers, context)
+        request = event.get("requestContext", {})
+        answer["headers"] = {
+            **answer["headers"],
+            **cors(headers.get("origin", ""), request.get("resourcePath", "")),
+        }
+        if request.get("domainName"):  # on AWS, where all is by https
+            answer["headers"] |= problems.ONLY_HTTPS
         return answer
 
-    def _answer(self, event: Any, context: Any) -> dict[str, Any]:
-        headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
+    def _answer(self, event: Any, headers: dict[str, str], context: Any) -> dict[str, Any]:
         # All media types are binary to us (raw publish); Chalice then insists on an Accept header that says so.
         event = {**event, "headers": {**headers, ACCEPTED: headers.get("accept", ""), "accept": "*/*"}}
         answer: dict[str, Any] = super().__call__(event, context)
         if answer["statusCode"] >= 400 and "X-Request-Id" not in answer["headers"]:
             return _as_problem(answer, getattr(context, "aws_request_id", ""))
         return _as_text(answer) if len(answer["body"]) > _LARGE_BYTES else answer
+
+
+def cors(origin: str, path: str, methods: Iterable[str] = ()) -> dict[str, str]:
+    """Headers that let a page of one of the stage's `cors_origins` read an answer at a route, or with `methods` make
+    calls there (on AWS, API Gateway sends these: infra/api.py). None for tokens, sign-in links and the console."""
+    if not _FOR_PAGES.match(path) or not (origins := wiring.deps().adapters.cors_origins):
+        return {}
+    if origin not in origins:
+        return {"Vary": "Origin"}
+    sent = {"Allow-Headers": "Authorization, *", "Allow-Methods": ", ".join(methods), "Max-Age": "7200"}
+    headers = {"Allow-Origin": origin, "Expose-Headers": "*", **(sent if methods else {})}
+    return {"Vary": "Origin", **{f"Access-Control-{name}": text for name, text in headers.items()}}
 
 
 def _given_twice(event: Any) -> str | None:
@@ -65,17 +87,9 @@ def _as_problem(answer: dict[str, Any], request_id: str) -> dict[str, Any]:
     """Chalice's own refusal (a method the path does not have) in our shape."""
     status = answer["statusCode"] if answer["statusCode"] != 500 else 503
     is_method = status == problems.METHOD_NOT_ALLOWED
-    document = {
-        "type": "/errors/METHOD_NOT_ALLOWED" if is_method else "/errors/UNAVAILABLE",
-        "title": "Method not allowed" if is_method else "Unavailable",
-        "status": status,
-        "detail": "This path does not have this method."
-        if is_method
-        else "Something went wrong on our side; try again.",
-        "code": "METHOD_NOT_ALLOWED" if is_method else "UNAVAILABLE",
-        "retryable": not is_method,
-        "request_id": request_id,
-    }
+    code, title, detail = _NO_METHOD if is_method else _FAILED
+    document = {"type": f"/errors/{code}", "title": title, "status": status, "detail": detail, "code": code}
+    document |= {"retryable": not is_method, "request_id": request_id}
     own = {"Content-Type": problems.MEDIA_TYPE, "X-Request-Id": request_id, **problems.EVERYWHERE}
     headers = {**answer["headers"], **own}
     body = strict_json.dump(document).decode() + "\n"
