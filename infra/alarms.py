@@ -256,7 +256,7 @@ def _queues(prefix: str) -> list[Alarm]:
 
 def _archive(prefix: str, archives: bool) -> list[Alarm]:
     reason = "A job of the archive failed, or was incomplete: a mail names it, its log says why."
-    text = "No archive was made for 26 hours. INSUFFICIENT_DATA means the same, but before the first night."
+    text = "No archive was made for 26 hours; the state is then INSUFFICIENT_DATA, as before the first night."
     alarms = [Alarm("JobFailed", reason, _rule_metric(prefix, names.FAILED), 0, "Sum", _HOUR)]
     if archives:
         metric = _rule_metric(prefix, names.ARCHIVED)

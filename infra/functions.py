@@ -12,7 +12,7 @@ from . import bucket, keys, names, roles, tables, wakes
 FAILURES = "FailureQueue"
 _CHALICE = {names.API: "APIHandler"}
 _SYNCHRONOUS = (names.API, names.AUTHORIZE, *roles.STREAMS)
-_RECURSIVE = ("deliver", "mover", "check", "checkpoint", "expire")
+RECURSIVE = ("deliver", "mover", "check", "checkpoint", "expire")
 _TIMED_PAUSE_SECONDS = 60  # an event that is older was overtaken by the next run's
 _WAKES_SECONDS = 300  # older than that, the sweep has found what a lost wake-up was about
 
@@ -35,7 +35,7 @@ def functions(
         }
         if name not in _SYNCHRONOUS:
             properties["EventInvokeConfig"] = _invoke_config(name)
-        if name in _RECURSIVE:
+        if name in RECURSIVE:
             # They start one another while there is work; Lambda would take that for a loop and stop it after 16 calls.
             properties["RecursiveLoop"] = "Allow"
         if name == "mover":  # its queue starts it, too: the alarm looks at the rule
