@@ -127,6 +127,8 @@ class Adapters:
     archive: bool = False
     iam: bool = False
     """May a caller be known by its signature, which API Gateway has verified?"""
+    cors_origins: frozenset[str] = frozenset()
+    """The origins of pages whose scripts may call the API."""
     cipher: Cipher | None = None
     """Encrypts secrets; None where nothing is kept."""
     on_skip: Callable[[Unreadable], object] = lambda error: None
@@ -208,6 +210,7 @@ def dynamo_adapters(
         on_skip=on_skip,
         archive=settings.archive,
         iam=settings.iam,
+        cors_origins=settings.cors_origins,
         cipher=cipher or _cipher(settings, clients),
     )
 

@@ -43,7 +43,7 @@ def route(event: Event, deps: Deps) -> dict[str, Any]:
     last = _last_rows(event)
     report = _of_stream("route", event, lambda: {"woken": deps.waker.route(last)})
     deps.meter_notes.note_topics_of(last)
-    _tell({}, deps)
+    observe.count(deps.adapters.stage, deps.counters, {})
     return report
 
 
@@ -130,8 +130,9 @@ def sweep(context: Any, deps: Deps) -> dict[str, Any]:
     stage, began_ms = deps.adapters.stage, deps.adapters.clock.now_ms()
     watch_report = deps.watch.run_once(_has_thirds(context, 1))
     for backlog in watch_report.backlogs:
-        counts = {"Backlog": backlog.messages, "OldestAge": backlog.age_ms // 1000}
-        observe.metrics(stage, counts, topic=backlog.topic)
+        observe.metrics(stage, backlog.metrics, backlog.topic)
+    for backlog in watch_report.metered:
+        observe.metrics(stage, backlog.metrics, backlog.topic, backlog.group)
     for backlog in watch_report.over:
         observe.event("backlog over alarm", **asdict(backlog))
     observe.metrics(stage, _backlog_metrics(watch_report.backlogs))
@@ -249,14 +250,7 @@ def _report(function: str, report: dict[str, Any], deps: Deps) -> dict[str, Any]
     counts = {_METRICS[name]: count for name, count in report.items() if name in _METRICS and count}
     if not report.get("finished", True):
         counts["Unfinished"] = 1
-    _tell(counts, deps)
+    observe.count(deps.adapters.stage, deps.counters, counts)
     if any(value for name, value in report.items() if name not in _ROUTINE and value is not True):
         observe.report(function, report)
     return report
-
-
-def _tell(counts: Mapping[str, float], deps: Deps) -> None:
-    """Tell these metrics, and what the services have counted."""
-    observe.metrics(deps.adapters.stage, {**counts, **deps.counters.take()})
-    for event, place in deps.counters.events():
-        observe.event(event, **place)

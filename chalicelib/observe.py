@@ -84,9 +84,21 @@ def _ids(**ids: Any) -> dict[str, Any]:
     return {name: value for name, value in ids.items() if value is not None}
 
 
-def metrics(stage: str, values: Mapping[str, float], topic: str | None = None, **caller: str) -> None:
-    """Send the metrics of a stage, or of one of its topics. Each metric of each topic costs money, so only topics with
-    an alarm have some. A stage without a name sends none. What is known of the caller is in the log line alone."""
+def count(stage: str, counters: Any, counts: Mapping[str, float], **caller: str) -> None:
+    """What happened to messages since the last call, and some counts more, as metrics and log lines."""
+    metrics(stage, {**counts, **counters.take()}, **caller)
+    for (topic, group), values in counters.take_of_groups().items():
+        metrics(stage, values, topic, group)
+    for name, place in counters.events():
+        event(name, **place)
+
+
+def metrics(
+    stage: str, values: Mapping[str, float], topic: str | None = None, group: str | None = None, **caller: str
+) -> None:
+    """Send the metrics of a stage, or of one of its topics or groups. Each metric of each costs money, so only topics
+    with an alarm and groups with `metrics` have some. A stage without a name sends none. What is known of the caller is
+    in the log line alone."""
     if not stage or not values:
         return
     from aws_lambda_powertools.metrics import EphemeralMetrics  # late, as the logger
@@ -94,6 +106,8 @@ def metrics(stage: str, values: Mapping[str, float], topic: str | None = None, *
     line = EphemeralMetrics(namespace=NAMESPACE, service=stage)
     if topic is not None:
         line.add_dimension("topic", topic)
+    if group is not None:
+        line.add_dimension("group", group)
     for name, text in caller.items():
         line.add_metadata(name, text)
     for name, value in values.items():

@@ -69,6 +69,9 @@ class Settings:
     iam: bool = False
     """HEADRACE_IAM (0): 1 where an API of the stage takes calls that are signed with SigV4."""
 
+    cors_origins: frozenset[str] = frozenset()
+    """HEADRACE_CORS_ORIGINS: the exact origins, with commas, of pages whose scripts may call the API."""
+
     deployed: bool = False
     """AWS_LAMBDA_FUNCTION_NAME, which Lambda sets: metrics are told."""
 
@@ -115,6 +118,7 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
         alarm_topic=get("HEADRACE_ALARM_TOPIC") or None,
         kms_key=get("HEADRACE_KMS_KEY") or None,
         iam=get("HEADRACE_IAM", "0") == "1",
+        cors_origins=frozenset(get("HEADRACE_CORS_ORIGINS", "").split(",")) - {"", "*", "null"},
         deployed=is_deployed,
         jobs=get("HEADRACE_JOBS", "0") == "1",
         archive=get("HEADRACE_ARCHIVE", "0") == "1",

@@ -407,6 +407,9 @@ class Deps:
         """What each minute's jobs have to know of a topic, where they may have missed it."""
         self.assigner.restore_mark(topic)
         self.watch.restore_watch(topic)
+        for group in self.catalog.groups(topic):
+            if group.metrics:
+                self.adapters.marks.watch(group.mark, 0)
         self.sweeper.restore_mark(topic, has_time)
 
     def _expire(

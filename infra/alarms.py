@@ -1,4 +1,4 @@
-"""The alarms, sent to the stage's SNS topic. A metric without data raises no alarm."""
+"""The alarms, sent to the stage's SNS topic, with the address of its dashboard."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ class Alarm:
     period: int = _FIVE
     periods: int = 1
     missing: str = "notBreaching"
+    """What no data means. "missing": nothing until there were some, and then an alarm; the state has another name."""
     below: bool = False
 
 
@@ -240,25 +241,26 @@ def _throttles(prefix: str, name: str) -> Alarm:
 
 
 def _queues(prefix: str) -> list[Alarm]:
-    given_up = "Invocations or stream batches were given up; look at the queue."
+    """What was given up is counted when it comes, so that the alarm ends by itself though the queue keeps it for two
+    weeks. SQS does not count so what its redrive moves: that queue keeps its messages for two hours."""
+    given_up = (
+        "Invocations or stream batches were given up; look at the queue, which keeps them for two weeks."
+    )
     failed = (
         "The mover failed again and again with wake-ups: look at its log. Its schedule moves what is due."
     )
-    queues = [("FailureQueue", given_up, names.failures(prefix))]
-    queues += [("FailedWakes", failed, names.failed_wakes(prefix))]
-    visible = "ApproximateNumberOfMessagesVisible"
-    return [Alarm(name, why, ("AWS/SQS", visible, {"QueueName": queue}), 0) for name, why, queue in queues]
+    sent = "AWS/SQS", "NumberOfMessagesSent", {"QueueName": names.failures(prefix)}
+    visible = "AWS/SQS", "ApproximateNumberOfMessagesVisible", {"QueueName": names.failed_wakes(prefix)}
+    return [Alarm("FailureQueue", given_up, sent, 0, "Sum"), Alarm("FailedWakes", failed, visible, 0)]
 
 
 def _archive(prefix: str, archives: bool) -> list[Alarm]:
-    reason = "A job of the archive failed, or was incomplete: its log says why and what is missing."
-    text = "No archive was made for 26 hours."
+    reason = "A job of the archive failed, or was incomplete: a mail names it, its log says why."
+    text = "No archive was made for 26 hours; the state is then INSUFFICIENT_DATA, as before the first night."
     alarms = [Alarm("JobFailed", reason, _rule_metric(prefix, names.FAILED), 0, "Sum", _HOUR)]
     if archives:
         metric = _rule_metric(prefix, names.ARCHIVED)
-        alarms.append(
-            Alarm("ArchiveLate", text, metric, 1, "Sum", _HOUR, 26, missing="breaching", below=True)
-        )
+        alarms.append(Alarm("ArchiveLate", text, metric, 1, "Sum", _HOUR, 26, missing="missing", below=True))
     return alarms
 
 
@@ -276,11 +278,12 @@ def _deployed_name(prefix: str, alarm: Alarm) -> str:
 
 def _resource(prefix: str, alarm: Alarm, topic: str) -> dict[str, Any]:
     namespace, metric, dimensions = alarm.metric
+    lost = {"InsufficientDataActions": [{"Ref": topic}]} if alarm.missing == "missing" else {}
     return {
         "Type": "AWS::CloudWatch::Alarm",
         "Properties": {
             "AlarmName": _deployed_name(prefix, alarm),
-            "AlarmDescription": alarm.why,
+            "AlarmDescription": {"Fn::Sub": f"{alarm.why} {names.dashboard_url(prefix)}"},
             "Namespace": namespace,
             "MetricName": metric,
             "Dimensions": [{"Name": name, "Value": value} for name, value in dimensions.items()],
@@ -292,5 +295,6 @@ def _resource(prefix: str, alarm: Alarm, topic: str) -> dict[str, Any]:
             "TreatMissingData": alarm.missing,
             "AlarmActions": [{"Ref": topic}],
             "OKActions": [{"Ref": topic}],
+            **lost,
         },
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -69,6 +70,42 @@ def bound_anonymous(template: dict[str, Any], rate: int) -> None:
                 bound = {"HttpMethod": method.upper(), "ResourcePath": resource_path}
                 limits = {"ThrottlingRateLimit": rate, "ThrottlingBurstLimit": rate}
                 properties["MethodSettings"].append({**bound, **limits})
+
+
+_NO_CORS = ("/v1/tokens", "/v1/sign-in-links")
+_CORS_ANSWER = """#set($origin = $input.params("Origin"))
+#if({})
+#set($context.responseOverride.header.Access-Control-Allow-Origin = $origin)
+#set($context.responseOverride.header.Access-Control-Allow-Methods = "{}")
+#set($context.responseOverride.header.Access-Control-Allow-Headers = "Authorization, *")
+#set($context.responseOverride.header.Access-Control-Max-Age = "7200")
+#end
+#set($context.responseOverride.header.Vary = "Origin")
+"""
+
+
+def allow_origins(template: dict[str, Any], origins: Sequence[str]) -> None:
+    """Have API Gateway itself answer browsers that ask (OPTIONS) whether a page of these origins may make a call; that
+    starts no function. The calls' own answers have their headers from the API."""
+    is_one = " || ".join(f'$origin == "{origin}"' for origin in origins)
+    for path, methods in template["Resources"]["RestAPI"]["Properties"]["DefinitionBody"]["paths"].items():
+        if path.startswith("/v1/") and not path.startswith(_NO_CORS):
+            allowed = ", ".join(sorted(method.upper() for method in methods))
+            answer = _CORS_ANSWER.format(is_one, allowed)
+            methods["options"] = {
+                "consumes": ["application/json"],
+                "produces": ["application/json"],
+                "responses": {"204": {"description": "What a page of this origin may send"}},
+                "x-amazon-apigateway-integration": {
+                    "type": "mock",
+                    "requestTemplates": {"application/json": '{"statusCode": 204}'},
+                    "passthroughBehavior": "when_no_match",
+                    "contentHandling": "CONVERT_TO_TEXT",  # else `*/*` as binary keeps the template from being read
+                    "responses": {
+                        "default": {"statusCode": "204", "responseTemplates": {"application/json": answer}}
+                    },
+                },
+            }
 
 
 _LINE = {

@@ -74,6 +74,7 @@ class _Stage:
             self._health(),
             self._flow(),
             self._delays(),
+            self._groups(),
             self._shards(),
             self._subscribers(),
             self._platform(),
@@ -109,7 +110,7 @@ class _Stage:
             _graph("Messages a minute", flow),
             _graph(
                 "Backlog of watched topics",
-                [self._by_topic("Backlog"), self._own_metric("Backlog", "Maximum")],
+                [self._search("Backlog", "Maximum", "topic"), self._own_metric("Backlog", "Maximum")],
             ),
             _graph("HTTP calls a minute", calls),
             _graph("HTTP latency, ms", latency),
@@ -121,11 +122,21 @@ class _Stage:
             _graph("Lateness of what was due, ms", [self._own_metric("DelayLateness", "Maximum")]),
             _graph("Moved when due", [self._own_metric("Moved", "Sum")]),
             _graph(
-                "Oldest message, s", [self._by_topic("OldestAge"), self._own_metric("OldestAge", "Maximum")]
+                "Oldest message, s",
+                [self._search("OldestAge", "Maximum", "topic"), self._own_metric("OldestAge", "Maximum")],
             ),
             _graph("Mover at work, ms", [self._function_metric("mover", "Duration", "Maximum")]),
         ]
         return "Delays", "Late by seconds while the mover works: more is due than it can move.", row
+
+    def _groups(self) -> Row:
+        row = [
+            _graph("Backlog", [self._search("Backlog", "Maximum", "topic,group")]),
+            _graph("Oldest message, s", [self._search("OldestAge", "Maximum", "topic,group")]),
+            _graph("Failed attempts a minute", [self._search("Failed", "Sum", "topic,group")]),
+            _graph("Dead letters a minute", [self._search("Dead", "Sum", "topic,group")]),
+        ]
+        return "Groups with metrics of their own", "Those whose setting `metrics` is true.", row
 
     def _shards(self) -> Row:
         races = [self._table(noun, "ConditionalCheckFailedRequests", "Sum") for noun in ("log", "cursors")]
@@ -247,9 +258,9 @@ class _Stage:
         metric_options = {"stat": statistic, "period": _MINUTE, "label": metric, **options}
         return [NAMESPACE, metric, "service", self._prefix, metric_options]
 
-    def _by_topic(self, metric: str) -> Line:
-        search = f'{{{NAMESPACE},service,topic}} service="{self._prefix}" MetricName="{metric}"'
-        return [{"expression": f"SEARCH('{search}', 'Maximum', {_MINUTE})", "id": metric.lower()}]
+    def _search(self, metric: str, statistic: str, dimensions: str) -> Line:
+        search = f'{{{NAMESPACE},service,{dimensions}}} service="{self._prefix}" MetricName="{metric}"'
+        return [{"expression": f"SEARCH('{search}', '{statistic}', {_MINUTE})", "id": metric.lower()}]
 
     def _bytes_by_class(self) -> Line:
         search = f'{{AWS/S3,BucketName,StorageType}} BucketName="{self._bucket}" MetricName="BucketSizeBytes"'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,7 +12,7 @@ from . import bucket, keys, names, roles, tables, wakes
 FAILURES = "FailureQueue"
 _CHALICE = {names.API: "APIHandler"}
 _SYNCHRONOUS = (*names.ANSWERING, *roles.STREAMS)
-_RECURSIVE = ("deliver", "mover", "check", "checkpoint", "expire")
+RECURSIVE = ("deliver", "mover", "check", "checkpoint", "expire")
 _TIMED_PAUSE_SECONDS = 60  # an event that is older was overtaken by the next run's
 _WAKES_SECONDS = 300  # older than that, the sweep has found what a lost wake-up was about
 
@@ -19,20 +20,22 @@ _ROUTE_FILTER = {"eventName": ["INSERT"], "dynamodb": {"Keys": {"o": {"N": [{"an
 _JOURNAL_FILTER = {"eventName": ["INSERT", "MODIFY"]}
 
 
-def functions(prefix: str, function_names: Iterable[str], settings: dict[str, Any]) -> dict[str, Any]:
+def functions(
+    prefix: str, function_names: Iterable[str], settings: dict[str, Any], report_lines: bool = False
+) -> dict[str, Any]:
     """Additions to Chalice's functions. `function_names` are those in app.py, `settings` the environment variables of
-    all functions besides names."""
+    all functions besides names. `report_lines`: Lambda logs a line of its own for each run."""
     additions = {}
     for name in function_names:
         properties: dict[str, Any] = {
             "FunctionName": names.function(prefix, name),
             "Role": {"Fn::GetAtt": [roles.role_id(name), "Arn"]},
-            "LoggingConfig": _logging_config(name),
+            "LoggingConfig": _logging_config(name, report_lines),
             "Environment": {"Variables": {**_environment(prefix), **settings}},
         }
         if name not in _SYNCHRONOUS:
             properties["EventInvokeConfig"] = _invoke_config(name)
-        if name in _RECURSIVE:
+        if name in RECURSIVE:
             # They start one another while there is work; Lambda would take that for a loop and stop it after 16 calls.
             properties["RecursiveLoop"] = "Allow"
         if name == "mover":  # its queue starts it, too: the alarm looks at the rule
@@ -52,6 +55,32 @@ def logs(prefix: str, function_names: Iterable[str], days: int) -> dict[str, Any
     return {
         _log_id(name): log_group(f"/aws/lambda/{names.function(prefix, name)}", days)
         for name in function_names
+    }
+
+
+_QUERIES = {
+    "dead letters": 'filter message = "dead letter" | stats sum(count) as letters by topic, group | sort letters desc',
+    "failed attempts": 'filter message = "attempt failed" | stats count(*) as attempts by topic, group, consumer,'
+    " detail | sort attempts desc",
+    "errors": 'filter level in ["ERROR", "CRITICAL"] or @message like /Traceback|Task timed out/'
+    " | fields @timestamp, @log, message, exception | sort @timestamp desc | limit 100",
+    "run times (needs report_lines)": 'filter type = "platform.report" | stats count(*) as runs,'
+    " pct(record.metrics.durationMs, 50) as p50_ms, pct(record.metrics.durationMs, 99) as p99_ms,"
+    " max(record.metrics.maxMemoryUsedMB) as memory_mb, max(record.metrics.initDurationMs) as init_ms,"
+    " count(record.metrics.initDurationMs) as cold_starts by @log",
+}
+"""What Logs Insights is asked most, by name."""
+
+
+def queries(prefix: str, function_names: Iterable[str]) -> dict[str, Any]:
+    """Saved queries of Logs Insights over the functions' logs."""
+    groups = [{"Ref": _log_id(name)} for name in function_names]
+    return {
+        f"{names.logical(re.sub('[^a-z]+', '-', name))}Query": {
+            "Type": "AWS::Logs::QueryDefinition",
+            "Properties": {"Name": f"{prefix}/{name}", "LogGroupNames": groups, "QueryString": query},
+        }
+        for name, query in _QUERIES.items()
     }
 
 
@@ -179,9 +208,10 @@ def _environment(prefix: str) -> dict[str, Any]:
     }
 
 
-def _logging_config(name: str) -> dict[str, Any]:
+def _logging_config(name: str, report_lines: bool) -> dict[str, Any]:
     """Lines of JSON. Of Lambda's own only those about trouble: the rest are three a call, 0.15 USD a million calls."""
-    return {"LogGroup": {"Ref": _log_id(name)}, "LogFormat": "JSON", "SystemLogLevel": "WARN"}
+    level = "INFO" if report_lines else "WARN"
+    return {"LogGroup": {"Ref": _log_id(name)}, "LogFormat": "JSON", "SystemLogLevel": level}
 
 
 def _log_id(name: str) -> str:

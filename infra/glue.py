@@ -6,21 +6,31 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import bucket, names
-from .functions import log_group
+from .functions import function_id, log_group
 
 JOBS_FOLDER = "glue_jobs"
-LAUNCHER = '''"""Runs a job of glue_jobs on Glue, which adds arguments of its own to ours."""
+LAUNCHER = '''"""Runs a job of glue_jobs on Glue, which adds arguments of its own to ours, with and without values."""
 
+import os
 import re
 import sys
 
 from {folder}.{job} import main
 
-OURS = re.compile(r"--(?!enable-|extra-|job-|additional-|library-|datalake-|custom-|TempDir|conf)")
+THEIRS = re.compile(
+    "--([A-Z]|additional-|aws-|conf|continuous-|custom|datalake-|enable-|encryption-|extra-|job-|library-|python-"
+    "|script|spark-|use)"
+)
 
-given = sys.argv[1:]
-pairs = [given[i : i + 2] for i in range(0, len(given), 2)]
-sys.argv[1:] = [text for pair in pairs if OURS.match(pair[0]) for text in pair]
+own, is_own = [], False
+for text in sys.argv[1:]:
+    if text.startswith("--"):
+        name, is_own = text, not THEIRS.match(text)
+    if is_own:
+        own.append(text)
+    elif name == "--aws-region":
+        os.environ["AWS_DEFAULT_REGION"] = text  # Glue sets none for the clients of boto3
+sys.argv[1:] = own
 code = main()
 if code:
     raise SystemExit(code)
@@ -101,9 +111,10 @@ _TABLES: dict[str, tuple[tuple[str, str], ...]] = {
 }
 
 
-def glue(prefix: str, artifacts: str, code: str, archive: bool, log_days: int) -> dict[str, Any]:
+def glue(prefix: str, artifacts: str, code: str, archive: bool, log_days: int, topic: str) -> dict[str, Any]:
     """The jobs and tables. `artifacts`: the name of the bucket for deployed code, as text for Fn::Sub; `code`: the key
-    under which glue_jobs is there. `archive`: the jobs run on a schedule, else only when started by hand."""
+    under which glue_jobs is there. `archive`: the jobs run on a schedule, else only when started by hand. `topic`: the
+    logical id of the alarms' topic."""
     resources: dict[str, Any] = {}
     for kind in _LOGS:
         resources[f"Jobs{names.logical(kind)}Log"] = log_group(f"{_logs(prefix)}/{kind}", log_days)
@@ -112,7 +123,7 @@ def glue(prefix: str, artifacts: str, code: str, archive: bool, log_days: int) -
         resources[_job_id(job.name)] = _job(prefix, artifacts, code, job)
         if archive and (job.at or job.after):  # a trigger can be started at its creation only
             resources[f"{_job_id(job.name)}Trigger"] = _trigger(prefix, job)
-    return {**resources, **_rules(prefix), **_catalog(prefix)}
+    return {**resources, **_rules(prefix, topic), **_catalog(prefix)}
 
 
 def job_names() -> tuple[str, ...]:
@@ -144,6 +155,7 @@ def _job(prefix: str, artifacts: str, code: str, job: Job) -> dict[str, Any]:
         "--bucket": {"Ref": bucket.BUCKET},
         "--extra-py-files": {"Fn::Sub": f"{place}/{JOBS_FOLDER}.zip"},
         "--custom-logGroup-prefix": _logs(prefix),
+        "--aws-region": {"Ref": "AWS::Region"},
         **dict(job.arguments),
     }
     if job.name == "archive":
@@ -190,24 +202,37 @@ def _trigger(prefix: str, job: Job) -> dict[str, Any]:
     return {"Type": "AWS::Glue::Trigger", "Properties": properties}
 
 
-def _rules(prefix: str) -> dict[str, Any]:
-    """They lead nowhere: that one was met is a metric, which an alarm looks at."""
+def _rules(prefix: str, topic: str) -> dict[str, Any]:
+    """A job that failed is named in a mail; an archive that was made starts `expire`, for what was kept until then.
+    That a rule was met is a metric, which an alarm looks at."""
+    watched = [f"{prefix}-{job.name}" for job in _JOBS if job.is_watched]
+    paths = {name: f"$.detail.{name}" for name in ("jobName", "state", "jobRunId")}
+    log = f"aws logs tail {_logs(prefix)}/output --log-stream-name-prefix <jobRunId>"
+    text = f'"The job <jobName> ended as <state>. What it printed: {log}"'
+    mail = {"Arn": {"Ref": topic}, "InputTransformer": {"InputPathsMap": paths, "InputTemplate": text}}
+    expire = {"Arn": {"Fn::GetAtt": [function_id("expire"), "Arn"]}}
+    permission = {"Action": "lambda:InvokeFunction", "Principal": "events.amazonaws.com"}
+    source = {
+        "SourceArn": {"Fn::GetAtt": ["ArchivedRule", "Arn"]},
+        "FunctionName": {"Ref": function_id("expire")},
+    }
     return {
-        "JobFailedRule": _rule(
-            prefix, names.FAILED, [f"{prefix}-{job.name}" for job in _JOBS if job.is_watched], _BADLY
-        ),
-        "ArchivedRule": _rule(prefix, names.ARCHIVED, [f"{prefix}-archive"], ("SUCCEEDED",)),
+        "JobFailedRule": _rule(prefix, names.FAILED, watched, _BADLY, mail),
+        "ArchivedRule": _rule(prefix, names.ARCHIVED, [f"{prefix}-archive"], ("SUCCEEDED",), expire),
+        "ExpireAfterArchive": {"Type": "AWS::Lambda::Permission", "Properties": {**permission, **source}},
     }
 
 
-def _rule(prefix: str, outcome: str, jobs: list[str], states: tuple[str, ...]) -> dict[str, Any]:
+def _rule(
+    prefix: str, outcome: str, jobs: list[str], states: tuple[str, ...], target: dict[str, Any]
+) -> dict[str, Any]:
     pattern = {
         "source": ["aws.glue"],
         "detail-type": ["Glue Job State Change"],
         "detail": {"jobName": jobs, "state": list(states)},
     }
-    properties = {"Name": names.end_rule(prefix, outcome), "EventPattern": pattern}
-    return {"Type": "AWS::Events::Rule", "Properties": properties}
+    own = {"Name": names.end_rule(prefix, outcome), "Targets": [{"Id": "target", **target}]}
+    return {"Type": "AWS::Events::Rule", "Properties": {**own, "EventPattern": pattern}}
 
 
 def _role(prefix: str, artifacts: str, job: Job) -> dict[str, Any]:

@@ -23,6 +23,7 @@ def key(prefix: str) -> dict[str, Any]:
     }
     alias = {"AliasName": f"alias/{prefix}", "TargetKeyId": {"Ref": KEY}}
     return {
-        KEY: retained("AWS::KMS::Key", description),
+        # A creation that fails takes its key with it: each costs 1 USD a month.
+        KEY: {**retained("AWS::KMS::Key", description), "DeletionPolicy": "RetainExceptOnCreate"},
         f"{KEY}Name": {"Type": "AWS::KMS::Alias", "Properties": alias},
     }

@@ -85,3 +85,9 @@ def logical(name: str) -> str:
 def arn(service: str, resource: str) -> str:
     """An ARN of the stage's account and region, as text for Fn::Sub."""
     return f"arn:${{AWS::Partition}}:{service}:${{AWS::Region}}:${{AWS::AccountId}}:{resource}"
+
+
+def dashboard_url(prefix: str, region: str = "${AWS::Region}") -> str:
+    """The page of the stage's dashboard in AWS's console; without a region, as text for Fn::Sub."""
+    home = f"https://{region}.console.aws.amazon.com/cloudwatch/home?region={region}"
+    return f"{home}#dashboards/dashboard/{prefix}"

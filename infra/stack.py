@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from . import bucket
+from . import bucket, smoke
 from .__main__ import add_options, given_options
 from .cli import Aws, Refused
 from .data import Data
@@ -74,10 +75,27 @@ class Deployment:
         self._make_artifacts()
         if new:
             self._drop_logs()
-        change = self._create_change_set("CREATE" if new else "UPDATE", self._upload())
-        if change:
-            self._execute(change, "create" if new else "update")
+        template_url = self._upload()
+        is_first = new and not self._data.is_left()
+        change = self._create_change_set("CREATE" if new else "UPDATE", template_url)
+        try:
+            if change:
+                self._execute(change, "create" if new else "update")
+        except StackError as error:
+            raise (StackError(f"{error}\n{self._take_back()}") if is_first else error) from None
         return self._outputs()
+
+    def _take_back(self) -> str:
+        """Delete what a first deployment has made that failed: before it, nothing was there. How that went."""
+        try:
+            self._aws.run("cloudformation", "delete-stack", "--stack-name", self._name)
+            self._wait("delete")
+            self._data.delete()
+        except StackError as error:
+            return (
+                f"What it had made is not all deleted: {error}\n`make destroy` with ARGS=--with-data goes on."
+            )
+        return "What it had made is deleted again, so nothing is left of it."
 
     def destroy(self, *, with_data: bool) -> list[str]:
         """Delete it, and what it keeps only `with_data`; what is left, in words. Raises StackError."""
@@ -320,19 +338,9 @@ def _deploy(options: argparse.Namespace, stack: Stack) -> None:
     aws = Aws()
     outputs = Deployment(aws, stack, options.build).deploy()
     print(f"{stack.prefix} is deployed in {aws.region} of account {aws.account}.")
-    for name in (
-        "EndpointURL",
-        "IamEndpointURL",
-        "CallsURL",
-        "ReceiveURL",
-        "BucketName",
-        "AlarmTopicArn",
-        "FailureQueueUrl",
-        "DeliverRoleArn",
-    ):
-        if name in outputs:
-            print(f"  {name:<16} {outputs[name]}")
+    smoke.show(aws, stack, outputs)
     print(f"The first admin token: make token {_make_arguments(options, stack)}")
+    smoke.run(aws, stack, outputs["EndpointURL"], os.environ.get("HEADRACE_TOKEN", ""))
 
 
 def _destroy(options: argparse.Namespace, stack: Stack) -> None:

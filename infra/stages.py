@@ -29,6 +29,7 @@ _SETTINGS = (
         "archive",
     ),
     *("reserve", "access_log", "web_acl", "vpc_endpoint", "timer_fragments"),
+    *("python", "report_lines", "cors_origins"),
 )
 
 

@@ -14,6 +14,8 @@ _DOMAIN = re.compile(r"(?=.{4,253}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+
 _CERTIFICATE = re.compile(r"arn:aws[a-z-]*:acm:[a-z0-9-]+:[0-9]{12}:certificate/[0-9a-f-]+")
 _WEB_ACL = re.compile(r"arn:aws[a-z-]*:wafv2:[a-z0-9-]+:[0-9]{12}:regional/webacl/[\w-]+/[0-9a-f-]+")
 _VPC_ENDPOINT = re.compile(r"vpce-[0-9a-f]{8,17}")
+_ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 _LOG_DAYS = (
     1,
     3,
@@ -80,6 +82,12 @@ class Stack:
     """Do the archive's jobs run by themselves?"""
     timer_fragments: Sequence[int] = (8,)
     """How many fragments of timers there are; and behind it, how many there were, while timers are left from then."""
+    python: str = "3.11"
+    """The version that Lambda runs, whichever packages it."""
+    report_lines: bool = False
+    """Does Lambda log a line for each run: its time, memory and cold start?"""
+    cors_origins: Sequence[str] = ()
+    """The origins of pages whose scripts may call the API."""
     glue: str = ""
     """A digest of the archive's jobs; empty where there are none."""
 
@@ -113,7 +121,10 @@ class Stack:
                 raise StackError(f"{name} must be a whole number from {least}, not {number!r}.")
         if self.reserve not in (ALWAYS, IF_POSSIBLE):
             raise StackError(f"reserve must be {ALWAYS!r} or {IF_POSSIBLE!r}, not {self.reserve!r}.")
-        for name in ("access_log", "archive", "iam", "url"):
+        if self.python not in PYTHONS:
+            raise StackError(f"python must be one of {', '.join(PYTHONS)}, not {self.python!r}.")
+        self._check_origins()
+        for name in ("access_log", "archive", "iam", "report_lines", "url"):
             if not isinstance(getattr(self, name), bool):
                 raise StackError(f"{name} must be true or false, not {getattr(self, name)!r}.")
         counts = self.timer_fragments
@@ -150,6 +161,15 @@ class Stack:
         if self.zone and not self.domain:
             raise StackError("--zone (the hosted zone of the domain's record) needs --domain.")
 
+    def _check_origins(self) -> None:
+        origins = self.cors_origins
+        if not isinstance(origins, (list, tuple)) or not all(
+            isinstance(each, str) and _ORIGIN.fullmatch(each) for each in origins
+        ):
+            raise StackError(
+                f"cors_origins must be a list of exact origins, such as https://app.example.com, not {origins!r}."
+            )
+
 
 def template(stack: Stack) -> dict[str, Any]:
     """The merge template."""
@@ -162,6 +182,7 @@ def template(stack: Stack) -> dict[str, Any]:
             **keys.key(prefix),
             **_functions(stack),
             **functions.logs(prefix, function_names, stack.log_days),
+            **functions.queries(prefix, function_names),
             **functions.failure_queue(prefix),
             **functions.stream_mappings(function_names),
             **functions.addresses(function_names),
@@ -180,7 +201,7 @@ def template(stack: Stack) -> dict[str, Any]:
 
 
 def _functions(stack: Stack) -> dict[str, Any]:
-    additions = functions.functions(stack.prefix, stack.functions, _settings(stack))
+    additions = functions.functions(stack.prefix, stack.functions, _settings(stack), stack.report_lines)
     if not stack.calls_per_second:  # closed, as the API is
         for name in set(names.URLS) & set(stack.functions):
             additions[functions.function_id(name)]["Properties"]["ReservedConcurrentExecutions"] = 0
@@ -212,7 +233,8 @@ def _roles(stack: Stack) -> dict[str, Any]:
 def _glue(stack: Stack) -> dict[str, Any]:
     if not stack.glue:
         return {}
-    return glue.glue(stack.prefix, bucket.artifacts(), stack.glue_key, stack.archive, stack.log_days)
+    code = bucket.artifacts(), stack.glue_key
+    return glue.glue(stack.prefix, *code, stack.archive, stack.log_days, ALARMS)
 
 
 def _layer(prefix: str) -> dict[str, Any]:
@@ -223,10 +245,19 @@ def _layer(prefix: str) -> dict[str, Any]:
 
 
 def _alarm_topic(stack: Stack) -> dict[str, Any]:
+    """CloudWatch's alarms and EventBridge's rules of this account publish to it; functions do by their roles."""
     properties: dict[str, Any] = {"TopicName": names.alarms(stack.prefix)}
     if stack.email:
         properties["Subscription"] = [{"Protocol": "email", "Endpoint": stack.email}]
-    return {ALARMS: {"Type": "AWS::SNS::Topic", "Properties": properties}}
+    senders = {"Service": ["cloudwatch.amazonaws.com", "events.amazonaws.com"]}
+    sends = {"Effect": "Allow", "Principal": senders, "Action": "sns:Publish", "Resource": {"Ref": ALARMS}}
+    own = {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
+    policy = {"Version": "2012-10-17", "Statement": [{**sends, "Condition": own}]}
+    rights = {"Topics": [{"Ref": ALARMS}], "PolicyDocument": policy}
+    return {
+        ALARMS: {"Type": "AWS::SNS::Topic", "Properties": properties},
+        f"{ALARMS}Policy": {"Type": "AWS::SNS::TopicPolicy", "Properties": rights},
+    }
 
 
 def _settings(stack: Stack) -> dict[str, Any]:
@@ -239,7 +270,8 @@ def _settings(stack: Stack) -> dict[str, Any]:
     iam = {"HEADRACE_IAM": "1"} if stack.iam else {}
     fragments = {"HEADRACE_FRAGMENTS": ",".join(map(str, stack.timer_fragments))}
     own_settings = {"HEADRACE_ORIGIN": stack.domain or nowhere, "HEADRACE_ALARM_TOPIC": {"Ref": ALARMS}}
-    return {**own_settings, **fragments, **iam, **(jobs if stack.glue else {})}
+    origins = {"HEADRACE_CORS_ORIGINS": ",".join(stack.cors_origins)} if stack.cors_origins else {}
+    return {**own_settings, **fragments, **iam, **origins, **(jobs if stack.glue else {})}
 
 
 def _domain(stack: Stack) -> dict[str, str] | None:

@@ -15,6 +15,7 @@ _TRIES = 5
 _MOVER_SECONDS = 60
 _HIDDEN_SECONDS = 6 * _MOVER_SECONDS  # as Lambda advises
 _KEPT_SECONDS = 3600  # the delay of 15 minutes and all tries
+_FAILED_KEPT_SECONDS = 2 * _KEPT_SECONDS  # from when it was first sent; the alarm ends with it
 
 
 def wakes(prefix: str, function_names: Collection[str]) -> dict[str, Any]:
@@ -27,7 +28,7 @@ def wakes(prefix: str, function_names: Collection[str]) -> dict[str, Any]:
     own = {"VisibilityTimeout": _HIDDEN_SECONDS, "RedrivePolicy": redrive}
     return {
         QUEUE: queue(names.wakes(prefix), _KEPT_SECONDS, own),
-        _FAILED: queue(names.failed_wakes(prefix), 86_400, {}),
+        _FAILED: queue(names.failed_wakes(prefix), _FAILED_KEPT_SECONDS),
         f"{QUEUE}Policy": {
             "Type": "AWS::SQS::QueuePolicy",
             "Properties": {"Queues": [{"Ref": QUEUE}], "PolicyDocument": _policy(senders)},

@@ -21,14 +21,12 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from chalice.app import Chalice
-from chalice.config import Config
 from chalice.local import (
     CustomLocalChalice,
     ForbiddenError,
     LambdaContext,
     LambdaEventConverter,
     LocalChalice,
-    LocalGateway,
     LocalGatewayAuthorizer,
     LocalGatewayException,
     MatchResult,
@@ -36,6 +34,7 @@ from chalice.local import (
     RouteMatcher,
 )
 
+from chalicelib.api.gateway import cors
 from chalicelib.domain import token_bucket
 from chalicelib.domain.limits import MAX_REQUEST_BYTES
 
@@ -189,7 +188,6 @@ class Gateway:
         self._routes = Routes(app.routes)
         self._events = LambdaEventConverter(self._routes, app.api.binary_types)
         self._authorizer = LocalGatewayAuthorizer(app)
-        self._preflight = LocalGateway(app, Config.create(app_name=app.app_name))
 
     def handle(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Answer:
         """Status, headers and body for a request. `path` is as sent, with its query; of a header given in two
@@ -224,8 +222,10 @@ class Gateway:
             raise _not_found() from None
         entries = self._app.routes[match.route]
         if method not in entries:
-            if method == "OPTIONS" and any(entry.cors for entry in entries.values()):
-                return _unpack(self._preflight.handle_request(method, match.route, headers, None))
+            if method == "OPTIONS" and (
+                pages := cors(headers.get("origin", ""), match.route, sorted(entries))
+            ):
+                return 204, pages, b""
             detail, allowed = "This path does not have this method.", ", ".join(sorted(entries))
             raise Refusal(405, "METHOD_NOT_ALLOWED", detail, headers={"Allow": allowed})
         is_anonymous = not entries[method].authorizer

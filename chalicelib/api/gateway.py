@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import re
 from collections import Counter
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
 from chalice.app import AuthRequest, Chalice
 
+from .. import wiring
 from ..domain.errors import HeadraceError, Malformed, MethodNotAllowed, NotFound, unavailable
 from ..domain.message import is_single
 from . import problems
@@ -20,19 +22,26 @@ from .http import refusal
 _LARGE_BYTES = 6_000_000  # Lambda answers with at most 6 MB
 _HEALTH, _RECEIVE = "/v1/health", f"{GROUP}/receive"
 _REST_ONLY = ("/v1/audit", "/v1/sign-in-links", "/v1/signing-key", "/v1/tokens")
+_FOR_PAGES = re.compile("/v1/(?!tokens|sign-in-links)")
 
 
 class Front(Chalice):
     """Chalice, with every body as bytes and its own errors as problem+json."""
 
     def __call__(self, event: Any, context: Any) -> dict[str, Any]:
+        headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
         if name := _given_twice(event):
             error = Malformed("BAD_REQUEST", f"{name.title()} is given twice.")
             answer = self._refused(error, getattr(context, "aws_request_id", ""))
         else:
-            answer = self._answer(event, context)
-        if event.get("requestContext", {}).get("domainName"):  # on AWS, where all is by https
-            answer["headers"] = {**answer["headers"], **problems.ONLY_HTTPS}
+            answer = self._answer(event, headers, context)
+        request = event.get("requestContext", {})
+        answer["headers"] = {
+            **answer["headers"],
+            **cors(headers.get("origin", ""), request.get("resourcePath", "")),
+        }
+        if request.get("domainName"):  # on AWS, where all is by https
+            answer["headers"] |= problems.ONLY_HTTPS
         return answer
 
     def at_url(self, event: Any, context: Any, *, waits: bool = False) -> dict[str, Any]:
@@ -73,8 +82,7 @@ class Front(Chalice):
     def _refused(self, error: HeadraceError, request_id: str) -> dict[str, Any]:
         return refusal(error, request_id).to_dict(self.api.binary_types)
 
-    def _answer(self, event: Any, context: Any) -> dict[str, Any]:
-        headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
+    def _answer(self, event: Any, headers: dict[str, str], context: Any) -> dict[str, Any]:
         # All media types are binary to us (raw publish); Chalice then insists on an Accept header that says so.
         event = {**event, "headers": {**headers, ACCEPTED: headers.get("accept", ""), "accept": "*/*"}}
         answer: dict[str, Any] = super().__call__(event, context)
@@ -89,6 +97,18 @@ class Front(Chalice):
             error = MethodNotAllowed("METHOD_NOT_ALLOWED", "This path does not have this method.")
         ours = self._refused(error, request_id)
         return {**ours, "headers": {**answer["headers"], **ours["headers"]}}
+
+
+def cors(origin: str, path: str, methods: Iterable[str] = ()) -> dict[str, str]:
+    """Headers that let a page of one of the stage's `cors_origins` read an answer at a route, or with `methods` make
+    calls there (on AWS, API Gateway sends these: infra/api.py). None for tokens, sign-in links and the console."""
+    if not _FOR_PAGES.match(path) or not (origins := wiring.deps().adapters.cors_origins):
+        return {}
+    if origin not in origins:
+        return {"Vary": "Origin"}
+    sent = {"Allow-Headers": "Authorization, *", "Allow-Methods": ", ".join(methods), "Max-Age": "7200"}
+    headers = {"Allow-Origin": origin, "Expose-Headers": "*", **(sent if methods else {})}
+    return {"Vary": "Origin", **{f"Access-Control-{name}": text for name, text in headers.items()}}
 
 
 def _given_twice(event: Any) -> str | None:

@@ -69,7 +69,8 @@ def serve(entry: Call, request: Request, params: Mapping[str, str]) -> ChaliceRe
     try:
         context = _context(entry, request, params, request_id)
         answer = _call_handler(entry, context)
-        report_counters(context.deps, token=context.by, app=context.headers.get("headrace-app", ""))
+        caller = {"token": context.by, "app": context.headers.get("headrace-app", "")}
+        observe.count(context.deps.adapters.stage, context.deps.counters, {}, **caller)
         return _response(answer, request_id)
     except HeadraceError as error:
         if isinstance(error, errors.Unavailable):
@@ -80,14 +81,6 @@ def serve(entry: Call, request: Request, params: Mapping[str, str]) -> ChaliceRe
         observe.unexpected(error, request_id, entry.handler.__name__, trace_of(request.headers))
         observe.metrics(wiring.deps().adapters.stage, {"Unavailable": 1})
         return refusal(errors.unavailable("Something went wrong on our side; try again."), request_id)
-
-
-def report_counters(deps: Deps, **caller: str) -> None:
-    """What happened to messages, as metrics and log lines, with what is known of the caller."""
-    if counts := deps.counters.take():
-        observe.metrics(deps.adapters.stage, counts, **caller)
-    for event, location in deps.counters.events():
-        observe.event(event, **location)
 
 
 def _request_id(request: Request) -> str:

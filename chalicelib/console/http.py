@@ -13,7 +13,7 @@ from chalice.app import Response as ChaliceResponse
 from .. import observe, wiring
 from ..api import audit, problems
 from ..api.calls import Context
-from ..api.http import check_group, check_name, check_rate, check_topic, report_counters
+from ..api.http import check_group, check_name, check_rate, check_topic
 from ..domain.errors import Forbidden, HeadraceError, Malformed, Unauthorized, Unavailable, unavailable
 from ..domain.topic import Caller
 from ..ports.world import ReadUnits
@@ -46,7 +46,7 @@ def serve(entry: Entry, request: Request, params: Mapping[str, str]) -> ChaliceR
             visit = _with_session(entry, visit)
             _check(entry, visit)
             result = entry.handler(visit)
-            report_counters(deps)
+            observe.count(deps.adapters.stage, deps.counters, {})
             return _response(visit, result)
         except HeadraceError as error:
             if isinstance(error, Unavailable):

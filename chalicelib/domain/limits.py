@@ -90,6 +90,8 @@ CHECK_TIMEOUT = timedelta(seconds=10)
 # Handshakes
 MAX_HANDSHAKES = 600  # with one host in an hour, half of them at once, for all consumers together
 
+MAX_METERED_GROUPS = 50  # of a stage: each has four metrics of its own, at 0.30 USD a month
+
 # Replays
 MAX_WHERE_CHARS = 2000
 DEFAULT_REPLAY_RATE = 100  # messages a second

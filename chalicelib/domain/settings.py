@@ -316,3 +316,9 @@ class GroupSettings:
         help="keep the first 500 bytes of a subscriber's answer to a failed attempt, if it is text, "
         "[with the attempt](inspect.md#what-a-subscriber-answered)",
     )
+    metrics: bool = setting(
+        False,
+        label="Metrics of its own in CloudWatch",
+        help="backlog, oldest message, failed attempts and dead letters a minute as "
+        "[metrics](operations.md#health-log-and-metrics), 1.20 USD a month; of at most 50 groups of a stage",
+    )

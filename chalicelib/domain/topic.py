@@ -115,6 +115,11 @@ class Group(GroupSettings):
     paused_until_ms: int = 0
     version: int = 0
 
+    @property
+    def mark(self) -> str:
+        """Its key among what is measured each minute; names have no `#`."""
+        return f"{self.topic}#{self.name}"
+
     def is_paused(self, now_ms: int) -> bool:
         """Is the group paused at this time? A pause with an end is over by itself."""
         return now_ms < self.paused_until_ms

@@ -1,4 +1,4 @@
-"""Measures the backlog of topics with an `alarm_backlog`, every minute.
+"""Measures the backlog of topics with an `alarm_backlog`, and of groups with `metrics`, every minute.
 
 A topic in which no shard's tail has moved costs half a read unit per shard and run. Every fifteenth run reads the
 cursors in any case, since a seek back changes them without a new message.
@@ -7,12 +7,12 @@ cursors in any case, since a seek back changes them without a new message.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..domain.attention import Attention, Kind
 from ..domain.errors import Unavailable
-from ..domain.topic import Topic
+from ..domain.topic import Group, Topic
 from ..ports.world import Clock
 from .walk import HasTime, RoundRobin, Stretch, Trouble
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from ..store.marks import Marks, Rounds
 
 
-FurthestBehind = Callable[[Topic, Sequence[int]], Iterable[tuple[str, int, int | None]]]
-"""From a topic and the last offsets of its shards: each group's name, its backlog (in a broadcast, that of the consumer
+FurthestBehind = Callable[[Topic, Sequence[int]], Iterable[tuple[Group, int, int | None]]]
+"""From a topic and the last offsets of its shards: each group, its backlog (in a broadcast, that of the consumer
 who is furthest behind) and when its oldest message came."""
 
 _JOB = "watch"
@@ -47,13 +47,19 @@ class Backlog:
         """Are there more messages than the topic's `alarm_backlog`?"""
         return self.messages > self.alarm
 
+    @property
+    def metrics(self) -> dict[str, int]:
+        return {"Backlog": self.messages, "OldestAge": self.age_ms // 1000}
+
 
 @dataclass(slots=True)
 class WatchReport:
-    """What one run found: topics with a backlog now or at the last look, topics whose meters are to be read, topics in
-    trouble, and the states that need a person, as they were noted (all are in one list in the store)."""
+    """What one run found: of topics with a backlog now or at the last look, those with an alarm, and the groups with
+    `metrics` (`metered`); topics whose meters are to be read, topics in trouble, and the states that need a
+    person, as they were noted (all are in one list in the store)."""
 
     backlogs: list[Backlog] = field(default_factory=list)
+    metered: list[Backlog] = field(default_factory=list)
     moving: Set[str] = frozenset()
     troubled: Mapping[str, int] = field(default_factory=dict)
     attention: Sequence[Attention] = ()
@@ -73,6 +79,7 @@ class _Watched:
     tails: list[int] = field(default_factory=list)
     backlog: int = 0
     over: list[str] = field(default_factory=list)  # its groups with a backlog over the alarm
+    metered: list[Backlog] = field(default_factory=list)  # of its groups with `metrics`
     looks: int = 0
 
 
@@ -118,35 +125,41 @@ class Watch:
         report.attention = each_minute.attention
         editions = each_minute.watched
         noted = [state for state in report.attention if state.kind == Kind.BACKLOG]
+        watched = {key.partition("#")[0] for key in editions}
         self._marks.note_changes([state for state in noted if state.topic not in editions], [])
-        self._known = {name: entry for name, entry in self._known.copy().items() if name in editions}
-        if not editions:
+        known = self._known.copy().items()
+        self._known = {name: entry for name, entry in known if name in editions or name in watched}
+        if not watched:
             return
         bookmark, now_ms = self._round_robin.bookmark(), self._clock.now_ms()
 
         def visit(name: str) -> None:
-            watch = self._current_entry(name, editions[name])
+            groups = [key for key in editions if key.startswith(f"{name}#")]
+            watch = self._current_entry(name, editions.get(name, 0), groups)
             if watch is None:
                 return
             old_backlog = watch.backlog
             backlog = self._look(watch)
             if old_backlog or backlog.messages:
-                report.backlogs.append(backlog)
+                report.metered += watch.metered
+                report.backlogs += [backlog] if watch.topic.alarm_backlog is not None else []
             states = [Attention(Kind.BACKLOG, now_ms, name, group, noted_ms=now_ms) for group in watch.over]
             self._marks.note_changes([state for state in noted if state.topic == name], states)
 
-        report.stretch = self._round_robin.run(editions, bookmark, visit, has_time)
+        report.stretch = self._round_robin.run(watched, bookmark, visit, has_time)
         self._round_robin.end(bookmark, report.stretch)
 
-    def _current_entry(self, name: str, edition: int) -> _Watched | None:
-        """What is known of a topic, as it stands now; None where it is to be watched no more."""
+    def _current_entry(self, name: str, edition: int, groups: Sequence[str] = ()) -> _Watched | None:
+        """What is known of a topic, as it stands now; None where it is to be watched no more. `groups`: the marks of
+        its groups with `metrics`."""
         entry = self._known.get(name)
         if entry and entry.topic.edition >= edition and not entry.backlog and entry.looks % _WHOLE_EVERY:
             return entry
         topic = self._control.topic(name)
-        if topic is None or topic.alarm_backlog is None:
+        if topic is None or (topic.alarm_backlog is None and not groups):
             self._known.pop(name, None)
-            self._marks.unwatch(name)
+            for key in (name, *groups):
+                self._marks.unwatch(key)
             if topic := self._control.topic(name):  # it was made, or got an alarm, meanwhile
                 self.restore_watch(topic)
             return None
@@ -159,15 +172,18 @@ class Watch:
         tails = [self._tail(watch.topic, shard) for shard in range(watch.topic.shards)]
         has_moved = tails != watch.tails
         watch.tails, watch.looks = tails, watch.looks + 1
-        topic, alarm = watch.topic, watch.topic.alarm_backlog or 0
+        topic = watch.topic
+        alarm = _AFTER_ALL if topic.alarm_backlog is None else topic.alarm_backlog
         if not has_moved and not watch.backlog and watch.looks % _WHOLE_EVERY:
             return Backlog(topic.name, "", 0, 0, alarm)
         groups = list(self._furthest_behind(topic, tails))
-        name, watch.backlog, _ = max(groups, key=lambda group: group[1], default=("", 0, None))
-        watch.over = [group for group, backlog, _ in groups if backlog > alarm]
         now_ms = self._clock.now_ms()
-        age_ms = max((now_ms - oldest_ms for _, _, oldest_ms in groups if oldest_ms), default=0)
-        return Backlog(topic.name, name, watch.backlog, max(0, age_ms), alarm)
+        ages = {group.name: max(0, now_ms - oldest_ms) if oldest_ms else 0 for group, _, oldest_ms in groups}
+        each = [Backlog(topic.name, group.name, count, ages[group.name], alarm) for group, count, _ in groups]
+        furthest = max(each, key=lambda one: one.messages, default=Backlog(topic.name, "", 0, 0, alarm))
+        watch.backlog, watch.over = furthest.messages, [one.group for one in each if one.is_over]
+        watch.metered = [one for one, (group, _, _) in zip(each, groups, strict=True) if group.metrics]
+        return replace(furthest, age_ms=max(ages.values(), default=0))
 
     def _tail(self, topic: Topic, shard: int) -> int:
         rows = self._log.read_back(topic.shard_key(shard), _AFTER_ALL, 1)

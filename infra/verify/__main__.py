@@ -1,4 +1,5 @@
-"""`make verify-stage`: attacks on a deployed stage, by HTTP and, with a STAGE, on its roles by IAM's own simulation.
+"""`make verify-stage`: attacks on a deployed stage, by HTTP and, with a STAGE, on its roles by IAM's own simulation;
+and whether calls, functions, alarms and metrics are in order, as far as a look does no harm.
 
 It makes two topics and some tokens of its own and deletes them. HEADRACE_TOKEN is an admin token for everything.
 """
@@ -16,7 +17,7 @@ from infra.cli import Aws
 from infra.stages import read
 from infra.template import StackError
 
-from . import attacks, roles
+from . import attacks, checks, roles
 from .http import Notes, Stage, Unreachable
 
 _TOKEN = re.compile(r"hr_[A-Za-z0-9_-]+")
@@ -30,6 +31,7 @@ def verify(url: str, iam_url: str, token: str, notes: Notes) -> None:
         scene.set_up()
         for attack in attacks.ATTACKS:
             attack(scene, notes)
+        checks.by_http(scene, notes)
     finally:
         scene.tear_down()
     if iam_url:
@@ -63,15 +65,19 @@ def main(arguments: list[str] | None = None) -> int:
             raise StackError("HEADRACE_TOKEN is no token: hr_… with letters and digits, as it was printed.")
         outputs: dict[str, str] = {}
         if not options.no_aws:
-            aws, prefix = Aws(), read(options.stage, given_options(options)).prefix
-            outputs = roles.outputs(aws, prefix)
-            roles.verify(aws, prefix, notes)
+            aws, stack = Aws(), read(options.stage, given_options(options))
+            outputs = roles.outputs(aws, stack.prefix)
+            roles.verify(aws, stack.prefix, notes)
         url = options.url or outputs.get("EndpointURL", "")
         verify(url, outputs.get("IamEndpointURL", ""), token, notes)
+        if not options.no_aws:
+            checks.of_aws(aws, stack, outputs, notes)
     except (StackError, Unreachable) as error:
         print(error, file=sys.stderr)
         return 2
-    print(f"{notes.tries} tries, {len(notes.findings)} findings")
+    print(f"{notes.tries} tries, {len(notes.findings)} findings{':' if notes.findings else ''}")
+    for finding in notes.findings:
+        print(f"  {finding}")
     return 1 if notes.findings else 0
 
 

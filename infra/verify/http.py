@@ -24,6 +24,11 @@ class Answer:
     body: bytes
 
     @property
+    def text(self) -> str:
+        """The beginning of the body, for a person."""
+        return self.body[:_SHOWN_CHARS].decode(errors="replace")
+
+    @property
     def json(self) -> Any:
         """The body; None where it is no JSON."""
         try:
@@ -100,5 +105,4 @@ class Notes:
 
     def expect_refusal(self, name: str, answer: Answer, statuses: Collection[int]) -> None:
         """A request that should have been refused."""
-        detail = f"{answer.status} {answer.body[:_SHOWN_CHARS].decode(errors='replace')}"
-        self.expect(name, answer.status in statuses, detail)
+        self.expect(name, answer.status in statuses, f"{answer.status} {answer.text}")

@@ -12,6 +12,7 @@ from chalicelib.domain.times import DAY_SECONDS, HOUR_MS
 from infra import names
 from infra.alarms import Alarm, alarms, all_alarms
 from infra.stages import CONFIG
+from infra.wakes import wakes
 from local.triggers import schedules_of
 
 PERIODS = {schedule.function: int(schedule.period_seconds) for schedule in schedules_of(app)}
@@ -29,10 +30,12 @@ def deployed(name: str) -> Alarm:
     """An alarm as CloudFormation gets it."""
     properties = alarms("p", iam=True)[f"{name}Alarm"]["Properties"]
     assert properties["AlarmActions"] == properties["OKActions"] == [{"Ref": "AlarmTopic"}]
+    is_told = properties["TreatMissingData"] != "missing" or properties["InsufficientDataActions"]
+    assert is_told, "a metric that ends changes the state"
     dimensions = {each["Name"]: each["Value"] for each in properties["Dimensions"]}
     return Alarm(
         name,
-        properties["AlarmDescription"],
+        properties["AlarmDescription"]["Fn::Sub"],
         (properties["Namespace"], properties["MetricName"], dimensions),
         properties["Threshold"],
         properties["Statistic"],
@@ -58,7 +61,7 @@ def comes(alarm: Alarm, points: Points, days: int = 4) -> bool:
 
 def is_breach(alarm: Alarm, values: Mapping[int, list[float]], period: int) -> bool:
     if period not in values:
-        return alarm.missing == "breaching"
+        return alarm.missing in ("breaching", "missing")  # after the first day there were some
     statistics: dict[str, Callable[[list[float]], float]] = {"Sum": sum, "Maximum": max}
     value = statistics[alarm.statistic](values[period])
     return bool(value < alarm.over if alarm.below else value > alarm.over)
@@ -157,6 +160,18 @@ def test_a_night_without_an_archive_is_told_by_the_next_morning() -> None:
     nights = [(night * DAY_SECONDS + 3 * 3600, 1.0) for night in range(5)]
     assert not comes(alarm, nights)
     assert comes(alarm, [at for at in nights if at[0] // DAY_SECONDS != 2])
+
+
+def test_in_a_new_stack_alarms_wait_only_for_jobs_that_a_deployment_runs_once() -> None:
+    every_alarm = all_alarms("p", names.FUNCTIONS, iam=True)
+    red = {alarm.name for alarm in every_alarm if alarm.missing == "breaching"}
+    assert red == {f"{names.logical(name)}Stopped" for name in names.TIMED}
+
+
+def test_a_failure_that_was_looked_at_ends_its_alarm_though_the_queue_keeps_it() -> None:
+    assert deployed("FailureQueue").metric[1] == "NumberOfMessagesSent"
+    kept = wakes("p", names.FUNCTIONS)["FailedWakeQueue"]["Properties"]["MessageRetentionPeriod"]
+    assert kept <= 2 * 3600, "SQS counts nothing that its own redrive sends"
 
 
 def test_a_token_that_is_refused_is_no_failure_of_the_authorizer_which_callers_see() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,7 +31,7 @@ def test_the_archive_is_made_each_night_in_prod_and_not_in_dev(template_file: Pa
 
 
 def test_the_report_follows_the_archive_also_where_that_failed() -> None:
-    made = glue("headrace-prod", "artifacts", "code", archive=True, log_days=30)
+    made = glue("headrace-prod", "artifacts", "code", archive=True, log_days=30, topic="AlarmTopic")
     predicate = made["ReportJobTrigger"]["Properties"]["Predicate"]
     assert predicate["Logical"] == "ANY"
     ends = {(each["JobName"]["Ref"], each["State"]) for each in predicate["Conditions"]}
@@ -38,7 +39,7 @@ def test_the_report_follows_the_archive_also_where_that_failed() -> None:
 
 
 def test_only_the_archives_job_queries_tables_the_log_and_the_traces() -> None:
-    made = glue("headrace-prod", "artifacts", "code", archive=True, log_days=30)
+    made = glue("headrace-prod", "artifacts", "code", archive=True, log_days=30, topic="AlarmTopic")
     tables = {}
     for job in job_names():
         policy = made[role_id(job)]["Properties"]["Policies"][0]["PolicyDocument"]
@@ -80,23 +81,34 @@ def test_the_jobs_logs_are_the_stacks_own(template_file: Path) -> None:
 
 
 def test_a_jobs_script_runs_it_with_its_own_arguments_only(tmp_path: Path) -> None:
+    """Glue adds arguments of its own, also alone: two of them in a row must not take one of ours along."""
     (tmp_path / "jobs").mkdir()
     (tmp_path / "jobs/archive.py").write_text(
-        "import sys\n\ndef main():\n    print(sys.argv[1:])\n    return 3\n"
+        "import os, sys\n\ndef main():\n    print(sys.argv[1:], os.environ['AWS_DEFAULT_REGION'])\n    return 3\n"
     )
     (tmp_path / "run.py").write_text(LAUNCHER.format(folder="jobs", job="archive"))
-    arguments = [
-        "--bucket",
-        "b",
-        "--custom-logGroup-prefix",
-        "/p",
-        "--JOB_NAME",
-        "j",
-        "--extra-py-files",
-        "s3://x",
-    ]
-    run = subprocess.run([sys.executable, "run.py", *arguments], cwd=tmp_path, capture_output=True, text=True)
-    assert (run.returncode, run.stdout) == (3, "['--bucket', 'b', '--JOB_NAME', 'j']\n")
+    text = (
+        "run.py --enable-metrics --bucket b --custom-logGroup-prefix /p --JOB_NAME j --enable-job-insights --dry-run "
+        "--extra-py-files s3://x --aws-region eu-west-1 --from=2026-11-01"
+    )
+    run = subprocess.run([sys.executable, *text.split()], cwd=tmp_path, capture_output=True, text=True)
+    expected_text = "['--bucket', 'b', '--dry-run', '--from=2026-11-01'] eu-west-1\n"
+    assert (run.returncode, run.stdout) == (3, expected_text)
+
+
+def test_a_job_that_failed_is_named_in_a_mail_and_a_made_archive_starts_what_waits_for_it(
+    template_file: Path,
+) -> None:
+    by_name = resources(template_file)
+    (mail,) = by_name["JobFailedRule"]["Properties"]["Targets"]
+    assert mail["Arn"] == {"Ref": "AlarmTopic"}
+    named = set(re.findall("<(\\w+)>", mail["InputTransformer"]["InputTemplate"]))
+    assert named == {"jobName", "state", "jobRunId"} == mail["InputTransformer"]["InputPathsMap"].keys()
+    policy = by_name["AlarmTopicPolicy"]["Properties"]["PolicyDocument"]["Statement"][0]
+    assert "events.amazonaws.com" in policy["Principal"]["Service"]
+    assert by_name["ArchivedRule"]["Properties"]["Targets"][0]["Arn"] == {"Fn::GetAtt": ["Expire", "Arn"]}
+    source = by_name["ExpireAfterArchive"]["Properties"]["SourceArn"]
+    assert source == {"Fn::GetAtt": ["ArchivedRule", "Arn"]}
 
 
 ROOT = Path(__file__).parents[2]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from infra import names, smoke
 from infra.cli import Aws, Refused
 from infra.stack import Deployment, main
 from infra.stages import read
@@ -20,7 +21,8 @@ _CLI = f"""#!{sys.executable}
 import json, sys
 answers = json.load(open({{answers!r}}))
 open({{asked!r}}, "a").write(" ".join(sys.argv[1:]) + "\\n")
-code, text = answers.get(" ".join(sys.argv[1:3]), [0, ""])
+asked = " ".join(sys.argv[1:])
+code, text = answers[max((each for each in answers if asked.startswith(each)), key=len, default="")]
 (sys.stderr if code else sys.stdout).write(text)
 sys.exit(code)
 """
@@ -34,7 +36,9 @@ def environment(tmp_path: Path) -> Environment:
 
     def make(**answers: tuple[int, str]) -> dict[str, str]:
         all_answers = {name.replace("__", " ").replace("_", "-"): answer for name, answer in answers.items()}
-        (tmp_path / "answers").write_text(json.dumps({"sts get-caller-identity": KNOWN, **all_answers}))
+        (tmp_path / "answers").write_text(
+            json.dumps({"": (0, ""), "sts get-caller-identity": KNOWN, **all_answers})
+        )
         cli = tmp_path / "aws"
         cli.write_text(_CLI.format(answers=str(tmp_path / "answers"), asked=str(tmp_path / "asked")))
         cli.chmod(0o755)
@@ -183,6 +187,38 @@ def test_what_failed_is_told_with_its_reason(environment: Environment) -> None:
     )
     with pytest.raises(StackError, match="Api: limit of 10"):
         deployment(variables).destroy(with_data=False)
+
+
+@pytest.mark.parametrize("table", ["", "headrace-dev-log"])
+def test_a_first_deployment_that_fails_leaves_nothing_and_never_deletes_what_was_there(
+    environment: Environment, tmp_path: Path, table: str
+) -> None:
+    resources = {"Bucket": {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": {"Fn::Sub": "p"}}}}
+    for file in ("template.json", "packaged.json"):
+        (tmp_path / file).write_text(json.dumps({"Resources": resources}))
+    own_bucket = "s3api head-bucket --bucket headrace-dev-"
+    answers = {
+        "cloudformation describe-stacks": (255, "does not exist"),
+        "cloudformation describe-change-set": (0, json.dumps({"Status": "CREATE_COMPLETE"})),
+        "cloudformation wait stack-create-complete": (255, "Waiter failed"),
+        "dynamodb list-tables": (0, json.dumps({"TableNames": [table]})),
+        own_bucket: (255, "An error occurred (404)"),
+    }
+    with pytest.raises(StackError, match="could not be created") as error:
+        Deployment(Aws(environment(**answers)), read("dev"), tmp_path).deploy()
+    was_deleted = "cloudformation delete-stack" in (tmp_path / "asked").read_text()
+    assert was_deleted == (not table) == ("nothing is left" in str(error.value))
+
+
+def test_a_deployment_runs_each_job_once_and_says_if_the_stage_does_not_answer(
+    environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(smoke, "_PATIENCE_SECONDS", -1)
+    with pytest.raises(StackError, match="look at the logs"):
+        smoke.run(Aws(environment()), read("dev"), "http://127.0.0.1:9/api/", "")
+    requests = (tmp_path / "asked").read_text().splitlines()
+    started = [line.split("--function-name ")[1].split()[0] for line in requests if "invoke" in line]
+    assert started == [names.function("headrace-dev", name) for name in names.TIMED]
 
 
 def test_a_stack_that_is_not_there_may_be_elsewhere(environment: Environment) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from infra.stages import read as stage
 from infra.template import StackError, template
 from tests.infra.templates import resources
 
+_ROOT = Path(__file__).parents[2]
 _CERTIFICATE = "arn:aws:acm:eu-central-1:123456789012:certificate/0a-1b"
 _ACL = "arn:aws:wafv2:eu-central-1:123456789012:regional/webacl/mine/0a-1b"
 _GUARDED: dict[str, Any] = {
@@ -69,6 +72,38 @@ def assert_the_second_api_is_guarded_as_the_first(
     assert "${IamAPI}/stages/${IamAPI.Stage}" in acls[1]["ResourceArn"]["Fn::Sub"]
 
 
+def test_python_report_lines_and_origins_are_settings_of_the_stage(tmp_path: Path) -> None:
+    """The wheels are those of the stage's Python, whichever packages it."""
+    options: dict[str, Any] = {"report_lines": True, "cors_origins": ["https://a.example", "http://b:3000"]}
+    by_name = resources(describe(stage("dev", {**options, "python": "3.13"}), tmp_path))
+    functions = [each for each in by_name.values() if each["Type"] == "AWS::Serverless::Function"]
+    assert {each["Properties"]["Runtime"] for each in functions} == {"python3.13"}
+    layer = zipfile.ZipFile(tmp_path / "layer-deployment.zip").namelist()
+    assert {entry.split("cpython-")[1][:3] for entry in layer if entry.endswith(".so")} == {"313"}
+    assert by_name["Mover"]["Properties"]["LoggingConfig"]["SystemLogLevel"] == "INFO"
+    variables = by_name["APIHandler"]["Properties"]["Environment"]["Variables"]
+    assert variables["HEADRACE_CORS_ORIGINS"] == "https://a.example,http://b:3000"
+    paths = by_name["RestAPI"]["Properties"]["DefinitionBody"]["paths"]
+    answers = {
+        path: methods["options"]["x-amazon-apigateway-integration"]["responses"]["default"]
+        for path, methods in paths.items()
+        if "options" in methods
+    }
+    assert "/v1/topics/{topic}/messages" in answers
+    assert not [path for path in answers if re.match("/(console|sqs|v1/(tokens|sign-in-links))", path)]
+    text = answers["/v1/health"]["responseTemplates"]["application/json"]
+    assert '$origin == "https://a.example" || $origin == "http://b:3000"' in text
+    assert "Credentials" not in text
+    assert 'Allow-Methods = "GET, HEAD"' in text
+
+
+@pytest.mark.parametrize("target", ["package", "deploy"])
+def test_packaging_needs_neither_java_nor_npm(target: str) -> None:
+    command = ["make", "--dry-run", target, "STAGE=dev", f"BIN={Path(sys.executable).parent}"]
+    run = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=True)
+    assert not re.search("java|npm|dynamodb_local|group dev", run.stdout)
+
+
 @pytest.mark.parametrize(
     ("options", "advice"),
     [
@@ -95,6 +130,12 @@ def assert_the_second_api_is_guarded_as_the_first(
             "no domain",
         ),
         ({"reserve": "never"}, "'always' or 'if_possible'"),
+        ({"python": "3.9"}, "one of 3.11"),
+        ({"report_lines": 1}, "true or false"),
+        ({"cors_origins": "https://a.example"}, "list of exact origins"),
+        ({"cors_origins": ["*"]}, "list of exact origins"),
+        ({"cors_origins": ["null"]}, "list of exact origins"),
+        ({"cors_origins": ["https://a.example/"]}, "list of exact origins"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_made(options: dict[str, Any], advice: str) -> None:

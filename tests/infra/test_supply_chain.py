@@ -90,4 +90,4 @@ def test_no_wheel_for_lambda_is_packaged_whose_hash_is_not_pinned(
     monkeypatch.setattr(package, "_CHALICE", command)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(StackError, match="DO NOT MATCH THE HASHES"):
-        package._chalice()
+        package._chalice("3.11")

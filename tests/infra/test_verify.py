@@ -14,10 +14,12 @@ from chalicelib import wiring
 from chalicelib.adapters import SystemRandom
 from chalicelib.domain.limits import MAX_PAGE
 from chalicelib.domain.topic import Scope
-from infra import names
+from infra import names, smoke
 from infra import roles as made
-from infra.cli import Aws
-from infra.verify import roles
+from infra.cli import Aws, Refused
+from infra.stages import read as stage
+from infra.template import StackError
+from infra.verify import checks, roles
 from infra.verify.__main__ import main, verify
 from infra.verify.attacks import Scene
 from infra.verify.http import Notes, Stage, Unreachable
@@ -159,3 +161,74 @@ def test_a_role_that_may_more_and_a_plain_secret_are_found() -> None:
     roles.verify(Iam({"hex": {"S": "0f" * 32}}, extra_action="dynamodb:PutItem"), "of-roles", notes)
     assert "deliver does not make a token" in notes.findings
     assert "secrets in rows are encrypted (1)" in notes.findings
+
+
+IN_ORDER: dict[str, Any] = {
+    "describe-alarms": {"MetricAlarms": []},
+    "get-function-configuration": {"Runtime": "python3.11", "State": "Active"},
+    "get-function-recursion-config": {"RecursiveLoop": "Allow"},
+    "list-event-source-mappings": {"EventSourceMappings": [{"State": "Enabled", "EventSourceArn": "arn"}]},
+    "get-queue-attributes": {"Attributes": {"ApproximateNumberOfMessages": "0"}},
+    "list-subscriptions-by-topic": {
+        "Subscriptions": [{"SubscriptionArn": "arn:1", "Endpoint": "a@b.example"}]
+    },
+    "get-metric-statistics": {"Datapoints": [{"Sum": 4.0}]},
+    "list-targets-by-rule": {"Targets": [{"Id": "target"}]},
+    "get-trigger": {"Trigger": {"State": "ACTIVATED"}},
+}
+OUT_OF_ORDER: dict[str, tuple[Any, str]] = {
+    "describe-alarms": ({"MetricAlarms": [{"AlarmName": "p-MoverStopped"}]}, "p-MoverStopped"),
+    "get-function-configuration": ({"Runtime": "python3.9", "State": "Active"}, "python3.9"),
+    "get-function-recursion-config": ({"RecursiveLoop": "Terminate"}, "-deliver"),
+    "list-event-source-mappings": (
+        {"EventSourceMappings": [{"State": "Disabled", "EventSourceArn": "arn"}]},
+        "Disabled",
+    ),
+    "get-queue-attributes": ({"Attributes": {"ApproximateNumberOfMessages": "3"}}, "3 messages"),
+    "list-subscriptions-by-topic": (
+        {"Subscriptions": [{"SubscriptionArn": "PendingConfirmation", "Endpoint": "a@b.example"}]},
+        "a@b.example",
+    ),
+    "get-metric-statistics": ({"Datapoints": []}, "has no point"),
+    "list-targets-by-rule": ({"Targets": []}, "archived"),
+    "get-trigger": (Refused("AccessDenied"), "does not say: AccessDenied"),
+}
+
+
+class Account(Aws):
+    """Answers each reading command as it is told."""
+
+    account, region = "000000000000", "us-east-1"
+
+    def __init__(self, answers: dict[str, Any]) -> None:
+        self._answers = answers
+
+    def ask(self, *arguments: str, check: bool = True) -> Any:
+        answer = self._answers[arguments[1]]
+        if isinstance(answer, Refused):
+            raise answer
+        return answer
+
+
+@pytest.mark.parametrize("command", [None, *OUT_OF_ORDER])
+def test_what_is_not_in_order_in_the_account_is_named(
+    command: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "_METRIC_SECONDS", -1)
+    lines: list[str] = []
+    notes = Notes(lines.append)
+    wrong, text = OUT_OF_ORDER[command] if command else (None, "")
+    answers = IN_ORDER | ({command: wrong} if command else {})
+    outputs = {"FailureQueueUrl": "https://q", "AlarmTopicArn": "arn:t"}
+    checks.of_aws(Account(answers), stage("prod"), outputs, notes)
+    assert notes.tries == len(IN_ORDER)
+    assert len(notes.findings) == bool(command)
+    assert not command or text in next(line for line in lines if line.startswith("FINDING"))
+
+
+def test_a_deployment_sends_one_message_through_the_stage(service: str) -> None:
+    assert smoke.is_healthy(Stage(service))
+    smoke.message_in_and_out(Stage(service), TOKEN)
+    assert wiring.deps().adapters.control.topics(None, 10) == []
+    with pytest.raises(StackError, match="401"):
+        smoke.message_in_and_out(Stage(service), "hr_wrong_abcdefghijkl1234")

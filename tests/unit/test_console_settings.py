@@ -30,9 +30,8 @@ def test_each_setting_of_a_form_reaches_the_call(action: str, row: Setting) -> N
     assert sent_by(action, {row.name: text}) == {
         row.name: {int: 7, float: 7, bool: True, list: ["7"]}.get(row.given, text)
     }
-    assert sent_by(action, {row.name: ""}) == (
-        {row.name: None} if row.nullable else {row.name: []} if row.given is list else {}
-    )
+    empty: dict[str, object] = {row.name: []} if row.given is list else {}
+    assert sent_by(action, {row.name: ""}) == ({row.name: None} if row.nullable else empty)
 
 
 def test_a_form_of_a_new_group_takes_nothing_away() -> None:

@@ -60,6 +60,12 @@ def health(context: Context) -> Response[HealthView]:
     return Response({"status": "ok", "store": "ok"})
 
 
+@call("HEAD", "/v1/health", scopes=())
+def probe_health(context: Context) -> Response[HealthView]:
+    """As `GET /v1/health`, without a body: for load balancers and monitors."""
+    return health(context)
+
+
 @call("GET", "/v1/ladders/{name}", scopes=ANY, query=(*_NUMBERS, "max_attempts"))
 def preview_ladder(context: Context) -> Response[LadderView]:
     """A ladder's steps and their sum; and the delays between the given number of attempts, and their sum."""

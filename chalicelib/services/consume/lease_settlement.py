@@ -17,7 +17,7 @@ from ...domain.trace import TraceEntry
 from ...modes import POLICIES
 from ...ports.world import Clock
 from ..core.attempt_log import AttemptLog
-from ..core.counters import DELIVERED, FAILED, Counters
+from ..core.counters import DEAD, DELIVERED, FAILED, Counters
 from ..core.cursor_store import CursorSnapshot, CursorStore
 from ..core.log_reader import LogReader
 from .decision import Decide, SettleDecision
@@ -221,9 +221,16 @@ class LeaseSettlement:
         )
 
     def _count(self, steps: Sequence[Step]) -> None:
+        counters, group = self._context.counters, self._group
         dispositions = [step.result.disposition for step in steps if step.was_tried]
-        self._context.counters.add(DELIVERED, dispositions.count(Disposition.SUCCESS))
-        self._context.counters.add(FAILED, len(dispositions) - dispositions.count(Disposition.SUCCESS))
+        failed_count = len(dispositions) - dispositions.count(Disposition.SUCCESS)
+        dead_count = sum(step.result.disposition == Disposition.DEAD for step in steps)
+        counters.add(DELIVERED, dispositions.count(Disposition.SUCCESS))
+        counters.add(FAILED, failed_count)
+        if dead_count:
+            counters.note("dead letter", topic=group.topic, group=group.name, count=dead_count)
+        if failed_count and group.metrics:
+            counters.add_of_group(group.topic, group.name, {FAILED: failed_count, DEAD: dead_count})
 
 
 def _returns_any(steps: Sequence[Step]) -> bool:

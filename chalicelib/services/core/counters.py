@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 ACCEPTED = "Accepted"
@@ -22,6 +23,7 @@ class Counters:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
+        self._group_counts: dict[tuple[str, str], Counter[str]] = {}
         self._events: list[tuple[str, dict[str, Any]]] = []
 
     def note(self, event: str, **ids: Any) -> None:
@@ -32,8 +34,6 @@ class Counters:
 
     def events(self) -> list[tuple[str, dict[str, Any]]]:
         """The events since the last call."""
-        if not self._events:
-            return []
         with self._lock:
             events, self._events = self._events, []
         return events
@@ -44,10 +44,19 @@ class Counters:
             with self._lock:
                 self._counts[name] += count
 
+    def add_of_group(self, topic: str, group: str, counts: Mapping[str, int]) -> None:
+        """Add to the counters of one group: those above 0."""
+        with self._lock:
+            self._group_counts.setdefault((topic, group), Counter()).update(+Counter(counts))
+
+    def take_of_groups(self) -> dict[tuple[str, str], Counter[str]]:
+        """The counts of groups since the last call, by topic and group."""
+        with self._lock:
+            counts, self._group_counts = self._group_counts, {}
+        return counts
+
     def take(self) -> dict[str, int]:
         """The counts since the last call."""
-        if not self._counts:
-            return {}
         with self._lock:
             counts, self._counts = self._counts, Counter()
         return dict(counts)

@@ -123,8 +123,8 @@ class Surveyor:
                 ids = {"group": survey.group.name, "cursor": each.cursor.next, "log_end": end}
                 self.counters.note("log behind cursor", topic=survey.group.topic, shard=each.shard, **ids)
 
-    def furthest_behind(self, topic: Topic, tails: Sequence[int]) -> Iterator[tuple[str, int, int | None]]:
-        """Each group's name, its backlog (in a broadcast, that of the consumer who is furthest behind) and when the
+    def furthest_behind(self, topic: Topic, tails: Sequence[int]) -> Iterator[tuple[Group, int, int | None]]:
+        """Each group, its backlog (in a broadcast, that of the consumer who is furthest behind) and when the
         oldest message came that is not settled. `tails`: the last offsets of the shards."""
         extents = [Extent(shard, 0, tail) for shard, tail in enumerate(tails)]
         when_came = self._when_came(topic, or_next=True)
@@ -134,7 +134,7 @@ class Surveyor:
             for each in shards:
                 backlogs[each.key.consumer_uid] += each.backlog
             oldest_ms = min((each.oldest_ms for each in shards if each.oldest_ms), default=None)
-            yield group.name, max(backlogs.values(), default=0), oldest_ms
+            yield group, max(backlogs.values(), default=0), oldest_ms
 
     def exact_topics(self, topics: Sequence[Topic]) -> list[TopicSurvey | None]:
         """The exact survey of each topic; None if a row of it is unreadable. If that takes too long, of the first

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...domain import redact
 from ...domain.errors import Conflict, Forbidden, NotFound, Refused, Unavailable, unavailable
 from ...domain.ladder import Retry
+from ...domain.limits import MAX_METERED_GROUPS
 from ...domain.topic import (
     DEFAULT_RETRY,
     FOR_EVER_MS,
@@ -175,9 +176,21 @@ class Admin:
                 new = replace(old, **{k: v for k, v in settings.items() if k != "begin"})
                 if new.mode != old.mode:
                     raise Conflict("MODE_FIXED", f"Group {name!r} is {old.mode}; a group's mode is for life.")
+            if new.metrics != bool(old and old.metrics):
+                self._meter(new)
             if self._store_group(topic, new, old):
                 return new, old is None
         raise _group_is_busy()
+
+    def _meter(self, group: Group) -> None:
+        """Have a group measured each minute for its metrics, or no more. Raises Refused: too many are."""
+        if not group.metrics:
+            return self.marks.unwatch(group.mark)
+        others = [key for key in self.marks.each_minute().watched if "#" in key and key != group.mark]
+        if len(others) >= MAX_METERED_GROUPS:
+            text = f"{MAX_METERED_GROUPS} groups of a stage may have `metrics`, and have: take them from one first."
+            raise Refused("TOO_MANY_METRICS", text)
+        return self.marks.watch(group.mark, 0)
 
     def pause(self, topic: Topic, name: str, paused: bool, until_ms: int = FOR_EVER_MS) -> Group:
         """Stop handing out the group's messages, until a time or until it is resumed, or go on. Raises
@@ -239,6 +252,8 @@ class Admin:
         while row and row.uid == group.uid and not self.control.retire_group(topic, row):
             row = self.control.group(topic, group.name)
         self.catalog.forget(topic, group)
+        if group.metrics:
+            self.marks.unwatch(group.mark)
         self._finish_groups(topic, [group])
 
     def _finish_groups(self, topic: Topic, groups: Sequence[Group]) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import pytest
 
+from chalicelib.domain.errors import Refused
 from chalicelib.domain.mark import EachMinute
 from chalicelib.domain.message import Draft
 from chalicelib.domain.times import HOUR_MS, MINUTE_MS
@@ -131,6 +133,52 @@ def test_the_group_that_is_furthest_behind_counts_and_so_does_its_oldest_message
     desk.drain(slow)
     assert seen(watch)[0][1] == 0, "once, after the last"
     assert seen(watch) == []
+
+
+def test_a_group_with_metrics_is_measured_without_an_alarm_until_it_has_none_any_more(desk: Desk) -> None:
+    admin, marks = desk.deps.admin, desk.stage.adapters.marks
+    topic, _ = admin.put_topic(desk.topic.name, {"alarm_backlog": None})
+    other = desk.group("other")
+    group, _ = admin.put_group(topic, "metered", {"metrics": True, "begin": "earliest"})
+    watch = watch_of(desk)
+    desk.produce(*both_shards(3))
+    desk.stage.clock.advance(MINUTE_MS)
+    desk.drain(other)
+    report = watch.run_once()
+    assert [(each.group, each.messages, each.age_ms) for each in report.metered] == [
+        ("metered", 3, MINUTE_MS)
+    ]
+    assert not report.backlogs, "metrics of the topic cost, too"
+    assert not report.over
+    desk.drain(group)
+    assert [each.messages for each in watch.run_once().metered] == [0], "once, after the last"
+    assert watch.run_once().metered == []
+    for end in (
+        partial(admin.put_group, topic, group.name, {"metrics": False}),
+        partial(admin.delete_group, topic, group),
+    ):
+        admin.put_group(topic, "metered", {"metrics": True})
+        assert group.mark in marks.each_minute().watched
+        end()
+        assert group.mark not in marks.each_minute().watched
+    admin.put_group(topic, "metered", {"metrics": True})
+    admin.delete_topic(topic)
+    watch_of(desk).run_once()
+    assert not marks.each_minute().watched
+
+
+def test_fifty_groups_of_a_stage_may_have_metrics(desk: Desk) -> None:
+    admin, marks = desk.deps.admin, desk.stage.adapters.marks
+    admin.put_group(desk.topic, "first", {"metrics": True})
+    for n in range(49):
+        marks.watch(f"elsewhere#{n}", 0)
+    with pytest.raises(Refused, match="50 groups"):
+        admin.put_group(desk.topic, "one-more", {"metrics": True})
+    admin.put_group(desk.topic, "first", {"metrics": True, "batch_size": 2})
+    admin.put_group(desk.topic, "first", {"metrics": False})
+    admin.put_group(desk.topic, "one-more", {"metrics": True})
+    for n in range(49):
+        marks.unwatch(f"elsewhere#{n}")
 
 
 def test_what_is_settled_out_of_order_is_no_backlog(desk: Desk) -> None:

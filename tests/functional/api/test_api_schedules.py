@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -197,14 +198,15 @@ def test_who_may_not_use_the_topic_of_a_schedule_neither_sees_nor_changes_it(api
     put(topic, "theirs").expect(201)
     token = api.new_token("produce", topics=[other.name])["token"]
     mine = Topic(api.with_token(token), other.name)
-    for call in (
+    calls: tuple[Callable[[], Reply], ...] = (
         lambda: put(mine, "theirs"),
         lambda: mine.api.get("/v1/schedules/theirs"),
         lambda: mine.api.delete("/v1/schedules/theirs"),
         lambda: mine.api.post("/v1/schedules/theirs/pause"),
         lambda: mine.api.post("/v1/schedules/theirs/run"),
         lambda: put(Topic(mine.api, topic.name), "mine"),
-    ):
+    )
+    for call in calls:
         call().refused(403, "TOPIC_FORBIDDEN")
     put(mine, "mine").expect(201)
     assert [each["name"] for each in mine.api.get("/v1/schedules").expect(200)["items"]] == ["mine"]

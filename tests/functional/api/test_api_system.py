@@ -11,18 +11,61 @@ import pytest
 
 import app
 from chalicelib import settings, wiring
-from chalicelib.adapters import dynamo_adapters
+from chalicelib.adapters import SystemRandom, dynamo_adapters
 from chalicelib.domain.errors import Unavailable
 from chalicelib.services.core.readiness import Readiness
 from chalicelib.store.layout import Tables, definitions
 from local.gateway import Gateway
 from tests.support.clock import ManualClock
+from tests.support.embedded import embedded_adapters
 from tests.support.http import Client, ShiftingClock
 
 
 def test_health_says_that_the_store_answers(api: Client) -> None:
     reply = api.get("/v1/health")
     assert reply.expect(200) == {"status": "ok", "store": "ok"}
+
+
+def test_a_monitor_may_ask_for_the_health_by_head(api: Client) -> None:
+    assert api.call("HEAD", "/v1/health").status == 200
+
+
+PAGE = "https://app.example.com"
+
+
+@pytest.mark.parametrize(
+    ("origin", "method", "path", "is_allowed"),
+    [
+        (PAGE, "GET", "/v1/health", True),
+        (PAGE, "GET", "/v1/nothing", None),
+        (PAGE, "OPTIONS", "/v1/topics/t/messages", True),
+        (PAGE, "POST", "/v1/topics/t/messages", None),  # without a token: refused before the API
+        ("https://app.example.com.evil.example", "GET", "/v1/health", False),
+        ("https://APP.example.com", "OPTIONS", "/v1/health", False),
+        ("null", "GET", "/v1/health", False),
+        ("*", "OPTIONS", "/v1/health", False),
+        (PAGE, "OPTIONS", "/v1/tokens", None),
+        (PAGE, "OPTIONS", "/v1/tokens/{id}", None),
+        (PAGE, "OPTIONS", "/v1/sign-in-links", None),
+        (PAGE, "GET", "/console/sign-in", None),
+    ],
+)
+def test_only_pages_of_the_stages_origins_read_answers(
+    monkeypatch: pytest.MonkeyPatch, origin: str, method: str, path: str, is_allowed: bool | None
+) -> None:
+    """None: no header says anything of pages."""
+    stage = settings.read({"HEADRACE_CORS_ORIGINS": f"{PAGE},*,null"})
+    deps = wiring.Deps(embedded_adapters(ShiftingClock(), SystemRandom(), settings=stage))
+    monkeypatch.setattr(wiring, "deps", lambda: deps)
+    status, headers, _ = Gateway(app.app).handle(method, path, {"Origin": origin}, None)
+    assert headers.get("Access-Control-Allow-Origin") == (origin if is_allowed else None)
+    assert (headers.get("Vary") == "Origin") == (is_allowed is not None)
+    assert "Access-Control-Allow-Credentials" not in headers
+    if method == "OPTIONS":
+        assert status == (405 if is_allowed is None else 204)
+        allowed = headers.get("Access-Control-Allow-Methods", "")
+        assert bool(allowed) == bool(is_allowed)
+        assert "Authorization" in headers.get("Access-Control-Allow-Headers", "") or not is_allowed
 
 
 def test_health_names_a_table_that_is_missing(

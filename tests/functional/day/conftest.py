@@ -132,9 +132,11 @@ def trouble(world: World) -> None:
     world.call("expire", seconds=0)
     watched_topic = world.api.topic(alarm_backlog=1)
     watched_topic.group()
+    metered = watched_topic.group("metered", metrics=True)
     watched_topic.batch([{"body": n} for n in range(3)])
     for _ in range(2):  # the second counts the states that the first has noted
         world.call("sweep")
+    metered.nack(*metered.receive(1), dead_letter=True)
     late_topic = world.api.topic(shards=1)
     late_topic.produce("late", delay_seconds=20)
     world.later(late_topic, 100)

@@ -156,6 +156,7 @@ def _produce(visitor: Recorder) -> str:
 def _administer(visitor: Recorder) -> None:
     get, post = visitor.get, visitor.post
     get("/v1/health").expect(200)
+    visitor.call("HEAD", "/v1/health").expect(200)
     get("/v1/stats").expect(200)
     state = Attention(Kind.DISABLED, 1_890_874_800_000, "orders", "mailer", "hook")
     wiring.deps().adapters.marks.note_changes([], [state])
