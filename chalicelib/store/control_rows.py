@@ -173,7 +173,7 @@ class ConsumerRow(Row[Consumer]):
     """A registered consumer."""
 
     entity = Consumer
-    secret = ("secrets",)
+    secret = ("secrets", "headers")
 
     topic = UnicodeAttribute()
     group = UnicodeAttribute()
@@ -191,6 +191,11 @@ class ConsumerRow(Row[Consumer]):
     open_until_ms = NumberAttribute(null=True)
     times_opened = NumberAttribute(attr_name="trips")
     timeout_seconds = NumberAttribute(null=True)
+    headers = ListAttribute(of=SecretMap)
+    header_names = ListAttribute(of=UnicodeAttribute)
+    reject_statuses = ListAttribute(of=NumberAttribute)
+    transform = UnicodeAttribute(null=True)
+    batch_wait_seconds = NumberAttribute()
     expires_after_seconds = NumberAttribute(null=True)
     received_ms = NumberAttribute()
     instance = UnicodeAttribute(null=True)

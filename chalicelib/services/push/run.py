@@ -25,7 +25,7 @@ from ..consume.decision import SettleDecision, decision_after
 from ..consume.settle import Settler
 from ..core.catalog import Catalog
 from ..core.secrets import SecretCipher
-from ..core.wake import NO_NEWS, DispatchTask, News, Waker, workers_of
+from ..core.wake import NO_NEWS, DispatchTask, News, Waker, as_pushed, workers_of
 from .calls import LOOK_SECONDS, Calls, EndedCall
 from .claims import Claims
 from .health import SubscriberHealth
@@ -102,6 +102,7 @@ class DispatchRun:
             time=self._time,
         )
         self._looked_ms = 0
+        self._is_handed_over = False
         self._compare_clocks(news)
         self._last_known: tuple[Topic, Group] | None = None
 
@@ -162,6 +163,7 @@ class DispatchRun:
         shards = dict.fromkeys((*sources.in_turn(self._claims.looks, sources.most), *self._claims.served))
         seconds = self._time.longest_lease_seconds(sources)
         dues = [(due_ms, self.task.worker) for due_ms in self._capacity.circuits_ms]
+        dues += ((due_ms, shard or 0) for shard, due_ms in self._claims.fills_until_ms.items())
         for shard in shards:
             key = cursor_key(topic, group, shard, self.task.consumer_uid)
             dues += ((due_ms, shard or 0) for due_ms in self._context.claimer.dues_ms(key, seconds))
@@ -175,7 +177,9 @@ class DispatchRun:
             group = self._context.catalog.group(topic, self.task.group)
         except NotFound:
             return None
-        return None if group.is_paused(self._context.clock.now_ms()) and not even_paused else (topic, group)
+        if group.is_paused(self._context.clock.now_ms()) and not even_paused:
+            return None
+        return topic, as_pushed(group, self._context.catalog.consumers(topic, group))
 
     def _sources(self, topic: Topic, group: Group) -> Sources:
         """The sources that the run was woken for; all, if another run may have left it its own."""
@@ -202,12 +206,23 @@ class DispatchRun:
         self._looked_ms = self._context.clock.now_ms()
         if topic_and_group:
             self._last_known = topic_and_group
+            if self._is_too_slow(*topic_and_group):
+                return
             sources = self._sources(*topic_and_group)
             if self._time.allows_attempt(sources) and not self._claims.fault:
                 self._capacity.see_circuits(*topic_and_group)
                 for consumer, claimed_messages in self._claims.grants(sources):
                     self._calls.start(pool, sources, consumer, claimed_messages)
             self.report.finished = not self._time.ran_out
+
+    def _is_too_slow(self, topic: Topic, group: Group) -> bool:
+        """Has the group got a slow consumer since this run of `deliver` was started? Then `deliver_slow` goes on."""
+        if self.task.is_slow or not any(c.is_slow for c in self._context.catalog.consumers(topic, group)):
+            return False
+        if not self._is_handed_over:
+            self._context.waker.start(replace(self.task, is_slow=True), News(changed=True))
+        self._is_handed_over = True
+        return True
 
     def _may_settle_yet(self) -> bool:
         """Is something left to settle, and time for it? What cannot be settled is delivered again when its lease
