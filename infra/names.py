@@ -8,7 +8,10 @@ EACH_MINUTE = ("mover", "sweep", "assign")
 SELDOM = ("checkpoint", "expire")  # every six hours
 TIMED = (*EACH_MINUTE, *SELDOM)
 FUNCTIONS = (API, AUTHORIZE, "route", "deliver", "check", *TIMED, "journal")
-"""The functions of app.py; API is the handler of all HTTP routes."""
+SLOW = "deliver_slow"
+"""The same as `deliver`, with its role and its log, and room of its own: it calls consumers that may take minutes."""
+ALL = (*FUNCTIONS, SLOW)
+"""The functions of app.py; FUNCTIONS are those with a role of their own. API is the handler of all HTTP routes."""
 
 FAILED, ARCHIVED = "job-failed", "archived"
 
@@ -26,6 +29,11 @@ TABLES = (
     "audit",
     "control",
 )
+
+
+def twin(name: str) -> str:
+    """The function whose role and log a function has."""
+    return "deliver" if name == SLOW else name
 
 
 def function(prefix: str, name: str) -> str:

@@ -124,14 +124,15 @@ _TABLES: dict[str, dict[str, str]] = {
     "journal": {},
 }
 
+_DELIVERS = ("deliver", names.SLOW)
 _STARTS: dict[str, tuple[str, ...]] = {
-    names.API: ("deliver", "check"),
-    "route": ("deliver",),
-    "deliver": ("deliver",),
-    "check": ("deliver",),
-    "mover": ("deliver", "check"),
-    "sweep": ("deliver",),
-    "assign": ("deliver",),
+    names.API: (*_DELIVERS, "check"),
+    "route": _DELIVERS,
+    "deliver": _DELIVERS,
+    "check": _DELIVERS,
+    "mover": (*_DELIVERS, "check"),
+    "sweep": _DELIVERS,
+    "assign": _DELIVERS,
     "checkpoint": ("checkpoint",),
     "expire": ("expire",),
 }

@@ -146,7 +146,7 @@ class Runner(Client):
         """All deliveries that were asked for, and that they ask for."""
         while self.inbox.asked:
             function, event = self.inbox.asked.popleft()
-            if function == "deliver":
+            if function.startswith("deliver"):
                 self.deliver(task_of(event))
 
     def move(self, early_ms: int = 0) -> MoveReport:
