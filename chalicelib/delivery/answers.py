@@ -32,7 +32,10 @@ def kept(status: int | None, content_type: str, body: bytes, secrets: Iterable[s
 def without(text: str, secrets: Iterable[str]) -> str:
     """A text without the secrets: whole or behind their prefix, as they are, in JSON or in HTML."""
     plain = {form for secret in secrets for form in (secret, _PREFIX.sub("", secret, count=1)) if form}
-    forms = {each for form in plain for each in (form, json.dumps(form)[1:-1], html.escape(form))}
+    forms = set(plain)
+    for form in plain:
+        in_json = json.dumps(form)[1:-1]
+        forms |= {in_json, in_json.replace("/", "\\/"), html.escape(form)}
     for form in sorted(forms, key=len, reverse=True):
         text = text.replace(form, HIDDEN)
     return text
