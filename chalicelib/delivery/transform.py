@@ -41,6 +41,8 @@ def refusal(expression: str) -> str | None:
     """Why a consumer may not have this expression, to follow its name in a sentence; None: it may."""
     if len(expression) > MAX_CHARS:
         return f"has more than {MAX_CHARS:,} characters"
+    if expression.count("(") > MAX_NODES:
+        return "is nested too deep"
     try:
         tree = _parsed(expression)
     except RecursionError:
