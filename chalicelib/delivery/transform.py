@@ -7,7 +7,6 @@ has a budget: each visit of a node costs 1, what a function or a comparison read
 from __future__ import annotations
 
 import math
-from collections import deque
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -39,56 +38,55 @@ class TransformFailed(Exception):
 
 def refusal(expression: str) -> str | None:
     """Why a consumer may not have this expression, to follow its name in a sentence; None: it may."""
-    if len(expression) > MAX_CHARS:
-        return f"has more than {MAX_CHARS:,} characters"
-    if expression.count("(") > MAX_NODES:
-        return "is nested too deep"
+    if len(expression) > MAX_CHARS or expression.count("(") > MAX_NODES:
+        return f"has more than {MAX_CHARS:,} characters, or more than {MAX_NODES} parentheses"
     try:
-        tree = _parsed(expression)
-    except RecursionError:
-        return "is nested too deep"
-    except exceptions.JMESPathError as error:
+        level, nodes = [_parsed(expression)], list[Any]()
+    except (exceptions.JMESPathError, RecursionError) as error:
         position = getattr(error, "lex_position", None)
-        return "is not JMESPath" if position is None else f"is not JMESPath: look at character {position + 1}"
-    nodes, level = 0, [tree]
-    for depth in range(1, MAX_NODES + 1):
-        nodes += len(level)
-        if nodes > MAX_NODES or depth > MAX_DEPTH:
-            return f"has more than {MAX_NODES} nodes, or is nested deeper than {MAX_DEPTH}"
-        for node in level:
-            if node["type"] == "function_expression" and (problem := _misuse(node)):
-                return problem
-        level = [child for node in level for child in node.get("children", ()) if isinstance(child, dict)]
-        if not level:
-            break
-    return None
+        return "is not JMESPath" + (f": look at character {position + 1}" if position is not None else "")
+    for _ in range(MAX_DEPTH):
+        nodes += level
+        level = [child for node in level for child in node["children"] if isinstance(child, dict)]
+    if level or len(nodes) > MAX_NODES:
+        return f"has more than {MAX_NODES} nodes, or is nested deeper than {MAX_DEPTH}"
+    problems = (_misuse(node) for node in nodes if node["type"] == "function_expression")
+    return next(filter(None, problems), None)
+
+
+def _misuse(node: dict[str, Any]) -> str | None:
+    """The library notices only at run time that a function is unknown or gets too few arguments."""
+    spec, given = functions.Functions.FUNCTION_TABLE.get(node["value"]), len(node["children"])
+    if spec is None:
+        return "calls a function that JMESPath does not have"
+    wanted, is_open = len(spec["signature"]), any(each.get("variadic") for each in spec["signature"])
+    is_right = given == wanted or (is_open and given > wanted)
+    return None if is_right else f"calls {node['value']} with {given} arguments instead of {wanted}"
 
 
 def applied(expression: str | None, push_batch: PushBatch) -> list[Attempt | CallResult]:
     """The attempts with what is sent of their messages; the final result of each that has nothing to send."""
-    if expression is None:
-        return list(push_batch.attempts)
-    made: list[Attempt | CallResult] = []
-    for attempt in push_batch.attempts:
+    made: list[Attempt | CallResult] = list(push_batch.attempts)
+    for n, attempt in enumerate(push_batch.attempts if expression is not None else ()):
         try:
-            text = apply(expression, push_batch.topic, push_batch.group, attempt, push_batch.max_body_bytes)
+            text = apply(expression or "", push_batch, attempt)
         except TransformFailed as error:
-            made.append(CallResult(Verdict.REFUSED, str(error)))
-            continue
-        draft = replace(attempt.message.draft, body=text, is_json=True, content_type=JSON)
-        made.append(replace(attempt, message=replace(attempt.message, draft=draft)))
+            made[n] = CallResult(Verdict.REFUSED, str(error))
+        else:
+            draft = replace(attempt.message.draft, body=text, is_json=True, content_type=JSON)
+            made[n] = replace(attempt, message=replace(attempt.message, draft=draft))
     return made
 
 
-def apply(expression: str, topic: str, group: str, attempt: Attempt, most_bytes: int) -> bytes:
-    """What is sent of a message, as JSON of at most so many bytes. Raises TransformFailed."""
+def apply(expression: str, push_batch: PushBatch, attempt: Attempt) -> bytes:
+    """What is sent of a message, as JSON of at most the batch's `max_body_bytes`. Raises TransformFailed."""
     message, draft = attempt.message, attempt.message.draft
-    body = body_fields(draft).get("body")
+    most_bytes = push_batch.max_body_bytes
     value = {
         "id": message.id,
-        "topic": topic,
-        "group": group,
-        "body": None if body is None else strict_json.parse(bytes(body)),
+        "topic": push_batch.topic,
+        "group": push_batch.group,
+        "body": strict_json.parse(bytes(body_fields(draft).get("body", b"null"))),
         "headers": dict(draft.headers),
         "keys": list(draft.keys),
         "tag": draft.tag,
@@ -97,11 +95,9 @@ def apply(expression: str, topic: str, group: str, attempt: Attempt, most_bytes:
     }
     try:
         result = _Interpreter(most_bytes).visit(_parsed(expression), value)
-        if isinstance(result, visitor._Expression):
-            raise TransformFailed(FAILED)
         if result is None:
             raise TransformFailed(IS_NULL)
-        _Budget(most_bytes, TOO_LARGE).pay_whole(result)
+        _weigh(result, most_bytes, TOO_LARGE)
         text = strict_json.dump(result)
     except (exceptions.JMESPathError, ArithmeticError, TypeError, ValueError, RecursionError):
         raise TransformFailed(FAILED) from None
@@ -116,48 +112,29 @@ def _parsed(expression: str) -> dict[str, Any]:
     return tree
 
 
-def _misuse(node: dict[str, Any]) -> str | None:
-    """The library notices only at run time that a function is unknown or gets too few arguments."""
-    spec = functions.Functions.FUNCTION_TABLE.get(node["value"])
-    if spec is None:
-        return "calls a function that JMESPath does not have"
-    arguments, given = spec["signature"], len(node["children"])
-    is_open = bool(arguments and arguments[-1].get("variadic"))
-    is_right = given >= len(arguments) if is_open else given == len(arguments)
-    return None if is_right else f"calls {node['value']} with {given} arguments instead of {len(arguments)}"
+def _weigh(value: Any, most: int, sentence: str, chars: int = 1) -> int:
+    """The size of a value with all that is in it, as often as it is in it: that of its shortest text, or less. Raises
+    TransformFailed if it is more than `most`."""
+    weight, waiting = 0, [value]
+    while waiting:
+        each = waiting.pop()
+        weight += 1 + (len(each) // chars if isinstance(each, str) else 0)
+        if isinstance(each, (dict, list)):
+            weight += len(each)
+        if weight > most:
+            raise TransformFailed(sentence)
+        if isinstance(each, (dict, list)):
+            waiting += [*each, *each.values()] if isinstance(each, dict) else each
+        elif isinstance(each, float) and not math.isfinite(each):
+            raise TransformFailed(FAILED)
+    return weight
 
 
-class _Budget:
-    """What may still be spent."""
-
-    def __init__(self, left: int, sentence: str) -> None:
-        self._left = left
-        self._sentence = sentence
-
-    def pay(self, cost: int) -> None:
-        """Raises TransformFailed if it is too much."""
-        self._left -= cost
-        if self._left < 0:
-            raise TransformFailed(self._sentence)
-
-    def pay_whole(self, value: Any, chars: int = 1) -> None:
-        """Pay for a value with all that is in it, as often as it is in it: the shortest text of it, or less."""
-        waiting = deque([value])
-        while waiting:
-            each = waiting.pop()
-            if isinstance(each, str):
-                self.pay(1 + len(each) // chars)
-            elif isinstance(each, dict):
-                self.pay(1 + len(each))
-                waiting.extend(each)
-                waiting.extend(each.values())
-            elif isinstance(each, list):
-                self.pay(1 + len(each))
-                waiting.extend(each)
-            else:
-                self.pay(1)
-                if isinstance(each, float) and not math.isfinite(each):
-                    raise TransformFailed(FAILED)
+def _weight_at_top(value: Any) -> int:
+    """What a function reads of an argument: of a list the texts in it, since sorting compares them."""
+    texts = [value] if isinstance(value, str) else value if isinstance(value, list) else ()
+    size = len(value) if isinstance(value, (list, dict)) else 1
+    return size + sum(len(each) // _CHARS_A_VISIT for each in texts if isinstance(each, str))
 
 
 class _Interpreter(visitor.TreeInterpreter):  # type: ignore[misc]
@@ -166,47 +143,30 @@ class _Interpreter(visitor.TreeInterpreter):  # type: ignore[misc]
     def __init__(self, most_bytes: int) -> None:
         super().__init__()
         self._most_bytes = most_bytes
-        self._budget = _Budget(MAX_VISITS, TOO_LONG)
+        self._left = MAX_VISITS
 
-    def visit(self, node: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        self._budget.pay(1)
-        return super().visit(node, *args, **kwargs)
+    def visit(self, node: dict[str, Any], value: Any) -> Any:
+        """What is read as a whole is evaluated first and paid for. Two values are compared to their depths, which may
+        be the same ones many times over."""
+        kind = node["type"]
+        self._pay(_weight_at_top(value) if kind == "slice" else 1)
+        if kind in ("comparator", "flatten", "function_expression"):
+            values = [self.visit(child, value) for child in node["children"]]
+            for each in values:
+                if kind == "comparator" or node.get("value") in ("contains", "to_string"):
+                    self._pay(_weigh(each, self._left, TOO_LONG, _CHARS_A_VISIT))
+                elif kind == "flatten" and isinstance(each, list):
+                    self._pay(sum(map(_weight_at_top, each)))
+                else:
+                    self._pay(_weight_at_top(each))
+            if node.get("value") == "join" and isinstance(values[1], list):
+                joints = len(values[1]) * len(str(values[0]))
+                if joints + sum(len(text) for text in values[1] if isinstance(text, str)) > self._most_bytes:
+                    raise TransformFailed(TOO_LARGE)
+            node = {**node, "children": [{"type": "literal", "value": each} for each in values]}
+        return super().visit(node, value)
 
-    def visit_flatten(self, node: dict[str, Any], value: Any) -> Any:
-        base = self.visit(node["children"][0], value)
-        if isinstance(base, list):
-            self._budget.pay(sum(len(each) if isinstance(each, list) else 1 for each in base))
-            base = [part for each in base for part in (each if isinstance(each, list) else [each])]
-        return base if isinstance(base, list) else None
-
-    def visit_slice(self, node: dict[str, Any], value: Any) -> Any:
-        self._budget.pay(len(value) if isinstance(value, list) else 1)
-        return super().visit_slice(node, value)
-
-    def visit_comparator(self, node: dict[str, Any], value: Any) -> Any:
-        """Two values are compared to their depths, which may be the same ones many times over."""
-        sides = [self.visit(child, value) for child in node["children"]]
-        for side in sides:
-            self._budget.pay_whole(side, _CHARS_A_VISIT)
-        literals = [{"type": "literal", "value": side, "children": []} for side in sides]
-        return super().visit_comparator({**node, "children": literals}, value)
-
-    def visit_function_expression(self, node: dict[str, Any], value: Any) -> Any:
-        name, arguments = node["value"], [self.visit(child, value) for child in node["children"]]
-        for argument in arguments:
-            if name in ("contains", "to_string"):
-                self._budget.pay_whole(argument, _CHARS_A_VISIT)
-            elif isinstance(argument, (str, list, dict)):
-                self._budget.pay(_size(argument))
-        if name == "join" and isinstance(arguments[1], list):
-            chars = [len(each) + len(arguments[0]) for each in arguments[1] if isinstance(each, str)]
-            if sum(chars) > self._most_bytes:
-                raise TransformFailed(TOO_LARGE)
-        return self._functions.call_function(name, arguments)
-
-
-def _size(value: str | list[Any] | dict[str, Any]) -> int:
-    """What a function pays for an argument: sorting a list costs more than its length, and compares whole texts."""
-    if isinstance(value, str):
-        return 1 + len(value) // _CHARS_A_VISIT
-    return 1 + len(value) + sum(len(each) // _CHARS_A_VISIT for each in value if isinstance(each, str))
+    def _pay(self, cost: int) -> None:
+        self._left -= cost
+        if self._left < 0:
+            raise TransformFailed(TOO_LONG)

@@ -193,36 +193,38 @@ def _contact(context: Context, group: Group) -> "Contact":
     begin = parse.beginning(body.begin or LATEST)
     secret = _secret(body.secret) if body.secret is not None else None
     target = body.url if body.url is not None else body.function
-    if target is None:
-        return Contact(
-            expires_after_seconds=body.expires_after_seconds,
-            instance=body.instance,
-            instance_by=context.by,
-            begin=begin,
-        )
-    if body.expires_after_seconds is not None or body.instance is not None:
-        raise Refused("PULL_NEEDED", "Give expires_after_seconds and instance to a pull consumer only.")
-    kind = ConsumerKind.URL if body.url is not None else ConsumerKind.FUNCTION
-    refusal = deps.sender.refusal(kind, target)
-    if refusal:
-        raise Refused("TARGET_REFUSED", f"This {kind} {refusal}.")
     contact = Contact(
-        kind,
-        target,
+        _kind(body),
+        target or "",
         secret=secret,
         timeout_seconds=body.timeout_seconds,
         headers=body.headers,
         reject_statuses=tuple(sorted(set(body.reject_statuses))),
         transform=body.transform,
         batch_wait_seconds=body.batch_wait_seconds,
+        expires_after_seconds=body.expires_after_seconds,
+        instance=body.instance,
+        instance_by=context.by if target is None else "",
         begin=begin,
     )
-    if kind == ConsumerKind.FUNCTION:
+    if target is None:
+        return contact
+    if body.expires_after_seconds is not None or body.instance is not None:
+        raise Refused("PULL_NEEDED", "Give expires_after_seconds and instance to a pull consumer only.")
+    if refusal := deps.sender.refusal(contact.kind, target):
+        raise Refused("TARGET_REFUSED", f"This {contact.kind} {refusal}.")
+    if contact.kind == ConsumerKind.FUNCTION:
         return contact
     greeting = deps.outbound.greet(target)
     if greeting.verdict is Verdict.DONE:
         return contact
     return replace(contact, state=ConsumerState.PENDING, why=greeting.detail)
+
+
+def _kind(body: ConsumerBody) -> ConsumerKind:
+    if body.url is not None:
+        return ConsumerKind.URL
+    return ConsumerKind.PULL if body.function is None else ConsumerKind.FUNCTION
 
 
 def _check_call_fields(body: ConsumerBody) -> None:

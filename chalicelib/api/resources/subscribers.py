@@ -106,7 +106,7 @@ class TestMessage(Struct, forbid_unknown_fields=True):
 
 class TestBody(Struct, forbid_unknown_fields=True):
     """A test: `{}` sends a test event; `message` sends this message to a URL, as the consumer would get it. `dry_run`
-    sends nothing and shows what would be sent, with another `transform` than the consumer's if one is given."""
+    sends nothing and shows what would be sent; so does another `transform` than the consumer's."""
 
     message: TestMessage | None = None
     dry_run: bool = False
@@ -125,11 +125,12 @@ def test_consumer(context: Context) -> Response[TestView]:
         raise Refused(
             "TEST_NEEDS_URL", f"Consumer {consumer.name!r} pulls: only who is called can be tested."
         )
-    if body.message is not None and consumer.kind != ConsumerKind.URL:
+    is_preview = body.dry_run or body.transform is not None
+    if (is_preview or body.message) and consumer.kind != ConsumerKind.URL:
         raise Refused("URL_NEEDED", "Give a message for a consumer with a url only.")
-    draft = _draft(body.message) if body.message is not None else None
+    draft = _draft(body.message or TestMessage(None)) if is_preview or body.message else None
     is_admin = context.caller is not None and Scope.ADMIN in context.caller.scopes
-    if body.dry_run or body.transform is not None:
+    if is_preview and draft:
         return Response(test_view(_preview(context, body, draft), whole=is_admin))
     if consumer.state == ConsumerState.PENDING:
         raise Conflict(
@@ -151,15 +152,11 @@ def _draft(message: TestMessage) -> Draft:
     )
 
 
-def _preview(context: Context, body: TestBody, draft: Draft | None) -> Exchange:
+def _preview(context: Context, body: TestBody, draft: Draft) -> Exchange:
     from ...delivery.sender import preview
     from ...services.push.outbound import batch_of_one
 
     topic, group, consumer = context.consumer()
-    if draft is None or not body.dry_run:
-        raise Refused(
-            "PREVIEW_INCOMPLETE", "Give `message` and `dry_run: true` together; `transform` only with both."
-        )
     if body.transform is not None:
         check_transform(body.transform)
         consumer = replace(consumer, transform=body.transform)

@@ -232,11 +232,8 @@ class Waker:
             consumers = self._catalog.consumers(topic, group)
             called_uids = {consumer.uid for consumer in consumers if consumer.is_called}
             if owner not in called_uids and key.consumer_uid in self._uids_to_run_for(topic, group):
-                group = as_pushed(group, consumers)
-                worker = key.shard.shard % workers_of(topic, group)
-                is_slow = any(consumer.is_slow for consumer in consumers)
-                task = DispatchTask(topic.name, group.name, worker, key.consumer_uid, is_slow)
-                self.start(task, News(changed=True))
+                for task in self._tasks_at(topic, group, key.consumer_uid, key.shard.shard):
+                    self.start(task, News(changed=True))
                 self._mark(topic)  # the sweep may come by at the lease's first end only
 
     def wake_after_redivision(self, topic: Topic) -> None:
@@ -259,10 +256,15 @@ class Waker:
     def tasks_of(self, topic: Topic, group: Group) -> Iterator[DispatchTask]:
         """All tasks of a group; none without push consumers."""
         for uid in self._uids_to_run_for(topic, group):
-            consumers = self._catalog.consumers(topic, group)
-            is_slow = any(consumer.is_slow for consumer in consumers)
-            for worker in range(workers_of(topic, as_pushed(group, consumers))):
-                yield DispatchTask(topic.name, group.name, worker, uid, is_slow)
+            yield from self._tasks_at(topic, group, uid)
+
+    def _tasks_at(self, topic: Topic, group: Group, uid: str, shard: int = ANY) -> Iterator[DispatchTask]:
+        """The task of a shard, or (ANY) those of all."""
+        consumers = self._catalog.consumers(topic, group)
+        is_slow = any(consumer.is_slow for consumer in consumers)
+        workers = workers_of(topic, as_pushed(group, consumers))
+        for worker in range(workers) if shard == ANY else [shard % workers]:
+            yield DispatchTask(topic.name, group.name, worker, uid, is_slow)
 
     def _groups_of(self, topic: Topic, name: str) -> Sequence[Group]:
         """The group of this name, or ("") all of the topic."""
@@ -284,11 +286,7 @@ class Waker:
         for group in groups:
             for consumer_uid in self._uids_to_run_for(topic, group):
                 if uid == (consumer_uid or group.uid if group_name else topic.uid):
-                    consumers = self._catalog.consumers(topic, group)
-                    is_slow = any(consumer.is_slow for consumer in consumers)
-                    workers = workers_of(topic, as_pushed(group, consumers))
-                    for worker in range(workers) if int(number) == ANY else [int(number) % workers]:
-                        yield DispatchTask(topic.name, group.name, worker, consumer_uid, is_slow)
+                    yield from self._tasks_at(topic, group, consumer_uid, int(number))
 
     def _uids_to_run_for(self, topic: Topic, group: Group) -> Sequence[str]:
         """The consumer uids to run for: "" for the group, or each push consumer of a broadcast."""

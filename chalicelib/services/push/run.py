@@ -102,7 +102,7 @@ class DispatchRun:
             time=self._time,
         )
         self._looked_ms = 0
-        self._is_handed_over = False
+        self._is_slow = task.is_slow
         self._compare_clocks(news)
         self._last_known: tuple[Topic, Group] | None = None
 
@@ -135,7 +135,7 @@ class DispatchRun:
         After that, raises Unavailable if the store is not available, or was not for one source. Not where time ran out:
         a run that fails is repeated, beside the one that was started."""
         if not self.report.finished:
-            self._context.waker.start(self.task)
+            self._context.waker.start(replace(self.task, is_slow=self._is_slow))
             return
         if topic_and_group := self._find():
             dues = self._next_dues(*topic_and_group)
@@ -206,7 +206,10 @@ class DispatchRun:
         self._looked_ms = self._context.clock.now_ms()
         if topic_and_group:
             self._last_known = topic_and_group
-            if self._is_too_slow(*topic_and_group):
+            consumers = self._context.catalog.consumers(*topic_and_group)
+            self._is_slow = any(consumer.is_slow for consumer in consumers)
+            if self._is_slow and not self.task.is_slow:  # since this run was started
+                self.report.finished = False
                 return
             sources = self._sources(*topic_and_group)
             if self._time.allows_attempt(sources) and not self._claims.fault:
@@ -214,15 +217,6 @@ class DispatchRun:
                 for consumer, claimed_messages in self._claims.grants(sources):
                     self._calls.start(pool, sources, consumer, claimed_messages)
             self.report.finished = not self._time.ran_out
-
-    def _is_too_slow(self, topic: Topic, group: Group) -> bool:
-        """Has the group got a slow consumer since this run of `deliver` was started? Then `deliver_slow` goes on."""
-        if self.task.is_slow or not any(c.is_slow for c in self._context.catalog.consumers(topic, group)):
-            return False
-        if not self._is_handed_over:
-            self._context.waker.start(replace(self.task, is_slow=True), News(changed=True))
-        self._is_handed_over = True
-        return True
 
     def _may_settle_yet(self) -> bool:
         """Is something left to settle, and time for it? What cannot be settled is delivered again when its lease

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chalicelib.delivery import transform
-from chalicelib.domain.call_result import Attempt
+from chalicelib.domain.call_result import Attempt, PushBatch
 from tests.support import factories as make
 
 BIG: dict[str, Any] = {
@@ -25,7 +25,7 @@ def made(expression: str, body: Any, most_bytes: int = BYTES) -> bytes:
     assert transform.refusal(expression) is None
     draft = make.draft(body, keys=("k",), tag="paid", headers={"a": "1"})
     attempt = Attempt(make.message(3, draft, accepted_ms=0), 2)
-    return transform.apply(expression, "orders", "billing", attempt, most_bytes)
+    return transform.apply(expression, PushBatch("orders", "billing", "binary", (), most_bytes), attempt)
 
 
 def test_it_sees_the_message_and_its_place() -> None:
