@@ -16,7 +16,7 @@ from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import Consumer, Group, cursor_key
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.core.wake import DispatchTask
+from chalicelib.services.core.wake import DispatchTask, task_of
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
@@ -223,6 +223,32 @@ def test_i19_no_function_is_called_that_could_outlive_the_run(stage: Stage) -> N
     assert [function for function, _ in desk.inbox.asked] == ["deliver_slow"], "another run goes on"
     desk.deps.dispatcher.deliver(task, lambda: 900.0)
     assert len(desk.subscribers.calls) == 1
+
+
+def test_deliver_leaves_slow_consumers_to_a_function_of_their_own_with_few_in_flight(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group(max_in_flight=200)
+    quick = desk.function(group, "slow", 60)
+    task = task_of_group(desk.deps, desk, group)
+    assert (task.function, quick.is_slow) == ("deliver", False)
+    desk.function(group, "slow", 61)
+    desk.produce(*(make.draft() for _ in range(30)))
+    desk.inbox.asked.clear()
+    report = desk.deps.dispatcher.deliver(task, lambda: 900.0)
+    assert (report.finished, desk.subscribers.calls) == (False, [])
+    ((function, event),) = desk.inbox.asked
+    assert (function, task_of(event)) == ("deliver_slow", replace(task, is_slow=True))
+    most = [0]
+
+    def counts(push_batch: PushBatch) -> CallResult:
+        cursors = desk.deps.adapters.cursors.of_owner(group.uid, "", consistent=True)
+        most.append(sum(cursor.in_flight for cursor in cursors.values()))
+        return CallResult(Verdict.DONE)
+
+    desk.subscribers.behaviours["slow"] = counts
+    desk.deps.dispatcher.deliver(task_of(event), lambda: 900.0)
+    assert len(desk.subscribers.calls) == 30
+    assert 0 < max(most) <= 25
 
 
 @dataclass
