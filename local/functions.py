@@ -209,9 +209,9 @@ class Invocations:
         return None
 
     def _run(self, call: _Call) -> None:
-        seconds = _LONGER_SECONDS.get(call.function, FUNCTION_SECONDS)
+        limit = _LONGER_SECONDS.get(call.function, FUNCTION_SECONDS)
         context = Context(
-            function_name=call.function, request_id=call.id, stop=self._stopping, seconds=seconds
+            function_name=call.function, request_id=call.id, stop=self._stopping, seconds=limit
         )
         success = attempt(self._functions[call.function], json.loads(call.event), context)
         is_mover = call.function == "mover" and not self._stopping.is_set()
