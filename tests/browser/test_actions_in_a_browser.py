@@ -44,6 +44,22 @@ def test_a_subscriber_is_tested_and_given_a_secret(plain: Any, service: tuple[Lo
     assert "The old secret signs, too, until" in plain.inner_text("main")
 
 
+def test_a_transform_is_previewed_and_registered(plain: Any, service: tuple[LocalService, str]) -> None:
+    plain.goto(f"{service[0].url}/{SUBSCRIBER}")
+    plain.fill("textarea[name=transform]", "{t: body.total}")
+    plain.fill("textarea[name=headers]", "X-Api-Key: k-1")
+    click(plain, "button[formaction]")
+    assert '{"t":7}' in plain.inner_text("main")
+    plain.go_back()
+    plain.fill("textarea[name=transform]", "{t: body.total}")
+    plain.fill("textarea[name=headers]", "X-Api-Key: k-1")
+    click(plain, "button:text-is('Register')")
+    plain.goto(f"{service[0].url}/{SUBSCRIBER}")
+    assert plain.input_value("textarea[name=transform]") == "{t: body.total}"
+    assert plain.input_value("textarea[name=headers]") == ""
+    assert "Remove X-Api-Key" in plain.inner_text("main")
+
+
 def test_a_token_is_made_and_rotated(plain: Any, service: tuple[LocalService, str]) -> None:
     plain.goto(f"{service[0].url}/console/tokens")
     plain.click("summary:has-text('New token')")
