@@ -48,6 +48,11 @@ def deliver(event: dict[str, Any], context: Any) -> dict[str, Any]:
 
 
 @app.lambda_function()
+def deliver_slow(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    return functions.deliver(event, context, wiring.deps())
+
+
+@app.lambda_function()
 def check(event: dict[str, Any], context: Any) -> dict[str, Any]:
     return functions.check(event, context, wiring.deps())
 

@@ -12,7 +12,7 @@ NAMESPACE = "Headrace"
 _MINUTE = 60
 _FIVE = 300
 _HOUR = 3600
-_STARTED = (*names.ANSWERING, "route", "deliver")  # the timed ones have a bound of their own
+_STARTED = (*names.ANSWERING, "route", "deliver", names.SLOW)  # the timed ones have a bound of their own
 _STILL = {
     "mover": "what is delayed for more than 15 minutes, or was left by a lost wake-up, does not come",
     "sweep": "wake-ups that were lost stay lost, and no backlog is told",
@@ -42,7 +42,7 @@ class Alarm:
 
 def alarms(
     prefix: str,
-    functions: Iterable[str] = names.FUNCTIONS,
+    functions: Iterable[str] = names.ALL,
     topic: str = "AlarmTopic",
     archives: bool = True,
     iam: bool = False,
@@ -56,7 +56,7 @@ def alarms(
 
 
 def alarm_names(
-    prefix: str, functions: Iterable[str] = names.FUNCTIONS, archives: bool = True, iam: bool = False
+    prefix: str, functions: Iterable[str] = names.ALL, archives: bool = True, iam: bool = False
 ) -> list[str]:
     """The deployed names of the alarms."""
     return [_deployed_name(prefix, alarm) for alarm in all_alarms(prefix, functions, archives, iam)]

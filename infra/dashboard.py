@@ -21,7 +21,7 @@ _DAYS = "-P14D"  # of what S3 counts once a day
 def resource(
     prefix: str,
     bucket: str,
-    functions: Iterable[str] = names.FUNCTIONS,
+    functions: Iterable[str] = names.ALL,
     archives: bool = True,
     iam: bool = False,
 ) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def resource(
 def dashboard(
     prefix: str,
     bucket: str,
-    functions: Iterable[str] = names.FUNCTIONS,
+    functions: Iterable[str] = names.ALL,
     archives: bool = True,
     iam: bool = False,
 ) -> dict[str, Any]:

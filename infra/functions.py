@@ -12,7 +12,7 @@ from . import bucket, keys, names, roles, tables, wakes
 FAILURES = "FailureQueue"
 _CHALICE = {names.API: "APIHandler"}
 _SYNCHRONOUS = (*names.ANSWERING, *roles.STREAMS)
-RECURSIVE = ("deliver", "mover", "check", "checkpoint", "expire")
+RECURSIVE = ("deliver", names.SLOW, "mover", "check", "checkpoint", "expire")
 _TIMED_PAUSE_SECONDS = 60  # an event that is older was overtaken by the next run's
 _WAKES_SECONDS = 300  # older than that, the sweep has found what a lost wake-up was about
 
@@ -29,8 +29,8 @@ def functions(
     for name in function_names:
         properties: dict[str, Any] = {
             "FunctionName": names.function(prefix, name),
-            "Role": {"Fn::GetAtt": [roles.role_id(name), "Arn"]},
-            "LoggingConfig": _logging_config(name, report_lines),
+            "Role": {"Fn::GetAtt": [roles.role_id(names.twin(name)), "Arn"]},
+            "LoggingConfig": _logging_config(names.twin(name), report_lines),
             "Environment": {"Variables": {**_environment(prefix), **settings}},
         }
         if name not in _SYNCHRONOUS:
@@ -55,6 +55,7 @@ def logs(prefix: str, function_names: Iterable[str], days: int) -> dict[str, Any
     return {
         _log_id(name): log_group(f"/aws/lambda/{names.function(prefix, name)}", days)
         for name in function_names
+        if names.twin(name) == name
     }
 
 

@@ -13,7 +13,11 @@ URLS = (API_URL, RECEIVE_URL)
 ANSWERING = (API, RECEIVE, AUTHORIZE, *URLS)
 """Those whose callers wait for the answer: they hear of a failure."""
 FUNCTIONS = (API, RECEIVE, AUTHORIZE, "route", "deliver", "check", *TIMED, "journal", *URLS)
-"""The functions of app.py; API is the handler of all HTTP routes but receive."""
+SLOW = "deliver_slow"
+"""The same as `deliver`, with its role and its log, and room of its own: it calls consumers that may take minutes."""
+ALL = (*FUNCTIONS, SLOW)
+"""The functions of app.py; FUNCTIONS are those with a role of their own. API is the handler of all HTTP routes but
+receive."""
 
 FAILED, ARCHIVED = "job-failed", "archived"
 
@@ -31,6 +35,11 @@ TABLES = (
     "audit",
     "control",
 )
+
+
+def twin(name: str) -> str:
+    """The function whose role and log a function has."""
+    return "deliver" if name == SLOW else name
 
 
 def function(prefix: str, name: str) -> str:

@@ -167,17 +167,18 @@ _TABLES: dict[str, dict[str, str]] = {
     "journal": {},
 }
 
+_DELIVERS = ("deliver", names.SLOW)
 _STARTS: dict[str, tuple[str, ...]] = {
-    names.API: ("deliver", "check"),
-    names.API_URL: ("deliver", "check"),
-    names.RECEIVE: ("deliver",),  # an acknowledgement lets the next message go to another consumer
-    names.RECEIVE_URL: ("deliver",),
-    "route": ("deliver",),
-    "deliver": ("deliver",),
-    "check": ("deliver",),
-    "mover": ("deliver", "check"),
-    "sweep": ("deliver",),
-    "assign": ("deliver",),
+    names.API: (*_DELIVERS, "check"),
+    names.API_URL: (*_DELIVERS, "check"),
+    names.RECEIVE: _DELIVERS,  # an acknowledgement lets the next message go to another consumer
+    names.RECEIVE_URL: _DELIVERS,
+    "route": _DELIVERS,
+    "deliver": _DELIVERS,
+    "check": _DELIVERS,
+    "mover": (*_DELIVERS, "check"),
+    "sweep": _DELIVERS,
+    "assign": _DELIVERS,
     "checkpoint": ("checkpoint",),
     "expire": ("expire",),
 }

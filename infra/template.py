@@ -220,7 +220,7 @@ def _api(stack: Stack) -> dict[str, Any]:
 
 
 def _roles(stack: Stack) -> dict[str, Any]:
-    role_ids = {roles.role_id(name) for name in stack.functions}
+    role_ids = {roles.role_id(names.twin(name)) for name in stack.functions}
     policies = roles.roles(stack.prefix, bucket.name(stack.prefix), tables.streams(), stack.tracing)
     missing_ids = role_ids - policies.keys()
     if missing_ids:

@@ -32,7 +32,8 @@ _ENOUGH_SECONDS = 15.0  # of real time; the gateway gives a call 29, the last st
 _PAGE = 100
 _BURIAL_MS = 6 * 3_600_000  # between two runs of `expire`, as on AWS
 _MOST_BURIALS = 40  # of one move: in a longer one the runs are further apart
-_AWAITED = ("check", "deliver")  # in this order: a check may commit a message, which is then delivered
+# in this order: a check may commit a message, which is then delivered
+_AWAITED = ("check", "deliver", "deliver_slow")
 
 
 class ClockBody(Struct, forbid_unknown_fields=True):

@@ -24,6 +24,7 @@ from chalice.app import Chalice
 from chalicelib.domain.errors import unavailable
 
 FUNCTION_SECONDS = 60.0
+_LONGER_SECONDS = {"deliver_slow": 900.0}  # as on Lambda
 RETRY_PAUSES = (60.0, 120.0)  # Lambda's, for asynchronous invocations
 _MOST_AT_ONCE = 200
 _OVERDUE_SECONDS = 1.0  # until what could not be moved is tried again
@@ -208,7 +209,8 @@ class Invocations:
         return None
 
     def _run(self, call: _Call) -> None:
-        context = Context(function_name=call.function, request_id=call.id, stop=self._stopping)
+        limit = _LONGER_SECONDS.get(call.function, FUNCTION_SECONDS)
+        context = Context(function_name=call.function, request_id=call.id, stop=self._stopping, seconds=limit)
         success = attempt(self._functions[call.function], json.loads(call.event), context)
         is_mover = call.function == "mover" and not self._stopping.is_set()
         if is_mover and (seconds := self.seconds_to_due()) is not None:

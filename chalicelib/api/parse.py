@@ -13,7 +13,15 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from ..domain import ladder, strict_json
 from ..domain import limits as lim
 from ..domain.errors import HeadraceError, Refused, TooLarge
-from ..domain.message import JSON, TRACEPARENT, Draft, is_reserved, producer_text, traceparent
+from ..domain.message import (
+    JSON,
+    TRACEPARENT,
+    Draft,
+    header_spelling,
+    is_reserved,
+    producer_text,
+    traceparent,
+)
 from ..domain.request import NAME, Request
 from ..domain.times import DAY_SECONDS
 from ..domain.topic import EARLIEST, LATEST, Where
@@ -137,20 +145,26 @@ def draft_of(message: MessageBody, now_ms: int, raw: bytes = b"", attributes: Co
     )
 
 
-def check_headers(headers: Mapping[str, str], attributes: Collection[str] = ()) -> None:
+def check_headers(
+    headers: Mapping[str, str], attributes: Collection[str] = (), *, is_static: bool = False
+) -> None:
+    """Raises for headers that a message, or (`is_static`) a subscriber, may not have."""
     spellings: dict[str, str] = {}
     for name in headers:
-        if (other := spellings.setdefault(name.lower(), name)) != name:
+        spelling = header_spelling(name) if is_static else name.lower()
+        if (other := spellings.setdefault(spelling, name)) != name:
             raise invalid(
-                f"headers.{name}", f"is the header {other!r} in another case; HTTP takes both for one"
+                f"headers.{name}", f"is the header {other!r} in another spelling; HTTP takes both for one"
             )
-        if name not in attributes and is_reserved(name):
+        if name not in attributes and is_reserved(name, is_static=is_static):
             raise Refused(
                 "HEADER_RESERVED",
-                f"A message may not have the header {name!r}: on its way it would be taken for the request's own.",
+                f"A {'consumer' if is_static else 'message'} may not have the header {name!r}: on its way it would be "
+                "taken for the request's own.",
             )
-    if sum(len(name) + len(value.encode()) for name, value in headers.items()) > lim.MAX_HEADERS_BYTES:
-        raise TooLarge("HEADERS_TOO_LARGE", f"The headers together may have {lim.MAX_HEADERS_BYTES} bytes.")
+    most = lim.MAX_STATIC_HEADER_BYTES if is_static else lim.MAX_HEADERS_BYTES
+    if sum(len(name) + len(value.encode()) for name, value in headers.items()) > most:
+        raise TooLarge("HEADERS_TOO_LARGE", f"The headers together may have {most} bytes.")
 
 
 def due(deliver_at: str, now_ms: int) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any
 
@@ -322,6 +322,41 @@ def _create_token(name: str, fields: Fields) -> Action:
     return Action(name, body={"name": fields.get("name", ""), "scopes": scopes} | limits | numbers)
 
 
+_consumer = _simple(
+    *_CONSUMER,
+    texts=("url", "function", "secret", "from", "transform"),
+    numbers=("timeout_seconds", "batch_wait_seconds", "expires_after_seconds"),
+)
+
+
+def _put_consumer(name: str, fields: Fields) -> Action:
+    action = _consumer(name, fields)
+    lines = [line.partition(":") for line in fields.get("headers", "").splitlines() if line.strip()]
+    if not all(colon for _, colon, _ in lines):
+        raise invalid("headers", "must be lines such as `X-Api-Key: …`")
+    headers = {header.strip(): value.strip() for header, _, value in lines}
+    statuses = fields.get("reject_statuses", "").replace(",", " ").split()
+    if not all(map(is_whole_number, statuses)):
+        raise invalid("reject_statuses", "must be numbers, such as 404, 422")
+    body = (
+        {**(action.body or {}), "reject_statuses": list(map(int, statuses))}
+        if statuses
+        else action.body or {}
+    )
+    if headers or fields.get("no_headers"):
+        body = {**body, "headers": headers}
+    return replace(action, body=body)
+
+
+def preview(fields: Fields) -> dict[str, Any]:
+    """The body of a test: of the message in a form, what would be sent; nothing where there is none."""
+    if not fields.get("message"):
+        return {}
+    return {"message": {"body": _json(fields, "message")}, "dry_run": True} | _given_texts(
+        fields, "transform"
+    )
+
+
 _FORMS: Mapping[str, Callable[[str, Fields], Action]] = {
     "put_topic": _put_topic,
     "delete_topic": _delete_topic,
@@ -344,11 +379,7 @@ _FORMS: Mapping[str, Callable[[str, Fields], Action]] = {
     ),
     "merge_dead_letters": _merge_letters,
     "delete_dead_letter": _plain("topic", "group", "id"),
-    "put_consumer": _simple(
-        *_CONSUMER,
-        texts=("url", "function", "secret", "from"),
-        numbers=("timeout_seconds", "expires_after_seconds"),
-    ),
+    "put_consumer": _put_consumer,
     "delete_consumer": _plain(*_CONSUMER),
     "rotate_secret": _simple(*_CONSUMER, numbers=("overlap_seconds",)),
     "commit": _simple("id"),

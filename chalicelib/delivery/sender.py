@@ -7,12 +7,14 @@ from dataclasses import replace
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 
-from ..domain.call_result import MOST_SHOWN_BYTES, CallResult, Exchange, PushBatch, Verdict
+from ..domain import strict_json
+from ..domain.call_result import MOST_SHOWN_BYTES, Attempt, CallResult, Exchange, PushBatch, Verdict
 from ..domain.limits import MAX_RETRY_SECONDS, NEVER_RETRY_STATUS
+from ..domain.message import header_spelling
 from ..domain.topic import Consumer, ConsumerKind
 from ..domain.transaction import CheckAnswer, Transaction
 from ..ports.world import Clock
-from . import answers, checks, events, function_batch, handshake, ping, webhooks
+from . import answers, checks, events, function_batch, handshake, ping, transform, webhooks
 from .connections import Deadline, Monotonic
 from .egress import Egress, Reply, Unreached
 from .functions import FunctionFailed, Functions, Throttled
@@ -53,7 +55,12 @@ class Sender:
         """Send a push batch in one request that takes at most so many seconds. One result for each of its messages."""
         if consumer.kind == ConsumerKind.FUNCTION:
             return self._call(consumer, push_batch, seconds)
-        return (self._post(consumer, push_batch, seconds),) * len(push_batch.attempts)
+        contents = transform.applied(consumer.transform, push_batch)
+        attempts = tuple(each for each in contents if isinstance(each, Attempt))
+        if not attempts:
+            return tuple(each for each in contents if isinstance(each, CallResult))
+        result = self._post(consumer, replace(push_batch, attempts=attempts), seconds)
+        return tuple(each if isinstance(each, CallResult) else result for each in contents)
 
     def refusal(self, kind: str, target: str) -> str | None:
         """Why a consumer of this kind may not have this target, to follow it in a sentence; None: it may."""
@@ -65,21 +72,33 @@ class Sender:
         """Ask a URL's owner for consent (the handshake of CloudEvents' webhooks)."""
         return handshake.greet(self._egress, url, self._origin, self._may_ask)
 
-    def ping(self, consumer: Consumer, id: str, seconds: float) -> Exchange:
-        """Send a consumer a test event in one request, and show both sides of it."""
+    def ping(
+        self, consumer: Consumer, id: str, seconds: float, push_batch: PushBatch | None = None
+    ) -> Exchange:
+        """Send a consumer a test event, or this message, in one request, and show both sides of it."""
         if consumer.kind == ConsumerKind.FUNCTION:
             return self._ping_function(consumer, seconds)
-        post = ping.post(consumer, id, self._real_clock.now_ms())
+        post = (
+            _previewed(consumer, push_batch)
+            if push_batch
+            else ping.post(consumer, id, self._real_clock.now_ms())
+        )
+        if isinstance(post, CallResult):
+            return _exchange(consumer, _shown({}, consumer), b"", post, {}, b"")
         secrets = live_secrets(consumer, self._clock.now_ms())
-        headers = {
-            **post.headers,
-            **webhooks.sign(secrets, post.id, self._real_clock.now_ms() // 1000, post.body),
-        }
+        signature = webhooks.sign(secrets, post.id, self._real_clock.now_ms() // 1000, post.body)
+        headers = _with_static(post.headers, static_headers(consumer)) | signature
+        shown = _shown(post.headers, consumer) | signature
         answer = self._egress.call("POST", consumer.target, headers, post.body, seconds)
         if isinstance(answer, Unreached):
             result = CallResult(Verdict.FAILED, answer.detail, duration_ms=answer.duration_ms)
-            return _exchange(consumer, headers, post.body, result, {}, b"")
-        return _exchange(consumer, headers, post.body, self._judge(answer), answer.headers, answer.body)
+            return _exchange(consumer, shown, post.body, result, {}, b"")
+        values = list(static_headers(consumer).values())
+        answer_headers = {name: answers.without(value, values) for name, value in answer.headers.items()}
+        body = answer.body
+        if values:
+            body = answers.without(body.decode(errors="replace"), values).encode()
+        return _exchange(consumer, shown, post.body, self._judge(consumer, answer), answer_headers, body)
 
     def ask(self, transaction: Transaction, secrets: Sequence[bytes], seconds: float) -> CheckAnswer:
         """Ask a producer what became of its transaction. Asks for consent first, once an hour for each URL."""
@@ -102,19 +121,22 @@ class Sender:
             return CallResult(Verdict.NOT_ATTEMPTED, "the consumer has no secret to sign with")
         post = events.post(push_batch)
         signature = webhooks.sign(secrets, post.id, self._real_clock.now_ms() // 1000, post.body)
-        answer = self._egress.call("POST", consumer.target, {**post.headers, **signature}, post.body, seconds)
+        static = static_headers(consumer)
+        headers = _with_static(post.headers, static) | signature
+        answer = self._egress.call("POST", consumer.target, headers, post.body, seconds)
         if isinstance(answer, Unreached):
             return CallResult(Verdict.FAILED, answer.detail, duration_ms=answer.duration_ms)
-        result = self._judge(answer)
+        result = self._judge(consumer, answer)
         if result.verdict is Verdict.DONE:
             return result
-        hidden = [*map(webhooks.format_secret, secrets), *signature["webhook-signature"].split(" ")]
+        signatures = signature["webhook-signature"].split(" ")
+        hidden = [*map(webhooks.format_secret, secrets), *signatures, *static.values()]
         return replace(
             result,
             answer=answers.kept(answer.status, answer.headers.get("content-type", ""), answer.body, hidden),
         )
 
-    def _judge(self, answer: Reply) -> CallResult:
+    def _judge(self, consumer: Consumer, answer: Reply) -> CallResult:
         status = answer.status
         if status in _SLOW_DOWN:
             wait_ms = asked_wait_ms(answer.headers.get("retry-after"), self._real_clock.now_ms())
@@ -125,7 +147,8 @@ class Sender:
         elif status == _GONE:
             verdict = Verdict.GONE
         else:
-            verdict = Verdict.REFUSED if status == self._never_retry_status else Verdict.FAILED
+            is_final = status in (self._never_retry_status, *consumer.reject_statuses)
+            verdict = Verdict.REFUSED if is_final else Verdict.FAILED
         is_own, ms = status not in _GATEWAY_STATUSES, answer.duration_ms
         return CallResult(verdict, f"HTTP {status}", status, duration_ms=ms, is_own_answer=is_own)
 
@@ -150,6 +173,43 @@ class Sender:
         if not isinstance(result, CallResult):
             result = CallResult(Verdict.DONE, "it answered", duration_ms=ms, is_own_answer=True)
         return _exchange(consumer, {}, event, result, {}, answer if isinstance(answer, bytes) else b"")
+
+
+def preview(consumer: Consumer, push_batch: PushBatch) -> Exchange:
+    """What would be sent of a message to a URL, but for the signature. Nothing is sent."""
+    post = _previewed(consumer, push_batch)
+    if isinstance(post, CallResult):
+        return _exchange(consumer, _shown({}, consumer), b"", post, {}, b"")
+    result = CallResult(Verdict.DONE, "not sent")
+    return _exchange(consumer, _shown(post.headers, consumer), post.body, result, {}, b"")
+
+
+def _previewed(consumer: Consumer, push_batch: PushBatch) -> events.Post | CallResult:
+    (content,) = transform.applied(consumer.transform, push_batch)
+    if isinstance(content, CallResult):
+        return content
+    return events.post(replace(push_batch, attempts=(content,)))
+
+
+def static_headers(consumer: Consumer) -> dict[str, str]:
+    """The headers of a consumer whose secrets are decrypted, that go with each request to its URL."""
+    return {
+        name: value
+        for each in consumer.headers
+        for name, value in strict_json.decoded(bytes.fromhex(each.hex), dict[str, str]).items()
+    }
+
+
+def _with_static(headers: Mapping[str, str], static: Mapping[str, str]) -> dict[str, str]:
+    """A request's headers with the consumer's own, which take the place of a message's."""
+    spellings = set(map(header_spelling, static))
+    others = {name: value for name, value in headers.items() if header_spelling(name) not in spellings}
+    return {**others, **static}
+
+
+def _shown(headers: Mapping[str, str], consumer: Consumer) -> dict[str, str]:
+    """A request's headers as people may see them: of the consumer's own only the names."""
+    return _with_static(headers, dict.fromkeys(consumer.header_names, answers.HIDDEN))
 
 
 def _exchange(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from .limits import MAX_BODY_BYTES
 from .message import Message
 
 
@@ -68,13 +69,15 @@ class Attempt:
 class PushBatch:
     """The messages of one request to a subscriber: one, or several where the group asked for batches.
 
-    `payload` is "binary", "structured" or "batch" (CloudEvents' content modes).
+    `payload` is "binary", "structured" or "batch" (CloudEvents' content modes). What a transform makes of a message
+    has at most `max_body_bytes`.
     """
 
     topic: str
     group: str
     payload: str
     attempts: tuple[Attempt, ...]
+    max_body_bytes: int = MAX_BODY_BYTES
 
 
 MOST_SHOWN_BYTES = 1_024

@@ -73,7 +73,14 @@ MAX_REPLY_HEADER_BYTES = 16 * 1024
 MAX_REPLY_BYTES = 64 * 1024
 NEVER_RETRY_STATUS = 489
 MAX_FUNCTION_SECONDS = 900  # Lambda's
-MAX_TIMEOUT_SECONDS = 840  # of a consumer's function: `deliver` has 900 for that, a start and a settlement
+MAX_TIMEOUT_SECONDS = 840  # of a consumer's call: `deliver_slow` has 900 for that, a start and a settlement
+DEFAULT_URL_SECONDS = 30  # of a call to a URL
+MAX_QUICK_SECONDS = 60  # of a consumer that `deliver` calls
+MAX_SLOW_IN_FLIGHT = 25  # of a group with a slow consumer: a quarter of what `deliver_slow` may run at once
+MAX_STATIC_HEADERS = 16  # of a URL
+MAX_STATIC_HEADER_BYTES = 3_500  # together, with their names: KMS encrypts up to 4 KB
+MAX_REJECT_STATUSES = 64
+MAX_BATCH_WAIT_SECONDS = 20
 FUNCTION_START = timedelta(seconds=10)  # Lambda's time for a cold start, not counted in the function's own
 ROTATION_OVERLAP = timedelta(days=1)
 BREAKER_OPEN = timedelta(seconds=5)  # at first; twice as long each time in a row

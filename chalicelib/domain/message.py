@@ -253,12 +253,22 @@ _NAMES = frozenset(
 )
 
 
-def is_reserved(name: str) -> bool:
+_STATIC = frozenset({"authorization", "cookie", "x-api-key"})
+
+
+def is_reserved(name: str, *, is_static: bool = False) -> bool:
     """Would a server or proxy take the header for one of the request's own?
 
-    Many servers read `_` as `-`."""
-    spelling = name.lower().replace("_", "-")
+    Many servers read `_` as `-`. `is_static`: the subscriber's owner chose it, so it may prove who we are."""
+    spelling = header_spelling(name)
+    if is_static and spelling in _STATIC:
+        return False
     return spelling in _NAMES or spelling.startswith(_PREFIXES)
+
+
+def header_spelling(name: str) -> str:
+    """A header's name, the same for all spellings of it."""
+    return name.lower().replace("_", "-")
 
 
 _ONCE = frozenset({"authorization", "content-type", "host"})

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Self
 
 from .errors import Conflict
-from .limits import FUNCTION_START, MAX_FUNCTION_SECONDS, RETENTION_GRACE
+from .limits import FUNCTION_START, MAX_FUNCTION_SECONDS, MAX_QUICK_SECONDS, RETENTION_GRACE
 from .message import Draft, Message
 from .segment import Segment, ShardKey
 from .settings import DEFAULT_RETRY as DEFAULT_RETRY
@@ -144,8 +144,12 @@ class Consumer:
 
     `target` is the URL, the function's ARN or its local name; `why` is for a state other than ACTIVE, which it has
     since `state_ms`. `failing_ms` is when the present run of failed attempts began; `open_until_ms` is when its circuit
-    breaker lets the next probe through, `times_opened` how often in a row it opened. `timeout_seconds` is a function's
-    own timeout, as registered.
+    breaker lets the next probe through, `times_opened` how often in a row it opened. `timeout_seconds` is how long a
+    call may take, as registered: of a function, its own timeout.
+
+    What a URL gets beside a message: `headers`, sealed for the row and the URL (none, or one text), of which
+    `header_names` may be shown. It gets what `transform` makes of the message; a status of `reject_statuses` is final.
+    A batch waits for `batch_wait_seconds` to be filled.
 
     A pull consumer is removed when it is silent for longer than `expires_after_seconds` (None: never). `received_ms` is
     its last receive, as far as it is noted. `instance` has its name at present, by the token `instance_by` (a push
@@ -169,6 +173,11 @@ class Consumer:
     open_until_ms: int | None = None
     times_opened: int = 0
     timeout_seconds: int | None = None
+    headers: tuple[Secret, ...] = ()
+    header_names: tuple[str, ...] = ()
+    reject_statuses: tuple[int, ...] = ()
+    transform: str | None = None
+    batch_wait_seconds: int = 0
     expires_after_seconds: int | None = None
     received_ms: int = 0
     instance: str | None = None
@@ -188,6 +197,11 @@ class Consumer:
     def is_called(self) -> bool:
         """Is it a push consumer?"""
         return self.kind != ConsumerKind.PULL
+
+    @property
+    def is_slow(self) -> bool:
+        """Is it called by `deliver_slow`?"""
+        return self.is_called and (self.timeout_seconds or 0) > MAX_QUICK_SECONDS
 
     def is_expired(self, now_ms: int) -> bool:
         """Was it silent for so long that it counts as removed?"""

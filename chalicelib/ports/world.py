@@ -65,9 +65,11 @@ class Sender(Protocol):
         """Ask a URL's owner for consent (the CloudEvents handshake): DONE, or FAILED and why."""
         ...
 
-    def ping(self, consumer: Consumer, id: str, seconds: float) -> Exchange:
-        """Send a test event to a push consumer, within `seconds`: signed to a URL, or as a batch without messages to
-        a function. It counts as no attempt."""
+    def ping(
+        self, consumer: Consumer, id: str, seconds: float, push_batch: PushBatch | None = None
+    ) -> Exchange:
+        """Send a test event to a push consumer, within `seconds`: signed to a URL (its own, or this one message), or as
+        a batch without messages to a function. It counts as no attempt."""
         ...
 
     def ask(self, transaction: Transaction, secrets: Sequence[bytes], seconds: float) -> CheckAnswer:

@@ -11,6 +11,7 @@ from tests.browser.chromium import click, signed_in
 from tests.support.local_service import LocalService
 
 pytestmark = pytest.mark.browser
+SUBSCRIBER = "console/topics/returns/groups/desk/consumers/shop"
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +30,22 @@ def test_a_link_of_a_terminal_signs_in_and_leaves_no_ticket(
     second = chromium.new_context(java_script_enabled=False).new_page()
     second.goto(link)
     assert "This link was used" in second.inner_text("main")
+
+
+def test_a_transform_is_previewed_and_registered(plain: Any, service: tuple[LocalService, str]) -> None:
+    plain.goto(f"{service[0].url}/{SUBSCRIBER}")
+    plain.fill("textarea[name=transform]", "{t: body.total}")
+    plain.fill("textarea[name=headers]", "X-Api-Key: k-1")
+    click(plain, "button[formaction]")
+    assert '{"t":7}' in plain.inner_text("main")
+    plain.go_back()
+    plain.fill("textarea[name=transform]", "{t: body.total}")
+    plain.fill("textarea[name=headers]", "X-Api-Key: k-1")
+    click(plain, "button:text-is('Register')")
+    plain.goto(f"{service[0].url}/{SUBSCRIBER}")
+    assert plain.input_value("textarea[name=transform]") == "{t: body.total}"
+    assert plain.input_value("textarea[name=headers]") == ""
+    assert "Remove X-Api-Key" in plain.inner_text("main")
 
 
 def test_a_token_is_made_and_rotated(plain: Any, service: tuple[LocalService, str]) -> None:

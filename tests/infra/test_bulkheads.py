@@ -6,12 +6,14 @@ import json
 import math
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
 import pytest
 
-from chalicelib.services.core.wake import workers_of
+from chalicelib.domain.topic import ConsumerKind, Mode
+from chalicelib.services.core.wake import as_pushed, workers_of
 from infra import names
 from infra.functions import function_id
 from infra.stages import CONFIG
@@ -24,7 +26,8 @@ _CALLS_PER_SECOND = 100
 _HANGING = 300
 _RETRY_SECONDS = 1.0  # the Retry-After of API Gateway's 429
 _WAKE_SECONDS = 60.0  # the sweep's
-_STEPS = ((names.AUTHORIZE, 0.01), (names.API, 0.04))  # each behind the other; seconds, on average
+Steps = Sequence[tuple[str, float]]
+_STEPS: Steps = ((names.AUTHORIZE, 0.01), (names.API, 0.04))  # each behind the other; seconds, on average
 _WAIT_SECONDS = 20.0
 _FLOOD = 1000  # anonymous calls at once
 _REFUSED_SECONDS = 0.01
@@ -36,7 +39,7 @@ PAGE = Path("docs/deploy.md").read_text()
 def functions(template_file: Path) -> dict[str, dict[str, int]]:
     """Reservation and time-out of each function, by its name."""
     resources = json.loads(template_file.read_text())["Resources"]
-    return {name: resources[function_id(name)]["Properties"] for name in names.FUNCTIONS}
+    return {name: resources[function_id(name)]["Properties"] for name in names.ALL}
 
 
 def reserved(template_file: Path) -> dict[str, int]:
@@ -49,7 +52,8 @@ def reserved(template_file: Path) -> dict[str, int]:
 class Stage:
     """Producers that call, and perhaps subscribers that hang, on one account."""
 
-    def __init__(self, reservations: Mapping[str, int]) -> None:
+    def __init__(self, reservations: Mapping[str, int], steps: Steps = _STEPS) -> None:
+        self.steps = steps
         self.timeline = Timeline()
         self.account = Account(self.timeline, _LIMIT, reservations)
         self.answers: dict[str, list[float]] = {"produce": [], "ack": []}
@@ -69,6 +73,10 @@ class Stage:
     def _deliver(self, now: float, seconds: float) -> None:
         if not self.account.start("deliver", now, seconds, lambda end: self._deliver(end, seconds)):
             self.timeline.at(now + _WAKE_SECONDS, lambda later: self._deliver(later, seconds))
+
+    def hold(self, function: str, now: float) -> None:
+        """A call that hangs for fourteen minutes."""
+        self.account.start(function, now, 840)
 
     def wait(self, consumers: int, function: str) -> None:
         """Each waits for messages on an empty queue, again and again."""
@@ -98,7 +106,7 @@ class Stage:
             lot, at = random.Random(seed), 1.0
             while at < _SECONDS:
                 at += lot.expovariate(_CALLS_PER_SECOND)
-                durations = [lot.lognormvariate(math.log(mean), 0.5) for _, mean in _STEPS]
+                durations = [lot.lognormvariate(math.log(mean), 0.5) for _, mean in self.steps]
                 self.timeline.at(at, partial(self._step, 0, start=at, durations=durations, answers=answers))
 
     def _step(
@@ -107,12 +115,12 @@ class Stage:
         rest = partial(self._step, start=start, durations=durations, answers=answers)
 
         def next_step(end: float) -> None:
-            if step + 1 == len(_STEPS):
+            if step + 1 == len(self.steps):
                 answers.append(end - start)
             else:
                 rest(step + 1, end)
 
-        if not self.account.start(_STEPS[step][0], now, durations[step], next_step):
+        if not self.account.start(self.steps[step][0], now, durations[step], next_step):
             self.timeline.at(now + _RETRY_SECONDS, partial(rest, step))
 
     def run(self, seconds: float = _SECONDS) -> Stage:
@@ -200,6 +208,34 @@ def test_1000_anonymous_calls_at_once_at_each_url_leave_the_rest_api_as_it_was(t
     assert len(flooded.answered) == len(quiet.answered)
     assert all(flooded.account.throttles[door] > 1000 for door in names.URLS)
     assert flooded.account.throttles[names.RECEIVE] == quiet.account.throttles[names.RECEIVE]
+
+
+def push_p99(reservations: Mapping[str, int], function: str, shards: int) -> float:
+    """Seconds until another topic's message is pushed, while slow consumers of this function hang on so many shards.
+    What is throttled comes with the sweep."""
+    other = Stage(reservations, (("deliver", 0.1),))
+    for shard in range(shards):
+        other.timeline.at(shard * 0.001, lambda now: other.hold(function, now))
+    other.call()
+    other.run()
+    return other.p99() if other.answered else math.inf
+
+
+def test_300_hanging_slow_shards_leave_the_push_of_other_topics_as_it_was(template_file: Path) -> None:
+    bulkheads = reserved(template_file)
+    quiet = push_p99(bulkheads, names.SLOW, 0)
+    assert push_p99(bulkheads, names.SLOW, 300) <= 1.2 * quiet
+    assert push_p99(bulkheads | {"deliver": 300}, "deliver", 300) > 1.2 * quiet, "the model would show it"
+    topic = make.topic(shards=256)
+    slow = make.consumer(make.group(topic), kind=ConsumerKind.URL, timeout_seconds=840)
+    for mode in Mode:
+        group = make.group(topic, mode=mode, max_in_flight=10_000)
+        runs = [
+            as_pushed(group, [slow] * count).max_in_flight * (count if mode == "broadcast" else 1)
+            for count in (1, 9, 25)
+        ]
+        assert max(runs) <= bulkheads[names.SLOW] // 4, "a group may hold a quarter"
+        assert as_pushed(group, [replace(slow, timeout_seconds=60)]) == group
 
 
 def test_without_bulkheads_they_would_stop_it(template_file: Path) -> None:

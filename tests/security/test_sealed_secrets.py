@@ -121,6 +121,54 @@ def test_a_ciphertext_is_worth_nothing_in_another_row(world: World, receiver: Re
     print(f"{tries} ciphertexts moved to another row: none signed anything")
 
 
+HEADER = "Bearer f1rst-and-last"
+
+
+def test_a_hostile_consumer_never_gets_the_headers_of_a_subscriber(world: World, receiver: Receiver) -> None:
+    with http_receiver() as evil:
+        group, _ = subscribed(world, receiver.url, headers={"Authorization": HEADER})
+        path = f"{group.path}/consumers/c"
+        token = world.api.post("/v1/tokens", {"name": "thief", "scopes": ["consume"]}).expect(201)["token"]
+        thief = replace(world.api, token=token)
+        for url in (evil.url, receiver.url + "&", receiver.url.replace("127.0.0.1", "localhost")):
+            thief.put(path, {"url": url}).refused(422, "HEADERS_NEEDED")
+        thief.put(path, {"url": receiver.url}).expect(200)
+        topic, stored_group, consumer = stored(world, group)
+        assert consumer.header_names == ("Authorization",)
+        other, _ = subscribed(world, evil.url)
+        for place, row in ((group, replace(consumer, target=evil.url)), (other, stored(world, other)[2])):
+            theirs_topic, theirs_group, before = stored(world, place)
+            hostile = replace(row, headers=consumer.headers)
+            assert world.adapters.control.put_consumer(theirs_topic, theirs_group, hostile, before)
+            place.topic.produce("x")
+            with at_work("deliver"):
+                report = world.call("deliver", {"topic": theirs_topic.name, "group": theirs_group.name})
+            assert report["NOT_ATTEMPTED"] >= 1, "sealed for the row and the URL"
+        assert evil.seen == []
+        world.deps.catalog.forget(topic, stored_group)
+        row = stored(world, group)[2]
+        assert world.adapters.control.put_consumer(
+            topic, stored_group, replace(row, target=receiver.url), row
+        )
+        world.deps.catalog.forget(topic, stored_group)
+        for who in (thief, world.api):
+            message = {"message": {"body": 1}, "dry_run": True}
+            texts = [
+                who.get(path).raw,
+                who.post(f"{path}/test", {}).raw,
+                who.post(f"{path}/test", message).raw,
+            ]
+            texts += [who.get(f"{path}/attempts").raw]
+            assert not any(b"f1rst" in text for text in texts)
+        assert b"f1rst" not in world.api.get("/v1/audit").raw
+        assert {request.headers.get("authorization") for request in receiver.seen} == {HEADER}
+        thief.put(path, {"url": evil.url, "headers": {}}).expect(200)
+        thief.put(path, {"url": receiver.url}).expect(200)
+        world.api.post(f"{path}/test", {}).expect(200)
+        assert "authorization" not in receiver.seen[-1].headers
+    assert HEADER not in all_rows(world)
+
+
 def test_each_role_decrypts_only_what_it_signs_with(world: World) -> None:
     def holders(action: str, kind: str) -> set[str]:
         guard = Guard()

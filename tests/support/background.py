@@ -39,7 +39,7 @@ class Background:
             function, event = self.inbox.asked.popleft()
             if function == "mover":
                 self.move()
-            if function != "deliver":  # checks of other tests' transactions, which time has made due
+            if not function.startswith("deliver"):  # checks of transactions, which time has made due
                 continue
             job = task_of(event)
             with at_work("deliver"):

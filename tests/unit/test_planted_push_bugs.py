@@ -63,8 +63,8 @@ BUGS: Planted = {
         Bug(
             DispatchRun,
             "_find",
-            "None if group.is_paused(self._context.clock.now_ms()) and not even_paused else (topic, group)",
-            "(topic, group)",
+            "if group.is_paused(self._context.clock.now_ms()) and not even_paused",
+            "if not even_paused and False",
         ),
         lambda: (
             test_push_runs.test_what_is_under_way_when_its_group_is_paused_is_settled_and_nothing_else_begins(
@@ -93,7 +93,12 @@ BUGS: Planted = {
         ),
     ),
     "a run out of time that nobody goes on with": (
-        Bug(DispatchRun, "leave", "self._context.waker.start(self.task)", "pass"),
+        Bug(
+            DispatchRun,
+            "leave",
+            "self._context.waker.start(replace(self.task, is_slow=self._is_slow))",
+            "pass",
+        ),
         lambda: test_push_calls.test_i19_no_function_is_called_that_could_outlive_the_run(embedded_stage()),
     ),
     "an open circuit that one process knows of": (

@@ -168,6 +168,7 @@ def smallest_limit(size: int, push_batch: list[ClaimedMessage]) -> int:
 TOPIC = make.topic(lease_seconds=40)
 GROUP = make.group(TOPIC)
 URL = make.consumer(GROUP, "url", kind=ConsumerKind.URL)
+PATIENT = make.consumer(GROUP, "patient", kind=ConsumerKind.URL, timeout_seconds=840)
 QUICK = make.consumer(GROUP, "quick", kind=ConsumerKind.FUNCTION, timeout_seconds=20)
 SLOW = make.consumer(GROUP, "slow", kind=ConsumerKind.FUNCTION, timeout_seconds=200)
 UNKNOWN = make.consumer(GROUP, "unknown", kind=ConsumerKind.FUNCTION)
@@ -181,10 +182,10 @@ def sources(*consumers: Consumer, lease_seconds: int | None = None) -> Sources:
 @pytest.mark.parametrize(
     ("consumer", "lease_seconds", "at_start", "attempt", "lease"),
     [
-        pytest.param(URL, None, 600, 40, 46, id="the topic's lease"),
-        pytest.param(URL, 12, 600, 12, 18, id="the group's"),
-        pytest.param(URL, 300, 600, 60, 66, id="a minute at most"),
-        pytest.param(URL, None, 60, 30, 36, id="half of a short run"),
+        pytest.param(URL, 300, 600, 30, 36, id="a URL's default, whatever the lease"),
+        pytest.param(URL, None, 40, 20, 26, id="half of a short run"),
+        pytest.param(PATIENT, 12, 900, 840, 846, id="a URL's own"),
+        pytest.param(UNKNOWN, 300, 600, 60, 916, id="a minute at most"),
         pytest.param(QUICK, None, 600, 30, 36, id="a function's time-out, and its start"),
         pytest.param(SLOW, None, 120, 110, 216, id="a function that the run may not see ending"),
         pytest.param(UNKNOWN, None, 600, 40, 916, id="a function whose time-out is not known"),

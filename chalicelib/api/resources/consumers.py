@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
 from urllib.parse import urlsplit
 
 from msgspec import Meta, Struct, field
 
+from ...delivery.answers import HIDDEN
 from ...delivery.webhooks import format_secret, parse_secret
 from ...domain import breaker
 from ...domain import limits as lim
@@ -17,7 +19,7 @@ from ...domain.topic import LATEST, Consumer, ConsumerKind, ConsumerState, Group
 from ...modes import POLICIES
 from .. import audit, lists, parse
 from ..calls import ANY, CONSUMER, GROUP, Context, Response, call
-from ..fields import Count, HeartbeatBody, Instance, RotateBody, Time, at, at_or_none, one_of
+from ..fields import Count, HeaderName, HeartbeatBody, Instance, RotateBody, Time, at, at_or_none, one_of
 from ..http import invalid
 from ..lists import Page, page
 
@@ -25,16 +27,27 @@ if TYPE_CHECKING:
     from ...services.manage.registry import Contact, Membership
 
 
+StaticValue = Annotated[str, Meta(min_length=1, pattern=r"\A[!-~]([ -~]*[!-~])?\Z")]
+RejectStatus = Annotated[int, Meta(ge=400, le=499)]
+
+
 class ConsumerBody(Struct, forbid_unknown_fields=True):
-    """A consumer: `{}` is a pull consumer; `url` or `function` makes a push consumer. `timeout_seconds` is the time-out
-    of the Lambda function. A pull consumer is removed after `expires_after_seconds` of silence (absent: never).
-    `instance` names its process: a later one takes the consumer's name over. `from` is the first position of a new
-    consumer of a broadcast: "earliest", "latest" (default) or a time."""
+    """A consumer: `{}` is a pull consumer; `url` or `function` makes a push consumer. `timeout_seconds` is how long a
+    call may take: 30 for a URL, of a Lambda function its own time-out. `batch_wait_seconds` is how long a batch waits
+    to be filled. A URL gets the static `headers` with each message (absent: those that it has; `{}`: none), and what
+    the JMESPath expression `transform` makes of the message. A status of `reject_statuses` makes it a dead letter at
+    once. A pull consumer is removed after `expires_after_seconds` of silence (absent: never). `instance` names its
+    process: a later one takes the consumer's name over. `from` is the first position of a new consumer of a broadcast:
+    "earliest", "latest" (default) or a time."""
 
     url: Annotated[str, Meta(max_length=lim.MAX_URL_CHARS)] | None = None
     secret: Annotated[str, Meta(max_length=256)] | None = None
     function: Annotated[str, Meta(max_length=256)] | None = None
     timeout_seconds: Annotated[int, Meta(ge=1, le=lim.MAX_TIMEOUT_SECONDS)] | None = None
+    headers: Annotated[dict[HeaderName, StaticValue], Meta(max_length=lim.MAX_STATIC_HEADERS)] | None = None
+    reject_statuses: Annotated[list[RejectStatus], Meta(max_length=lim.MAX_REJECT_STATUSES)] = []
+    transform: Annotated[str, Meta(min_length=1)] | None = None
+    batch_wait_seconds: Annotated[int, Meta(ge=0, le=lim.MAX_BATCH_WAIT_SECONDS)] = 0
     expires_after_seconds: (
         Annotated[int, Meta(ge=lim.MIN_CONSUMER_EXPIRY_SECONDS, le=lim.MAX_CONSUMER_EXPIRY_SECONDS)] | None
     ) = None
@@ -50,7 +63,8 @@ State = Annotated[str, one_of("ACTIVE", "PENDING", "DISABLED", _OFFLINE)]
 class ConsumerView(TypedDict):
     """A consumer. A pull consumer was last seen at `last_seen_at`; after 30 seconds of silence it is OFFLINE, after
     `expires_after_seconds` it is removed (null: never). A push consumer has a `url` or a `function`, and its health.
-    Until `overlap_until_at` the secret from before a rotation signs, too."""
+    Until `overlap_until_at` the secret from before a rotation signs, too. `headers` has the names of a URL's static
+    headers; their values are never shown."""
 
     consumer: str
     topic: str
@@ -63,6 +77,10 @@ class ConsumerView(TypedDict):
     url: NotRequired[str]
     function: NotRequired[str]
     timeout_seconds: NotRequired[Count | None]
+    headers: NotRequired[dict[str, str]]
+    reject_statuses: NotRequired[list[int]]
+    transform: NotRequired[str | None]
+    batch_wait_seconds: NotRequired[Count]
     why: NotRequired[str | None]
     failing_since_at: NotRequired[Time | None]
     disables_at: NotRequired[Time | None]
@@ -169,32 +187,71 @@ def _contact(context: Context, group: Group) -> "Contact":
         raise Refused("TARGET_AMBIGUOUS", "Give either url or function, or neither to pull.")
     if body.secret is not None and body.url is None:
         raise Refused("SECRET_NEEDS_URL", "Give a secret with a url only: nothing else is signed.")
-    if body.timeout_seconds is not None and body.function is None:
-        raise Refused("TIMEOUT_NEEDS_FUNCTION", "Give timeout_seconds with a function only.")
+    _check_call_fields(body)
     if body.begin is not None and not POLICIES[group.mode].per_consumer:
         raise Refused("WRONG_MODE", "Only a broadcast's consumer has a position: give `from` to the group.")
     begin = parse.beginning(body.begin or LATEST)
     secret = _secret(body.secret) if body.secret is not None else None
-    target, by = body.url if body.url is not None else body.function, context.by
+    target = body.url if body.url is not None else body.function
+    contact = Contact(
+        _kind(body),
+        target or "",
+        secret=secret,
+        timeout_seconds=body.timeout_seconds,
+        headers=body.headers,
+        reject_statuses=tuple(sorted(set(body.reject_statuses))),
+        transform=body.transform,
+        batch_wait_seconds=body.batch_wait_seconds,
+        expires_after_seconds=body.expires_after_seconds,
+        instance=body.instance,
+        instance_by=context.by,
+        begin=begin,
+    )
     if target is None:
-        return Contact(
-            expires_after_seconds=body.expires_after_seconds,
-            instance=body.instance,
-            instance_by=by,
-            begin=begin,
-        )
+        return contact
     if body.expires_after_seconds is not None or body.instance is not None:
         raise Refused("PULL_NEEDED", "Give expires_after_seconds and instance to a pull consumer only.")
-    kind = ConsumerKind.URL if body.url is not None else ConsumerKind.FUNCTION
-    refusal = deps.sender.refusal(kind, target)
-    if refusal:
-        raise Refused("TARGET_REFUSED", f"This {kind} {refusal}.")
-    if kind == ConsumerKind.FUNCTION:
-        return Contact(kind, target, timeout_seconds=body.timeout_seconds, begin=begin, instance_by=by)
+    if refusal := deps.sender.refusal(contact.kind, target):
+        raise Refused("TARGET_REFUSED", f"This {contact.kind} {refusal}.")
+    if contact.kind == ConsumerKind.FUNCTION:
+        return contact
     greeting = deps.outbound.greet(target)
     if greeting.verdict is Verdict.DONE:
-        return Contact(kind, target, secret=secret, begin=begin, instance_by=by)
-    return Contact(kind, target, ConsumerState.PENDING, greeting.detail, secret, begin=begin, instance_by=by)
+        return contact
+    return replace(contact, state=ConsumerState.PENDING, why=greeting.detail)
+
+
+def _kind(body: ConsumerBody) -> ConsumerKind:
+    if body.url is not None:
+        return ConsumerKind.URL
+    return ConsumerKind.PULL if body.function is None else ConsumerKind.FUNCTION
+
+
+def _check_call_fields(body: ConsumerBody) -> None:
+    """The fields that say how a consumer is called."""
+    if body.url is None:
+        if body.headers is not None or body.reject_statuses or body.transform is not None:
+            raise Refused("URL_NEEDED", "Give headers, reject_statuses and transform with a url only.")
+        if body.function is None and (body.timeout_seconds is not None or body.batch_wait_seconds):
+            raise Refused(
+                "PUSH_NEEDED", "Give timeout_seconds and batch_wait_seconds with a url or a function."
+            )
+    if wrong := {410, 429} & set(body.reject_statuses):
+        raise invalid(
+            "reject_statuses", f"{min(wrong)} has a meaning of its own; name other statuses of 400 to 499"
+        )
+    if body.transform is not None:
+        check_transform(body.transform)
+    if body.headers:
+        parse.check_headers(body.headers, is_static=True)
+
+
+def check_transform(expression: str) -> None:
+    """Raises Refused if a consumer may not have this expression."""
+    from ...delivery.transform import refusal
+
+    if why := refusal(expression):
+        raise Refused("INVALID_TRANSFORM", f"The transform {why}.")
 
 
 def _secret(text: str) -> bytes:
@@ -298,11 +355,16 @@ def _consumer_view(consumer: Consumer, now_ms: int) -> ConsumerView:
         body["expires_after_seconds"] = consumer.expires_after_seconds
         body["instance"] = consumer.instance
         return body
+    body["batch_wait_seconds"] = consumer.batch_wait_seconds
     if consumer.kind == ConsumerKind.FUNCTION:
         body["function"] = consumer.target
         body["timeout_seconds"] = consumer.timeout_seconds
     else:
         body["url"] = consumer.target
+        body["timeout_seconds"] = consumer.timeout_seconds or lim.DEFAULT_URL_SECONDS
+        body["headers"] = dict.fromkeys(consumer.header_names, HIDDEN)
+        body["reject_statuses"] = list(consumer.reject_statuses)
+        body["transform"] = consumer.transform
         body["overlap_until_at"] = at_or_none(consumer.overlap_until_ms(now_ms))
     body["why"] = consumer.why
     body["failing_since_at"] = at_or_none(consumer.failing_ms)

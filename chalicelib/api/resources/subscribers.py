@@ -1,14 +1,20 @@
 """Push consumers: their latest attempts, and a test."""
 
-from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 
+from msgspec import Meta, Struct
+
+from ...domain import limits as lim
+from ...domain import strict_json
 from ...domain.call_result import Exchange, Verdict
 from ...domain.errors import ChangedMeanwhile, Conflict, Refused
-from ...domain.topic import ConsumerState, Scope
-from .. import lists
+from ...domain.message import Draft
+from ...domain.topic import ConsumerKind, ConsumerState, Scope
+from .. import lists, parse
 from ..calls import ANY, CONSUMER, Context, Response, call
-from ..fields import Count, NoBody, Time, at, one_of
-from .consumers import without_path
+from ..fields import Count, HeaderName, HeaderValue, Key, Tag, Time, at, one_of
+from .consumers import check_transform, without_path
 from .message_views import Answer, Outcome, answer_view
 
 if TYPE_CHECKING:
@@ -40,7 +46,8 @@ class AttemptsView(TypedDict):
 
 
 class TestRequest(TypedDict):
-    """The request that was sent to a URL, or the event that was sent to the function of this name, without headers."""
+    """The request that was sent to a URL, or the event that was sent to the function of this name, without headers. The
+    values of the consumer's static headers are not shown."""
 
     method: Annotated[str, one_of("POST", "INVOKE")]
     url: str
@@ -88,29 +95,72 @@ def get_attempts(context: Context) -> Response[AttemptsView]:
     return Response(attempts_view(history, with_answers=may_see_answers))
 
 
-@call("POST", f"{CONSUMER}/test", scopes=(Scope.CONSUME, Scope.ADMIN), body=NoBody)
+class TestMessage(Struct, forbid_unknown_fields=True):
+    """A message that is not produced."""
+
+    body: Any
+    keys: Annotated[list[Key], Meta(max_length=lim.MAX_KEYS)] = []
+    tag: Tag | None = None
+    headers: Annotated[dict[HeaderName, HeaderValue], Meta(max_length=lim.MAX_HEADERS)] = {}
+
+
+class TestBody(Struct, forbid_unknown_fields=True):
+    """A test: `{}` sends a test event; `message` sends this message to a URL, as the consumer would get it. `dry_run`
+    sends nothing and shows what would be sent; so does another `transform` than the consumer's."""
+
+    message: TestMessage | None = None
+    dry_run: bool = False
+    transform: Annotated[str, Meta(min_length=1)] | None = None
+
+
+@call("POST", f"{CONSUMER}/test", scopes=(Scope.CONSUME, Scope.ADMIN), body=TestBody)
 def test_consumer(context: Context) -> Response[TestView]:
     """Send a test event: to a URL signed (`ce-type: headrace.test`), to a function a batch without messages.
 
     The test does not count as a message or an attempt. The response has the request and the answer received within ten
-    seconds."""
+    seconds. With `dry_run` nothing is sent, and the request is what would be sent of the `message`."""
+    body: TestBody = context.body
     topic, group, consumer = context.consumer(consistent=True)
     if not consumer.is_called:
         raise Refused(
             "TEST_NEEDS_URL", f"Consumer {consumer.name!r} pulls: only who is called can be tested."
         )
+    is_preview = body.dry_run or body.transform is not None
+    if (is_preview or body.message) and consumer.kind != ConsumerKind.URL:
+        raise Refused("URL_NEEDED", "Give a message for a consumer with a url only.")
+    draft = _draft(body.message or TestMessage(None)) if is_preview or body.message else None
+    is_admin = context.caller is not None and Scope.ADMIN in context.caller.scopes
+    if is_preview and draft:
+        return Response(test_view(_preview(context, body, draft), whole=is_admin))
     if consumer.state == ConsumerState.PENDING:
         raise Conflict(
             "CONSUMER_PENDING", f"The owner of the URL has not agreed yet to be called: {consumer.why}."
         )
     id = f"test-{context.deps.adapters.random.id(_ID_CHARS)}"
-    exchange = context.deps.outbound.ping(topic, group, consumer, id)
+    exchange = context.deps.outbound.ping(topic, group, consumer, id, draft)
     if exchange is None:
         raise ChangedMeanwhile(
             "CHANGED_MEANWHILE", "The consumer was changed meanwhile; look before you try again."
         )
-    is_admin = context.caller is not None and Scope.ADMIN in context.caller.scopes
     return Response(test_view(exchange, whole=is_admin))
+
+
+def _draft(message: TestMessage) -> Draft:
+    parse.check_headers(message.headers)
+    return Draft(
+        strict_json.dump(message.body), keys=tuple(message.keys), tag=message.tag, headers=message.headers
+    )
+
+
+def _preview(context: Context, body: TestBody, draft: Draft) -> Exchange:
+    from ...delivery.sender import preview
+    from ...services.push.outbound import batch_of_one
+
+    topic, group, consumer = context.consumer()
+    if body.transform is not None:
+        check_transform(body.transform)
+        consumer = replace(consumer, transform=body.transform)
+    return preview(consumer, batch_of_one(topic, group, "preview", draft, context.now_ms))
 
 
 def attempts_view(history: "History", *, with_answers: bool) -> AttemptsView:
@@ -142,6 +192,7 @@ def test_view(exchange: Exchange, *, whole: bool) -> TestView:
     """A test and its answer; what may be secret only where it is shown `whole`."""
     result = exchange.result
     answer: TestAnswer | None = None
+    is_url = "://" in exchange.url
     if result.is_own_answer or result.status is not None:
         answer = {
             "status": result.status,
@@ -154,8 +205,8 @@ def test_view(exchange: Exchange, *, whole: bool) -> TestView:
         "detail": result.detail,
         "duration_ms": result.duration_ms,
         "request": {
-            "method": "POST" if exchange.headers else "INVOKE",
-            "url": exchange.url if whole or not exchange.headers else without_path(exchange.url),
+            "method": "POST" if is_url else "INVOKE",
+            "url": exchange.url if whole or not is_url else without_path(exchange.url),
             "headers": dict(exchange.headers),
             "body": exchange.body.decode(),
         },

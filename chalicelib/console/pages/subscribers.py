@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...services.inspect.attempts import PastAttempt, latest_attempts
-from .. import actions
+from .. import actions, forms
 from ..visit import Page, Shown, Visit
 from .groups import members
 
@@ -54,9 +54,11 @@ def subscriber(visit: Visit) -> Shown:
 
 
 def subscriber_test(visit: Visit) -> Shown:
-    """A test event: what was sent and what came back, side by side."""
-    answer = actions.do(visit, actions.Action("test_consumer", visit.params, body={}))
-    return Page("subscriber_test.html", {"params": visit.params, "tested": answer})
+    """A test event: what was sent and what came back, side by side; or, of a `message`, what would be sent."""
+    body = forms.preview(visit.form)
+    answer = actions.do(visit, actions.Action("test_consumer", visit.params, body=body))
+    model = {"params": visit.params, "tested": answer, "body": body, "is_preview": bool(body)}
+    return Page("subscriber_test.html", model)
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)

@@ -132,6 +132,8 @@ class Claimer:
                 return Claim(because=plan.because)
             if not state.exists and not self._may_begin(claimant):
                 return Claim()
+            if fills_until_ms := _fills_until_ms(claimant, shard, plan, most, now_ms):
+                return Claim(fills_until_ms=fills_until_ms)
             if not self._write(key, state, _change(state, after), plan.dead, token):
                 return None
             if acks:
@@ -251,6 +253,20 @@ class Claimer:
                 attempts=[each for each in lapsed if each],
                 is_ranked=is_ranked,
             )
+
+
+def _fills_until_ms(
+    claimant: Claimant, shard: int | None, plan: ClaimPlan, most: int, now_ms: int
+) -> int | None:
+    """Until when the messages of a plan wait for a full batch, if they do: new ones, if there is room for all of it."""
+    spans, batch = plan.selection.granted, claimant.batch
+    room = min(most, claimant.room(claimant.in_flight(plan.cursor)))
+    is_new = shard is not None and all(span.attempt == 1 for span in spans)
+    if not (claimant.batch_wait_ms and spans and is_new) or not sum(s.count for s in spans) < batch <= room:
+        return None
+    oldest_ms = min(plan.messages[offset].accepted_ms for span in spans for offset in span.offsets())
+    until_ms = oldest_ms + claimant.batch_wait_ms
+    return until_ms if until_ms > now_ms else None
 
 
 def _lapsed_attempt(

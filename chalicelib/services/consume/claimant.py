@@ -32,13 +32,15 @@ class Claim:
     """The messages that one claim granted, and how many its cursor has leased after it that count for the claimant
     (0 where none was granted). `has_left_off`: it found none so far, and ended after many writes that settled or
     skipped messages and delivered none; the next one continues behind them. `is_alone`: its one message is to be in no
-    answer with others, for its last lease ended before it was settled."""
+    answer with others, for its last lease ended before it was settled. `fills_until_ms`: it granted none, so that a
+    batch may be filled until then."""
 
     messages: Sequence[ClaimedMessage] = ()
     in_flight: int = 0
     has_left_off: bool = False
     is_alone: bool = False
     because: Because = Because.EMPTY  # why it granted none
+    fills_until_ms: int | None = None
 
 
 class Received(list[ClaimedMessage]):
@@ -64,6 +66,7 @@ class Claimant:
     free: int = 0
     parts: int = 1  # how many consumers share the source's messages
     batch: int = 1  # it claims multiples of this number
+    batch_wait_ms: int = 0  # how long new messages wait for so many
     is_called: bool = False  # the owner is a push consumer
     seat: Seat | None = None  # of a pull consumer: it leaves the others their part
     mark: str = ""  # of its receive, in the tokens of its leases (see `lease_mark`)

@@ -33,6 +33,13 @@ def encryption_context_of(topic: Topic, group: Group, consumer: str) -> Encrypti
     return {"secret": "subscriber", "row": f"{topic.uid}/{group.uid}/{consumer}"}
 
 
+def header_context_of(topic: Topic, group: Group, consumer: str, url: str) -> EncryptionContext:
+    """The encryption context of a subscriber's static headers: a function that may write the row cannot send them to
+    another URL."""
+    context = encryption_context_of(topic, group, consumer)
+    return {**context, "row": f"{context['row']}/headers/{hashlib.sha256(url.encode()).hexdigest()}"}
+
+
 class SecretCipher:
     """Encrypts and decrypts the secrets of rows."""
 
@@ -69,11 +76,14 @@ class SecretCipher:
         return row.fingerprint == _fingerprint(secret, context) if row.ciphertext else row.hex == secret.hex()
 
     def with_plain_secrets(self, topic: Topic, group: Group, consumer: Consumer, now_ms: int) -> Consumer:
-        """The consumer with its valid secrets decrypted, as signing needs them. Raises Unavailable."""
+        """The consumer with its valid secrets and its headers decrypted, as a request needs them. Raises
+        Unavailable."""
         context = encryption_context_of(topic, group, consumer.name)
         live = [secret for secret in consumer.secrets if secret.is_live(now_ms)]
         secrets = (Secret(self.decrypted(secret, context).hex(), secret.until_ms) for secret in live)
-        return replace(consumer, secrets=tuple(secrets))
+        context_of_headers = header_context_of(topic, group, consumer.name, consumer.target)
+        headers = (Secret(self.decrypted(each, context_of_headers).hex()) for each in consumer.headers)
+        return replace(consumer, secrets=tuple(secrets), headers=tuple(headers))
 
 
 def _fingerprint(secret: bytes, context: EncryptionContext) -> str:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import Any, Protocol
 
 from ...domain.errors import HeadraceError, NotFound, Unavailable, Unreadable
+from ...domain.limits import MAX_SLOW_IN_FLIGHT
 from ...domain.push_limit import guaranteed_of
 from ...domain.segment import ShardKey
 from ...domain.timer import ANY, Timer, wake_up
@@ -30,23 +31,45 @@ _AGAIN_MS = 100  # a producer wakes for the same shard at most this often: the s
 @dataclass(frozen=True, slots=True)
 class DispatchTask:
     """What one run of the function `deliver` works on: the shards with `shard % workers == worker`; worker 0 also has
-    the retry lane. `consumer_uid` is a broadcast's consumer."""
+    the retry lane. `consumer_uid` is a broadcast's consumer. Where one of the group's consumers `is_slow`,
+    `deliver_slow` works on it."""
 
     topic: str
     group: str
     worker: int = 0
     consumer_uid: str = ""
+    is_slow: bool = False
+
+    @property
+    def function(self) -> str:
+        """The function that works on it."""
+        return "deliver_slow" if self.is_slow else "deliver"
 
     def event(self) -> dict[str, Any]:
-        """The task as JSON, for an event of the `deliver` function; `task_of` reads it."""
+        """The task as JSON, for an event of its function; `task_of` reads it."""
         return asdict(self)
 
 
 def task_of(event: Mapping[str, Any]) -> DispatchTask:
     """The task in an event of the `deliver` function."""
     return DispatchTask(
-        event["topic"], event["group"], int(event.get("worker", 0)), event.get("consumer_uid", "")
+        event["topic"],
+        event["group"],
+        int(event.get("worker", 0)),
+        event.get("consumer_uid", ""),
+        event.get("is_slow", False),
     )
+
+
+def as_pushed(group: Group, consumers: Sequence[Consumer]) -> Group:
+    """The group with the limit of its push. With a slow consumer it is low: each message in flight may keep a run of
+    `deliver_slow`, of which a group holds a quarter at most. A broadcast's consumers, each with a limit of its own,
+    share it."""
+    slow = sum(consumer.is_slow for consumer in consumers)
+    if not slow:
+        return group
+    most = MAX_SLOW_IN_FLIGHT // slow if POLICIES[group.mode].per_consumer else MAX_SLOW_IN_FLIGHT
+    return replace(group, max_in_flight=min(group.max_in_flight, max(1, most)))
 
 
 def workers_of(topic: Topic, group: Group) -> int:
@@ -141,7 +164,7 @@ class Waker:
                 refusals.append(error)
         for task, rows in tasks.items():
             try:
-                self._invoker.invoke("deliver", task.event() | News(rows, due_ms=due_ms).event())
+                self._invoker.invoke(task.function, task.event() | News(rows, due_ms=due_ms).event())
             except Unavailable as error:
                 refusals.append(error)
         for refusal in refusals:
@@ -172,7 +195,7 @@ class Waker:
 
     def start(self, task: DispatchTask, news: News = NO_NEWS) -> None:
         """Start one run."""
-        self._start("deliver", task.event() | news.event())
+        self._start(task.function, task.event() | news.event())
 
     def wake_group(self, topic: Topic, group: Group) -> None:
         """Start all runs of a group: after a seek, a redrive."""
@@ -209,9 +232,8 @@ class Waker:
             consumers = self._catalog.consumers(topic, group)
             called_uids = {consumer.uid for consumer in consumers if consumer.is_called}
             if owner not in called_uids and key.consumer_uid in self._uids_to_run_for(topic, group):
-                worker = key.shard.shard % workers_of(topic, group)
-                task = DispatchTask(topic.name, group.name, worker, key.consumer_uid)
-                self.start(task, News(changed=True))
+                for task in self._tasks_at(topic, group, key.consumer_uid, key.shard.shard):
+                    self.start(task, News(changed=True))
                 self._mark(topic)  # the sweep may come by at the lease's first end only
 
     def wake_after_redivision(self, topic: Topic) -> None:
@@ -234,8 +256,15 @@ class Waker:
     def tasks_of(self, topic: Topic, group: Group) -> Iterator[DispatchTask]:
         """All tasks of a group; none without push consumers."""
         for uid in self._uids_to_run_for(topic, group):
-            for worker in range(workers_of(topic, group)):
-                yield DispatchTask(topic.name, group.name, worker, uid)
+            yield from self._tasks_at(topic, group, uid)
+
+    def _tasks_at(self, topic: Topic, group: Group, uid: str, shard: int = ANY) -> Iterator[DispatchTask]:
+        """The task of a shard, or (ANY) those of all."""
+        consumers = self._catalog.consumers(topic, group)
+        is_slow = any(consumer.is_slow for consumer in consumers)
+        workers = workers_of(topic, as_pushed(group, consumers))
+        for worker in range(workers) if shard == ANY else [shard % workers]:
+            yield DispatchTask(topic.name, group.name, worker, uid, is_slow)
 
     def _groups_of(self, topic: Topic, name: str) -> Sequence[Group]:
         """The group of this name, or ("") all of the topic."""
@@ -257,9 +286,7 @@ class Waker:
         for group in groups:
             for consumer_uid in self._uids_to_run_for(topic, group):
                 if uid == (consumer_uid or group.uid if group_name else topic.uid):
-                    workers = workers_of(topic, group)
-                    for worker in range(workers) if int(number) == ANY else [int(number) % workers]:
-                        yield DispatchTask(topic.name, group.name, worker, consumer_uid)
+                    yield from self._tasks_at(topic, group, consumer_uid, int(number))
 
     def _uids_to_run_for(self, topic: Topic, group: Group) -> Sequence[str]:
         """The consumer uids to run for: "" for the group, or each push consumer of a broadcast."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ...domain.assignment import is_silent, seen
 from ...domain.errors import Refused
-from ...domain.limits import MAX_CONSUMERS
+from ...domain.limits import MAX_CONSUMERS, MAX_QUICK_SECONDS, MAX_SLOW_IN_FLIGHT
 from ...domain.topic import LATEST, Consumer, ConsumerKind, ConsumerState, Where
 
 
@@ -25,8 +25,8 @@ class Membership:
 @dataclass(frozen=True, slots=True)
 class Contact:
     """How to reach a consumer: it pulls, or is called at `target`. `state` is ACTIVE or PENDING, with the reason in
-    `why`. `secret`: a signing secret chosen by its owner. `timeout_seconds`: a function's own time-out. For the rest,
-    see Consumer; `begin` is the first position of a new consumer of a broadcast."""
+    `why`. `secret`: a signing secret chosen by its owner. `headers`: the static headers of a URL; None: those that it
+    has. For the rest, see Consumer; `begin` is the first position of a new consumer of a broadcast."""
 
     kind: ConsumerKind = ConsumerKind.PULL
     target: str = ""
@@ -34,6 +34,10 @@ class Contact:
     why: str | None = None
     secret: bytes | None = None
     timeout_seconds: int | None = None
+    headers: Mapping[str, str] | None = None
+    reject_statuses: tuple[int, ...] = ()
+    transform: str | None = None
+    batch_wait_seconds: int = 0
     expires_after_seconds: int | None = None
     instance: str | None = None
     instance_by: str = ""
@@ -57,6 +61,12 @@ def with_contact(consumer: Consumer, contact: Contact, now_ms: int) -> Consumer:
     """The consumer with this contact; one that has it and is called stays as it is: that a twin was first is no
     reason to write again."""
     if (consumer.kind, consumer.target) != (contact.kind, contact.target):
+        if consumer.headers and contact.kind == ConsumerKind.URL and contact.headers is None:
+            raise Refused(
+                "HEADERS_NEEDED",
+                "The consumer has headers, and they do not go to another URL by themselves: send `headers` again with "
+                "this `url`, or `{}` to remove them.",
+            )
         consumer = replace(
             consumer,
             kind=contact.kind,
@@ -65,6 +75,8 @@ def with_contact(consumer: Consumer, contact: Contact, now_ms: int) -> Consumer:
             state=ConsumerState.PENDING,
             state_ms=now_ms,
             secrets=(),
+            headers=(),
+            header_names=(),
         )
     if consumer.state != ConsumerState.ACTIVE:
         since_ms = consumer.state_ms if consumer.state == contact.state else now_ms
@@ -72,6 +84,9 @@ def with_contact(consumer: Consumer, contact: Contact, now_ms: int) -> Consumer:
     consumer = replace(
         consumer.with_instance(contact.instance, contact.instance_by, takes_back=True),
         timeout_seconds=contact.timeout_seconds,
+        reject_statuses=contact.reject_statuses,
+        transform=contact.transform,
+        batch_wait_seconds=contact.batch_wait_seconds,
         expires_after_seconds=contact.expires_after_seconds,
     )
     return seen(consumer, now_ms, receives=True)
@@ -92,6 +107,18 @@ def check_number(consumers: Sequence[Consumer], now_ms: int) -> None:
             "TOO_MANY_CONSUMERS",
             f"The group has {len(consumers)} consumers, most of them OFFLINE: delete these, and register consumers "
             "with `expires_after_seconds`.",
+        )
+
+
+def check_slow(consumers: Sequence[Consumer], name: str, contact: Contact, per_consumer: bool) -> None:
+    """May a broadcast have one more slow consumer? Each may hold a run of `deliver_slow`."""
+    others = sum(consumer.is_slow and consumer.name != name for consumer in consumers)
+    is_slow = (contact.timeout_seconds or 0) > MAX_QUICK_SECONDS
+    if per_consumer and is_slow and others >= MAX_SLOW_IN_FLIGHT:
+        raise Refused(
+            "TOO_MANY_CONSUMERS",
+            f"A broadcast has {MAX_SLOW_IN_FLIGHT} consumers with a timeout_seconds over {MAX_QUICK_SECONDS} at most: "
+            "use another group for more.",
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ...domain import strict_json
 from ...domain.assignment import is_online, seen
 from ...domain.breaker import Health
 from ...domain.errors import NotFound, Refused, Unavailable, unavailable
@@ -28,12 +29,12 @@ from ..core.catalog import Catalog
 from ..core.cursor_store import CursorStore
 from ..core.expiring_cache import TtlCache
 from ..core.positions import Positions, all_keys
-from ..core.secrets import SecretCipher, encryption_context_of
+from ..core.secrets import SecretCipher, encryption_context_of, header_context_of
 from .contact import PULLS as PULLS
 from .contact import Contact as Contact
 from .contact import Membership as Membership
 from .contact import Registration as Registration
-from .contact import check_number, fresh, taken_from, with_contact
+from .contact import check_number, check_slow, fresh, taken_from, with_contact
 from .new_secret import OVERLAP_MS, NewSecret
 
 if TYPE_CHECKING:
@@ -90,6 +91,11 @@ class Registry:
             secret=secret,
             now_ms=now_ms,
         )
+        headers: tuple[Secret, ...] | None = None
+        if contact.headers is not None:
+            sealed_for = header_context_of(topic, group, name, contact.target)
+            text = strict_json.dump(dict(contact.headers))
+            headers = (self._secret_cipher.encrypted(text, sealed_for),) if contact.headers else ()
         old_secrets: tuple[Secret, ...] | None = None
         if contact.kind != ConsumerKind.PULL:
             self._will_be_called(topic)
@@ -98,6 +104,7 @@ class Registry:
             old = next((consumer for consumer in consumers if consumer.name == name), None)
             if old is None:
                 check_number(consumers, now_ms)
+            check_slow(consumers, name, contact, POLICIES[group.mode].per_consumer)
             if old_secrets is None:
                 old_secrets = old.secrets if old else ()
             base = old or Consumer(
@@ -112,6 +119,8 @@ class Registry:
                 instance_by=contact.instance_by,
             )
             new = with_contact(base, contact, now_ms)
+            if headers is not None:
+                new = replace(new, headers=headers, header_names=tuple(contact.headers or ()))
             if contact.kind == ConsumerKind.URL and (contact.secret or not new.secrets):
                 new = signing(new)
             if old is not None:

@@ -143,6 +143,6 @@ class Calls:
         # We waited for a thread or the store: too little of the lease or of the function's time is left.
         if waited_ms > MARGIN_SECONDS * 1000 or self._time.seconds_left() < seconds:
             return (CallResult(Verdict.NOT_ATTEMPTED),) * len(claimed_messages)
-        push_batch = PushBatch(group.topic, group.name, group.payload, attempts)
+        push_batch = PushBatch(group.topic, group.name, group.payload, attempts, sources.topic.max_body_bytes)
         results = iter(self._sender.send(consumer, push_batch, seconds) if attempts else ())
         return tuple(each if isinstance(each, CallResult) else next(results) for each in contents)

@@ -46,6 +46,9 @@ class Claims:
         self._last_shard = -1  # that had messages
         # The sources that had messages, in the order of their first ones.
         self.served: dict[int | None, None] = {}
+        self.fills_until_ms: dict[
+            int | None, int
+        ] = {}  # by source: until when its messages wait for a full batch
         self.has_left_off = False  # a claim ended before it found a message to deliver, or the end
         self._had_messages = False  # others have perhaps seen them
         self._may_have_more = False  # after it returned messages, a cursor had not even its guarantee
@@ -144,6 +147,9 @@ class Claims:
             if claim is None:
                 losses += 1
                 continue
+            self.fills_until_ms.pop(shard, None)
+            if claim.fills_until_ms:
+                self.fills_until_ms[shard] = claim.fills_until_ms
             if claim.messages:
                 self._had_messages = True
                 self.served[shard] = None
@@ -208,4 +214,5 @@ class Claims:
             free=max(0, free),
             parts=parts,
             batch=batch_of(sources.group, consumer),
+            batch_wait_ms=consumer.batch_wait_seconds * 1000,
         )

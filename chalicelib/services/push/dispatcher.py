@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ...domain.assignment import Team
 from ...domain.errors import NotFound
 from ...domain.topic import cursor_key
-from ..core.wake import NO_NEWS, DispatchTask, News
+from ..core.wake import NO_NEWS, DispatchTask, News, as_pushed
 from .run import DispatchContext, DispatchReport, DispatchRun
 from .sources import Sources
 
@@ -60,7 +60,7 @@ class Dispatcher:
             group = catalog.group(topic, task.group, consistent=True)
         except NotFound:
             return
-        sources = Sources(topic, group, task, Team((), ()))
+        sources = Sources(topic, as_pushed(group, catalog.consumers(topic, group)), task, Team((), ()))
         for shard in sources.in_turn(0, sources.most):
             claimer.reread(cursor_key(topic, group, shard, task.consumer_uid))
 

@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from ...domain import strict_json
-from ...domain.call_result import CallResult, Exchange, Verdict
+from ...domain.call_result import Attempt, CallResult, Exchange, PushBatch, Verdict
 from ...domain.errors import NotFound, Unavailable
+from ...domain.message import Draft, Message
 from ...domain.topic import Consumer, ConsumerKind, ConsumerState, Group, Topic
 from ...ports.world import Clock, Invoker, Sender
 from ..core.catalog import Catalog
@@ -53,9 +54,13 @@ class Outbound:
         """The result of asking, as JSON."""
         return {"result": msgspec.to_builtins(self._sender().greet(url))}
 
-    def ping(self, topic: Topic, group: Group, consumer: Consumer, id: str) -> Exchange | None:
-        """Send a test event; None: the consumer may not be called any more. Raises Unavailable."""
+    def ping(
+        self, topic: Topic, group: Group, consumer: Consumer, id: str, draft: Draft | None = None
+    ) -> Exchange | None:
+        """Send a test event, or this message; None: the consumer may not be called any more. Raises Unavailable."""
         event = {"topic": topic.name, "group": group.name, "consumer": consumer.name, "id": id}
+        if draft:
+            event["draft"] = msgspec.json.encode(draft).decode()
         answer = self._invoker.ask("deliver", {"ping": event}, _ANSWER_SECONDS)
         fields = answer["exchange"]
         return None if fields is None else strict_json.converted(fields, Exchange)
@@ -73,5 +78,13 @@ class Outbound:
             return {"exchange": None}
         if consumer.kind == ConsumerKind.URL:
             consumer = self._secret_cipher.with_plain_secrets(topic, group, consumer, self._clock.now_ms())
-        exchange = self._sender().ping(consumer, event["id"], _PING_SECONDS)
+        draft = strict_json.decoded(event["draft"], Draft) if "draft" in event else None
+        batch = batch_of_one(topic, group, event["id"], draft, self._clock.now_ms()) if draft else None
+        exchange = self._sender().ping(consumer, event["id"], _PING_SECONDS, batch)
         return {"exchange": msgspec.to_builtins(exchange)}
+
+
+def batch_of_one(topic: Topic, group: Group, id: str, draft: Draft, now_ms: int) -> PushBatch:
+    """A message that was never produced, as a consumer would get it."""
+    attempts = (Attempt(Message(id, 0, 0, now_ms, draft), 1),)
+    return PushBatch(group.topic, group.name, group.payload, attempts, topic.max_body_bytes)

@@ -25,7 +25,7 @@ from ..consume.decision import SettleDecision, decision_after
 from ..consume.settle import Settler
 from ..core.catalog import Catalog
 from ..core.secrets import SecretCipher
-from ..core.wake import NO_NEWS, DispatchTask, News, Waker, workers_of
+from ..core.wake import NO_NEWS, DispatchTask, News, Waker, as_pushed, workers_of
 from .calls import LOOK_SECONDS, Calls, EndedCall
 from .claims import Claims
 from .health import SubscriberHealth
@@ -102,6 +102,7 @@ class DispatchRun:
             time=self._time,
         )
         self._looked_ms = 0
+        self._is_slow = task.is_slow
         self._compare_clocks(news)
         self._last_known: tuple[Topic, Group] | None = None
 
@@ -134,7 +135,7 @@ class DispatchRun:
         After that, raises Unavailable if the store is not available, or was not for one source. Not where time ran out:
         a run that fails is repeated, beside the one that was started."""
         if not self.report.finished:
-            self._context.waker.start(self.task)
+            self._context.waker.start(replace(self.task, is_slow=self._is_slow))
             return
         if topic_and_group := self._find():
             dues = self._next_dues(*topic_and_group)
@@ -162,6 +163,7 @@ class DispatchRun:
         shards = dict.fromkeys((*sources.in_turn(self._claims.looks, sources.most), *self._claims.served))
         seconds = self._time.longest_lease_seconds(sources)
         dues = [(due_ms, self.task.worker) for due_ms in self._capacity.circuits_ms]
+        dues += ((due_ms, shard or 0) for shard, due_ms in self._claims.fills_until_ms.items())
         for shard in shards:
             key = cursor_key(topic, group, shard, self.task.consumer_uid)
             dues += ((due_ms, shard or 0) for due_ms in self._context.claimer.dues_ms(key, seconds))
@@ -175,7 +177,9 @@ class DispatchRun:
             group = self._context.catalog.group(topic, self.task.group)
         except NotFound:
             return None
-        return None if group.is_paused(self._context.clock.now_ms()) and not even_paused else (topic, group)
+        if group.is_paused(self._context.clock.now_ms()) and not even_paused:
+            return None
+        return topic, as_pushed(group, self._context.catalog.consumers(topic, group))
 
     def _sources(self, topic: Topic, group: Group) -> Sources:
         """The sources that the run was woken for; all, if another run may have left it its own."""
@@ -202,6 +206,11 @@ class DispatchRun:
         self._looked_ms = self._context.clock.now_ms()
         if topic_and_group:
             self._last_known = topic_and_group
+            consumers = self._context.catalog.consumers(*topic_and_group)
+            self._is_slow = any(consumer.is_slow for consumer in consumers)
+            if self._is_slow and not self.task.is_slow:  # since this run was started
+                self.report.finished = False
+                return
             sources = self._sources(*topic_and_group)
             if self._time.allows_attempt(sources) and not self._claims.fault:
                 self._capacity.see_circuits(*topic_and_group)

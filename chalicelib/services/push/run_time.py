@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...domain.topic import Consumer
+from ...domain.limits import DEFAULT_URL_SECONDS, MAX_QUICK_SECONDS
+from ...domain.topic import Consumer, ConsumerKind
 from .sources import Sources
 
-MAX_ATTEMPT_SECONDS = 60
 # How much longer than an attempt a lease, and the function, last: the settlement needs time.
 MARGIN_SECONDS = 5
 _LEAVING_SECONDS = 2  # for what follows the last settlement: the next run, and timers for what is due later
@@ -37,12 +37,14 @@ class RunTime:
         return self.seconds_left() >= _LEAVING_SECONDS
 
     def attempt_seconds(self, sources: Sources, consumer: Consumer) -> float:
-        """How long one attempt may take: the function's own time-out if it is known, else as long as a consumer may
-        keep a message, limited by a run's time."""
+        """How long one attempt may take: the registered time; else of a URL the default, of a function as long as a
+        consumer may keep a message. Limited by a run's time."""
         if consumer.timeout_seconds:
-            return min(consumer.busy_seconds, self._seconds_at_start - 2 * MARGIN_SECONDS)
+            seconds = consumer.busy_seconds or consumer.timeout_seconds
+            return min(seconds, self._seconds_at_start - 2 * MARGIN_SECONDS)
         lease_seconds = sources.group.lease_seconds or sources.topic.lease_seconds
-        return min(lease_seconds, MAX_ATTEMPT_SECONDS, self._seconds_at_start / 2)
+        seconds = DEFAULT_URL_SECONDS if consumer.kind == ConsumerKind.URL else lease_seconds
+        return min(seconds, MAX_QUICK_SECONDS, self._seconds_at_start / 2)
 
     def lease_seconds(self, sources: Sources, consumer: Consumer) -> int:
         """The lease of a message: one attempt, plus the time that the consumer may work on if this process dies; the

@@ -16,7 +16,7 @@ from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import Consumer, Group, cursor_key
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.core.wake import DispatchTask
+from chalicelib.services.core.wake import DispatchTask, task_of
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
@@ -25,10 +25,15 @@ from tests.support.push import EXACT, PushDesk, Subscribers, always
 from tests.support.stages import Stage, embedded_stage
 
 
+def task_of_group(deps: Deps, desk: PushDesk, group: Group) -> DispatchTask:
+    is_slow = any(consumer.is_slow for consumer in deps.catalog.consumers(desk.topic, group))
+    return DispatchTask(desk.topic.name, group.name, is_slow=is_slow)
+
+
 def deliver(desk: PushDesk, group: Group, **ports: Any) -> None:
     """One run, in a process that may have ports of the test's own."""
     deps = Deps(replace(desk.deps.adapters, **ports))
-    deps.dispatcher.deliver(DispatchTask(desk.topic.name, group.name), lambda: 600.0)
+    deps.dispatcher.deliver(task_of_group(deps, desk, group), lambda: 600.0)
 
 
 @dataclass
@@ -211,12 +216,39 @@ def test_i19_no_function_is_called_that_could_outlive_the_run(stage: Stage) -> N
     desk.produce(make.draft())
     answers = iter([900.0, 614.0])
     desk.inbox.asked.clear()
-    report = desk.deps.dispatcher.deliver(DispatchTask(desk.topic.name, group.name), lambda: next(answers))
+    task = task_of_group(desk.deps, desk, group)
+    report = desk.deps.dispatcher.deliver(task, lambda: next(answers))
     assert not report.finished
     assert desk.subscribers.calls == []
-    assert [function for function, _ in desk.inbox.asked] == ["deliver"], "somebody goes on"
-    desk.deps.dispatcher.deliver(DispatchTask(desk.topic.name, group.name), lambda: 900.0)
+    assert [function for function, _ in desk.inbox.asked] == ["deliver_slow"], "another run goes on"
+    desk.deps.dispatcher.deliver(task, lambda: 900.0)
     assert len(desk.subscribers.calls) == 1
+
+
+def test_deliver_leaves_slow_consumers_to_a_function_of_their_own_with_few_in_flight(stage: Stage) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group(max_in_flight=200)
+    quick = desk.function(group, "slow", 60)
+    task = task_of_group(desk.deps, desk, group)
+    assert (task.function, quick.is_slow) == ("deliver", False)
+    desk.function(group, "slow", 61)
+    desk.produce(*(make.draft() for _ in range(30)))
+    desk.inbox.asked.clear()
+    report = desk.deps.dispatcher.deliver(task, lambda: 900.0)
+    assert (report.finished, desk.subscribers.calls) == (False, [])
+    ((function, event),) = desk.inbox.asked
+    assert (function, task_of(event)) == ("deliver_slow", replace(task, is_slow=True))
+    most = [0]
+
+    def counts(push_batch: PushBatch) -> CallResult:
+        cursors = desk.deps.adapters.cursors.of_owner(group.uid, "", consistent=True)
+        most.append(sum(cursor.in_flight for cursor in cursors.values()))
+        return CallResult(Verdict.DONE)
+
+    desk.subscribers.behaviours["slow"] = counts
+    desk.deps.dispatcher.deliver(task_of(event), lambda: 900.0)
+    assert len(desk.subscribers.calls) == 30
+    assert 0 < max(most) <= 25
 
 
 @dataclass
@@ -248,16 +280,13 @@ def run(seconds_left: Sequence[float], **settings: Any) -> tuple[Watched, PushDe
     return sender, desk
 
 
-@pytest.mark.parametrize(("settings", "seconds"), [({}, 40), ({"lease_seconds": 12}, 12)])
-def test_an_attempt_may_take_a_lease_of_the_group_and_the_message_stays_some_seconds_more(
-    settings: dict[str, Any], seconds: int
-) -> None:
-    sender, _ = run([600], **settings)
-    assert sender.seen == [(seconds, [(seconds + 6) * 1000])]
+def test_an_attempt_takes_thirty_seconds_at_most_and_the_message_stays_some_seconds_more() -> None:
+    sender, _ = run([600], lease_seconds=12)
+    assert sender.seen == [(30, [36_000])]
 
 
 def test_no_attempt_begins_that_could_not_end_in_time_and_the_next_run_is_started() -> None:
-    sender, desk = run([600, 44.9])
+    sender, desk = run([600, 34.9])
     assert sender.seen == []
     assert [event["group"] for function, event in desk.inbox.asked if function == "deliver"] == ["billing"]
 

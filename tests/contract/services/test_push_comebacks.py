@@ -38,7 +38,8 @@ def deliver(
     """One run; `before` is called with each question to the cursors, and decides whether to refuse it."""
     cursors: Any = Troubled(desk.deps.adapters.cursors, lambda name, *_: before(name))
     deps = Deps(replace(desk.deps.adapters, cursors=cursors))
-    task = DispatchTask(desk.topic.name, group.name, worker, consumer_uid)
+    is_slow = any(each.is_slow for each in desk.deps.catalog.consumers(desk.topic, group))
+    task = DispatchTask(desk.topic.name, group.name, worker, consumer_uid, is_slow)
     return deps.dispatcher.deliver(task, lambda: 600.0, news)
 
 

@@ -41,7 +41,7 @@ class World:
         self.greeted.append(url)
         return CallResult(Verdict.DONE) if self.agrees else CallResult(Verdict.FAILED, "no consent")
 
-    def ping(self, consumer: Consumer, id: str, seconds: float) -> Exchange:
+    def ping(self, *_: Any, **__: Any) -> Exchange:
         raise AssertionError("nobody is tested here")
 
 
@@ -137,8 +137,15 @@ def test_a_target_that_may_not_be_called_is_refused_and_not_repeated(group: Grou
         ({"url": HOOK, "function": ARN}, "TARGET_AMBIGUOUS"),
         ({"secret": "whsec_" + "A" * 44}, "SECRET_NEEDS_URL"),
         ({"function": ARN, "secret": "whsec_" + "A" * 44}, "SECRET_NEEDS_URL"),
-        ({"url": HOOK, "timeout_seconds": 9}, "TIMEOUT_NEEDS_FUNCTION"),
-        ({"timeout_seconds": 9}, "TIMEOUT_NEEDS_FUNCTION"),
+        ({"timeout_seconds": 9}, "PUSH_NEEDED"),
+        ({"batch_wait_seconds": 9}, "PUSH_NEEDED"),
+        ({"function": ARN, "headers": {"X-Api-Key": "k"}}, "URL_NEEDED"),
+        ({"function": ARN, "transform": "body"}, "URL_NEEDED"),
+        ({"reject_statuses": [404]}, "URL_NEEDED"),
+        ({"url": HOOK, "transform": "nope(body)"}, "INVALID_TRANSFORM"),
+        ({"url": HOOK, "transform": "|".join(["[@,@]"] * 22)}, "INVALID_TRANSFORM"),
+        ({"url": HOOK, "headers": {"ce_id": "1"}}, "HEADER_RESERVED"),
+        ({"url": HOOK, "headers": {"Webhook-Signature": "v1,x"}}, "HEADER_RESERVED"),
     ],
 )
 def test_one_target_and_a_secret_for_a_url_only(group: Group, fields: dict[str, Any], code: str) -> None:

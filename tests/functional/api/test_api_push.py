@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import socket
 import ssl
 import time
@@ -116,6 +118,98 @@ def test_a_subscriber_that_answers_202_may_acknowledge_later(
     api.post(f"{topic.path}/messages/{message['id']}/settle", settlement).expect(200)
     assert group.status_of(message["id"])["status"] == "SUCCESS"
     assert background.later(topic, 61) == {}
+
+
+STATIC = {"Authorization": "Bearer s3cr/et-1", "X_Tenant": 'acme "eu"'}
+
+
+def test_static_headers_go_with_deliveries_and_tests_and_are_never_shown(
+    api: Client, background: Background, receiver: Receiver
+) -> None:
+    topic = api.topic(retry={"max_attempts": 1, "ladder": [5]})
+    group = topic.group()
+    consumer = subscribe(group, url=receiver.url, headers=STATIC)
+    assert consumer["headers"] == dict.fromkeys(STATIC, "•••")
+    subscribe_again = {"url": receiver.url, "reject_statuses": [409, 404]}
+    api.put(f"{group.path}/consumers/c", subscribe_again).expect(200)  # they stay
+    receiver.status = 500
+    receiver.body = (
+        b'{"got": "s3cr\\/et-1", "and": "acme \\"eu\\"", "Bearer s3cr/et-1": "acme &quot;eu&quot;"}'
+    )
+    message = topic.produce("x", headers={"x-tenant": "theirs", "a": "1"})
+    assert background.push(topic) == {"FAILED": 1}
+    [request] = receiver.seen
+    assert (request.headers["authorization"], request.headers["x_tenant"]) == tuple(STATIC.values())
+    assert (request.headers.get("x-tenant"), request.headers["a"]) == (None, "1")
+    said = group.status_of(message["id"])["answer"]["text"]
+    tested = api.post(f"{group.path}/consumers/c/test", {}).expect(200)
+    assert receiver.seen[-1].headers["authorization"] == STATIC["Authorization"]
+    assert tested["request"]["headers"]["Authorization"] == "•••"
+    for text in (said, tested["answer"]["body"]):
+        assert "et-1" not in text.replace("acme", "et-1")
+        assert "•••" in text
+    api.put(f"{group.path}/consumers/c", subscribe_again | {"headers": {}}).expect(200)
+    api.post(f"{group.path}/consumers/c/test", {}).expect(200)
+    assert "authorization" not in receiver.seen[-1].headers
+
+
+def test_a_final_status_makes_a_dead_letter_at_once(
+    api: Client, background: Background, receiver: Receiver
+) -> None:
+    topic = api.topic()
+    group = topic.group()
+    subscribe(group, url=receiver.url, reject_statuses=[404])
+    receiver.status = 404
+    topic.produce("x")
+    assert background.push(topic) == {"REFUSED": 1}
+    [letter] = api.get(f"{group.path}/dead-letters").expect(200)["items"]
+    assert (letter["reason"], letter["last_error"]) == ("REJECTED", "HTTP 404")
+
+
+@pytest.mark.parametrize("payload", ["binary", "structured", "batch"])
+def test_what_a_transform_makes_is_sent_and_signed_and_what_it_cannot_make_is_a_dead_letter(
+    api: Client, background: Background, receiver: Receiver, payload: str
+) -> None:
+    topic = api.topic(shards=1)
+    group = topic.group(payload=payload, batch_size=2 if payload == "batch" else 1)
+    consumer = subscribe(group, url=receiver.url, transform="body.n && {n: to_number(body.n), tag: tag}")
+    test_body = {"message": {"body": {"n": "7"}, "tag": "paid"}, "dry_run": True}
+    preview = api.post(f"{group.path}/consumers/c/test", test_body).expect(200)
+    assert (preview["ok"], preview["answer"], receiver.seen) == (True, None, [])
+    topic.produce({"n": "7"}, tag="paid")
+    topic.produce({"card": "4111"})
+    assert background.push(topic) == {"DONE": 1, "REFUSED": 1}
+    [request] = receiver.seen
+    assert is_signed(consumer["secret"], request.headers, request.body)
+    sent = json.loads(request.body)
+    sent = sent[0] if payload == "batch" else sent
+    assert (sent if payload == "binary" else sent["data"]) == {"n": 7, "tag": "paid"}
+    [letter] = api.get(f"{group.path}/dead-letters").expect(200)["items"]
+    assert (letter["reason"], letter["last_error"]) == ("REJECTED", "transform: the result is null")
+    other = api.post(f"{group.path}/consumers/c/test", test_body | {"transform": "length(body.n)"}).expect(
+        200
+    )
+    assert re.search(r"(^|:)1\W*$", other["request"]["body"])
+    wrong = api.post(f"{group.path}/consumers/c/test", test_body | {"transform": "abs(body.n)"}).expect(200)
+    assert (wrong["ok"], wrong["detail"]) == (False, "transform: a function got a value of the wrong type")
+
+
+def test_a_batch_waits_to_be_filled_and_no_run_waits_with_it(
+    api: Client, background: Background, receiver: Receiver
+) -> None:
+    topic = api.topic(shards=1)
+    group = topic.group(payload="batch", batch_size=3)
+    subscribe(group, url=receiver.url, batch_wait_seconds=20)
+    topic.produce(1)
+    assert background.push(topic) == {}
+    assert background.later(topic, 10) == {}
+    topic.produce(2)
+    assert background.push(topic) == {}
+    background.pass_time(10)
+    assert background.run(topic) == {"DONE": 2}, "a timer started the run"
+    topic.batch([{"body": n} for n in (3, 4, 5)])
+    assert background.push(topic) == {"DONE": 3}
+    assert [len(json.loads(request.body)) for request in receiver.seen] == [2, 3]
 
 
 def test_a_group_may_keep_no_answers(api: Client, background: Background, receiver: Receiver) -> None:

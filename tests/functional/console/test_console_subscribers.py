@@ -96,6 +96,27 @@ def test_a_test_shows_request_and_answer_side_by_side(
     assert "It took the test." in browser.submit(form).text
 
 
+def test_a_registration_is_changed_and_its_transform_previewed(
+    browser: Browser, group: Group, receiver: Receiver
+) -> None:
+    form = page(browser, group).form("put_consumer")
+    given = {"timeout_seconds": "90", "reject_statuses": "404, 422", "headers": "X-Api-Key: k: 1\n\nA: b"}
+    browser.submit(form, transform="body.total", **given)
+    screen = page(browser, group)
+    shop = group.api.get(f"{group.path}/consumers/shop").expect(200)
+    assert shop["headers"] == {"X-Api-Key": "•••", "A": "•••"}
+    assert (shop["timeout_seconds"], shop["reject_statuses"]) == (90, [404, 422])
+    form = replace(screen.form("put_consumer"), action=f"{screen.url}/test")
+    previewed = browser.submit(form, transform="{t: body.total}")
+    assert "This would be sent, and signed." in previewed.text
+    assert '{"t":7}' in previewed.text
+    assert receiver.seen == []
+    assert "the result is null" in browser.submit(form, message="{}").text
+    browser.submit(page(browser, group).form("put_consumer"), no_headers="1")
+    shop = group.api.get(f"{group.path}/consumers/shop").expect(200)
+    assert (shop["headers"], shop["transform"], shop["timeout_seconds"]) == ({}, "body.total", 90)
+
+
 def test_who_is_no_admin_sees_no_secret_of_the_url(
     api: Client, stranger: Browser, group: Group, receiver: Receiver
 ) -> None:

@@ -48,7 +48,8 @@ SHAPES: dict[str, tuple[str, str, dict[str, Any], dict[str, str]]] = {
     "consumer": (
         "PUT", "/groups/g/consumers/c", {},
         {"url": "text null", "secret": "text null", "function": "text null",
-         "timeout_seconds": "int null", "expires_after_seconds": "int null", "instance": "text null",
+         "timeout_seconds": "int null", "headers": "dict null", "reject_statuses": "list", "transform": "text null",
+         "batch_wait_seconds": "int", "expires_after_seconds": "int null", "instance": "text null",
          "from": "text null"},
     ),
     "receive": (

@@ -105,7 +105,7 @@ def consumer(kind: ConsumerKind = ConsumerKind.URL, target: str = URL, **setting
 def test_a_status_says_what_becomes_of_the_message_and_whose_it_is(
     sender: Sender, status: int, verdict: Verdict, is_own_answer: bool
 ) -> None:
-    result = sender._judge(Reply(status, {"retry-after": "7"}, b"", 3))
+    result = sender._judge(consumer(), Reply(status, {"retry-after": "7"}, b"", 3))
     assert (result.verdict, result.is_own_answer, result.status) == (verdict, is_own_answer, status)
     assert result.retry_after_ms == (7_000 if status in (429, 503) else None)
 

@@ -275,9 +275,16 @@ def test_a_subscriber_is_looked_at_tested_and_given_a_secret(
 ) -> None:
     subscriber = Subscriber()
     try:
-        headrace.put_consumer("orders", "mailer", "shop", url=subscriber.url)
+        shop_is = ("consumers", "put", "orders", "mailer", "shop", "--endpoint", subscriber.url)
+        assert "whsec_" in command(*shop_is, "--header", "X-Api-Key: k-1", "--timeout", "90")
+        command(*shop_is, "--reject-status", "404", "--transform", "{n: body.n}")
         (shop,) = command("consumers", "list", "orders", "mailer", "--json")
         assert (shop["consumer"], shop["state"]) == ("shop", "ACTIVE")
+        assert (shop["headers"], shop["reject_statuses"]) == ({"X-Api-Key": "•••"}, [404])
+        preview = ("consumers", "test", "orders", "mailer", "shop", "--body", '{"n": 1, "m": 2}', "--dry-run")
+        assert command(*preview, "--json")[0]["request"]["body"] == '{"n":1}'
+        assert command(*preview, "--transform", "body.m", "--json")[0]["request"]["body"] == "2"
+        assert subscriber.pushes == []
         (result,) = command("consumers", "test", "orders", "mailer", "shop", "--json")
         assert (result["ok"], result["answer"]["status"]) == (True, 204)
         assert subscriber.pushes[0].headers["ce-type"] == "headrace.test"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from ..calls import given, path
 from ..durations import rfc3339
@@ -85,6 +87,10 @@ class Groups(Caller):
         secret: str | None = None,
         function: str | None = None,
         timeout_seconds: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        reject_statuses: Sequence[int] | None = None,
+        transform: str | None = None,
+        batch_wait_seconds: int | None = None,
         expires_after_seconds: int | None = None,
         instance: str | None = None,
         begin: datetime | str | None = None,
@@ -92,6 +98,10 @@ class Groups(Caller):
         """Register a consumer: with a `url` or a `function` it is called, with neither it pulls. Only the first answer
         shows the secret that the service made for a `url`: without a `secret` of your own it is not repeated after a
         lost answer; `rotate_secret` makes another.
+
+        A call may take `timeout_seconds` (1 to 840; 30 for a `url`). A batch waits `batch_wait_seconds` to be filled. A
+        `url` gets `headers` with each message (None: those that it has; {}: none), and what the JMESPath expression
+        `transform` makes of it; an answer with a status of `reject_statuses` makes it a dead letter at once.
 
         A consumer that pulls is removed after `expires_after_seconds` of silence (None: never). An `instance` takes the
         name over from the one before. A new consumer of a broadcast begins at `begin`, the interface's `from`:
@@ -102,6 +112,10 @@ class Groups(Caller):
             secret=secret,
             function=function,
             timeout_seconds=timeout_seconds,
+            headers=headers,
+            reject_statuses=reject_statuses,
+            transform=transform,
+            batch_wait_seconds=batch_wait_seconds,
             expires_after_seconds=expires_after_seconds,
             instance=instance,
             **{"from": rfc3339(begin) if begin is not None else None},
@@ -136,10 +150,23 @@ class Groups(Caller):
         url_path = group_path(topic, group, "consumers", consumer, "attempts")
         return self._ask(Attempts, "GET", url_path, limit=limit)
 
-    def test_consumer(self, topic: str, group: str, consumer: str) -> Tested:
-        """Send a test event to a consumer that is called; what was sent, and what came back. It is no message."""
+    def test_consumer(
+        self,
+        topic: str,
+        group: str,
+        consumer: str,
+        *,
+        message: Mapping[str, Any] | None = None,
+        dry_run: bool = False,
+        transform: str | None = None,
+    ) -> Tested:
+        """Send a test event to a consumer that is called; what was sent, and what came back. It is no message.
+
+        A `message` (`body`, `keys`, `tag`, `headers`) is sent to a URL as the consumer would get it. With `dry_run`
+        nothing is sent: the answer shows what would be, perhaps by another `transform`."""
         url_path = group_path(topic, group, "consumers", consumer, "test")
-        return self._ask(Tested, "POST", url_path, {}, repeatable=False)
+        body = given(message=message, dry_run=dry_run or None, transform=transform)
+        return self._ask(Tested, "POST", url_path, body, repeatable=False)
 
     def delete_consumer(self, topic: str, group: str, consumer: str) -> None:
         """Leave the group; its shards go to the others at once."""

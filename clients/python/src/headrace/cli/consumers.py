@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +15,7 @@ from .output import Output, failure, number_of
 from .session import session
 
 app = typer.Typer(
-    cls=Noun, name="consumers", help="Consumers: list, delete, their attempts, a test, a new secret."
+    cls=Noun, name="consumers", help="Consumers: list, put, delete, their attempts, a test, a new secret."
 )
 Consumer = Annotated[str, typer.Argument(help="The consumer.")]
 
@@ -28,6 +31,64 @@ def list_consumers(context: typer.Context, topic: Topic, group: Group) -> None:
 
 def _row(c: models.Consumer) -> tuple[Any, ...]:
     return c.consumer, c.kind, c.state, c.last_seen_at, c.why, c.breaker, c.failing_since_at
+
+
+@app.command(
+    epilog="Example: headrace consumers put orders mailer shop --endpoint https://shop.example/hooks --timeout 120"
+)
+def put(
+    context: typer.Context,
+    topic: Topic,
+    group: Group,
+    consumer: Consumer,
+    endpoint: Annotated[str | None, typer.Option(help="The URL that is called.")] = None,
+    function: Annotated[str | None, typer.Option(help="Or the Lambda function that is called.")] = None,
+    secret: Annotated[str | None, typer.Option(help="A signing secret of your own (whsec_…).")] = None,
+    timeout: Annotated[int | None, typer.Option(help="Seconds that a call may take, up to 840.")] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(help="'Name: value', sent with each message; @FILE reads lines of a file (-: input)."),
+    ] = None,
+    no_headers: Annotated[bool, typer.Option("--no-headers", help="Remove its headers.")] = False,
+    reject_status: Annotated[
+        list[int] | None, typer.Option(help="A status (4xx) that makes a dead letter at once.")
+    ] = None,
+    transform: Annotated[str | None, typer.Option(help="JMESPath: what is sent of a message.")] = None,
+    batch_wait: Annotated[
+        int | None, typer.Option(help="Seconds to wait for a full batch, up to 20.")
+    ] = None,
+) -> None:
+    """Register a consumer, or replace its registration: what is not given gets its default, but headers stay."""
+    s = session(context)
+    made = s.hr.put_consumer(
+        topic,
+        group,
+        consumer,
+        url=endpoint,
+        function=function,
+        secret=secret,
+        timeout_seconds=timeout,
+        headers={} if no_headers else _headers(header) if header else None,
+        reject_statuses=reject_status,
+        transform=transform,
+        batch_wait_seconds=batch_wait,
+    )
+    facts = [(name, getattr(made, name)) for name in ("consumer", "kind", "state", "why", "secret")]
+    s.output.one(made, [(name, value) for name, value in facts if value is not None])
+
+
+def _headers(options: list[str]) -> dict[str, str]:
+    lines: list[str] = []
+    for option in options:
+        if option.startswith("@"):
+            text = sys.stdin.read() if option == "@-" else Path(option[1:]).read_text()
+            lines += filter(None, map(str.strip, text.splitlines()))
+        else:
+            lines.append(option)
+    pairs = [line.partition(":") for line in lines]
+    if not all(colon for _, colon, _ in pairs):
+        raise typer.BadParameter("Write 'Name: value'.", param_hint="--header")
+    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 @app.command(epilog="Example: headrace consumers delete orders mailer worker-1")
@@ -72,11 +133,25 @@ def _attempt(each: models.Attempt) -> tuple[Any, ...]:
     )
 
 
-@app.command(epilog="Example: headrace consumers test orders mailer shop")
-def test(context: typer.Context, topic: Topic, group: Group, consumer: Consumer) -> None:
+@app.command("test", epilog="Example: headrace consumers test orders mailer shop")
+def send_test(
+    context: typer.Context,
+    topic: Topic,
+    group: Group,
+    consumer: Consumer,
+    body: Annotated[str | None, typer.Option(help="Send this JSON as a message would be sent.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be sent.")] = False,
+    transform: Annotated[
+        str | None, typer.Option(help="With --dry-run: another JMESPath expression.")
+    ] = None,
+) -> None:
     """Send a signed test event to a consumer's URL. Exit code 1 if a message would have failed."""
     s = session(context)
-    report = s.hr.test_consumer(topic, group, consumer)
+    try:
+        message = {"body": json.loads(body)} if body is not None else None
+    except ValueError:
+        raise typer.BadParameter("It is not JSON.", param_hint="--body") from None
+    report = s.hr.test_consumer(topic, group, consumer, message=message, dry_run=dry_run, transform=transform)
     _show(s.output, report)
     if not report.ok:
         raise typer.Exit(1)

@@ -181,7 +181,8 @@ class Group(GroupSettings, frozen=True, kw_only=True):
 
 
 class Consumer(Model, frozen=True, kw_only=True):
-    """A consumer, its rank among those online, and its shards. `secret` comes once, at its registration."""
+    """A consumer, its rank among those online, and its shards. `secret` comes once, at its registration; of `headers`
+    only the names."""
 
     consumer: str
     topic: str
@@ -195,6 +196,10 @@ class Consumer(Model, frozen=True, kw_only=True):
     url: str | None = None
     function: str | None = None
     timeout_seconds: int | None = None
+    headers: dict[str, str] = {}
+    reject_statuses: list[int] = []
+    transform: str | None = None
+    batch_wait_seconds: int = 0
     secret: str | None = None
     why: str | None = None
     last_seen_at: datetime | None = None
