@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .services.core.expiring_cache import TtlCache
     from .services.core.log_reader import LogReader
     from .services.core.marker import Marker, MeterNotes
+    from .services.core.outbox import Outbox
     from .services.core.positions import Positions
     from .services.core.rate_limiter import RateLimits
     from .services.core.readiness import Readiness
@@ -181,6 +182,7 @@ class Deps:
         store_timers=lambda deps: deps.adapters.timers.store,
         fragments_of=lambda deps: deps.adapters.timers.fragments_of,
     )
+    outbox: Outbox = _service("services.core.outbox.Outbox")
     meter_notes: MeterNotes = _service("services.core.marker.MeterNotes")
     rate_limits: RateLimits = _service("services.core.rate_limiter.RateLimits")
     sender: Sender = _made(lambda deps: deps.adapters.sender())
@@ -203,7 +205,9 @@ class Deps:
         "services.produce.check_back.Checker", look_at=lambda deps: deps.adapters.marks.note_moving
     )
     claimer: Claimer = _service(
-        "services.consume.claim.Claimer", is_registered=lambda deps: deps.catalog.is_registered
+        "services.consume.claim.Claimer",
+        on_timers_stored=lambda deps: deps.waker.wake_movers,
+        is_registered=lambda deps: deps.catalog.is_registered,
     )
     empty_lanes: TtlCache[CursorKey, Because] = _service(
         "services.core.expiring_cache.TtlCache", max_age_ms=lambda deps: _EMPTY_LANE_MS
@@ -290,13 +294,16 @@ class Deps:
         "scheduler.sweeper.Sweeper", wake=lambda deps: lambda shard: deps.waker.route({shard: None})
     )
     watch: Watch = _service(
-        "scheduler.watch.Watch", furthest_behind=lambda deps: deps.surveyor.furthest_behind
+        "scheduler.watch.Watch",
+        furthest_behind=lambda deps: deps.surveyor.furthest_behind,
+        note_changes=lambda deps: deps.outbox.note_changes,
     )
     meter_reader: MeterReader = _service(
         "scheduler.meter_reader.MeterReader",
         read=lambda deps: deps.surveyor.reading,
         see=lambda deps: deps._state_of,
         settle_unwanted=lambda deps: deps._settle_unwanted,
+        note_changes=lambda deps: deps.outbox.note_changes,
     )
     checkpointer: Checkpointer = _service(
         "scheduler.checkpoint.Checkpointer",
@@ -352,6 +359,10 @@ class Deps:
             waits_for_retries = each.backlog == sum(shard.retrying for shard in each.shards)
             waiting_ms = None if each.in_flight or waits_for_retries else each.oldest_ms
             states += attention.of_group(each.group, staffed.get(each.group.uid, ()), waiting_ms, now_ms)
+            if not all(self.catalog.living(to.topic, to.uid) for to in each.group.destinations):
+                states.append(
+                    attention.Attention(attention.Kind.DESTINATION_GONE, now_ms, topic.name, each.group.name)
+                )
         for one in self.adapters.transactions.of_state(topic, TransactionState.UNDECIDED, None, 1):
             states.append(attention.Attention(attention.Kind.UNDECIDED, one.prepared_ms, topic.name))
         return [replace(state, noted_ms=now_ms) for state in states[: attention.MOST]]

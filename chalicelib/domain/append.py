@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from .message import Draft
 from .record import DeadLetter
 from .segment import Segment
-from .timer import Timer
+from .timer import Part, Timer
 from .transaction import Transaction
 
 
@@ -84,4 +84,4 @@ class AlreadyMoved:
 
 PutResult = Stored | OffsetTaken | DedupHit | AlreadyMoved
 
-Promotable = Timer | DeadLetter | Transaction
+Promotable = Timer | Part | DeadLetter | Transaction

@@ -20,6 +20,8 @@ class Kind(StrEnum):
     NO_CONSUMERS = "NO_CONSUMERS"
     UNDECIDED = "UNDECIDED"
     BACKLOG = "BACKLOG"
+    DESTINATION_GONE = "DESTINATION_GONE"
+    REFUSED = "REFUSED"
     NOT_PROVED = "NOT_PROVED"
 
 
@@ -58,6 +60,13 @@ RULES: Mapping[Kind, Rule] = {
     Kind.BACKLOG: Rule(
         "The backlog is larger than the topic's alarm allows.",
         "Look at the group's consumers: more of them, or faster ones.",
+    ),
+    Kind.DESTINATION_GONE: Rule(
+        "The topic that gets messages about these was deleted.", "Set another destination, or none."
+    ),
+    Kind.REFUSED: Rule(
+        "In the last day a destination refused messages: too large, or over its rate limit.",
+        "Raise the destination's max_body_bytes or rate_limit, or set include_body to false.",
     ),
     Kind.NOT_PROVED: Rule(
         "No day of the archive has been proved complete for three days.",

@@ -50,11 +50,20 @@ DEFAULT_RETRY = Retry(limits.DEFAULT_MAX_ATTEMPTS, "rocketmq")
 
 
 @dataclass(frozen=True, slots=True)
+class Destination:
+    """The topic, of this uid, that gets a message for each message that ends so; with its body if `include_body`."""
+
+    topic: str
+    uid: str
+    include_body: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Setting:
-    """A row. `type` is that of the dataclass's field; `given` is the type in requests: int, float, bool, str or Retry.
-    A number is from `least` to `most`, a text has `most` characters at most or is one of `choices`. `nullable`: null in
-    a request takes the setting away. `label` is in the console (empty: no plain field of its form), `help` and `usual`
-    (the default in words) are in the docs."""
+    """A row. `type` is that of the dataclass's field; `given` is the type in requests: int, float, bool, str, Retry or
+    Destination. A number is from `least` to `most`, a text has `most` characters at most or is one of `choices`.
+    `nullable`: null in a request takes the setting away. `label` is in the console (empty: no plain field of its form),
+    `help` and `usual` (the default in words) are in the docs."""
 
     field: str
     name: str
@@ -304,4 +313,17 @@ class GroupSettings:
         label="Keep answers",
         help="keep the first 500 bytes of a subscriber's answer to a failed attempt, if it is text, "
         "[with the attempt](inspect.md#what-a-subscriber-answered)",
+    )
+    on_dead: Destination | None = setting(
+        None,
+        nullable=True,
+        label="Destination of dead letters",
+        help="a [destination](destinations.md): the topic that gets a message for each message that becomes a dead "
+        "letter",
+    )
+    on_success: Destination | None = setting(
+        None,
+        nullable=True,
+        label="Destination of successes",
+        help="as `on_dead`, for each message that ends as SUCCESS; each acknowledgement then costs more",
     )

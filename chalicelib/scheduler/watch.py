@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..domain.attention import Attention, Kind
 from ..domain.errors import Unavailable
+from ..domain.times import DAY_MS
 from ..domain.topic import Topic
 from ..ports.world import Clock
 from .walk import HasTime, RoundRobin, Stretch, Trouble
@@ -26,9 +27,12 @@ FurthestBehind = Callable[[Topic, Sequence[int]], Iterable[tuple[str, int, int |
 """From a topic and the last offsets of its shards: each group's name, its backlog (in a broadcast, that of the consumer
 who is furthest behind) and when its oldest message came."""
 
+NoteChanges = Callable[[Sequence[Attention], Sequence[Attention]], None]
+
 _JOB = "watch"
 _AFTER_ALL = 2**53  # behind every offset
 _WHOLE_EVERY = 15
+_UNDER = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +92,14 @@ class Watch:
         rounds: Rounds,
         clock: Clock,
         furthest_behind: FurthestBehind,
+        note_changes: NoteChanges,
     ) -> None:
+        """`note_changes` notes states that begin, and takes those off the list that end."""
         self._control = control
         self._log = log
         self._furthest_behind = furthest_behind
         self._marks = marks
+        self._note_changes = note_changes
         self._round_robin = RoundRobin(_JOB, rounds, clock)
         self._clock = clock
         self._known: dict[str, _Watched] = {}
@@ -118,22 +125,24 @@ class Watch:
         report.attention = each_minute.attention
         editions = each_minute.watched
         noted = [state for state in report.attention if state.kind == Kind.BACKLOG]
-        self._marks.note_changes([state for state in noted if state.topic not in editions], [])
+        now_ms = self._clock.now_ms()
+        forgotten = [state for state in report.attention if _is_forgotten(state, editions, now_ms)]
+        self._note_changes(forgotten, [])
         self._known = {name: entry for name, entry in self._known.copy().items() if name in editions}
         if not editions:
             return
-        bookmark, now_ms = self._round_robin.bookmark(), self._clock.now_ms()
+        bookmark = self._round_robin.bookmark()
 
         def visit(name: str) -> None:
             watch = self._current_entry(name, editions[name])
             if watch is None:
                 return
             old_backlog = watch.backlog
-            backlog = self._look(watch)
+            backlog = self._look(watch, {state.group for state in noted if state.topic == name})
             if old_backlog or backlog.messages:
                 report.backlogs.append(backlog)
             states = [Attention(Kind.BACKLOG, now_ms, name, group, noted_ms=now_ms) for group in watch.over]
-            self._marks.note_changes([state for state in noted if state.topic == name], states)
+            self._note_changes([state for state in noted if state.topic == name], states)
 
         report.stretch = self._round_robin.run(editions, bookmark, visit, has_time)
         self._round_robin.end(bookmark, report.stretch)
@@ -155,7 +164,8 @@ class Watch:
         entry.topic = topic
         return entry
 
-    def _look(self, watch: _Watched) -> Backlog:
+    def _look(self, watch: _Watched, over: Set[str]) -> Backlog:
+        """`over`: its groups whose backlog was over the alarm; it ends below 80 %."""
         tails = [self._tail(watch.topic, shard) for shard in range(watch.topic.shards)]
         has_moved = tails != watch.tails
         watch.tails, watch.looks = tails, watch.looks + 1
@@ -164,7 +174,7 @@ class Watch:
             return Backlog(topic.name, "", 0, 0, alarm)
         groups = list(self._furthest_behind(topic, tails))
         name, watch.backlog, _ = max(groups, key=lambda group: group[1], default=("", 0, None))
-        watch.over = [group for group, backlog, _ in groups if backlog > alarm]
+        watch.over = [g for g, backlog, _ in groups if backlog > (alarm * _UNDER if g in over else alarm)]
         now_ms = self._clock.now_ms()
         age_ms = max((now_ms - oldest_ms for _, _, oldest_ms in groups if oldest_ms), default=0)
         return Backlog(topic.name, name, watch.backlog, max(0, age_ms), alarm)
@@ -172,3 +182,10 @@ class Watch:
     def _tail(self, topic: Topic, shard: int) -> int:
         rows = self._log.read_back(topic.shard_key(shard), _AFTER_ALL, 1)
         return rows[0].end - 1 if rows else -1
+
+
+def _is_forgotten(state: Attention, watched: Mapping[str, int], now_ms: int) -> bool:
+    """Is a topic not watched any more, or was the last refusal a day ago?"""
+    if state.kind == Kind.REFUSED:
+        return now_ms - state.since_ms > DAY_MS
+    return state.kind == Kind.BACKLOG and state.topic not in watched

@@ -11,6 +11,7 @@ from pynamodb.expressions.condition import Condition
 
 from ..domain import ids
 from ..domain.assignment import Assignment, Staffed
+from ..domain.notice import Events
 from ..domain.replay import Replay
 from ..domain.signing import KeyRing
 from ..domain.topic import Consumer, Group, Token, Topic
@@ -19,6 +20,7 @@ from .attributes import Item, text
 from .control_rows import (
     AssignmentRow,
     ConsumerRow,
+    EventsRow,
     GroupRow,
     Key,
     KeyRingRow,
@@ -36,6 +38,7 @@ V = TypeVar("V", Topic, Group)
 _Living = Topic | Group | Consumer
 """What has a life under its name, and perhaps another after it, with a uid of its own."""
 _KEY_RING = Key("stage", "signing-key")
+_EVENTS = Key("events", "events")
 
 
 class Control:
@@ -212,6 +215,17 @@ class Control:
     def put_replay(self, replay: Replay, old: Replay | None) -> bool:
         """Store if the replay still is `old` (None: absent). False: it is not."""
         return self._save(ReplayRow.of(_replay_key(replay.id), replay, _version(old)))
+
+    def events(self, *, consistent: bool = True) -> Events | None:
+        """Where operational events go; None: nowhere."""
+        return self._get(EventsRow, _EVENTS, consistent=consistent)
+
+    def put_events(self, events: Events | None) -> None:
+        """Have events go elsewhere, or nowhere."""
+        if events is None:
+            self._delete(_EVENTS)
+        else:
+            self._put(EventsRow.of(_EVENTS, events, events.version))
 
     def key_ring(self) -> KeyRing | None:
         """The stage's signing keys; None before they are first needed."""

@@ -27,8 +27,9 @@ from pynamodb.models import Model
 from ..domain import predicate, strict_json
 from ..domain.assignment import Assignment
 from ..domain.ladder import Retry
+from ..domain.notice import Events
 from ..domain.replay import Replay
-from ..domain.settings import GroupSettings, TopicSettings, rows_of
+from ..domain.settings import Destination, GroupSettings, TopicSettings, rows_of
 from ..domain.signing import KeyRing
 from ..domain.topic import Consumer, Group, Token, Topic
 from . import codec
@@ -103,6 +104,14 @@ class RetryMap(DynamicMapAttribute):
     steps_from = UnicodeAttribute()
 
 
+class DestinationMap(MapAttribute[str, Any]):
+    """The topic that gets messages about a group's messages."""
+
+    topic = UnicodeAttribute()
+    uid = UnicodeAttribute()
+    include_body = BooleanAttribute()
+
+
 def _attributes_of(settings: type) -> dict[str, Attribute[Any]]:
     """The attributes of a table of settings, by the names of its fields."""
     kinds: Mapping[type, Callable[..., Attribute[Any]]] = {
@@ -111,6 +120,7 @@ def _attributes_of(settings: type) -> dict[str, Attribute[Any]]:
         bool: BooleanAttribute,
         str: UnicodeAttribute,
         Retry: RetryMap,
+        Destination: DestinationMap,
     }
     return {
         row.field: ListAttribute(of=UnicodeAttribute, null=row.may_be_none)
@@ -196,6 +206,16 @@ class ConsumerRow(Row[Consumer]):
     instance = UnicodeAttribute(null=True)
     instance_by = UnicodeAttribute()
     former_instances = ListAttribute(of=UnicodeAttribute)
+
+
+class EventsRow(Row[Events]):
+    """Where operational events go."""
+
+    entity = Events
+
+    topic = UnicodeAttribute()
+    uid = UnicodeAttribute()
+    types = ListAttribute(of=UnicodeAttribute)
 
 
 class AssignmentRow(Row[Assignment]):

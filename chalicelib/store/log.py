@@ -21,7 +21,7 @@ from ..domain.errors import unavailable
 from ..domain.limits import MAX_LOOK_BYTES
 from ..domain.message import Draft
 from ..domain.segment import Allocation, Rows, Segment, ShardKey, Tail
-from ..domain.timer import Timer
+from ..domain.timer import Part, Timer
 from ..domain.topic import CursorKey
 from ..domain.transaction import Transaction, committed
 from . import codec
@@ -31,7 +31,7 @@ from .dedup import dedup_entry, dedup_put, used_entries
 from .dynamo import Cancelled, ConditionFailed, Dynamo
 from .layout import FORMAT, META_OFFSET, dedup_key, segment_key
 from .records import letter_move
-from .timers import timer_delete
+from .timers import timer_delete, timer_shortening
 from .transactions import transaction_writes
 
 TOMBSTONE = "tombstone"
@@ -116,6 +116,8 @@ class Log:
         tables = self._dynamo.tables
         if isinstance(promotable, Timer):
             return [timer_delete(tables, promotable)]
+        if isinstance(promotable, Part):
+            return [timer_shortening(tables, promotable.timer, promotable.rest)]
         if isinstance(promotable, Transaction):
             location = {"shard": shard.shard, "offset": segment.first + n}
             new = committed(promotable, segment.accepted_ms, **location)

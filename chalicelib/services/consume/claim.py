@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ...domain import cursor_size, cursor_write
+from ...domain import cursor_size, cursor_write, notice
 from ...domain import cursor_transitions as transitions
 from ...domain.cursor import PULLED, Cursor
 from ...domain.errors import Unavailable
@@ -12,12 +12,14 @@ from ...domain.ids import base32
 from ...domain.limits import MAX_ANSWER_BYTES
 from ...domain.message import Message
 from ...domain.record import Record
+from ...domain.timer import Timer
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...domain.trace import AttemptOutcome, TraceEntry
 from ...ports.world import Clock, Random
 from ..core.attempt_log import AttemptLog
 from ..core.cursor_store import CursorSnapshot, CursorStore
 from ..core.log_reader import LogReader
+from ..core.outbox import Outbox
 from .claim_plan import ClaimPlan, ClaimPlanner
 from .claimant import Claim, Claimant, ClaimedMessage
 from .settle import Acks
@@ -36,11 +38,16 @@ class Claimer:
         states: CursorStore,
         reader: LogReader,
         attempt_log: AttemptLog,
+        outbox: Outbox,
+        on_timers_stored: Callable[[Sequence[Timer]], None],
         is_registered: Registered,
         clock: Clock,
         random: Random,
     ) -> None:
+        """`on_timers_stored` is called with new timers."""
         self._states = states
+        self._outbox = outbox
+        self._on_timers_stored = on_timers_stored
         self._is_registered = is_registered
         self._reader = reader
         self._attempt_log = attempt_log
@@ -132,7 +139,7 @@ class Claimer:
                 return Claim(because=plan.because)
             if not state.exists and not self._may_begin(claimant):
                 return Claim()
-            if not self._write(key, state, _change(state, after), plan.dead, token):
+            if not self._write(claimant, key, state, _change(state, after), plan.dead, token):
                 return None
             if acks:
                 acks.note_written()
@@ -179,6 +186,7 @@ class Claimer:
 
     def _write(
         self,
+        claimant: Claimant,
         key: CursorKey,
         state: CursorSnapshot,
         change: cursor_write.Change,
@@ -189,12 +197,29 @@ class Claimer:
         otherwise the granted messages would be stuck until the lease ends. A try of the same receive elsewhere may
         have made a lease of that token: then it has other contents, or is the same for the caller, too."""
         try:
-            return self._states.write(key, state, change, dead_records) is not None
+            return self._write_once(claimant, key, state, change, dead_records)
         except Unavailable:
             ours = change.after.leases.get(token)
             if ours is None or self._states.read(key).cursor.leases.get(token) != ours:
                 raise
             return True
+
+    def _write_once(
+        self,
+        claimant: Claimant,
+        key: CursorKey,
+        state: CursorSnapshot,
+        change: cursor_write.Change,
+        dead_records: Sequence[Record],
+    ) -> bool:
+        """Write a change with its dead letters, and what is told of them."""
+        group = claimant.group
+        told = [notice.without_needless_body(group, record) for record in dead_records]
+        timers = self._outbox.timers(claimant.topic, group, told)
+        is_written = self._states.write(key, state, change, dead_records, timers) is not None
+        if is_written and timers:
+            self._on_timers_stored(timers)
+        return is_written
 
     def expire(self, claimant: Claimant, shard: int | None, has_time: Callable[[], bool]) -> int:
         """For the schedule `expire`: settle as dead letters, on a shard or in the retry lane (None), the unleased
@@ -213,7 +238,7 @@ class Claimer:
                 plan.cursor, after, message_count=0
             ):
                 return count  # the cursor is full: the next run continues
-            if self._states.write(key, state, _change(state, after), plan.dead) is not None:
+            if self._write_once(claimant, key, state, _change(state, after), plan.dead):
                 count += len(plan.dead)
                 self._note_lapsed(claimant, shard, state.cursor, plan, now_ms, is_ranked=False)
             if not has_time():

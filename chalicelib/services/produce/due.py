@@ -6,27 +6,50 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...domain.errors import NotFound
+from ...domain import notice
+from ...domain.append import Promotable
+from ...domain.attention import Attention, Kind
+from ...domain.errors import NotFound, TooLarge, TooMany
+from ...domain.message import Draft
 from ...domain.segment import ShardKey
-from ...domain.timer import ANY, Timer, draft_for_log
+from ...domain.timer import ANY, Timer, TimerKind, draft_for_log
+from ...domain.times import HOUR_MS
 from ...domain.topic import Group, Topic, lane_of
 from ...modes import POLICIES
+from ...ports.world import Blobs, Clock
 from ..core.catalog import Catalog
+from ..core.expiring_cache import TtlCache
 from ..core.wake import Waker
+from .appender import ProduceResult
 from .producer import Producer
 
 if TYPE_CHECKING:
+    from ...store.marks import Marks
     from ...store.timers import Timers
 
 
 class Due:
     """Puts delayed messages and retries into their logs."""
 
-    def __init__(self, *, catalog: Catalog, producer: Producer, timers: Timers, waker: Waker) -> None:
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        producer: Producer,
+        timers: Timers,
+        waker: Waker,
+        blobs: Blobs,
+        marks: Marks,
+        clock: Clock,
+    ) -> None:
         self._catalog = catalog
         self._producer = producer
         self._timers = timers
         self._waker = waker
+        self._blobs = blobs
+        self._marks = marks
+        self._clock = clock
+        self._refused: TtlCache[tuple[str, str], bool] = TtlCache(clock, HOUR_MS)
 
     def append(self, shard: ShardKey, keep_days: int | float, timers: Sequence[Timer]) -> int:
         """Move the drafts of timers into a shard's log (ANY: whichever shard is free), or drop them if it was deleted.
@@ -35,25 +58,59 @@ class Due:
         if home is None:
             self._timers.drop(timers)
             return len(timers)
+        if timers[0].kind is TimerKind.OUTBOX:
+            return self._append_notices(home, timers)
         number = None if shard.shard == ANY else shard.shard
         members = [(t, replace(draft_for_log(t), shard=number)) for t in timers if t.draft]
         messages = [message for message in self._producer.move(home, members) if message]
         self._waker.wake_after_append(home, messages)
         return len(messages)
 
+    def _append_notices(self, home: Topic, timers: Sequence[Timer]) -> int:
+        """Move messages of our own. What the topic refuses is dropped, and noted as a state that needs a person."""
+        count, single, messages = 0, list[tuple[Promotable, Draft]](), list[ProduceResult]()
+        for timer in timers:
+            drafts = [draft for each in timer.drafts if (draft := self._admitted(home, each))]
+            if len(drafts) == len(timer.drafts) == 1:
+                single.append((timer, drafts[0]))
+            elif drafts:
+                results = self._producer.move_row(home, timer, drafts)
+                messages += results
+                count += bool(results)
+            else:
+                self._timers.drop([timer])
+                count += 1
+        moved = [message for message in self._producer.move(home, single) if message]
+        self._waker.wake_after_append(home, [*messages, *moved])
+        return count + len(moved)
+
+    def _admitted(self, home: Topic, draft: Draft) -> Draft | None:
+        """The message as it goes into its topic; None: the topic refuses it."""
+        if name := notice.body_to_include(draft):
+            draft = self._producer.offload(home, notice.with_body(draft, self._blobs.get(name)))
+        try:
+            return self._producer.admit(home, draft)
+        except (TooLarge, TooMany):
+            topic, _, group = draft.headers[notice.ABOUT_HEADER].partition("/")
+            if not self._refused.get((topic, group)):
+                now_ms = self._clock.now_ms()
+                self._marks.note_changes((), [Attention(Kind.REFUSED, now_ms, topic, group, noted_ms=now_ms)])
+                self._refused.put((topic, group), True)
+            return None
+
     def _home(self, shard: ShardKey, keep_days: int | float) -> Topic | None:
-        """The topic of a shard, or the lane it is; None if it was deleted. A topic with another uid may only be
-        cached, so it is read once more."""
+        """The topic of a shard, or the lane it is; None if it was deleted. What has another uid may only be cached, so
+        it is read once more."""
         name, is_lane, group_name = shard.topic.partition("~")
+        if not is_lane:
+            return self._catalog.living(name, shard.topic_uid)
         for consistent in (False, True):
             try:
                 topic = self._catalog.topic(name, consistent=consistent)
-                if not is_lane and topic.uid == shard.topic_uid:
-                    return topic
-                group = self._catalog.group(topic, group_name, consistent=consistent) if is_lane else None
+                group = self._catalog.group(topic, group_name, consistent=consistent)
             except NotFound:
                 return None
-            if group and (lane := self._lane(topic, group, shard.topic_uid)):
+            if lane := self._lane(topic, group, shard.topic_uid):
                 return replace(lane, retention_days=keep_days)
         return None
 
