@@ -27,6 +27,7 @@ _NOTE = "PutItem BatchWriteItem"
 _PARTS: dict[str, tuple[str, ...]] = {
     "topics": ("topics",),
     "topic": ("topic#*",),  # its groups, their consumers and assignments
+    "events": ("events",),  # where operational events go
     "tokens": ("tokens",),
     "used": ("used",),  # when tokens were last
     "signing-key": ("stage",),
@@ -47,7 +48,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "dedup": "GetItem PutItem",
         "keys": f"GetItem Query {_NOTE}",
         "rates": "GetItem PutItem",
-        "rounds": "GetItem Query PutItem",
+        "rounds": "GetItem Query PutItem DeleteItem",
         "audit": "GetItem Query PutItem",
         "control": "GetItem Query PutItem DeleteItem",
     },
@@ -62,6 +63,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "rounds": "PutItem",  # a mark, beside a consumer that was removed while it was called
         "control#topics": "GetItem",
         "control#topic": f"{_READ} PutItem",  # a consumer's health, an assignment
+        "control#events": "GetItem",
         "audit": "PutItem",  # that it disabled a consumer
     },
     "check": {
@@ -81,6 +83,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "cursors": "GetItem",
         "timers": "Query PutItem DeleteItem BatchWriteItem",
         "rounds": "PutItem",
+        "rates": "GetItem PutItem",  # of a destination
         "control#topics": "GetItem",
         "control#topic": _READ,
     },
@@ -88,7 +91,9 @@ _TABLES: dict[str, dict[str, str]] = {
         "log": "GetItem Query PutItem",  # a hole is closed on the way to what a group does not get
         "cursors": f"{_CLAIM} Query",
         "records": "Query",
+        "timers": "PutItem",  # here and in `expire`: what is told of states and dead letters
         "rounds": f"{_READ} PutItem DeleteItem",
+        "control#events": "GetItem",
         "transactions/index/by-state": "Query",  # those that a person has to decide
         "control#topics": "GetItem",
         "control#topic": _READ,  # the group of a retry lane that it wakes
@@ -116,7 +121,9 @@ _TABLES: dict[str, dict[str, str]] = {
         "log": "Query PutItem UpdateItem",
         "cursors": f"{_CLAIM} Query",
         "records": "Query PutItem DeleteItem",  # dead letters end
+        "timers": "PutItem",
         "traces": _NOTE,  # the attempts whose leases had run out
+        "control#events": "GetItem",
         "rounds": "GetItem Query PutItem DeleteItem",  # whether the archive is proved needs a person
         "control#topics": _READ,
         "control#topic": "Query",
@@ -136,7 +143,7 @@ _STARTS: dict[str, tuple[str, ...]] = {
     "expire": ("expire",),
 }
 
-WAKES = (names.API, "deliver", "check", "mover", "assign")
+WAKES = (names.API, "deliver", "check", "mover", "assign", "expire")
 """The functions that send wake-ups of the mover; it alone receives them."""
 
 _JOBS: dict[str, tuple[str, ...]] = {names.API: ("replay",)}
@@ -153,6 +160,7 @@ _OBJECTS: dict[str, dict[str, tuple[str, ...]]] = {
         "reports/hours/*": ("s3:GetObject",),
     },
     "deliver": {"bodies/*": ("s3:GetObject",)},
+    "mover": {"bodies/*": ("s3:GetObject", "s3:PutObject")},  # what a destination's messages include
     "expire": {
         "archive/manifests/*": ("s3:GetObject",),  # the last day that is proved
         "archive/proved.json": ("s3:GetObject",),  # rows that are not in the archive stay for longer

@@ -110,7 +110,7 @@ WAKE_QUEUE = names.arn("sqs", "hr-wakes")
 
 def test_the_mover_alone_takes_wake_ups_and_who_stores_timers_sends_them() -> None:
     senders = {n for n in names.FUNCTIONS if WAKE_QUEUE in grants(n, "sqs").get("sqs:SendMessage", ())}
-    assert senders == {"api", "deliver", "check", "mover", "assign"}
+    assert senders == {"api", "deliver", "check", "mover", "assign", "expire"}
     for action in ("sqs:ReceiveMessage", "sqs:DeleteMessage"):
         assert {n for n in names.FUNCTIONS if action in grants(n, "sqs")} == {"mover"}
     (queues, policy) = resources()["WakeQueuePolicy"]["Properties"].values()
