@@ -48,7 +48,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "dedup": "GetItem PutItem",
         "keys": f"GetItem Query {_NOTE}",
         "rates": "GetItem PutItem",
-        "rounds": "GetItem Query PutItem DeleteItem",
+        "rounds": "GetItem Query PutItem",
         "audit": "GetItem Query PutItem",
         "control": "GetItem Query PutItem DeleteItem",
     },
@@ -160,7 +160,6 @@ _OBJECTS: dict[str, dict[str, tuple[str, ...]]] = {
         "reports/hours/*": ("s3:GetObject",),
     },
     "deliver": {"bodies/*": ("s3:GetObject",)},
-    "mover": {"bodies/*": ("s3:GetObject", "s3:PutObject")},  # what a destination's messages include
     "expire": {
         "archive/manifests/*": ("s3:GetObject",),  # the last day that is proved
         "archive/proved.json": ("s3:GetObject",),  # rows that are not in the archive stay for longer

@@ -62,7 +62,8 @@ RULES: Mapping[Kind, Rule] = {
         "Look at the group's consumers: more of them, or faster ones.",
     ),
     Kind.DESTINATION_GONE: Rule(
-        "The topic that gets messages about these was deleted.", "Set another destination, or none."
+        "In the last day messages were lost: their destination was deleted.",
+        "Set another destination, or none.",
     ),
     Kind.REFUSED: Rule(
         "In the last day a destination refused messages: too large, or over its rate limit.",
@@ -74,6 +75,9 @@ RULES: Mapping[Kind, Rule] = {
         3 * DAY_MS,
     ),
 }
+OF_DESTINATIONS = (Kind.DESTINATION_GONE, Kind.REFUSED)
+OF_OTHERS = (Kind.BACKLOG, *OF_DESTINATIONS)
+"""What a look at a topic does not find."""
 _PRESENT_MS = HOUR_MS  # after its last sign of life a pull consumer counts as present for so long
 MOST = 100  # states of one topic that are noted
 

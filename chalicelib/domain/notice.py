@@ -5,8 +5,7 @@ Each is stored as a timer that is due now, in the transaction of what it is abou
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +24,6 @@ from .topic import Group, Topic
 ABOUT_HEADER = "headrace-about"
 """The message was made here, about this group (`topic/group`), or a state (`/`). It starts no destination, wherever a
 retry, a redrive or a replay takes it."""
-_BODY_HEADER = "headrace-about-body"  # of the draft in a timer: the object that holds the body to include
 _ROW_BYTES = 250_000
 MESSAGE_DEAD = "headrace.message.dead"
 OF_STATE: Mapping[Kind, tuple[str, str | None]] = {
@@ -53,6 +51,12 @@ class Events:
     version: int = 0
 
 
+def place_of(draft: Draft) -> tuple[str, str]:
+    """The topic and the group that a message of our own is about; empty: a state."""
+    topic, _, group = draft.headers[ABOUT_HEADER].partition("/")
+    return topic, group
+
+
 def mark_of(draft: Draft) -> Mapping[str, str]:
     """The header by which a message of our own is known; none if it is a producer's."""
     return {name: value for name, value in draft.headers.items() if name == ABOUT_HEADER}
@@ -74,9 +78,12 @@ def without_needless_body(group: Group, record: Record) -> Record:
     return replace(record, message=replace(record.message, draft=draft))
 
 
-def timers(topic: Topic, group: Group, ended: Sequence[Record], events: Events | None) -> list[Timer]:
+def timers(
+    topic: Topic, group: Group, ended: Sequence[Record], find_events: Callable[[], Events | None]
+) -> list[Timer]:
     """The timers that bring the messages about deliveries that ended. Each record has its message, also where that is a
     success."""
+    events = find_events() if any(record.status == Status.DEAD for record in ended) else None
     drafts: dict[tuple[str, Destination], list[tuple[Record, Draft]]] = {}
     for record in {(each.shard, each.offset): each for each in ended}.values():
         is_dead = record.status == Status.DEAD
@@ -138,31 +145,13 @@ def _about(topic: Topic, group: Group, record: Record, include_body: bool = Fals
     headers = {ABOUT_HEADER: f"{topic.name}/{group.name}"}
     if include_body and draft.body:
         told |= body_fields(draft)
-    elif include_body and draft.blob:
-        headers[_BODY_HEADER] = f"{draft.blob} {draft.is_json:d}"
     return Draft(msgspec.json.encode(told), ordering_key=draft.ordering_key, headers=headers)
 
 
-def body_to_include(draft: Draft) -> str | None:
-    """The name of the object with the body that this message is to include."""
-    return draft.headers[_BODY_HEADER].partition(" ")[0] if _BODY_HEADER in draft.headers else None
-
-
-def with_body(draft: Draft, body: bytes | None) -> Draft:
-    """The message with the body that it is to include; None: that is gone."""
-    is_json = draft.headers[_BODY_HEADER].endswith("1")
-    rest = {name: value for name, value in draft.headers.items() if name != _BODY_HEADER}
-    whole = draft.body
-    if body is not None:
-        name, value = ("body", body) if is_json else ("body_base64", b'"%s"' % base64.b64encode(body))
-        whole = b'%s,"%s":%s}' % (draft.body[:-1], name.encode(), value)
-    return replace(draft, body=whole, headers=rest)
-
-
-def of_state(events: Events, state: Attention, is_over: bool, now_ms: int) -> Timer | None:
+def of_state(events: Events | None, now_ms: int, state: Attention, is_over: bool) -> Timer | None:
     """The timer of the event that a state has begun, or is over; None: there is none of it."""
     type = OF_STATE.get(state.kind, (None, None))[is_over]
-    if type not in events.types or type is None or state.topic == events.topic:
+    if not events or type not in events.types or type is None or state.topic == events.topic:
         return None
     told = {
         "topic": state.topic or None,

@@ -14,7 +14,7 @@ from .limits import FUNCTION_START, MAX_FUNCTION_SECONDS, RETENTION_GRACE
 from .message import Draft, Message
 from .segment import Segment, ShardKey
 from .settings import DEFAULT_RETRY as DEFAULT_RETRY
-from .settings import Destination, GroupSettings, TopicSettings
+from .settings import GroupSettings, TopicSettings
 from .settings import Mode as Mode
 from .settings import Offline as Offline
 from .settings import Payload as Payload
@@ -114,11 +114,6 @@ class Group(GroupSettings):
     def pause_ends_ms(self) -> int | None:
         """When its pause ends by itself; None: when a person resumes it."""
         return self.paused_until_ms if self.paused_until_ms < FOR_EVER_MS else None
-
-    @property
-    def destinations(self) -> list[Destination]:
-        """Where messages about its messages go."""
-        return [each for each in (self.on_dead, self.on_success) if each]
 
     def wants(self, draft: Draft) -> bool:
         """Does the message pass its filter, and is it not for another group alone?"""

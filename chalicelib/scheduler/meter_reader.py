@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..domain import meter
-from ..domain.attention import Attention, Kind
+from ..domain.attention import OF_OTHERS, Attention
 from ..domain.errors import Unavailable
 from ..domain.meter import GroupReading, Reading
 from ..domain.times import DAY_MS
@@ -157,7 +157,7 @@ class MeterReader:
         with self._lock:
             self._troubled, self._attention = troubled_topics or {}, {}
             for state in attention:
-                if state.topic and state.kind not in (Kind.BACKLOG, Kind.REFUSED):
+                if state.topic and state.kind not in OF_OTHERS:
                     self._attention.setdefault(state.topic, []).append(state)
             return self._run(moving_topics, has_time)
 

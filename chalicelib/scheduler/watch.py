@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..domain.attention import Attention, Kind
+from ..domain.attention import OF_DESTINATIONS, Attention, Kind
 from ..domain.errors import Unavailable
 from ..domain.times import DAY_MS
 from ..domain.topic import Topic
@@ -185,7 +185,7 @@ class Watch:
 
 
 def _is_forgotten(state: Attention, watched: Mapping[str, int], now_ms: int) -> bool:
-    """Is a topic not watched any more, or was the last refusal a day ago?"""
-    if state.kind == Kind.REFUSED:
+    """Is a topic not watched any more, or were messages lost a day ago last?"""
+    if state.kind in OF_DESTINATIONS:
         return now_ms - state.since_ms > DAY_MS
     return state.kind == Kind.BACKLOG and state.topic not in watched

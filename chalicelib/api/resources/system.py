@@ -53,9 +53,6 @@ class AttentionView(TypedDict):
     to_do: str
 
 
-EventType = Annotated[str, one_of(*TYPES)]
-
-
 class EventsBody(Struct, forbid_unknown_fields=True):
     """The topic that gets operational events, and which types of them."""
 
@@ -67,7 +64,7 @@ class EventsView(TypedDict):
     """The topic that gets operational events, and which types of them."""
 
     topic: str
-    types: list[EventType]
+    types: list[Annotated[str, one_of(*TYPES)]]
 
 
 _NUMBERS = {"base_seconds": (1, MAX_RETRY_SECONDS), "factor": (1, 10), "cap_seconds": (1, MAX_RETRY_SECONDS)}
@@ -147,10 +144,9 @@ def _attention_view(state: Attention) -> AttentionView:
 @call("PUT", "/v1/events", scopes=(Scope.ADMIN,), body=EventsBody, reach=Reach.SERVICE)
 def put_events(context: Context) -> Response[EventsView]:
     """Send operational events to a topic, within a minute; without `types`, those of every type."""
-    topic = destination(context, context.body.topic, "events")
-    events = Events(topic.name, topic.uid, tuple(dict.fromkeys(context.body.types)))
-    context.deps.admin.put_events(events)
-    return Response(events_view(events))
+    topic = destination(context, context.body.topic, "topic")
+    context.deps.catalog.set_events(Events(topic.name, topic.uid, tuple(dict.fromkeys(context.body.types))))
+    return get_events(context)
 
 
 @call("GET", "/v1/events", scopes=(Scope.ADMIN,), reach=Reach.SERVICE)
@@ -159,19 +155,14 @@ def get_events(context: Context) -> Response[EventsView]:
     events = context.deps.adapters.control.events()
     if events is None:
         raise NotFound("EVENTS_NOT_SET", "No topic gets operational events. Set one with PUT /v1/events.")
-    return Response(events_view(events))
+    return Response({"topic": events.topic, "types": list(events.types)})
 
 
 @call("DELETE", "/v1/events", scopes=(Scope.ADMIN,), statuses=(204,), reach=Reach.SERVICE)
 def delete_events(context: Context) -> Response[None]:
     """Send no operational events any more."""
-    context.deps.admin.put_events(None)
+    context.deps.catalog.set_events(None)
     return Response(None, 204)
-
-
-def events_view(events: Events) -> EventsView:
-    """Where events go."""
-    return {"topic": events.topic, "types": list(events.types)}
 
 
 @call("GET", "/v1/openapi.json", scopes=())

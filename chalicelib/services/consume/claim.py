@@ -11,6 +11,7 @@ from ...domain.errors import Unavailable
 from ...domain.ids import base32
 from ...domain.limits import MAX_ANSWER_BYTES
 from ...domain.message import Message
+from ...domain.notice import Events
 from ...domain.record import Record
 from ...domain.timer import Timer
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
@@ -19,7 +20,6 @@ from ...ports.world import Clock, Random
 from ..core.attempt_log import AttemptLog
 from ..core.cursor_store import CursorSnapshot, CursorStore
 from ..core.log_reader import LogReader
-from ..core.outbox import Outbox
 from .claim_plan import ClaimPlan, ClaimPlanner
 from .claimant import Claim, Claimant, ClaimedMessage
 from .settle import Acks
@@ -38,7 +38,7 @@ class Claimer:
         states: CursorStore,
         reader: LogReader,
         attempt_log: AttemptLog,
-        outbox: Outbox,
+        events: Callable[[], Events | None],
         on_timers_stored: Callable[[Sequence[Timer]], None],
         is_registered: Registered,
         clock: Clock,
@@ -46,7 +46,7 @@ class Claimer:
     ) -> None:
         """`on_timers_stored` is called with new timers."""
         self._states = states
-        self._outbox = outbox
+        self._events = events
         self._on_timers_stored = on_timers_stored
         self._is_registered = is_registered
         self._reader = reader
@@ -215,7 +215,7 @@ class Claimer:
         """Write a change with its dead letters, and what is told of them."""
         group = claimant.group
         told = [notice.without_needless_body(group, record) for record in dead_records]
-        timers = self._outbox.timers(claimant.topic, group, told)
+        timers = notice.timers(claimant.topic, group, told, self._events)
         is_written = self._states.write(key, state, change, dead_records, timers) is not None
         if is_written and timers:
             self._on_timers_stored(timers)

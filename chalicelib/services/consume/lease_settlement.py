@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
 
-from ...domain import cursor_size, cursor_write
+from ...domain import cursor_size, cursor_write, notice
 from ...domain import cursor_transitions as transitions
 from ...domain.cursor import RETURNING, Cursor, Disposition, Lease
 from ...domain.errors import Conflict, HeadraceError
+from ...domain.notice import Events
 from ...domain.receipt import Receipt
 from ...domain.timer import Timer
 from ...domain.topic import CursorKey, Group, Topic
@@ -20,7 +21,6 @@ from ..core.attempt_log import AttemptLog
 from ..core.counters import DELIVERED, FAILED, Counters
 from ..core.cursor_store import CursorSnapshot, CursorStore
 from ..core.log_reader import LogReader
-from ..core.outbox import Outbox
 from .decision import Decide, SettleDecision
 from .settle_steps import Step, StepMaker, outcome_of, that_fit
 
@@ -47,7 +47,7 @@ class SettleContext:
     attempt_log: AttemptLog
     clock: Clock
     counters: Counters
-    outbox: Outbox
+    events: Callable[[], Events | None]
     on_timers_stored: Callable[[Sequence[Timer]], None]
     filled: Callable[[CursorKey], None]
     on_freed: Callable[[Topic, Group, CursorKey, str], None]
@@ -201,7 +201,7 @@ class LeaseSettlement:
         records = [step.record for step in steps if step.record]
         timers = [step.timer for step in steps if step.timer]
         ended = [step.ended for step in steps if step.ended]
-        timers += self._context.outbox.timers(self._topic, self._group, ended)
+        timers += notice.timers(self._topic, self._group, ended, self._context.events)
         change = cursor_write.change(state.cursor, self.after(state.cursor, steps))
         new_state = self._context.states.write(self.key, state, change, records, timers)
         if new_state and timers:

@@ -6,10 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ...domain.attention import Attention, Kind
 from ...domain.errors import Conflict, NotFound, Refused, Unavailable, unavailable
 from ...domain.ladder import Retry
-from ...domain.notice import Events
 from ...domain.topic import (
     DEFAULT_RETRY,
     FOR_EVER_MS,
@@ -26,7 +24,6 @@ from ...ports.world import Clock, Random
 from ..core.attempt_log import AttemptLog
 from ..core.catalog import CACHE_MS, Catalog
 from ..core.cursor_store import CursorStore
-from ..core.outbox import Outbox
 from ..core.positions import Places, Positions, all_keys
 
 if TYPE_CHECKING:
@@ -36,7 +33,6 @@ if TYPE_CHECKING:
 
 
 _UID_CHARS = 8
-_EVENTS_GONE = Attention(Kind.DESTINATION_GONE, 0)
 _TRIES = 8
 _SLACK_MS = 250  # added to the caches' age: the clocks of two processes differ a little
 
@@ -54,7 +50,6 @@ class Admin:
     states: CursorStore
     records: Records
     marks: Marks
-    outbox: Outbox
     attempt_log: AttemptLog
     clock: Clock
     random: Random
@@ -94,12 +89,6 @@ class Admin:
                 return new, old is None
         raise unavailable("Others keep changing this topic; try again.")
 
-    def put_events(self, events: Events | None) -> None:
-        """Have operational events go elsewhere, or nowhere (None)."""
-        self.control.put_events(events)
-        self.outbox.forget()
-        self.marks.note_changes([_EVENTS_GONE], [])
-
     def topic_to_delete(self, name: str) -> Topic:
         """The topic of this name, also if its deletion has begun and was not finished. Raises NotFound."""
         try:
@@ -120,9 +109,6 @@ class Admin:
         while row and row.uid == topic.uid and not self.control.retire_topic(row):
             row = self.control.topic(topic.name)
         self.catalog.forget(topic)
-        if (events := self.control.events()) and events.uid == topic.uid:
-            now_ms = self.clock.now_ms()
-            self.marks.note_changes([], [replace(_EVENTS_GONE, since_ms=now_ms, noted_ms=now_ms)])
         self._finish([topic])
 
     def _finish(self, topics: Sequence[Topic]) -> None:

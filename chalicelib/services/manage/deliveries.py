@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...domain import by_hand, cursor_size, notice, ranges
 from ...domain.errors import Conflict, Refused, changed_meanwhile
 from ...domain.message import DeadReason, Draft, Message
+from ...domain.notice import Events
 from ...domain.record import Record
 from ...domain.status import Status
 from ...domain.timer import Timer
@@ -24,7 +25,6 @@ from ...ports.world import Clock
 from ..consume import retry_lane
 from ..core.attempt_log import AttemptLog
 from ..core.cursor_store import CursorStore
-from ..core.outbox import Outbox
 from ..core.wake import Waker
 from ..produce.drafts import check_size
 from ..produce.producer import Producer
@@ -47,7 +47,7 @@ class Deliveries:
     states: CursorStore
     records: Records
     timers: Timers
-    outbox: Outbox
+    events: Callable[[], Events | None]
     producer: Producer
     attempt_log: AttemptLog
     waker: Waker
@@ -77,7 +77,7 @@ class Deliveries:
             record = self._end_of(topic, key, found, outcome, reason)
             has_older = found.key == key and self._has_older(key, message.offset)
             told = notice.without_needless_body(group, replace(record, message=found.message))
-            timers = [] if has_older else self.outbox.timers(topic, group, [told])
+            timers = [] if has_older else notice.timers(topic, group, [told], self.events)
             records = [] if has_older else [record]
             if not self._write_end(topic, group, key, found, records, others=timers) or has_older:
                 return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,9 +17,8 @@ from ...domain.timer import ANY, Timer, TimerKind, draft_for_log
 from ...domain.times import HOUR_MS
 from ...domain.topic import Group, Topic, lane_of
 from ...modes import POLICIES
-from ...ports.world import Blobs, Clock
+from ...ports.world import Clock
 from ..core.catalog import Catalog
-from ..core.expiring_cache import TtlCache
 from ..core.wake import Waker
 from .appender import ProduceResult
 from .producer import Producer
@@ -38,7 +38,6 @@ class Due:
         producer: Producer,
         timers: Timers,
         waker: Waker,
-        blobs: Blobs,
         marks: Marks,
         clock: Clock,
     ) -> None:
@@ -46,10 +45,8 @@ class Due:
         self._producer = producer
         self._timers = timers
         self._waker = waker
-        self._blobs = blobs
         self._marks = marks
         self._clock = clock
-        self._refused: TtlCache[tuple[str, str], bool] = TtlCache(clock, HOUR_MS)
 
     def append(self, shard: ShardKey, keep_days: int | float, timers: Sequence[Timer]) -> int:
         """Move the drafts of timers into a shard's log (ANY: whichever shard is free), or drop them if it was deleted.
@@ -57,6 +54,8 @@ class Due:
         home = self._home(shard, keep_days)
         if home is None:
             self._timers.drop(timers)
+            if timers[0].kind is TimerKind.OUTBOX:
+                self._note(Kind.DESTINATION_GONE, timers)
             return len(timers)
         if timers[0].kind is TimerKind.OUTBOX:
             return self._append_notices(home, timers)
@@ -71,32 +70,32 @@ class Due:
         count, single, messages = 0, list[tuple[Promotable, Draft]](), list[ProduceResult]()
         for timer in timers:
             drafts = [draft for each in timer.drafts if (draft := self._admitted(home, each))]
-            if len(drafts) == len(timer.drafts) == 1:
+            if len(drafts) < len(timer.drafts):
+                self._note(Kind.REFUSED, [timer])
+            if not drafts:
+                self._timers.drop([timer])
+                count += 1
+            elif len(timer.drafts) == 1:
                 single.append((timer, drafts[0]))
-            elif drafts:
+            else:
                 results = self._producer.move_row(home, timer, drafts)
                 messages += results
                 count += bool(results)
-            else:
-                self._timers.drop([timer])
-                count += 1
         moved = [message for message in self._producer.move(home, single) if message]
         self._waker.wake_after_append(home, [*messages, *moved])
         return count + len(moved)
 
     def _admitted(self, home: Topic, draft: Draft) -> Draft | None:
-        """The message as it goes into its topic; None: the topic refuses it."""
-        if name := notice.body_to_include(draft):
-            draft = self._producer.offload(home, notice.with_body(draft, self._blobs.get(name)))
-        try:
+        with suppress(TooLarge, TooMany):
             return self._producer.admit(home, draft)
-        except (TooLarge, TooMany):
-            topic, _, group = draft.headers[notice.ABOUT_HEADER].partition("/")
-            if not self._refused.get((topic, group)):
-                now_ms = self._clock.now_ms()
-                self._marks.note_changes((), [Attention(Kind.REFUSED, now_ms, topic, group, noted_ms=now_ms)])
-                self._refused.put((topic, group), True)
-            return None
+        return None
+
+    def _note(self, kind: Kind, timers: Sequence[Timer]) -> None:
+        """Note that messages of these timers are lost, once an hour for each place that they are about."""
+        now_ms = self._clock.now_ms()
+        for place in {notice.place_of(timer.drafts[0]) for timer in timers}:
+            state = Attention(kind, now_ms, *place, noted_ms=now_ms // HOUR_MS * HOUR_MS)
+            self._marks.note_changes((), [state])
 
     def _home(self, shard: ShardKey, keep_days: int | float) -> Topic | None:
         """The topic of a shard, or the lane it is; None if it was deleted. What has another uid may only be cached, so

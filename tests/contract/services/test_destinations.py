@@ -18,7 +18,6 @@ from chalicelib.domain.status import Status
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Group
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.core.bodies import with_body
 from tests.support import factories as make
 from tests.support.dead_letters import redrive_first
 from tests.support.desk import GIVE_BACK, Desk
@@ -49,6 +48,10 @@ def told(target: Desk) -> list[Message]:
 
 def bodies(target: Desk) -> list[dict[str, Any]]:
     return [json.loads(message.draft.body) for message in told(target)]
+
+
+def kinds_of(topic: str, stage: Stage) -> list[str]:
+    return [state.kind for state in stage.adapters.marks.attention(None, 100) if state.topic == topic]
 
 
 def acked(desk: Desk, group: Group, message: Message) -> None:
@@ -108,7 +111,7 @@ ENDS: dict[Callable[[Desk, Group, Message], None], tuple[str, str | None, int]] 
 def test_each_way_to_end_is_told_once(stage: Stage, end: Callable[[Desk, Group, Message], None]) -> None:
     desk = Desk.at(stage, retry=Retry(2, (1,)))
     dead, success, events = (other(desk, shards=4) for _ in range(3))
-    stage.adapters.control.put_events(Events(events.topic.name, events.topic.uid, (MESSAGE_DEAD,)))
+    desk.deps.catalog.set_events(Events(events.topic.name, events.topic.uid, (MESSAGE_DEAD,)))
     group = desk.group(on_dead=to(dead, include_body=True), on_success=to(success))
     [result] = desk.produce(KEYED)
     end(desk, group, desk.deps.lookup.message(desk.topic, result.id))
@@ -153,20 +156,19 @@ def test_many_that_end_at_once_are_told_in_few_rows_to_all_shards(stage: Stage, 
     assert len({message.shard for message in told(target)}) == 4
 
 
-def test_large_bodies_go_along_and_take_as_many_rows_as_they_need(stage: Stage) -> None:
+def test_bodies_take_as_many_rows_as_they_need(stage: Stage) -> None:
     desk = Desk.at(stage, max_body_bytes=1 << 20)
     target = other(desk, max_body_bytes=1 << 20)
     group = desk.group(on_dead=to(target, include_body=True))
     large = Draft(b'"%s"' % (b"x" * BLOB_THRESHOLD_BYTES))
-    rough = Draft(b"\xff" * BLOB_THRESHOLD_BYTES + b"!", is_json=False, content_type="image/png")
-    medium = [Draft(b'"%d%s"' % (n, b"y" * 150_000)) for n in range(5)]
-    desk.produce(large, rough, *medium)
+    rough = Draft(b"\xff" * BLOB_THRESHOLD_BYTES, is_json=False, content_type="image/png")
+    desk.produce(large, rough, *(Draft(b'"%d%s"' % (n, b"y" * 150_000)) for n in range(5)))
     while some := desk.receive(group):
         desk.nack(group, some, REJECT)
-    whole = [json.loads(with_body(stage.adapters.blobs, message).draft.body) for message in told(target)]
-    assert {len(body.get("body", "")) for body in whole} == {0, 150_001, BLOB_THRESHOLD_BYTES}
-    assert sum("body_base64" in body for body in whole) == 1
-    assert len(whole) == 7
+    found = bodies(target)
+    assert len(found) == 7
+    assert sorted(len(body.get("body", "")) for body in found) == [0, 0, *[150_001] * 5]
+    assert sum("body_base64" in body for body in found) == 1
 
 
 def test_what_the_destination_refuses_is_dropped_and_needs_a_person(stage: Stage) -> None:
@@ -176,11 +178,10 @@ def test_what_the_destination_refuses_is_dropped_and_needs_a_person(stage: Stage
     desk.produce(Draft(b'"%s"' % (b"x" * 400)), KEYED)
     desk.nack(group, desk.receive(group), REJECT)
     assert [body["keys"] for body in bodies(target)] == [["order-1"]]
-    [state] = [each for each in stage.adapters.marks.attention(None, 100) if each.topic == desk.topic.name]
-    assert (state.kind, state.group) == (Kind.REFUSED, group.name)
+    assert kinds_of(desk.topic.name, stage) == [Kind.REFUSED]
     stage.clock.advance(DAY_MS + 1)
     desk.deps.watch.run_once()
-    assert not [each for each in stage.adapters.marks.attention(None, 100) if each.topic == desk.topic.name]
+    assert kinds_of(desk.topic.name, stage) == []
 
 
 def test_a_destination_that_was_made_again_gets_nothing(stage: Stage) -> None:
@@ -192,8 +193,7 @@ def test_a_destination_that_was_made_again_gets_nothing(stage: Stage) -> None:
     desk.produce(KEYED)
     desk.nack(group, desk.receive(group), REJECT)
     assert told(Desk(stage, desk.deps, again)) == []
-    states = desk.deps._attention_of(desk.topic, desk.deps.surveyor.survey(desk.topic))
-    assert [state.kind for state in states] == [Kind.DESTINATION_GONE]
+    assert kinds_of(desk.topic.name, stage) == [Kind.DESTINATION_GONE]
 
 
 @pytest.mark.parametrize("way", ["at once", "lane", "redrive", "replay"])
@@ -231,10 +231,9 @@ def test_events_tell_each_state_once_when_it_begins_and_when_it_ends(stage: Stag
         for topic in (name, events.topic.name)
         for kind in (Kind.DISABLED, Kind.CIRCUIT_OPEN, Kind.NO_CONSUMERS)
     ]
-    outbox = desk.deps.outbox
-    desk.deps.admin.put_events(Events(events.topic.name, events.topic.uid, TYPES))
+    desk.deps.catalog.set_events(Events(events.topic.name, events.topic.uid, TYPES))
     for old, new in ([], states), ([], states), (states, []), (states, []), ([], states[:1]):
-        outbox.note_changes(old, new)
+        desk.deps._note_changes(old, new)
         stage.clock.advance(SECOND_MS)
     found = sorted((m.draft.headers["ce-type"], m.draft.headers["ce-subject"]) for m in told(events))
     disabled, circuit = "headrace.consumer.disabled", "headrace.consumer.circuit_"
@@ -248,17 +247,18 @@ def test_events_tell_each_state_once_when_it_begins_and_when_it_ends(stage: Stag
         ]
     )
     assert all(m.draft.headers[ABOUT_HEADER] == "/" for m in told(events))
-    desk.deps.admin.put_events(None)
-    outbox.note_changes([], states)
+    desk.deps.catalog.set_events(None)
+    desk.deps._note_changes([], states)
     assert len(told(events)) == 4
 
 
 def test_a_deleted_topic_of_the_events_needs_a_person(stage: Stage) -> None:
     desk = Desk.at(stage)
     events = other(desk)
-    desk.deps.admin.put_events(Events(events.topic.name, events.topic.uid, TYPES))
+    desk.deps.catalog.set_events(Events(events.topic.name, events.topic.uid, TYPES))
     desk.deps.admin.delete_topic(events.topic)
-    kinds = [state.kind for state in stage.adapters.marks.attention(None, 100) if not state.topic]
-    assert kinds == [Kind.DESTINATION_GONE]
-    desk.deps.admin.put_events(None)
-    assert not [state for state in stage.adapters.marks.attention(None, 100) if not state.topic]
+    group = desk.group()
+    desk.produce(KEYED)
+    desk.nack(group, desk.receive(group), REJECT)
+    assert told(events) == []
+    assert kinds_of("", stage) == [Kind.DESTINATION_GONE]
