@@ -70,18 +70,6 @@ class Catalog:
         self._looked_again.put(name, True)
         return self.topic(name, consistent=True)
 
-    def living(self, name: str, uid: str) -> Topic | None:
-        """The topic of this name and uid; None if it was deleted. Another one may only be cached, so it is read once
-        more."""
-        for consistent in (False, True):
-            try:
-                topic = self.topic(name, consistent=consistent)
-            except NotFound:
-                return None
-            if topic.uid == uid:
-                return topic
-        return None
-
     def group(self, topic: Topic, name: str, *, consistent: bool = False) -> Group:
         """The topic's group, or NotFound. `consistent`: as for a topic; what is asked next about its consumers is read
         from the store, too."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...domain import notice
@@ -28,32 +28,23 @@ if TYPE_CHECKING:
     from ...store.timers import Timers
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Due:
-    """Puts delayed messages and retries into their logs."""
+    """Puts delayed messages, retries and messages of our own into their logs."""
 
-    def __init__(
-        self,
-        *,
-        catalog: Catalog,
-        producer: Producer,
-        timers: Timers,
-        waker: Waker,
-        marks: Marks,
-        clock: Clock,
-    ) -> None:
-        self._catalog = catalog
-        self._producer = producer
-        self._timers = timers
-        self._waker = waker
-        self._marks = marks
-        self._clock = clock
+    catalog: Catalog
+    producer: Producer
+    timers: Timers
+    waker: Waker
+    marks: Marks
+    clock: Clock
 
     def append(self, shard: ShardKey, keep_days: int | float, timers: Sequence[Timer]) -> int:
         """Move the drafts of timers into a shard's log (ANY: whichever shard is free), or drop them if it was deleted.
         Returns how many were moved or dropped; the others had been moved before."""
         home = self._home(shard, keep_days)
         if home is None:
-            self._timers.drop(timers)
+            self.timers.drop(timers)
             if timers[0].kind is TimerKind.OUTBOX:
                 self._note(Kind.DESTINATION_GONE, timers)
             return len(timers)
@@ -61,8 +52,8 @@ class Due:
             return self._append_notices(home, timers)
         number = None if shard.shard == ANY else shard.shard
         members = [(t, replace(draft_for_log(t), shard=number)) for t in timers if t.draft]
-        messages = [message for message in self._producer.move(home, members) if message]
-        self._waker.wake_after_append(home, messages)
+        messages = [message for message in self.producer.move(home, members) if message]
+        self.waker.wake_after_append(home, messages)
         return len(messages)
 
     def _append_notices(self, home: Topic, timers: Sequence[Timer]) -> int:
@@ -73,43 +64,43 @@ class Due:
             if len(drafts) < len(timer.drafts):
                 self._note(Kind.REFUSED, [timer])
             if not drafts:
-                self._timers.drop([timer])
+                self.timers.drop([timer])
                 count += 1
             elif len(timer.drafts) == 1:
                 single.append((timer, drafts[0]))
             else:
-                results = self._producer.move_row(home, timer, drafts)
+                results = self.producer.move_row(home, timer, drafts)
                 messages += results
                 count += bool(results)
-        moved = [message for message in self._producer.move(home, single) if message]
-        self._waker.wake_after_append(home, [*messages, *moved])
+        moved = [message for message in self.producer.move(home, single) if message]
+        self.waker.wake_after_append(home, [*messages, *moved])
         return count + len(moved)
 
     def _admitted(self, home: Topic, draft: Draft) -> Draft | None:
         with suppress(TooLarge, TooMany):
-            return self._producer.admit(home, draft)
+            return self.producer.admit(home, draft)
         return None
 
     def _note(self, kind: Kind, timers: Sequence[Timer]) -> None:
         """Note that messages of these timers are lost, once an hour for each place that they are about."""
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         for place in {notice.place_of(timer.drafts[0]) for timer in timers}:
             state = Attention(kind, now_ms, *place, noted_ms=now_ms // HOUR_MS * HOUR_MS)
-            self._marks.note_changes((), [state])
+            self.marks.note_changes((), [state])
 
     def _home(self, shard: ShardKey, keep_days: int | float) -> Topic | None:
         """The topic of a shard, or the lane it is; None if it was deleted. What has another uid may only be cached, so
         it is read once more."""
         name, is_lane, group_name = shard.topic.partition("~")
-        if not is_lane:
-            return self._catalog.living(name, shard.topic_uid)
         for consistent in (False, True):
             try:
-                topic = self._catalog.topic(name, consistent=consistent)
-                group = self._catalog.group(topic, group_name, consistent=consistent)
+                topic = self.catalog.topic(name, consistent=consistent)
+                if not is_lane and topic.uid == shard.topic_uid:
+                    return topic
+                group = self.catalog.group(topic, group_name, consistent=consistent) if is_lane else None
             except NotFound:
                 return None
-            if lane := self._lane(topic, group, shard.topic_uid):
+            if group and (lane := self._lane(topic, group, shard.topic_uid)):
                 return replace(lane, retention_days=keep_days)
         return None
 
@@ -117,4 +108,4 @@ class Due:
         """The group's lane (in a broadcast: a consumer's) that has this uid."""
         if not POLICIES[group.mode].per_consumer:
             return lane_of(topic, group) if group.uid == uid else None
-        return lane_of(topic, group, uid) if self._catalog.is_registered(topic, group, uid) else None
+        return lane_of(topic, group, uid) if self.catalog.is_registered(topic, group, uid) else None
