@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +14,7 @@ from ..models import (
     Attention,
     AuditEntry,
     Due,
+    Events,
     Health,
     Ladder,
     Purged,
@@ -152,6 +154,18 @@ class AsyncTopics(AsyncCaller):
         day)."""
         body = given(overlap_seconds=overlap_seconds)
         return await self._ask(SigningKey, "POST", path("signing-key", "rotate"), body, repeatable=False)
+
+    async def put_events(self, topic: str, *, types: Sequence[str] | None = None) -> Events:
+        """Send operational events to a topic: those of these types, or of all."""
+        return await self._ask(Events, "PUT", path("events"), given(topic=topic, types=types))
+
+    async def get_events(self) -> Events:
+        """The topic that gets operational events, and their types. Raises NotFound if none does."""
+        return await self._ask(Events, "GET", path("events"))
+
+    async def delete_events(self) -> None:
+        """Send no operational events any more."""
+        await self._delete(path("events"))
 
     async def delete_token(self, id: str) -> None:
         """Revoke a token; felt everywhere within 30 seconds."""

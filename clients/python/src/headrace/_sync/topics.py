@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +14,7 @@ from ..models import (
     Attention,
     AuditEntry,
     Due,
+    Events,
     Health,
     Ladder,
     Purged,
@@ -152,6 +154,18 @@ class Topics(Caller):
         day)."""
         body = given(overlap_seconds=overlap_seconds)
         return self._ask(SigningKey, "POST", path("signing-key", "rotate"), body, repeatable=False)
+
+    def put_events(self, topic: str, *, types: Sequence[str] | None = None) -> Events:
+        """Send operational events to a topic: those of these types, or of all."""
+        return self._ask(Events, "PUT", path("events"), given(topic=topic, types=types))
+
+    def get_events(self) -> Events:
+        """The topic that gets operational events, and their types. Raises NotFound if none does."""
+        return self._ask(Events, "GET", path("events"))
+
+    def delete_events(self) -> None:
+        """Send no operational events any more."""
+        self._delete(path("events"))
 
     def delete_token(self, id: str) -> None:
         """Revoke a token; felt everywhere within 30 seconds."""

@@ -31,6 +31,7 @@ from .service import (
     Attention,
     AuditEntry,
     AuditToken,
+    Events,
     Health,
     Ladder,
     Replay,
@@ -38,7 +39,7 @@ from .service import (
     SignInLink,
     Token,
 )
-from .settings import GroupFields, RetryFields, RetryPolicy, TopicFields
+from .settings import Destination, DestinationFields, GroupFields, RetryFields, RetryPolicy, TopicFields
 from .topics import (
     AsOf,
     Assignment,
@@ -82,9 +83,12 @@ __all__ = [
     "Content",
     "DeadLetter",
     "Delivery",
+    "Destination",
+    "DestinationFields",
     "Due",
     "DueHour",
     "Event",
+    "Events",
     "Fate",
     "Group",
     "GroupCounts",

@@ -119,6 +119,13 @@ class Attention(Model, frozen=True, kw_only=True):
     to_do: str = ""
 
 
+class Events(Model, frozen=True, kw_only=True):
+    """The topic that gets operational events, and which types of them."""
+
+    topic: str
+    types: list[str]
+
+
 class Ladder(Model, frozen=True, kw_only=True):
     ladder: str
     steps_seconds: list[float]
