@@ -160,7 +160,7 @@ class AsyncTopics(AsyncCaller):
         return await self._ask(Events, "PUT", path("events"), given(topic=topic, types=types))
 
     async def get_events(self) -> Events:
-        """The topic that gets operational events, and their types. Raises NotFound if none does."""
+        """The topic that gets operational events, and their types."""
         return await self._ask(Events, "GET", path("events"))
 
     async def delete_events(self) -> None:

@@ -160,7 +160,7 @@ class Topics(Caller):
         return self._ask(Events, "PUT", path("events"), given(topic=topic, types=types))
 
     def get_events(self) -> Events:
-        """The topic that gets operational events, and their types. Raises NotFound if none does."""
+        """The topic that gets operational events, and their types."""
         return self._ask(Events, "GET", path("events"))
 
     def delete_events(self) -> None:

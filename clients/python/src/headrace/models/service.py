@@ -120,9 +120,9 @@ class Attention(Model, frozen=True, kw_only=True):
 
 
 class Events(Model, frozen=True, kw_only=True):
-    """The topic that gets operational events, and which types of them."""
+    """The topic that gets operational events (None: none does), and which types of them."""
 
-    topic: str
+    topic: str | None
     types: list[str]
 
 
