@@ -318,7 +318,7 @@ class GroupSettings:
         None,
         nullable=True,
         label="Destination of dead letters",
-        help="a [destination](howto/destinations.md): the topic that gets a message for each message that becomes a dead "
+        help="a [destination](howto/destinations.md): the topic that gets a message for each that becomes a dead "
         "letter",
     )
     on_success: Destination | None = setting(

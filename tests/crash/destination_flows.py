@@ -68,6 +68,17 @@ DESTINATION_FLOWS: Mapping[str, Flow] = {
     ),
     "move what is told to two shards": _flow(lambda _, client: client.run_mover(), _two, claim(), ack_held()),
 }
+STEPS: Mapping[str, Act] = {
+    "produce": _two,
+    "receive and ack": steps(claim(), ack_held()),
+    "receive and reject": steps(claim(1), lambda scene, client: client.nack(GROUP, scene.held, _reject)),
+    "receive and die": steps(claim(1), passing(LEASE_SECONDS + 1)),
+    "one mover": lambda scene, client: client.run_mover(),
+    "another mover": lambda scene, client: client.move(),
+}
+"""What clients and movers do in any order, each in a process that may die."""
+MANY_STEPS = Flow(passing(0), _with_destinations, group={"retry": Retry(2, (1,))}, also=_wrong)
+
 DESTINATION_CALLS: Mapping[str, int] = {
     "tell of successes": 9,
     "tell of rejections": 10,

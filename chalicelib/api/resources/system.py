@@ -153,7 +153,9 @@ def put_events(context: Context) -> Response[EventsView]:
 def get_events(context: Context) -> Response[EventsView]:
     """The topic that gets operational events, and their types; null: none does."""
     events = context.deps.adapters.control.events()
-    return Response({"topic": events and events.topic, "types": list(events.types) if events else []})
+    return Response(
+        {"topic": events.topic if events else None, "types": list(events.types) if events else []}
+    )
 
 
 @call("DELETE", "/v1/events", scopes=(Scope.ADMIN,), statuses=(204,), reach=Reach.SERVICE)

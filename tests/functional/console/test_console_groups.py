@@ -189,7 +189,9 @@ def test_where_dead_letters_are_dear_to_count_the_page_says_the_price(api: Clien
     assert next(link for text, link in screen.links.items() if text.startswith("count:")).endswith("?all=1")
 
 
-def test_a_destination_is_set_and_tried_on_a_group_s_pages(api: Client, browser: Browser, group: Group) -> None:
+def test_a_destination_is_set_and_tried_on_a_group_s_pages(
+    api: Client, browser: Browser, group: Group
+) -> None:
     alerts = api.topic()
     form = page(browser, group, "/settings").form("put_group")
     browser.submit(form, on_dead=alerts.name, **{"on_dead.include_body": "true"})

@@ -169,6 +169,6 @@ class GroupFields(TypedDict, total=False):
     keep_answers: bool
     """Keep the first 500 bytes of a subscriber's answer to a failed attempt, if it is text, with the attempt."""
     on_dead: DestinationFields | None
-    """A destination: the topic that gets a message for each message that becomes a dead letter."""
+    """A destination: the topic that gets a message for each that becomes a dead letter."""
     on_success: DestinationFields | None
     """As `on_dead`, for each message that ends as SUCCESS; each acknowledgement then costs more."""
