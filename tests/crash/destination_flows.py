@@ -52,6 +52,9 @@ _reject = Nack(dead_letter=True)
 
 DESTINATION_FLOWS: Mapping[str, Flow] = {
     "tell of successes": _flow(ack_held(), _two, claim()),
+    "tell of successes in a receive": _flow(
+        lambda scene, client: client.ack_and_receive(GROUP, scene.held), _two, claim()
+    ),
     "tell of rejections": _flow(lambda scene, client: client.nack(GROUP, scene.held, _reject), _two, claim()),
     "tell of what has no attempts left": _flow(
         claim(), _two, claim(), passing(LEASE_SECONDS + 1), retry=Retry(1, (1,))
@@ -81,6 +84,7 @@ MANY_STEPS = Flow(passing(0), _with_destinations, group={"retry": Retry(2, (1,))
 
 DESTINATION_CALLS: Mapping[str, int] = {
     "tell of successes": 9,
+    "tell of successes in a receive": 12,
     "tell of rejections": 10,
     "tell of what has no attempts left": 13,
     "tell of what is settled by hand": 9,

@@ -222,6 +222,18 @@ def test_a_destination_s_message_starts_no_destination(stage: Stage, way: str) -
     assert len(told(desk)) == 1
 
 
+def test_what_is_purged_or_filtered_out_is_not_told(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    target = other(desk)
+    group = desk.group(on_dead=to(target), on_success=to(target), tags=("wanted",))
+    desk.produce(KEYED, make.draft(tag="wanted"))
+    assert desk.receive(group)
+    desk.deps.purger.purge(desk.topic, group, [""])
+    stage.clock.advance(8 * DAY_MS)
+    desk.deps.expirer.run_once()
+    assert told(target) == []
+
+
 def test_events_tell_each_state_once_when_it_begins_and_when_it_ends(stage: Stage) -> None:
     desk = Desk.at(stage)
     events = other(desk)
