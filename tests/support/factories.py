@@ -183,7 +183,7 @@ def timer(due_ms: int = START_MS, fragment: int = 0, **settings: Any) -> Timer:
     """A timer kept in this fragment: to put a message into a shard, unless it is of another kind."""
     kind = settings.pop("kind", TimerKind.DELIVER)
     timer_id = settings.pop("id", None) or next(i for i in iter(uid, None) if fragment_of(i) == fragment)
-    content = settings.pop("draft", draft(1) if kind in (TimerKind.DELIVER, TimerKind.RETRY) else None)
+    content = settings.pop("draft", draft(1) if kind not in (TimerKind.WAKE, TimerKind.CHECK) else None)
     return Timer(due_ms, timer_id, kind, settings.pop("shard", None) or shard(), content, **settings)
 
 
