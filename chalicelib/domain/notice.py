@@ -51,12 +51,6 @@ class Events:
     version: int = 0
 
 
-def place_of(draft: Draft) -> tuple[str, str]:
-    """The topic and the group that a message of our own is about; empty: a state."""
-    topic, _, group = draft.headers[ABOUT_HEADER].partition("/")
-    return topic, group
-
-
 def mark_of(draft: Draft) -> Mapping[str, str]:
     """The header by which a message of our own is known; none if it is a producer's."""
     return {name: value for name, value in draft.headers.items() if name == ABOUT_HEADER}

@@ -193,33 +193,22 @@ class Claimer:
         dead_records: Sequence[Record],
         token: str,
     ) -> bool:
-        """Write a claim; False where it lost a race. If the write's answer was lost, the cursor is read again:
-        otherwise the granted messages would be stuck until the lease ends. A try of the same receive elsewhere may
-        have made a lease of that token: then it has other contents, or is the same for the caller, too."""
+        """Write a claim, and what is told of its dead letters; False where it lost a race. If the write's answer was
+        lost, the cursor is read again: otherwise the granted messages would be stuck until the lease ends. A try of the
+        same receive elsewhere may have made a lease of that token: then it has other contents, or is the same for the
+        caller, too."""
+        group = claimant.group
+        told = [notice.without_needless_body(group, record) for record in dead_records]
+        timers = notice.timers(claimant.topic, group, told, self._events)
         try:
-            return self._write_once(claimant, key, state, change, dead_records)
+            if self._states.write(key, state, change, dead_records, timers) is None:
+                return False
         except Unavailable:
             ours = change.after.leases.get(token)
             if ours is None or self._states.read(key).cursor.leases.get(token) != ours:
                 raise
-            return True
-
-    def _write_once(
-        self,
-        claimant: Claimant,
-        key: CursorKey,
-        state: CursorSnapshot,
-        change: cursor_write.Change,
-        dead_records: Sequence[Record],
-    ) -> bool:
-        """Write a change with its dead letters, and what is told of them."""
-        group = claimant.group
-        told = [notice.without_needless_body(group, record) for record in dead_records]
-        timers = notice.timers(claimant.topic, group, told, self._events)
-        is_written = self._states.write(key, state, change, dead_records, timers) is not None
-        if is_written and timers:
-            self._on_timers_stored(timers)
-        return is_written
+        self._on_timers_stored(timers)
+        return True
 
     def expire(self, claimant: Claimant, shard: int | None, has_time: Callable[[], bool]) -> int:
         """For the schedule `expire`: settle as dead letters, on a shard or in the retry lane (None), the unleased
@@ -238,7 +227,7 @@ class Claimer:
                 plan.cursor, after, message_count=0
             ):
                 return count  # the cursor is full: the next run continues
-            if self._write_once(claimant, key, state, _change(state, after), plan.dead):
+            if self._write(claimant, key, state, _change(state, after), plan.dead, ""):
                 count += len(plan.dead)
                 self._note_lapsed(claimant, shard, state.cursor, plan, now_ms, is_ranked=False)
             if not has_time():

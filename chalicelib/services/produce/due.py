@@ -7,11 +7,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ...domain import notice
 from ...domain.append import Promotable
 from ...domain.attention import Attention, Kind
 from ...domain.errors import NotFound, TooLarge, TooMany
 from ...domain.message import Draft
+from ...domain.notice import ABOUT_HEADER
 from ...domain.segment import ShardKey
 from ...domain.timer import ANY, Timer, TimerKind, draft_for_log
 from ...domain.times import HOUR_MS
@@ -82,10 +82,11 @@ class Due:
         return None
 
     def _note(self, kind: Kind, timers: Sequence[Timer]) -> None:
-        """Note that messages of these timers are lost, once an hour for each place that they are about."""
+        """Note that messages of these timers are lost, as a state of each place that they are about."""
         now_ms = self.clock.now_ms()
-        for place in {notice.place_of(timer.drafts[0]) for timer in timers}:
-            state = Attention(kind, now_ms, *place, noted_ms=now_ms // HOUR_MS * HOUR_MS)
+        for place in {draft.headers[ABOUT_HEADER] for timer in timers for draft in timer.drafts}:
+            topic, _, group = place.partition("/")
+            state = Attention(kind, now_ms, topic, group, noted_ms=now_ms // HOUR_MS * HOUR_MS)
             self.marks.note_changes((), [state])
 
     def _home(self, shard: ShardKey, keep_days: int | float) -> Topic | None:
