@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .adapters import Adapters
     from .domain.attention import Attention
     from .domain.meter import Reading
+    from .domain.notice import Events
     from .domain.status import Because
     from .domain.topic import Consumer, CursorKey, Group, Topic
     from .ports.world import Sender
@@ -182,6 +183,7 @@ class Deps:
         store_timers=lambda deps: deps.adapters.timers.store,
         fragments_of=lambda deps: deps.adapters.timers.fragments_of,
     )
+    events: Callable[[], Events | None] = _made(lambda deps: deps.catalog.events)
     meter_notes: MeterNotes = _service("services.core.marker.MeterNotes")
     rate_limits: RateLimits = _service("services.core.rate_limiter.RateLimits")
     sender: Sender = _made(lambda deps: deps.adapters.sender())
@@ -205,7 +207,9 @@ class Deps:
         "services.produce.check_back.Checker", look_at=lambda deps: deps.adapters.marks.note_moving
     )
     claimer: Claimer = _service(
-        "services.consume.claim.Claimer", is_registered=lambda deps: deps.catalog.is_registered
+        "services.consume.claim.Claimer",
+        on_timers_stored=lambda deps: deps.waker.wake_movers,
+        is_registered=lambda deps: deps.catalog.is_registered,
     )
     empty_lanes: TtlCache[CursorKey, Because] = _service(
         "services.core.expiring_cache.TtlCache", max_age_ms=lambda deps: _EMPTY_LANE_MS
@@ -293,13 +297,16 @@ class Deps:
         "scheduler.sweeper.Sweeper", wake=lambda deps: lambda shard: deps.waker.route({shard: None})
     )
     watch: Watch = _service(
-        "scheduler.watch.Watch", furthest_behind=lambda deps: deps.surveyor.furthest_behind
+        "scheduler.watch.Watch",
+        furthest_behind=lambda deps: deps.surveyor.furthest_behind,
+        note_changes=lambda deps: deps._note_changes,
     )
     meter_reader: MeterReader = _service(
         "scheduler.meter_reader.MeterReader",
         read=lambda deps: deps.surveyor.reading,
         see=lambda deps: deps._state_of,
         settle_unwanted=lambda deps: deps._settle_unwanted,
+        note_changes=lambda deps: deps._note_changes,
     )
     checkpointer: Checkpointer = _service(
         "scheduler.checkpoint.Checkpointer",
@@ -369,6 +376,15 @@ class Deps:
         for one in self.adapters.transactions.of_state(topic, TransactionState.UNDECIDED, None, 1):
             states.append(attention.Attention(attention.Kind.UNDECIDED, one.prepared_ms, topic.name))
         return [replace(state, noted_ms=now_ms) for state in states[: attention.MOST]]
+
+    def _note_changes(self, old: Sequence[Attention], new: Sequence[Attention]) -> None:
+        """As `Marks.note_changes`, with an event for each state that begins or ends."""
+        from .domain import notice
+
+        now_ms = self.adapters.clock.now_ms()
+        events = self.catalog.events() if any(s.kind in notice.OF_STATE for s in (*old, *new)) else None
+        timer_of = partial(notice.of_state, events, now_ms)
+        self.adapters.marks.note_changes(old, new, timer_of)
 
     def _note_disabled(self, consumer: Consumer) -> None:
         """Enter it in the audit trail, and have the topic looked at. What cannot be stored now is lost to the trail;

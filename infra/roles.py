@@ -28,6 +28,7 @@ _ROWS = "GetItem Query PutItem DeleteItem"
 _PARTS: dict[str, tuple[str, ...]] = {
     "topics": ("topics",),
     "topic": ("topic#*",),  # its groups, their consumers and assignments
+    "events": ("events",),  # where operational events go
     "tokens": ("tokens",),
     "schedules": ("schedules",),  # calls alone write them
     "used": ("used",),  # when tokens were last
@@ -100,6 +101,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "rounds": "PutItem",  # a mark, beside a consumer that was removed while it was called
         "control#topics": "GetItem",
         "control#topic": f"{_READ} PutItem",  # a consumer's health, an assignment
+        "control#events": "GetItem",
         "audit": "PutItem",  # that it disabled a consumer
     },
     "check": {
@@ -121,6 +123,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "timers": "Query PutItem DeleteItem BatchWriteItem",
         "keys": _NOTE,
         "rounds": "PutItem",
+        "rates": "GetItem PutItem",  # of a destination
         "control#topics": "GetItem",
         "control#topic": _READ,
         "control#schedules": _READ,
@@ -129,7 +132,9 @@ _TABLES: dict[str, dict[str, str]] = {
         "log": "GetItem Query PutItem",  # a hole is closed on the way to what a group does not get
         "cursors": f"{_CLAIM} Query",
         "records": "Query",
+        "timers": "PutItem",  # here and in `expire`: what is told of states and dead letters
         "rounds": f"{_READ} PutItem DeleteItem",
+        "control#events": "GetItem",
         "transactions/index/by-state": "Query",  # those that a person has to decide
         "control#topics": "GetItem",
         "control#topic": _READ,  # the group of a retry lane that it wakes
@@ -158,7 +163,8 @@ _TABLES: dict[str, dict[str, str]] = {
         "cursors": f"{_CLAIM} Query",
         "records": "Query PutItem DeleteItem",  # dead letters end
         "traces": _NOTE,  # the attempts whose leases had run out
-        "timers": "GetItem Query PutItem",  # those that schedules have lost
+        "timers": "GetItem Query PutItem",  # those that schedules have lost; notices
+        "control#events": "GetItem",
         "rounds": "GetItem Query PutItem DeleteItem",  # whether the archive is proved needs a person
         "control#topics": _READ,
         "control#topic": "Query",
@@ -183,7 +189,10 @@ _STARTS: dict[str, tuple[str, ...]] = {
     "expire": ("expire",),
 }
 
-WAKES = (names.API, names.API_URL, names.RECEIVE, names.RECEIVE_URL, "deliver", "check", "mover", "assign")
+WAKES = (
+    *(names.API, names.API_URL, names.RECEIVE, names.RECEIVE_URL),
+    *("deliver", "check", "mover", "assign", "expire"),
+)
 """The functions that send wake-ups of the mover; it alone receives them."""
 
 _JOBS: dict[str, tuple[str, ...]] = {names.API: ("replay",), names.API_URL: ("replay",)}

@@ -12,9 +12,9 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from ..domain import ladder
 from ..domain import limits as lim
 from ..domain.limits import MAX_FILTER_TAGS, MAX_TAG_CHARS
-from ..domain.settings import DEFAULT_RETRY, GroupSettings, Setting, TopicSettings, rows_of
+from ..domain.settings import DEFAULT_RETRY, Destination, GroupSettings, Setting, TopicSettings, rows_of
 from ..domain.topic import Group, Topic
-from .fields import TAG, Count, Pointer, Step, Time, at, at_or_none, one_of
+from .fields import TAG, Count, Name, Pointer, Step, Time, at, at_or_none, one_of
 from .http import invalid
 
 
@@ -32,6 +32,20 @@ class Retry(Struct, forbid_unknown_fields=True, omit_defaults=True):
     factor: Annotated[float, Meta(ge=1, le=10)] | UnsetType = UNSET
     cap_seconds: Step | UnsetType = UNSET
     steps_from: Literal["failure", "start"] | UnsetType = UNSET
+
+
+class DestinationBody(Struct, forbid_unknown_fields=True):
+    """The topic that gets a message for each that ends so, with its body if `include_body`."""
+
+    topic: Name
+    include_body: bool = False
+
+
+class DestinationView(TypedDict):
+    """Where messages about a group's messages go."""
+
+    topic: str
+    include_body: bool
 
 
 class RetryView(TypedDict):
@@ -64,10 +78,10 @@ def _body(name: str, doc: str, settings: type) -> type[Struct]:
 
 
 def _given_type(row: Setting) -> Any:
-    of: Any = Retry
+    of: Any = {ladder.Retry: Retry, Destination: DestinationBody}.get(row.given)
     if row.choices:
         of = Literal[row.choices]
-    elif row.given is not ladder.Retry:
+    elif of is None:
         kind, is_number = (list[Pointer] if row.given is list else row.given), row.given in (int, float)
         of = Annotated[kind, Meta(ge=row.least, le=row.most) if is_number else Meta(max_length=row.most)]
     return of | None if row.nullable else of
@@ -79,7 +93,13 @@ def _answer(name: str, settings: type) -> Any:
 
 
 def _shown_type(row: Setting) -> Any:
-    of: Any = {ladder.Retry: RetryView, int: Count, list: list[str]}.get(row.given, row.given)
+    kinds: dict[Any, Any] = {
+        ladder.Retry: RetryView,
+        Destination: DestinationView,
+        int: Count,
+        list: list[str],
+    }
+    of = kinds.get(row.given, row.given)
     if row.choices:
         of = Annotated[str, one_of(*row.choices)]
     if row.field == "key_shards":
@@ -225,6 +245,9 @@ def retry_view(retry: ladder.Retry) -> RetryView:
 
 _SHOWN: Mapping[str, Callable[[Any], Any]] = {
     "retry": lambda retry: retry_view(retry) if retry else None,
+    **dict.fromkeys(
+        ("on_dead", "on_success"), lambda to: to and {"topic": to.topic, "include_body": to.include_body}
+    ),
     "begin": lambda begin: at(int(begin[1:])) if begin.startswith("@") else begin,
     "tags": lambda tags: " || ".join(tags) if tags is not None else "*",
 }

@@ -19,7 +19,7 @@ from ..api.parse import whole_number
 from ..domain import strict_json
 from ..domain.errors import Malformed
 from ..domain.ladder import Retry
-from ..domain.settings import GroupSettings, Setting, TopicSettings, rows_of
+from ..domain.settings import Destination, GroupSettings, Setting, TopicSettings, rows_of
 from ..domain.topic import Group, Topic
 from . import actions
 from .actions import Action
@@ -38,6 +38,8 @@ _NUMBER = re.compile(r"-?([0-9]{1,32}|[0-9]{0,32}\.[0-9]{1,32})(e[+-]?[0-9]{1,3}
 _RETRY_NUMBERS = ("max_attempts", "jitter", "base_seconds", "factor", "cap_seconds")
 RETRY = frozenset({"ladder", *_RETRY_NUMBERS})
 """The fields of a retry policy, which is one thing."""
+_WITH_BODY = ".include_body"
+_WHOLE = (RETRY, *({row.name, row.name + _WITH_BODY} for row in GROUP_ROWS if row.given is Destination))
 _CONSUMER = ("topic", "group", "consumer")
 WAS = "was."
 """Before the name of a field: a hidden one with what the page showed in it."""
@@ -92,8 +94,9 @@ def of(fields: Fields) -> Form:
 def touched(fields: Fields) -> dict[str, str]:
     """The fields without those that are as the page showed them: changes that others made since then stay."""
     as_shown = {name for name, value in fields.items() if fields.get(WAS + name) == value}
-    if not as_shown >= RETRY & fields.keys():
-        as_shown -= RETRY
+    for whole in _WHOLE:
+        if not as_shown >= whole & fields.keys():
+            as_shown -= whole
     return {name: value for name, value in fields.items() if name not in as_shown}
 
 
@@ -182,6 +185,10 @@ def _simple(
     return make
 
 
+def _destination(fields: Fields, name: str) -> dict[str, Any]:
+    return {"topic": fields[name].strip(), "include_body": fields.get(name + _WITH_BODY) == "true"}
+
+
 def _settings(fields: Fields, rows: Iterable[Setting], *, is_new: bool = False) -> dict[str, Any]:
     """The settings that a form gives. `is_new`: for a new group; where its name is that of an existing one, that keeps
     what is empty here."""
@@ -202,6 +209,7 @@ _READ: Mapping[type, Callable[[Fields, str], Any]] = {
     float: _number,
     bool: lambda fields, name: fields[name] == "true",
     list: lambda fields, name: fields[name].split(),
+    Destination: _destination,
 }
 
 
@@ -357,6 +365,11 @@ def preview(fields: Fields) -> dict[str, Any]:
     )
 
 
+def _put_events(name: str, fields: Fields) -> Action:
+    types = fields.get("types", "").replace(",", " ").split()
+    return Action(name, body={"topic": fields.get("to", "").strip()} | ({"types": types} if types else {}))
+
+
 _FORMS: Mapping[str, Callable[[str, Fields], Action]] = {
     "put_topic": _put_topic,
     "delete_topic": _delete_topic,
@@ -385,6 +398,8 @@ _FORMS: Mapping[str, Callable[[str, Fields], Action]] = {
     "commit": _simple("id"),
     "roll_back": _simple("id"),
     "create_token": _create_token,
+    "put_events": _put_events,
+    "delete_events": _plain(),
     "move_clock": _move_clock,
     "create_replay": _create_replay,
     "put_schedule": _put_schedule,
@@ -405,8 +420,16 @@ def group_fields(group: Group) -> dict[str, str]:
     """A group's settings as the form sends them; without those that are for life."""
     tags = " || ".join(group.tags) if group.tags is not None else "*"
     retry = _retry_fields(group.retry) if group.retry else {"max_attempts": "", "ladder": ""}
-    names = [row.field for row in GROUP_ROWS if row.name != "filter"]
-    return _as_fields(group, *names) | {"filter": tags} | retry
+    names = [row.field for row in GROUP_ROWS if row.name != "filter" and row.given is not Destination]
+    return _as_fields(group, *names) | {"filter": tags} | retry | destination_fields(group)
+
+
+def destination_fields(group: Group) -> dict[str, str]:
+    """A group's destinations as the form sends them."""
+    fields: dict[str, str] = {}
+    for name, to in {"on_dead": group.on_dead, "on_success": group.on_success}.items():
+        fields |= {name: to.topic if to else "", name + _WITH_BODY: str(bool(to and to.include_body)).lower()}
+    return fields
 
 
 def _as_fields(settings: Any, *names: str) -> dict[str, str]:

@@ -8,9 +8,9 @@ import msgspec
 
 from ..domain import strict_json
 from ..domain.errors import Malformed
+from ..domain.times import rfc3339
 from ..domain.transaction import CheckAnswer, Transaction, TransactionState
 from .egress import Reply, Unreached
-from .events import rfc3339
 
 _DECISIONS = {"commit": TransactionState.COMMITTED, "rollback": TransactionState.ROLLED_BACK, "unknown": None}
 

@@ -18,7 +18,7 @@ import msgspec
 
 from ..domain.call_result import Attempt, PushBatch
 from ..domain.message import TRACEPARENT, Draft, holds_json, is_reserved, traceparent
-from ..domain.times import calendar_time
+from ..domain.times import rfc3339
 from ..domain.topic import Payload
 
 _TYPE = "headrace.message"
@@ -55,12 +55,6 @@ def post(push_batch: PushBatch) -> Post:
     headers |= {f"ce-{name}": _encoded(value, _PLAIN) for name, value in attributes.items()}
     draft = first.message.draft
     return Post(first.message.id, headers | {"Content-Type": draft.content_type}, draft.body)
-
-
-def rfc3339(ms: int) -> str:
-    """A time in UTC, with milliseconds."""
-    moment = calendar_time(ms)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
 
 
 def _batch(push_batch: PushBatch) -> Post:

@@ -11,7 +11,7 @@ import msgspec
 from ..domain import strict_json
 from ..domain.call_result import Attempt, PushBatch
 from ..domain.message import body_fields
-from .events import rfc3339
+from ..domain.times import rfc3339
 
 
 class _Failure(msgspec.Struct):

@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
+from ..domain.times import rfc3339
 from ..domain.topic import Consumer
-from .events import Post, rfc3339
+from .events import Post
 
 TYPE = "headrace.test"
 

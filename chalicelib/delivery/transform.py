@@ -17,7 +17,7 @@ from jmespath import exceptions, functions, visitor
 from ..domain import strict_json
 from ..domain.call_result import Attempt, CallResult, PushBatch, Verdict
 from ..domain.message import JSON, body_fields
-from .events import rfc3339
+from ..domain.times import rfc3339
 
 MAX_CHARS = 1024
 MAX_NODES = 64

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from .message import Draft
 from .record import DeadLetter
 from .segment import Segment
-from .timer import Fired, Timer
+from .timer import Fired, Part, Timer
 from .transaction import Transaction
 
 
@@ -84,4 +84,4 @@ class AlreadyMoved:
 
 PutResult = Stored | OffsetTaken | DedupHit | AlreadyMoved
 
-Promotable = Timer | Fired | DeadLetter | Transaction
+Promotable = Timer | Part | Fired | DeadLetter | Transaction

@@ -20,6 +20,8 @@ class Kind(StrEnum):
     NO_CONSUMERS = "NO_CONSUMERS"
     UNDECIDED = "UNDECIDED"
     BACKLOG = "BACKLOG"
+    DESTINATION_GONE = "DESTINATION_GONE"
+    REFUSED = "REFUSED"
     NOT_PROVED = "NOT_PROVED"
     SCHEDULE_STOPPED = "SCHEDULE_STOPPED"
 
@@ -60,6 +62,14 @@ RULES: Mapping[Kind, Rule] = {
         "The backlog is larger than the topic's alarm allows.",
         "Look at the group's consumers: more of them, or faster ones.",
     ),
+    Kind.DESTINATION_GONE: Rule(
+        "In the last day messages were lost: their destination was deleted.",
+        "Set another destination, or none.",
+    ),
+    Kind.REFUSED: Rule(
+        "In the last day a destination refused messages: too large, or over its rate limit.",
+        "Raise the destination's max_body_bytes or rate_limit, or set include_body to false.",
+    ),
     Kind.NOT_PROVED: Rule(
         "No day of the archive has been proved complete for three days.",
         "Read the log of the archive's job, and run it again for the days.",
@@ -70,6 +80,9 @@ RULES: Mapping[Kind, Rule] = {
         "Put the schedule again with another topic, or delete it.",
     ),
 }
+OF_DESTINATIONS = (Kind.DESTINATION_GONE, Kind.REFUSED)
+OF_OTHERS = (Kind.BACKLOG, *OF_DESTINATIONS)
+"""What a look at a topic does not find."""
 _PRESENT_MS = HOUR_MS  # after its last sign of life a pull consumer counts as present for so long
 MOST = 100  # states of one topic that are noted
 

@@ -50,12 +50,20 @@ DEFAULT_RETRY = Retry(limits.DEFAULT_MAX_ATTEMPTS, "rocketmq")
 
 
 @dataclass(frozen=True, slots=True)
+class Destination:
+    """The topic, of this uid, that gets a message for each message that ends so; with its body if `include_body`."""
+
+    topic: str
+    uid: str
+    include_body: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Setting:
-    """A row. `type` is that of the dataclass's field; `given` is the type in requests: int, float, bool, str,
-    list or Retry. A number is from `least` to `most`; a text has `most` characters at most or is one of `choices`, a
-    list has `most` texts. `nullable`: null in
-    a request takes the setting away. `label` is in the console (empty: no plain field of its form), `help` and `usual`
-    (the default in words) are in the docs."""
+    """A row. `type` is that of the dataclass's field; `given` is the type in requests: int, float, bool, str, list,
+    Retry or Destination. A number is from `least` to `most`; a text has `most` characters at most or is one of
+    `choices`; a list has `most` texts. `nullable`: null in a request takes the setting away. `label` is in the
+    console (empty: no plain field of its form), `help` and `usual` (the default in words) are in the docs."""
 
     field: str
     name: str
@@ -321,4 +329,17 @@ class GroupSettings:
         label="Metrics of its own in CloudWatch",
         help="backlog, oldest message, failed attempts and dead letters a minute as "
         "[metrics](operations.md#health-log-and-metrics), 1.20 USD a month; of at most 50 groups of a stage",
+    )
+    on_dead: Destination | None = setting(
+        None,
+        nullable=True,
+        label="Destination of dead letters",
+        help="a [destination](howto/destinations.md): the topic that gets a message for each that becomes a dead "
+        "letter",
+    )
+    on_success: Destination | None = setting(
+        None,
+        nullable=True,
+        label="Destination of successes",
+        help="as `on_dead`, for each message that ends as SUCCESS; each acknowledgement then costs more",
     )

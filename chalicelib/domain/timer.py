@@ -21,10 +21,11 @@ ANY = -1
 
 
 class TimerKind(StrEnum):
-    """RETRY and DELIVER put `draft` into `shard`; WAKE starts a delivery of `shard`; CHECK asks a producer; SCHEDULE
-    puts the message of a schedule into the log."""
+    """RETRY, DELIVER and OUTBOX put `draft` into `shard`; WAKE starts a delivery of `shard`; CHECK asks a producer;
+    SCHEDULE puts the message of a schedule into the log."""
 
     DELIVER = "deliver"
+    OUTBOX = "outbox"
     RETRY = "retry"
     CHECK = "check"
     WAKE = "wake"
@@ -39,8 +40,8 @@ class Timer:
     `keep_days` is how long the row that `draft` becomes is kept in the log. `group_uid` and `consumer_uid` say for whom
     a shard is woken. With shard number ANY the mover chooses a shard. `stored_ms` distinguishes a WAKE from one stored
     in its place before, and says which timers were stored long before their time. `edits` rises with each change of the
-    timer. A CHECK is repeated every `every_ms` (see `next_check`) until it is deleted. `fragment` is the partition of
-    the table `timers` from which it was read.
+    timer. A CHECK is repeated every `every_ms` (see `next_check`) until it is deleted. `more` are the other drafts of
+    an OUTBOX. `fragment` is the partition of the table `timers` from which it was read.
     """
 
     due_ms: int
@@ -54,17 +55,31 @@ class Timer:
     stored_ms: int = 0
     edits: int = 0
     every_ms: int = 0
+    more: tuple[Draft, ...] = ()
     fragment: int | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def drafts(self) -> tuple[Draft, ...]:
+        """All its drafts."""
+        return (self.draft, *self.more) if self.draft else ()
 
     @property
     def weight(self) -> int:
         """About the bytes it takes in memory."""
-        return self.draft.weight if self.draft else 0
+        return sum(draft.weight for draft in self.drafts)
 
     @property
     def sort_key(self) -> str:
         """Its sort key in its fragment: timers sort by due time."""
         return sort_key_of(self.due_ms, self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The first drafts of a timer; `rest` stays in its row."""
+
+    timer: Timer
+    rest: tuple[Draft, ...]
 
 
 @dataclass(frozen=True, slots=True)

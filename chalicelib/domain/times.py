@@ -17,6 +17,11 @@ FIRST_SECOND = -62_135_596_800  # of the year 1, the first that a calendar here 
 LAST_SECOND = 253_402_300_799  # of the year 9999, the last
 
 
+def rfc3339(ms: int) -> str:
+    """A time in UTC, with milliseconds."""
+    return f"{calendar_time(ms):%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
+
+
 def calendar_time(ms: int) -> datetime:
     """A time in UTC, to the second; of what is none, as damaged rows may have it, the first or the last."""
     return datetime.fromtimestamp(min(max(ms // SECOND_MS, FIRST_SECOND), LAST_SECOND), UTC)

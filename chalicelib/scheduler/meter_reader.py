@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..domain import meter
-from ..domain.attention import Attention, Kind
+from ..domain.attention import OF_OTHERS, Attention
 from ..domain.errors import Unavailable
 from ..domain.meter import GroupReading, Reading
 from ..domain.times import DAY_MS
@@ -52,6 +52,7 @@ _NOTHING = State(0, has_backlog=False)
 
 Read = Callable[[Topic], Reading]
 See = Callable[[Topic], State]
+NoteChanges = Callable[[Sequence[Attention], Sequence[Attention]], None]
 SettleUnwanted = Callable[[Topic, Reading, HasTime], None]
 """Settle what the groups of a topic do not get, where the reading shows a backlog, up to the first message that they
 get."""
@@ -122,12 +123,15 @@ class MeterReader:
         read: Read,
         see: See,
         settle_unwanted: SettleUnwanted,
+        note_changes: NoteChanges,
     ) -> None:
+        """`note_changes`: as `Marks.note_changes`."""
         self._control = control
         self._marks = marks
         self._readings = readings
         self._read = read
         self._see = see
+        self._note_changes = note_changes
         self._settle_unwanted = settle_unwanted
         self._troubled: Mapping[str, int] = {}
         self._attention: dict[str, list[Attention]] = {}  # by topic
@@ -153,7 +157,7 @@ class MeterReader:
         with self._lock:
             self._troubled, self._attention = troubled_topics or {}, {}
             for state in attention:
-                if state.topic and state.kind != Kind.BACKLOG:
+                if state.topic and state.kind not in OF_OTHERS:
                     self._attention.setdefault(state.topic, []).append(state)
             return self._run(moving_topics, has_time)
 
@@ -202,7 +206,7 @@ class MeterReader:
         before = self._troubled.get(name, 0)
         if state.trouble != before:
             self._marks.note_trouble(name, state.trouble, before)
-        self._marks.note_changes(self._attention.get(name, ()), state.attention)
+        self._note_changes(self._attention.get(name, ()), state.attention)
 
     def _visit(self, name: str, has_time: HasTime) -> None:
         topic = self._control.topic(name, consistent=False)

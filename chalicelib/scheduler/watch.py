@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ..domain.attention import Attention, Kind
+from ..domain.attention import OF_DESTINATIONS, Attention, Kind
 from ..domain.errors import Unavailable
+from ..domain.times import DAY_MS
 from ..domain.topic import Group, Topic
 from ..ports.world import Clock
 from .walk import HasTime, RoundRobin, Stretch, Trouble
@@ -26,9 +27,12 @@ FurthestBehind = Callable[[Topic, Sequence[int]], Iterable[tuple[Group, int, int
 """From a topic and the last offsets of its shards: each group, its backlog (in a broadcast, that of the consumer
 who is furthest behind) and when its oldest message came."""
 
+NoteChanges = Callable[[Sequence[Attention], Sequence[Attention]], None]
+
 _JOB = "watch"
 _AFTER_ALL = 2**53  # behind every offset
 _WHOLE_EVERY = 15
+_UNDER = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +99,14 @@ class Watch:
         rounds: Rounds,
         clock: Clock,
         furthest_behind: FurthestBehind,
+        note_changes: NoteChanges,
     ) -> None:
+        """`note_changes` notes states that begin, and takes those off the list that end."""
         self._control = control
         self._log = log
         self._furthest_behind = furthest_behind
         self._marks = marks
+        self._note_changes = note_changes
         self._round_robin = RoundRobin(_JOB, rounds, clock)
         self._clock = clock
         self._known: dict[str, _Watched] = {}
@@ -125,13 +132,15 @@ class Watch:
         report.attention = each_minute.attention
         editions = each_minute.watched
         noted = [state for state in report.attention if state.kind == Kind.BACKLOG]
+        now_ms = self._clock.now_ms()
         watched = {key.partition("#")[0] for key in editions}
-        self._marks.note_changes([state for state in noted if state.topic not in editions], [])
+        forgotten = [state for state in report.attention if _is_forgotten(state, editions, now_ms)]
+        self._note_changes(forgotten, [])
         known = self._known.copy().items()
         self._known = {name: entry for name, entry in known if name in editions or name in watched}
         if not watched:
             return
-        bookmark, now_ms = self._round_robin.bookmark(), self._clock.now_ms()
+        bookmark = self._round_robin.bookmark()
 
         def visit(name: str) -> None:
             groups = [key for key in editions if key.startswith(f"{name}#")]
@@ -139,12 +148,12 @@ class Watch:
             if watch is None:
                 return
             old_backlog = watch.backlog
-            backlog = self._look(watch)
+            backlog = self._look(watch, {state.group for state in noted if state.topic == name})
             if old_backlog or backlog.messages:
                 report.metered += watch.metered
                 report.backlogs += [backlog] if watch.topic.alarm_backlog is not None else []
             states = [Attention(Kind.BACKLOG, now_ms, name, group, noted_ms=now_ms) for group in watch.over]
-            self._marks.note_changes([state for state in noted if state.topic == name], states)
+            self._note_changes([state for state in noted if state.topic == name], states)
 
         report.stretch = self._round_robin.run(watched, bookmark, visit, has_time)
         self._round_robin.end(bookmark, report.stretch)
@@ -168,7 +177,8 @@ class Watch:
         entry.topic = topic
         return entry
 
-    def _look(self, watch: _Watched) -> Backlog:
+    def _look(self, watch: _Watched, over: Set[str]) -> Backlog:
+        """`over`: its groups whose backlog was over the alarm; it ends below 80 %."""
         tails = [self._tail(watch.topic, shard) for shard in range(watch.topic.shards)]
         has_moved = tails != watch.tails
         watch.tails, watch.looks = tails, watch.looks + 1
@@ -181,10 +191,19 @@ class Watch:
         ages = {group.name: max(0, now_ms - oldest_ms) if oldest_ms else 0 for group, _, oldest_ms in groups}
         each = [Backlog(topic.name, group.name, count, ages[group.name], alarm) for group, count, _ in groups]
         furthest = max(each, key=lambda one: one.messages, default=Backlog(topic.name, "", 0, 0, alarm))
-        watch.backlog, watch.over = furthest.messages, [one.group for one in each if one.is_over]
+        watch.backlog = furthest.messages
+        bounds = {one.group: alarm * _UNDER if one.group in over else alarm for one in each}
+        watch.over = [one.group for one in each if one.messages > bounds[one.group]]
         watch.metered = [one for one, (group, _, _) in zip(each, groups, strict=True) if group.metrics]
         return replace(furthest, age_ms=max(ages.values(), default=0))
 
     def _tail(self, topic: Topic, shard: int) -> int:
         rows = self._log.read_back(topic.shard_key(shard), _AFTER_ALL, 1)
         return rows[0].end - 1 if rows else -1
+
+
+def _is_forgotten(state: Attention, watched: Mapping[str, int], now_ms: int) -> bool:
+    """Is a topic not watched any more, or were messages lost a day ago last?"""
+    if state.kind in OF_DESTINATIONS:
+        return now_ms - state.since_ms > DAY_MS
+    return state.kind == Kind.BACKLOG and state.topic not in watched

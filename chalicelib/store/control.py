@@ -11,6 +11,7 @@ from pynamodb.expressions.condition import Condition
 
 from ..domain import ids
 from ..domain.assignment import Assignment, Staffed
+from ..domain.notice import Events
 from ..domain.replay import Replay
 from ..domain.signing import KeyRing
 from ..domain.timer import Schedule, Timer
@@ -20,6 +21,7 @@ from .attributes import Item, text
 from .control_rows import (
     AssignmentRow,
     ConsumerRow,
+    EventsRow,
     GroupRow,
     Key,
     KeyRingRow,
@@ -40,6 +42,7 @@ _Living = Topic | Group | Consumer | Schedule
 """What has a life under its name, and perhaps another after it, with a uid of its own."""
 _KEY_RING = Key("stage", "signing-key")
 _MANY = 16  # rows of one partition that are rather read with all that is between them
+_EVENTS = Key("events", "events")
 
 
 class Control:
@@ -258,6 +261,17 @@ class Control:
         change = {**(_of_life(request, old) if old else request), "TableName": self._table}
         gone = [timer_delete(self._dynamo.tables, timer)] if timer else []
         return self._dynamo.transact([{operation: change}, *gone, *timers])
+
+    def events(self, *, consistent: bool = True) -> Events | None:
+        """Where operational events go; None: nowhere."""
+        return self._get(EventsRow, _EVENTS, consistent=consistent)
+
+    def put_events(self, events: Events | None) -> None:
+        """Have events go elsewhere, or nowhere."""
+        if events is None:
+            self._delete(_EVENTS)
+        else:
+            self._put(EventsRow.of(_EVENTS, events, events.version))
 
     def key_ring(self) -> KeyRing | None:
         """The stage's signing keys; None before they are first needed."""

@@ -26,6 +26,7 @@ from pynamodb.models import Model
 
 from ..domain import predicate, strict_json
 from ..domain.assignment import Assignment
+from ..domain.notice import Events
 from ..domain.replay import Replay
 from ..domain.signing import KeyRing
 from ..domain.timer import Schedule
@@ -122,6 +123,13 @@ class ConsumerRow(Row[Consumer]):
 
     entity = Consumer
     locals().update(_attributes_of(Consumer))
+
+
+class EventsRow(Row[Events]):
+    """Where operational events go."""
+
+    entity = Events
+    locals().update(_attributes_of(Events))
 
 
 class AssignmentRow(Row[Assignment]):

@@ -68,7 +68,8 @@ Attribute names are short because a row is billed by its size, names included.
     f  S   partition key: the fragment's number, a hash of the timer's id (see `fragment_of`)
     t  S   sort key: `<due ms, 15 digits>#<timer id>`. The ids of messages whose order is
            kept begin with a number that rises with their acceptance (docs/adr/0021).
-    k  S   kind      s  S  the shard, as the log's partition key      m S/B  the draft, as a segment of one
+    k  S   kind      s  S  the shard, as the log's partition key      m S/B  the draft, as a segment of one; of an
+           OUTBOX (`out.…`, `event.…`) all drafts: what is not moved yet stays
     d  N   days to keep the row that the draft becomes
     g  S   group uid and c  S  consumer uid: for whom the shard is woken
            A WAKE of shard -1 is for a whole topic: storing its mark had failed, so the mark is stored then.
@@ -154,7 +155,8 @@ Attribute names are short because a row is billed by its size, names included.
 
 **control** · topics, groups, consumers, assignments, tokens, replays, the signing key: PynamoDB's models in
   store/control_rows, with an attribute for each field of the noun.
-    pk S   `topics`, `retired`, `schedules`, `tokens`, `used` (when a token was last), `stage`, `topic#<topic uid>`, or
+    pk S   `topics`, `retired`, `schedules`, `tokens`, `used` (when a token was last), `stage`, `events`,
+           `topic#<topic uid>`, or
            `replays#<home>`: a replay's id begins with the home of its topic's replays, and goes on with the time
     sk S   name or id, of a retired topic `<name>#<uid>`; below a topic `group#<name>`, `retired#<name>#<group uid>`,
            `consumer#<group uid>#<name>`, `left#<group uid>#<name>#<consumer uid>` and `assignment#<group uid>`

@@ -22,7 +22,7 @@ from ..domain.errors import unavailable
 from ..domain.limits import MAX_LOOK_BYTES
 from ..domain.message import Draft
 from ..domain.segment import Allocation, Rows, Segment, ShardKey, Tail
-from ..domain.timer import Fired, Timer
+from ..domain.timer import Fired, Part, Timer
 from ..domain.topic import CursorKey
 from ..domain.transaction import Transaction, committed
 from . import codec
@@ -32,7 +32,7 @@ from .dedup import dedup_entry, dedup_put, used_entries
 from .dynamo import Cancelled, ConditionFailed, Dynamo
 from .layout import FORMAT, META_OFFSET, dedup_key, segment_key
 from .records import letter_move
-from .timers import timer_delete, timer_put
+from .timers import timer_delete, timer_put, timer_shortening
 from .transactions import transaction_writes
 
 TOMBSTONE = "tombstone"
@@ -121,6 +121,8 @@ class Log:
         if isinstance(promotable, Fired):
             then = promotable.after(ids.message_id(segment.request_id, shard.shard, segment.first + n))
             return [timer_delete(tables, promotable.timer), timer_put(tables, then)]
+        if isinstance(promotable, Part):
+            return [timer_shortening(tables, promotable.timer, promotable.rest)]
         if isinstance(promotable, Transaction):
             location = {"shard": shard.shard, "offset": segment.first + n}
             new = committed(promotable, segment.accepted_ms, **location)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from ..domain.attention import Attention, Kind
 from ..domain.mark import Bookmark, EachMinute, Mark
+from ..domain.timer import Timer
 from ..domain.times import DAY_SECONDS
 from .attributes import Item, known_int, known_text, number, rows, text, values
 from .dynamo import Dynamo
 from .layout import FORMAT
+from .timers import timer_put
 
 _MARKS, _WATCHED = "mark", "watched"
 _MOVING = "~"  # before the name; none begins so
@@ -69,15 +72,33 @@ class Marks:
         items = self._page(_TROUBLED, _BEHIND_TROUBLED, most)
         return _ranks(item["k"]["S"] for item in items)
 
-    def note_changes(self, old: Iterable[Attention], new: Iterable[Attention]) -> None:
+    def note_changes(
+        self,
+        old: Iterable[Attention],
+        new: Iterable[Attention],
+        timer_of: Callable[[Attention, bool], Timer | None] = lambda *_: None,
+    ) -> None:
         """Note the states that need a person, and take those off the list that need none any more: a write for each
-        difference. Harmless to repeat."""
+        difference, with its timer (of a state, and whether it is over), which is stored once. Harmless to repeat."""
         before, now = ({state.key: state for state in states} for states in (old, new))
         for key in now.keys() - before.keys():
             rest = {"s": number(now[key].since_ms), "a": number(now[key].noted_ms)}
-            self._put(_WATCHED, _ATTENTION + key, rest)
+            if timer := timer_of(now[key], False):
+                item, condition = _row(_WATCHED, _ATTENTION + key, rest), "attribute_not_exists(r)"
+                self._with_timer("Put", timer, Item=item, ConditionExpression=condition)
+            else:
+                self._put(_WATCHED, _ATTENTION + key, rest)
         for key in before.keys() - now.keys():
-            self._drop(_ATTENTION + key)
+            if timer := timer_of(before[key], True):
+                row = {"r": text(_WATCHED), "k": text(_ATTENTION + key)}
+                self._with_timer("Delete", timer, Key=row, ConditionExpression="attribute_exists(r)")
+            else:
+                self._drop(_ATTENTION + key)
+
+    def _with_timer(self, action: str, timer: Timer, **request: Any) -> None:
+        """Change a row, if its condition is met, and store a timer in one transaction."""
+        change = {action: {"TableName": self._table, **request}}
+        self._dynamo.transact([change, timer_put(self._dynamo.tables, timer)])
 
     def attention(self, after: str | None, limit: int) -> list[Attention]:
         """The states that need a person, by key: those behind one; the list may be a moment old."""
@@ -99,8 +120,7 @@ class Marks:
         )
 
     def _put(self, home: str, key: str, rest: Item) -> None:
-        row = {"r": text(home), "k": text(key), **rest, "v": {"N": FORMAT}}
-        self._dynamo.put(self._table, [row])
+        self._dynamo.put(self._table, [_row(home, key, rest)])
 
     def _drop(self, key: str) -> None:
         self._dynamo.delete(self._table, [{"r": text(_WATCHED), "k": text(key)}])
@@ -109,6 +129,10 @@ class Marks:
         """The first of the watched list's rows between two keys."""
         request = rows(self._table, "r = :r AND k BETWEEN :a AND :b", r=_WATCHED, a=first, b=last)
         return self._dynamo.page(**request, Limit=most)
+
+
+def _row(home: str, key: str, rest: Item) -> Item:
+    return {"r": text(home), "k": text(key), **rest, "v": {"N": FORMAT}}
 
 
 def _place(rank: int, topic: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..domain.append import DedupEntry
 from ..domain.limits import MAX_LOOK_BYTES
+from ..domain.message import Draft
 from ..domain.record import DeadLetter, Record
 from ..domain.timer import FirstTimers, Moved, Timer, TimerKind, due_ms_of
 from ..domain.topic import CursorKey
@@ -107,9 +108,16 @@ class Timers:
         """Replace a timer by one of another time. False: it is gone or was changed."""
         return self._dynamo.transact([timer_delete(self._tables, old), timer_put(self._tables, new)])
 
-    def exchange(self, old: Timer, new: Timer | None, key: CursorKey, records: Sequence[Record]) -> bool:
-        """In one transaction store records of a delivery and replace its retry timer, if that is unchanged, by `new`
-        (None: delete it). False: the timer is gone or was changed."""
+    def exchange(
+        self,
+        old: Timer,
+        new: Timer | None,
+        key: CursorKey,
+        records: Sequence[Record],
+        others: Sequence[Timer] = (),
+    ) -> bool:
+        """In one transaction store records of a delivery, and `others`, and replace its retry timer, if that is
+        unchanged, by `new` (None: delete it). False: the timer is gone or was changed."""
         if new is None:
             timer_writes = [timer_delete(self._tables, old)]
         else:
@@ -118,7 +126,11 @@ class Timers:
             same_put = {"Put": {**put["Put"], **_if_unchanged(old)}}
             timer_writes = [same_put] if is_same_row else [timer_delete(self._tables, old), put]
         return self._dynamo.transact(
-            [*timer_writes, *record_writes(self._dynamo.tables.records, key, records)]
+            [
+                *timer_writes,
+                *(timer_put(self._tables, other) for other in others),
+                *record_writes(self._dynamo.tables.records, key, records),
+            ]
         )
 
     def take(self, retries: Sequence[tuple[int, str]], key: CursorKey, records: Sequence[Record]) -> bool:
@@ -250,6 +262,12 @@ def timer_delete(tables: Tables, timer: Timer) -> dict[str, Any]:
     return {"Delete": {"TableName": tables.timers, "Key": key_of(tables, timer), **_if_unchanged(timer)}}
 
 
+def timer_shortening(tables: Tables, timer: Timer, rest: Sequence[Draft]) -> dict[str, Any]:
+    """The transaction's action that leaves a timer these drafts only, if it is unchanged."""
+    shorter = replace(timer, draft=rest[0], more=tuple(rest[1:]), edits=timer.edits + 1)
+    return {"Put": {**timer_put(tables, shorter)["Put"], **_if_unchanged(timer)}}
+
+
 def _if_unchanged(timer: Timer) -> dict[str, Any]:
     if not timer.edits:
         return {"ConditionExpression": "attribute_exists(f) AND attribute_not_exists(e)"}
@@ -278,7 +296,7 @@ def _content(timer: Timer) -> Item:
     numbers = {"d": timer.keep_days, "a": timer.stored_ms, "e": timer.edits, "y": timer.every_ms}
     item.update({name: number(value) for name, value in numbers.items() if value})
     if timer.draft:
-        item["m"] = packed(codec.pack([timer.draft]).payload)
+        item["m"] = packed(codec.pack(timer.drafts, whole=True).payload)
     return item
 
 
@@ -301,8 +319,8 @@ def _moved(item: Item) -> Moved:
 def _content_of(item: Item, due_ms: int, timer_id: str) -> Timer:
     payload = payload_of(item)
     kind = TimerKind(item["k"]["S"])
-    draft = codec.unpack(payload)[0] if payload else None
-    if draft is None and kind in (TimerKind.DELIVER, TimerKind.RETRY, TimerKind.SCHEDULE):
+    draft, *more = codec.unpack(payload) if payload else (None,)
+    if draft is None and kind not in (TimerKind.WAKE, TimerKind.CHECK):
         raise ValueError("it has lost its message")
     return Timer(
         due_ms=due_ms,
@@ -316,6 +334,7 @@ def _content_of(item: Item, due_ms: int, timer_id: str) -> Timer:
         stored_ms=int_of(item, "a"),
         edits=int_of(item, "e"),
         every_ms=int_of(item, "y"),
+        more=tuple(filter(None, more)),
         fragment=int(item["f"]["S"]),
     )
 

@@ -385,9 +385,9 @@ OPERATOR_FLOWS: Mapping[str, Flow] = {
 OPERATOR_CALLS: Mapping[str, int] = {
     "settle what is new": 10,
     "settle behind a hole": 20,
-    "settle what is leased": 9,
+    "settle what is leased": 10,
     "settle what waits for a timer": 15,
-    "settle what is in the retry lane": 32,
+    "settle what is in the retry lane": 33,
     "edit what waits for a timer": 16,
     "edit what is in the retry lane": 33,
     "purge": 17,

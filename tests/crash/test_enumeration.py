@@ -6,20 +6,26 @@ and subscribers saw and what the tables hold in the end.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache, partial
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import HealthCheck, given, settings
 
 from chalicelib.services.consume.claim import Claimer
 from tests.conftest import SOAK
 from tests.crash.all_flows import CALLS, FLOWS
+from tests.crash.destination_flows import MANY_STEPS, STEPS
 from tests.crash.points import FAULTS, Played
-from tests.crash.scenes import RESTS, Result, complaints, play
-from tests.support.faults import Fault
+from tests.crash.scenes import RESTS, Result, begin, come_to_rest, complaints, play
+from tests.support.faults import Death, Fault, FaultPlan
 from tests.support.flows import SharedTables
 from tests.support.planting import Bug
+from tests.support.rest import clear_times
 
 _played = Played()
+_steps = st.tuples(st.sampled_from([*STEPS]), st.sampled_from(FAULTS), st.integers(1, 20))
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.lower())
@@ -31,6 +37,23 @@ def test_no_fault_at_any_call_breaks_a_promise(tables: SharedTables, name: str, 
         call = [*result.plan.calls, *["never made"] * at][at - 1]
         failures += [f"call {at} ({call}): {complaint}" for complaint in complaints(result, fault)]
     assert not failures, "\n".join(failures)
+
+
+@settings(
+    max_examples=60 * SOAK or 6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(_steps, min_size=4, max_size=12))
+def test_whatever_dies_each_end_is_told_once(
+    tables: SharedTables, script: list[tuple[str, Fault, int]]
+) -> None:
+    scene, _ = begin(tables, MANY_STEPS)
+    for step, fault, at in [("produce", FAULTS[0], 99), *script]:
+        with suppress(Death, Exception):
+            STEPS[step](scene, scene.client(FaultPlan(fault, at)))
+    come_to_rest(scene, MANY_STEPS, RESTS)
+    client = scene.client()
+    assert MANY_STEPS.also(scene, client) == []
+    clear_times(client.deps)
 
 
 @cache

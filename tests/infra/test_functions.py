@@ -179,7 +179,10 @@ WAKE_QUEUE = names.arn("sqs", "hr-wakes")
 
 def test_the_mover_alone_takes_wake_ups_and_who_stores_timers_sends_them() -> None:
     senders = {n for n in names.FUNCTIONS if WAKE_QUEUE in grants(n, "sqs").get("sqs:SendMessage", ())}
-    assert senders == {"api", "api_url", "receive", "receive_url", "deliver", "check", "mover", "assign"}
+    assert senders == {
+        *("api", "api_url", "receive", "receive_url"),
+        *("deliver", "check", "mover", "assign", "expire"),
+    }
     for action in ("sqs:ReceiveMessage", "sqs:DeleteMessage"):
         assert {n for n in names.FUNCTIONS if action in grants(n, "sqs")} == {"mover"}
     (queues, policy) = resources()["WakeQueuePolicy"]["Properties"].values()

@@ -16,7 +16,7 @@ from infra import names, roles
 
 PAGE = Path("docs/security.md")
 SCOPES = ("produce", "consume", "admin")
-_NAMED = ("topic", "into", "group", "consumer")
+_NAMED = ("topic", "into", "group", "consumer", "on_dead", "on_success")
 assert resources
 
 

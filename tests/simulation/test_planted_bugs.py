@@ -80,12 +80,12 @@ BUGS: dict[str, Bug] = {
     "a mover that appends, and then deletes": Bug(
         Due,
         "append",
-        "messages = [message for message in self._producer.move(home, members) if message]",
+        "messages = [message for message in self.producer.move(home, members) if message]",
         "drafts = [replace(draft, due_ms=None, dedup_id=None) for _, draft in members]\n"
-        "    messages = self._producer.produce(home, drafts)\n"
+        "    messages = self.producer.produce(home, drafts)\n"
         "    if any(not hasattr(message, 'shard') for message in messages):\n"
         "        return 0\n"
-        "    self._timers.drop(timers)",
+        "    self.timers.drop(timers)",
     ),
     "a mover that takes what is nearly due": Bug(
         mover.MoverRun, "_move_due", "if timer.due_ms <= now_ms]", "]"

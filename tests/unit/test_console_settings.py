@@ -12,7 +12,7 @@ from chalicelib.api.resources.dead_letters import RedriveBody
 from chalicelib.console import forms
 from chalicelib.domain.errors import Malformed
 from chalicelib.domain.ladder import Retry
-from chalicelib.domain.settings import Mode, Setting
+from chalicelib.domain.settings import Destination, Mode, Setting
 from chalicelib.domain.topic import Group, Topic
 
 ROWS = [("put_topic", row) for row in forms.TOPIC_ROWS] + [("put_group", row) for row in forms.GROUP_ROWS]
@@ -28,7 +28,10 @@ def sent_by(action: str, fields: Mapping[str, str]) -> dict[str, object]:
 def test_each_setting_of_a_form_reaches_the_call(action: str, row: Setting) -> None:
     text = row.options[0] if row.options else "7"
     assert sent_by(action, {row.name: text}) == {
-        row.name: {int: 7, float: 7, bool: True, list: ["7"]}.get(row.given, text)
+        row.name: {
+            **{int: 7, float: 7, bool: True, list: ["7"]},
+            Destination: {"topic": "7", "include_body": False},
+        }.get(row.given, text)
     }
     empty: dict[str, object] = {row.name: []} if row.given is list else {}
     assert sent_by(action, {row.name: ""}) == ({row.name: None} if row.nullable else empty)

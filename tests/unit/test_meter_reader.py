@@ -63,6 +63,7 @@ class World:
             read=self.read,
             see=self.see,
             settle_unwanted=lambda *_: None,
+            note_changes=self.marks.note_changes,
         )
 
     def topic(self, name: str, created_ms: int = START_MS) -> Topic:

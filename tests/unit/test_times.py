@@ -13,9 +13,8 @@ from hypothesis import example, given, settings
 from chalicelib.api import parse
 from chalicelib.api.fields import at
 from chalicelib.console.figures import moment
-from chalicelib.delivery.events import rfc3339
 from chalicelib.domain.errors import Malformed
-from chalicelib.domain.times import HOUR_MS
+from chalicelib.domain.times import HOUR_MS, rfc3339
 from tests.support import factories as make
 from tests.support.desk import Desk
 from tests.support.stages import embedded_stage

@@ -7,9 +7,10 @@ from msgspec import Meta, Struct
 
 from ...domain import attention
 from ...domain import limits as lim
-from ...domain.errors import Refused
+from ...domain.errors import Forbidden, NotFound, Refused
 from ...domain.meter import Bucket, GroupBucket, Window
 from ...domain.ranges import total
+from ...domain.settings import Destination
 from ...domain.topic import EARLIEST, FOR_EVER_MS, LATEST, Group, Scope, Topic, Where
 from ...modes import POLICIES
 from .. import lists, parse, settings
@@ -154,12 +155,35 @@ def put_group(context: Context) -> Response[GroupView]:
         fields["begin"] = parse.beginning(fields["begin"])
     if "tags" in fields:
         fields["tags"] = settings.tags(fields["tags"])
+    for name_of in ("on_dead", "on_success"):
+        if to := fields.get(name_of):
+            target = destination(context, to.topic, name_of, topic)
+            fields[name_of] = Destination(target.name, target.uid, to.include_body)
     group, is_new = context.deps.admin.put_group(topic, name, fields, settings.new_retry(fields))
     _ = is_new and context.deps.signing_key  # the first call makes it, and `receive` may not
     # with the topic's `shards`, these decide how many runs of `deliver` a group has (`workers_of`)
     if not is_new and fields.keys() & {"max_in_flight", "batch_size"}:
         context.deps.waker.wake_after_redivision(topic)
     return Response(group_view(topic, group, context.now_ms), 201 if is_new else 200)
+
+
+def destination(context: Context, name: str, setting: str, own: Topic | None = None) -> Topic:
+    """The topic to which the caller has messages sent. Raises Forbidden first, so that only who may use it learns
+    whether it is there, and Refused for the topic's own and an unknown one."""
+    if context.caller and not context.caller.may_use(name):
+        raise Forbidden("TOPIC_FORBIDDEN", f"The token is not for topic {name!r}, the {setting}.")
+    if context.caller and Scope.PRODUCE not in context.caller.scopes:
+        raise Forbidden(
+            "SCOPE_MISSING", f"To have messages sent to {name!r} the token needs the scope 'produce'."
+        )
+    if own and own.name == name:
+        raise Refused(
+            "DESTINATION_REFUSED", f"{setting}: a group's messages cannot be sent to its own topic."
+        )
+    try:
+        return context.deps.catalog.topic(name, consistent=True)
+    except NotFound as error:
+        raise Refused("DESTINATION_REFUSED", f"{setting}: {error.detail}") from None
 
 
 @call("GET", GROUP, scopes=ANY)

@@ -5,15 +5,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, TypedDict
 
+from msgspec import Meta, Struct
+
 from ...domain import ladder
 from ...domain.attention import RULES, Attention, Kind
 from ...domain.errors import NotFound
 from ...domain.limits import MAX_ATTEMPTS, MAX_RETRY_SECONDS
+from ...domain.notice import TYPES, Events
+from ...domain.topic import Scope
 from .. import lists
-from ..calls import ANY, Context, Response, call
-from ..fields import Count, Time, at, one_of
+from ..calls import ANY, Context, Reach, Response, call
+from ..fields import Count, Name, Time, at, one_of
 from ..http import invalid
 from ..lists import Page, page
+from .groups import destination
 from .topics import NamedStats, topic_stats_view
 
 
@@ -46,6 +51,20 @@ class AttentionView(TypedDict):
     since: Time
     what: str
     to_do: str
+
+
+class EventsBody(Struct, forbid_unknown_fields=True):
+    """The topic that gets operational events, and which types of them."""
+
+    topic: Name
+    types: Annotated[tuple[Literal[TYPES], ...], Meta(min_length=1, max_length=len(TYPES))] = TYPES  # type: ignore[valid-type]
+
+
+class EventsView(TypedDict):
+    """The topic that gets operational events, if any does, and which types of them."""
+
+    topic: str | None
+    types: list[Annotated[str, one_of(*TYPES)]]
 
 
 _NUMBERS = {"base_seconds": (1, MAX_RETRY_SECONDS), "factor": (1, 10), "cap_seconds": (1, MAX_RETRY_SECONDS)}
@@ -126,6 +145,30 @@ def _attention_view(state: Attention) -> AttentionView:
         "what": RULES[state.kind].what,
         "to_do": RULES[state.kind].to_do,
     }
+
+
+@call("PUT", "/v1/events", scopes=(Scope.ADMIN,), body=EventsBody, reach=Reach.SERVICE)
+def put_events(context: Context) -> Response[EventsView]:
+    """Send operational events to a topic, within a minute; without `types`, those of every type."""
+    topic = destination(context, context.body.topic, "topic")
+    context.deps.catalog.set_events(Events(topic.name, topic.uid, tuple(dict.fromkeys(context.body.types))))
+    return get_events(context)
+
+
+@call("GET", "/v1/events", scopes=(Scope.ADMIN,), reach=Reach.SERVICE)
+def get_events(context: Context) -> Response[EventsView]:
+    """The topic that gets operational events, and their types; null: none does."""
+    events = context.deps.adapters.control.events()
+    return Response(
+        {"topic": events.topic if events else None, "types": list(events.types) if events else []}
+    )
+
+
+@call("DELETE", "/v1/events", scopes=(Scope.ADMIN,), statuses=(204,), reach=Reach.SERVICE)
+def delete_events(context: Context) -> Response[None]:
+    """Send no operational events any more."""
+    context.deps.catalog.set_events(None)
+    return Response(None, 204)
 
 
 @call("GET", "/v1/openapi.json", scopes=())

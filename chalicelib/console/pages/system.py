@@ -36,6 +36,7 @@ def system(visit: Visit) -> Shown:
         "every_ms": _JOBS,
         "late_ms": {job: _late_ms(bookmark, _JOBS[job], now_ms) for job, bookmark in bookmarks.items()},
         "today": today(readings.latest(STAGE, HOURS, _TWO_DAYS), now_ms) if visit.caller.has_all else None,
+        "events": visit.deps.adapters.control.events() if visit.caller.has_all else None,
         "version": __version__,
     }
     return Page("system.html", model)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ...domain import cursor_size, cursor_write
+from ...domain import cursor_size, cursor_write, notice
 from ...domain import cursor_transitions as transitions
 from ...domain.cursor import PULLED, Cursor
 from ...domain.errors import Unavailable
 from ...domain.ids import base32
 from ...domain.limits import MAX_ANSWER_BYTES
 from ...domain.message import Message
+from ...domain.notice import Events
 from ...domain.record import Record
+from ...domain.timer import Timer
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...domain.trace import AttemptOutcome, TraceEntry
 from ...ports.world import Clock, Random
@@ -36,11 +38,16 @@ class Claimer:
         states: CursorStore,
         reader: LogReader,
         attempt_log: AttemptLog,
+        events: Callable[[], Events | None],
+        on_timers_stored: Callable[[Sequence[Timer]], None],
         is_registered: Registered,
         clock: Clock,
         random: Random,
     ) -> None:
+        """`on_timers_stored` is called with new timers."""
         self._states = states
+        self._events = events
+        self._on_timers_stored = on_timers_stored
         self._is_registered = is_registered
         self._reader = reader
         self._attempt_log = attempt_log
@@ -134,7 +141,7 @@ class Claimer:
                 return Claim()
             if fills_until_ms := _fills_until_ms(claimant, shard, plan, most, now_ms):
                 return Claim(fills_until_ms=fills_until_ms)
-            if not self._write(key, state, _change(state, after), plan.dead, token):
+            if not self._write(claimant, key, state, _change(state, after), plan.dead, token):
                 return None
             if acks:
                 acks.note_written()
@@ -181,22 +188,29 @@ class Claimer:
 
     def _write(
         self,
+        claimant: Claimant,
         key: CursorKey,
         state: CursorSnapshot,
         change: cursor_write.Change,
         dead_records: Sequence[Record],
         token: str,
     ) -> bool:
-        """Write a claim; False where it lost a race. If the write's answer was lost, the cursor is read again:
-        otherwise the granted messages would be stuck until the lease ends. A try of the same receive elsewhere may
-        have made a lease of that token: then it has other contents, or is the same for the caller, too."""
+        """Write a claim, and what is told of its dead letters; False where it lost a race. If the write's answer was
+        lost, the cursor is read again: otherwise the granted messages would be stuck until the lease ends. A try of the
+        same receive elsewhere may have made a lease of that token: then it has other contents, or is the same for the
+        caller, too."""
+        group = claimant.group
+        told = [notice.without_needless_body(group, record) for record in dead_records]
+        timers = notice.timers(claimant.topic, group, told, self._events)
         try:
-            return self._states.write(key, state, change, dead_records) is not None
+            if self._states.write(key, state, change, dead_records, timers) is None:
+                return False
         except Unavailable:
             ours = change.after.leases.get(token)
             if ours is None or self._states.read(key).cursor.leases.get(token) != ours:
                 raise
-            return True
+        self._on_timers_stored(timers)
+        return True
 
     def expire(self, claimant: Claimant, shard: int | None, has_time: Callable[[], bool]) -> int:
         """For the schedule `expire`: settle as dead letters, on a shard or in the retry lane (None), the unleased
@@ -215,7 +229,7 @@ class Claimer:
                 plan.cursor, after, message_count=0
             ):
                 return count  # the cursor is full: the next run continues
-            if self._states.write(key, state, _change(state, after), plan.dead) is not None:
+            if self._write(claimant, key, state, _change(state, after), plan.dead, ""):
                 count += len(plan.dead)
                 self._note_lapsed(claimant, shard, state.cursor, plan, now_ms, is_ranked=False)
             if not has_time():

@@ -17,8 +17,10 @@ from ...domain.spans import Span, in_order
 from ...domain.status import Because
 from ...modes import Candidate, ClaimVerdict, Policy
 
-DEAD_PER_WRITE = 45  # a transaction takes 100 actions: the cursor, and two for each dead letter
-_DEAD_BYTES_PER_WRITE = 2_000_000  # a transaction takes 4 MB
+DEAD_PER_WRITE = (
+    40  # a transaction takes 100 actions: the cursor, two for each dead letter, and a destination's rows
+)
+_DEAD_BYTES_PER_WRITE = 1_500_000  # a transaction takes 4 MB: each may be there twice
 
 
 @dataclass(frozen=True, slots=True)

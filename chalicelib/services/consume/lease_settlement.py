@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
 
-from ...domain import cursor_size, cursor_write
+from ...domain import cursor_size, cursor_write, notice
 from ...domain import cursor_transitions as transitions
 from ...domain.cursor import RETURNING, Cursor, Disposition, Lease
 from ...domain.errors import Conflict, HeadraceError
+from ...domain.notice import Events
 from ...domain.receipt import Receipt
 from ...domain.timer import Timer
 from ...domain.topic import CursorKey, Group, Topic
@@ -46,6 +47,7 @@ class SettleContext:
     attempt_log: AttemptLog
     clock: Clock
     counters: Counters
+    events: Callable[[], Events | None]
     on_timers_stored: Callable[[Sequence[Timer]], None]
     filled: Callable[[CursorKey], None]
     on_freed: Callable[[Topic, Group, CursorKey, str], None]
@@ -124,7 +126,7 @@ class LeaseSettlement:
         if lease is None or len(offsets) < len(receipts) or not offsets <= lease.attempts().keys():
             return []
         steps = that_fit(self._steps.step(*each) for each in self._decide(state, lease, receipts, rule))
-        return steps if len(steps) == len(receipts) and not any(step.actions for step in steps) else []
+        return steps if len(steps) == len(receipts) and not any(s.actions or s.ended for s in steps) else []
 
     def after(self, cursor: Cursor, steps: Sequence[Step]) -> Cursor:
         """The cursor after these steps."""
@@ -198,14 +200,17 @@ class LeaseSettlement:
     def _write(self, state: CursorSnapshot, steps: Sequence[Step]) -> CursorSnapshot | None:
         records = [step.record for step in steps if step.record]
         timers = [step.timer for step in steps if step.timer]
+        ended = [step.ended for step in steps if step.ended]
+        timers += notice.timers(self._topic, self._group, ended, self._context.events)
         change = cursor_write.change(state.cursor, self.after(state.cursor, steps))
-        return self._context.states.write(self.key, state, change, records, timers)
+        new_state = self._context.states.write(self.key, state, change, records, timers)
+        if new_state and timers:
+            self._context.on_timers_stored(timers)
+        return new_state
 
     def note_written(self, claimed_ms: int, steps: Sequence[Step]) -> None:
         """After a write with these steps: count and trace the attempts, and wake what may go on now."""
         context = self._context
-        if timers := [step.timer for step in steps if step.timer]:
-            context.on_timers_stored(timers)
         if self._holds_back or _returns_any(steps):
             context.filled(self.key)
             context.on_freed(self._topic, self._group, self.key, self.owner)

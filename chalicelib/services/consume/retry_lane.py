@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...domain.message import Draft, Message, Origin, is_expired
+from ...domain.notice import mark_of
 from ...domain.timer import Timer, TimerKind, retry_id
 from ...domain.topic import Group, Topic, lane_of
 from ..core.log_reader import Freshness, LogReader
@@ -32,7 +33,8 @@ def resolve(reader: LogReader, topic: Topic, entry: Message, trust: Freshness) -
         return Message(*fields, replace(entry.draft, origin=origin), ends_ms=ends_ms)
     message = reader.fetch(topic.shard_key(origin.shard), [origin.offset], trust)[origin.offset].message
     if message is None:
-        expired_draft = Draft(b"", is_json=False, expires_ms=_LONG_AGO_MS, origin=origin)
+        headers = entry.draft.headers
+        expired_draft = Draft(b"", is_json=False, headers=headers, expires_ms=_LONG_AGO_MS, origin=origin)
         return Message(origin.id, origin.shard, origin.offset, origin.accepted_ms, expired_draft)
     had_expired = is_expired(message.draft, entry.accepted_ms)
     ends_ms = _LONG_AGO_MS if had_expired else min(message.ends_ms, entry.ends_ms)
@@ -72,4 +74,4 @@ def entry_of(message: Message, attempts: int, attempts_before_redrive: int, *, w
     origin = Origin(*fields, attempts, attempts_before_redrive, whole=whole)
     if whole:
         return replace(message.draft, origin=origin, dead_reason=None)
-    return Draft(b"", is_json=False, origin=origin)
+    return Draft(b"", is_json=False, headers=mark_of(message.draft), origin=origin)

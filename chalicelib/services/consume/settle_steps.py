@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from ...domain import notice
 from ...domain.cursor import RETURNING, Disposition, Result
 from ...domain.limits import RETENTION_GRACE
 from ...domain.message import DeadReason, Draft, Message, Origin
@@ -23,6 +24,7 @@ from . import retry_lane
 from .decision import SettleDecision
 
 _ACTIONS_PER_WRITE = 90  # a transaction takes 100
+_ACTIONS_BESIDE_OUTBOX = 80  # and messages of two megabytes for a destination up to 17 rows
 _ENTRIES_PER_WRITE = 90  # an update expression holds 4 KB
 _BYTES_PER_WRITE = 2_000_000  # a transaction takes 4 MB
 _GRACE_MS = RETENTION_GRACE // timedelta(milliseconds=1)
@@ -38,7 +40,8 @@ _STATUSES = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One delivery's part of a write. `was_tried`: it ends an attempt; False where a message is given back unsent."""
+    """One delivery's part of a write. `was_tried`: it ends an attempt; False where a message is given back unsent.
+    `ended`: what is told of its end, if it ends and that may be told."""
 
     result: Result
     entry: TraceEntry | None
@@ -46,6 +49,7 @@ class Step:
     record: Record | None = None
     timer: Timer | None = None
     was_tried: bool = True
+    ended: Record | None = None
 
     @property
     def actions(self) -> int:
@@ -54,8 +58,9 @@ class Step:
 
     @property
     def weight(self) -> int:
-        """The bytes that its dead letter adds to a transaction; 0 without one."""
-        return self.record.message.draft.weight if self.record and self.record.message else 0
+        """The bytes that its dead letter and its message for a destination add to a transaction; 0 without one."""
+        messages = (each.message for each in (self.record, self.ended) if each)
+        return sum(message.draft.weight for message in messages if message)
 
 
 class StepMaker:
@@ -87,7 +92,19 @@ class StepMaker:
             is_recorded |= bool(decision.error) or decision.disposition is Disposition.DEAD
         record = self._record(receipt, status, decision, attempt) if status and is_recorded else None
         was_tried = decision.disposition is not Disposition.RELEASED
-        return Step(step, entry, receipt.shard, record, was_tried=was_tried)
+        ended = self._ended(receipt, status, decision, attempt, record) if status else None
+        return Step(step, entry, receipt.shard, record, was_tried=was_tried, ended=ended)
+
+    def _ended(
+        self, receipt: Receipt, status: Status, decision: SettleDecision, attempt: int, record: Record | None
+    ) -> Record | None:
+        """What is told of the end of a delivery. What has gone from the log has at least its id."""
+        if status == Status.RETRYING or (status == Status.SUCCESS and not self._group.on_success):
+            return None
+        record = record or self._record(receipt, status, decision, attempt)
+        gone = Message(receipt.id, receipt.shard, receipt.offset, 0, Draft(b"", is_json=False))
+        message = record.message or self._content(receipt) or gone
+        return notice.without_needless_body(self._group, replace(record, message=message))
 
     def step_by_timer(self, receipt: Receipt, decision: SettleDecision, attempt: int) -> Step:
         """The step of a delivery that comes back by a timer, since the cursor has no room for it."""
@@ -186,7 +203,8 @@ def that_fit(steps: Iterable[Step]) -> list[Step]:
             entries += not (fit and _joins(fit[-1].result, step.result))
         actions += step.actions
         weight += step.weight
-        full = entries > _ENTRIES_PER_WRITE or actions > _ACTIONS_PER_WRITE or weight > _BYTES_PER_WRITE
+        most = _ACTIONS_BESIDE_OUTBOX if step.ended else _ACTIONS_PER_WRITE
+        full = entries > _ENTRIES_PER_WRITE or actions > most or weight > _BYTES_PER_WRITE
         if fit and full:
             break
         fit.append(step)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from ...domain.assignment import is_silent
 from ...domain.errors import NotFound, Refused
+from ...domain.notice import Events
+from ...domain.times import MINUTE_MS
 from ...domain.topic import Consumer, ConsumerState, CursorKey, Group, Offline, Topic, cursor_key
 from ...modes import POLICIES
 from ...ports.world import Clock
@@ -30,7 +32,22 @@ class Catalog:
         self._topics: TtlCache[str, Topic] = TtlCache(clock, CACHE_MS)
         self._looked_again: TtlCache[str, bool] = TtlCache(clock, _LOOK_AGAIN_MS)
         self._groups: TtlCache[tuple[str, str], Group] = TtlCache(clock, CACHE_MS)
+        self._events: TtlCache[str, list[Events]] = TtlCache(clock, MINUTE_MS)
         self._consumers: TtlCache[str, list[Consumer]] = TtlCache(clock, CACHE_MS)
+
+    def events(self) -> Events | None:
+        """Where operational events go; known for up to a minute."""
+        known = self._events.get("")
+        if known is None:
+            with self._events.calling("") as call:
+                stored = self.control.events(consistent=False)
+                known = call.keep([stored] if stored else [])
+        return known[0] if known else None
+
+    def set_events(self, events: Events | None) -> None:
+        """Have operational events go elsewhere, or nowhere (None): at once in this process, in others in a minute."""
+        self.control.put_events(events)
+        self._events.drop("")
 
     def topic(self, name: str, *, consistent: bool = False) -> Topic:
         """The topic, or NotFound. `consistent`: read consistently, for a change."""

@@ -11,9 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ...domain import by_hand, cursor_size, ranges
+from ...domain import by_hand, cursor_size, notice, ranges
 from ...domain.errors import Conflict, Refused, changed_meanwhile
 from ...domain.message import DeadReason, Draft, Message
+from ...domain.notice import Events
 from ...domain.record import Record
 from ...domain.status import Status
 from ...domain.timer import Timer
@@ -46,6 +47,7 @@ class Deliveries:
     states: CursorStore
     records: Records
     timers: Timers
+    events: Callable[[], Events | None]
     producer: Producer
     attempt_log: AttemptLog
     waker: Waker
@@ -74,8 +76,12 @@ class Deliveries:
                 return True
             record = self._end_of(topic, key, found, outcome, reason)
             has_older = found.key == key and self._has_older(key, message.offset)
-            if not self._write_end(topic, group, key, found, [] if has_older else [record]) or has_older:
+            told = notice.without_needless_body(group, replace(record, message=found.message))
+            timers = [] if has_older else notice.timers(topic, group, [told], self.events)
+            records = [] if has_older else [record]
+            if not self._write_end(topic, group, key, found, records, others=timers) or has_older:
                 return False
+            self.waker.wake_movers(timers)
             detail = " ".join(filter(None, (by or "-", outcome, reason)))
             self._note(topic, group, key, found, AttemptOutcome.SETTLED, detail)
             self.waker.wake_group(topic, group)  # what waited for it in order may go on
@@ -131,10 +137,11 @@ class Deliveries:
         found: Found,
         records: Sequence[Record],
         timer: Timer | None = None,
+        others: Sequence[Timer] = (),
     ) -> bool:
-        """Take the delivery out of its place. False: it moved, or what holds it was changed."""
+        """Take the delivery out of its place; store `others`, too. False: it moved, or what holds it was changed."""
         if found.timer:
-            return self.timers.exchange(found.timer, timer, key, records)
+            return self.timers.exchange(found.timer, timer, key, records, others)
         assert found.key
         assert found.snapshot
         cursor = found.snapshot.cursor
@@ -142,7 +149,7 @@ class Deliveries:
         after = by_hand.end(cursor, found.offset, ahead)
         if len(after.waiting) > len(cursor.waiting) and not cursor_size.has_room_for_claim(cursor, after, 0):
             raise no_room()
-        beside = records, [timer] if timer else []
+        beside = records, [*filter(None, [timer]), *others]
         return self.states.write_after(found.key, found.snapshot, after, *beside) is not None
 
     def edit(

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ...domain.attention import stopped_schedule
-from ...domain.errors import NotFound
+from ...domain.append import Promotable
+from ...domain.attention import Attention, Kind, stopped_schedule
+from ...domain.errors import NotFound, TooLarge, TooMany
 from ...domain.message import Draft, Firing
+from ...domain.notice import ABOUT_HEADER
 from ...domain.segment import ShardKey
 from ...domain.timer import ANY, Fired, Overlap, Schedule, Timer, TimerKind, draft_for_log, firing_of
+from ...domain.times import HOUR_MS
 from ...domain.topic import Group, Topic, lane_of
 from ...modes import POLICIES
 from ...ports.world import Clock
 from ..core.catalog import Catalog
 from ..core.wake import Waker
+from .appender import ProduceResult
 from .producer import Producer
 
 if TYPE_CHECKING:
@@ -24,30 +29,19 @@ if TYPE_CHECKING:
     from ...store.timers import Timers
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Due:
-    """Puts delayed messages, retries and the messages of schedules into their logs."""
+    """Puts delayed messages, retries, messages of schedules and of our own into their logs. `is_unfinished` says
+    whether a group has not come to an end with a message."""
 
-    def __init__(
-        self,
-        *,
-        catalog: Catalog,
-        control: Control,
-        producer: Producer,
-        timers: Timers,
-        marks: Marks,
-        waker: Waker,
-        clock: Clock,
-        is_unfinished: Callable[[Topic, str], bool],
-    ) -> None:
-        """`is_unfinished` says whether a group has not come to an end with a message."""
-        self._control = control
-        self._marks = marks
-        self._clock = clock
-        self._is_unfinished = is_unfinished
-        self._catalog = catalog
-        self._producer = producer
-        self._timers = timers
-        self._waker = waker
+    catalog: Catalog
+    control: Control
+    producer: Producer
+    timers: Timers
+    waker: Waker
+    marks: Marks
+    clock: Clock
+    is_unfinished: Callable[[Topic, str], bool]
 
     def append(self, shard: ShardKey, keep_days: int | float, timers: Sequence[Timer]) -> int:
         """Move the drafts of timers into a shard's log (ANY: whichever shard is free), or drop them if it was deleted.
@@ -56,57 +50,94 @@ class Due:
         if timers[0].kind is TimerKind.SCHEDULE:
             return self._fire(home, timers)
         if home is None:
-            self._timers.drop(timers)
+            self.timers.drop(timers)
+            if timers[0].kind is TimerKind.OUTBOX:
+                self._note(Kind.DESTINATION_GONE, timers)
             return len(timers)
+        if timers[0].kind is TimerKind.OUTBOX:
+            return self._append_notices(home, timers)
         number = None if shard.shard == ANY else shard.shard
         members = [(t, replace(draft_for_log(t), shard=number)) for t in timers if t.draft]
-        messages = [message for message in self._producer.move(home, members) if message]
-        self._waker.wake_after_append(home, messages)
+        messages = [message for message in self.producer.move(home, members) if message]
+        self.waker.wake_after_append(home, messages)
         return len(messages)
 
     def _fire(self, home: Topic | None, timers: Sequence[Timer]) -> int:
         """Put the messages of schedules into the log, each in the transaction that stores its next timer. The timer of
         a schedule that was changed since is dropped."""
-        now_ms = self._clock.now_ms()
-        schedules = self._control.schedules_named([firing_of(timer).schedule for timer in timers])
+        now_ms = self.clock.now_ms()
+        schedules = self.control.schedules_named([firing_of(timer).schedule for timer in timers])
         moves: list[tuple[Fired, Draft]] = []
         others: list[Timer] = []
         for timer in timers:
             firing = firing_of(timer)
             schedule = schedules.get(firing.schedule)
             if schedule is None or schedule.timer_id != timer.id:
-                self._timers.drop([timer])
+                self.timers.drop([timer])
             elif home is None:
-                self._marks.note_changes((), [stopped_schedule(schedule.name, now_ms)])
-                self._timers.drop([timer])
+                self.marks.note_changes((), [stopped_schedule(schedule.name, now_ms)])
+                self.timers.drop([timer])
             else:
                 fires, next_ms = schedule.after(firing.at_ms, now_ms)
                 then = schedule.timer(next_ms, firing.last_id, now_ms)
                 if fires and not self._is_held(home, schedule, firing):
                     moves.append((Fired(timer, then), schedule.message(firing, now_ms)))
                     continue
-                self._timers.succeed(timer, then)
+                self.timers.succeed(timer, then)
                 others.append(then)
-        messages = [message for message in self._producer.move(home, moves) if message] if home else []
+        messages = [message for message in self.producer.move(home, moves) if message] if home else []
         if home:
-            self._waker.wake_after_append(home, messages)
-        self._waker.wake_movers([*others, *(fired.then for fired, _ in moves)])
+            self.waker.wake_after_append(home, messages)
+        self.waker.wake_movers([*others, *(fired.then for fired, _ in moves)])
         return len(timers) - len(moves) + len(messages)
 
     def _is_held(self, home: Topic, schedule: Schedule, firing: Firing) -> bool:
         is_alone = schedule.overlap is Overlap.SKIP and bool(firing.last_id)
-        return is_alone and self._is_unfinished(home, firing.last_id)
+        return is_alone and self.is_unfinished(home, firing.last_id)
+
+    def _append_notices(self, home: Topic, timers: Sequence[Timer]) -> int:
+        """Move messages of our own. What the topic refuses is dropped, and noted as a state that needs a person."""
+        count, single, messages = 0, list[tuple[Promotable, Draft]](), list[ProduceResult]()
+        for timer in timers:
+            drafts = [draft for each in timer.drafts if (draft := self._admitted(home, each))]
+            if len(drafts) < len(timer.drafts):
+                self._note(Kind.REFUSED, [timer])
+            if not drafts:
+                self.timers.drop([timer])
+                count += 1
+            elif len(timer.drafts) == 1:
+                single.append((timer, drafts[0]))
+            else:
+                results = self.producer.move_row(home, timer, drafts)
+                messages += results
+                count += bool(results)
+        moved = [message for message in self.producer.move(home, single) if message]
+        self.waker.wake_after_append(home, [*messages, *moved])
+        return count + len(moved)
+
+    def _admitted(self, home: Topic, draft: Draft) -> Draft | None:
+        with suppress(TooLarge, TooMany):
+            return self.producer.admit(home, draft)
+        return None
+
+    def _note(self, kind: Kind, timers: Sequence[Timer]) -> None:
+        """Note that messages of these timers are lost, as a state of each place that they are about."""
+        now_ms = self.clock.now_ms()
+        for place in {draft.headers[ABOUT_HEADER] for timer in timers for draft in timer.drafts}:
+            topic, _, group = place.partition("/")
+            state = Attention(kind, now_ms, topic, group, noted_ms=now_ms // HOUR_MS * HOUR_MS)
+            self.marks.note_changes((), [state])
 
     def _home(self, shard: ShardKey, keep_days: int | float) -> Topic | None:
-        """The topic of a shard, or the lane it is; None if it was deleted. A topic with another uid may only be
-        cached, so it is read once more."""
+        """The topic of a shard, or the lane it is; None if it was deleted. What has another uid may only be cached, so
+        it is read once more."""
         name, is_lane, group_name = shard.topic.partition("~")
         for consistent in (False, True):
             try:
-                topic = self._catalog.topic(name, consistent=consistent)
+                topic = self.catalog.topic(name, consistent=consistent)
                 if not is_lane and topic.uid == shard.topic_uid:
                     return topic
-                group = self._catalog.group(topic, group_name, consistent=consistent) if is_lane else None
+                group = self.catalog.group(topic, group_name, consistent=consistent) if is_lane else None
             except NotFound:
                 return None
             if group and (lane := self._lane(topic, group, shard.topic_uid)):
@@ -117,4 +148,4 @@ class Due:
         """The group's lane (in a broadcast: a consumer's) that has this uid."""
         if not POLICIES[group.mode].per_consumer:
             return lane_of(topic, group) if group.uid == uid else None
-        return lane_of(topic, group, uid) if self._catalog.is_registered(topic, group, uid) else None
+        return lane_of(topic, group, uid) if self.catalog.is_registered(topic, group, uid) else None

@@ -16,7 +16,7 @@ from ...domain.errors import HeadraceError
 from ...domain.limits import BLOB_THRESHOLD_BYTES
 from ...domain.message import Draft, Message
 from ...domain.request import Request
-from ...domain.timer import ANY, Timer, TimerKind
+from ...domain.timer import ANY, Part, Timer, TimerKind
 from ...domain.topic import Topic
 from ...ports.world import Blobs, Clock, Random
 from ..core.bodies import with_body
@@ -208,6 +208,24 @@ class Producer:
                     outcomes[i] = result
                 indexes = indexes[len(chunk) :]
         return outcomes
+
+    def move_row(self, topic: Topic, timer: Timer, drafts: Sequence[Draft]) -> list[ProduceResult]:
+        """Put drafts of one timer into the log, shard by shard; what is not there yet stays in the timer. Safe to
+        repeat: each is moved at most once. Empty: another process does it."""
+        results: list[ProduceResult] = []
+        while drafts:
+            shard = log_shard_of(topic, drafts[0])
+            pack = self._log.pack([draft for draft in drafts if log_shard_of(topic, draft) == shard])
+            moved = {id(draft) for draft in pack.drafts}
+            drafts = [draft for draft in drafts if id(draft) not in moved]
+            source = Part(timer, tuple(drafts)) if drafts else timer
+            answer = self._appender.append(topic, shard, pack, (), [source])
+            if isinstance(answer, AlreadyMoved):
+                break
+            assert not isinstance(answer, DedupHit | RowsFound)
+            results += answer
+            timer = replace(timer, edits=timer.edits + 1)
+        return results
 
     def _store_later(
         self,

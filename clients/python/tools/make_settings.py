@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT))
 
 from chalicelib.domain.ladder import EXPONENTIAL, NAMED, Retry  # noqa: E402
-from chalicelib.domain.settings import GroupSettings, Setting, TopicSettings, rows_of  # noqa: E402
+from chalicelib.domain.settings import Destination, GroupSettings, Setting, TopicSettings, rows_of  # noqa: E402
 
 PAGE = ROOT / "docs" / "settings.md"
 MODULE = ROOT / "clients" / "python" / "src" / "headrace" / "models" / "settings.py"
@@ -37,6 +37,8 @@ else:
     from typing_extensions import Unpack
 
 __all__ = [
+    "Destination",
+    "DestinationFields",
     "GroupFields",
     "GroupSettings",
     "RetryFields",
@@ -45,6 +47,21 @@ __all__ = [
     "TopicSettings",
     "Unpack",
 ]
+
+
+'''
+_DESTINATION = '''class Destination(Model, frozen=True, kw_only=True):
+    """Where messages about a group's messages go."""
+
+    topic: str
+    include_body: bool = False
+
+
+class DestinationFields(TypedDict, total=False):
+    """What `on_dead` and `on_success` take: a topic, and whether its messages include bodies."""
+
+    topic: str
+    include_body: bool
 
 
 '''
@@ -74,6 +91,8 @@ def _line(row: Setting) -> str:
         values = "true, false"
     elif row.given is list:
         values = f"up to {row.most}"
+    elif row.given is Destination:
+        values = '`{"topic": "…", "include_body": false}`'
     cells = (f"`{row.name}`", row.usual or _default(row.default), values, row.help)
     return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
 
@@ -92,7 +111,7 @@ def _default(value: object) -> str:
 
 def module() -> str:
     """The client's types of settings."""
-    parts = [_HEAD, *_retry()]
+    parts = [_HEAD, _DESTINATION, *_retry()]
     for name, settings in (("Topic", TopicSettings), ("Group", GroupSettings)):
         rows = rows_of(settings)
         rename = {row.field: row.name for row in rows if row.field != row.name and row.name == "from"}
@@ -130,12 +149,15 @@ def _field(row: Setting) -> str:
 
 
 def _shown(row: Setting) -> str:
-    of = {Retry: "RetryPolicy", list: "list[str]"}.get(row.given, row.given.__name__)
+    of = {Retry: "RetryPolicy", Destination: "Destination", list: "list[str]"}.get(
+        row.given, row.given.__name__
+    )
     return f"{of} | None = None" if row.may_be_none and row.given is not str else of
 
 
 def _given(row: Setting) -> str:
-    of = {Retry: "RetryFields", list: "Sequence[str]"}.get(row.given, row.given.__name__)
+    kinds = {Retry: "RetryFields", Destination: "DestinationFields", list: "Sequence[str]"}
+    of = kinds.get(row.given, row.given.__name__)
     if row.choices:
         of = _literal(row.choices)
     return f"{of} | None" if row.nullable else of

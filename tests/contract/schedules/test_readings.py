@@ -161,6 +161,7 @@ def test_a_topic_that_cannot_be_read_takes_no_turn_of_the_others(stage: Stage) -
         read=read,
         see=lambda _: State(0, has_backlog=True),
         settle_unwanted=lambda *_: None,
+        note_changes=a.marks.note_changes,
     )
     for _ in range(6):
         stage.clock.advance(MINUTE_MS)

@@ -195,3 +195,38 @@ def test_seeking_nowhere_is_refused_and_moves_nothing(api: Client, to: Any) -> N
     [message] = group.receive()
     api.post(f"{group.path}/seek", {"to": to}).refused(400)
     assert group.ack(message) == ["ok"]
+
+
+def test_a_destination_is_another_topic_that_the_caller_may_use(api: Client) -> None:
+    topic, target = api.topic(), api.topic()
+    group = topic.group()
+    to = {"topic": target.name, "include_body": True}
+    for body, code in (
+        ({"on_dead": {"topic": topic.name}}, "DESTINATION_REFUSED"),
+        ({"on_success": {"topic": "not-there"}}, "DESTINATION_REFUSED"),
+    ):
+        assert api.put(group.path, body).expect(422)["code"] == code
+    limited = api.with_token(api.new_token("admin", "produce", topics=[topic.name])["token"])
+    for name in (target.name, "not-there"):  # whether it is there is not said
+        assert limited.put(group.path, {"on_dead": {"topic": name}}).expect(403)["code"] == "TOPIC_FORBIDDEN"
+    no_producer = api.with_token(api.new_token("admin")["token"])
+    assert no_producer.put(group.path, {"on_dead": to}).expect(403)["code"] == "SCOPE_MISSING"
+    assert api.put(group.path, {"on_dead": to, "on_success": to}).expect(200)["on_dead"] == to
+    assert api.put(group.path, {"on_success": None}).expect(200)["on_success"] is None
+    assert api.get(group.path).expect(200)["on_dead"] == to
+
+
+def test_events_need_a_token_for_everything(api: Client) -> None:
+    topic = api.topic()
+    body = {"topic": topic.name, "types": ["headrace.message.dead"]}
+    limited = api.with_token(api.new_token("admin", "produce", topics=[topic.name])["token"])
+    for method, rest in (("PUT", body), ("GET", None), ("DELETE", None)):
+        assert limited.call(method, "/v1/events", rest).expect(403)
+    assert api.get("/v1/events").expect(200) == {"topic": None, "types": []}
+    assert api.put("/v1/events", {"topic": "not-there"}).expect(422)["code"] == "DESTINATION_REFUSED"
+    assert api.put("/v1/events", {**body, "types": ["headrace.other"]}).expect(400)
+    assert api.put("/v1/events", body).expect(200) == body
+    assert api.get("/v1/events").expect(200) == body
+    assert len(api.put("/v1/events", {"topic": topic.name}).expect(200)["types"]) == 9
+    for _ in range(2):
+        api.delete("/v1/events").expect(204)

@@ -160,3 +160,25 @@ def test_where_dead_letters_are_dear_to_count_the_page_says_the_price(api: Clien
     assert screen.units <= 20
     assert re.search(r"Dead \d+\+ count: [\d,]+ read units for 1,000", screen.text), screen.text
     assert next(link for text, link in screen.links.items() if text.startswith("count:")).endswith("?all=1")
+
+
+def test_a_destination_is_set_and_tried_on_a_group_s_pages(
+    api: Client, browser: Browser, group: Group
+) -> None:
+    alerts = api.topic()
+    form = page(browser, group, "/settings").form("put_group")
+    browser.submit(form, on_dead=alerts.name, **{"on_dead.include_body": "true"})
+    assert api.get(group.path).expect(200)["on_dead"] == {"topic": alerts.name, "include_body": True}
+    assert "Sent." in browser.submit(page(browser, group).form("produce")).text
+    [message] = api.get(f"{alerts.path}/messages").expect(200)["items"]
+    assert message["body"] == {"test": "on_dead", "topic": group.topic.name, "group": group.name}
+    browser.submit(page(browser, group, "/settings").form("put_group"), on_dead="")
+    assert api.get(group.path).expect(200)["on_dead"] is None
+
+
+def test_events_are_sent_to_a_topic_from_the_system_s_page(api: Client, browser: Browser) -> None:
+    alerts = api.topic()
+    browser.submit(browser.get("/console/system").form("put_events"), to=alerts.name)
+    assert len(api.get("/v1/events").expect(200)["types"]) == 9
+    browser.submit(browser.get("/console/system").form("delete_events"))
+    assert api.get("/v1/events").expect(200)["topic"] is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 import time
 from pathlib import Path
@@ -23,6 +24,7 @@ from chalicelib.api.settings import Retry
 from chalicelib.delivery import webhooks
 from chalicelib.domain import errors, limits
 from local.log import HELLO
+from tests.functional.delivery.receivers import http_receiver
 
 ROOT = Path(__file__).parents[3]
 ERRORS = {
@@ -205,3 +207,21 @@ def test_the_documented_way_to_verify_a_signature_works(capsys: pytest.CaptureFi
     assert capsys.readouterr().out == "{'order': 188}\n"
     assert namespace["handle"](webhooks.format_secret(key), headers, body + b" ") == 401
     assert namespace["handle"](webhooks.format_secret(key[::-1]), headers, body) == 401
+
+
+def test_the_documented_program_posts_dead_letters_and_events_to_a_chat() -> None:
+    [block] = re.findall(r"```python\n(.*?)```", (ROOT / "docs/howto/destinations.md").read_text(), re.DOTALL)
+    namespace: dict[str, Any] = {"__name__": "page"}
+    exec(block, namespace)
+    about = {
+        "topic": "tickets",
+        "group": "printer",
+        "outcome": "DEAD",
+        "last_error": None,
+        "reason": "EXPIRED",
+    }
+    with http_receiver() as receiver:
+        namespace["post"]({}, about, receiver.url)
+        namespace["post"]({"ce-type": "headrace.message.dead"}, about, receiver.url)
+        texts = [json.loads(request.body)["text"] for request in receiver.seen]
+    assert texts == ["tickets/printer: DEAD, EXPIRED", "tickets/printer: headrace.message.dead"]

@@ -12,11 +12,12 @@ import pytest
 from chalicelib.delivery import checks, function_batch, ping
 from chalicelib.delivery.addresses import Rules
 from chalicelib.delivery.egress import Egress, Reply
-from chalicelib.delivery.events import post, rfc3339
+from chalicelib.delivery.events import post
 from chalicelib.delivery.functions import FunctionFailed, Throttled
 from chalicelib.delivery.sender import Sender
 from chalicelib.domain.call_result import Verdict
 from chalicelib.domain.signing import Secret
+from chalicelib.domain.times import rfc3339
 from chalicelib.domain.topic import Consumer, ConsumerKind
 from chalicelib.domain.transaction import CheckAnswer, Transaction, TransactionState
 from tests.support import factories as make

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +14,7 @@ from ..models import (
     Attention,
     AuditEntry,
     Due,
+    Events,
     Health,
     Ladder,
     Made,
@@ -162,3 +164,15 @@ class AsyncTopics(AsyncCaller):
     async def get_made(self, id: str) -> Made:
         """What a token has made that goes on without it, also after it was revoked."""
         return await self._ask(Made, "GET", path("tokens", id, "made"))
+
+    async def put_events(self, topic: str, *, types: Sequence[str] | None = None) -> Events:
+        """Send operational events to a topic: those of these types, or of all."""
+        return await self._ask(Events, "PUT", path("events"), given(topic=topic, types=types))
+
+    async def get_events(self) -> Events:
+        """The topic that gets operational events, and their types."""
+        return await self._ask(Events, "GET", path("events"))
+
+    async def delete_events(self) -> None:
+        """Send no operational events any more."""
+        await self._delete(path("events"))

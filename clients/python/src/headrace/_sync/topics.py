@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +14,7 @@ from ..models import (
     Attention,
     AuditEntry,
     Due,
+    Events,
     Health,
     Ladder,
     Made,
@@ -162,3 +164,15 @@ class Topics(Caller):
     def get_made(self, id: str) -> Made:
         """What a token has made that goes on without it, also after it was revoked."""
         return self._ask(Made, "GET", path("tokens", id, "made"))
+
+    def put_events(self, topic: str, *, types: Sequence[str] | None = None) -> Events:
+        """Send operational events to a topic: those of these types, or of all."""
+        return self._ask(Events, "PUT", path("events"), given(topic=topic, types=types))
+
+    def get_events(self) -> Events:
+        """The topic that gets operational events, and their types."""
+        return self._ask(Events, "GET", path("events"))
+
+    def delete_events(self) -> None:
+        """Send no operational events any more."""
+        self._delete(path("events"))

@@ -22,6 +22,7 @@ from . import (
     delayed,
     deliveries,
     doctor,
+    events,
     groups,
     listen,
     messages,
@@ -84,7 +85,7 @@ def root(
 
 for module in (
     *(topics, groups, consumers, deliveries, dead, delayed, schedules, transactions),
-    *(spool, tokens, profile),
+    *(spool, events, tokens, profile),
 ):
     app.add_typer(module.app)
 app.command(epilog="Example: headrace seek orders mailer earliest --preview")(groups.seek)

@@ -25,6 +25,17 @@ app = typer.Typer(
     help="Groups: list, show, create, set, pause, resume, retry, seek, purge, delete.",
 )
 Filter = Annotated[str | None, typer.Option(help="Tags, as in 'paid || refunded'; '*' for all.")]
+OnDead = Annotated[
+    str | None,
+    typer.Option(
+        "--on-dead", metavar="TOPIC", help="The topic that gets a message for each dead letter; '' for none."
+    ),
+]
+OnSuccess = Annotated[
+    str | None,
+    typer.Option("--on-success", metavar="TOPIC", help="As --on-dead, for each message that succeeds."),
+]
+IncludeBody = Annotated[bool, typer.Option("--include-body", help="With the messages' bodies.")]
 _COUNTED = 2000
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT", re.ASCII)
 
@@ -86,11 +97,17 @@ def set_settings(
     topic: Topic,
     group: Group,
     filter: Filter = None,
+    on_dead: OnDead = None,
+    on_success: OnSuccess = None,
+    include_body: IncludeBody = False,
     settings: Settings = None,
     yes: Yes = False,
 ) -> None:
     """Change a group's settings. It shows each before and after, and what another filter means for waiting messages."""
     fields = _fields(settings, filter=filter)
+    for name, to in {"on_dead": on_dead, "on_success": on_success}.items():
+        if to is not None:
+            fields[name] = {"topic": to, "include_body": include_body} if to else None
     if not fields:
         raise typer.BadParameter("Give what to change: --filter, or --set NAME=VALUE.")
     s = session(context)

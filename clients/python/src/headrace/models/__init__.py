@@ -31,6 +31,7 @@ from .service import (
     Attention,
     AuditEntry,
     AuditToken,
+    Events,
     Health,
     Ladder,
     Made,
@@ -43,7 +44,7 @@ from .service import (
     SignInLink,
     Token,
 )
-from .settings import GroupFields, RetryFields, RetryPolicy, TopicFields
+from .settings import Destination, DestinationFields, GroupFields, RetryFields, RetryPolicy, TopicFields
 from .topics import (
     AsOf,
     Assignment,
@@ -87,9 +88,12 @@ __all__ = [
     "Content",
     "DeadLetter",
     "Delivery",
+    "Destination",
+    "DestinationFields",
     "Due",
     "DueHour",
     "Event",
+    "Events",
     "Fate",
     "Group",
     "GroupCounts",

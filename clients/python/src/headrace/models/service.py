@@ -164,6 +164,13 @@ class Attention(Model, frozen=True, kw_only=True):
     to_do: str = ""
 
 
+class Events(Model, frozen=True, kw_only=True):
+    """The topic that gets operational events (None: none does), and which types of them."""
+
+    topic: str | None
+    types: list[str]
+
+
 class Ladder(Model, frozen=True, kw_only=True):
     ladder: str
     steps_seconds: list[float]

@@ -14,6 +14,8 @@ else:
     from typing_extensions import Unpack
 
 __all__ = [
+    "Destination",
+    "DestinationFields",
     "GroupFields",
     "GroupSettings",
     "RetryFields",
@@ -22,6 +24,20 @@ __all__ = [
     "TopicSettings",
     "Unpack",
 ]
+
+
+class Destination(Model, frozen=True, kw_only=True):
+    """Where messages about a group's messages go."""
+
+    topic: str
+    include_body: bool = False
+
+
+class DestinationFields(TypedDict, total=False):
+    """What `on_dead` and `on_success` take: a topic, and whether its messages include bodies."""
+
+    topic: str
+    include_body: bool
 
 
 class RetryPolicy(Model, frozen=True, kw_only=True):
@@ -124,6 +140,8 @@ class GroupSettings(Model, frozen=True, kw_only=True, rename={"begin": "from"}):
     auto_ack: bool
     keep_answers: bool | None = None
     metrics: bool
+    on_dead: Destination | None = None
+    on_success: Destination | None = None
 
 
 class GroupFields(TypedDict, total=False):
@@ -158,3 +176,7 @@ class GroupFields(TypedDict, total=False):
     metrics: bool
     """Backlog, oldest message, failed attempts and dead letters a minute as metrics, 1.20 USD a month; of at most
     50 groups of a stage."""
+    on_dead: DestinationFields | None
+    """A destination: the topic that gets a message for each that becomes a dead letter."""
+    on_success: DestinationFields | None
+    """As `on_dead`, for each message that ends as SUCCESS; each acknowledgement then costs more."""
