@@ -75,6 +75,7 @@ class Wire(msgspec.Struct, omit_defaults=True):
     l: int | None = None  # noqa: E741 - when it was due
     p: str = ""  # id of the token it was produced with, where its row does not tell
     v: int | None = None  # when its producer says that it was sent
+    jb: str | None = None  # the name of its job
     m: tuple[tuple[Any, ...], ...] = ()  # what was done to it: the fields of each Act
 
 
@@ -127,6 +128,7 @@ def encode(draft: Draft) -> bytes:
             l=draft.due_ms,
             p=draft.by,
             v=draft.sent_ms,
+            jb=draft.job,
             m=tuple(astuple(act) for act in draft.acts),
         )
     )
@@ -182,6 +184,7 @@ def _draft(wire: Wire) -> Draft:
         due_ms=wire.l,
         by=wire.p,
         sent_ms=wire.v,
+        job=wire.jb,
         acts=tuple(_from_tuple(Act, values) for values in wire.m),
     )
 

@@ -232,6 +232,7 @@ class TokenRow(Row[Token]):
     groups = ListAttribute(of=UnicodeAttribute)
     former = ListAttribute(of=FormerMap)
     rate_limit = NumberAttribute(null=True)
+    jobs = ListAttribute(of=UnicodeAttribute, null=True)
 
 
 @dataclass(frozen=True, slots=True)
