@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -75,3 +76,63 @@ def test_no_fault_at_any_call_of_a_change_breaks_a_promise(
             assert bodies[0] in (expected, [OLD, b'"last"'])
             assert isinstance(error, Death if fault in DEADLY else Unavailable)
             assert fault not in HARMLESS
+
+
+@dataclass
+class JobScene:
+    """A job that waits, came into its log, or is not there yet, and a group that has claimed nothing."""
+
+    tables: SharedTables
+    key: str | None = None
+    clock: ManualClock = field(default_factory=ManualClock)
+
+    def __post_init__(self) -> None:
+        healthy = self.client()
+        self.topic, _ = healthy.admin.put_topic(make.uid("t"), {"shards": 1})
+        healthy.admin.put_group(self.topic, "g", {"begin": "earliest"})
+
+    def client(self, plan: FaultPlan | None = None) -> Deps:
+        return self.tables.deps(self.clock, chance("jobs", next(_numbers)), plan)
+
+    def put(self, deps: Deps, value: str, key: str | None = None) -> None:
+        draft = make.draft(value, due_ms=self.clock.now_ms() + 5_000, ordering_key=key)
+        deps.jobs.put(deps.catalog.topic(self.topic.name), "job", draft, "token", lambda _: True)
+
+    def end(self, deps: Deps) -> list[bytes]:
+        """What the group gets in the end."""
+        self.clock.advance(6_000)
+        deps.mover.run_once()
+        return received(deps, self.topic, "g")
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.lower())
+@pytest.mark.parametrize("before", ["nothing", "it waits", "it waits in another place", "it is due"])
+def test_no_fault_at_any_call_of_a_put_loses_or_doubles_a_job(
+    tables: SharedTables, before: str, fault: Fault
+) -> None:
+    def tried_put(
+        fault: Fault | None, at: int, again: bool = False
+    ) -> tuple[FaultPlan, BaseException | None, list[bytes]]:
+        scene, plan, error = JobScene(tables), FaultPlan(fault, at), None
+        if before != "nothing":
+            scene.put(scene.client(), "old")
+        if before == "it is due":
+            scene.clock.advance(6_000)
+            scene.client().mover.run_once()
+        try:
+            scene.put(scene.client(plan), "new", "k" if before == "it waits in another place" else None)
+        except (Death, Exception) as exception:  # noqa: BLE001 - what may be raised is judged below
+            error = exception
+        if again:
+            scene.put(scene.client(), "new")
+        return plan, error, scene.end(scene.client())
+
+    healthy, _, _ = tried_put(None, 0)
+    for at in (at for at, note in enumerate(healthy.notes, 1) if fault in note.spoilt_by):
+        again = at % 2 == 1
+        plan, error, bodies = tried_put(fault, at, again)
+        assert plan.fired
+        unheard = [] if before == "nothing" else [OLD]
+        assert bodies in ([[NEW]] if again or error is None else [unheard, [NEW]]), f"call {at}"
+        assert error is None or isinstance(error, Death if fault in DEADLY else Unavailable)
+        assert error is None or fault not in HARMLESS

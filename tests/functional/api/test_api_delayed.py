@@ -186,7 +186,7 @@ def test_a_job_in_its_log_is_replaced_until_a_group_claims_it_and_free_when_all_
     group.ack(claimed)
     api.put(path, {"body": "newer"}).refused(409, "ALREADY_CLAIMED")
     (claimed,) = other.receive()
-    other.nack(claimed, reject=True)
+    other.nack(claimed, dead_letter=True, delay_seconds=None)
     api.delete(path).refused(404, "JOB_NOT_FOUND")
     assert api.get(path).expect(200)["status"] == "DEAD", "the last one is shown"
     api.put(path, {"body": "next"}).expect(201)
