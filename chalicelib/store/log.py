@@ -218,14 +218,10 @@ class Log:
         False, and nothing is written, if the row is gone or has another edition, if a cursor has claimed the offset, or
         is not as given, or if another message has the successor's dedup id. At most MAX_AMENDED_CURSORS cursors.
         """
-        table = self._dynamo.tables.cursors
-        notes = [cursor_amend(table, key, cursor, offset) for key, cursor in cursors.items()]
+        tables = self._dynamo.tables
+        notes = [cursor_amend(tables.cursors, key, cursor, offset) for key, cursor in cursors.items()]
+        actions = [self._rewrite(shard, old, pack), *notes, *successor_puts(tables, successor)]
         try:
-            actions = [
-                self._rewrite(shard, old, pack),
-                *notes,
-                *successor_puts(self._dynamo.tables, successor),
-            ]
             self._dynamo.call("transact_write_items", TransactItems=actions)
         except Cancelled as error:
             if error.retried:

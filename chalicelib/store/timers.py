@@ -97,10 +97,8 @@ class Timers:
         """Delete the timer, if it is unchanged, and store its successor. A row shows it as cancelled, with the draft
         given here, until `keep_s`. False: it is gone or was changed, or another has its dedup id."""
         tombstone = {**_content(timer), **_forward(self._tables, timer, keep_s), "j": text("CANCELLED")}
-        put = {"Put": {"TableName": self._table, "Item": tombstone}}
-        return self._dynamo.transact(
-            [timer_delete(self._tables, timer), put, *successor_puts(self._tables, successor)]
-        )
+        put, tables = {"Put": {"TableName": self._table, "Item": tombstone}}, self._tables
+        return self._dynamo.transact([timer_delete(tables, timer), put, *successor_puts(tables, successor)])
 
     def exchange(self, old: Timer, new: Timer | None, key: CursorKey, records: Sequence[Record]) -> bool:
         """In one transaction store records of a delivery and replace its retry timer, if that is unchanged, by `new`

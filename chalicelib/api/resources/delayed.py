@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 from urllib.parse import unquote
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -53,21 +53,13 @@ class RescheduledMessage(TypedDict):
 
 Rescheduled = Annotated[RescheduledMessage, either(["changed", "deliver_at"], ["error"])]
 _FILTERS = ("key", "tag", "shard", "from", "to")
-_CHANGES = (Scope.PRODUCE, Scope.ADMIN)
+_CHANGE: Any = {"scopes": (Scope.PRODUCE, Scope.ADMIN), "reach": Reach.GROUPS}
 _READS = (Scope.CONSUME, Scope.ADMIN)
 _JOB = "/v1/topics/{topic}/jobs/{job}"
-_JOBS = "/v1/topics/{topic}/jobs"
+_JOBS, _MESSAGES = "/v1/topics/{topic}/jobs", "/v1/topics/{topic}/messages"
 
 
-@call(
-    "PUT",
-    _JOB,
-    scopes=_CHANGES,
-    body=MessageBody,
-    headers=(parse.APP,),
-    statuses=(200, 201),
-    reach=Reach.GROUPS,
-)
+@call("PUT", _JOB, **_CHANGE, body=MessageBody, headers=(parse.APP,), statuses=(200, 201))
 def put_job(context: Context) -> Response[Produced]:
     """Store a message under a name of yours (201), or replace the one that waits under it: content and time (200).
 
@@ -90,7 +82,7 @@ def get_job(context: Context) -> Response[MessageView]:
     return Response(message_view(context, topic, context.deps.jobs.find(topic, _name(context))))
 
 
-@call("DELETE", _JOB, scopes=_CHANGES, statuses=(204,), reach=Reach.GROUPS)
+@call("DELETE", _JOB, **_CHANGE, statuses=(204,))
 def delete_job(context: Context) -> Response[None]:
     """Cancel the job of a name, if no group has claimed it; the name is free then."""
     topic = context.topic()
@@ -117,27 +109,17 @@ def list_jobs(context: Context) -> Response[Page[MessageView]]:
 
 def _name(context: Context) -> str:
     """The job's name in the path. Raises Malformed."""
-    try:
-        name = unquote(context.params["job"], errors="strict")
-    except UnicodeDecodeError:
-        name = ""
-    if not re.match(TEXT, name) or len(name.encode()) > lim.MAX_JOB_BYTES or name in (".", ".."):
-        raise invalid(
-            "job",
-            f"must be a text of 1 to {lim.MAX_JOB_BYTES} bytes, URL-encoded as UTF-8, without control characters, and "
-            "not . or .., which programs take for a folder",
-        )
+    name = unquote(context.params["job"])
+    is_text = re.match(TEXT, name) and "\ufffd" not in name  # which is what no UTF-8 is decoded to
+    if (
+        not is_text or len(name.encode()) > lim.MAX_JOB_BYTES or name in (".", "..")
+    ):  # those are folders to programs
+        issue = f"must be 1 to {lim.MAX_JOB_BYTES} bytes of text in UTF-8, URL-encoded, without control characters"
+        raise invalid("job", f"{issue}, and not `.` or `..`")
     return name
 
 
-@call(
-    "PATCH",
-    "/v1/topics/{topic}/messages",
-    scopes=(Scope.PRODUCE, Scope.ADMIN),
-    body=DelayedBody,
-    query=(*_FILTERS, "limit", "page_token"),
-    reach=Reach.GROUPS,
-)
+@call("PATCH", _MESSAGES, **_CHANGE, body=DelayedBody, query=(*_FILTERS, "limit", "page_token"))
 def change_delayed(context: Context) -> Response[Page[Rescheduled]]:
     """Deliver sooner, postpone or cancel many delayed messages.
 

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 _TRIES = 32  # each lost to another editor, or to a claim of the very message
 
-Rewrite = Callable[[Draft], Draft]
+Change = tuple[Callable[[Draft], Draft], Successor | None]
+"""How the draft is rewritten, and what is stored beside it."""
 IsToldOf = Callable[[str], bool]
 """May a refusal name this group to the caller?"""
 
@@ -85,7 +86,7 @@ class Amender:
                 raise Conflict("UNDECODABLE", "The stored message cannot be read; publish a new one.")
             return replace(with_acts(draft, Act("EDITED", now_ms, by)), **changes, changed_ms=now_ms)
 
-        return self._rewrite(topic, message, rewrite, is_told_of)
+        return self._rewrite(topic, message, (rewrite, None), is_told_of)
 
     def cancel(
         self,
@@ -106,16 +107,9 @@ class Amender:
             return replace(with_acts(draft, act), cancelled=True, changed_ms=act.at_ms)
 
         if successor or not current.draft.cancelled:
-            self._rewrite(topic, message, rewrite, is_told_of, successor)
+            self._rewrite(topic, message, (rewrite, successor), is_told_of)
 
-    def _rewrite(
-        self,
-        topic: Topic,
-        message: Message,
-        rewrite: Rewrite,
-        is_told_of: IsToldOf,
-        successor: Successor | None = None,
-    ) -> Message:
+    def _rewrite(self, topic: Topic, message: Message, change: Change, is_told_of: IsToldOf) -> Message:
         """Rewrite the message and note it in the cursors of all groups; repeat until no group is missing."""
         keys_told: frozenset[CursorKey] = frozenset()
         new_message: Message | None = None
@@ -124,13 +118,13 @@ class Amender:
             if new_message and keys.keys() <= keys_told:
                 return new_message
             try:
-                new = self._try(topic, message, keys, rewrite, successor)
+                new = self._try(topic, message, keys, change)
             except Conflict as conflict:
                 if new_message is None:
                     raise
                 raise unavailable("A new group was faster; look at the message again.") from conflict
             if new:
-                new_message, keys_told, successor = new, frozenset(keys), None
+                new_message, keys_told, change = new, frozenset(keys), (change[0], None)
         raise (
             unavailable("Others keep changing messages of this shard; try again.")
             if new_message
@@ -138,16 +132,12 @@ class Amender:
         )
 
     def _try(
-        self,
-        topic: Topic,
-        message: Message,
-        keys: Mapping[CursorKey, str | None],
-        rewrite: Rewrite,
-        successor: Successor | None,
+        self, topic: Topic, message: Message, keys: Mapping[CursorKey, str | None], change: Change
     ) -> Message | None:
         """Rewrite the message under the cursors of these keys; None where something changed meanwhile."""
         cursors = {key: self._unclaimed_cursor(key, group, message.offset) for key, group in keys.items()}
         row, current = self._find(topic, message)
+        rewrite, successor = change
         new, pack = self._next_edition(topic, row, message.offset - row.first, rewrite(current.draft))
         shard = topic.shard_key(message.shard)
         if not self.log.amend(shard, row, pack, message.offset, cursors, successor):

@@ -65,8 +65,8 @@ class Jobs:
         self, topic: Topic, name: str, draft: Draft, by: str, is_told_of: Callable[[str], bool]
     ) -> tuple[ProduceResult, bool]:
         """Store the draft as the job of this name, or replace the one that waits; and whether the job is a new one.
-        `by` is the producer's text. Raises Conflict (a group has claimed the job and not ended it, or others keep changing
-        it), or why the topic does not take the draft."""
+        `by` is the producer's text. Raises Conflict (a group has claimed the job and not ended it, or others keep
+        changing it), or why the topic does not take the draft."""
         if error := refusal(topic, draft):
             raise error
         for _ in range(_TRIES):

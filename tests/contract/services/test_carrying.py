@@ -37,6 +37,7 @@ GIVEN: dict[str, Any] = {
     "ladder": (5, 50),
     "jitter": 0.5,
     "steps_from": "start",
+    "job": "close/order-1",
 }
 BYTES: dict[str, Any] = {"body": b"\x89PNG\r\n", "is_json": False, "content_type": "image/png"}
 LARGE: dict[str, Any] = {"body": b'"%s"' % (b"x" * BLOB_THRESHOLD_BYTES)}
