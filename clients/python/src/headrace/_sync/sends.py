@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,11 +19,14 @@ from ..durations import Duration, whole_seconds
 from ..errors import HeadraceError, Unavailable, of_problem
 from ..models import RetryFields, Sent, Transaction
 from ..moments import Moment, now
-from ..outgoing import BATCH_BYTES, DedupUntil, Outgoing, RequestIds, chunks, new_id, outgoing
+from ..outgoing import BATCH_BYTES, DedupUntil, Outgoing, RequestIds, SendOptions, chunks, new_id, outgoing
 from .after import AfterBlock
 from .caller import Caller, of_each
 from .pager import Pager
 from .transport import Transport
+
+if TYPE_CHECKING:  # a type checker brings it
+    from typing_extensions import Unpack
 
 _LOG = logging.getLogger("headrace")
 _NAME = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
@@ -122,6 +125,15 @@ class Sends(Caller):
             "%s %s is %s, key %s", topic, result.id, result.status, message.key, extra={"headrace": facts}
         )
         return result
+
+    def put_job(self, topic: str, job: str, body: Any, **options: Unpack[SendOptions]) -> Sent:
+        """Store a message under a name of yours, or replace the one that waits under it, content and time: put it
+        again with a `delay`, and it waits again. `options` are those of `send`, without a `dedup_id`.
+
+        The name is free once every group has ended the message. Raises AlreadyClaimed while a group works on it.
+        """
+        message = Outgoing(body=body, **options).fields()
+        return self._ask(Sent, "PUT", path("topics", topic, "jobs", job), message)
 
     def _request_headers(self) -> dict[str, str]:
         return {REQUEST: self._requests.next(), **tracing.outgoing_headers()}

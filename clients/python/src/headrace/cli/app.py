@@ -23,6 +23,7 @@ from . import (
     deliveries,
     doctor,
     groups,
+    jobs,
     listen,
     messages,
     profile,
@@ -81,7 +82,19 @@ def root(
     context.call_on_close(session.close)
 
 
-for module in (topics, groups, consumers, deliveries, dead, delayed, transactions, spool, tokens, profile):
+for module in (
+    topics,
+    groups,
+    consumers,
+    deliveries,
+    dead,
+    delayed,
+    jobs,
+    transactions,
+    spool,
+    tokens,
+    profile,
+):
     app.add_typer(module.app)
 app.command(epilog="Example: headrace seek orders mailer earliest --preview")(groups.seek)
 deliveries.app.command("list", epilog="Example: headrace messages list orders --key order-188")(messages.find)
