@@ -257,7 +257,7 @@ class Deps:
     """Which tokens' refusals at the door are in the audit trail, by code: once an hour for each."""
     sign_in_links: SignInLinks = _service("services.manage.tokens.SignInLinks")
     amender: Amender = _service("services.manage.amend.Amender")
-    jobs: Jobs = _service("services.manage.jobs.Jobs")
+    named_jobs: Jobs = _service("services.manage.jobs.Jobs")
     dead_letters: DeadLetters = _service(
         "services.manage.dead_letters.DeadLetters", on_filled=lambda deps: deps.empty_lanes.drop
     )

@@ -96,7 +96,7 @@ class JobScene:
 
     def put(self, deps: Deps, value: str, key: str | None = None) -> None:
         draft = make.draft(value, due_ms=self.clock.now_ms() + 5_000, ordering_key=key)
-        deps.jobs.put(deps.catalog.topic(self.topic.name), "job", draft, "token", lambda _: True)
+        deps.named_jobs.put(deps.catalog.topic(self.topic.name), "job", draft, "token", lambda _: True)
 
     def end(self, deps: Deps) -> list[bytes]:
         """What the group gets in the end."""

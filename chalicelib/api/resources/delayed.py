@@ -71,7 +71,7 @@ def put_job(context: Context) -> Response[Produced]:
     draft = parse.draft(context, body, context.raw)
     topic = context.topic_for(takes_all([draft]))
     by = parse.producer(context)
-    result, is_new = context.deps.jobs.put(topic, name, draft, by, context.may_use_group)
+    result, is_new = context.deps.named_jobs.put(topic, name, draft, by, context.may_use_group)
     return Response(produced_view(topic.name, result), 201 if is_new else 200)
 
 
@@ -79,14 +79,14 @@ def put_job(context: Context) -> Response[Produced]:
 def get_job(context: Context) -> Response[MessageView]:
     """The last message that was stored under a name, as long as it is kept; with its status per group."""
     topic = context.topic()
-    return Response(message_view(context, topic, context.deps.jobs.find(topic, _name(context))))
+    return Response(message_view(context, topic, context.deps.named_jobs.find(topic, _name(context))))
 
 
 @call("DELETE", _JOB, **_CHANGE, statuses=(204,))
 def delete_job(context: Context) -> Response[None]:
     """Cancel the job of a name, if no group has claimed it; the name is free then."""
     topic = context.topic()
-    cancel(context, topic, context.deps.jobs.open(topic, _name(context)))
+    cancel(context, topic, context.deps.named_jobs.open(topic, _name(context)))
     return Response(None, 204)
 
 

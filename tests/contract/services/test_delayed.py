@@ -217,7 +217,7 @@ def test_i3_fifty_racing_twins_of_a_job_are_one_job(stage: Stage) -> None:
 
 
 def put_job(deps: Deps, topic: Topic, draft: Draft) -> bool:
-    return deps.jobs.put(topic, "job", draft, "token", lambda _: True)[1]
+    return deps.named_jobs.put(topic, "job", draft, "token", lambda _: True)[1]
 
 
 def test_racing_puts_leave_one_waiting_job_also_when_it_comes_due(stage: Stage) -> None:
@@ -244,7 +244,7 @@ def test_a_job_keeps_its_name_however_often_it_is_put_off(stage: Stage) -> None:
     for days in (1, 20, 20, 400, 20):
         assert put_job(desk.deps, desk.topic, later(desk, days * 86_400, days)) is (days == 1)
         stage.clock.advance((days - 1) * DAY_MS)
-    assert desk.deps.jobs.open(desk.topic, "job")
+    assert desk.deps.named_jobs.open(desk.topic, "job")
 
 
 class Model:
@@ -272,7 +272,7 @@ def test_a_job_is_what_its_users_think_it_is(steps: list[str]) -> None:
             model.state, model.value = "waits", n
         elif step == "delete":
             if model.state == "waits":
-                message = desk.deps.jobs.open(desk.topic, "job")
+                message = desk.deps.named_jobs.open(desk.topic, "job")
                 if isinstance(message, DelayedMessage):
                     desk.deps.delayed.cancel(desk.topic, message)
                 else:
@@ -280,7 +280,7 @@ def test_a_job_is_what_its_users_think_it_is(steps: list[str]) -> None:
                 model.state = "free"
             elif model.state == "free":
                 with pytest.raises(NotFound):
-                    desk.deps.jobs.open(desk.topic, "job")
+                    desk.deps.named_jobs.open(desk.topic, "job")
         elif step == "move":
             desk.stage.clock.advance(10 * SECOND_MS)
             desk.deps.mover.run_once()
