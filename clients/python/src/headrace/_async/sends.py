@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -18,15 +18,13 @@ from ..calls import REQUEST, Call, encode, given, path
 from ..durations import Duration, whole_seconds
 from ..errors import HeadraceError, Unavailable, of_problem
 from ..models import RetryFields, Sent, Transaction
+from ..models.settings import Unpack
 from ..moments import Moment, now
 from ..outgoing import BATCH_BYTES, DedupUntil, Outgoing, RequestIds, SendOptions, chunks, new_id, outgoing
 from .after import AsyncAfterBlock
 from .caller import AsyncCaller, of_each
 from .pager import AsyncPager
 from .transport import AsyncTransport
-
-if TYPE_CHECKING:  # a type checker brings it
-    from typing_extensions import Unpack
 
 _LOG = logging.getLogger("headrace")
 _NAME = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
