@@ -89,8 +89,7 @@ class Timers:
             {"Put": {"TableName": self._table, "Item": each}}
             for each in (item, _forward(self._tables, new, keep_s))
         ]
-        if entry:
-            puts.append(dedup_put(self._tables.dedup, entry))
+        puts += [dedup_put(self._tables.dedup, entry)] if entry else []
         return self._dynamo.transact([timer_delete(self._tables, old), *puts])
 
     def cancel(self, timer: Timer, keep_s: int, successor: Successor | None = None) -> bool:

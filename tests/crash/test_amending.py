@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
 
 import pytest
 
@@ -78,33 +77,6 @@ def test_no_fault_at_any_call_of_a_change_breaks_a_promise(
             assert fault not in HARMLESS
 
 
-@dataclass
-class JobScene:
-    """A job that waits, came into its log, or is not there yet, and a group that has claimed nothing."""
-
-    tables: SharedTables
-    key: str | None = None
-    clock: ManualClock = field(default_factory=ManualClock)
-
-    def __post_init__(self) -> None:
-        healthy = self.client()
-        self.topic, _ = healthy.admin.put_topic(make.uid("t"), {"shards": 1})
-        healthy.admin.put_group(self.topic, "g", {"begin": "earliest"})
-
-    def client(self, plan: FaultPlan | None = None) -> Deps:
-        return self.tables.deps(self.clock, chance("jobs", next(_numbers)), plan)
-
-    def put(self, deps: Deps, value: str, key: str | None = None) -> None:
-        draft = make.draft(value, due_ms=self.clock.now_ms() + 5_000, ordering_key=key)
-        deps.named_jobs.put(deps.catalog.topic(self.topic.name), "job", draft, "token", lambda _: True)
-
-    def end(self, deps: Deps) -> list[bytes]:
-        """What the group gets in the end."""
-        self.clock.advance(6_000)
-        deps.mover.run_once()
-        return received(deps, self.topic, "g")
-
-
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.lower())
 @pytest.mark.parametrize("before", ["nothing", "it waits", "it waits in another place", "it is due"])
 def test_no_fault_at_any_call_of_a_put_loses_or_doubles_a_job(
@@ -113,19 +85,31 @@ def test_no_fault_at_any_call_of_a_put_loses_or_doubles_a_job(
     def tried_put(
         fault: Fault | None, at: int, again: bool = False
     ) -> tuple[FaultPlan, BaseException | None, list[bytes]]:
-        scene, plan, error = JobScene(tables), FaultPlan(fault, at), None
+        clock, plan, error = ManualClock(), FaultPlan(fault, at), None
+
+        def client(plan: FaultPlan | None = None) -> Deps:
+            return tables.deps(clock, chance("jobs", next(_numbers)), plan)
+
+        def put(deps: Deps, value: str, key: str | None = None) -> None:
+            draft = make.draft(value, due_ms=clock.now_ms() + 5_000, ordering_key=key)
+            deps.named_jobs.put(deps.catalog.topic(topic.name), "job", draft, "token", lambda _: True)
+
+        topic, _ = client().admin.put_topic(make.uid("t"), {"shards": 1})
+        client().admin.put_group(topic, "g", {"begin": "earliest"})
         if before != "nothing":
-            scene.put(scene.client(), "old")
+            put(client(), "old")
         if before == "it is due":
-            scene.clock.advance(6_000)
-            scene.client().mover.run_once()
+            clock.advance(6_000)
+            client().mover.run_once()
         try:
-            scene.put(scene.client(plan), "new", "k" if before == "it waits in another place" else None)
+            put(client(plan), "new", "k" if before == "it waits in another place" else None)
         except (Death, Exception) as exception:  # noqa: BLE001 - what may be raised is judged below
             error = exception
         if again:
-            scene.put(scene.client(), "new")
-        return plan, error, scene.end(scene.client())
+            put(client(), "new")
+        clock.advance(6_000)
+        client().mover.run_once()
+        return plan, error, received(client(), topic, "g")
 
     healthy, _, _ = tried_put(None, 0)
     writes_and_some_reads = {at for at, call in enumerate(healthy.calls, 1) if call in WRITES or at % 4 == 0}

@@ -100,9 +100,8 @@ def list_jobs(context: Context) -> Response[Page[MessageView]]:
     topic, query, caller = context.topic(), context.query, context.caller
     filters = replace(lists.of_query({}), job_prefix=query.get("prefix", ""))
     purpose = lists.purpose("jobs", [topic.name], query, ["prefix"])
-    start = lists.page_start(context, purpose)
-    read = reader(context.deps.adapters.timers)
-    rows, position = soonest_first(read, topic, filters, None, lists.limit(query), start)
+    limit, start = lists.limit(query), lists.page_start(context, purpose)
+    rows, position = soonest_first(reader(context.deps.adapters.timers), topic, filters, None, limit, start)
     own = [row for row in rows if caller is None or caller.may_use_job(row.message.draft.job)]
     return Response(page(context, purpose, [message_view(context, topic, row) for row in own], position))
 

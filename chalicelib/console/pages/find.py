@@ -1,4 +1,4 @@
-"""Finding a topic, a group or a consumer by its name, or a message by its id, a key or its job's name, wherever it is."""
+"""Finding a topic, group or consumer by its name, or a message by its id, a key or its job's name, wherever it is."""
 
 from __future__ import annotations
 

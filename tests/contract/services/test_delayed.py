@@ -247,38 +247,32 @@ def test_a_job_keeps_its_name_however_often_it_is_put_off(stage: Stage) -> None:
     assert desk.deps.named_jobs.open(desk.topic, "job")
 
 
-class Model:
-    """A job as its users see it: its value, and what has become of it."""
-
-    value, state = 0, "free"
-
-
 @settings(deadline=None, max_examples=40)
 @given(
     steps=st.lists(st.sampled_from(["put", "put another key", "put now", "delete", "move", "claim", "end"]))
 )
 def test_a_job_is_what_its_users_think_it_is(steps: list[str]) -> None:
     desk = Desk.at(embedded_stage(), shards=4)
-    group, model, held = desk.group(), Model(), []
+    group, held, state, value = desk.group(), [], "free", 0
     for n, step in enumerate(steps):
         if step.startswith("put"):
             key = "k" if step == "put another key" else None
             draft = make.draft(n) if step == "put now" else later(desk, 9, n, ordering_key=key)
-            if model.state == "claimed":
+            if state == "claimed":
                 with pytest.raises(Conflict, match="claimed"):
                     put_job(desk.deps, desk.topic, draft)
                 continue
-            assert put_job(desk.deps, desk.topic, draft) is (model.state == "free")
-            model.state, model.value = "waits", n
+            assert put_job(desk.deps, desk.topic, draft) is (state == "free")
+            state, value = "waits", n
         elif step == "delete":
-            if model.state == "waits":
+            if state == "waits":
                 message = desk.deps.named_jobs.open(desk.topic, "job")
                 if isinstance(message, DelayedMessage):
                     desk.deps.delayed.cancel(desk.topic, message)
                 else:
                     desk.deps.amender.cancel(desk.topic, message)
-                model.state = "free"
-            elif model.state == "free":
+                state = "free"
+            elif state == "free":
                 with pytest.raises(NotFound):
                     desk.deps.named_jobs.open(desk.topic, "job")
         elif step == "move":
@@ -288,11 +282,11 @@ def test_a_job_is_what_its_users_think_it_is(steps: list[str]) -> None:
             claimed = [d for shard in range(4) for d in desk.receive(group, lease=3_600)]
             assert len(claimed) <= 1
             for each in claimed:
-                assert (model.state, each.message.draft.body) == ("waits", str(model.value).encode())
-                model.state, held = "claimed", claimed
-        elif model.state == "claimed":
+                assert (state, each.message.draft.body) == ("waits", str(value).encode())
+                state, held = "claimed", claimed
+        elif state == "claimed":
             desk.ack(group, held)
-            model.state = "free"
+            state = "free"
 
 
 @pytest.mark.parametrize("movers", [2, 5, 10])

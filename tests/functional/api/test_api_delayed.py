@@ -220,6 +220,9 @@ def test_a_token_touches_only_the_jobs_of_its_patterns(api: Client) -> None:
     ]
     assert partner.get(f"{topic.path}/jobs").expect(200)["items"] == []
     assert api.get(f"{topic.path}/jobs").expect(200)["items"] != []
+    maker = api.with_token(api.new_token("admin", jobs=["partner-7/*"])["token"])
+    for jobs, status in ((["*"], 403), (["partner-*"], 403), (["partner-7/a*"], 201)):
+        assert maker.post("/v1/tokens", {"name": "x", "scopes": ["admin"], "jobs": jobs}).status == status
 
 
 @pytest.mark.parametrize(

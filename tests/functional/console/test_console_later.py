@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from urllib.parse import urlencode
 
 import pytest
 
@@ -77,6 +78,24 @@ def test_the_map_leads_to_the_list_of_an_hour(api: Client, browser: Browser) -> 
     assert soon in screen.html
     assert late_id not in screen.html
     assert screen.units <= 20
+
+
+def test_jobs_are_found_by_name_and_listed_by_its_beginning(api: Client, browser: Browser) -> None:
+    topic = api.topic()
+    ids = [
+        api.put(f"{topic.path}/jobs/{name}", {"body": 1, "delay_seconds": 60}).expect(201)["id"]
+        for name in (f"{topic.name}%2Fa", "b")
+    ]
+    screen = browser.get(f"/console/topics/{topic.name}/later?job={topic.name}/")
+    assert ids[0] in screen.html
+    assert ids[1] not in screen.html
+    [many] = [form for form in screen.forms if form.action.endswith("later/many")]
+    screen = browser.get(f"/console/topics/{topic.name}/later/many?{urlencode(many.fields)}")
+    assert ids[0] in screen.html
+    assert ids[1] not in screen.html, "only those that were shown"
+    screen = browser.get(f"/console/find?q={topic.name}/a")
+    assert ids[0] in screen.html
+    assert f"{topic.name}/a" in screen.text, "the message's page names the job"
 
 
 def test_very_many_timers_do_not_make_the_page_dear(api: Client, browser: Browser) -> None:
