@@ -101,6 +101,7 @@ def _measure_produce(b: Bench) -> Iterator[Figure]:
     yield without_target("produce one with a dedup id", cost_text(b.produce("t", b.text(500), dedup_id="d1")))
     yield without_target("the same dedup id again", cost_text(b.produce("t", 1, dedup_id="warm")))
     yield from _measure_keys(b)
+    yield from _measure_jobs(b)
     b.topic("limited", rate_limit=5_000)
     costs = [b.produce("limited", b.text(500)) for _ in range(300)]
     extra = sum(c.writes for c in costs[100:]) / 200 - 1
@@ -122,6 +123,21 @@ def _measure_transactions(b: Bench) -> Iterator[Figure]:
     yield without_target("prepare", cost_text(prepare_cost))
     for decision, cost in costs.items():
         yield without_target(f"prepare's {decision}", cost_text(cost))
+
+
+def _measure_jobs(b: Bench) -> Iterator[Figure]:
+    """A job's ways, beyond those of a delayed message."""
+    path, at = f"{TOPIC}/jobs/{{job}}", [{"deliver_at": f"2030-01-0{n}T00:00:00Z"} for n in (1, 9)]
+    times = (at[0], at[0], at[1])
+    for warm_up in (True, False):
+        costs = [
+            b.cost("PUT", path, {"body": b.text(300), **when}, topic="t", job=f"j{warm_up}") for when in times
+        ]
+    for (way, most), cost in zip(
+        {"create": 4, "other content": 1, "another time": 6}.items(), costs, strict=True
+    ):
+        yield at_most(f"a job, {way}: write units", cost.writes, most, "WU", f"{cost.reads:g} RU")
+    yield without_target("delete a job", cost_text(b.cost("DELETE", path, None, topic="t", job="jFalse")))
 
 
 def _measure_keys(b: Bench) -> Iterator[Figure]:

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from .services.manage.deliveries import Deliveries
     from .services.manage.delivery_places import DeliveryPlaces
     from .services.manage.handshake import Consent
+    from .services.manage.jobs import Jobs
     from .services.manage.purge import Purger
     from .services.manage.registry import Registry
     from .services.manage.repair import Repair
@@ -263,6 +264,7 @@ class Deps:
     """Which tokens' refusals at the door are in the audit trail, by code: once an hour for each."""
     sign_in_links: SignInLinks = _service("services.manage.tokens.SignInLinks")
     amender: Amender = _service("services.manage.amend.Amender")
+    named_jobs: Jobs = _service("services.manage.jobs.Jobs")
     dead_letters: DeadLetters = _service(
         "services.manage.dead_letters.DeadLetters", on_filled=lambda deps: deps.empty_lanes.drop
     )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 TRAFFIC = frozenset(
     {
         *("produce", "produce_batch", "publish", "prepare", "commit", "roll_back"),
-        *("amend_message", "cancel_message", "retry_now", "settle_message"),
+        *("amend_message", "cancel_message", "retry_now", "settle_message", "put_job", "delete_job"),
         *("receive", "ack", "nack", "extend", "heartbeat"),
         *("send_archived", "tell_progress"),  # a replay's job
         "preview_schedule",  # which changes nothing

@@ -7,6 +7,7 @@ import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 import msgspec
 from chalice.app import AuthRequest, AuthResponse, Chalice, Request
@@ -29,6 +30,7 @@ _SOME_TOPICS = "TOPIC_FORBIDDEN", "Only a token for all topics may do this."
 _OTHER_TOPICS = "TOPIC_FORBIDDEN", "The token is limited to other topics."
 _SOME_GROUPS = "GROUP_FORBIDDEN", "This concerns all groups: it needs a token for all groups."
 _OTHER_GROUPS = "GROUP_FORBIDDEN", "The token is limited to other groups."
+_OTHER_JOBS = "JOB_FORBIDDEN", "The token is limited to other jobs."
 _TRACEPARENT = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII
 )
@@ -216,6 +218,7 @@ def authorize(request: AuthRequest, deps: Deps) -> AuthResponse:
         "scopes": " ".join(sorted(caller.scopes)),
         "topics": " ".join(caller.topics),
         "groups": " ".join(caller.groups),
+        "jobs": " ".join(caller.jobs),
         "name": caller.name,
         "rate_limit": "" if caller.rate_limit is None else str(caller.rate_limit),
         "expires_ms": "" if caller.expires_ms is None else str(caller.expires_ms),
@@ -235,6 +238,7 @@ def _caller(request: Request, iam: bool) -> Caller:
         scopes=scopes,
         topics=tuple(str(context.get("topics", "")).split()),
         groups=tuple(str(context.get("groups", "*")).split()),
+        jobs=tuple(str(context.get("jobs", "*")).split()),
         expires_ms=int(expires_ms) if expires_ms else None,
         name=str(context.get("name", "")),
         rate_limit=int(rate_limit) if rate_limit else None,
@@ -257,6 +261,8 @@ def why_not(
     group = params.get("group")
     if group is not None and not caller.may_use_group(group):
         return Forbidden(*_OTHER_GROUPS)
+    if not caller.may_use_job(params.get("job") and unquote(params["job"])):
+        return Forbidden(*_OTHER_JOBS)
     if entry.reach is Reach.SERVICE and "*" not in caller.topics:
         return Forbidden(*_SOME_TOPICS)
     is_producers = Scope.PRODUCE in entry.scopes and Scope.PRODUCE in caller.scopes
@@ -275,6 +281,12 @@ def check_group(caller: Caller | None, group: str | None) -> None:
     """Raises Forbidden if the token is limited to other groups. None: no group is named."""
     if caller and group is not None and not caller.may_use_group(group):
         raise Forbidden(*_OTHER_GROUPS)
+
+
+def check_job(caller: Caller | None, job: str | None) -> None:
+    """Raises Forbidden if the token is limited to other jobs. None: the message is no job."""
+    if caller and not caller.may_use_job(job):
+        raise Forbidden(*_OTHER_JOBS)
 
 
 def check_every_group(caller: Caller | None) -> None:

@@ -23,7 +23,7 @@ _NAME = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"}
 _TEXT = {"type": "string"}
 _TIME = {"type": "string", "format": "date-time"}
 _TEXTS = (
-    *("at", "confirm", "consumer", "dedup_id", "error", "group", "key", "page_token", "reason"),
+    *("at", "confirm", "consumer", "dedup_id", "error", "group", "key", "page_token", "prefix", "reason"),
     *("state", "status", "tag", "token", "topic", "window"),
     *("headrace-dedup-id", "headrace-key", "headrace-ordering-key", "headrace-tag"),
 )
@@ -51,6 +51,7 @@ _SHOWN = {
     "name": "rocketmq",
     "schedule": "daily-report",
     "id": "ggpf5z1w52mh-3-0",
+    "job": "order-188",
 }
 """Examples of what stands in paths."""
 _DOCUMENTS: dict[str, Any] = {
@@ -171,7 +172,7 @@ def _parameters(entry: Call) -> list[dict[str, Any]]:
             "name": name,
             "in": "path",
             "required": True,
-            "schema": _NAME if name != "id" else {"type": "string"},
+            "schema": _NAME if name not in ("id", "job") else {"type": "string"},
             "example": _SHOWN[name],
         }
         for name in _PARAMETER.findall(entry.path)

@@ -325,7 +325,7 @@ def _put_schedule(name: str, fields: Fields) -> Action:
 def _create_token(name: str, fields: Fields) -> Action:
     scopes = [scope for scope in ("produce", "consume", "admin") if fields.get(f"scope_{scope}")]
     numbers = _numbers(fields, "expires_in_days", "rate_limit")
-    patterns = {kind: fields.get(kind, "").replace(",", " ").split() for kind in ("topics", "groups")}
+    patterns = {kind: fields.get(kind, "").replace(",", " ").split() for kind in ("topics", "groups", "jobs")}
     limits = {kind: names for kind, names in patterns.items() if names}
     return Action(name, body={"name": fields.get("name", ""), "scopes": scopes} | limits | numbers)
 

@@ -39,6 +39,10 @@ class DedupEntry:
         return -(-self.ends_ms // 1000)
 
 
+Successor = tuple[Timer, DedupEntry]
+"""The timer of a message that takes another's place, and the entry with which it takes over its dedup id."""
+
+
 @dataclass(frozen=True, slots=True)
 class KeyEntry:
     """One message under one business key. It is written before the message: an append that fails leaves an entry

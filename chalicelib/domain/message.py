@@ -92,6 +92,8 @@ class Draft:
     ladder: tuple[int, ...] | None = None
     jitter: float | None = None
     steps_from: str | None = None
+    job: str | None = None
+    """The name that its producer gave it, unique in the topic until every group has ended it."""
     dedup_id: str | None = None
     dedup_until: str = "window"
     """`done`: the dedup id is free once every group has ended its message."""

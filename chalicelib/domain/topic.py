@@ -270,6 +270,7 @@ class Token:
     former: tuple[FormerHash, ...] = ()
     rate_limit: int | None = None
     version: int = 0
+    jobs: tuple[str, ...] = ("*",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +284,7 @@ class Caller:
     expires_ms: int | None = None
     name: str = ""
     rate_limit: int | None = None
+    jobs: tuple[str, ...] = ("*",)
 
     @classmethod
     def with_token(cls, token: Token) -> Self:
@@ -295,6 +297,7 @@ class Caller:
             token.expires_ms,
             token.name,
             token.rate_limit,
+            token.jobs,
         )
 
     @classmethod
@@ -316,6 +319,10 @@ class Caller:
         """Do the token's patterns allow this group?"""
         return _matches_any(group, self.groups)
 
+    def may_use_job(self, name: str | None) -> bool:
+        """Do the token's patterns allow the job of this name? A message that is no job has none."""
+        return name is None or _matches_any(name, self.jobs)
+
     @property
     def has_all_groups(self) -> bool:
         """Is the token for all groups? Only then may it see what concerns all groups together."""
@@ -334,6 +341,8 @@ class Caller:
             return "topics"
         if not all(_matches_any(pattern, self.groups) for pattern in token.groups):
             return "groups"
+        if not all(_matches_any(pattern, self.jobs) for pattern in token.jobs):
+            return "jobs"
         if self.expires_ms is not None and (token.expires_ms is None or token.expires_ms > self.expires_ms):
             return "time"
         return None

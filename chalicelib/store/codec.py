@@ -46,49 +46,48 @@ def _key(table: str, item: Item) -> str:
     return " ".join(str(item.get(name, {}).get(kind, "?")) for name, kind in KEYS[table].items())
 
 
+def _as(name: str, default: Any = None) -> Any:
+    return msgspec.field(name=name, default=default)
+
+
 class Wire(msgspec.Struct, omit_defaults=True):
-    """One message as stored. Its body is in one of `b` (JSON value), `t` (text), `x` (base64), `u` (blob)."""
+    """One message as stored, under short names. Its body is in one of `b` (JSON value), `t` (text), `x` (base64), or
+    the blob. All fields but these, `i`, `m` and `sf` are a draft's."""
 
     b: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     t: str | None = None
     x: str | None = None
-    u: str | None = None
-    s: int = 0  # bytes of the blob
-    c: str = JSON
-    j: bool = True  # the body is a JSON value
-    k: tuple[str, ...] = ()
-    g: str | None = None
-    o: str | None = None
-    h: dict[str, str] = {}
-    e: int | None = None
-    a: int | None = None
-    w: tuple[int, ...] | None = None  # its own ladder
-    f: float | None = None  # and jitter
-    wf: str | None = None  # and what its steps count from
     i: tuple[Any, ...] | None = None  # the fields of its Origin
-    n: str | None = None  # its own id
-    d: str | None = None  # why it is a dead letter from the start
-    y: int | None = None  # when it was changed in the log
-    q: bool = False  # cancelled
-    r: str | None = None  # uid of the one group that gets it
-    z: int | None = None  # when it was accepted, where that was before its row
-    l: int | None = None  # noqa: E741 - when it was due
-    p: str = ""  # id of the token it was produced with, where its row does not tell
-    v: int | None = None  # when its producer says that it was sent
     m: tuple[tuple[Any, ...], ...] = ()  # what was done to it: the fields of each Act
     sf: tuple[Any, ...] | None = None  # the fields of its Firing
-    rp: tuple[str, ...] = ()
+    blob: str | None = _as("u")
+    blob_bytes: int = _as("s", 0)
+    content_type: str = _as("c", JSON)
+    is_json: bool = _as("j", True)
+    keys: tuple[str, ...] = _as("k", ())
+    tag: str | None = _as("g")
+    ordering_key: str | None = _as("o")
+    headers: dict[str, str] = _as("h", {})
+    expires_ms: int | None = _as("e")
+    max_attempts: int | None = _as("a")
+    ladder: tuple[int, ...] | None = _as("w")
+    jitter: float | None = _as("f")
+    steps_from: str | None = _as("wf")
+    id: str | None = _as("n")
+    dead_reason: str | None = _as("d")
+    changed_ms: int | None = _as("y")
+    cancelled: bool = _as("q", False)
+    target_group_uid: str | None = _as("r")
+    accepted_ms: int | None = _as("z")
+    due_ms: int | None = _as("l")
+    by: str = _as("p", "")
+    sent_ms: int | None = _as("v")
+    job: str | None = _as("jb")
+    redact: tuple[str, ...] = _as("rp", ())
 
 
-_PLAIN = {
-    **{"blob": "u", "blob_bytes": "s", "content_type": "c", "is_json": "j"},
-    **{"keys": "k", "tag": "g", "ordering_key": "o", "headers": "h"},
-    **{"max_attempts": "a", "ladder": "w", "jitter": "f", "steps_from": "wf"},
-    **{"id": "n", "by": "p", "target_group_uid": "r", "dead_reason": "d", "cancelled": "q"},
-    "redact": "rp",
-    **{"accepted_ms": "z", "due_ms": "l", "sent_ms": "v", "changed_ms": "y", "expires_ms": "e"},
-}
-"""The fields of a Draft that are stored as they are, with their names there."""
+_SAME = Wire.__struct_fields__[6:]
+_same_values = attrgetter(*_SAME)
 
 
 class _Run(msgspec.Struct, array_like=True):
@@ -114,15 +113,11 @@ _result = attrgetter(
 
 def encode(draft: Draft) -> bytes:
     """One message as JSON."""
-    return _encoder.encode(
-        Wire(
-            **_body(draft),
-            **{letter: getattr(draft, name) for name, letter in _PLAIN.items()},
-            i=astuple(draft.origin) if draft.origin else None,
-            m=tuple(astuple(act) for act in draft.acts),
-            sf=astuple(draft.firing) if draft.firing else None,
-        )
-    )
+    fields: dict[str, Any] = dict(zip(_SAME, _same_values(draft), strict=True)) | _body(draft)
+    fields["headers"] = dict(draft.headers)
+    fields["i"] = astuple(draft.origin) if draft.origin else None
+    fields["sf"] = astuple(draft.firing) if draft.firing else None
+    return _encoder.encode(Wire(**fields, m=tuple(map(astuple, draft.acts))))
 
 
 def _body(draft: Draft) -> dict[str, Any]:
@@ -148,15 +143,12 @@ def _draft(wire: Wire) -> Draft:
         body = wire.t.encode()
     elif wire.x is not None:
         body = base64.b64decode(wire.x, validate=True)
-    elif wire.u is None and (origin is None or origin.whole):
+    elif wire.blob is None and (origin is None or origin.whole):
         raise ValueError("no body")
-    return Draft(
-        body,
-        origin=origin,
-        acts=tuple(_from_tuple(Act, values) for values in wire.m),
-        firing=_from_tuple(Firing, wire.sf) if wire.sf else None,
-        **{name: getattr(wire, letter) for name, letter in _PLAIN.items()},
-    )
+    acts = tuple(_from_tuple(Act, values) for values in wire.m)
+    same = dict(zip(_SAME, _same_values(wire), strict=True))
+    firing = _from_tuple(Firing, wire.sf) if wire.sf else None
+    return Draft(body=body, origin=origin, acts=acts, firing=firing, **same)
 
 
 def pack(drafts: Sequence[Draft], *, whole: bool = False) -> Pack:

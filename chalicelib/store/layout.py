@@ -107,10 +107,11 @@ Attribute names are short because a row is billed by its size, names included.
            `[offset - first offset, count, attempt, outcome, duration ms, detail, answer]`
 
 **dedup** · which dedup ids were used. Written in one transaction with the segment.
-    d  S   partition key: `<topic uid>#<dedup id>`
+    d  S   partition key: `<topic uid>#<dedup id>`; of a job, `<topic uid>#<U+001E><its name>`
     h  S   hash of the content      i  S  message id      a  N  accepted at
     e  N   window's end, ms      x  N  the same in s, rounded up (TTL)
-  A repeat replaces the row of a message that was cancelled, on the condition that `i` is still that message.
+  A repeat replaces the row of a message that was cancelled (a job: or ended by every group), on the condition that `i`
+  is still that message. A job's row lasts 30 days longer, and is written again where it is postponed beyond that.
   A row `ticket#<id>` says that a link that signs in was used (`a`: when); `x` is when it would have ended.
 
 **keys** · which messages have a business key. Written before the message, without a transaction.

@@ -16,6 +16,7 @@ from ..domain.append import (
     Promotable,
     PutResult,
     Stored,
+    Successor,
 )
 from ..domain.cursor import Cursor
 from ..domain.errors import unavailable
@@ -32,7 +33,7 @@ from .dedup import dedup_entry, dedup_put, used_entries
 from .dynamo import Cancelled, ConditionFailed, Dynamo
 from .layout import FORMAT, META_OFFSET, dedup_key, segment_key
 from .records import letter_move
-from .timers import timer_delete, timer_put, timer_shortening
+from .timers import successor_puts, timer_delete, timer_put, timer_shortening
 from .transactions import transaction_writes
 
 TOMBSTONE = "tombstone"
@@ -215,18 +216,20 @@ class Log:
         pack: Pack,
         offset: int,
         cursors: Mapping[CursorKey, Cursor | None],
+        successor: Successor | None = None,
     ) -> bool:
-        """Replace the row `old` by its next edition with the contents of `pack`, and note in each of the cursors
-        (None: it does not exist yet and begins at 0) that the message at `offset` was changed. All in one
-        transaction.
+        """Replace the row `old` by its next edition with the contents of `pack`, note in each of the cursors (None: it
+        does not exist yet and begins at 0) that the message at `offset` was changed, and store its successor. All in
+        one transaction.
 
-        False, and nothing is written, if the row is gone or has another edition, or if a cursor has claimed the
-        offset, or is not as given. At most MAX_AMENDED_CURSORS cursors.
+        False, and nothing is written, if the row is gone or has another edition, if a cursor has claimed the offset, or
+        is not as given, or if another message has the successor's dedup id. At most MAX_AMENDED_CURSORS cursors.
         """
-        table = self._dynamo.tables.cursors
-        notes = [cursor_amend(table, key, cursor, offset) for key, cursor in cursors.items()]
+        tables = self._dynamo.tables
+        notes = [cursor_amend(tables.cursors, key, cursor, offset) for key, cursor in cursors.items()]
+        actions = [self._rewrite(shard, old, pack), *notes, *successor_puts(tables, successor)]
         try:
-            self._dynamo.call("transact_write_items", TransactItems=[self._rewrite(shard, old, pack), *notes])
+            self._dynamo.call("transact_write_items", TransactItems=actions)
         except Cancelled as error:
             if error.retried:
                 raise unavailable() from error

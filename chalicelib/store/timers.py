@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import chain, islice
 from typing import Any
 
-from ..domain.append import DedupEntry
+from ..domain.append import DedupEntry, Successor
 from ..domain.limits import MAX_LOOK_BYTES
 from ..domain.message import Draft
 from ..domain.record import DeadLetter, Record
@@ -79,9 +79,9 @@ class Timers:
             return used_entries(dedup, error.items)
         return ()
 
-    def amend(self, old: Timer, new: Timer, keep_s: int) -> bool:
+    def amend(self, old: Timer, new: Timer, keep_s: int, entry: DedupEntry | None = None) -> bool:
         """Replace `old` by `new`, if `old` is unchanged. If the time differs, a row leads from the old time to the
-        new one until `keep_s`. False: the timer is gone or was changed."""
+        new one until `keep_s`, and the `entry` of its job is stored again. False: the timer is gone or was changed."""
         new = replace(new, edits=old.edits + 1, fragment=old.fragment)
         item = _item(self._tables, new)
         if new.due_ms == old.due_ms:
@@ -90,14 +90,15 @@ class Timers:
             {"Put": {"TableName": self._table, "Item": each}}
             for each in (item, _forward(self._tables, new, keep_s))
         ]
+        puts += [dedup_put(self._tables.dedup, entry)] if entry else []
         return self._dynamo.transact([timer_delete(self._tables, old), *puts])
 
-    def cancel(self, timer: Timer, keep_s: int) -> bool:
-        """Delete the timer, if it is unchanged. A row shows it as cancelled, with the draft given here, until
-        `keep_s`. False: it is gone or was changed."""
+    def cancel(self, timer: Timer, keep_s: int, successor: Successor | None = None) -> bool:
+        """Delete the timer, if it is unchanged, and store its successor. A row shows it as cancelled, with the draft
+        given here, until `keep_s`. False: it is gone or was changed, or another has its dedup id."""
         tombstone = {**_content(timer), **_forward(self._tables, timer, keep_s), "j": text("CANCELLED")}
-        put = {"Put": {"TableName": self._table, "Item": tombstone}}
-        return self._dynamo.transact([timer_delete(self._tables, timer), put])
+        put, tables = {"Put": {"TableName": self._table, "Item": tombstone}}, self._tables
+        return self._dynamo.transact([timer_delete(tables, timer), put, *successor_puts(tables, successor)])
 
     def restore(self, timer: Timer) -> None:
         """Store a timer that was lost, if it is not there."""
@@ -255,6 +256,14 @@ def _fragment(tables: Tables, timer: Timer) -> int:
 def timer_put(tables: Tables, timer: Timer) -> dict[str, Any]:
     """The transaction's action that files a timer."""
     return {"Put": {"TableName": tables.timers, "Item": _item(tables, timer)}}
+
+
+def successor_puts(tables: Tables, successor: Successor | None) -> list[dict[str, Any]]:
+    """The transaction's actions that store a message which takes the place of another's."""
+    if successor is None:
+        return []
+    timer, entry = successor
+    return [timer_put(tables, timer), dedup_put(tables.dedup, entry)]
 
 
 def timer_delete(tables: Tables, timer: Timer) -> dict[str, Any]:

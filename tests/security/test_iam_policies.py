@@ -21,7 +21,7 @@ from tests.support.roles import PREFIX, Guard, at_work
 
 PAGE = Path("docs/security.md").read_text()
 SECTION = PAGE.partition("## Callers inside AWS")[2].partition("\n## ")[0]
-HERE = {"topic": "orders", "group": "mailer", "consumer": "me", "name": "jmq", "id": "some-id"}
+HERE = {"topic": "orders", "group": "mailer", "consumer": "me", "name": "jmq", "id": "some-id", "job": "j"}
 HERE["schedule"] = "daily"
 ELSEWHERE = {**HERE, "topic": "payroll", "group": "bank"}
 OTHER_GROUP = {**HERE, "group": "bank"}
@@ -61,6 +61,7 @@ MEANT = {
         "POST /v1/transactions/{id}/commit",
         "POST /v1/transactions/{id}/rollback",
     },
+    "put and delete jobs": {f"PUT {T}/jobs/{{job}}", f"DELETE {T}/jobs/{{job}}"},
     "pull as the group `mailer`": {
         *(f"POST {G}/{verb}" for verb in ("receive", "ack", "nack", "extend")),
         f"POST {G}/consumers/{{consumer}}/heartbeat",

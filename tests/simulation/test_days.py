@@ -33,8 +33,8 @@ BUGS = {
     "a long header that is cut": Bug(
         codec,
         "encode",
-        "h=dict(draft.headers),",
-        "h={name: value[:1023] for name, value in draft.headers.items()},",
+        "= dict(draft.headers)",
+        "= {name: value[:1023] for name, value in draft.headers.items()}",
     ),
 }
 SEEDS = range(20)

@@ -105,7 +105,7 @@ BUGS: dict[str, Bug] = {
     "a cancel that does not ask whether the timer is there": Bug(
         Timers,
         "cancel",
-        "timer_delete(self._tables, timer)",
+        "timer_delete(tables, timer)",
         '{"Delete": {"TableName": self._table, "Key": key_of(self._tables, timer)}}',
     ),
     "a dedup id looked up after the append": Bug(

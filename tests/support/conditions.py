@@ -70,6 +70,12 @@ CLAUSES: dict[str, str] = {
     "cursors.write: update in cursors if e = :": "a_claim_is_made_from_the_epoch_that_was_read",
     "cursors.write: update in cursors if l.#l = :": "a_settlement_needs_its_lease",
     "cursors.write: update in cursors if size(w) <= :": "a_change_has_room_for_what_waits",
+    "log.amend: put in dedup if attribute_not_exists(d) OR e <= :ms OR i = :i": (
+        "a_name_passes_on_from_the_message_that_had_it"
+    ),
+    "log.amend: put in dedup if attribute_not_exists(d) OR e <= :ms": (
+        "a_name_passes_on_from_the_message_that_had_it"
+    ),
     "log.amend: put in cursors if attribute_not_exists(e)": "a_cursor_that_moved_on_refuses_an_amendment",
     "log.amend: update in cursors if (x <= :o OR b > :o)": "a_cursor_that_moved_on_refuses_an_amendment",
     "log.amend: update in cursors if a = :a": "a_cursor_that_moved_on_refuses_an_amendment",
@@ -108,12 +114,24 @@ CLAUSES: dict[str, str] = {
     "rounds.keep: put in rounds if NOT attribute_type(e, :e)": "a_job_goes_on_from_the_place_that_was_read",
     "rounds.keep: put in rounds if e = :e": "a_job_goes_on_from_the_place_that_was_read",
     "tickets.use: put in dedup if attribute_not_exists(d)": "a_link_signs_in_once",
+    "timers.amend: put in dedup if attribute_not_exists(d) OR e <= :ms OR i = :i": (
+        "a_name_passes_on_from_the_message_that_had_it"
+    ),
+    "timers.amend: put in dedup if attribute_not_exists(d) OR e <= :ms": (
+        "a_name_passes_on_from_the_message_that_had_it"
+    ),
     "timers.amend: delete in timers if attribute_exists(f)": "a_timer_is_postponed_as_it_was_read",
     "timers.amend: delete in timers if attribute_not_exists(e)": "a_timer_is_postponed_as_it_was_read",
     "timers.amend: delete in timers if e = :e": "a_timer_is_postponed_as_it_was_read",
     "timers.amend: put in timers if attribute_exists(f)": "a_timer_is_edited_as_it_was_read",
     "timers.amend: put in timers if attribute_not_exists(e)": "a_timer_is_edited_as_it_was_read",
     "timers.amend: put in timers if e = :e": "a_timer_is_edited_as_it_was_read",
+    "timers.cancel: put in dedup if attribute_not_exists(d) OR e <= :ms OR i = :i": (
+        "a_name_passes_on_from_the_message_that_had_it"
+    ),
+    "timers.cancel: put in dedup if attribute_not_exists(d) OR e <= :ms": (
+        "a_name_passes_on_from_the_message_that_had_it"
+    ),
     "timers.cancel: delete in timers if attribute_exists(f)": "a_timer_is_cancelled_as_it_was_read",
     "timers.cancel: delete in timers if attribute_not_exists(e)": "a_timer_is_cancelled_as_it_was_read",
     "timers.cancel: delete in timers if e = :e": "a_timer_is_cancelled_as_it_was_read",

@@ -302,7 +302,9 @@ BUGS: Planted = {
         ),
     ),
     "a change that leaves no trace": (
-        Bug(Delayed, "_amend", "with_acts(draft, *self._acts_of(changes, due_ms, by, since_ms))", "draft"),
+        Bug(
+            Delayed, "_amend", "with_acts(draft, *self._acts_of(old, changes, due_ms, by, since_ms))", "draft"
+        ),
         lambda: message_statuses.test_a_message_keeps_when_it_was_accepted_and_due_and_what_was_done_to_it(
             embedded_stage(), "delay"
         ),

@@ -1,7 +1,10 @@
-"""Delayed messages, many at once: reschedule or cancel them."""
+"""Jobs, by their producers' names for them; and delayed messages, many at once: reschedule or cancel them."""
 
+import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
+from urllib.parse import unquote
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -9,13 +12,16 @@ from ...domain import limits as lim
 from ...domain.errors import HeadraceError, Refused
 from ...domain.message import Message
 from ...domain.topic import Scope, Topic
+from ...services.produce.drafts import takes_all
 from .. import lists, parse
 from ..calls import Context, Reach, Response, call
-from ..fields import Time, at, either
-from ..http import invalid
+from ..fields import TEXT, Time, at, either
+from ..http import check_job, invalid
 from ..lists import Page, page
+from ..parse import MessageBody
 from ..problems import Problem, problem
-from .messages import cancel
+from .messages import MessageView, cancel, message_view
+from .produce import Produced, produced_view
 
 if TYPE_CHECKING:
     from ...services.produce.delayed import DelayedMessage
@@ -47,16 +53,72 @@ class RescheduledMessage(TypedDict):
 
 Rescheduled = Annotated[RescheduledMessage, either(["changed", "deliver_at"], ["error"])]
 _FILTERS = ("key", "tag", "shard", "from", "to")
+_CHANGE: Any = {"scopes": (Scope.PRODUCE, Scope.ADMIN), "reach": Reach.GROUPS}
+_READS = (Scope.CONSUME, Scope.ADMIN)
+_JOB = "/v1/topics/{topic}/jobs/{job}"
+_JOBS, _MESSAGES = "/v1/topics/{topic}/jobs", "/v1/topics/{topic}/messages"
 
 
-@call(
-    "PATCH",
-    "/v1/topics/{topic}/messages",
-    scopes=(Scope.PRODUCE, Scope.ADMIN),
-    body=DelayedBody,
-    query=(*_FILTERS, "limit", "page_token"),
-    reach=Reach.GROUPS,
-)
+@call("PUT", _JOB, **_CHANGE, body=MessageBody, headers=(parse.APP,), statuses=(200, 201))
+def put_job(context: Context) -> Response[Produced]:
+    """Store a message under a name of yours (201), or replace the one that waits under it: content and time (200).
+
+    The name is free again when every group has ended the message, or it was cancelled. Until then, from a group's claim
+    on, the answer is 409 ALREADY_CLAIMED."""
+    name, body = _name(context), context.body
+    if body.dedup_id is not None:
+        raise invalid("dedup_id", "is for messages without a name: a job has its name instead")
+    draft = parse.draft(context, body, context.raw)
+    topic = context.topic_for(takes_all([draft]))
+    by = parse.producer(context)
+    result, is_new = context.deps.named_jobs.put(topic, name, draft, by, context.may_use_group)
+    return Response(produced_view(topic.name, result), 201 if is_new else 200)
+
+
+@call("GET", _JOB, scopes=_READS)
+def get_job(context: Context) -> Response[MessageView]:
+    """The last message that was stored under a name, as long as it is kept; with its status per group."""
+    topic = context.topic()
+    return Response(message_view(context, topic, context.deps.named_jobs.find(topic, _name(context))))
+
+
+@call("DELETE", _JOB, **_CHANGE, statuses=(204,))
+def delete_job(context: Context) -> Response[None]:
+    """Cancel the job of a name, if no group has claimed it; the name is free then."""
+    topic = context.topic()
+    cancel(context, topic, context.deps.named_jobs.open(topic, _name(context)))
+    return Response(None, 204)
+
+
+@call("GET", _JOBS, scopes=_READS, query=("prefix", "limit", "page_token"))
+def list_jobs(context: Context) -> Response[Page[MessageView]]:
+    """List the jobs that wait for their time and whose names have this beginning, soonest first.
+
+    A page may be short or empty while `next_page_token` says there is more."""
+    from ...services.inspect.waiting import reader, soonest_first
+
+    topic, query, caller = context.topic(), context.query, context.caller
+    filters = replace(lists.of_query({}), job_prefix=query.get("prefix", ""))
+    purpose = lists.purpose("jobs", [topic.name], query, ["prefix"])
+    limit, start = lists.limit(query), lists.page_start(context, purpose)
+    rows, position = soonest_first(reader(context.deps.adapters.timers), topic, filters, None, limit, start)
+    own = [row for row in rows if caller is None or caller.may_use_job(row.message.draft.job)]
+    return Response(page(context, purpose, [message_view(context, topic, row) for row in own], position))
+
+
+def _name(context: Context) -> str:
+    """The job's name in the path. Raises Malformed."""
+    name = unquote(context.params["job"])
+    is_text = re.match(TEXT, name) and "\ufffd" not in name  # which is what no UTF-8 is decoded to
+    if (
+        not is_text or len(name.encode()) > lim.MAX_JOB_BYTES or name in (".", "..")
+    ):  # those are folders to programs
+        issue = f"must be 1 to {lim.MAX_JOB_BYTES} bytes of text in UTF-8, URL-encoded, without control characters"
+        raise invalid("job", f"{issue}, and not `.` or `..`")
+    return name
+
+
+@call("PATCH", _MESSAGES, **_CHANGE, body=DelayedBody, query=(*_FILTERS, "limit", "page_token"))
 def change_delayed(context: Context) -> Response[Page[Rescheduled]]:
     """Deliver sooner, postpone or cancel many delayed messages.
 
@@ -123,6 +185,7 @@ def _change_row(
     try:
         due_ms = None if body.cancel else _due_ms(context, row)
         is_change = not row.cancelled if due_ms is None else due_ms != row.timer.due_ms
+        check_job(context.caller, row.message.draft.job)
         if is_change and not body.dry_run:
             if due_ms is None:
                 cancel(context, topic, row)

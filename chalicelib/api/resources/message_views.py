@@ -31,6 +31,7 @@ class Content(Body):
     keys: Sequence[str]
     tag: str | None
     ordering_key: str | None
+    job: NotRequired[str]
     headers: Mapping[str, str]
     accepted_at: Time
     sent_at: NotRequired[Time]
@@ -169,6 +170,8 @@ def base_content(message: Message) -> Content:
         "headers": draft.headers,
         "accepted_at": at(message.first_accepted_ms),
     }
+    if draft.job is not None:
+        body["job"] = draft.job
     if draft.due_ms is not None:
         body["deliver_at"] = at(draft.due_ms)
     if draft.sent_ms is not None:

@@ -15,7 +15,7 @@ from ...services.core.bodies import shown_body
 from .. import lists, settings
 from ..calls import Context, Reach, Response, call
 from ..fields import Count, MessageStatus, at
-from ..http import check_group, check_name, invalid
+from ..http import check_group, check_job, check_name, invalid
 from ..lists import Page, page
 from . import message_views as views
 from .by_hand import AmendBody, changes, edit_delivery
@@ -67,7 +67,7 @@ _FILTERS = ("group", "status", "key", "tag", "shard", "from", "to")
 def get_message(context: Context) -> Response[MessageView]:
     """Everything known about a message, with its status per group."""
     topic = context.topic()
-    return Response(_view(context, topic, _find_with_dead_letters(context, topic)))
+    return Response(message_view(context, topic, _find_with_dead_letters(context, topic)))
 
 
 def _find(context: Context, topic: Topic) -> "AnyMessage":
@@ -91,7 +91,7 @@ def _find_to_change(context: Context, topic: Topic) -> "AnyMessage":
         raise
 
 
-def _view(
+def message_view(
     context: Context, topic: Topic, message: "AnyMessage", topic_statuses: "TopicStatuses | None" = None
 ) -> MessageView:
     """A message as it stands, wherever that is; one of several, as they stood at the same moment."""
@@ -125,7 +125,7 @@ def amend_message(context: Context) -> Response[MessageView]:
     With `group`: change a delivery that waits for its next attempt, for this group alone (in a broadcast, for a
     `consumer`)."""
     if "group" in context.query:
-        return Response(_view(context, *edit_delivery(context)))
+        return Response(message_view(context, *edit_delivery(context)))
     of_one = settings.given(context.body).keys() & {"next_attempt_at", "attempts_left"}
     if wrong := of_one | context.query.keys():
         raise invalid(min(wrong), "is for one group: name it in the query, as `group`")
@@ -133,19 +133,20 @@ def amend_message(context: Context) -> Response[MessageView]:
     message = _find_to_change(context, topic)
     if isinstance(message, Transaction):
         raise _transaction_conflict(message)
-    header_names = (message if isinstance(message, Message) else message.message).draft.headers
-    draft_changes = changes(context.body, context.raw, context.now_ms, header_names)
+    old = (message if isinstance(message, Message) else message.message).draft
+    check_job(context.caller, old.job)
+    draft_changes = changes(context.body, context.raw, context.now_ms, old.headers)
     topic = context.topic_for(lambda topic: len(draft_changes.get("body", b"")) <= topic.max_body_bytes)
     if not isinstance(message, Message):
         try:
             delayed = context.deps.delayed.amend(topic, message, draft_changes, by)
-            return Response(_view(context, topic, delayed))
+            return Response(message_view(context, topic, delayed))
         except Conflict as conflict:
             if "due_ms" in draft_changes:
                 raise
             message = _find_in_log(context, topic, message.timer.id, conflict)
     new_message = context.deps.amender.amend(topic, message, draft_changes, by, context.may_use_group)
-    return Response(_view(context, topic, new_message))
+    return Response(message_view(context, topic, new_message))
 
 
 @call("DELETE", "/v1/topics/{topic}/messages/{id}", scopes=_CHANGES, statuses=(204,), reach=Reach.GROUPS)
@@ -162,7 +163,9 @@ def cancel_message(context: Context) -> Response[None]:
 
 
 def cancel(context: Context, topic: Topic, message: "DelayedMessage | Message") -> None:
-    """Cancel a message that waits for its time, or stands in its log. Raises Conflict where it is too late."""
+    """Cancel a message that waits for its time, or stands in its log. Raises Conflict where it is too late, Forbidden
+    if the token is for other jobs."""
+    check_job(context.caller, (message if isinstance(message, Message) else message.message).draft.job)
     if not isinstance(message, Message):
         try:
             context.deps.delayed.cancel(topic, message, context.by)
@@ -207,7 +210,7 @@ def get_fate(context: Context) -> Response[FateView]:
 
     topic = context.topic()
     message = _find_with_dead_letters(context, topic)
-    view = _view(context, topic, message)
+    view = message_view(context, topic, message)
     fates = context.deps.fates.of(topic, message) if isinstance(message, Message) else Fates()
     own = fates.of_groups(context.may_use_group)
     summary = {name: value for name, value in view.items() if name != "deliveries"}
@@ -240,7 +243,7 @@ def list_messages(context: Context) -> Response[Page[MessageView]]:
     start = lists.page_start(context, purpose)
     topic_statuses = context.deps.statuses.of_topic(topic)
     rows, next_start = _page(context, topic_statuses, filters, start)
-    items = [_view(context, topic, row, topic_statuses) for row in rows]
+    items = [message_view(context, topic, row, topic_statuses) for row in rows]
     return Response(page(context, purpose, items, next_start))
 
 
@@ -272,7 +275,7 @@ def _with_dedup_id(context: Context, topic: Topic) -> list[MessageView]:
     lists.limit(query)
     dedup_id = lists.bounded_text(query, "dedup_id", MAX_DEDUP_ID_CHARS)
     message = context.deps.lookup.find_by_dedup_id(topic, dedup_id) if dedup_id else None
-    return [_view(context, topic, message)] if message else []
+    return [message_view(context, topic, message)] if message else []
 
 
 def _filters(context: Context, topic: Topic) -> "Filters":

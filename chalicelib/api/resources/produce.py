@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from ...domain import limits as lim
 from ...domain import strict_json
-from ...domain.errors import HeadraceError, TooLarge, Unavailable
+from ...domain.errors import ChangedMeanwhile, HeadraceError, TooLarge, Unavailable
 from ...domain.limits import MAX_BATCH_BYTES
 from ...domain.message import Draft, Message
 from ...domain.topic import Scope, Topic
@@ -112,7 +112,7 @@ def state_lookup(context: Context, topic: Topic) -> StateLookup:
         nonlocal can_be_read
         try:
             return state_by_id()(message_id) if can_be_read else None
-        except Unavailable:
+        except (Unavailable, ChangedMeanwhile):
             can_be_read = False
             return None
 

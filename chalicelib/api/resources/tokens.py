@@ -14,28 +14,33 @@ from ..http import invalid
 from ..lists import Page, page
 
 _Patterns = Annotated[list[TopicPattern], Meta(min_length=1, max_length=lim.MAX_TOPIC_PATTERNS)]
+_JobPattern = Annotated[str, Meta(pattern=r"^[!->@-Z^-~]{1,128}\Z")]
 
 
 class TokenBody(Struct, forbid_unknown_fields=True):
-    """A token to create: its scopes, and the topics and groups that it may use (patterns with `*`)."""
+    """A token to create: its scopes, and the topics, groups and jobs that it may use (patterns with `*`)."""
 
     name: Annotated[str, Meta(min_length=1, max_length=128, pattern=TEXT)]
     scopes: Annotated[list[Literal["produce", "consume", "admin"]], Meta(min_length=1, max_length=3)]
     topics: _Patterns = field(default_factory=lambda: ["*"])
     groups: _Patterns = field(default_factory=lambda: ["*"])
+    jobs: Annotated[list[_JobPattern], Meta(min_length=1, max_length=lim.MAX_TOPIC_PATTERNS)] = field(
+        default_factory=lambda: ["*"]
+    )
     expires_in_days: Annotated[int, Meta(ge=1, le=lim.MAX_TOKEN_DAYS)] | None = None
     rate_limit: Annotated[int, Meta(ge=1, le=lim.MAX_RATE_LIMIT)] | None = None
 
 
 class TokenView(TypedDict):
-    """A token without its text: its scopes, its topics and groups, its expiry (null: none), and its limit of calls a
-    second (null: the deployment's). Its last use is known to the hour."""
+    """A token without its text: its scopes, its topics, groups and jobs, its expiry (null: none), and its limit of
+    calls a second (null: the deployment's). Its last use is known to the hour."""
 
     id: str
     name: str
     scopes: list[Annotated[str, one_of("produce", "consume", "admin")]]
     topics: list[str]
     groups: list[str]
+    jobs: list[str]
     created_at: Time
     expires_at: Time | None
     rate_limit: int | None
@@ -70,6 +75,7 @@ def create_token(context: Context) -> Response[CreatedToken]:
         tuple(body.topics),
         body.expires_in_days,
         groups=tuple(body.groups),
+        jobs=tuple(body.jobs),
         rate_limit=body.rate_limit,
         maker=context.caller,
     )
@@ -127,6 +133,7 @@ def token_view(token: Token, used_ms: int | None = None) -> TokenView:
         "scopes": list(token.scopes),
         "topics": list(token.topics),
         "groups": list(token.groups),
+        "jobs": list(token.jobs),
         "created_at": at(token.created_ms),
         "expires_at": at(token.expires_ms) if token.expires_ms else None,
         "rate_limit": token.rate_limit,

@@ -1,4 +1,4 @@
-"""Finding a topic, a group or a consumer by its name, or a message by its id or one of its keys, wherever it is."""
+"""Finding a topic, group or consumer by its name, or a message by its id, a key or its job's name, wherever it is."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ...domain.errors import HeadraceError, Unreadable
 from ...domain.message import Message
 from ...domain.topic import Topic
 from ...services.inspect.lookup import Filters
+from ...services.produce.dedup import job_id
 from ..visit import MOST_READ_UNITS, Page, SeeOther, Shown, Visit
 
 _ROWS = 32  # topics that are read at once, and names that are shown
@@ -106,4 +107,7 @@ def _hits(visit: Visit, topic: Topic, text: str) -> list[Message]:
             return []
         return [hit if isinstance(hit, Message) else hit.message]
     results, _ = visit.deps.key_lookup.newest_first(topic, text, Filters(), _MOST_OF_A_KEY, None)
+    if not results and visit.caller.may_use_job(text):
+        job = visit.deps.lookup.find_by_dedup_id(topic, job_id(text))
+        results = [job] if job else []
     return [each if isinstance(each, Message) else each.message for each in results]

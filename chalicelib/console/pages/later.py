@@ -52,7 +52,8 @@ def later(visit: Visit) -> Shown:
 def _delayed_of(visit: Visit, topic: Topic, read: ReadTimers, most: int) -> Delayed:
     """The delayed messages of the hour that the URL names, or all, soonest first."""
     hour_ms, after = _hour_of(visit), _after(visit, topic)
-    filters = Filters(from_ms=hour_ms, to_ms=hour_ms + HOUR_MS - 1) if hour_ms else Filters()
+    until_ms = hour_ms + HOUR_MS - 1 if hour_ms else None
+    filters = Filters(from_ms=hour_ms, to_ms=until_ms, job_prefix=visit.query.get("job") or None)
     rows, position = soonest_first(
         read, topic, filters, None, most, after, lambda: visit.has_read_units(_LEFT)
     )

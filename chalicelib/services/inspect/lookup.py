@@ -11,7 +11,7 @@ from itertools import islice, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...domain import ids
-from ...domain.errors import Conflict, NotFound
+from ...domain.errors import NotFound
 from ...domain.limits import MAX_ANSWER_BYTES, MAX_SHARDS, RETENTION_GRACE, TAIL_SURE
 from ...domain.message import DeadReason, Draft, Message
 from ...domain.record import DeadLetter
@@ -189,7 +189,7 @@ class Lookup:
 
     def state_by_id(self, topic: Topic) -> Callable[[str], MessageState]:
         """Returns a function from a message id to its present state, as produce shows it of a duplicate; NEW if the
-        message has expired. Groups, cursors and rows are read once for all ids."""
+        message has expired. Groups, cursors and rows are read once for all ids. It raises ChangedMeanwhile."""
         topic_statuses, fresh = self.statuses.of_topic(topic), self.reader.now()
 
         def state_of(message_id: str) -> MessageState:
@@ -198,7 +198,7 @@ class Lookup:
                 return MessageState(Status.CANCELLED, row_message, FirstUse.CANCELLED)
             try:
                 message = self.find_with_dead_letters(topic, message_id, lambda _: True)
-            except (NotFound, Conflict):
+            except NotFound:
                 return MessageState(Status.NEW)
             if isinstance(message, Message):
                 statuses = [each.status for each in topic_statuses.deliveries(message).values()]
@@ -349,6 +349,7 @@ class Filters:
     shard: int | None = None
     from_ms: int | None = None
     to_ms: int | None = None
+    job_prefix: str | None = None
 
     def passes(
         self, shard: int | None, draft: Draft, status_for: Callable[[Group | None], str | None]
@@ -356,6 +357,8 @@ class Filters:
         """Is the message of this shard in the list, its time aside? `status_for` gives its status for a group, or over
         all groups (None); it returns None where the group is not owed it, and is called only if it matters."""
         if self.shard not in (None, shard) or self.tag not in (None, draft.tag):
+            return False
+        if self.job_prefix is not None and not (draft.job and draft.job.startswith(self.job_prefix)):
             return False
         if self.group is None and self.status is None:
             return True

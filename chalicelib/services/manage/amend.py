@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...domain import cursor_transitions as transitions
-from ...domain.append import Pack
+from ...domain.append import Pack, Successor
 from ...domain.cursor import Cursor
 from ...domain.errors import Conflict, NotFound, Refused, TooLarge, changed_meanwhile, unavailable
 from ...domain.limits import BLOB_THRESHOLD_BYTES, MAX_AMENDED_BYTES, MAX_AMENDED_CURSORS
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 _TRIES = 32  # each lost to another editor, or to a claim of the very message
 
-Rewrite = Callable[[Draft], Draft]
+Change = tuple[Callable[[Draft], Draft], Successor | None]
+"""How the draft is rewritten, and what is stored beside it."""
 IsToldOf = Callable[[str], bool]
 """May a refusal name this group to the caller?"""
 
@@ -86,22 +87,30 @@ class Amender:
                 raise Conflict("UNDECODABLE", "The stored message cannot be read; publish a new one.")
             return replace(with_acts(draft, Act("EDITED", now_ms, by)), **changes, changed_ms=now_ms)
 
-        return self._rewrite(topic, message, rewrite, is_told_of)
+        return self._rewrite(topic, message, (rewrite, None), is_told_of)
 
-    def cancel(self, topic: Topic, message: Message, by: str = "", is_told_of: IsToldOf = _of_all) -> None:
+    def cancel(
+        self,
+        topic: Topic,
+        message: Message,
+        by: str = "",
+        is_told_of: IsToldOf = _of_all,
+        successor: Successor | None = None,
+    ) -> None:
         """Cancel the message, so that no group gets it. Safe to repeat. `by` is the token's id. Raises Conflict if a
-        group has claimed it."""
+        group has claimed it; with a `successor`, to be stored with it, also if it was cancelled."""
         _, current = self._find(topic, message)
-        if not current.draft.cancelled:
-            act = Act("CANCELLED", self.clock.now_ms(), by)
-            self._rewrite(
-                topic,
-                message,
-                lambda draft: replace(with_acts(draft, act), cancelled=True, changed_ms=act.at_ms),
-                is_told_of,
-            )
+        act = Act("CANCELLED", self.clock.now_ms(), by)
 
-    def _rewrite(self, topic: Topic, message: Message, rewrite: Rewrite, is_told_of: IsToldOf) -> Message:
+        def rewrite(draft: Draft) -> Draft:
+            if draft.cancelled and successor:
+                raise Conflict("MESSAGE_CANCELLED", "The message was cancelled.")
+            return replace(with_acts(draft, act), cancelled=True, changed_ms=act.at_ms)
+
+        if successor or not current.draft.cancelled:
+            self._rewrite(topic, message, (rewrite, successor), is_told_of)
+
+    def _rewrite(self, topic: Topic, message: Message, change: Change, is_told_of: IsToldOf) -> Message:
         """Rewrite the message and note it in the cursors of all groups; repeat until no group is missing."""
         keys_told: frozenset[CursorKey] = frozenset()
         new_message: Message | None = None
@@ -110,13 +119,13 @@ class Amender:
             if new_message and keys.keys() <= keys_told:
                 return new_message
             try:
-                new = self._try(topic, message, keys, rewrite)
+                new = self._try(topic, message, keys, change)
             except Conflict as conflict:
                 if new_message is None:
                     raise
                 raise unavailable("A new group was faster; look at the message again.") from conflict
             if new:
-                new_message, keys_told = new, frozenset(keys)
+                new_message, keys_told, change = new, frozenset(keys), (change[0], None)
         raise (
             unavailable("Others keep changing messages of this shard; try again.")
             if new_message
@@ -124,14 +133,15 @@ class Amender:
         )
 
     def _try(
-        self, topic: Topic, message: Message, keys: Mapping[CursorKey, str | None], rewrite: Rewrite
+        self, topic: Topic, message: Message, keys: Mapping[CursorKey, str | None], change: Change
     ) -> Message | None:
         """Rewrite the message under the cursors of these keys; None where something changed meanwhile."""
         cursors = {key: self._unclaimed_cursor(key, group, message.offset) for key, group in keys.items()}
         row, current = self._find(topic, message)
+        rewrite, successor = change
         new, pack = self._next_edition(topic, row, message.offset - row.first, rewrite(current.draft))
         shard = topic.shard_key(message.shard)
-        if not self.log.amend(shard, row, pack, message.offset, cursors):
+        if not self.log.amend(shard, row, pack, message.offset, cursors, successor):
             return None
         self.reader.keep(shard, new)
         return new.message(message.shard, message.offset)

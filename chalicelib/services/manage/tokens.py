@@ -63,6 +63,7 @@ class Tokens:
         *,
         groups: tuple[str, ...] = ("*",),
         rate_limit: int | None = None,
+        jobs: tuple[str, ...] = ("*",),
         maker: Caller | None = None,
     ) -> tuple[Token, str]:
         """A new token, and its text, which is not stored. Raises Forbidden if it would be allowed more than its
@@ -81,6 +82,7 @@ class Tokens:
             expires_ms=expires_ms,
             groups=groups,
             rate_limit=rate_limit,
+            jobs=jobs,
         )
         _check_maker(maker, token)
         self._control.put_token(token, None)

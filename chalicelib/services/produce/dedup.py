@@ -7,15 +7,19 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
+from ...domain import ids
 from ...domain.append import DedupEntry
 from ...domain.limits import MAX_RESEND_SECONDS
 from ...domain.message import TRACEPARENT, Draft
 from ...domain.request import Request
+from ...domain.timer import Timer
+from ...domain.times import DAY_MS
 from ...domain.topic import Topic
 
 DONE = "done"  # a `dedup_until`
 
-_MADE = "\x1f"  # begins the dedup ids made here: a producer's has no control characters
+_MADE, _JOB = "\x1f", "\x1e"  # begin the dedup ids made here: a producer's has no control characters
+_SLACK_MS = 30 * DAY_MS  # for which a job may be postponed without a write of its name
 
 
 def content_hash(draft: Draft) -> str:
@@ -58,7 +62,29 @@ def window_end_ms(topic: Topic, draft: Draft, accepted_ms: int) -> int:
     window_ms = topic.retention_ms if draft.dedup_until == DONE else topic.dedup_window_seconds * 1000
     if is_made(draft):
         window_ms = max(window_ms, MAX_RESEND_SECONDS * 1000)
+    if draft.job:
+        window_ms += _SLACK_MS
     return max(accepted_ms, draft.due_ms or 0) + window_ms
+
+
+def job_id(name: str) -> str:
+    """The dedup id of a job: its name, apart from producers' dedup ids."""
+    return _JOB + name
+
+
+def as_job(draft: Draft, name: str) -> Draft:
+    """The draft as the job of this name."""
+    return replace(draft, job=name, dedup_id=job_id(name), dedup_until=DONE)
+
+
+def entry_of_postponed(topic: Topic, timer: Timer) -> DedupEntry | None:
+    """The entry of a job's name, to be stored again with its new time, where the one that was stored with its first
+    time might end too early."""
+    draft, first = timer.draft, ids.parse_timed_id(timer.id)
+    if not draft or not draft.job or not first or timer.due_ms <= first.due_ms + _SLACK_MS:
+        return None
+    own = replace(as_job(draft, draft.job), due_ms=timer.due_ms, instead_of=timer.id)
+    return entry_of(topic, own, timer.id, timer.stored_ms)
 
 
 def named(drafts: Iterable[Draft], request: Request) -> list[Draft]:

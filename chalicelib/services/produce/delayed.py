@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...domain import ids
+from ...domain.append import Successor
 from ...domain.errors import Conflict, changed_meanwhile
 from ...domain.limits import MAX_SHARDS
 from ...domain.message import Act, Message, with_acts
@@ -19,6 +20,7 @@ from ...ports.world import Clock
 from ..core.catalog import Catalog
 from ..core.positions import Positions
 from ..core.wake import Waker
+from .dedup import entry_of_postponed
 from .drafts import check_size
 from .producer import Producer
 
@@ -207,41 +209,48 @@ class Delayed:
             check_size(topic, draft.body)
             draft = self._producer.offload(topic, draft)
         due_ms = draft.due_ms or old.due_ms
-        draft = replace(with_acts(draft, *self._acts_of(changes, due_ms, by, since_ms)), due_ms=None)
-        if draft.expires_ms is not None:
+        draft = replace(with_acts(draft, *self._acts_of(old, changes, due_ms, by, since_ms)), due_ms=None)
+        if draft.expires_ms is not None and "expires_ms" not in changes:
             draft = replace(draft, expires_ms=draft.expires_ms + due_ms - old.due_ms)
         new = replace(old, draft=draft, due_ms=due_ms)
-        if due_ms > old.due_ms and draft.keys:
+        if draft.keys and (due_ms > old.due_ms or "keys" in changes):
             self._producer.note_keys(topic, [(draft, due_ms)], _keys_noted_ms(old))
         # Its id leads to it for as long as its row will be there.
-        if not self._timers.amend(old, new, topic.expires_s(self._comes_ms(new))):
+        keep_s, entry = topic.expires_s(self._comes_ms(new)), entry_of_postponed(topic, new)
+        if not self._timers.amend(old, new, keep_s, entry):
             return None
         self._waker.wake_movers([new])
         return DelayedMessage(replace(new, edits=old.edits + 1))
 
-    def _acts_of(self, changes: Mapping[str, Any], due_ms: int, by: str, since_ms: int) -> Iterator[Act]:
+    def _acts_of(
+        self, old: Timer, changes: Mapping[str, Any], due_ms: int, by: str, since_ms: int
+    ) -> Iterator[Act]:
         now_ms = max(self._clock.now_ms(), since_ms)
-        if changes.keys() - {"due_ms"}:
+        if any(getattr(old.draft, name) != value for name, value in changes.items() if name != "due_ms"):
             yield Act("EDITED", now_ms, by)
-        if "due_ms" in changes:
+        if due_ms != old.due_ms:
             yield Act("POSTPONED", now_ms, by, due_ms)
 
-    def cancel(self, topic: Topic, waiting: DelayedMessage, by: str = "") -> None:
+    def cancel(
+        self, topic: Topic, waiting: DelayedMessage, by: str = "", successor: Successor | None = None
+    ) -> None:
         """Cancel a message, which frees its dedup id; safe to repeat. `by` is the token's id. Raises Conflict where it
-        is too late or others keep changing it."""
+        is too late or others keep changing it; with a `successor`, to be stored with it, also if it was cancelled."""
         for _ in range(_TRIES):
-            if waiting.cancelled or self._cancel(topic, waiting.timer, by):
+            if waiting.cancelled and successor:
+                raise Conflict("MESSAGE_CANCELLED", "The message was cancelled.")
+            if waiting.cancelled or self._cancel(topic, waiting.timer, by, successor):
                 return
             waiting = self._read_again(waiting)
         raise changed_meanwhile("message")
 
-    def _cancel(self, topic: Topic, timer: Timer, by: str) -> bool:
+    def _cancel(self, topic: Topic, timer: Timer, by: str, successor: Successor | None) -> bool:
         assert timer.draft is not None
         draft = with_acts(timer.draft, Act("CANCELLED", self._clock.now_ms(), by))
         # A repeat of its dedup id must find that it was cancelled.
         window_ms = max(topic.retention_ms, topic.dedup_window_seconds * 1000)
         keep_s = (max(self._comes_ms(timer), _keys_noted_ms(timer)) + window_ms) // 1000
-        return self._timers.cancel(replace(timer, draft=draft), keep_s)
+        return self._timers.cancel(replace(timer, draft=draft), keep_s, successor)
 
     def _comes_ms(self, timer: Timer) -> int:
         return max(timer.due_ms, self._clock.now_ms())

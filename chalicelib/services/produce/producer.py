@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...domain import ids, redact
-from ...domain.append import AlreadyMoved, DedupHit, KeyEntry, Promotable
+from ...domain.append import AlreadyMoved, DedupHit, KeyEntry, Promotable, Successor
 from ...domain.blob_expiry import body_name
 from ...domain.errors import HeadraceError
 from ...domain.limits import BLOB_THRESHOLD_BYTES
@@ -285,6 +285,14 @@ class Producer:
     def _first_timer(self, topic: Topic, draft: Draft) -> Timer:
         """The timer of a message that was accepted when its delay began."""
         return self.timer(topic, replace(draft, accepted_ms=None), draft.accepted_ms)
+
+    def successor(self, topic: Topic, draft: Draft) -> Successor:
+        """A draft with a time as the successor of a message whose dedup id it takes over; its keys are noted. To be
+        stored with that message's end."""
+        draft = replace(draft, id=self._timed_id(topic, draft))
+        timer = self._first_timer(topic, self.offload(topic, draft))
+        self.note_keys(topic, [(timer.draft, timer.due_ms)])
+        return timer, entry_of(topic, draft, timer.id, timer.stored_ms)
 
     def timer(self, topic: Topic, draft: Draft, stored_ms: int | None = None) -> Timer:
         """The timer of a delayed draft, under the draft's own id; stored now, unless `stored_ms` says when."""

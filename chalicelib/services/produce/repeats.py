@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from ...domain import ids
 from ...domain.append import DedupEntry
-from ...domain.errors import Conflict, HeadraceError
+from ...domain.errors import Conflict, HeadraceError, changed_meanwhile
 from ...domain.message import Draft
 from ...domain.request import Request
 from .appender import ProduceResult
@@ -85,7 +85,10 @@ def to_store(
 def judged(
     draft: Draft, entry: DedupEntry, first_use: FirstUseOf, request: Request | None
 ) -> Draft | ProduceResult | HeadraceError:
-    """What the draft comes to. A resend gets what its first try stored, also if that has ended since."""
+    """What the draft comes to. A resend gets what its first try stored, also if that has ended since. A job whose name
+    was taken since it was read is to be looked at again."""
+    if draft.job:
+        return changed_meanwhile("job")
     is_resent = is_made(draft) or (request is not None and request.may_have_stored(entry.accepted_ms))
     use = (unknown_use if is_resent else first_use)(entry.message_id)
     if is_free(draft, use):

@@ -329,6 +329,20 @@ def test_a_delayed_message_waits_and_can_be_moved_and_cancelled(hr: Headrace, to
     assert hr.get_message(topic, sent.id).status == "CANCELLED"
 
 
+def test_a_job_that_is_put_again_waits_again(hr: Headrace, topic: str) -> None:
+    job = "search index/é"
+    first = hr.put_job(topic, job, {"n": 1}, delay="30s", keys=["k"])
+    again = hr.put_job(topic, job, {"n": 2}, delay="1h")
+    assert (again.id, again.status) == (first.id, "DELAYED")
+    assert [(each.job, each.body) for each in hr.list_jobs(topic, prefix="search")] == [(job, {"n": 2})]
+    hr.delete_job(topic, job)
+    assert hr.get_job(topic, job).status == "CANCELLED"
+    with pytest.raises(errors.JobNotFound):
+        hr.delete_job(topic, job)
+    with pytest.raises(ValueError, match=r"\.\."):
+        hr.delete_job(topic, "..")
+
+
 @pytest.mark.parametrize("limit", [None, 12])
 def test_a_redrive_goes_on_where_the_services_time_ended(limit: int | None) -> None:
     transport = Pages(

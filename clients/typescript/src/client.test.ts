@@ -48,6 +48,16 @@ test("an application stores its schedules, and deletes those that it has no more
   await hr.storeSchedules("shop", {});
 });
 
+test("a job is put, seen and deleted by its name", async () => {
+  const job = "order/188";
+  const first = await hr.putJob(topic, job, 1, { delay_seconds: 600 });
+  assert.equal((await hr.putJob(topic, job, 2, { delay_seconds: 600 })).id, first.id);
+  const { body, job: name } = await hr.getJob(topic, job);
+  assert.deepEqual([body, name], [2, job]);
+  await hr.deleteJob(topic, job);
+  await assert.rejects(hr.deleteJob(topic, job), { code: "JOB_NOT_FOUND" });
+});
+
 test("bytes and texts are stored as they are", async () => {
   const bytes = Uint8Array.of(0, 255, 254);
   const { id } = await hr.send(topic, bytes, { content_type: "image/png" });

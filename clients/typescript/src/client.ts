@@ -97,6 +97,25 @@ export class Headrace {
     );
   }
 
+  /** Store a message under a name of yours, or replace the one that waits under it, content and time. The name is free once every group
+   * has ended the message. `api` has the list of jobs. */
+  async putJob(topic: string, job: string, body: unknown, options: Omit<SendOptions, "dedup_id" | "dedup_until"> = {}): Promise<Sent> {
+    const params = { path: { topic, job } };
+    return answerOf(this.api.PUT("/v1/topics/{topic}/jobs/{job}", { params, body: messageOf({ body, ...options }) }));
+  }
+
+  /** The last message that was stored under this name, as long as it is kept. */
+  async getJob(topic: string, job: string): Promise<Schemas["MessageView"]> {
+    return answerOf(this.api.GET("/v1/topics/{topic}/jobs/{job}", { params: { path: { topic, job } } }));
+  }
+
+  /** Cancel the job of this name that no group has claimed, which frees the name. */
+  async deleteJob(topic: string, job: string): Promise<void> {
+    const params = { path: { topic, job } };
+    const { error, response } = await this.api.DELETE("/v1/topics/{topic}/jobs/{job}", { params });
+    if (!response.ok) throw HeadraceError.of(error, response.status);
+  }
+
   /**
    * Claim messages, `max` (10) at most, waiting up to `wait_seconds` (0; at most 20) for the first. Each is ours for its lease. After a
    * lost answer it is sent again under its `receive_id`, and brings the same messages; one of your own finds those of your earlier call.

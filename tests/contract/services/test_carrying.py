@@ -39,6 +39,7 @@ GIVEN: dict[str, Any] = {
     "steps_from": "start",
     "redact": ("/n",),
     "firing": Firing("daily", START_MS - SECOND_MS, "before"),
+    "job": "close/order-1",
 }
 BYTES: dict[str, Any] = {"body": b"\x89PNG\r\n", "is_json": False, "content_type": "image/png"}
 LARGE: dict[str, Any] = {"body": b'"%s"' % (b"x" * BLOB_THRESHOLD_BYTES)}
@@ -247,8 +248,8 @@ def test_its_keys_find_it_until_it_goes(stage: Stage, how: Callable[[Way, Draft]
 @pytest.mark.parametrize("due_ms", [None, DUE_MS])
 def test_a_repeat_is_told_where_the_first_one_is(stage: Stage, due_ms: int | None) -> None:
     way = Way(stage)
-    first = way.produce(draft(dedup_id="d", due_ms=due_ms))
+    first = way.produce(draft(job=None, dedup_id="d", due_ms=due_ms))
     stage.clock.advance(SECOND_MS)
-    again = way.produce(draft(dedup_id="d", due_ms=due_ms))
+    again = way.produce(draft(job=None, dedup_id="d", due_ms=due_ms))
     assert again == ProduceResult(first.id, first.shard, first.offset, first.accepted_ms, True, due_ms)
     assert (first.accepted_ms, first.due_ms) == (START_MS, due_ms)

@@ -6,17 +6,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from chalicelib.domain.errors import Conflict
+from chalicelib.domain.errors import Conflict, NotFound
 from chalicelib.domain.message import Draft
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
+from chalicelib.domain.topic import Topic
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.delayed import DelayedMessage
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.desk import Desk, offsets
 from tests.support.push import PushDesk
-from tests.support.stages import Stage
+from tests.support.stages import Stage, embedded_stage
 from tests.support.troubled import with_short_answers
 
 
@@ -165,6 +168,79 @@ def test_i3_fifty_racing_twins_of_a_job_are_one_job(stage: Stage) -> None:
     assert offsets(desk.receive(group)) == [0]
     (other,) = desk.deps.producer.produce(desk.topic, [later(desk, 5, "other", dedup_id="job-1")])
     assert isinstance(other, Conflict)
+
+
+def put_job(deps: Deps, topic: Topic, draft: Draft) -> bool:
+    return deps.named_jobs.put(topic, "job", draft, "token", lambda _: True)[1]
+
+
+def test_racing_puts_leave_one_waiting_job_also_when_it_comes_due(stage: Stage) -> None:
+    desk = Desk.at(stage, shards=4)
+    group = desk.group()
+    others = [desk.stage.process() for _ in range(8)]
+    stage.clock.advance(1)
+
+    def put(n: int) -> bool:
+        others[n % 8].mover.run_once()
+        key = (None, "a", "b")[n % 3]
+        return put_job(others[n % 8], desk.topic, later(desk, n % 2, n, ordering_key=key))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(put, range(24))) == 1, "one of them created it"
+    assert not put_job(desk.deps, desk.topic, later(desk, 5, "last"))
+    stage.clock.advance(10 * SECOND_MS)
+    move(desk)
+    assert [d.message.draft.body for d in desk.receive(group)] == [b'"last"']
+
+
+def test_a_job_keeps_its_name_however_often_it_is_put_off(stage: Stage) -> None:
+    desk = Desk.at(stage, retention_days=1)
+    for days in (1, 20, 20, 400, 20):
+        assert put_job(desk.deps, desk.topic, later(desk, days * 86_400, days)) is (days == 1)
+        stage.clock.advance((days - 1) * DAY_MS)
+    assert desk.deps.named_jobs.open(desk.topic, "job")
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    steps=st.lists(st.sampled_from(["put", "put another key", "put now", "delete", "move", "claim", "end"]))
+)
+def test_a_job_is_what_its_users_think_it_is(steps: list[str]) -> None:
+    desk = Desk.at(embedded_stage(), shards=4)
+    group, held, state, value = desk.group(), [], "free", 0
+    for n, step in enumerate(steps):
+        if step.startswith("put"):
+            key = "k" if step == "put another key" else None
+            draft = make.draft(n) if step == "put now" else later(desk, 9, n, ordering_key=key)
+            if state == "claimed":
+                with pytest.raises(Conflict, match="claimed"):
+                    put_job(desk.deps, desk.topic, draft)
+                continue
+            assert put_job(desk.deps, desk.topic, draft) is (state == "free")
+            state, value = "waits", n
+        elif step == "delete":
+            if state == "waits":
+                message = desk.deps.named_jobs.open(desk.topic, "job")
+                if isinstance(message, DelayedMessage):
+                    desk.deps.delayed.cancel(desk.topic, message)
+                else:
+                    desk.deps.amender.cancel(desk.topic, message)
+                state = "free"
+            elif state == "free":
+                with pytest.raises(NotFound):
+                    desk.deps.named_jobs.open(desk.topic, "job")
+        elif step == "move":
+            desk.stage.clock.advance(10 * SECOND_MS)
+            desk.deps.mover.run_once()
+        elif step == "claim":
+            claimed = [d for shard in range(4) for d in desk.receive(group, lease=3_600)]
+            assert len(claimed) <= 1
+            for each in claimed:
+                assert (state, each.message.draft.body) == ("waits", str(value).encode())
+                state, held = "claimed", claimed
+        elif state == "claimed":
+            desk.ack(group, held)
+            state = "free"
 
 
 @pytest.mark.parametrize("movers", [2, 5, 10])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any, cast
+from urllib.parse import quote
 
 import pytest
 
@@ -129,6 +130,116 @@ def test_a_job_of_ones_own_choosing_is_added_once(api: Client) -> None:
     again = api.post(f"{topic.path}/messages", job).expect(200)
     assert (again["id"], again["duplicate"], again["status"]) == (first["id"], True, "DELAYED")
     api.post(f"{topic.path}/messages", {**job, "body": 8}).refused(409, "DEDUP_MISMATCH")
+
+
+def job(topic: Topic, name: str) -> str:
+    return f"{topic.path}/jobs/{quote(name, safe='')}"
+
+
+def test_a_job_is_created_replaced_and_deleted_by_its_name(api: Client, background: Background) -> None:
+    topic = api.topic()
+    group = topic.group()
+    path = job(topic, "order/188 é%2F")
+    first = api.put(path, {"body": 1, "delay_seconds": 60, "keys": ["k"], "expires_in_seconds": 9}).expect(
+        201
+    )
+    background.pass_time(50)
+    again = api.put(path, {"body": {"n": 2}, "delay_seconds": 60, "tag": "late"}).expect(200)
+    assert (again["id"], again["status"], again["duplicate"]) == (first["id"], "DELAYED", False)
+    assert again["deliver_at"] > first["deliver_at"]
+    view = api.get(path).expect(200)
+    assert (view["id"], view["job"], view["body"], view["tag"]) == (
+        first["id"],
+        "order/188 é%2F",
+        {"n": 2},
+        "late",
+    )
+    assert (view["keys"], "expires_at" in view) == ([], False), "all of it is replaced"
+    trace = api.get(f"{topic.path}/messages/{first['id']}/trace").expect(200)["events"]
+    assert [e["event"] for e in trace] == ["accepted", "delayed", "edited", "postponed"]
+    assert trace[-1]["by"]["name"]
+    background.pass_time(15)
+    assert group.receive() == [], "it was put off"
+    api.delete(path).expect(204)
+    api.delete(path).refused(404, "JOB_NOT_FOUND")
+    assert api.get(path).expect(200)["status"] == "CANCELLED"
+    assert api.put(path, {"body": 3}).expect(201)["id"] != first["id"]
+    assert [m["job"] for m in group.receive()] == ["order/188 é%2F"]
+
+
+def test_a_job_in_its_log_is_replaced_until_a_group_claims_it_and_free_when_all_have_ended_it(
+    api: Client, background: Background
+) -> None:
+    topic = api.topic()
+    group, other = topic.group("g"), topic.group("h")
+    path = job(topic, "j")
+    old = api.put(path, {"body": "old", "delay_seconds": 5}).expect(201)
+    background.pass_time(6)
+    new = api.put(path, {"body": "new", "ordering_key": "k"}).expect(200)
+    assert new["id"] != old["id"]
+    background.pass_time(1)
+    assert api.get(f"{topic.path}/messages/{old['id']}").expect(200)["status"] == "CANCELLED"
+    (claimed,) = group.receive()
+    assert (claimed["id"], claimed["body"]) == (new["id"], "new")
+    for method, body in (("PUT", {"body": "newer"}), ("DELETE", None)):
+        assert "'g'" in api.call(method, path, body).refused(409, "ALREADY_CLAIMED")["detail"]
+    group.ack(claimed)
+    api.put(path, {"body": "newer"}).refused(409, "ALREADY_CLAIMED")
+    (claimed,) = other.receive()
+    other.nack(claimed, dead_letter=True, delay_seconds=None)
+    api.delete(path).refused(404, "JOB_NOT_FOUND")
+    assert api.get(path).expect(200)["status"] == "DEAD", "the last one is shown"
+    api.put(path, {"body": "next"}).expect(201)
+
+
+def test_jobs_are_listed_by_the_beginning_of_their_names(api: Client) -> None:
+    topic = api.topic()
+    for n, name in enumerate(("b/1", "a/2", "a/1", "a")):
+        api.put(job(topic, name), {"body": n, "delay_seconds": 60 - n}).expect(201)
+    topic.produce("no job", delay_seconds=9)
+    api.delete(job(topic, "a")).expect(204)
+    pages = api.pages(f"{topic.path}/jobs?prefix=a", 1)
+    assert [each["job"] for page in pages for each in page] == ["a/1", "a/2"]
+    assert len(api.get(f"{topic.path}/jobs").expect(200)["items"]) == 3
+
+
+def test_a_token_touches_only_the_jobs_of_its_patterns(api: Client) -> None:
+    topic = api.topic()
+    theirs = api.put(job(topic, "partner-8/1"), {"body": 1, "delay_seconds": 60}).expect(201)
+    partner = api.with_token(api.new_token("produce", "consume", jobs=["partner-7/*"])["token"])
+    own = partner.put(job(topic, "partner-7/1"), {"body": 1, "delay_seconds": 60}).expect(201)
+    for name in ("partner-8/1", "partner-8/none"):
+        for method, body in (("PUT", {"body": 2}), ("GET", None), ("DELETE", None)):
+            partner.call(method, job(topic, name), body).refused(403, "JOB_FORBIDDEN")
+    for method, change in (("PATCH", {"body": 2}), ("DELETE", None)):
+        partner.call(method, f"{topic.path}/messages/{theirs['id']}", change).refused(403, "JOB_FORBIDDEN")
+    items = partner.call("PATCH", f"{topic.path}/messages", {"cancel": True}).expect(200)["items"]
+    assert [(each["id"], each.get("error", {}).get("code")) for each in items] == [
+        (theirs["id"], "JOB_FORBIDDEN"),
+        (own["id"], None),
+    ]
+    assert partner.get(f"{topic.path}/jobs").expect(200)["items"] == []
+    assert api.get(f"{topic.path}/jobs").expect(200)["items"] != []
+    maker = api.with_token(api.new_token("admin", jobs=["partner-7/*"])["token"])
+    for jobs, status in ((["*"], 403), (["partner-*"], 403), (["partner-7/a*"], 201)):
+        assert maker.post("/v1/tokens", {"name": "x", "scopes": ["admin"], "jobs": jobs}).status == status
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "status", "code"),
+    [
+        ("a\nb", {"body": 1}, 400, "VALIDATION"),
+        (" ", {"body": 1}, 400, "VALIDATION"),
+        ("é" * 129, {"body": 1}, 400, "VALIDATION"),
+        ("..", {"body": 1}, 400, "VALIDATION"),
+        ("j", {"body": 1, "dedup_id": "d"}, 400, "VALIDATION"),
+        ("j", {"body": 1, "shard": 99}, 422, "NO_SUCH_SHARD"),
+    ],
+)
+def test_a_job_that_cannot_be_is_refused(api: Client, name: str, body: Any, status: int, code: str) -> None:
+    topic = api.topic()
+    api.put(job(topic, name).replace("..", "%2E%2E"), body).refused(status, code)
+    api.put(f"{topic.path}/jobs/%FF", {"body": 1}).refused(400, "VALIDATION")
 
 
 def test_a_delay_out_of_reach_is_refused(api: Client) -> None:

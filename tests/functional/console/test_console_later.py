@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlencode
+
 import pytest
 
 from chalicelib.console.pages.later import heat_map
@@ -60,6 +62,24 @@ def test_retries_are_counted_of_the_groups_that_there_are_and_that_the_token_may
     api.delete(f"{topic.path}/groups/theirs").expect(204)
     topic.group("theirs")
     assert retries(api, topic) == 1, "those of the group before are nobody's"
+
+
+def test_jobs_are_found_by_name_and_listed_by_its_beginning(api: Client, browser: Browser) -> None:
+    topic = api.topic()
+    ids = [
+        api.put(f"{topic.path}/jobs/{name}", {"body": 1, "delay_seconds": 60}).expect(201)["id"]
+        for name in (f"{topic.name}%2Fa", "b")
+    ]
+    screen = browser.get(f"/console/topics/{topic.name}/later?job={topic.name}/")
+    assert ids[0] in screen.html
+    assert ids[1] not in screen.html
+    [many] = [form for form in screen.forms if form.action.endswith("later/many")]
+    screen = browser.get(f"/console/topics/{topic.name}/later/many?{urlencode(many.fields)}")
+    assert ids[0] in screen.html
+    assert ids[1] not in screen.html, "only those that were shown"
+    screen = browser.get(f"/console/find?q={topic.name}/a")
+    assert ids[0] in screen.html
+    assert f"{topic.name}/a" in screen.text, "the message's page names the job"
 
 
 def test_a_page_that_finds_only_foreign_timers_says_so_and_leads_on(api: Client, browser: Browser) -> None:

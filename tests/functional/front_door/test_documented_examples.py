@@ -209,6 +209,12 @@ def _take_down(visitor: Recorder) -> None:
 
 
 def _see_and_change(visitor: Recorder, message: str) -> None:
+    job = f"{ORDERS}/jobs/order-188"
+    for status in (201, 200):
+        visitor.put(job, {"body": {"close": 188}, "delay_seconds": 1800}).expect(status)
+    visitor.get(job).expect(200)
+    visitor.get(f"{ORDERS}/jobs?prefix=order-").expect(200)
+    visitor.delete(job).expect(204)
     delayed_message = visitor.post(
         f"{ORDERS}/messages", {"body": {"order": 191}, "delay_seconds": 600}
     ).expect(201)

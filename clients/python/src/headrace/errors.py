@@ -164,6 +164,10 @@ class DeadLetterNotFound(NotFound):
     of_code: ClassVar[str | None] = "DEAD_LETTER_NOT_FOUND"
 
 
+class JobNotFound(NotFound):
+    of_code: ClassVar[str | None] = "JOB_NOT_FOUND"
+
+
 class TransactionNotFound(NotFound):
     of_code: ClassVar[str | None] = "TRANSACTION_NOT_FOUND"
 

@@ -191,6 +191,18 @@ def test_delayed_messages_are_listed_moved_and_cancelled(command: Command) -> No
     assert len(command("delayed", "list", "orders", "--json")) == 1
 
 
+def test_jobs_are_put_listed_shown_and_deleted(command: Command) -> None:
+    (first,) = command("jobs", "put", "orders", "a/1", "1", "--delay", "1h", "--json")
+    (again,) = command("jobs", "put", "orders", "a/1", '{"n": 2}', "--delay", "2h", "--json")
+    assert again["id"] == first["id"]
+    command("jobs", "put", "orders", "b", "3", "--delay", "1h")
+    assert [m["job"] for m in command("jobs", "list", "orders", "--prefix", "a/", "--json")] == ["a/1"]
+    (shown,) = command("jobs", "get", "orders", "a/1", "--json")
+    assert (shown["job"], shown["body"]) == ("a/1", {"n": 2})
+    command("jobs", "delete", "orders", "a/1")
+    assert [m["job"] for m in command("jobs", "list", "orders", "--json")] == ["b"]
+
+
 def test_a_message_as_a_dict_is_what_the_service_answers(command: Command, headrace: LocalHeadrace) -> None:
     headrace.send("orders", {"order": 188}, key="order-188")
     (message,) = headrace.receive("orders", "mailer")

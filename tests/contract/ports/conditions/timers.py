@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
-from chalicelib.domain.append import AlreadyMoved, DedupEntry, Stored
+from chalicelib.domain.append import AlreadyMoved, DedupEntry, Stored, Successor
 from chalicelib.domain.timer import Fired, Moved, Timer, TimerKind, firing_of
 from tests.contract.ports.conditions.common import (
     KEEP_SECONDS,
@@ -176,9 +177,36 @@ def a_timer_that_is_there_is_not_lost(stage: Stage) -> None:
     assert timers.find(timer.due_ms, timer.id) == timer
 
 
+def a_name_passes_on_from_the_message_that_had_it(stage: Stage) -> None:
+    timers, log = stage.adapters.timers, stage.adapters.log
+
+    def cancels(successor: Successor) -> bool:
+        return timers.cancel(filed(stage), KEEP_SECONDS, successor)
+
+    def postpones(successor: Successor) -> bool:
+        timer = filed(stage)
+        return timers.amend(timer, replace(timer, due_ms=timer.due_ms + 5), KEEP_SECONDS, successor[1])
+
+    def amends(successor: Successor) -> bool:
+        shard, row = make.shard(), make.segment(0, 1)
+        assert put(stage, shard, row) == Stored()
+        return log.amend(shard, row, log.pack(make.drafts(1), whole=True), 0, {}, successor)
+
+    def uses(end: Callable[[Successor], bool], entry: DedupEntry) -> tuple[DedupEntry, ...]:
+        timer = make.timer(START_MS + 60_000)
+        known = log.dedup_entry(entry.topic_uid, entry.dedup_id)
+        is_done = end((timer, entry))
+        assert (there(stage, timer) is not None) is (is_done and end is not postpones)
+        return () if is_done or known is None else (known,)
+
+    for end in (cancels, postpones, amends):
+        is_remembered_for_its_window(partial(uses, end))
+
+
 SCENES = (
     a_schedule_goes_on_from_its_timer,
     a_timer_that_is_there_is_not_lost,
+    a_name_passes_on_from_the_message_that_had_it,
     a_wake_up_is_dropped_as_it_was_read,
     a_timer_is_moved_as_it_was_read,
     a_timer_is_edited_as_it_was_read,

@@ -90,6 +90,21 @@ class AsyncMessages(AsyncCaller):
         """Take a message back that no group has claimed."""
         await self._delete(path("topics", topic, "messages", id))
 
+    async def get_job(self, topic: str, job: str) -> StoredMessage:
+        """The last message that was stored under this name (`put_job`), as long as it is kept."""
+        return await self._ask(StoredMessage, "GET", path("topics", topic, "jobs", job))
+
+    async def delete_job(self, topic: str, job: str) -> None:
+        """Cancel the job of this name, which frees the name. Raises JobNotFound, or AlreadyClaimed where a group works
+        on it."""
+        await self._delete(path("topics", topic, "jobs", job))
+
+    def list_jobs(
+        self, topic: str, *, prefix: str | None = None, limit: int | None = None
+    ) -> AsyncPager[StoredMessage]:
+        """The jobs that wait for their time, soonest first; of those, the ones whose names begin with `prefix`."""
+        return self._list(StoredMessage, path("topics", topic, "jobs"), prefix=prefix, limit=limit)
+
     async def change_delayed(
         self,
         topic: str,

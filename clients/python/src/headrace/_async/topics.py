@@ -111,12 +111,13 @@ class AsyncTopics(AsyncCaller):
         *,
         topics: list[str] | None = None,
         groups: list[str] | None = None,
+        jobs: list[str] | None = None,
         expires_in_days: int | None = None,
         rate_limit: int | None = None,
     ) -> Token:
         """Make a token; its text is shown this once. `rate_limit`: calls a second. Not repeated after a lost answer:
         look into the list."""
-        body = given(name=name, scopes=scopes, topics=topics, groups=groups)
+        body = given(name=name, scopes=scopes, topics=topics, groups=groups, jobs=jobs)
         body |= given(expires_in_days=expires_in_days, rate_limit=rate_limit)
         return await self._ask(Token, "POST", path("tokens"), body, repeatable=False)
 

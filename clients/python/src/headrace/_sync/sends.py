@@ -18,8 +18,9 @@ from ..calls import REQUEST, Call, encode, given, path
 from ..durations import Duration, whole_seconds
 from ..errors import HeadraceError, Unavailable, of_problem
 from ..models import RetryFields, Sent, Transaction
+from ..models.settings import Unpack
 from ..moments import Moment, now
-from ..outgoing import BATCH_BYTES, DedupUntil, Outgoing, RequestIds, chunks, new_id, outgoing
+from ..outgoing import BATCH_BYTES, DedupUntil, Outgoing, RequestIds, SendOptions, chunks, new_id, outgoing
 from .after import AfterBlock
 from .caller import Caller, of_each
 from .pager import Pager
@@ -122,6 +123,15 @@ class Sends(Caller):
             "%s %s is %s, key %s", topic, result.id, result.status, message.key, extra={"headrace": facts}
         )
         return result
+
+    def put_job(self, topic: str, job: str, body: Any, **options: Unpack[SendOptions]) -> Sent:
+        """Store a message under a name of yours, or replace the one that waits under it, content and time: put it
+        again with a `delay`, and it waits again. `options` are those of `send`, without a `dedup_id`.
+
+        The name is free once every group has ended the message. Raises AlreadyClaimed while a group works on it.
+        """
+        message = Outgoing(body=body, **options).fields()
+        return self._ask(Sent, "PUT", path("topics", topic, "jobs", job), message)
 
     def _request_headers(self) -> dict[str, str]:
         return {REQUEST: self._requests.next(), **tracing.outgoing_headers()}

@@ -24,6 +24,7 @@ from . import (
     doctor,
     events,
     groups,
+    jobs,
     listen,
     messages,
     profile,
@@ -84,7 +85,7 @@ def root(
 
 
 for module in (
-    *(topics, groups, consumers, deliveries, dead, delayed, schedules, transactions),
+    *(topics, groups, consumers, deliveries, dead, delayed, jobs, schedules, transactions),
     *(spool, events, tokens, profile),
 ):
     app.add_typer(module.app)

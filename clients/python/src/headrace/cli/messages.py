@@ -73,9 +73,14 @@ def find(
 def show(context: typer.Context, topic: Topic, id: MessageId) -> None:
     """Show everything known about a message."""
     s = session(context)
-    message = s.hr.get_message(topic, id)
+    show_message(s, s.hr.get_message(topic, id))
+
+
+def show_message(s: Session, message: StoredMessage) -> None:
+    """Print everything known about a message."""
     names = (
         "id",
+        "job",
         "status",
         "accepted_at",
         "deliver_at",

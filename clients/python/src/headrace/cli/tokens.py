@@ -29,11 +29,15 @@ def create(
     name: Annotated[str, typer.Argument(help="A name for the token.")],
     scope: Annotated[list[str], typer.Option(help="produce, consume, admin. Repeatable.")],
     topic: Annotated[list[str] | None, typer.Option(help="A pattern, as orders.*. Repeatable.")] = None,
+    job: Annotated[
+        list[str] | None,
+        typer.Option(help="Only jobs of these names: a pattern, as partner-7/*. Repeatable."),
+    ] = None,
     days: Annotated[int | None, typer.Option(help="For how many days it is valid.")] = None,
 ) -> None:
     """Create a token. Its text is printed only once."""
     s = session(context)
-    token = s.hr.create_token(name, scope, topics=topic, expires_in_days=days)
+    token = s.hr.create_token(name, scope, topics=topic, jobs=job, expires_in_days=days)
     if s.output.as_json:
         s.output.document(token)
         return

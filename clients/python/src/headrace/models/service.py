@@ -73,6 +73,7 @@ class Token(Model, frozen=True, kw_only=True):
     created_at: datetime
     expires_at: datetime | None = None
     groups: list[str] | None = None
+    jobs: list[str] | None = None
     rate_limit: int | None = None
     last_used_at: datetime | None = None
     token: str | None = None
