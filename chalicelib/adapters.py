@@ -23,7 +23,7 @@ from .store.clients import Clients, OnClient
 
 if TYPE_CHECKING:
     from .domain.errors import Unreadable
-    from .ports.world import Blobs, Cipher, Clock, Invoker, Jobs, Random, ReadUnits, Sender
+    from .ports.world import Blobs, Cipher, Clock, Invoker, Jobs, Random, Sender, Units
     from .store.audit import Audit
     from .store.control import Control
     from .store.cursors import Cursors
@@ -119,8 +119,8 @@ class Adapters:
     threads: Callable[[], Executor]
     mail: Callable[[str, str], None]
     """Sends a subject and a text to the topic of the stage's alarms, if there is one. Raises Unavailable."""
-    read_units: Callable[[], AbstractContextManager[ReadUnits]]
-    """Counts what the reads inside a block cost."""
+    units: Callable[[], AbstractContextManager[Units]]
+    """Counts what the requests of this thread inside a block cost."""
     stage: str = ""
     """The name under which metrics are told; empty: they are not."""
     archive: bool = False
@@ -216,7 +216,7 @@ def _store(dynamo: Dynamo) -> dict[str, Any]:
     from .store.audit import Audit
     from .store.control import Control
     from .store.cursors import Cursors
-    from .store.dynamo import count_read_units
+    from .store.dynamo import count_units
     from .store.keys import Keys
     from .store.log import Log
     from .store.marks import Marks, Rounds
@@ -246,7 +246,7 @@ def _store(dynamo: Dynamo) -> dict[str, Any]:
         "control": Control(dynamo),
         "create_tables": lambda: create_missing(dynamo.client, dynamo.tables),
         "unreadable": lambda: unreadable(dynamo),
-        "read_units": count_read_units,
+        "units": count_units,
     }
 
 

@@ -31,6 +31,7 @@ _PARTS: dict[str, tuple[str, ...]] = {
     "used": ("used",),  # when tokens were last
     "signing-key": ("stage",),
     "handshakes": ("handshakes#*",),  # of the table `rates`: how often a host was asked
+    "spent": ("spent#*",),  # of the same: what topics with a budget have cost
 }
 
 # The API may get items of every table: its health check looks whether they are there.
@@ -47,6 +48,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "dedup": "GetItem PutItem",
         "keys": f"GetItem Query {_NOTE}",
         "rates": "GetItem PutItem",
+        "rates#spent": "UpdateItem",
         "rounds": "GetItem Query PutItem",
         "audit": "GetItem Query PutItem",
         "control": "GetItem Query PutItem DeleteItem",
@@ -60,6 +62,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "timers": "PutItem",
         "traces": _NOTE,
         "rounds": "PutItem",  # a mark, beside a consumer that was removed while it was called
+        "rates#spent": "GetItem UpdateItem",
         "control#topics": "GetItem",
         "control#topic": f"{_READ} PutItem",  # a consumer's health, an assignment
         "audit": "PutItem",  # that it disabled a consumer
@@ -90,6 +93,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "records": "Query",
         "rounds": f"{_READ} PutItem DeleteItem",
         "transactions/index/by-state": "Query",  # those that a person has to decide
+        "rates#spent": "GetItem",
         "control#topics": "GetItem",
         "control#topic": _READ,  # the group of a retry lane that it wakes
     },

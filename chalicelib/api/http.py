@@ -18,7 +18,7 @@ from ..domain.errors import Forbidden, HeadraceError, Issue, Malformed, Refused,
 from ..domain.limits import MAX_REQUEST_BYTES
 from ..domain.message import TRACEPARENT
 from ..domain.topic import Caller, Scope
-from ..ports.world import Clock
+from ..ports.world import Clock, Units
 from ..wiring import Deps
 from . import audit, problems
 from .calls import CALLS, JSON, Call, Context, Reach, Response
@@ -62,11 +62,20 @@ def _view(app: Chalice, entry: Call) -> Callable[..., ChaliceResponse]:
 
 def serve(entry: Call, request: Request, params: Mapping[str, str]) -> ChaliceResponse:
     """Answer one request. Nothing a caller sends makes this raise."""
+    with wiring.deps().adapters.units() as units:
+        response = _serve(entry, request, params, units)
+    response.headers["Headrace-Units"] = f"w={units.writes:g} r={units.reads:g}"
+    return response
+
+
+def _serve(entry: Call, request: Request, params: Mapping[str, str], units: Units) -> ChaliceResponse:
     request_id = _request_id(request)
     try:
         context = _context(entry, request, params, request_id)
         answer = _call_handler(entry, context)
         report_counters(context.deps, token=context.by, app=context.headers.get("headrace-app", ""))
+        if name := params.get("topic") or (isinstance(answer.body, dict) and answer.body.get("topic")):
+            context.deps.budgets.note(str(name), units, calls=1)
         return _response(answer, request_id)
     except HeadraceError as error:
         if isinstance(error, errors.Unavailable):

@@ -16,7 +16,7 @@ from ..api.calls import Context
 from ..api.http import check_group, check_name, check_rate, check_topic, report_counters
 from ..domain.errors import Forbidden, HeadraceError, Malformed, Unauthorized, Unavailable, unavailable
 from ..domain.topic import Caller
-from ..ports.world import ReadUnits
+from ..ports.world import Units
 from ..wiring import Deps
 from . import corrections, session
 from .pages import Entry
@@ -39,7 +39,7 @@ HEADERS: Mapping[str, str] = {
 def serve(entry: Entry, request: Request, params: Mapping[str, str]) -> ChaliceResponse:
     """Answer one request. Nothing a visitor sends makes this raise."""
     deps = wiring.deps()
-    with deps.adapters.read_units() as units:
+    with deps.adapters.units() as units:
         visit = _visit(deps, entry, request, params, units)
         try:
             visit = replace(visit, form=_form(request))
@@ -90,7 +90,7 @@ def _check_params(caller: Caller, params: Mapping[str, str]) -> None:
     check_group(caller, params.get("group"))
 
 
-def _visit(deps: Deps, entry: Entry, request: Request, params: Mapping[str, str], units: ReadUnits) -> Visit:
+def _visit(deps: Deps, entry: Entry, request: Request, params: Mapping[str, str], units: Units) -> Visit:
     headers = {name.lower(): value for name, value in request.headers.items()}
     context_id = request.context.get("requestId") or getattr(request.lambda_context, "aws_request_id", "")
     path = entry.path

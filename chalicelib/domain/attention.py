@@ -21,6 +21,7 @@ class Kind(StrEnum):
     UNDECIDED = "UNDECIDED"
     BACKLOG = "BACKLOG"
     NOT_PROVED = "NOT_PROVED"
+    BUDGET = "BUDGET"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,10 @@ RULES: Mapping[Kind, Rule] = {
         "No day of the archive has been proved complete for three days.",
         "Read the log of the archive's job, and run it again for the days.",
         3 * DAY_MS,
+    ),
+    Kind.BUDGET: Rule(
+        "The topic has spent its budget of this month.",
+        "Look at what it is used for, or raise its budget.",
     ),
 }
 _PRESENT_MS = HOUR_MS  # after its last sign of life a pull consumer counts as present for so long

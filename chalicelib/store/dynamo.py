@@ -1,4 +1,4 @@
-"""The DynamoDB client: each request goes through here. Its failures as our errors, and what reads cost."""
+"""The DynamoDB client: each request goes through here. Its failures as our errors, and what it costs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from ..domain.errors import HeadraceError, Unreadable, unavailable
 from ..domain.transaction import Counted
-from ..ports.world import ReadUnits
-from .attributes import Item
+from ..ports.world import Units
+from .attributes import Item, started_kib
 from .layout import Tables
 
 _TRIES = 8
@@ -58,14 +58,17 @@ class Dynamo:
             try:
                 answer: dict[str, Any] = getattr(self.client, operation)(**request)
                 if units is not None:
-                    add(units, answer)
+                    add(units, answer, operation)
                 return answer
             except ClientError as error:
                 if is_conflict(error) and attempt < _TRIES:
                     is_resent = is_resent or was_resent(error)
                     self._pause(attempt)
                     continue
-                raise translate(error, is_resent) from error
+                refusal = translate(error, is_resent)
+                if units is not None:
+                    add_refused(units, refusal)
+                raise refusal from error
             except BotoCoreError as error:
                 raise translate(error) from error
 
@@ -170,15 +173,14 @@ class Dynamo:
                 raise unavailable()
 
 
-_READS = ("get_item", "query")
 _EMPTY_UNITS = 0.5  # DynamoDB Local calls an empty query free; AWS does not
-_counted: ContextVar[ReadUnits | None] = ContextVar("read_units", default=None)
+_counted: ContextVar[Units | None] = ContextVar("units", default=None)
 
 
 @contextmanager
-def count_read_units() -> Iterator[ReadUnits]:
-    """Counts the read units of this thread's requests inside the block."""
-    units = ReadUnits()
+def count_units() -> Iterator[Units]:
+    """Counts the units of this thread's requests inside the block."""
+    units = Units()
     token = _counted.set(units)
     try:
         yield units
@@ -186,17 +188,30 @@ def count_read_units() -> Iterator[ReadUnits]:
         _counted.reset(token)
 
 
-def ask(operation: str, request: dict[str, Any]) -> ReadUnits | None:
+def ask(operation: str, request: dict[str, Any]) -> Units | None:
     """Have the answer to a request say what it costs, if that is counted now; for `add`."""
-    units = _counted.get() if operation in _READS else None
+    units = _counted.get()
     if units is not None:
         request["ReturnConsumedCapacity"] = "TOTAL"
     return units
 
 
-def add(units: ReadUnits, answer: Mapping[str, Any]) -> None:
-    """Count what an answer says."""
-    units.number += max(_EMPTY_UNITS, float(answer.get("ConsumedCapacity", {}).get("CapacityUnits", 0)))
+def add(units: Units, answer: Mapping[str, Any], operation: str) -> None:
+    """Count what an answer says: of a batch and a transaction for each table."""
+    said = answer.get("ConsumedCapacity", {})
+    number = sum(float(part.get("CapacityUnits", 0)) for part in (said if isinstance(said, list) else [said]))
+    if operation in ("get_item", "query"):
+        units.reads += max(_EMPTY_UNITS, number)
+    else:
+        units.writes += number
+
+
+def add_refused(units: Units, error: Exception) -> None:
+    """Count a write whose condition was not met: it costs what the row that stands there would."""
+    if isinstance(error, ConditionFailed):
+        units.writes += max(1, started_kib(error.item or {}))
+    elif isinstance(error, Cancelled):
+        units.writes += 2 * sum(max(1, started_kib(item or {})) for item in error.items)
 
 
 CONFLICTS = {"TransactionConflictException", "TransactionInProgressException"}
