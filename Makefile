@@ -160,6 +160,9 @@ repair: $(RUNS) ## Put right what does not fit together after tables were restor
 	@prefix=$(if $(STAGE),$$($(BIN)/python -m infra.stack prefix $(WHICH))); \
 	  exec $(BIN)/python -m local.repair $${prefix:+--prefix "$$prefix"} $(ARGS)
 
+cost: stage $(RUNS) ## Print what a deployed stage has cost in the last 30 days, from its metrics (STAGE=dev; ARGS="--days 7")
+	@$(BIN)/python -m infra.cost $(WHICH) $(ARGS)
+
 verify-stage: stage $(RUNS) ## Try attacks on a deployed stage, with HEADRACE_TOKEN (STAGE=dev; ARGS="--help")
 	@$(BIN)/python -m infra.verify $(WHICH) $(ARGS)
 

@@ -25,6 +25,7 @@ _SETTINGS = (
         "certificate",
         "zone",
         "email",
+        "budget_usd",
         "archive",
     ),
     *("reserve", "access_log", "web_acl", "vpc_endpoint", "timer_fragments"),

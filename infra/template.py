@@ -57,7 +57,7 @@ class Stack:
     tracing: bool = False
     log_days: int = 14
     calls_per_second: int = 1000
-    """How many API Gateway lets through; at once, after a pause, as many."""
+    """How many API Gateway lets through of each method, best effort; at once, after a pause, as many."""
     anonymous_per_second: int = 50
     """The same for each call that needs no token."""
     iam: bool = False
@@ -66,6 +66,8 @@ class Stack:
     certificate: str = ""
     zone: str = ""
     email: str = ""
+    budget_usd: int = 100
+    """With `email`: how much it may cost in a month before AWS writes a mail."""
     reserve: str = IF_POSSIBLE
     """Where the account lends too little for the functions' reservations: ALWAYS refuses, IF_POSSIBLE does without."""
     access_log: bool = False
@@ -105,7 +107,7 @@ class Stack:
             raise StackError(
                 f"log_days must be one of {', '.join(map(str, _LOG_DAYS))}, not {self.log_days!r}."
             )
-        for name, least in (("calls_per_second", 0), ("anonymous_per_second", 1)):
+        for name, least in (("calls_per_second", 0), ("anonymous_per_second", 1), ("budget_usd", 1)):
             number = getattr(self, name)
             if not isinstance(number, int) or number < least:
                 raise StackError(f"{name} must be a whole number from {least}, not {number!r}.")
@@ -160,6 +162,7 @@ def template(stack: Stack) -> dict[str, Any]:
             **_api(stack),
             **_layer(prefix),
             **_alarm_topic(stack),
+            **_budget(stack),
             **alarms.alarms(prefix, function_names, ALARMS, stack.archives, stack.iam),
             **dashboard.resource(prefix, bucket.name(prefix), function_names, stack.archives, stack.iam),
             **_glue(stack),
@@ -208,6 +211,26 @@ def _alarm_topic(stack: Stack) -> dict[str, Any]:
     if stack.email:
         properties["Subscription"] = [{"Protocol": "email", "Endpoint": stack.email}]
     return {ALARMS: {"Type": "AWS::SNS::Topic", "Properties": properties}}
+
+
+def _budget(stack: Stack) -> dict[str, Any]:
+    """AWS's own watch over the bill, by the stack's tag: a mail at four fifths of the budget, and when it is spent."""
+    if not stack.email:
+        return {}
+    budget = {
+        "BudgetName": stack.prefix,
+        "BudgetType": "COST",
+        "TimeUnit": "MONTHLY",
+        "BudgetLimit": {"Amount": stack.budget_usd, "Unit": "USD"},
+        "CostFilters": {"TagKeyValue": [f"user:{keys.TAG}${stack.prefix}"]},
+    }
+    subscribers = [{"SubscriptionType": "EMAIL", "Address": stack.email}]
+    over = {"NotificationType": "ACTUAL", "ComparisonOperator": "GREATER_THAN", "ThresholdType": "PERCENTAGE"}
+    notifications = [
+        {"Notification": {**over, "Threshold": percent}, "Subscribers": subscribers} for percent in (80, 100)
+    ]
+    properties = {"Budget": budget, "NotificationsWithSubscribers": notifications}
+    return {"Budget": {"Type": "AWS::Budgets::Budget", "Properties": properties}}
 
 
 def _settings(stack: Stack) -> dict[str, Any]:
