@@ -26,6 +26,7 @@ _SETTINGS = (
         "zone",
         "email",
         "budget_usd",
+        "few_alarms",
         "archive",
     ),
     *("reserve", "access_log", "web_acl", "vpc_endpoint", "timer_fragments"),

@@ -66,6 +66,8 @@ class Stack:
     certificate: str = ""
     zone: str = ""
     email: str = ""
+    few_alarms: bool = False
+    """Has it six alarms only (infra/alarms.py)?"""
     budget_usd: int = 100
     """With `email`: how much it may cost in a month before AWS writes a mail."""
     reserve: str = IF_POSSIBLE
@@ -87,6 +89,11 @@ class Stack:
     def glue_key(self) -> str:
         """Where the archive's jobs are in the bucket for what is deployed."""
         return f"{self.prefix}/glue-{self.glue}"
+
+    @property
+    def parts(self) -> tuple[bool, bool, bool]:
+        """What alarms depend on: is an archive made, is there a second API, are a few alarms enough?"""
+        return self.archives, self.iam, self.few_alarms
 
     @property
     def archives(self) -> bool:
@@ -113,7 +120,7 @@ class Stack:
                 raise StackError(f"{name} must be a whole number from {least}, not {number!r}.")
         if self.reserve not in (ALWAYS, IF_POSSIBLE):
             raise StackError(f"reserve must be {ALWAYS!r} or {IF_POSSIBLE!r}, not {self.reserve!r}.")
-        for name in ("access_log", "archive", "iam"):
+        for name in ("access_log", "archive", "few_alarms", "iam"):
             if not isinstance(getattr(self, name), bool):
                 raise StackError(f"{name} must be true or false, not {getattr(self, name)!r}.")
         counts = self.timer_fragments
@@ -163,8 +170,8 @@ def template(stack: Stack) -> dict[str, Any]:
             **_layer(prefix),
             **_alarm_topic(stack),
             **_budget(stack),
-            **alarms.alarms(prefix, function_names, ALARMS, stack.archives, stack.iam),
-            **dashboard.resource(prefix, bucket.name(prefix), function_names, stack.archives, stack.iam),
+            **alarms.alarms(prefix, function_names, ALARMS, *stack.parts),
+            **dashboard.resource(prefix, bucket.name(prefix), function_names, *stack.parts),
             **_glue(stack),
         },
         "Outputs": _outputs(stack),
@@ -226,7 +233,7 @@ def _budget(stack: Stack) -> dict[str, Any]:
     }
     subscribers = [{"SubscriptionType": "EMAIL", "Address": stack.email}]
     over = {"NotificationType": "ACTUAL", "ComparisonOperator": "GREATER_THAN", "ThresholdType": "PERCENTAGE"}
-    notifications = [
+    notifications: list[dict[str, Any]] = [
         {"Notification": {**over, "Threshold": percent}, "Subscribers": subscribers} for percent in (80, 100)
     ]
     properties = {"Budget": budget, "NotificationsWithSubscribers": notifications}

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime, timedelta
 from itertools import combinations
 from typing import Any
 
+import boto3
 import pytest
+from moto import mock_aws
 
-from infra import names
+from infra import cost, names
 from infra.alarms import alarm_names, alarms
 from infra.dashboard import dashboard, resource
 
@@ -117,3 +120,50 @@ def test_functions_that_the_stage_does_not_have_are_not_asked_for() -> None:
     text = json.dumps([dashboard("p", "b", some), alarms("p", some)])
     assert "p-journal" not in text
     assert "p-deliver" in text
+
+
+def test_a_stages_cost_is_computed_from_its_own_metrics(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "local")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    sums = [
+        ("ApiGateway", "Count", {"ApiName": "headrace-dev"}, 2_000_000),
+        ("Lambda", "Invocations", {"FunctionName": "headrace-dev-api"}, 2_000_000),
+        ("Lambda", "Duration", {"FunctionName": "headrace-dev-api"}, 10_000_000),
+        ("Lambda", "Duration", {"FunctionName": "headrace-dev-sweep"}, 40_000_000),
+        ("Lambda", "Duration", {"FunctionName": "headrace-prod-api"}, 10**12),
+        ("DynamoDB", "ConsumedWriteCapacityUnits", {"TableName": "headrace-dev-log"}, 3_000_000),
+        ("DynamoDB", "ConsumedReadCapacityUnits", {"TableName": "headrace-dev-cursors"}, 8_000_000),
+        ("SQS", "NumberOfMessagesSent", {"QueueName": "headrace-dev-wakes"}, 500_000),
+        ("Logs", "IncomingBytes", {"LogGroupName": "/aws/lambda/headrace-dev-api"}, 4 * 10**9),
+    ]
+    with mock_aws():
+        cloudwatch, now = boto3.client("cloudwatch"), datetime.now(UTC)
+        for service, name, dimensions, total in sums:
+            for days in (1, 3, 40):  # the last one is before the time that is asked for
+                datum = {
+                    "MetricName": name,
+                    "Timestamp": now - timedelta(days=days),
+                    "Value": total / 2,
+                    "Dimensions": [{"Name": key, "Value": value} for key, value in dimensions.items()],
+                }
+                cloudwatch.put_metric_data(Namespace=f"AWS/{service}", MetricData=[datum])
+        assert cost.main(["--stage", "dev"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    usd = {line[:32].strip(): float(line.split()[-1]) for line in lines[2:-1]}
+    assert {name: amount for name, amount in usd.items() if amount} == {
+        "API Gateway, calls": 7.0,
+        "Lambda, starts": 0.4,
+        "Lambda, api": pytest.approx(10_000 * cost.memory("dev")["api"] * 13.33e-6, abs=0.01),
+        "Lambda, sweep": pytest.approx(40_000 * 0.25 * 13.33e-6, abs=0.01),
+        "DynamoDB, write units": pytest.approx(1.875, abs=0.006),
+        "DynamoDB, read units": 1.0,
+        "SQS, requests": 0.2,
+        "logs": 2.0,
+        "alarms": pytest.approx(0.59),  # six
+        "dashboard": pytest.approx(2.96),
+        "KMS key": pytest.approx(0.99),
+        "sum of 30 days": pytest.approx(sum(usd.values()) - usd["sum of 30 days"], abs=0.05),
+    }

@@ -77,6 +77,17 @@ def assert_the_second_api_is_guarded_as_the_first(
     assert "${IamAPI}/stages/${IamAPI.Stage}" in acls[1]["ResourceArn"]["Fn::Sub"]
 
 
+def test_aws_watches_the_bill_of_a_stack_that_has_an_address() -> None:
+    assert "Budget" not in template(stage("dev"))["Resources"]
+    watched = stage("dev", {"email": "a@example.com", "budget_usd": 7})
+    properties = template(watched)["Resources"]["Budget"]["Properties"]
+    assert properties["Budget"]["BudgetLimit"] == {"Amount": 7, "Unit": "USD"}
+    assert properties["Budget"]["CostFilters"] == {"TagKeyValue": ["user:headrace$headrace-dev"]}
+    notices = properties["NotificationsWithSubscribers"]
+    assert [each["Notification"]["Threshold"] for each in notices] == [80, 100]
+    assert {each["Subscribers"][0]["Address"] for each in notices} == {"a@example.com"}
+
+
 @pytest.mark.parametrize(
     ("options", "advice"),
     [
@@ -92,6 +103,7 @@ def assert_the_second_api_is_guarded_as_the_first(
         ({"zone": "Z1"}, "--domain"),
         ({"log_days": 8}, "one of 1, 3, 5, 7"),
         ({"anonymous_per_second": 0}, "from 1"),
+        ({"budget_usd": 0}, "from 1"),
         ({"calls_per_second": -1}, "from 0"),
         ({"anonymous_per_second": "50"}, "from 1"),
         ({"archive": "yes"}, "true or false"),
