@@ -25,7 +25,7 @@ ON_AWS  = $(if $(STAGE),exec $(BIN)/python -m infra.jobs $@ $(WHICH) -- $(ARGS);
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: stage java help setup run console test settings typescript lint format types check bench soak alone archive compact replay report asof compare mutants pictures package deploy destroy token repair verify-stage rehearse dist lock audit sbom checkov clean
+.PHONY: stage cost java help setup run console test settings typescript lint format types check bench soak alone archive compact replay report asof compare mutants pictures package deploy destroy token repair verify-stage rehearse dist lock audit sbom checkov clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-9s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

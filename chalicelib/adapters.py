@@ -10,6 +10,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from . import observe
@@ -211,39 +212,26 @@ def dynamo_adapters(
     )
 
 
-def _store(dynamo: Dynamo) -> dict[str, Any]:
-    """The fields of Adapters that stand on the tables."""
-    from .store.audit import Audit
-    from .store.control import Control
-    from .store.cursors import Cursors
-    from .store.dynamo import count_units
-    from .store.keys import Keys
-    from .store.log import Log
-    from .store.marks import Marks, Rounds
-    from .store.readings import Readings
-    from .store.records import Records
-    from .store.tables import create_missing, unreadable
-    from .store.tickets import Tickets
-    from .store.timers import Timers
-    from .store.token_buckets import TokenBuckets
-    from .store.traces import Traces
-    from .store.transactions import Transactions
+_STORE = (
+    "audit.Audit control.Control cursors.Cursors keys.Keys log.Log marks.Marks marks.Rounds readings.Readings "
+    "records.Records tickets.Tickets timers.Timers token_buckets.TokenBuckets traces.Traces transactions.Transactions"
+)
+"""The modules and classes of the fields of Adapters that stand on the tables."""
 
+
+def _store(dynamo: Dynamo) -> dict[str, Any]:
+    """Those fields, and what else the tables offer."""
+    from .store.dynamo import count_units
+    from .store.tables import create_missing, unreadable
+
+    module_of = {kind: module for module, _, kind in (place.partition(".") for place in _STORE.split())}
+    parts = {
+        name: getattr(import_module(f".store.{module_of[kind]}", __package__), kind)(dynamo)
+        for name, kind in Adapters.__annotations__.items()
+        if kind in module_of
+    }
     return {
-        "log": Log(dynamo),
-        "cursors": Cursors(dynamo),
-        "records": Records(dynamo),
-        "timers": Timers(dynamo),
-        "transactions": Transactions(dynamo),
-        "traces": Traces(dynamo),
-        "keys": Keys(dynamo),
-        "token_buckets": TokenBuckets(dynamo),
-        "rounds": Rounds(dynamo),
-        "readings": Readings(dynamo),
-        "audit": Audit(dynamo),
-        "tickets": Tickets(dynamo),
-        "marks": Marks(dynamo),
-        "control": Control(dynamo),
+        **parts,
         "create_tables": lambda: create_missing(dynamo.client, dynamo.tables),
         "unreadable": lambda: unreadable(dynamo),
         "units": count_units,

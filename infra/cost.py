@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 from . import names
 from .__main__ import add_options, given_options
 from .alarms import alarm_names
+from .cli import Aws
 from .stages import CONFIG, read
 from .template import Stack, StackError
 
@@ -42,7 +43,6 @@ PRICES: dict[str, float] = {
 
 _M = 1e6
 _MONTH_DAYS = 30.4
-_AT_ONCE = 500  # metrics that one request may ask for
 _INDEX = "by-state"
 
 
@@ -99,23 +99,21 @@ def metrics(stack: Stack, bucket: str, gigabytes: Mapping[str, float]) -> Iterat
     yield _Metric("S3, GB-days", "", a_day, "AWS/S3", "BucketSizeBytes", of, 1e-9, "Average")
 
 
-def lines(cloudwatch: Any, wanted: list[_Metric], days: int, now: datetime) -> list[Line]:
-    """What the metrics sum up to over whole days before now, a line for each kind."""
+def lines(ask: Callable[..., Any], wanted: Sequence[_Metric], days: int, now: datetime) -> list[Line]:
+    """What the metrics sum up to over so many days before now, a line for each kind. `ask` is the AWS CLI."""
+    request = {
+        "MetricDataQueries": [_query(f"m{n}", metric) for n, metric in enumerate(wanted)],
+        "StartTime": (now - timedelta(days=days)).isoformat(),
+        "EndTime": now.isoformat(),
+    }
     sums: dict[str, Line] = {}
-    for first in range(0, len(wanted), _AT_ONCE):
-        part = wanted[first : first + _AT_ONCE]
-        request: dict[str, Any] = {
-            "MetricDataQueries": [_query(f"m{n}", metric) for n, metric in enumerate(part)],
-            "StartTime": now - timedelta(days=days),
-            "EndTime": now,
-        }
-        for page in cloudwatch.get_paginator("get_metric_data").paginate(**request):
-            for result in page["MetricDataResults"]:
-                metric = part[int(result["Id"][1:])]
-                amount = sum(result["Values"]) * metric.factor
-                before = sums.get(metric.line, Line(metric.line, 0.0, metric.unit, 0.0))
-                usd = before.usd + amount * metric.usd
-                sums[metric.line] = Line(metric.line, before.amount + amount, metric.unit, usd)
+    answer = ask("cloudwatch", "get-metric-data", "--cli-input-json", json.dumps(request))
+    for result in answer["MetricDataResults"]:
+        metric = wanted[int(result["Id"][1:])]
+        amount = sum(result["Values"]) * metric.factor
+        before = sums.get(metric.line, Line(metric.line, 0.0, metric.unit, 0.0))
+        usd = before.usd + amount * metric.usd
+        sums[metric.line] = Line(metric.line, before.amount + amount, metric.unit, usd)
     return list(sums.values())
 
 
@@ -148,7 +146,7 @@ def memory(stage: str, config: Path = CONFIG) -> dict[str, float]:
     return gigabytes
 
 
-def table(found: list[Line], days: int) -> str:
+def table(found: Sequence[Line], days: int) -> str:
     """The lines and their sum, for a terminal."""
     head = f"{'':<32}{'amount':>18}{'':<6}{'USD':>12}"
     rows = [f"{line.what:<32}{line.amount:>18,.1f} {line.unit:<5}{line.usd:>12.2f}" for line in found]
@@ -157,23 +155,18 @@ def table(found: list[Line], days: int) -> str:
     return "\n".join([head, *rows, f"{f'sum of {days} days':<56}{usd:>12.2f}", per_month])
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    import boto3  # the template's code needs no AWS
-    from botocore.exceptions import BotoCoreError, ClientError
-
     parser = argparse.ArgumentParser(prog="python -m infra.cost", description=__doc__)
     add_options(parser)
     parser.add_argument("--days", type=int, default=30, help="of so many days up to now (30)")
     options = parser.parse_args(arguments)
     try:
-        stack = read(options.stage, given_options(options))
-        account = boto3.client("sts").get_caller_identity()["Account"]
-        cloudwatch = boto3.client("cloudwatch")
-        bucket = f"{stack.prefix}-{account}-{cloudwatch.meta.region_name}"
+        stack, aws = read(options.stage, given_options(options)), Aws()
+        bucket = f"{stack.prefix}-{aws.account}-{aws.region}"
         wanted = list(metrics(stack, bucket, memory(options.stage)))
-        found = lines(cloudwatch, wanted, options.days, datetime.now(UTC))
-    except (StackError, BotoCoreError, ClientError) as error:
+        found = lines(aws.ask, wanted, options.days, datetime.now(UTC))
+    except StackError as error:
         print(error, file=sys.stderr)
         return 2
     print(

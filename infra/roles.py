@@ -62,7 +62,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "timers": "PutItem",
         "traces": _NOTE,
         "rounds": "PutItem",  # a mark, beside a consumer that was removed while it was called
-        "rates#spent": "GetItem UpdateItem",
+        "rates#spent": "UpdateItem",
         "control#topics": "GetItem",
         "control#topic": f"{_READ} PutItem",  # a consumer's health, an assignment
         "audit": "PutItem",  # that it disabled a consumer
@@ -93,7 +93,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "records": "Query",
         "rounds": f"{_READ} PutItem DeleteItem",
         "transactions/index/by-state": "Query",  # those that a person has to decide
-        "rates#spent": "GetItem",
+        "rates#spent": "UpdateItem",
         "control#topics": "GetItem",
         "control#topic": _READ,  # the group of a retry lane that it wakes
     },

@@ -198,11 +198,8 @@ def _success_response(
     if (example := examples.get(str(status), _DOCUMENTS.get(_id(entry)))) is not None:
         media["examples"] = {"example": {"value": example}}
     words = {201: "Created", 202: "Accepted"}
-    return {
-        "description": words.get(status, "Done"),
-        "headers": _HEADERS,
-        "content": {entry.media: media},
-    }
+    content = {entry.media: media}
+    return {"description": words.get(status, "Done"), "headers": _HEADERS, "content": content}
 
 
 def _refusals(entry: Call) -> list[int]:

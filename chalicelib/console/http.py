@@ -14,7 +14,7 @@ from .. import observe, wiring
 from ..api import audit, problems
 from ..api.calls import Context
 from ..api.http import check_group, check_name, check_rate, check_topic, report_counters
-from ..domain.errors import Forbidden, HeadraceError, Malformed, Unauthorized, Unavailable, unavailable
+from ..domain.errors import Forbidden, HeadraceError, Malformed, Unauthorized, Unavailable, ours
 from ..domain.topic import Caller
 from ..ports.world import Units
 from ..wiring import Deps
@@ -48,14 +48,10 @@ def serve(entry: Entry, request: Request, params: Mapping[str, str]) -> ChaliceR
             result = entry.handler(visit)
             report_counters(deps)
             return _response(visit, result)
-        except HeadraceError as error:
-            if isinstance(error, Unavailable):
-                observe.unavailable(error, visit.request_id, entry.handler.__name__)
-            return _response(visit, _problem(visit, error))
         except Exception as error:
-            observe.unexpected(error, visit.request_id, entry.handler.__name__)
-            refusal = unavailable("Something went wrong on our side; try again.")
-            return _response(visit, _problem(visit, refusal))
+            if isinstance(ours(error), Unavailable):
+                observe.failed(error, visit.request_id, entry.handler.__name__)
+            return _response(visit, _problem(visit, ours(error)))
 
 
 def _with_session(entry: Entry, visit: Visit) -> Visit:

@@ -71,10 +71,6 @@ def _size(value: dict[str, Any]) -> int:
     ((kind, content),) = value.items()
     if kind == "N":
         return len(content) // 2 + 2
-    if kind == "M":
-        return 3 + sum(len(name) + 1 + _size(inner) for name, inner in content.items())
-    if kind in ("L", "BOOL", "NULL"):
-        return 3 + sum(1 + _size(inner) for inner in content) if kind == "L" else 1
     return len(content) if isinstance(content, bytes) else len(content.encode())
 
 

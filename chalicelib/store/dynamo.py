@@ -12,7 +12,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from ..domain.errors import HeadraceError, Unreadable, unavailable
 from ..domain.transaction import Counted
 from ..ports.world import Units
-from .attributes import Item, started_kib
+from .attributes import Item
 from .layout import Tables
 
 _TRIES = 8
@@ -50,7 +50,9 @@ class Dynamo:
         """
         if operation == "transact_write_items":
             request["ClientRequestToken"] = self._token()
-        units = ask(operation, request)
+        units = _counted.get()
+        if units is not None:
+            request["ReturnConsumedCapacity"] = "TOTAL"
         attempt = 0
         is_resent = False
         while True:
@@ -67,7 +69,7 @@ class Dynamo:
                     continue
                 refusal = translate(error, is_resent)
                 if units is not None:
-                    add_refused(units, refusal)
+                    units.writes += getattr(refusal, "units", 0)
                 raise refusal from error
             except BotoCoreError as error:
                 raise translate(error) from error
@@ -188,14 +190,6 @@ def count_units() -> Iterator[Units]:
         _counted.reset(token)
 
 
-def ask(operation: str, request: dict[str, Any]) -> Units | None:
-    """Have the answer to a request say what it costs, if that is counted now; for `add`."""
-    units = _counted.get()
-    if units is not None:
-        request["ReturnConsumedCapacity"] = "TOTAL"
-    return units
-
-
 def add(units: Units, answer: Mapping[str, Any], operation: str) -> None:
     """Count what an answer says: of a batch and a transaction for each table."""
     said = answer.get("ConsumedCapacity", {})
@@ -204,14 +198,6 @@ def add(units: Units, answer: Mapping[str, Any], operation: str) -> None:
         units.reads += max(_EMPTY_UNITS, number)
     else:
         units.writes += number
-
-
-def add_refused(units: Units, error: Exception) -> None:
-    """Count a write whose condition was not met: it costs what the row that stands there would."""
-    if isinstance(error, ConditionFailed):
-        units.writes += max(1, started_kib(error.item or {}))
-    elif isinstance(error, Cancelled):
-        units.writes += 2 * sum(max(1, started_kib(item or {})) for item in error.items)
 
 
 CONFLICTS = {"TransactionConflictException", "TransactionInProgressException"}
@@ -233,8 +219,11 @@ _TRANSIENT = {
 class ConditionFailed(Exception):
     """A conditional write found its condition not met; `item` is the stored row (None: there is none).
 
-    `retried` says that the request was sent more than once: the refusal may be of our own success.
+    `retried` says that the request was sent more than once: the refusal may be of our own success. It costs a unit for
+    each KiB of the stored row; one, as far as is counted here.
     """
+
+    units = 1
 
     def __init__(self, item: dict[str, Any] | None, retried: bool) -> None:
         super().__init__("condition failed")
@@ -253,6 +242,7 @@ class Cancelled(Exception):
         super().__init__("transaction cancelled")
         self.items = items
         self.retried = retried
+        self.units = 2 * len(items)
 
 
 def code_of(error: ClientError) -> str:

@@ -53,15 +53,12 @@ class TokenBuckets:
         return Grant(0, 1)  # everybody else was faster: so the account is in use to the full
 
     def spend(self, account: str, amount: int, expires_s: int) -> int:
-        """Add an amount to what all processes have spent; the sum. A write unit, or half a read unit where nothing is
-        added. Where an answer was lost, the amount may be added twice."""
-        key = {"r": text(account)}
-        if not amount:
-            return int_of(self._dynamo.get(self._table, key, consistent=False) or {}, "n")
+        """Add an amount to what all processes have spent; the sum. A write unit. After a lost answer the
+        amount may be added twice."""
         answer = self._dynamo.call(
             "update_item",
             TableName=self._table,
-            Key=key,
+            Key={"r": text(account)},
             UpdateExpression="SET x = :x, v = :v ADD n :n",
             ExpressionAttributeValues={**values(x=expires_s, n=amount), ":v": {"N": FORMAT}},
             ReturnValues="UPDATED_NEW",

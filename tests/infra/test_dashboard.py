@@ -15,6 +15,7 @@ from moto import mock_aws
 from infra import cost, names
 from infra.alarms import alarm_names, alarms
 from infra.dashboard import dashboard, resource
+from infra.stages import read
 
 COLUMNS = 24
 PSEUDO = {"AWS::Region", "AWS::Partition", "AWS::AccountId"}
@@ -122,12 +123,9 @@ def test_functions_that_the_stage_does_not_have_are_not_asked_for() -> None:
     assert "p-deliver" in text
 
 
-def test_a_stages_cost_is_computed_from_its_own_metrics(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stages_cost_is_computed_from_its_own_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "local")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     sums = [
         ("ApiGateway", "Count", {"ApiName": "headrace-dev"}, 2_000_000),
         ("Lambda", "Invocations", {"FunctionName": "headrace-dev-api"}, 2_000_000),
@@ -139,8 +137,9 @@ def test_a_stages_cost_is_computed_from_its_own_metrics(
         ("SQS", "NumberOfMessagesSent", {"QueueName": "headrace-dev-wakes"}, 500_000),
         ("Logs", "IncomingBytes", {"LogGroupName": "/aws/lambda/headrace-dev-api"}, 4 * 10**9),
     ]
+    stack, gigabytes = read("dev"), cost.memory("dev")
     with mock_aws():
-        cloudwatch, now = boto3.client("cloudwatch"), datetime.now(UTC)
+        cloudwatch, now = boto3.client("cloudwatch", "us-east-1"), datetime.now(UTC)
         for service, name, dimensions, total in sums:
             for days in (1, 3, 40):  # the last one is before the time that is asked for
                 datum = {
@@ -150,20 +149,27 @@ def test_a_stages_cost_is_computed_from_its_own_metrics(
                     "Dimensions": [{"Name": key, "Value": value} for key, value in dimensions.items()],
                 }
                 cloudwatch.put_metric_data(Namespace=f"AWS/{service}", MetricData=[datum])
-        assert cost.main(["--stage", "dev"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    usd = {line[:32].strip(): float(line.split()[-1]) for line in lines[2:-1]}
-    assert {name: amount for name, amount in usd.items() if amount} == {
-        "API Gateway, calls": 7.0,
-        "Lambda, starts": 0.4,
-        "Lambda, api": pytest.approx(10_000 * cost.memory("dev")["api"] * 13.33e-6, abs=0.01),
-        "Lambda, sweep": pytest.approx(40_000 * 0.25 * 13.33e-6, abs=0.01),
-        "DynamoDB, write units": pytest.approx(1.875, abs=0.006),
-        "DynamoDB, read units": 1.0,
-        "SQS, requests": 0.2,
-        "logs": 2.0,
-        "alarms": pytest.approx(0.59),  # six
-        "dashboard": pytest.approx(2.96),
-        "KMS key": pytest.approx(0.99),
-        "sum of 30 days": pytest.approx(sum(usd.values()) - usd["sum of 30 days"], abs=0.05),
+
+        def ask(service: str, command: str, option: str, request: str) -> Any:
+            assert (service, command, option) == ("cloudwatch", "get-metric-data", "--cli-input-json")
+            return cloudwatch.get_metric_data(**json.loads(request))
+
+        found = cost.lines(ask, list(cost.metrics(stack, "b", gigabytes)), 30, now)
+    found += cost.standing(stack, 30)
+    usd = {line.what: line.usd for line in found if line.usd}
+    assert usd == {
+        "API Gateway, calls": pytest.approx(7.0),
+        "Lambda, starts": pytest.approx(0.4),
+        "Lambda, api": pytest.approx(10_000 * gigabytes["api"] * 13.33e-6),
+        "Lambda, sweep": pytest.approx(40_000 * 0.25 * 13.33e-6),
+        "DynamoDB, write units": pytest.approx(1.875),
+        "DynamoDB, read units": pytest.approx(1.0),
+        "SQS, requests": pytest.approx(0.2),
+        "logs": pytest.approx(2.0),
+        "alarms": pytest.approx(0.6 * 30 / 30.4),
+        "dashboard": pytest.approx(3 * 30 / 30.4),
+        "KMS key": pytest.approx(30 / 30.4),
     }
+    text = cost.table(found, 30)
+    assert f"{sum(usd.values()):.2f}" in text
+    assert f"{sum(usd.values()) * 30.4 / 30:.2f} a month at this pace" in text

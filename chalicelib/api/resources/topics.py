@@ -1,7 +1,7 @@
 """Topics: create, change, read, delete."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict, cast
 
 from ...domain.errors import Malformed
 from ...domain.meter import Bucket, Window
@@ -227,12 +227,7 @@ def as_of_view(topic: "Topic", at_ms: int, past: "PastCounts", caller: "Caller |
         "accepted_since": at(past.since_ms),
         "complete": past.is_complete,
         "groups": {
-            name: {
-                "waiting": counts["waiting"],
-                "in_flight": counts["in_flight"],
-                "retrying": counts["retrying"],
-                "dead": counts["dead"],
-            }
+            name: cast(PastGroup, {kind: counts[kind] for kind in PastGroup.__annotations__})
             for name, counts in past.groups.items()
             if caller is None or caller.may_use_group(name)
         },

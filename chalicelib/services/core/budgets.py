@@ -68,8 +68,8 @@ class Budgets:
             return None
         words = f"Topic {topic.name!r} has spent its budget of this month and takes no messages. An admin can raise it."
         now = self._now()
-        next_month = (now.replace(day=1, hour=0, minute=0, second=0) + timedelta(days=32)).replace(day=1)
-        seconds = min(DAY_SECONDS, round((next_month - now).total_seconds()) + 1)
+        is_last_day = (now + timedelta(days=1)).month != now.month
+        seconds = DAY_SECONDS - is_last_day * (now.hour * 3600 + now.minute * 60 + now.second)
         return TooMany("BUDGET_SPENT", words, retry_after_seconds=seconds)
 
     def _now(self) -> datetime:
