@@ -201,7 +201,11 @@ def work(world: World, receiver: Receiver) -> None:
     world.api.get("/v1/health").expect(200)
     world.api.with_token(f"hr_{'0' * 12}_{'a' * 59}").get("/v1/topics").refused(401, "UNAUTHORIZED")
     topic = world.api.topic(
-        shards=2, rate_limit=1000, retry={"max_attempts": 2, "ladder": [5]}, wake="direct"
+        shards=2,
+        rate_limit=1000,
+        retry={"max_attempts": 2, "ladder": [5]},
+        wake="direct",
+        budget_usd=100,
     )
     group = topic.group()
     world.api.put(f"{group.path}/consumers/c", {"url": receiver.url}).expect(201)
