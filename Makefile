@@ -25,7 +25,7 @@ ON_AWS  = $(if $(STAGE),exec $(BIN)/python -m infra.jobs $@ $(WHICH) -- $(ARGS);
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: stage java help setup run console test settings typescript lint format types check bench soak alone archive compact replay report asof compare mutants pictures package deploy destroy token repair verify-stage rehearse dist lock audit sbom checkov clean
+.PHONY: stage cost java help setup run console test settings typescript lint format types check bench soak alone archive compact replay report asof compare mutants pictures package deploy destroy token repair verify-stage rehearse dist lock audit sbom checkov clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-9s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -159,6 +159,9 @@ token: stage $(RUNS) ## Print the first admin token of a deployed stage (STAGE=d
 repair: $(RUNS) ## Put right what does not fit together after tables were restored (STAGE=prod; ARGS=--dry-run shows it)
 	@prefix=$(if $(STAGE),$$($(BIN)/python -m infra.stack prefix $(WHICH))); \
 	  exec $(BIN)/python -m local.repair $${prefix:+--prefix "$$prefix"} $(ARGS)
+
+cost: stage $(RUNS) ## Print what a deployed stage has cost in the last 30 days, from its metrics (STAGE=dev; ARGS="--days 7")
+	@$(BIN)/python -m infra.cost $(WHICH) $(ARGS)
 
 verify-stage: stage $(RUNS) ## Try attacks on a deployed stage, with HEADRACE_TOKEN (STAGE=dev; ARGS="--help")
 	@$(BIN)/python -m infra.verify $(WHICH) $(ARGS)

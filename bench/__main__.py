@@ -25,6 +25,7 @@ MEASURES = {
     "engines": "the local service on the embedded engine, beside DynamoDB Local",
     "console": "the console's pages: time to the whole page, and bytes",
     "delivery_units": "request units of a delivery, an attempt that fails, a retry",
+    "cost": "units and CPU time that docs/cost.md computes with",
     "delivery": "delivery by HTTP: latency, rates, a storm of retries, a hanging subscriber",
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,13 +10,12 @@ from chalicelib.domain.topic import Consumer, ConsumerKind
 from chalicelib.domain.transaction import CheckAnswer, Transaction
 from chalicelib.services.core.wake import NO_NEWS, DispatchTask, News, workers_of
 from chalicelib.services.manage.registry import Contact
-from chalicelib.store.layout import FRAGMENTS
 from chalicelib.wiring import Deps
 
 from .figures import Figure, without_target
 from .front_door import Api
 from .meter import Cost, Meter
-from .stage import Stage, say, stage
+from .stage import Stage, StandingClock, say, stage
 
 _CYCLES = 10
 _TOPIC = "/v1/topics/{topic}"
@@ -29,11 +27,11 @@ def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
     say("units: delivery")
     for shards, max_in_flight in ((4, 16), (128, 64)):
         with stage(endpoint) as target:
-            bench = _bench(target, shards=shards, max_in_flight=max_in_flight)
+            bench = delivery_bench(target, shards=shards, max_in_flight=max_in_flight)
             work = f"deliver one, of {shards} shards, {max_in_flight} in flight, warm"
             yield without_target(work, _cost_text(bench.mean_delivery_cost(1)))
     with stage(endpoint) as target:
-        bench = _bench(target, shards=1, max_in_flight=500)
+        bench = delivery_bench(target, shards=1, max_in_flight=500)
         for size in (1, 10, 100):
             work = "deliver one" if size == 1 else f"deliver {size} that lie there together: per message"
             yield without_target(f"{work}, warm", _cost_text(bench.mean_delivery_cost(size).per(size)))
@@ -69,9 +67,12 @@ class _Subscriber:
 
 
 @dataclass
-class _Bench:
+class DeliveryBench:
+    """A stage, and its subscriber."""
+
     meter: Meter
     subscriber: _Subscriber
+    clock: StandingClock
     deps: Deps
 
     def set_up(self, shards: int, max_in_flight: int) -> None:
@@ -84,6 +85,14 @@ class _Bench:
         group = self.deps.catalog.group(self.topic, "g")
         self.workers = workers_of(self.topic, group)
         self.deps.registry.register(self.topic, group, "c", Contact(ConsumerKind.URL, "http://127.0.0.1:1"))
+
+    def delay_cost(self, count: int) -> Cost:
+        """Messages that are due together, stored and moved: what that costs on top of storing them one by one."""
+        messages = [{"body": _BODY, "delay_seconds": 1} for _ in range(count)]
+        with self.meter.measure() as cost:
+            self.api.call("POST", f"{_TOPIC}/messages/batch", {"messages": messages}, topic="t")
+        cost += self.move_cost()
+        return replace(cost, writes=cost.writes - count)
 
     def produce(self, count: int) -> Mapping[int, News]:
         """The news of the log's stream, by the worker that it wakes."""
@@ -110,18 +119,17 @@ class _Bench:
         return replace(warm.per(_CYCLES - 2), trips=round(warm.trips / (_CYCLES - 2)))
 
     def move_cost(self) -> Cost:
-        timers = self.deps.adapters.timers
-        while not any(timers.first_due(f, int(time.time() * 1000), 1).timers for f in range(FRAGMENTS)):
-            time.sleep(0.05)
+        self.clock.sleep(1.5)
         with self.meter.measure() as cost:
             self.deps.mover.run_once()
         return cost
 
 
-def _bench(target: Stage, *, shards: int, max_in_flight: int) -> _Bench:
-    meter, subscriber = Meter(), _Subscriber()
-    deps = Deps(replace(target.deps(meter).adapters, sender=lambda: subscriber))
-    bench = _Bench(meter, subscriber, deps)
+def delivery_bench(target: Stage, *, shards: int, max_in_flight: int) -> DeliveryBench:
+    """A group with a subscriber that answers at once."""
+    meter, subscriber, clock = Meter(), _Subscriber(), StandingClock()
+    deps = Deps(replace(target.deps(meter, clock).adapters, sender=lambda: subscriber))
+    bench = DeliveryBench(meter, subscriber, clock, deps)
     bench.set_up(shards, max_in_flight)
     return bench
 

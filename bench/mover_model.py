@@ -33,7 +33,7 @@ from tests.simulation.processes import Clock
 from tests.support import factories as make
 from tests.support.clock import START_MS, SeededRandom
 
-_GB, _GB_SECOND = 0.5, 1.66667e-5
+_GB, _GB_SECOND = 0.5, 1.33334e-5  # arm64
 _REQUEST, _START, _WRITE, _READ = 0.40e-6, 0.20e-6, 0.625e-6, 0.125e-6
 _IDLE_MS = 300_000
 _COLD_MS = 900
@@ -268,7 +268,7 @@ def main() -> None:
     """Print the rows of the table in docs/cost.md."""
     waits = SimpleNamespace(SimpleQueue=lambda: virtual.Queue(virtual.current()), Empty=queue.Empty)
     setattr(beside, "queue", waits)  # noqa: B010 - as the test does
-    for rate, processes in [(0.01, 1), *((rate, n) for rate in (1, 10, 100, 1_000) for n in (1, 10, 100))]:
+    for rate, processes in [(0.01, 1), *((rate, 100) for rate in (1, 10, 100, 1_000))]:
         model = play(rate, processes, fragments=32 if rate >= 1_000 else 8)
         late, usd = model.p99_ms / 1000, model.usd_a_million
         print(f"| {rate:,} | {processes} | {model.most_movers} | {late:.1f} s | {usd:.2f} |", flush=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing as mp
 import os
+import random
 import secrets
 import statistics
 import sys
@@ -34,6 +35,32 @@ def say(text: str) -> None:
     print(f"  {text}", file=sys.stderr, flush=True)
 
 
+class StandingClock:
+    """A clock that goes on by sleep alone, for what costs the same each time, however slow the machine is. Chance
+    repeats itself with it."""
+
+    def __init__(self) -> None:
+        self.ms = time.time_ns() // 1_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    monotonic_ms = now_ms
+
+    def sleep(self, seconds: float) -> None:
+        self.ms += round(seconds * 1000)
+
+
+class _Chance(adapters.SystemRandom):
+    """What is chosen is the same each time; ids are not: transactions are known by them."""
+
+    def __init__(self) -> None:
+        self._random = random.Random(11)
+
+    def below(self, n: int) -> int:
+        return self._random.randrange(n)
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """Tables of our own on an engine, dropped afterwards."""
@@ -46,10 +73,11 @@ class Stage:
     def tables(self) -> Tables:
         return Tables(self.prefix)
 
-    def deps(self, meter: Meter | None = None) -> wiring.Deps:
+    def deps(self, meter: Meter | None = None, clock: StandingClock | None = None) -> wiring.Deps:
         """Services as a new process would have them: nothing cached, a client of their own."""
         settings = Settings(self.prefix, REGION, None, self.folder)
-        return wiring.Deps(adapters.dynamo_adapters(settings, on_client=meter.watch if meter else None))
+        on_client, chance = meter.watch if meter else None, _Chance() if clock else None
+        return wiring.Deps(adapters.dynamo_adapters(settings, clock, chance, on_client))
 
     def client(self) -> Any:
         """A bare client, with the settings that Headrace's own has."""

@@ -24,7 +24,7 @@ from .store.clients import Clients, OnClient
 
 if TYPE_CHECKING:
     from .domain.errors import Unreadable
-    from .ports.world import Blobs, Cipher, Clock, Invoker, Jobs, Random, ReadUnits, Sender
+    from .ports.world import Blobs, Cipher, Clock, Invoker, Jobs, Random, Sender, Units
     from .store.audit import Audit
     from .store.control import Control
     from .store.cursors import Cursors
@@ -120,8 +120,8 @@ class Adapters:
     threads: Callable[[], Executor]
     mail: Callable[[str, str], None]
     """Sends a subject and a text to the topic of the stage's alarms, if there is one. Raises Unavailable."""
-    read_units: Callable[[], AbstractContextManager[ReadUnits]]
-    """Counts what the reads inside a block cost."""
+    units: Callable[[], AbstractContextManager[Units]]
+    """Counts what the requests of this thread inside a block cost."""
     stage: str = ""
     """The name under which metrics are told; empty: they are not."""
     archive: bool = False
@@ -219,36 +219,30 @@ def dynamo_adapters(
     )
 
 
+_STORE = (
+    "audit.Audit control.Control cursors.Cursors keys.Keys log.Log marks.Marks marks.Rounds readings.Readings "
+    "records.Records tickets.Tickets timers.Timers token_buckets.TokenBuckets traces.Traces transactions.Transactions"
+)
+"""The modules and classes of the fields of Adapters that stand on the tables."""
+
+
 def _store(dynamo: Dynamo) -> dict[str, Any]:
-    """The fields of Adapters that stand on the tables."""
-    from .store.dynamo import count_read_units
+    """Those fields, and what else the tables offer."""
+    from .store.dynamo import count_units
     from .store.tables import create_missing, unreadable
 
-    of_tables = {
-        field: getattr(import_module(f".store.{module}", __package__), name)(dynamo)
-        for field, (module, name) in _STORES.items()
+    module_of = {kind: module for module, _, kind in (place.partition(".") for place in _STORE.split())}
+    parts = {
+        name: getattr(import_module(f".store.{module_of[kind]}", __package__), kind)(dynamo)
+        for name, kind in Adapters.__annotations__.items()
+        if kind in module_of
     }
     return {
-        **of_tables,
+        **parts,
         "create_tables": lambda: create_missing(dynamo.client, dynamo.tables),
         "unreadable": lambda: unreadable(dynamo),
-        "read_units": count_read_units,
+        "units": count_units,
     }
-
-
-_STORES = {
-    **{name: (name, name.capitalize()) for name in ("log", "cursors", "records", "timers", "transactions")},
-    **{
-        name: (name, name.capitalize())
-        for name in ("traces", "keys", "readings", "audit", "tickets", "control")
-    },
-    **{
-        "token_buckets": ("token_buckets", "TokenBuckets"),
-        "rounds": ("marks", "Rounds"),
-        "marks": ("marks", "Marks"),
-    },
-}
-"""The module and the class of each store, by the field of Adapters."""
 
 
 def _blobs(settings: Settings, clients: Clients) -> Blobs:

@@ -84,7 +84,9 @@ def deliver(event: Event, context: Any, deps: Deps) -> dict[str, Any]:
     if "ping" in event:
         return deps.outbound.answer_ping(event["ping"])
     task = task_of(event)
-    report = deps.dispatcher.deliver(task, _seconds_left(context), news_of(event))
+    with deps.adapters.units() as units:
+        report = deps.dispatcher.deliver(task, _seconds_left(context), news_of(event))
+        deps.budgets.note(task.topic, units)
     for trouble in report.troubles:
         observe.event("attempt failed", topic=task.topic, group=task.group, **asdict(trouble))
     return _report("deliver", report.as_dict(), deps)

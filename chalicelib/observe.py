@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from .domain.errors import Unreadable
+from .domain.errors import Unavailable, Unreadable
 
 NAMESPACE = "Headrace"
 UNITS = {
@@ -47,16 +47,13 @@ def _logger() -> Any:
     return Logger(service="Headrace")  # Chalice logs as "headrace"
 
 
-def unavailable(error: BaseException, request_id: str, call: str, traceparent: str | None = None) -> None:
-    """A request that ended in 503: what failed below, and for which call."""
+def failed(error: BaseException, request_id: str, call: str, traceparent: str | None = None) -> None:
+    """A request that ended in 503: what failed below, and for which call; or that it met a bug of ours."""
     ids = _ids(request_id=request_id, call=call, traceparent=traceparent)
-    _logger().warning("unavailable", **ids, exc_info=error)
-
-
-def unexpected(error: BaseException, request_id: str, call: str, traceparent: str | None = None) -> None:
-    """A request that met a bug of ours."""
-    ids = _ids(request_id=request_id, call=call, traceparent=traceparent)
-    _logger().error("unexpected", **ids, exc_info=error)
+    is_known = isinstance(error, Unavailable)
+    (_logger().warning if is_known else _logger().error)(
+        "unavailable" if is_known else "unexpected", **ids, exc_info=error
+    )
 
 
 def stuck(place: str, error: BaseException) -> None:

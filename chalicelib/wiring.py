@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .services.consume.settle import Settler
     from .services.core.assignments import Assignments
     from .services.core.attempt_log import AttemptLog
+    from .services.core.budgets import Budgets
     from .services.core.catalog import Catalog
     from .services.core.cursor_store import CursorStore
     from .services.core.expiring_cache import TtlCache
@@ -187,6 +188,7 @@ class Deps:
     events: Callable[[], Events | None] = _made(lambda deps: deps.catalog.events)
     meter_notes: MeterNotes = _service("services.core.marker.MeterNotes")
     rate_limits: RateLimits = _service("services.core.rate_limiter.RateLimits")
+    budgets: Budgets = _service("services.core.budgets.Budgets")
     sender: Sender = _made(lambda deps: deps.adapters.sender())
     registry: Registry = _service(
         "services.manage.registry.Registry",
@@ -377,6 +379,8 @@ class Deps:
             states += attention.of_group(each.group, staffed.get(each.group.uid, ()), waiting_ms, now_ms)
         for one in self.adapters.transactions.of_state(topic, TransactionState.UNDECIDED, None, 1):
             states.append(attention.Attention(attention.Kind.UNDECIDED, one.prepared_ms, topic.name))
+        if self.budgets.is_spent(topic):
+            states.append(attention.Attention(attention.Kind.BUDGET, now_ms, topic.name))
         return [replace(state, noted_ms=now_ms) for state in states[: attention.MOST]]
 
     def _note_changes(self, old: Sequence[Attention], new: Sequence[Attention]) -> None:

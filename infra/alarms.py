@@ -22,6 +22,9 @@ _STILL = {
 }
 """What it means that a scheduled function does not run."""
 
+FEW = ("Attention", "DeadLetters", "CallsFail", "FailureQueue", "MoverStopped", "SweepStopped")
+"""Those of a stage that is no one's production: work waits for a person, or does not go on."""
+
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
@@ -46,27 +49,32 @@ def alarms(
     topic: str = "AlarmTopic",
     archives: bool = True,
     iam: bool = False,
+    few: bool = False,
 ) -> dict[str, Any]:
     """The alarms as CloudFormation resources; `topic` is the logical id of the SNS topic, the rest as for
     `all_alarms`."""
     return {
         f"{alarm.name}Alarm": _resource(prefix, alarm, topic)
-        for alarm in all_alarms(prefix, functions, archives, iam)
+        for alarm in all_alarms(prefix, functions, archives, iam, few)
     }
 
 
 def alarm_names(
-    prefix: str, functions: Iterable[str] = names.ALL, archives: bool = True, iam: bool = False
+    prefix: str,
+    functions: Iterable[str] = names.ALL,
+    archives: bool = True,
+    iam: bool = False,
+    few: bool = False,
 ) -> list[str]:
     """The deployed names of the alarms."""
-    return [_deployed_name(prefix, alarm) for alarm in all_alarms(prefix, functions, archives, iam)]
+    return [_deployed_name(prefix, alarm) for alarm in all_alarms(prefix, functions, archives, iam, few)]
 
 
 def all_alarms(
-    prefix: str, functions: Iterable[str], archives: bool = True, iam: bool = False
+    prefix: str, functions: Iterable[str], archives: bool = True, iam: bool = False, few: bool = False
 ) -> list[Alarm]:
     """The alarms of a stage. `functions` are those of app.py; `archives`: the archive is made each night; `iam`: there
-    is an API for callers who sign with SigV4, too."""
+    is an API for callers who sign with SigV4, too; `few`: those of FEW alone."""
     function_names = list(functions)
     own = [_own_alarm(prefix, *row) for row in _OWN]
     # Of `authorize` each refused token is an error, which API Gateway wants for its 401; its failures are callers' 5xx.
@@ -75,7 +83,8 @@ def all_alarms(
     journal = [_journal(prefix)] if "journal" in function_names else []
     stops = [_stopped_alarm(prefix, name) for name in names.TIMED if name in function_names]
     lambdas = [*stops, _route(prefix), *journal, *errors, *throttles]
-    return [*own, *_calls(prefix, iam), *lambdas, *_queues(prefix), *_archive(prefix, archives)]
+    every = [*own, *_calls(prefix, iam), *lambdas, *_queues(prefix), *_archive(prefix, archives)]
+    return [alarm for alarm in every if alarm.name in FEW] if few else every
 
 
 _OWN: tuple[tuple[str, str, str, float, str, int, int], ...] = (

@@ -24,9 +24,10 @@ def resource(
     functions: Iterable[str] = names.ALL,
     archives: bool = True,
     iam: bool = False,
+    few: bool = False,
 ) -> dict[str, Any]:
     """The dashboard as a CloudFormation resource; the arguments as for `dashboard`."""
-    body = json.dumps(dashboard(prefix, bucket, functions, archives, iam))
+    body = json.dumps(dashboard(prefix, bucket, functions, archives, iam, few))
     properties = {"DashboardName": prefix, "DashboardBody": {"Fn::Sub": body}}
     return {"Dashboard": {"Type": "AWS::CloudWatch::Dashboard", "Properties": properties}}
 
@@ -37,13 +38,15 @@ def dashboard(
     functions: Iterable[str] = names.ALL,
     archives: bool = True,
     iam: bool = False,
+    few: bool = False,
 ) -> dict[str, Any]:
     """The dashboard's body, whose texts are for Fn::Sub. `bucket` is the bucket's name, or such a text that makes it;
     `functions` are those of app.py; `archives`: the archive is made each night; `iam`: there is an API for callers who
-    sign with SigV4, too."""
+    sign with SigV4, too; `few`: it has few alarms."""
     function_names = list(functions)
     apis = {prefix: "", **({names.iam_api(prefix): " (signed)"} if iam else {})}
-    stage = _Stage(prefix, bucket, function_names, alarm_names(prefix, function_names, archives, iam), apis)
+    alarms = alarm_names(prefix, function_names, archives, iam, few)
+    stage = _Stage(prefix, bucket, function_names, alarms, apis)
     widgets: list[dict[str, Any]] = []
     y = 0
     for title, advice, row in stage.rows():

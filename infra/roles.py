@@ -37,6 +37,7 @@ _PARTS: dict[str, tuple[str, ...]] = {
     "replays": ("replays#*",),
     "nothing": ("~nobody",),  # what the health check asks for
     "handshakes": ("handshakes#*",),  # of the table `rates`: how often a host was asked
+    "spent": ("spent#*",),  # of the same: what topics with a budget have cost
 }
 
 # What calls of messages, topics and groups need, by either of their functions.
@@ -51,6 +52,7 @@ _CALLS = {
     "dedup": "GetItem PutItem",
     "keys": f"GetItem Query {_NOTE}",
     "rates": "GetItem PutItem",
+    "rates#spent": "UpdateItem",
     "rounds": "GetItem Query PutItem DeleteItem",  # that a schedule has stopped is noted for a person
 }
 _RECEIVES = {
@@ -60,6 +62,7 @@ _RECEIVES = {
     "timers": "PutItem",
     "traces": f"Query {_NOTE}",  # whether a lease was acknowledged before
     "rates": "GetItem PutItem",
+    "rates#spent": "UpdateItem",
     "rounds": "PutItem",
     "audit": "PutItem",
     "control#topics": "GetItem",
@@ -99,6 +102,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "timers": "PutItem",
         "traces": _NOTE,
         "rounds": "PutItem",  # a mark, beside a consumer that was removed while it was called
+        "rates#spent": "UpdateItem",
         "control#topics": "GetItem",
         "control#topic": f"{_READ} PutItem",  # a consumer's health, an assignment
         "control#events": "GetItem",
@@ -136,6 +140,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "rounds": f"{_READ} PutItem DeleteItem",
         "control#events": "GetItem",
         "transactions/index/by-state": "Query",  # those that a person has to decide
+        "rates#spent": "UpdateItem",
         "control#topics": "GetItem",
         "control#topic": _READ,  # the group of a retry lane that it wakes
     },

@@ -253,7 +253,8 @@ class Deployment:
             *("cloudformation", "create-change-set", *stack, "--change-set-type", kind),
             *("--import-existing-resources", "--template-url", template_url),
             *("--capabilities", *_CAPABILITIES),
-            *("--tags", "Key=headrace,Value=" + self._name),
+            *("--tags", f"Key=headrace,Value={self._name}"),  # on all that the stack makes: the bill by stack
+            f"Key=headrace-stage,Value={self._stack.stage}",
         )
         self._aws.run("cloudformation", "wait", "change-set-create-complete", *stack, check=False)
         change_set = self._aws.ask("cloudformation", "describe-change-set", *stack)

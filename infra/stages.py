@@ -26,6 +26,8 @@ _SETTINGS = (
         "certificate",
         "zone",
         "email",
+        "budget_usd",
+        "few_alarms",
         "archive",
     ),
     *("reserve", "access_log", "web_acl", "vpc_endpoint", "timer_fragments"),

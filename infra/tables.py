@@ -48,7 +48,6 @@ def _table(prefix: str, noun: str) -> dict[str, Any]:
         "BillingMode": "PAY_PER_REQUEST",
         "KeySchema": _schema(keys),
         "AttributeDefinitions": _attributes(keys),
-        "SSESpecification": {"SSEEnabled": True},
         "PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": True},
         "DeletionProtectionEnabled": True,
     }

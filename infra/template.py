@@ -59,7 +59,7 @@ class Stack:
     tracing: bool = False
     log_days: int = 14
     calls_per_second: int = 1000
-    """How many API Gateway lets through; at once, after a pause, as many."""
+    """How many API Gateway lets through of each method, best effort; at once, after a pause, as many."""
     anonymous_per_second: int = 50
     """The same for each call that needs no token."""
     iam: bool = False
@@ -70,6 +70,10 @@ class Stack:
     certificate: str = ""
     zone: str = ""
     email: str = ""
+    few_alarms: bool = False
+    """Has it six alarms only (infra/alarms.py)?"""
+    budget_usd: int = 100
+    """With `email`: how much it may cost in a month before AWS writes a mail."""
     reserve: str = IF_POSSIBLE
     """Where the account lends too little for the functions' reservations: ALWAYS refuses, IF_POSSIBLE does without."""
     access_log: bool = False
@@ -97,6 +101,11 @@ class Stack:
         return f"{self.prefix}/glue-{self.glue}"
 
     @property
+    def parts(self) -> tuple[bool, bool, bool]:
+        """What alarms depend on: is an archive made, is there a second API, are a few alarms enough?"""
+        return self.archives, self.iam, self.few_alarms
+
+    @property
     def archives(self) -> bool:
         """Is there an archive that is made each night?"""
         return self.archive and bool(self.glue)
@@ -115,7 +124,7 @@ class Stack:
             raise StackError(
                 f"log_days must be one of {', '.join(map(str, _LOG_DAYS))}, not {self.log_days!r}."
             )
-        for name, least in (("calls_per_second", 0), ("anonymous_per_second", 1)):
+        for name, least in (("calls_per_second", 0), ("anonymous_per_second", 1), ("budget_usd", 1)):
             number = getattr(self, name)
             if not isinstance(number, int) or number < least:
                 raise StackError(f"{name} must be a whole number from {least}, not {number!r}.")
@@ -124,7 +133,7 @@ class Stack:
         if self.python not in PYTHONS:
             raise StackError(f"python must be one of {', '.join(PYTHONS)}, not {self.python!r}.")
         self._check_origins()
-        for name in ("access_log", "archive", "iam", "report_lines", "url"):
+        for name in ("access_log", "archive", "few_alarms", "iam", "report_lines", "url"):
             if not isinstance(getattr(self, name), bool):
                 raise StackError(f"{name} must be true or false, not {getattr(self, name)!r}.")
         counts = self.timer_fragments
@@ -192,8 +201,9 @@ def template(stack: Stack) -> dict[str, Any]:
             **_api(stack),
             **_layer(prefix),
             **_alarm_topic(stack),
-            **alarms.alarms(prefix, function_names, ALARMS, stack.archives, stack.iam),
-            **dashboard.resource(prefix, bucket.name(prefix), function_names, stack.archives, stack.iam),
+            **_budget(stack),
+            **alarms.alarms(prefix, function_names, ALARMS, *stack.parts),
+            **dashboard.resource(prefix, bucket.name(prefix), function_names, *stack.parts),
             **_glue(stack),
         },
         "Outputs": _outputs(stack),
@@ -258,6 +268,26 @@ def _alarm_topic(stack: Stack) -> dict[str, Any]:
         ALARMS: {"Type": "AWS::SNS::Topic", "Properties": properties},
         f"{ALARMS}Policy": {"Type": "AWS::SNS::TopicPolicy", "Properties": rights},
     }
+
+
+def _budget(stack: Stack) -> dict[str, Any]:
+    """AWS's own watch over the bill, by the stack's tag: a mail at four fifths of the budget, and when it is spent."""
+    if not stack.email:
+        return {}
+    budget = {
+        "BudgetName": stack.prefix,
+        "BudgetType": "COST",
+        "TimeUnit": "MONTHLY",
+        "BudgetLimit": {"Amount": stack.budget_usd, "Unit": "USD"},
+        "CostFilters": {"TagKeyValue": [f"user:{keys.TAG}${stack.prefix}"]},
+    }
+    subscribers = [{"SubscriptionType": "EMAIL", "Address": stack.email}]
+    over = {"NotificationType": "ACTUAL", "ComparisonOperator": "GREATER_THAN", "ThresholdType": "PERCENTAGE"}
+    notifications: list[dict[str, Any]] = [
+        {"Notification": {**over, "Threshold": percent}, "Subscribers": subscribers} for percent in (80, 100)
+    ]
+    properties = {"Budget": budget, "NotificationsWithSubscribers": notifications}
+    return {"Budget": {"Type": "AWS::Budgets::Budget", "Properties": properties}}
 
 
 def _settings(stack: Stack) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def _repair(deps: Deps, after: str | None, *, dry: bool) -> int:
             write_units += finding.write_units
             print(_line(finding), flush=True)
 
-    with deps.adapters.read_units() as units:
+    with deps.adapters.units() as units:
         try:
             for topic in deps.repair.topics(after):
                 try:
@@ -123,7 +123,7 @@ def _repair(deps: Deps, after: str | None, *, dry: bool) -> int:
             failures += 1
             print(f"Stopped. Go on with --after {last}" if last else "Stopped.", file=sys.stderr)
     found = sum(counts.values())
-    print(f"{topics:,} topics: {found:,} findings. Read {units.number:,.0f} read units.")
+    print(f"{topics:,} topics: {found:,} findings. Read {units.reads:,.0f} read units.")
     print(f"{'Would write' if dry else 'Wrote'} {write_units:,} write units.")
     if counts[Kind.LOG_BEHIND]:
         print(_SEEK)

@@ -19,7 +19,7 @@ from ..domain.errors import Forbidden, HeadraceError, Issue, Malformed, Refused,
 from ..domain.limits import MAX_REQUEST_BYTES
 from ..domain.message import TRACEPARENT
 from ..domain.topic import Caller, Scope
-from ..ports.world import Clock
+from ..ports.world import Clock, Units
 from ..wiring import Deps
 from . import audit, problems
 from .calls import CALLS, JSON, Call, Context, Reach, Response
@@ -60,29 +60,31 @@ def _view(app: Chalice, entry: Call) -> Callable[..., ChaliceResponse]:
     def view(**params: str) -> ChaliceResponse:
         request = app.current_request
         assert request is not None, "Chalice sets it before it calls a view"
-        return serve(entry, request, params)
+        with wiring.deps().adapters.units() as units:
+            response = serve(entry, request, params, units)
+        response.headers["Headrace-Units"] = f"w={units.writes:g} r={units.reads:g}"
+        return response
 
     return view
 
 
-def serve(entry: Call, request: Request, params: Mapping[str, str]) -> ChaliceResponse:
-    """Answer one request. Nothing a caller sends makes this raise."""
+def serve(entry: Call, request: Request, params: Mapping[str, str], units: Units) -> ChaliceResponse:
+    """Answer one request. Nothing a caller sends makes this raise. `units` counts what it costs."""
     request_id = _request_id(request)
     try:
         context = _context(entry, request, params, request_id)
         answer = _call_handler(entry, context)
         caller = {"token": context.by, "app": context.headers.get("headrace-app", "")}
         observe.count(context.deps.adapters.stage, context.deps.counters, {}, **caller)
+        if name := params.get("topic") or (isinstance(answer.body, dict) and answer.body.get("topic")):
+            context.deps.budgets.note(str(name), units, calls=1)
         return _response(answer, request_id)
-    except HeadraceError as error:
-        if isinstance(error, errors.Unavailable):
-            observe.unavailable(error, request_id, entry.handler.__name__, trace_of(request.headers))
-            observe.metrics(wiring.deps().adapters.stage, {"Unavailable": 1})
-        return refusal(error, request_id)
     except Exception as error:
-        observe.unexpected(error, request_id, entry.handler.__name__, trace_of(request.headers))
-        observe.metrics(wiring.deps().adapters.stage, {"Unavailable": 1})
-        return refusal(errors.unavailable("Something went wrong on our side; try again."), request_id)
+        answer_error = errors.ours(error)
+        if isinstance(answer_error, errors.Unavailable):
+            observe.failed(error, request_id, entry.handler.__name__, trace_of(request.headers))
+            observe.metrics(wiring.deps().adapters.stage, {"Unavailable": 1})
+        return refusal(answer_error, request_id)
 
 
 def _request_id(request: Request) -> str:

@@ -153,7 +153,7 @@ def counted_topics(context: Context, purpose: str) -> "tuple[list[TopicSurvey], 
     surveys = context.deps.surveyor.exact_topics(topics)
     if len(surveys) < len(topics):
         next_start = topics[len(surveys) - 1].name
-    return [survey for survey in surveys if survey], next_start
+    return [survey.seen_by(caller) for survey in surveys if survey], next_start
 
 
 def purpose(kind: str, names: Sequence[str], query: Mapping[str, str], filter_names: Sequence[str]) -> str:

@@ -22,6 +22,8 @@ _PAGE_OF = re.compile(r"\bPage_(\w+?)(?:View)?_(?!\w)")
 _NAME = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"}
 _TEXT = {"type": "string"}
 _TIME = {"type": "string", "format": "date-time"}
+_UNITS = "What the call consumed of DynamoDB: write units, read units."
+_HEADERS = {"Headrace-Units": {"$ref": "#/components/headers/Units"}}
 _TEXTS = (
     *("at", "confirm", "consumer", "dedup_id", "error", "group", "key", "page_token", "prefix", "reason"),
     *("state", "status", "tag", "token", "topic", "window"),
@@ -102,6 +104,7 @@ def document(prefix: str = "") -> dict[str, Any]:
             "components": {
                 "schemas": {name: _without_title(schema) for name, schema in components.items()},
                 "responses": {str(status): _problem(title) for status, title in sorted(_ERRORS)},
+                "headers": {"Units": {"description": _UNITS, "schema": {**_TEXT, "examples": ["w=1 r=0"]}}},
                 "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
             },
         }
@@ -193,12 +196,13 @@ def _success_response(
     entry: Call, status: int, answer: dict[str, Any], examples: dict[str, Any]
 ) -> dict[str, Any]:
     if status == 204:
-        return {"description": "Done"}
+        return {"description": "Done", "headers": _HEADERS}
     media = {"schema": answer if entry.media == JSON else {"type": "string"}}
     if (example := examples.get(str(status), _DOCUMENTS.get(_id(entry)))) is not None:
         media["examples"] = {"example": {"value": example}}
     words = {201: "Created", 202: "Accepted"}
-    return {"description": words.get(status, "Done"), "content": {entry.media: media}}
+    content = {entry.media: media}
+    return {"description": words.get(status, "Done"), "headers": _HEADERS, "content": content}
 
 
 def _refusals(entry: Call) -> list[int]:

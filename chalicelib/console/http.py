@@ -14,9 +14,9 @@ from .. import observe, wiring
 from ..api import audit, problems
 from ..api.calls import Context
 from ..api.http import check_group, check_name, check_rate, check_topic
-from ..domain.errors import Forbidden, HeadraceError, Malformed, Unauthorized, Unavailable, unavailable
+from ..domain.errors import Forbidden, HeadraceError, Malformed, Unauthorized, Unavailable, ours
 from ..domain.topic import Caller
-from ..ports.world import ReadUnits
+from ..ports.world import Units
 from ..wiring import Deps
 from . import corrections, session
 from .pages import Entry
@@ -39,7 +39,7 @@ HEADERS: Mapping[str, str] = {
 def serve(entry: Entry, request: Request, params: Mapping[str, str]) -> ChaliceResponse:
     """Answer one request. Nothing a visitor sends makes this raise."""
     deps = wiring.deps()
-    with deps.adapters.read_units() as units:
+    with deps.adapters.units() as units:
         visit = _visit(deps, entry, request, params, units)
         try:
             visit = replace(visit, form=_form(request))
@@ -48,14 +48,10 @@ def serve(entry: Entry, request: Request, params: Mapping[str, str]) -> ChaliceR
             result = entry.handler(visit)
             observe.count(deps.adapters.stage, deps.counters, {})
             return _response(visit, result)
-        except HeadraceError as error:
-            if isinstance(error, Unavailable):
-                observe.unavailable(error, visit.request_id, entry.handler.__name__)
-            return _response(visit, _problem(visit, error))
         except Exception as error:
-            observe.unexpected(error, visit.request_id, entry.handler.__name__)
-            refusal = unavailable("Something went wrong on our side; try again.")
-            return _response(visit, _problem(visit, refusal))
+            if isinstance(ours(error), Unavailable):
+                observe.failed(error, visit.request_id, entry.handler.__name__)
+            return _response(visit, _problem(visit, ours(error)))
 
 
 def _with_session(entry: Entry, visit: Visit) -> Visit:
@@ -90,7 +86,7 @@ def _check_params(caller: Caller, params: Mapping[str, str]) -> None:
     check_group(caller, params.get("group"))
 
 
-def _visit(deps: Deps, entry: Entry, request: Request, params: Mapping[str, str], units: ReadUnits) -> Visit:
+def _visit(deps: Deps, entry: Entry, request: Request, params: Mapping[str, str], units: Units) -> Visit:
     headers = {name.lower(): value for name, value in request.headers.items()}
     context_id = request.context.get("requestId") or getattr(request.lambda_context, "aws_request_id", "")
     path = entry.path

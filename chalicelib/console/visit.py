@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 
 from ..domain.errors import Forbidden
 from ..domain.topic import Caller, Group, Topic
-from ..ports.world import ReadUnits
+from ..ports.world import Units
 from ..wiring import Deps
 from .session import Session
 
@@ -72,7 +72,7 @@ class Visit:
     """What stands in the path."""
     query: Mapping[str, str]
     form: Mapping[str, str]
-    units: ReadUnits
+    units: Units
     request_id: str
     secure: bool
     source: str
@@ -100,8 +100,9 @@ class Visit:
         return self.deps.adapters.clock.now_ms()
 
     def topic(self, *, consistent: bool = False) -> Topic:
-        """The topic that the path names; NotFound. `consistent`: as it is stored, not as it was some seconds ago."""
-        return self.deps.catalog.topic(self.params["topic"], consistent=consistent)
+        """The topic that the path names, as the visitor may see it; NotFound. `consistent`: as it is stored, not as it
+        was some seconds ago."""
+        return self.caller.seen(self.deps.catalog.topic(self.params["topic"], consistent=consistent))
 
     def group(self, *, consistent: bool = False) -> tuple[Topic, Group]:
         """The topic and the group that the path names; NotFound."""
@@ -126,7 +127,7 @@ class Visit:
 
     def has_read_units(self, reserve: float = 0) -> bool:
         """May the page read on?"""
-        return self.units.number < MOST_READ_UNITS - reserve
+        return self.units.reads < MOST_READ_UNITS - reserve
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ class Kind(StrEnum):
     REFUSED = "REFUSED"
     NOT_PROVED = "NOT_PROVED"
     SCHEDULE_STOPPED = "SCHEDULE_STOPPED"
+    BUDGET = "BUDGET"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,10 @@ RULES: Mapping[Kind, Rule] = {
     Kind.SCHEDULE_STOPPED: Rule(
         "The schedule's topic was deleted: it does not fire.",
         "Put the schedule again with another topic, or delete it.",
+    ),
+    Kind.BUDGET: Rule(
+        "The topic has spent its budget of this month.",
+        "Look at what it is used for, or raise its budget.",
     ),
 }
 OF_DESTINATIONS = (Kind.DESTINATION_GONE, Kind.REFUSED)

@@ -125,3 +125,12 @@ def changed_meanwhile(thing: str) -> ChangedMeanwhile:
 def unavailable(detail: str = "The store did not answer in time; try again.") -> Unavailable:
     """The error for an unknown outcome: a time-out, or a fault of a service below."""
     return Unavailable("UNAVAILABLE", detail, retry_after_seconds=1)
+
+
+def ours(error: Exception) -> HeadraceError:
+    """What a caller is answered to an error; a bug of ours is unavailability, too."""
+    return (
+        error
+        if isinstance(error, HeadraceError)
+        else unavailable("Something went wrong on our side; try again.")
+    )

@@ -203,6 +203,22 @@ class TopicSettings:
         label="Above that",
         help='what happens above the rate: "reject" answers 429, "dead_letter" stores the messages as dead letters',
     )
+    budget_usd: int | float | None = setting(
+        None,
+        given=float,
+        least=0.01,
+        most=10_000_000,
+        nullable=True,
+        label="Budget, USD a month",
+        help="what its calls and deliveries may cost in a [month](cost.md#budgets) (UTC), roughly; only admins see it",
+    )
+    on_budget: str = setting(
+        "warn",
+        choices=("warn", "refuse"),
+        label="When it is spent",
+        help='what happens when the budget is spent: "warn" lists it among what needs attention; "refuse" also answers '
+        "429 to new messages, until the month ends",
+    )
     max_body_bytes: int = setting(
         256 * 1024,
         least=1,

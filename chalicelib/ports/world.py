@@ -12,10 +12,11 @@ from ..domain.transaction import CheckAnswer, Transaction
 
 
 @dataclass(slots=True)
-class ReadUnits:
-    """What reads have cost so far, in DynamoDB's read units."""
+class Units:
+    """What requests have cost so far, in DynamoDB's units."""
 
-    number: float = 0.0
+    reads: float = 0.0
+    writes: float = 0.0
 
 
 class Clock(Protocol):

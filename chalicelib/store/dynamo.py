@@ -1,4 +1,4 @@
-"""The DynamoDB client: each request goes through here. Its failures as our errors, and what reads cost."""
+"""The DynamoDB client: each request goes through here. Its failures as our errors, and what it costs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from ..domain.errors import HeadraceError, Unreadable, unavailable
 from ..domain.transaction import Counted
-from ..ports.world import ReadUnits
+from ..ports.world import Units
 from .attributes import Item
 from .layout import Tables
 
@@ -50,7 +50,9 @@ class Dynamo:
         """
         if operation == "transact_write_items":
             request["ClientRequestToken"] = self._token()
-        units = ask(operation, request)
+        units = _counted.get()
+        if units is not None:
+            request["ReturnConsumedCapacity"] = "TOTAL"
         attempt = 0
         is_resent = False
         while True:
@@ -58,14 +60,17 @@ class Dynamo:
             try:
                 answer: dict[str, Any] = getattr(self.client, operation)(**request)
                 if units is not None:
-                    add(units, answer)
+                    add(units, answer, operation)
                 return answer
             except ClientError as error:
                 if is_conflict(error) and attempt < _TRIES:
                     is_resent = is_resent or was_resent(error)
                     self._pause(attempt)
                     continue
-                raise translate(error, is_resent) from error
+                refusal = translate(error, is_resent)
+                if units is not None:
+                    units.writes += getattr(refusal, "units", 0)
+                raise refusal from error
             except BotoCoreError as error:
                 raise translate(error) from error
 
@@ -170,15 +175,14 @@ class Dynamo:
                 raise unavailable()
 
 
-_READS = ("get_item", "query")
 _EMPTY_UNITS = 0.5  # DynamoDB Local calls an empty query free; AWS does not
-_counted: ContextVar[ReadUnits | None] = ContextVar("read_units", default=None)
+_counted: ContextVar[Units | None] = ContextVar("units", default=None)
 
 
 @contextmanager
-def count_read_units() -> Iterator[ReadUnits]:
-    """Counts the read units of this thread's requests inside the block."""
-    units = ReadUnits()
+def count_units() -> Iterator[Units]:
+    """Counts the units of this thread's requests inside the block."""
+    units = Units()
     token = _counted.set(units)
     try:
         yield units
@@ -186,17 +190,14 @@ def count_read_units() -> Iterator[ReadUnits]:
         _counted.reset(token)
 
 
-def ask(operation: str, request: dict[str, Any]) -> ReadUnits | None:
-    """Have the answer to a request say what it costs, if that is counted now; for `add`."""
-    units = _counted.get() if operation in _READS else None
-    if units is not None:
-        request["ReturnConsumedCapacity"] = "TOTAL"
-    return units
-
-
-def add(units: ReadUnits, answer: Mapping[str, Any]) -> None:
-    """Count what an answer says."""
-    units.number += max(_EMPTY_UNITS, float(answer.get("ConsumedCapacity", {}).get("CapacityUnits", 0)))
+def add(units: Units, answer: Mapping[str, Any], operation: str) -> None:
+    """Count what an answer says: of a batch and a transaction for each table."""
+    said = answer.get("ConsumedCapacity", {})
+    number = sum(float(part.get("CapacityUnits", 0)) for part in (said if isinstance(said, list) else [said]))
+    if operation in ("get_item", "query"):
+        units.reads += max(_EMPTY_UNITS, number)
+    else:
+        units.writes += number
 
 
 CONFLICTS = {"TransactionConflictException", "TransactionInProgressException"}
@@ -218,8 +219,11 @@ _TRANSIENT = {
 class ConditionFailed(Exception):
     """A conditional write found its condition not met; `item` is the stored row (None: there is none).
 
-    `retried` says that the request was sent more than once: the refusal may be of our own success.
+    `retried` says that the request was sent more than once: the refusal may be of our own success. It costs a unit for
+    each KiB of the stored row; one, as far as is counted here.
     """
+
+    units = 1
 
     def __init__(self, item: dict[str, Any] | None, retried: bool) -> None:
         super().__init__("condition failed")
@@ -238,6 +242,7 @@ class Cancelled(Exception):
         super().__init__("transaction cancelled")
         self.items = items
         self.retried = retried
+        self.units = 2 * len(items)
 
 
 def code_of(error: ClientError) -> str:

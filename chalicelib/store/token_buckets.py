@@ -1,11 +1,11 @@
-"""Permit accounts on DynamoDB (layout: table `rates`)."""
+"""Permit accounts, and what topics have spent, on DynamoDB (layout: table `rates`)."""
 
 from __future__ import annotations
 
 from ..domain import token_bucket
 from ..domain.times import DAY_SECONDS
 from ..domain.token_bucket import Grant
-from .attributes import known_int, number, text, values
+from .attributes import int_of, known_int, number, text, values
 from .dynamo import ConditionFailed, Dynamo
 from .layout import FORMAT
 
@@ -14,8 +14,9 @@ _TRIES = 8
 
 
 class TokenBuckets:
-    """The permits of everything that has a rate limit (a topic by its uid, or the handshakes with a host): one account
-    each, shared by all processes. Half a read unit and one write unit. A lost race returns the account's new state.
+    """The permits of everything that has a rate limit (a topic by its uid, or the handshakes with a host), and what is
+    spent of budgets: one account each, shared by all processes. Permits cost half a read unit and one write unit. A
+    lost race returns the account's new state.
 
     A read that misses the newest write finds too many permits, and its write is refused. A repetition after a lost
     answer is refused too: its permits are lost. An unreadable account counts as an idle one.
@@ -50,3 +51,16 @@ class TokenBuckets:
             else:
                 return grant
         return Grant(0, 1)  # everybody else was faster: so the account is in use to the full
+
+    def spend(self, account: str, amount: int, expires_s: int) -> int:
+        """Add an amount to what all processes have spent; the sum. A write unit. After a lost answer the
+        amount may be added twice."""
+        answer = self._dynamo.call(
+            "update_item",
+            TableName=self._table,
+            Key={"r": text(account)},
+            UpdateExpression="SET x = :x, v = :v ADD n :n",
+            ExpressionAttributeValues={**values(x=expires_s, n=amount), ":v": {"N": FORMAT}},
+            ReturnValues="UPDATED_NEW",
+        )
+        return int_of(answer["Attributes"], "n")

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime, timedelta
 from itertools import combinations
 from typing import Any
 
+import boto3
 import pytest
+from moto import mock_aws
 
-from infra import names
+from infra import cost, names
 from infra.alarms import alarm_names, alarms
 from infra.dashboard import dashboard, resource
+from infra.stages import read
 
 COLUMNS = 24
 PSEUDO = {"AWS::Region", "AWS::Partition", "AWS::AccountId"}
@@ -110,3 +114,55 @@ def test_every_alarm_tells_the_topic_and_is_on_the_dashboard(prefix: str) -> Non
     for alarm in resources.values():
         assert alarm["Properties"]["AlarmActions"] == alarm["Properties"]["OKActions"] == [{"Ref": "Warned"}]
         assert alarm["Properties"]["AlarmDescription"]
+
+
+def test_a_stages_cost_is_computed_from_its_own_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "local")
+    sums = [
+        ("ApiGateway", "Count", {"ApiName": "headrace-dev"}, 2_000_000),
+        ("Lambda", "Invocations", {"FunctionName": "headrace-dev-api"}, 2_000_000),
+        ("Lambda", "Duration", {"FunctionName": "headrace-dev-api"}, 10_000_000),
+        ("Lambda", "Duration", {"FunctionName": "headrace-dev-sweep"}, 40_000_000),
+        ("Lambda", "Duration", {"FunctionName": "headrace-prod-api"}, 10**12),
+        ("DynamoDB", "ConsumedWriteCapacityUnits", {"TableName": "headrace-dev-log"}, 3_000_000),
+        ("DynamoDB", "ConsumedReadCapacityUnits", {"TableName": "headrace-dev-cursors"}, 8_000_000),
+        ("SQS", "NumberOfMessagesSent", {"QueueName": "headrace-dev-wakes"}, 500_000),
+        ("Logs", "IncomingBytes", {"LogGroupName": "/aws/lambda/headrace-dev-api"}, 4 * 10**9),
+    ]
+    stack, gigabytes = read("dev"), cost.memory("dev")
+    with mock_aws():
+        cloudwatch, now = boto3.client("cloudwatch", "us-east-1"), datetime.now(UTC)
+        for service, name, dimensions, total in sums:
+            for days in (1, 3, 40):  # the last one is before the time that is asked for
+                datum = {
+                    "MetricName": name,
+                    "Timestamp": now - timedelta(days=days),
+                    "Value": total / 2,
+                    "Dimensions": [{"Name": key, "Value": value} for key, value in dimensions.items()],
+                }
+                cloudwatch.put_metric_data(Namespace=f"AWS/{service}", MetricData=[datum])
+
+        def ask(service: str, command: str, option: str, request: str) -> Any:
+            assert (service, command, option) == ("cloudwatch", "get-metric-data", "--cli-input-json")
+            return cloudwatch.get_metric_data(**json.loads(request))
+
+        found = cost.lines(ask, list(cost.metrics(stack, "b", gigabytes)), 30, now)
+    found += cost.standing(stack, 30)
+    usd = {line.what: line.usd for line in found if line.usd}
+    assert usd == {
+        "API Gateway, calls": pytest.approx(7.0),
+        "Lambda, starts": pytest.approx(0.4),
+        "Lambda, api": pytest.approx(10_000 * gigabytes["api"] * 13.33e-6),
+        "Lambda, sweep": pytest.approx(40_000 * 0.25 * 13.33e-6),
+        "DynamoDB, write units": pytest.approx(1.875),
+        "DynamoDB, read units": pytest.approx(1.0),
+        "SQS, requests": pytest.approx(0.2),
+        "logs": pytest.approx(2.0),
+        "alarms": pytest.approx(0.6 * 30 / 30.4),
+        "dashboard": pytest.approx(3 * 30 / 30.4),
+        "KMS key": pytest.approx(30 / 30.4),
+    }
+    text = cost.table(found, 30)
+    assert f"{sum(usd.values()):.2f}" in text
+    assert f"{sum(usd.values()) * 30.4 / 30:.2f} a month at this pace" in text

@@ -174,6 +174,7 @@ def test_tables_that_a_stack_left_behind_are_taken_in_also_by_an_update(
     (request,) = [line for line in requests if "create-change-set" in line]
     assert f"--change-set-type {kind}" in request
     assert "--import-existing-resources" in request
+    assert "Key=headrace,Value=headrace-dev Key=headrace-stage,Value=dev" in request, "the bill by stack"
 
 
 def test_what_failed_is_told_with_its_reason(environment: Environment) -> None:

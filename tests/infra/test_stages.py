@@ -104,6 +104,17 @@ def test_packaging_needs_neither_java_nor_npm(target: str) -> None:
     assert not re.search("java|npm|dynamodb_local|group dev", run.stdout)
 
 
+def test_aws_watches_the_bill_of_a_stack_that_has_an_address() -> None:
+    assert "Budget" not in template(stage("dev"))["Resources"]
+    watched = stage("dev", {"email": "a@example.com", "budget_usd": 7})
+    properties = template(watched)["Resources"]["Budget"]["Properties"]
+    assert properties["Budget"]["BudgetLimit"] == {"Amount": 7, "Unit": "USD"}
+    assert properties["Budget"]["CostFilters"] == {"TagKeyValue": ["user:headrace$headrace-dev"]}
+    notices = properties["NotificationsWithSubscribers"]
+    assert [each["Notification"]["Threshold"] for each in notices] == [80, 100]
+    assert {each["Subscribers"][0]["Address"] for each in notices} == {"a@example.com"}
+
+
 @pytest.mark.parametrize(
     ("options", "advice"),
     [
@@ -119,6 +130,7 @@ def test_packaging_needs_neither_java_nor_npm(target: str) -> None:
         ({"zone": "Z1"}, "--domain"),
         ({"log_days": 8}, "one of 1, 3, 5, 7"),
         ({"anonymous_per_second": 0}, "from 1"),
+        ({"budget_usd": 0}, "from 1"),
         ({"calls_per_second": -1}, "from 0"),
         ({"anonymous_per_second": "50"}, "from 1"),
         ({"archive": "yes"}, "true or false"),

@@ -109,7 +109,9 @@ def test_every_table_is_safe_from_slips() -> None:
     for table in tables("p").values():
         properties = table["Properties"]
         assert properties["DeletionProtectionEnabled"]
-        assert properties["SSESpecification"]["SSEEnabled"]
+        assert "SSESpecification" not in properties, (
+            "DynamoDB's own key is free, the account's bills each use"
+        )
         assert properties["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"]
 
 

@@ -244,7 +244,11 @@ def work(world: World, receiver: Receiver) -> None:
     for path in ("/v1/topics", "/v1/tokens"):  # by either door
         stranger.get(path).refused(401, "UNAUTHORIZED")
     topic = world.api.topic(
-        shards=2, rate_limit=1000, retry={"max_attempts": 2, "ladder": [5]}, wake="direct"
+        shards=2,
+        rate_limit=1000,
+        retry={"max_attempts": 2, "ladder": [5]},
+        wake="direct",
+        budget_usd=100,
     )
     group = topic.group()
     world.api.put(f"{group.path}/consumers/c", {"url": receiver.url}).expect(201)

@@ -214,7 +214,7 @@ def _demands_of_tables(operation: str, params: Mapping[str, Any]) -> Sequence[As
     if operation in ("BatchWriteItem", "BatchGetItem"):
         return [(f"dynamodb:{operation}", _table_arn(table)) for table in params["RequestItems"]]
     table = _table_arn(params["TableName"], params.get("IndexName"))
-    partition = _partition(params) if table.endswith("-control") else ""
+    partition = _partition(params) if table.endswith(("-control", "-rates")) else ""
     return [(f"dynamodb:{operation}", f"{table}#{partition}" if partition else table)]
 
 
@@ -222,7 +222,7 @@ def _partition(params: Mapping[str, Any]) -> str:
     """The partition key that a request names."""
     item = params.get("Key") or params.get("Item")
     if item:
-        return str(item["pk"]["S"])
+        return str(item["pk" if "pk" in item else "r"]["S"])
     placeholder = next(name for name, of in params["ExpressionAttributeNames"].items() if of == "pk")
     equals = re.search(rf"{placeholder} = (:\w+)", params["KeyConditionExpression"])
     assert equals, "a query names its partition"

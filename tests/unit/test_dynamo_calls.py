@@ -200,7 +200,7 @@ def test_a_batch_that_is_never_done_can_be_tried_again_later() -> None:
 # Read units.
 
 
-def test_the_units_of_reads_are_counted_inside_the_block_only() -> None:
+def test_units_are_counted_inside_the_block_only() -> None:
     def read(operation: str, answer: Any) -> dict[str, Any]:
         engine = Scripted(answer)
         engine.dynamo.call(operation)
@@ -208,14 +208,16 @@ def test_the_units_of_reads_are_counted_inside_the_block_only() -> None:
         return request
 
     units = {"ConsumedCapacity": {"CapacityUnits": 2.5}}
-    with dynamo.count_read_units() as outer:
+    with dynamo.count_units() as outer:
         assert read("query", units) == read("get_item", units) == {"ReturnConsumedCapacity": "TOTAL"}
-        assert read("put_item", units) == {}
+        assert read("put_item", units) == {"ReturnConsumedCapacity": "TOTAL"}
+        read("batch_write_item", {"ConsumedCapacity": 2 * [units["ConsumedCapacity"]]})
         with pytest.raises(Unavailable):
             read("query", GONE)
-        with dynamo.count_read_units() as inner:
+        with dynamo.count_units() as inner:
             read("query", {})
             read("query", {"ConsumedCapacity": {"CapacityUnits": 0.0}})
         read("query", units)
     assert read("query", units) == {}
-    assert (outer.number, inner.number) == (7.5, 1.0)
+    assert (outer.reads, inner.reads) == (7.5, 1.0)
+    assert (outer.writes, inner.writes) == (7.5, 0.0)

@@ -115,7 +115,7 @@ def stats(context: Context) -> Response[Page[NamedStats]]:
     """Counts per topic and group."""
     surveys, next_start = lists.counted_topics(context, "stats")
     items: list[NamedStats] = [
-        {"topic": each.topic.name, **topic_stats_view(each, context.may_use_group)} for each in surveys
+        {"topic": each.topic.name, **topic_stats_view(each, context.deps)} for each in surveys
     ]
     return Response(page(context, "stats", items, next_start))
 

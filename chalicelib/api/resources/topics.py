@@ -1,11 +1,12 @@
 """Topics: create, change, read, delete."""
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict, cast
 
 from ...domain.errors import Malformed
 from ...domain.meter import Bucket, Window
 from ...domain.topic import Scope, Topic
+from ...wiring import Deps
 from .. import lists, parse, settings
 from ..calls import ANY, Context, Reach, Response, call
 from ..fields import Count, Time, at, at_or_none, one_of
@@ -22,12 +23,14 @@ if TYPE_CHECKING:
 
 class TopicStatsView(TypedDict):
     """What is in a topic: messages accepted in its life, those that wait before its log, and each group's part.
-    `at_least` names the numbers that are only known to be no smaller."""
+    `at_least` names the numbers that are only known to be no smaller. `spent_usd`: this month, for admins, if it has a
+    budget."""
 
     accepted: Count
     delayed: Count
     prepared: Count
     at_least: NotRequired[list[Annotated[str, one_of("delayed", "prepared")]]]
+    spent_usd: NotRequired[float]
     groups: dict[str, GroupStats]
 
 
@@ -126,7 +129,7 @@ def get_topic(context: Context) -> Response[TopicDetail]:
     """A topic's settings and counts."""
     topic = context.topic()
     survey = context.deps.surveyor.exact_topic(topic)
-    return Response(topic_detail(survey, context.may_use_group))
+    return Response(topic_detail(survey.seen_by(context.caller) if context.caller else survey, context.deps))
 
 
 @call("GET", "/v1/topics/{topic}/rates", scopes=ANY, query=("window",))
@@ -172,7 +175,7 @@ def get_as_of(context: Context) -> Response[AsOfView]:
 def list_topics(context: Context) -> Response[Page[TopicDetail]]:
     """List the topics that the token may use, by name."""
     surveys, next_start = lists.counted_topics(context, "topics")
-    details = [topic_detail(survey, context.may_use_group) for survey in surveys]
+    details = [topic_detail(survey, context.deps) for survey in surveys]
     return Response(page(context, "topics", details, next_start))
 
 
@@ -196,22 +199,22 @@ def delete_topic(context: Context) -> Response[None]:
     return Response(None, 204)
 
 
-def topic_detail(survey: "TopicSurvey", may_use_group: Callable[[str], bool]) -> TopicDetail:
+def topic_detail(survey: "TopicSurvey", deps: Deps) -> TopicDetail:
     """A topic's settings, and what is in it."""
-    return {**topic_view(survey.topic), "stats": topic_stats_view(survey, may_use_group)}
+    return {**topic_view(survey.topic), "stats": topic_stats_view(survey, deps)}
 
 
-def topic_stats_view(survey: "TopicSurvey", may_use_group: Callable[[str], bool]) -> TopicStatsView:
-    """What is in a topic, with the groups that the caller may use."""
+def topic_stats_view(survey: "TopicSurvey", deps: Deps) -> TopicStatsView:
+    """What is in a topic, and what was spent of its budget."""
     before = {"delayed": survey.delayed, "prepared": survey.prepared}
     body: TopicStatsView = {
         "accepted": survey.accepted,
         "delayed": survey.delayed.number,
         "prepared": survey.prepared.number,
-        "groups": {
-            each.group.name: group_stats(each) for each in survey.groups if may_use_group(each.group.name)
-        },
+        "groups": {each.group.name: group_stats(each) for each in survey.groups},
     }
+    if (spent_usd := deps.budgets.spent_usd(survey.topic)) is not None:
+        body["spent_usd"] = round(spent_usd, 6)
     if at_least := [name for name, number in before.items() if not number.whole]:
         body["at_least"] = at_least
     return body
@@ -227,12 +230,7 @@ def as_of_view(topic: "Topic", at_ms: int, past: "PastCounts", caller: "Caller |
         "accepted_since": at(past.since_ms),
         "complete": past.is_complete,
         "groups": {
-            name: {
-                "waiting": counts["waiting"],
-                "in_flight": counts["in_flight"],
-                "retrying": counts["retrying"],
-                "dead": counts["dead"],
-            }
+            name: cast(PastGroup, {kind: counts[kind] for kind in PastGroup.__annotations__})
             for name, counts in past.groups.items()
             if caller is None or caller.may_use_group(name)
         },

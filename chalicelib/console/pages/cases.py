@@ -22,6 +22,7 @@ _HARM = {
     attention.Kind.BACKLOG: Kind.ALARM,
     attention.Kind.UNDECIDED: Kind.ALARM,
     attention.Kind.NOT_PROVED: Kind.DEAD,
+    attention.Kind.BUDGET: Kind.ALARM,
 }
 _READERS = {"consume", "admin"}
 

@@ -41,10 +41,10 @@ def dead_letters(visit: Visit) -> Shown:
     """The first dead letters, or those behind a position; and what went wrong with these and more of them."""
     visit.check_may_read()
     topic, group = visit.group()
-    begun_units = visit.units.number
+    begun_units = visit.units.reads
     letters, position = _letters(visit, topic, group, _start(visit, group), _ROWS)
     is_all = "all" in visit.query
-    rest = _rest(visit, topic, group, position, visit.units.number - begun_units)
+    rest = _rest(visit, topic, group, position, visit.units.reads - begun_units)
     found = tally(chain((letter.to_filter for letter in letters), rest))
     model = {
         "topic": topic,
@@ -55,7 +55,7 @@ def dead_letters(visit: Visit) -> Shown:
         "names": visit.deps.catalog.consumer_names(topic, group),
         "following": _sign(visit, group, position),
         "filter": link_filters(visit),
-        "units_of_all": round((visit.units.number - begun_units) * _MOST_COUNTED / max(1, found.number)),
+        "units_of_all": round((visit.units.reads - begun_units) * _MOST_COUNTED / max(1, found.number)),
         "is_all": is_all,
         "poll_seconds": 0 if is_all else 4 if found.is_whole else 20,
     }
@@ -73,9 +73,9 @@ def _rest(
         if number >= _MOST_COUNTED or not may_go_on:
             yield None
             return
-        before = visit.units.number
+        before = visit.units.reads
         letters, after = _letters(visit, topic, group, after, _PAGE if is_all else _ROWS, is_all=is_all)
-        units = max(units, visit.units.number - before)
+        units = max(units, visit.units.reads - before)
         number += len(letters)
         yield from (letter.to_filter for letter in letters)
 

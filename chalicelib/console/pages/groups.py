@@ -68,7 +68,7 @@ def group_page(visit: Visit) -> Shown:
 def _with_letters(visit: Visit, topic: Topic, of: GroupSurvey) -> tuple[GroupSurvey, int]:
     """The group with all its dead letters, as far as the page's read units reach; and what counting 1,000 of them may
     cost. Each costs as much as its message is large: at most its part of what was read so far, with the first ones."""
-    before = visit.units.number
+    before = visit.units.reads
     price, room = before / max(1, of.dead), MOST_READ_UNITS - _LEFT - before
     at_once = min(_COUNTED_AT_ONCE, int(room / price)) if of.more_dead else 0
     if at_once > 0:
@@ -76,9 +76,9 @@ def _with_letters(visit: Visit, topic: Topic, of: GroupSurvey) -> tuple[GroupSur
             topic.uid,
             of.group.uid,
             at_once,
-            lambda: visit.has_read_units(_LEFT + visit.units.number - before),
+            lambda: visit.has_read_units(_LEFT + visit.units.reads - before),
         )
-        price = (visit.units.number - before) / max(1, counted.number)
+        price = (visit.units.reads - before) / max(1, counted.number)
         if counted.number >= of.dead:
             of = replace(of, dead=counted.number, more_dead=not counted.whole)
     return of, round(price * 1_000)

@@ -60,7 +60,7 @@ def rows_for(visit: Visit, topic: Topic, groups: int) -> int:
     """How many readings of a topic with so many groups a page may still read."""
     plain = _ROW_BYTES + _GROUP_BYTES * groups
     row = max(plain, min(_MOST_BYTES, plain + _SHARD_BYTES * topic.shards * groups))
-    read_units = MOST_READ_UNITS - visit.units.number - _ROUNDED_UP
+    read_units = MOST_READ_UNITS - visit.units.reads - _ROUNDED_UP
     return max(1, int(read_units * _UNIT_BYTES / row))
 
 

@@ -58,9 +58,9 @@ class Price:
     most_usd: float
 
 
-ACCEPTED = Price(0.08, 1, 0.09, 4.76)
-SETTLED = Price(0.03, 3, 0.05, 10.27)
-RETRIED = Price(17, 17, 14.28, 14.28)
+ACCEPTED = Price(0.08, 1, 0.09, 4.53)
+SETTLED = Price(0.03, 3, 0.05, 9.90)
+RETRIED = Price(8.16, 17, 5.55, 15.35)
 
 
 @dataclass(frozen=True, slots=True)

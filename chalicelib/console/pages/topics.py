@@ -56,6 +56,7 @@ def topic_page(visit: Visit) -> Shown:
         "settled_rate": settled_rate,
         "next_shard": first + len(survey.shards) if first + len(survey.shards) < topic.shards else None,
         "first_shard": first,
+        "spent_usd": visit.deps.budgets.spent_usd(topic),
     }
     return Page("topic.html", model)
 

@@ -61,6 +61,10 @@ class Catalog:
                 )
             return call.keep(topic)
 
+    def known(self, name: str) -> Topic | None:
+        """The topic, if it is in the cache."""
+        return self._topics.get(name)
+
     def topic_for(self, name: str, fits: Callable[[Topic], bool]) -> Topic:
         """The topic, or NotFound, for a call that it refuses unless it `fits`: the cached one, or else as it is stored.
         For refused calls it is read once a second at most, so one may still be refused for a second after a change."""

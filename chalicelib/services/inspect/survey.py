@@ -200,9 +200,9 @@ class TopicSurvey:
     still_ms: Mapping[str, int] = field(default_factory=dict)
 
     def seen_by(self, caller: Caller) -> TopicSurvey:
-        """The same with the groups that the caller's token may use."""
+        """The same as the caller may see it, with the groups that its token may use."""
         groups = tuple(each for each in self.groups if caller.may_use_group(each.group.name))
-        return self if len(groups) == len(self.groups) else replace(self, groups=groups)
+        return replace(self, topic=caller.seen(self.topic), groups=groups)
 
     @property
     def is_whole(self) -> bool:

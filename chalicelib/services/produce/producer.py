@@ -20,6 +20,7 @@ from ...domain.timer import ANY, Part, Timer, TimerKind
 from ...domain.topic import Topic
 from ...ports.world import Blobs, Clock, Random
 from ..core.bodies import with_body
+from ..core.budgets import Budgets
 from ..core.counters import ACCEPTED, Counters
 from ..core.rate_limiter import RateLimits
 from ..core.tails import Tails
@@ -58,6 +59,7 @@ class Producer:
         keys: Keys,
         blobs: Blobs,
         rate_limits: RateLimits,
+        budgets: Budgets,
         counters: Counters,
         clock: Clock,
         random: Random,
@@ -73,6 +75,7 @@ class Producer:
         self._on_timers_stored = on_timers_stored
         self._blobs = blobs
         self._rate_limits = rate_limits
+        self._budgets = budgets
         self._counters = counters
         self._clock = clock
         self._random = random
@@ -90,15 +93,15 @@ class Producer:
         the error. `by` is the id of the producer's token; `request` names a request that may be sent again;
         `first_use` says what has become of a dedup id's message.
 
-        What is over the topic's rate limit, the last first, is not stored and gets TooMany; or it is stored as a dead
-        letter for every group, where the topic wants that. A fault below turns the drafts it concerns into UNAVAILABLE
-        (unknown, safe to repeat with a dedup id).
+        What is over the topic's budget or rate limit, the last first, is not stored and gets TooMany; or, over the
+        limit, it is stored as a dead letter for every group, where the topic wants that. A fault below turns the drafts
+        it concerns into UNAVAILABLE (unknown, safe to repeat with a dedup id).
         """
         outcomes: list[ProduceResult | HeadraceError | None] = [refusal(topic, d) for d in drafts]
         judge = partial(judged, first_use=first_use, request=request)
         if request:
             drafts = named(drafts, request)
-        if topic.rate_limit is not None:
+        if topic.rate_limit is not None or topic.budget_usd is not None:
             drafts = self._limit(topic, drafts, request, outcomes)
         first_of: dict[str, int] = {}
         by_shard: defaultdict[int | None, list[int]] = defaultdict(list)
@@ -137,23 +140,22 @@ class Producer:
         good = [i for i, outcome in enumerate(outcomes) if outcome is None]
         stored = self._stored_before(topic, [drafts[i] for i in good], request)
         new = [i for n, i in enumerate(good) if n not in stored]
-        over = set(new[self._rate_limits.admit(topic, len(new)) :])
-        if topic.on_rate_limit == "dead_letter":
+        no_money = self._budgets.refusal(topic)
+        over = set(new if no_money else new[self._rate_limits.admit(topic, len(new)) :])
+        if no_money is None and topic.on_rate_limit == "dead_letter":
             return [dead_by_limit(draft) if i in over else draft for i, draft in enumerate(drafts)]
         for i in over:
-            outcomes[i] = too_many(topic)
+            outcomes[i] = no_money or too_many(topic)
         return drafts
 
     def admit(self, topic: Topic, draft: Draft) -> Draft:
         """Count a message that is about to be prepared (in a transaction) like one that is produced. Returns it,
         perhaps as a dead letter. Raises TooMany, or why the topic does not take it."""
-        if error := refusal(topic, draft):
-            raise error
-        if self._rate_limits.admit(topic, 1):
-            return draft
-        if topic.on_rate_limit == "dead_letter":
-            return dead_by_limit(draft)
-        raise too_many(topic)
+        outcomes: list[ProduceResult | HeadraceError | None] = [refusal(topic, draft)]
+        (draft,) = self._limit(topic, [draft], None, outcomes)
+        if isinstance(outcomes[0], HeadraceError):
+            raise outcomes[0]
+        return draft
 
     def _stored_before(self, topic: Topic, drafts: Sequence[Draft], request: Request | None) -> set[int]:
         """The indexes of a resend's drafts that an earlier try has stored. Empty for a first try, and if this is

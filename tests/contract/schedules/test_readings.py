@@ -52,10 +52,10 @@ def test_a_reading_is_one_write_unit_and_those_furthest_behind_are_kept_by_shard
     shards = 16
     meters = {f"group-{n}": GroupReading(10**6, shards * n, 0, (n,) * shards) for n in range(1, groups + 1)}
     uid = make.uid("t")
-    with stage.adapters.read_units() as units:
+    with stage.adapters.units() as units:
         stage.adapters.readings.keep(uid, HOURS, Reading(START_MS, 10**8, meters))
         (reading,) = stage.adapters.readings.latest(uid, HOURS, 1)
-    assert units.number <= 0.5
+    assert units.reads <= 0.5
     assert reading.groups == meters
     names = {name for name, each in reading.groups.items() if each.backlog_of(0) is not None}
     if groups < 40:

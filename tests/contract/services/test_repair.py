@@ -197,11 +197,11 @@ def test_the_daily_check_comes_by_every_shard_in_a_month_and_is_cheap(empty_stag
     owners = [(sound.group(), "")]
     sound.produce(*(make.draft(n, shard=n % 4) for n in range(8)))
     tails = [empty_stage.adapters.log.tail(sound.topic.shard_key(n)) for n in range(4)]
-    with empty_stage.adapters.read_units() as units:
+    with empty_stage.adapters.units() as units:
         assert [f for n in range(4) for f in deps.repair.look(sound.topic, owners, n, tails[n], 1)] == []
-        of_topic = units.number
+        of_topic = units.reads
         assert list(deps.repair.look_at_timers(1)) == []
-        of_timers = units.number - of_topic
+        of_timers = units.reads - of_topic
     assert 1_000 / 30 * of_topic + 4 * of_timers <= 300
 
 

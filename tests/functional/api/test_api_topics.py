@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from chalicelib.ports.world import Units
+from chalicelib.services.core.budgets import Budgets
 from tests.support import settings
-from tests.support.http import Client
+from tests.support.background import Background
+from tests.support.http import Client, Reply, Topic
 
 DEFAULTS = {row.name: row.default for row in settings.TOPIC} | {
     "redact": [],
@@ -149,3 +153,100 @@ def test_names_that_begin_alike_are_different_topics(api: Client) -> None:
     api.delete("/v1/topics/alike?confirm=alike").expect(204)
     for name in names[1:]:
         assert api.get(f"/v1/topics/{name}").expect(200)["stats"]["accepted"] == 1
+
+
+def units(reply: Reply) -> str:
+    return {name.lower(): value for name, value in reply.headers.items()}["headrace-units"]
+
+
+def test_each_answer_says_what_it_cost(api: Client) -> None:
+    topic = api.topic(shards=1)
+    topic.group()
+    produce = {"body": "x"}
+    api.post(f"{topic.path}/messages", produce).expect(201)
+    assert units(api.post(f"{topic.path}/messages", produce)) == "w=1 r=0"
+    assert units(api.post(f"{topic.path}/messages", {"body": "x" * 3000, "dedup_id": "d"})) == "w=4 r=0"
+    first, second = (api.post(f"{topic.path}/groups/g/receive", {"max": 1}) for _ in range(2))
+    assert units(second) in ("w=1 r=0.5", "w=1 r=1"), "the retry lane is looked at now and then"
+    ack = api.post(f"{topic.path}/groups/g/ack", {"receipts": [first.json["messages"][0]["receipt"]]})
+    assert units(ack) == "w=2 r=0", "the cursor, and the trace"
+    assert units(api.post(f"{topic.path}/messages", {"body": 1, "shard": 9})) == "w=0 r=1"
+
+
+def spend(services: Background, topic: Topic, usd: float) -> None:
+    """Another process has spent so much in this month."""
+    uid = services.deps.catalog.topic(topic.name).uid
+    month = f"{datetime.fromtimestamp(services.clock.now_ms() / 1000, UTC):%Y-%m}"
+    services.deps.adapters.token_buckets.spend(f"spent#{uid}#{month}", int(usd * 1e9), 2**31)
+
+
+def test_a_spent_budget_refuses_new_messages_alone(api: Client, services: Background) -> None:
+    topic = api.topic(shards=1, budget_usd=0.5, on_budget="refuse")
+    group, path = topic.group(), f"{topic.path}/messages"
+    topic.batch([{"body": n} for n in range(3)])
+    topic.produce("later", delay_seconds=60)
+    spend(services, topic, 0.5)
+    services.clock.advance(61)
+    refused = api.post(path, {"body": 1})
+    refused.refused(429, "BUDGET_SPENT")
+    assert 1 <= int(refused.headers["Retry-After"]) <= 86_400
+    assert "0.5" not in refused.json["detail"], "a producer sees no amounts"
+    assert topic.batch([{"body": 1}])[0]["error"]["code"] == "BUDGET_SPENT"
+    topic.publish(b"x").refused(429, "BUDGET_SPENT")
+    api.post(f"{topic.path}/transactions", {"message": {"body": 1}}).refused(429, "BUDGET_SPENT")
+    first, second, third = group.receive()
+    assert group.ack(first) == ["ok"]
+    assert group.nack(second, dead_letter=True) == ["ok"]
+    assert group.nack(third) == ["ok"]
+    assert (
+        api.post(f"{group.path}/dead-letters/redrive", {"ids": [second["id"]]}).expect(200)["redriven"] == 1
+    )
+    services.deps.mover.run_once()
+    assert topic.accepted == 4, "what was accepted before is moved"
+    api.put(topic.path, {"budget_usd": None}).expect(200)
+    topic.produce(1)
+
+
+def test_a_budget_that_warns_refuses_nothing_and_amounts_are_for_admins(
+    api: Client, services: Background
+) -> None:
+    topic = api.topic(budget_usd=0.5)
+    spend(services, topic, 0.75)
+    topic.produce(1)
+    for path in (topic.path, "/v1/topics?limit=200", "/v1/stats?limit=200"):
+        for token in (api, api.with_token(api.new_token("produce", "consume")["token"])):
+            text = token.get(path).raw.decode()
+            assert ("spent_usd" in text, '"budget_usd":0.5' in text) == (
+                token is api,
+                token is api and "stats" not in path,
+            )
+    assert topic.api.get(topic.path).expect(200)["stats"]["spent_usd"] == pytest.approx(0.75, abs=1e-4)
+
+
+def test_spending_is_written_once_a_minute_and_process_and_begins_again_each_month(
+    services: Background, api: Client
+) -> None:
+    topic, clock = api.topic(budget_usd=5), services.clock
+    processes = [
+        Budgets(
+            token_buckets=services.deps.adapters.token_buckets, catalog=services.deps.catalog, clock=clock
+        )
+        for _ in range(2)
+    ]
+    stored = services.deps.catalog.topic(topic.name)
+    with clock.stopped():
+        for each in processes:
+            with services.deps.adapters.units() as cost:
+                for _ in range(1_000):
+                    each.note(topic.name, Units(reads=1, writes=2), calls=1)
+            assert cost.writes == 1
+        a_call = 3_700e-9 + 2 * 625e-9 + 125e-9
+        assert [each.spent_usd(stored) for each in processes] == pytest.approx(
+            [1_000 * a_call, 1_001 * a_call]
+        )
+        clock.advance(61)
+        assert [each.spent_usd(stored) for each in processes] == pytest.approx(
+            [1_001 * a_call, 2_000 * a_call]
+        )
+        clock.advance(32 * 86_400)
+        assert processes[0].spent_usd(stored) == 0

@@ -172,6 +172,16 @@ def not_proved(stage: Stage) -> tuple[str, Fix]:
     return "the stage", prove
 
 
+def over_budget(stage: Stage) -> tuple[str, Fix]:
+    topic = stage.world.api.topic(budget_usd=0.01)
+    month = f"{datetime.fromtimestamp(stage.world.clock.now_ms() / 1_000, UTC):%Y-%m}"
+    uid = stage.world.deps.catalog.topic(topic.name).uid
+    stage.world.adapters.token_buckets.spend(f"spent#{uid}#{month}", 10**7, 2**31)
+    topic.produce("x")
+    stage.world.wake(topic)
+    return topic.name, lambda: stage.world.api.put(topic.path, {"budget_usd": 5}).expect(200)
+
+
 SCENES: dict[Kind, Callable[[Stage], tuple[str, Fix]]] = {
     Kind.DISABLED: disabled,
     Kind.PENDING: pending,
@@ -180,6 +190,7 @@ SCENES: dict[Kind, Callable[[Stage], tuple[str, Fix]]] = {
     Kind.UNDECIDED: undecided,
     Kind.BACKLOG: backlog,
     Kind.NOT_PROVED: not_proved,
+    Kind.BUDGET: over_budget,
 }
 
 
@@ -191,6 +202,7 @@ SHOWN: dict[Kind, tuple[str, str]] = {
     Kind.UNDECIDED: (RULES[Kind.UNDECIDED].what, "Decide"),
     Kind.BACKLOG: ("over the alarm", ""),
     Kind.NOT_PROVED: (RULES[Kind.NOT_PROVED].what, ""),
+    Kind.BUDGET: (RULES[Kind.BUDGET].what, ""),
 }
 """What the overview says of each state, and the button that it offers."""
 

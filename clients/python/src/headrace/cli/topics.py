@@ -76,6 +76,7 @@ def _show(output: Output, topic: models.Topic) -> None:
     fields = [(name, value) for name, value in topic.as_dict().items() if name != "stats"]
     if stats:
         fields += [("accepted", stats.accepted), ("delayed", stats.delayed), ("prepared", stats.prepared)]
+        fields += [("spent_usd", stats.spent_usd)] if stats.spent_usd is not None else []
         fields += [
             (
                 f"group {name}",

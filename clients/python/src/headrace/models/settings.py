@@ -77,6 +77,8 @@ class TopicSettings(Model, frozen=True, kw_only=True):
     alarm_backlog: int | None = None
     rate_limit: int | None = None
     on_rate_limit: str
+    budget_usd: float | None = None
+    on_budget: str
     max_body_bytes: int
     dedup_window_seconds: int
     redact: list[str]
@@ -111,6 +113,11 @@ class TopicFields(TypedDict, total=False):
     """How many messages per second it accepts."""
     on_rate_limit: Literal["reject", "dead_letter"]
     """What happens above the rate: "reject" answers 429, "dead_letter" stores the messages as dead letters."""
+    budget_usd: float | None
+    """What its calls and deliveries may cost in a month (UTC), roughly; only admins see it."""
+    on_budget: Literal["warn", "refuse"]
+    """What happens when the budget is spent: "warn" lists it among what needs attention; "refuse" also answers 429
+    to new messages, until the month ends."""
     max_body_bytes: int
     """The largest body of a message."""
     dedup_window_seconds: int

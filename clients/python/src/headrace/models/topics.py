@@ -38,12 +38,14 @@ class GroupStats(GroupCounts, frozen=True, kw_only=True):
 
 
 class TopicStats(Model, frozen=True, kw_only=True):
-    """What is in a topic; `at_least` names numbers that are only known to be no smaller."""
+    """What is in a topic; `at_least` names numbers that are only known to be no smaller.
+    `spent_usd`: of the topic's budget this month, for admins."""
 
     accepted: int
     delayed: int = 0
     prepared: int = 0
     at_least: list[str] = []
+    spent_usd: float | None = None
     groups: dict[str, GroupStats] = {}
     topic: str | None = None
 
