@@ -135,7 +135,7 @@ def calls(endpoint: str) -> Iterator[tuple[str, float, float]]:
 
 
 def main() -> None:
-    """Print the table of docs/figures.md."""
+    """Print the rows of the table in docs/deploy.md."""
     from .__main__ import engine
 
     with engine(os.environ.get("AWS_ENDPOINT_URL_DYNAMODB")) as endpoint:

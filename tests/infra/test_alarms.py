@@ -124,7 +124,7 @@ def series(value: float, times: int = 1, period: int = 60) -> list[tuple[int, fl
     return [(2 * DAY_SECONDS + n * period, value) for n in range(times)]
 
 
-CALLED = [names.logical(name) for name in (names.API, names.AUTHORIZE, "route", "deliver")]
+CALLED = [names.logical(name) for name in (*names.ANSWERING, "route", "deliver")]
 TOLD_BY_ERRORS = [name for name in names.FUNCTIONS if name != names.AUTHORIZE]
 TROUBLE: dict[str, tuple[Points, Points]] = {
     "BacklogOver": (series(1, 3), series(1, 2)),

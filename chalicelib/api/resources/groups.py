@@ -160,7 +160,8 @@ def put_group(context: Context) -> Response[GroupView]:
             target = destination(context, to.topic, name_of, topic)
             fields[name_of] = Destination(target.name, target.uid, to.include_body)
     group, is_new = context.deps.admin.put_group(topic, name, fields, settings.new_retry(fields))
-    _ = is_new and context.deps.signing_key  # the first call makes it, and `receive` may not
+    if is_new:
+        context.deps.signing_keys.present()  # the first use makes it, and `receive` may not
     # with the topic's `shards`, these decide how many runs of `deliver` a group has (`workers_of`)
     if not is_new and fields.keys() & {"max_in_flight", "batch_size"}:
         context.deps.waker.wake_after_redivision(topic)
