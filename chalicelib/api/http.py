@@ -66,8 +66,8 @@ def serve(entry: Call, request: Request, params: Mapping[str, str]) -> ChaliceRe
     try:
         context = _context(entry, request, params, request_id)
         answer = _call_handler(entry, context)
-        caller = {"token": context.by, "app": context.headers.get("headrace-app", "")}
-        observe.count(context.deps.adapters.stage, context.deps.counters, {}, **caller)
+        app = context.headers.get("headrace-app", "")
+        observe.count(context.deps.adapters.stage, context.deps.counters, {}, token=context.by, app=app)
         return _response(answer, request_id)
     except HeadraceError as error:
         if isinstance(error, errors.Unavailable):
