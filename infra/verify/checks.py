@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
@@ -22,8 +22,13 @@ _KEY = "Größe-東京"
 _LARGE_BYTES = 7_000_000
 
 
-def by_http(scene: Scene, notes: Notes) -> None:
-    """How calls are carried. It does no harm: all is in the run's own topics."""
+def by_http(scene: Scene, notes: Notes, origins: Sequence[str] = ()) -> None:
+    """How calls are carried. It does no harm: all is in the run's own topics. `origins`: the stage's `cors_origins`."""
+    for origin in (*origins, "https://other.example"):
+        answer = scene.call("OPTIONS", "/v1/topics", token="", headers=[("Origin", origin)])
+        allowed = answer.headers.get("access-control-allow-origin")
+        expected = origin if origin in origins else None
+        notes.expect(f"a page of {origin} by CORS", allowed == expected, f"{answer.status} {allowed}")
     refusal = scene.call("GET", "/v1/topics", token="")
     notes.expect(
         "without a token: 401 as problem+json, with WWW-Authenticate", _is_problem(refusal, 401), refusal.text
