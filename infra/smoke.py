@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import secrets
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from . import names
-from .cli import Aws
+from .cli import Aws, Refused
 from .template import Stack, StackError
 from .verify.http import Stage, Unreachable
 
@@ -31,7 +32,13 @@ def show(aws: Aws, stack: Stack, outputs: Mapping[str, str]) -> None:
 
 def run(aws: Aws, stack: Stack, url: str, token: str) -> None:
     """Start the jobs, ask the stage for its health, and with a token send one message through it. Raises StackError."""
-    start_jobs(aws, stack.prefix)
+    try:
+        start_jobs(aws, stack.prefix)
+    except Refused as error:
+        print(
+            f"The timed jobs are not started now, their alarms may be red for six hours: {error}",
+            file=sys.stderr,
+        )
     if stack.vpc_endpoint or not stack.calls_per_second:
         print("Not tried: the API is private or closed.")
         return

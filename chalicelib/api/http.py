@@ -74,8 +74,8 @@ def serve(entry: Call, request: Request, params: Mapping[str, str], units: Units
     try:
         context = _context(entry, request, params, request_id)
         answer = _call_handler(entry, context)
-        caller = {"token": context.by, "app": context.headers.get("headrace-app", "")}
-        observe.count(context.deps.adapters.stage, context.deps.counters, {}, **caller)
+        app = context.headers.get("headrace-app", "")
+        observe.count(context.deps.adapters.stage, context.deps.counters, {}, token=context.by, app=app)
         if name := params.get("topic") or (isinstance(answer.body, dict) and answer.body.get("topic")):
             context.deps.budgets.note(str(name), units, calls=1)
         return _response(answer, request_id)

@@ -44,12 +44,12 @@ class Backlog:
     group: str
     messages: int
     age_ms: int
-    alarm: int
+    alarm: int | None
 
     @property
     def is_over(self) -> bool:
         """Are there more messages than the topic's `alarm_backlog`?"""
-        return self.messages > self.alarm
+        return self.alarm is not None and self.messages > self.alarm
 
     @property
     def metrics(self) -> dict[str, int]:
@@ -182,8 +182,7 @@ class Watch:
         tails = [self._tail(watch.topic, shard) for shard in range(watch.topic.shards)]
         has_moved = tails != watch.tails
         watch.tails, watch.looks = tails, watch.looks + 1
-        topic = watch.topic
-        alarm = _AFTER_ALL if topic.alarm_backlog is None else topic.alarm_backlog
+        topic, alarm = watch.topic, watch.topic.alarm_backlog
         if not has_moved and not watch.backlog and watch.looks % _WHOLE_EVERY:
             return Backlog(topic.name, "", 0, 0, alarm)
         groups = list(self._furthest_behind(topic, tails))

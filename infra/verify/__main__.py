@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import sys
+from collections.abc import Sequence
 
 from infra.__main__ import add_options, given_options
 from infra.cli import Aws
@@ -23,15 +24,15 @@ from .http import Notes, Stage, Unreachable
 _TOKEN = re.compile(r"hr_[A-Za-z0-9_-]+")
 
 
-def verify(url: str, iam_url: str, token: str, notes: Notes) -> None:
-    """Try all attacks on the service at a URL. Raises Unreachable."""
+def verify(url: str, iam_url: str, token: str, notes: Notes, origins: Sequence[str] = ()) -> None:
+    """Try all attacks on the service at a URL, which `origins` may call. Raises Unreachable."""
     name = f"verify-{secrets.token_hex(4)}"
     scene = attacks.Scene(Stage(url), token, f"{name}-a", f"{name}-b")
     try:
         scene.set_up()
         for attack in attacks.ATTACKS:
             attack(scene, notes)
-        checks.by_http(scene, notes)
+        checks.by_http(scene, notes, origins)
     finally:
         scene.tear_down()
     if iam_url:
@@ -64,12 +65,13 @@ def main(arguments: list[str] | None = None) -> int:
         if not _TOKEN.fullmatch(token):
             raise StackError("HEADRACE_TOKEN is no token: hr_… with letters and digits, as it was printed.")
         outputs: dict[str, str] = {}
+        origins: Sequence[str] = ()
         if not options.no_aws:
             aws, stack = Aws(), read(options.stage, given_options(options))
-            outputs = roles.outputs(aws, stack.prefix)
+            outputs, origins = roles.outputs(aws, stack.prefix), stack.cors_origins
             roles.verify(aws, stack.prefix, notes)
         url = options.url or outputs.get("EndpointURL", "")
-        verify(url, outputs.get("IamEndpointURL", ""), token, notes)
+        verify(url, outputs.get("IamEndpointURL", ""), token, notes, origins)
         if not options.no_aws:
             checks.of_aws(aws, stack, outputs, notes)
     except (StackError, Unreachable) as error:

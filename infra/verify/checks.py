@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
@@ -20,12 +20,15 @@ _METRIC_SECONDS = 180.0  # from a log line in CloudWatch's format to its metric
 _PAUSE_SECONDS = 15.0
 _KEY = "Größe-東京"
 _LARGE_BYTES = 7_000_000
-Finding = str
-"""What is not as it should be; empty: nothing."""
 
 
-def by_http(scene: Scene, notes: Notes) -> None:
-    """How calls are carried. It does no harm: all is in the run's own topics."""
+def by_http(scene: Scene, notes: Notes, origins: Sequence[str] = ()) -> None:
+    """How calls are carried. It does no harm: all is in the run's own topics. `origins`: the stage's `cors_origins`."""
+    for origin in (*origins, "https://other.example"):
+        answer = scene.call("OPTIONS", "/v1/topics", token="", headers=[("Origin", origin)])
+        allowed = answer.headers.get("access-control-allow-origin")
+        expected = origin if origin in origins else None
+        notes.expect(f"a page of {origin} by CORS", allowed == expected, f"{answer.status} {allowed}")
     refusal = scene.call("GET", "/v1/topics", token="")
     notes.expect(
         "without a token: 401 as problem+json, with WWW-Authenticate", _is_problem(refusal, 401), refusal.text
@@ -62,8 +65,9 @@ def _is_problem(answer: Answer, status: int) -> bool:
 
 
 def of_aws(aws: Aws, stack: Stack, outputs: Mapping[str, str], notes: Notes) -> None:
-    """What runs, by reading commands of the AWS CLI. Call it after the requests: they are counted."""
-    checks: list[tuple[str, Callable[[], Finding]]] = [
+    """What runs, by reading commands of the AWS CLI. Call it after the requests: they are counted. A check returns what
+    is not as it should be."""
+    checks: list[tuple[str, Callable[[], str]]] = [
         ("no alarm is raised", lambda: _alarms(aws, stack.prefix)),
         (f"every function runs Python {stack.python}", lambda: _functions(aws, stack)),
         ("functions that start one another may", lambda: _loops(aws, stack.prefix)),
@@ -84,29 +88,29 @@ def of_aws(aws: Aws, stack: Stack, outputs: Mapping[str, str], notes: Notes) -> 
         notes.expect(name, not finding, finding)
 
 
-def _alarms(aws: Aws, prefix: str) -> Finding:
+def _alarms(aws: Aws, prefix: str) -> str:
     state = ("--alarm-name-prefix", f"{prefix}-", "--state-value", "ALARM")
     answer = aws.ask("cloudwatch", "describe-alarms", *state) or {}
-    return _joined(each["AlarmName"] for each in answer.get("MetricAlarms", ()))
+    return ", ".join(each["AlarmName"] for each in answer.get("MetricAlarms", ()))
 
 
-def _functions(aws: Aws, stack: Stack) -> Finding:
+def _functions(aws: Aws, stack: Stack) -> str:
     wrong = []
     for name in stack.functions:
         function = names.function(stack.prefix, name)
         found = aws.ask("lambda", "get-function-configuration", "--function-name", function)
         if (found["Runtime"], found["State"]) != (f"python{stack.python}", "Active"):
             wrong.append(f"{function}: {found['Runtime']}, {found['State']}")
-    return _joined(wrong)
+    return ", ".join(wrong)
 
 
-def _loops(aws: Aws, prefix: str) -> Finding:
+def _loops(aws: Aws, prefix: str) -> str:
     functions = [names.function(prefix, name) for name in RECURSIVE]
     command = ("lambda", "get-function-recursion-config", "--function-name")
-    return _joined(name for name in functions if aws.ask(*command, name)["RecursiveLoop"] != "Allow")
+    return ", ".join(name for name in functions if aws.ask(*command, name)["RecursiveLoop"] != "Allow")
 
 
-def _mappings(aws: Aws, prefix: str) -> Finding:
+def _mappings(aws: Aws, prefix: str) -> str:
     """All of the stage's functions, which are known by their names alone."""
     wrong = []
     for name in ("route", "journal", "mover"):
@@ -114,22 +118,22 @@ def _mappings(aws: Aws, prefix: str) -> Finding:
         for each in aws.ask("lambda", "list-event-source-mappings", *function)["EventSourceMappings"]:
             if each["State"] != "Enabled":
                 wrong.append(f"{each['EventSourceArn']} for {name}: {each['State']}")
-    return _joined(wrong)
+    return ", ".join(wrong)
 
 
-def _failures(aws: Aws, queue: str) -> Finding:
+def _failures(aws: Aws, queue: str) -> str:
     wanted = ("--queue-url", queue, "--attribute-names", "ApproximateNumberOfMessages")
     count = aws.ask("sqs", "get-queue-attributes", *wanted)["Attributes"]["ApproximateNumberOfMessages"]
     return "" if int(count) == 0 else f"{count} messages: read them"
 
 
-def _subscriptions(aws: Aws, topic: str) -> Finding:
+def _subscriptions(aws: Aws, topic: str) -> str:
     answer = aws.ask("sns", "list-subscriptions-by-topic", "--topic-arn", topic)
     waiting = (each for each in answer["Subscriptions"] if each["SubscriptionArn"] == "PendingConfirmation")
-    return _joined(each["Endpoint"] for each in waiting)
+    return ", ".join(each["Endpoint"] for each in waiting)
 
 
-def _metrics(aws: Aws, prefix: str) -> Finding:
+def _metrics(aws: Aws, prefix: str) -> str:
     """The messages of this run."""
     now = datetime.now(UTC)
     span = (
@@ -158,16 +162,12 @@ def _metrics(aws: Aws, prefix: str) -> Finding:
         time.sleep(_PAUSE_SECONDS)
 
 
-def _rules(aws: Aws, prefix: str) -> Finding:
+def _rules(aws: Aws, prefix: str) -> str:
     rules = [names.end_rule(prefix, outcome) for outcome in (names.FAILED, names.ARCHIVED)]
     command = ("events", "list-targets-by-rule", "--rule")
-    return _joined(rule for rule in rules if not aws.ask(*command, rule)["Targets"])
+    return ", ".join(rule for rule in rules if not aws.ask(*command, rule)["Targets"])
 
 
-def _trigger(aws: Aws, prefix: str) -> Finding:
+def _trigger(aws: Aws, prefix: str) -> str:
     state = aws.ask("glue", "get-trigger", "--name", f"{prefix}-archive")["Trigger"]["State"]
     return "" if state == "ACTIVATED" else f"the trigger is {state}"
-
-
-def _joined(each: Iterable[str]) -> Finding:
-    return ", ".join(each)

@@ -232,3 +232,11 @@ def test_a_deployment_sends_one_message_through_the_stage(service: str) -> None:
     assert wiring.deps().adapters.control.topics(None, 10) == []
     with pytest.raises(StackError, match="401"):
         smoke.message_in_and_out(Stage(service), "hr_wrong_abcdefghijkl1234")
+
+
+def test_an_origin_that_the_stage_should_let_in_and_does_not_is_found(service: str) -> None:
+    notes, scene = Notes(lambda line: None), Scene(Stage(service), TOKEN, "verify-page-a", "verify-page-b")
+    scene.set_up()
+    checks.by_http(scene, notes, ["https://app.example.com"])
+    scene.tear_down()
+    assert notes.findings == ["a page of https://app.example.com by CORS"]
