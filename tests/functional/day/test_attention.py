@@ -150,6 +150,7 @@ def backlog(stage: Stage) -> tuple[str, Fix]:
 
 def schedule_stopped(stage: Stage) -> tuple[str, Fix]:
     api = stage.world.api
+    api.topic()
     topic = api.topic()
     times = {"topic": topic.name, "message": {"body": 1}, "cron": "@daily"}
     api.put("/v1/schedules/daily", times).expect(201)
