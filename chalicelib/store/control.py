@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeVar
@@ -39,7 +39,6 @@ V = TypeVar("V", Topic, Group)
 _Living = Topic | Group | Consumer | Schedule
 """What has a life under its name, and perhaps another after it, with a uid of its own."""
 _KEY_RING = Key("stage", "signing-key")
-_MANY = 16  # rows of one partition that are rather read with all that is between them
 
 
 class Control:
@@ -226,14 +225,10 @@ class Control:
         where = ScheduleRow.sk > after if after is not None else None
         return self._page(ScheduleRow, "schedules", where, limit, consistent=False)
 
-    def schedules_named(self, names: Sequence[str]) -> dict[str, Schedule]:
-        """The schedules of these names, as many as there are; of many, those that cannot be read are left out."""
-        if len(names) < _MANY:
-            rows = [row for name in names if (row := self.schedule(name))]
-        else:
-            items = self._query("schedules", ScheduleRow.sk.between(min(names), max(names)))
-            rows = list(self._dynamo.readable(items, ScheduleRow.decoded))
-        return {row.name: row for row in rows}
+    def schedules_between(self, first: str, last: str) -> dict[str, Schedule]:
+        """The schedules whose names lie there, by name; those that cannot be read are left out."""
+        items = self._query("schedules", ScheduleRow.sk.between(first, last))
+        return {row.name: row for row in self._dynamo.readable(items, ScheduleRow.decoded)}
 
     def put_schedule(self, new: Schedule, old: Schedule | None, timer: Timer | None, then: Timer) -> bool:
         """Store, with its next timer, if the schedule still is `old` (None: absent) and has this timer. False: not."""

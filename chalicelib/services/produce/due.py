@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...domain.attention import stopped_schedule
-from ...domain.errors import NotFound
+from ...domain.errors import NotFound, Unreadable
 from ...domain.message import Draft, Firing
 from ...domain.segment import ShardKey
 from ...domain.timer import ANY, Fired, Overlap, Schedule, Timer, TimerKind, draft_for_log, firing_of
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from ...store.control import Control
     from ...store.marks import Marks
     from ...store.timers import Timers
+
+
+_MANY = 16  # schedules that are read with all that are between them
 
 
 class Due:
@@ -68,12 +71,18 @@ class Due:
         """Put the messages of schedules into the log, each in the transaction that stores its next timer. The timer of
         a schedule that was changed since is dropped."""
         now_ms = self._clock.now_ms()
-        schedules = self._control.schedules_named([firing_of(timer).schedule for timer in timers])
+        names = sorted(firing_of(timer).schedule for timer in timers)
+        schedules = self._control.schedules_between(names[0], names[-1]) if len(names) > _MANY else {}
         moves: list[tuple[Fired, Draft]] = []
         others: list[Timer] = []
+        refusal: Unreadable | None = None
         for timer in timers:
             firing = firing_of(timer)
-            schedule = schedules.get(firing.schedule)
+            try:
+                schedule = schedules.get(firing.schedule) or self._control.schedule(firing.schedule)
+            except Unreadable as error:  # its timer waits for a repair, and holds up no other
+                refusal = error
+                continue
             if schedule is None or schedule.timer_id != timer.id:
                 self._timers.drop([timer])
             elif home is None:
@@ -91,6 +100,8 @@ class Due:
         if home:
             self._waker.wake_after_append(home, messages)
         self._waker.wake_movers([*others, *(fired.then for fired, _ in moves)])
+        if refusal:
+            raise refusal
         return len(timers) - len(moves) + len(messages)
 
     def _is_held(self, home: Topic, schedule: Schedule, firing: Firing) -> bool:
