@@ -233,26 +233,20 @@ class Control:
     def put_schedule(self, new: Schedule, old: Schedule | None, timer: Timer | None, then: Timer) -> bool:
         """Store, with its next timer, if the schedule still is `old` (None: absent) and has this timer. False: not."""
         row = ScheduleRow.of(_schedule_key(new.name), new, _version(old))
-        put = row.get_save_kwargs_from_instance()
-        timers = [timer_put(self._dynamo.tables, then)]
-        return self._change_schedule("Put", put, old, timer, timers)
+        put = _of_life(row.get_save_kwargs_from_instance(), old)
+        return self._with_timer({"Put": put}, timer, timer_put(self._dynamo.tables, then))
 
     def delete_schedule(self, old: Schedule, timer: Timer | None) -> bool:
         """Remove a schedule with its timer, if they still are as they were read. False: they are not."""
         row = ScheduleRow.of(_schedule_key(old.name), old, old.version)
-        return self._change_schedule("Delete", row.get_delete_kwargs_from_instance(), old, timer, [])
+        return self._with_timer({"Delete": _of_life(row.get_delete_kwargs_from_instance(), old)}, timer)
 
-    def _change_schedule(
-        self,
-        operation: str,
-        request: Mapping[str, Any],
-        old: Schedule | None,
-        timer: Timer | None,
-        timers: list[dict[str, Any]],
-    ) -> bool:
-        change = {**(_of_life(request, old) if old else request), "TableName": self._table}
-        gone = [timer_delete(self._dynamo.tables, timer)] if timer else []
-        return self._dynamo.transact([{operation: change}, *gone, *timers])
+    def _with_timer(self, change: dict[str, Any], timer: Timer | None, *more: dict[str, Any]) -> bool:
+        (request,) = change.values()
+        request["TableName"] = self._table
+        return self._dynamo.transact(
+            [change, *([timer_delete(self._dynamo.tables, timer)] if timer else []), *more]
+        )
 
     def key_ring(self) -> KeyRing | None:
         """The stage's signing keys; None before they are first needed."""
@@ -306,7 +300,7 @@ class Control:
         """Store a row in the place of the version that it names; if `old` is given, of this life. False: another one is
         there, or none."""
         request = row.get_save_kwargs_from_instance()
-        return self._call_if_unchanged("put_item", _of_life(request, old) if old else request)
+        return self._call_if_unchanged("put_item", _of_life(request, old))
 
     def _put(self, row: Row[Any]) -> None:
         """Store a row, replacing an existing one."""
@@ -325,8 +319,10 @@ class Control:
         self._dynamo.delete(self._table, [_item_key(key)])
 
 
-def _of_life(request: Mapping[str, Any], old: _Living) -> dict[str, Any]:
+def _of_life(request: Mapping[str, Any], old: _Living | None) -> dict[str, Any]:
     """The request, if the row is of this life: what is deleted and made again begins with the same version."""
+    if old is None:
+        return dict(request)
     condition = "uid = :uid"
     if "ConditionExpression" in request:
         condition = f"{request['ConditionExpression']} AND {condition}"
