@@ -30,6 +30,7 @@ def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
                 say(f"units: claim and settle {size}, {mode}")
                 yield from _measure_claim_and_settle(bench, mode, size)
         yield from _measure_others(bench)
+        yield from _measure_schedules(bench)
 
 
 class Bench:
@@ -240,6 +241,21 @@ def _measure_others(b: Bench) -> Iterator[Figure]:
     yield without_target("look up a message, one group", cost_text(lookup))
     seek_cost = b.cost("POST", f"{GROUP}/seek", {"to": "earliest"}, topic="rest", group="g")
     yield without_target("seek to earliest, 4 shards, and show the group", cost_text(seek_cost))
+
+
+def _measure_schedules(b: Bench) -> Iterator[Figure]:
+    fields = {"topic": "rest", "message": {"body": b.text(500)}, "every_seconds": 86_400}
+    put = b.cost("PUT", "/v1/schedules/{schedule}", fields, schedule="daily")
+    yield without_target("put a schedule", cost_text(put))
+    deps = b._deps_of(b.meter)
+    timer = deps.schedules.timer_of(deps.schedules.find("daily", str))
+    costs: list[Cost] = []
+    for day in range(2):  # the first run reads the topic, and the log's end
+        timer = deps.adapters.timers.find(timer.due_ms + day * 86_400_000, timer.id)
+        with b.meter.measure() as cost:
+            deps.due.append(timer.shard, 0, [timer])
+        costs.append(cost)
+    yield at_most("a schedule fires: write units", costs[-1].writes, 6, "WU", cost_text(costs[-1]))
 
 
 def cost_text(cost: Cost) -> str:

@@ -77,7 +77,7 @@ RULES: Mapping[Kind, Rule] = {
         3 * DAY_MS,
     ),
     Kind.SCHEDULE_STOPPED: Rule(
-        "The schedule's topic was deleted: it does not fire.",
+        "The topic of the schedule was deleted: it does not fire.",
         "Put the schedule again with another topic, or delete it.",
     ),
     Kind.BUDGET: Rule(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeVar
@@ -41,7 +41,6 @@ V = TypeVar("V", Topic, Group)
 _Living = Topic | Group | Consumer | Schedule
 """What has a life under its name, and perhaps another after it, with a uid of its own."""
 _KEY_RING = Key("stage", "signing-key")
-_MANY = 16  # rows of one partition that are rather read with all that is between them
 _EVENTS = Key("events", "events")
 
 
@@ -229,38 +228,28 @@ class Control:
         where = ScheduleRow.sk > after if after is not None else None
         return self._page(ScheduleRow, "schedules", where, limit, consistent=False)
 
-    def schedules_named(self, names: Sequence[str]) -> dict[str, Schedule]:
-        """The schedules of these names, as many as there are; of many, those that cannot be read are left out."""
-        if len(names) < _MANY:
-            rows = [row for name in names if (row := self.schedule(name))]
-        else:
-            items = self._query("schedules", ScheduleRow.sk.between(min(names), max(names)))
-            rows = list(self._dynamo.readable(items, ScheduleRow.decoded))
-        return {row.name: row for row in rows}
+    def schedules_between(self, first: str, last: str) -> dict[str, Schedule]:
+        """The schedules whose names lie there, by name; those that cannot be read are left out."""
+        items = self._query("schedules", ScheduleRow.sk.between(first, last))
+        return {row.name: row for row in self._dynamo.readable(items, ScheduleRow.decoded)}
 
     def put_schedule(self, new: Schedule, old: Schedule | None, timer: Timer | None, then: Timer) -> bool:
         """Store, with its next timer, if the schedule still is `old` (None: absent) and has this timer. False: not."""
         row = ScheduleRow.of(_schedule_key(new.name), new, _version(old))
-        put = row.get_save_kwargs_from_instance()
-        timers = [timer_put(self._dynamo.tables, then)]
-        return self._change_schedule("Put", put, old, timer, timers)
+        put = _of_life(row.get_save_kwargs_from_instance(), old)
+        return self._with_timer({"Put": put}, timer, timer_put(self._dynamo.tables, then))
 
     def delete_schedule(self, old: Schedule, timer: Timer | None) -> bool:
         """Remove a schedule with its timer, if they still are as they were read. False: they are not."""
         row = ScheduleRow.of(_schedule_key(old.name), old, old.version)
-        return self._change_schedule("Delete", row.get_delete_kwargs_from_instance(), old, timer, [])
+        return self._with_timer({"Delete": _of_life(row.get_delete_kwargs_from_instance(), old)}, timer)
 
-    def _change_schedule(
-        self,
-        operation: str,
-        request: Mapping[str, Any],
-        old: Schedule | None,
-        timer: Timer | None,
-        timers: list[dict[str, Any]],
-    ) -> bool:
-        change = {**(_of_life(request, old) if old else request), "TableName": self._table}
-        gone = [timer_delete(self._dynamo.tables, timer)] if timer else []
-        return self._dynamo.transact([{operation: change}, *gone, *timers])
+    def _with_timer(self, change: dict[str, Any], timer: Timer | None, *more: dict[str, Any]) -> bool:
+        (request,) = change.values()
+        request["TableName"] = self._table
+        return self._dynamo.transact(
+            [change, *([timer_delete(self._dynamo.tables, timer)] if timer else []), *more]
+        )
 
     def events(self, *, consistent: bool = True) -> Events | None:
         """Where operational events go; None: nowhere."""
@@ -325,7 +314,7 @@ class Control:
         """Store a row in the place of the version that it names; if `old` is given, of this life. False: another one is
         there, or none."""
         request = row.get_save_kwargs_from_instance()
-        return self._call_if_unchanged("put_item", _of_life(request, old) if old else request)
+        return self._call_if_unchanged("put_item", _of_life(request, old))
 
     def _put(self, row: Row[Any]) -> None:
         """Store a row, replacing an existing one."""
@@ -344,8 +333,10 @@ class Control:
         self._dynamo.delete(self._table, [_item_key(key)])
 
 
-def _of_life(request: Mapping[str, Any], old: _Living) -> dict[str, Any]:
+def _of_life(request: Mapping[str, Any], old: _Living | None) -> dict[str, Any]:
     """The request, if the row is of this life: what is deleted and made again begins with the same version."""
+    if old is None:
+        return dict(request)
     condition = "uid = :uid"
     if "ConditionExpression" in request:
         condition = f"{request['ConditionExpression']} AND {condition}"

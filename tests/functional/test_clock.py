@@ -56,6 +56,17 @@ def test_a_delay_of_40_days_passes_in_a_call(ask: Ask) -> None:
     assert claimed_message["id"] == message["id"]
 
 
+def test_a_schedule_fires_at_each_of_its_times_while_days_pass(ask: Ask) -> None:
+    ask("PUT", "/topics/ticks", {"retention_days": 14})
+    ask("PUT", "/topics/ticks/groups/g", {"from": "earliest"})
+    times = ask("PUT", "/schedules/ticks", {"topic": "ticks", "message": {"body": 1}, "cron": "0 9 * * *"})
+    assert ask("POST", "/clock", {"advance_seconds": 5 * DAY_SECONDS})["finished"] is True
+    messages = ask("POST", "/topics/ticks/groups/g/receive", {"wait_seconds": 5})["messages"]
+    assert sorted(each["scheduled_at"] for each in messages) == times["next"][:5]
+    assert all(each["accepted_at"][:16] == each["scheduled_at"][:16] for each in messages)
+    ask("DELETE", "/schedules/ticks")
+
+
 def test_what_ends_in_a_month_that_passes_is_buried_within_a_day_of_its_end(ask: Ask) -> None:
     ask("PUT", "/topics/short")
     ask("PUT", "/topics/short/groups/g", {"from": "earliest"})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...domain.append import Promotable
 from ...domain.attention import Attention, Kind, stopped_schedule
-from ...domain.errors import NotFound, TooLarge, TooMany
+from ...domain.errors import NotFound, TooLarge, TooMany, Unreadable
 from ...domain.message import Draft, Firing
 from ...domain.notice import ABOUT_HEADER
 from ...domain.segment import ShardKey
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from ...store.control import Control
     from ...store.marks import Marks
     from ...store.timers import Timers
+
+
+_MANY = 16  # schedules that are read with all that is between them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,12 +69,18 @@ class Due:
         """Put the messages of schedules into the log, each in the transaction that stores its next timer. The timer of
         a schedule that was changed since is dropped."""
         now_ms = self.clock.now_ms()
-        schedules = self.control.schedules_named([firing_of(timer).schedule for timer in timers])
+        names = sorted(firing_of(timer).schedule for timer in timers)
+        schedules = self.control.schedules_between(names[0], names[-1]) if len(names) > _MANY else {}
         moves: list[tuple[Fired, Draft]] = []
         others: list[Timer] = []
+        refusal: Unreadable | None = None
         for timer in timers:
             firing = firing_of(timer)
-            schedule = schedules.get(firing.schedule)
+            try:
+                schedule = schedules.get(firing.schedule) or self.control.schedule(firing.schedule)
+            except Unreadable as error:  # its timer waits for a repair, and holds up no other
+                refusal = error
+                continue
             if schedule is None or schedule.timer_id != timer.id:
                 self.timers.drop([timer])
             elif home is None:
@@ -89,6 +98,8 @@ class Due:
         if home:
             self.waker.wake_after_append(home, messages)
         self.waker.wake_movers([*others, *(fired.then for fired, _ in moves)])
+        if refusal:
+            raise refusal
         return len(timers) - len(moves) + len(messages)
 
     def _is_held(self, home: Topic, schedule: Schedule, firing: Firing) -> bool:

@@ -77,7 +77,7 @@ class Schedules:
             new = replace(new, period_ms=period_ms(new))
             if new == old:
                 return old, False
-            self._check_rate(topic, new)
+            self._check_rate(new)
             if stored := self._store(old, new):
                 if old and old.topic_uid != stored.topic_uid:
                     self.marks.note_changes([stopped_schedule(old.name, 0)], ())
@@ -88,9 +88,11 @@ class Schedules:
         """Pause a schedule, or let it go on. Raises NotFound or what `check` raises."""
         for _ in range(_TRIES):
             old = self.find(name, check)
-            if old.paused == paused:
+            new = replace(old, paused=paused)
+            if new == old:
                 return old
-            if stored := self._store(old, replace(old, paused=paused)):
+            self._check_rate(new)
+            if stored := self._store(old, new):
                 return stored
         raise changed_meanwhile("schedule")
 
@@ -108,6 +110,9 @@ class Schedules:
         """Fire now, once; its times stay. Raises NotFound, what `check` raises, or why nothing was stored."""
         schedule, now_ms = self.find(name, check), self.clock.now_ms()
         topic = self.catalog.topic(schedule.topic)
+        if topic.uid != schedule.topic_uid:
+            words = f"The topic of this schedule was deleted, and another has its name: PUT /v1/schedules/{name} again."
+            raise NotFound("TOPIC_NOT_FOUND", words)
         firing = Firing(name, now_ms, self.last_id(schedule))
         draft = replace(schedule.message(firing, now_ms), by=by)
         (outcome,) = self.producer.produce(topic, [draft], by)
@@ -193,14 +198,14 @@ class Schedules:
         except NotFound:
             return False
 
-    def _check_rate(self, topic: Topic, new: Schedule) -> None:
+    def _check_rate(self, new: Schedule) -> None:
         """Raises Refused where schedules would fire too often together, for the topic's rate limit too. One that fires
         hourly or less is not counted."""
         if new.paused or new.period_ms >= HOUR_MS:
             return
         others = [each for each in self.all() if each.name != new.name and not each.paused]
         of_topic = [each for each in others if each.topic == new.topic]
-        most = min(_TOPIC_RATE, topic.rate_limit or _TOPIC_RATE)
+        most = min(_TOPIC_RATE, self.catalog.topic(new.topic).rate_limit or _TOPIC_RATE)
         limits = ((f"of topic {new.topic!r}", of_topic, most), ("of all topics", others, _STAGE_RATE))
         for whose, counted, most in limits:
             rate = sum(SECOND_MS / each.period_ms for each in (new, *counted))

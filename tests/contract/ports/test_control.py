@@ -256,6 +256,7 @@ NOUNS: dict[type[control_rows.Row[Any]], Any] = {
     control_rows.TokenRow: make.token("t1"),
     control_rows.UseRow: control_rows.Use("t1", 7),
     control_rows.ReplayRow: Replay("r", "flights", "flights", 1, 2, 3, 100),
+    control_rows.ScheduleRow: make.schedule("s", cron="@daily", app="a"),
     control_rows.KeyRingRow: KeyRing((Secret("00ff"),)),
 }
 PLACE = control_rows.Key("p", "s")

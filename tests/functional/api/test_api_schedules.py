@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.background import Background
+from tests.support.damage import change_control, having
 from tests.support.http import Client, Reply, Topic
 from tests.support.roles import at_work
 
@@ -198,14 +199,14 @@ def test_who_may_not_use_the_topic_of_a_schedule_neither_sees_nor_changes_it(api
     put(topic, "theirs").expect(201)
     token = api.new_token("produce", topics=[other.name])["token"]
     mine = Topic(api.with_token(token), other.name)
-    calls: tuple[Callable[[], Reply], ...] = (
+    calls: list[Callable[[], Reply]] = [
         lambda: put(mine, "theirs"),
         lambda: mine.api.get("/v1/schedules/theirs"),
         lambda: mine.api.delete("/v1/schedules/theirs"),
         lambda: mine.api.post("/v1/schedules/theirs/pause"),
         lambda: mine.api.post("/v1/schedules/theirs/run"),
         lambda: put(Topic(mine.api, topic.name), "mine"),
-    )
+    ]
     for call in calls:
         call().refused(403, "TOPIC_FORBIDDEN")
     put(mine, "mine").expect(201)
@@ -257,3 +258,17 @@ def test_a_lost_timer_is_stored_again(api: Client, background: Background) -> No
     restored = schedules.timer_of(row)
     assert restored
     assert (restored.due_ms, restored.draft) == (timer.due_ms, timer.draft)
+
+
+def test_a_schedule_that_cannot_be_read_holds_up_no_other(api: Client, background: Background) -> None:
+    topic = api.topic()
+    for name in ("damaged", "whole"):
+        put(topic, name, every_seconds=60).expect(201)
+    change_control(background.deps, "schedules", "damaged", having("version", {"S": "?"}))
+    background.pass_time(60)
+    assert len(schedule(topic, "whole")["last"]) == topic.accepted == 1
+    change_control(background.deps, "schedules", "damaged", having("version", {"N": "1"}))
+    background.move()
+    assert len(schedule(topic, "damaged")["last"]) == 1
+    for name in ("damaged", "whole"):
+        api.delete(f"/v1/schedules/{name}").expect(204)

@@ -148,6 +148,17 @@ def backlog(stage: Stage) -> tuple[str, Fix]:
     return f"{topic.name}/g", lambda: group.ack(*group.receive())
 
 
+def schedule_stopped(stage: Stage) -> tuple[str, Fix]:
+    api = stage.world.api
+    api.topic()
+    topic = api.topic()
+    times = {"topic": topic.name, "message": {"body": 1}, "cron": "@daily"}
+    api.put("/v1/schedules/daily", times).expect(201)
+    api.delete(f"{topic.path}?confirm={topic.name}").expect(204)
+    stage.world.call("expire")
+    return "daily", lambda: api.delete("/v1/schedules/daily").expect(204)
+
+
 def not_proved(stage: Stage) -> tuple[str, Fix]:
     now = datetime.fromtimestamp(stage.world.clock.now_ms() / 1_000, UTC)
 
@@ -191,6 +202,7 @@ SCENES: dict[Kind, Callable[[Stage], tuple[str, Fix]]] = {
     Kind.BACKLOG: backlog,
     Kind.NOT_PROVED: not_proved,
     Kind.BUDGET: over_budget,
+    Kind.SCHEDULE_STOPPED: schedule_stopped,
 }
 
 
@@ -203,6 +215,7 @@ SHOWN: dict[Kind, tuple[str, str]] = {
     Kind.BACKLOG: ("over the alarm", ""),
     Kind.NOT_PROVED: (RULES[Kind.NOT_PROVED].what, ""),
     Kind.BUDGET: (RULES[Kind.BUDGET].what, ""),
+    Kind.SCHEDULE_STOPPED: (f"daily: {RULES[Kind.SCHEDULE_STOPPED].what}", ""),
 }
 """What the overview says of each state, and the button that it offers."""
 
