@@ -210,9 +210,7 @@ class Invocations:
 
     def _run(self, call: _Call) -> None:
         limit = _LONGER_SECONDS.get(call.function, FUNCTION_SECONDS)
-        context = Context(
-            function_name=call.function, request_id=call.id, stop=self._stopping, seconds=limit
-        )
+        context = Context(function_name=call.function, request_id=call.id, stop=self._stopping, seconds=limit)
         success = attempt(self._functions[call.function], json.loads(call.event), context)
         is_mover = call.function == "mover" and not self._stopping.is_set()
         if is_mover and (seconds := self.seconds_to_due()) is not None:
