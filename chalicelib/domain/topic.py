@@ -201,7 +201,8 @@ class Consumer:
     @property
     def is_slow(self) -> bool:
         """Is it called by `deliver_slow`?"""
-        return self.is_called and (self.timeout_seconds or 0) > MAX_QUICK_SECONDS
+        is_active = self.is_called and self.state == ConsumerState.ACTIVE
+        return is_active and (self.timeout_seconds or 0) > MAX_QUICK_SECONDS
 
     def is_expired(self, now_ms: int) -> bool:
         """Was it silent for so long that it counts as removed?"""

@@ -52,6 +52,8 @@ class SubscriberHealth:
         before. The registration is written only when the circuit changes, or when failures begin or end; if that fails
         now, only this process knows."""
         attempts = [r for r in results if r.verdict not in (Verdict.NOT_ATTEMPTED, Verdict.UNDECODABLE)]
+        # What a transform refuses was not sent.
+        attempts = [r for r in attempts if r.verdict is not Verdict.REFUSED or r.status is not None]
         ok = any(r.verdict in (Verdict.DONE, Verdict.REFUSED) for r in attempts)
         facts = {"is_own_answer": any(r.is_own_answer for r in attempts), "is_repeated": is_repeated}
 

@@ -158,12 +158,21 @@ def test_a_final_status_makes_a_dead_letter_at_once(
 ) -> None:
     topic = api.topic()
     group = topic.group()
-    subscribe(group, url=receiver.url, reject_statuses=[404])
-    receiver.status = 404
-    topic.produce("x")
+    subscribe(group, url=receiver.url, reject_statuses=[404], transform="body.n")
+    receiver.status = 500
+    topic.produce({"n": 1})
+    assert background.push(topic) == {"FAILED": 1}
+    since = shown(group)["failing_since_at"]
+    topic.produce({"card": 1})
     assert background.push(topic) == {"REFUSED": 1}
-    [letter] = api.get(f"{group.path}/dead-letters").expect(200)["items"]
-    assert (letter["reason"], letter["last_error"]) == ("REJECTED", "HTTP 404")
+    assert shown(group)["failing_since_at"] == since is not None, "what was not sent says nothing of it"
+    receiver.status = 404
+    topic.produce({"n": 2})
+    assert background.push(topic) == {"REFUSED": 1}
+    assert shown(group)["failing_since_at"] is None
+    letters = api.get(f"{group.path}/dead-letters").expect(200)["items"]
+    endings = {(letter["reason"], letter["last_error"]) for letter in letters}
+    assert endings == {("REJECTED", "HTTP 404"), ("REJECTED", "transform: the result is null")}
 
 
 @pytest.mark.parametrize("payload", ["binary", "structured", "batch"])
