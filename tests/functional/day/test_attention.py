@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -148,6 +149,19 @@ def backlog(stage: Stage) -> tuple[str, Fix]:
     return f"{topic.name}/g", lambda: group.ack(*group.receive())
 
 
+def _lost(stage: Stage, *, is_gone: bool) -> tuple[str, Fix]:
+    """A dead letter is reported to a destination that does not take it."""
+    alerts = stage.world.api.topic(max_body_bytes=1)
+    group = stage.world.api.topic(shards=1).group()
+    stage.world.api.put(group.path, {"on_dead": {"topic": alerts.name}}).expect(200)
+    if is_gone:
+        stage.world.api.delete(f"{alerts.path}?confirm={alerts.name}").expect(204)
+    group.topic.produce("x")
+    group.nack(*group.receive(), dead_letter=True)
+    stage.world.call("mover")
+    return f"{group.topic.name}/{group.name}", lambda: stage.world.clock.advance(24 * 60 * MINUTE)
+
+
 def not_proved(stage: Stage) -> tuple[str, Fix]:
     now = datetime.fromtimestamp(stage.world.clock.now_ms() / 1_000, UTC)
 
@@ -179,6 +193,8 @@ SCENES: dict[Kind, Callable[[Stage], tuple[str, Fix]]] = {
     Kind.NO_CONSUMERS: no_consumers,
     Kind.UNDECIDED: undecided,
     Kind.BACKLOG: backlog,
+    Kind.DESTINATION_GONE: partial(_lost, is_gone=True),
+    Kind.REFUSED: partial(_lost, is_gone=False),
     Kind.NOT_PROVED: not_proved,
 }
 
@@ -190,6 +206,8 @@ SHOWN: dict[Kind, tuple[str, str]] = {
     Kind.NO_CONSUMERS: (RULES[Kind.NO_CONSUMERS].what, "Register a consumer"),
     Kind.UNDECIDED: (RULES[Kind.UNDECIDED].what, "Decide"),
     Kind.BACKLOG: ("over the alarm", ""),
+    Kind.DESTINATION_GONE: (RULES[Kind.DESTINATION_GONE].what, ""),
+    Kind.REFUSED: (RULES[Kind.REFUSED].what, ""),
     Kind.NOT_PROVED: (RULES[Kind.NOT_PROVED].what, ""),
 }
 """What the overview says of each state, and the button that it offers."""
