@@ -336,3 +336,15 @@ def test_a_report_goes_to_the_topic_of_the_stages_alarms() -> None:
             mail("1 state needs attention", "orders/mailer")
     assert (requests[0]["TopicArn"], requests[0]["Message"]) == ([arn], ["orders/mailer"])
     assert requests[0]["Subject"] == ["s: 1 state needs attention"]
+
+
+def test_an_event_is_sent_once_when_a_state_begins(stage: Stage) -> None:
+    alerts = stage.world.api.topic()
+    stage.world.api.put("/v1/events", {"topic": alerts.name}).expect(200)
+    place, _ = disabled(stage)
+    stage.minutes(3)
+    stage.world.call("mover")
+    [event] = stage.world.api.get(f"{alerts.path}/messages").expect(200)["items"]
+    assert event["headers"]["ce-type"] == event["tag"] == "headrace.consumer.disabled"
+    told = event["body"]
+    assert f"{told['topic']}/{told['group']}/{told['consumer']}" == place
