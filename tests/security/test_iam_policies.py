@@ -109,7 +109,9 @@ def test_the_denial_takes_away_every_call_that_reaches_further_than_its_path_nam
     unseen_part = SECTION.partition("<!-- unseen")[2]
     reasons = dict(re.findall(r"^\| `(\S+ \S+)` \| (.*) \|$", unseen_part, re.MULTILINE))
     of_a_topic = {
-        call for call, why in reasons.items() if "/{topic}" in call and re.search("`(group|consumer|on_dead)`", why)
+        call
+        for call, why in reasons.items()
+        if "/{topic}" in call and re.search("`(group|consumer|on_dead)`", why)
     }
     denied_calls = {call for call in reasons if call in allowed(denied_routes, HERE)}
     assert reasons.keys() - denied_calls <= of_a_topic
