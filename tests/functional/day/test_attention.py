@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -159,6 +160,19 @@ def schedule_stopped(stage: Stage) -> tuple[str, Fix]:
     return "daily", lambda: api.delete("/v1/schedules/daily").expect(204)
 
 
+def _lost(stage: Stage, *, is_gone: bool) -> tuple[str, Fix]:
+    """A dead letter is reported to a destination that does not take it."""
+    alerts = stage.world.api.topic(max_body_bytes=1)
+    group = stage.world.api.topic(shards=1).group()
+    stage.world.api.put(group.path, {"on_dead": {"topic": alerts.name}}).expect(200)
+    if is_gone:
+        stage.world.api.delete(f"{alerts.path}?confirm={alerts.name}").expect(204)
+    group.topic.produce("x")
+    group.nack(*group.receive(), dead_letter=True)
+    stage.world.call("mover")
+    return f"{group.topic.name}/{group.name}", lambda: stage.world.clock.advance(24 * 60 * MINUTE)
+
+
 def not_proved(stage: Stage) -> tuple[str, Fix]:
     now = datetime.fromtimestamp(stage.world.clock.now_ms() / 1_000, UTC)
 
@@ -200,6 +214,8 @@ SCENES: dict[Kind, Callable[[Stage], tuple[str, Fix]]] = {
     Kind.NO_CONSUMERS: no_consumers,
     Kind.UNDECIDED: undecided,
     Kind.BACKLOG: backlog,
+    Kind.DESTINATION_GONE: partial(_lost, is_gone=True),
+    Kind.REFUSED: partial(_lost, is_gone=False),
     Kind.NOT_PROVED: not_proved,
     Kind.BUDGET: over_budget,
     Kind.SCHEDULE_STOPPED: schedule_stopped,
@@ -213,6 +229,8 @@ SHOWN: dict[Kind, tuple[str, str]] = {
     Kind.NO_CONSUMERS: (RULES[Kind.NO_CONSUMERS].what, "Register a consumer"),
     Kind.UNDECIDED: (RULES[Kind.UNDECIDED].what, "Decide"),
     Kind.BACKLOG: ("over the alarm", ""),
+    Kind.DESTINATION_GONE: (RULES[Kind.DESTINATION_GONE].what, ""),
+    Kind.REFUSED: (RULES[Kind.REFUSED].what, ""),
     Kind.NOT_PROVED: (RULES[Kind.NOT_PROVED].what, ""),
     Kind.BUDGET: (RULES[Kind.BUDGET].what, ""),
     Kind.SCHEDULE_STOPPED: (f"daily: {RULES[Kind.SCHEDULE_STOPPED].what}", ""),
@@ -343,3 +361,15 @@ def test_a_report_goes_to_the_topic_of_the_stages_alarms() -> None:
             mail("1 state needs attention", "orders/mailer")
     assert (requests[0]["TopicArn"], requests[0]["Message"]) == ([arn], ["orders/mailer"])
     assert requests[0]["Subject"] == ["s: 1 state needs attention"]
+
+
+def test_an_event_is_sent_once_when_a_state_begins(stage: Stage) -> None:
+    alerts = stage.world.api.topic()
+    stage.world.api.put("/v1/events", {"topic": alerts.name}).expect(200)
+    place, _ = disabled(stage)
+    stage.minutes(3)
+    stage.world.call("mover")
+    [event] = stage.world.api.get(f"{alerts.path}/messages").expect(200)["items"]
+    assert event["headers"]["ce-type"] == event["tag"] == "headrace.consumer.disabled"
+    told = event["body"]
+    assert f"{told['topic']}/{told['group']}/{told['consumer']}" == place

@@ -62,6 +62,13 @@ SELDOM = {
     # A commit behind the time for which a message's keys were noted when it was prepared notes them once more.
     ("check", "dynamodb:PutItem", "keys"),
     ("check", "dynamodb:BatchWriteItem", "keys"),
+    # A destination has a rate limit; the schedule finds what is to be told; a state begins or ends that is told.
+    ("mover", "dynamodb:GetItem", "rates"),
+    ("mover", "dynamodb:PutItem", "rates"),
+    ("expire", "dynamodb:PutItem", "timers"),
+    ("expire", "sqs:SendMessage", "wakes"),
+    ("sweep", "dynamodb:GetItem", "control#events"),
+    ("sweep", "dynamodb:PutItem", "timers"),
     # On this day nothing is archived yet, and no body is missing.
     (names.API, "s3:GetObject", "bucket/archive/manifests/*"),
     (names.API, "s3:GetObject", "bucket/archive/proved.json"),

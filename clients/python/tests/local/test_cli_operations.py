@@ -16,6 +16,7 @@ from headrace import Outgoing, Sent
 from headrace.cli.app import run
 from headrace.cli.groups import Preview
 from headrace.cli.session import INTERRUPTED, NO_ANSWER, NOT_FOUND, PARTLY, REFUSED, USAGE
+from headrace.models import Destination
 from headrace.testing import LocalHeadrace
 from headrace.testing.subscriber import Subscriber
 
@@ -305,3 +306,18 @@ def test_a_token_is_rotated_a_link_signs_in_and_the_archive_is_told(
     assert "/console/sign-in?ticket=" in command("console")
     (day,) = command("archive", "--to", "2020-01-01", "--days", "1", "--json")
     assert (day["day"], day["topics"]) == ("2020-01-01", [])
+
+
+def test_destinations_and_events_are_set_shown_and_taken_away(
+    command: Command, headrace: LocalHeadrace
+) -> None:
+    headrace.put_topic("alerts")
+    command("groups", "set", "orders", "mailer", "--on-dead", "alerts", "--include-body")
+    assert headrace.get_group("orders", "mailer").on_dead == Destination(topic="alerts", include_body=True)
+    command("groups", "set", "orders", "mailer", "--on-dead", "")
+    assert headrace.get_group("orders", "mailer").on_dead is None
+    command("events", "set", "alerts", "--type", "headrace.message.dead")
+    [shown] = command("events", "get", "--json")
+    assert shown == {"topic": "alerts", "types": ["headrace.message.dead"]}
+    command("events", "delete")
+    assert headrace.get_events().topic is None
