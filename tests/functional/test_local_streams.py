@@ -286,21 +286,6 @@ def test_parents_are_read_before_children(table: Table) -> None:
     assert split_stream.starts == {"left": "LATEST", "right": "LATEST", "child": "LATEST"}
 
 
-def test_a_shard_that_appears_later_is_read_whole(table: Table) -> None:
-    calls = CallLog()
-    table.streams = split_stream = Split()
-    late_shard = split_stream.shards.pop(0)
-
-    def route(event: Any, context: Any) -> None:
-        calls.add(event)
-        if len(calls.all) == 5:
-            split_stream.shards.append(late_shard)
-
-    with Pumping(table, route):
-        until_seen(calls, {"left": [1, 0], "right": [2, 1, 0], "child": [0]})
-    assert split_stream.starts["child"] == "TRIM_HORIZON"
-
-
 def test_at_the_end_a_shard_that_ends_then_is_followed_by_its_child(table: Table) -> None:
     calls = CallLog()
     table.streams = Split()

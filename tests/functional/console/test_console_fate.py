@@ -59,15 +59,6 @@ def test_very_many_groups_do_not_make_the_page_dear(api: Client, browser: Browse
     assert "more groups are in the call" in page(browser, topic, topic.produce("x")["id"]).text
 
 
-def test_when_every_group_is_done_it_says_so(api: Client, browser: Browser) -> None:
-    topic = api.topic(shards=1)
-    group = topic.group()
-    id = topic.produce("x")["id"]
-    assert "Every group is done" not in page(browser, topic, id).text
-    group.ack(*group.receive(1))
-    assert "Every group is done with it." in page(browser, topic, id).text
-
-
 def test_what_is_not_in_the_log_yet_has_no_fate(api: Client, browser: Browser) -> None:
     topic = api.topic()
     topic.group()

@@ -8,9 +8,7 @@ import re
 import pytest
 
 from tests.functional.delivery.receivers import Receiver
-from tests.support.background import Background
 from tests.support.browser import Browser, Screen
-from tests.support.damage import change_control, having
 from tests.support.http import Client, Group, ShiftingClock
 
 
@@ -57,19 +55,6 @@ def test_a_subscriber_is_registered_and_its_secret_shown_once(
     assert "whsec_" in browser.submit(screen.form("rotate_secret")).text
 
 
-def test_a_seek_says_before_what_it_does(browser: Browser, group: Group, api: Client) -> None:
-    screen = page(browser, group, "/settings?to=earliest")
-    assert "4 messages come again , 0 are passed over, 1 lease is void" in screen.text
-    assert "0 messages come again , 6 are passed over" in page(browser, group, "/settings?to=latest").text
-    assert "2 messages come again" in page(browser, group, "/settings?to=2").text
-    assert "4 messages come again" in page(browser, group, "/settings?to=2020-01-01T00:00:00Z").text
-    assert "must be" in page(browser, group, "/settings?to=yesterday").text
-    assert api.get(group.path).expect(200)["backlog"] == 6, "nothing has happened yet"
-    screen = page(browser, group, "/settings?to=earliest")
-    assert "The group was moved" in browser.submit(screen.form("seek_group")).text
-    assert api.get(group.path).expect(200)["backlog"] == 10
-
-
 def test_a_broadcasts_consumer_is_registered_for_a_time_and_moved_alone(
     browser: Browser, api: Client, clock: ShiftingClock
 ) -> None:
@@ -95,33 +80,6 @@ def test_a_group_is_deleted_by_its_typed_name_only(browser: Browser, group: Grou
     page(browser, group, "/settings")
     assert "The group is deleted" in browser.submit(form, confirm="mailer").text
     api.get(group.path).refused(404, "GROUP_NOT_FOUND")
-
-
-def test_a_broadcast_shows_each_consumers_way(api: Client, browser: Browser) -> None:
-    group = api.topic(shards=1).group("all", mode="broadcast")
-    group.register("a")
-    group.register("b")
-    group.topic.produce(1)
-    group.ack(*group.receive(1, consumer="a"))
-    text = page(browser, group).text
-    assert "floor 1, next 1, backlog 0 up to date b new" in text
-    assert "backlog 1 1 behind" in text
-    assert "Broadcast: every consumer gets every message" in text
-
-
-def test_a_row_that_cannot_be_read_is_said_on_a_page(
-    browser: Browser, group: Group, background: Background
-) -> None:
-    topic = background.deps.catalog.topic(group.topic.name)
-    change_control(background.deps, f"topic#{topic.uid}", f"group#{group.name}", having("mode", {"S": "?"}))
-    background.clock.advance(60)
-    screen = browser.get(f"/console/topics/{topic.name}/groups/{group.name}")
-    assert screen.status == 503
-    assert screen.headers["Content-Type"].startswith("text/html")
-    assert screen.html.endswith("</html>\n")
-    assert "cannot be read" in screen.text
-    assert group.name in screen.text
-    assert [browser.get(f"/console{path}").status for path in ("", f"/topics/{topic.name}")] == [200, 503]
 
 
 def test_blocked_keys_and_by_whom(api: Client, browser: Browser) -> None:

@@ -98,15 +98,6 @@ def test_a_canary_sends_one_and_the_others_are_sent_after_it_succeeded(
     assert screen.text.count("dead-letters/redrive") >= 2
 
 
-@pytest.mark.parametrize("outcome", [{"delay_seconds": 900}, {"dead_letter": True}], ids=["retried", "dead"])
-def test_a_canary_stops_at_the_first_failure(browser: Browser, group: Group, outcome: dict[str, Any]) -> None:
-    screen = browser.submit(many(browser, group, "call=redrive").form("redrive"))
-    group.nack(*group.receive(1, wait_seconds=1), **outcome)
-    screen = browser.get(screen.url)
-    assert "It failed again: nothing more is sent." in screen.text
-    assert not [form for form in screen.forms if form.fields.get("call") == "redrive"]
-
-
 def test_many_are_sent_in_steps_and_what_dies_meanwhile_is_not(
     browser: Browser, group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,16 +115,6 @@ def test_many_are_sent_in_steps_and_what_dies_meanwhile_is_not(
         assert f"{done} of 14 done." in screen.text
     assert "All steps are done." in screen.text
     assert [letter["body"] for letter in left(group)] == ["late"]
-
-
-def test_all_that_wait_for_a_retry_are_tried_now(browser: Browser, group: Group) -> None:
-    group.topic.batch([{"body": n} for n in range(3)])
-    group.nack(*group.receive(3), delay_seconds=900, reason="no route")
-    screen = many(browser, group, "call=retry_many")
-    assert "3 in all , 1 cause" in screen.text
-    screen = browser.submit(screen.form("retry_many", limit="200"))
-    assert "3 of 3 done." in screen.text
-    assert len(group.receive(10, wait_seconds=1)) == 3
 
 
 @pytest.mark.parametrize("mode", ["queue", "serial"])
@@ -165,15 +146,6 @@ def test_they_are_exported_as_json_lines(browser: Browser, group: Group) -> None
     assert screen.headers["Content-Type"] == "application/x-ndjson"
     (odd,) = [json.loads(line) for line in page(browser, group, ".jsonl?tag=odd").html.splitlines()]
     assert odd["body_base64"] == "AAE="
-
-
-def test_ids_and_a_query_do_not_go_together(group: Group) -> None:
-    body = {"patch": {"x": 1}, "ids": [left(group)[0]["id"]]}
-    path = f"{group.path}/dead-letters"
-    group.api.call("PATCH", f"{path}?tag=paid", body).refused(422, "CHOICE_AMBIGUOUS")
-    (item,) = group.api.call("PATCH", path, body).expect(200)["items"]
-    assert item["changed"] is True
-    assert sum(letter["edited"] for letter in left(group)) == 1
 
 
 def test_an_export_ends_where_it_is_full(api: Client, browser: Browser) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from chalicelib import wiring
 from chalicelib.console.figures import NOTHING
-from chalicelib.domain.transaction import TransactionState
 from tests.support.browser import Browser, page
 from tests.support.http import Client, ShiftingClock
 
@@ -45,24 +44,6 @@ def test_a_transaction_is_committed_or_rolled_back(api: Client, browser: Browser
     assert states == ["COMMITTED", "ROLLED_BACK"]
 
 
-def test_more_transactions_than_a_page_holds_are_on_the_next_ones(api: Client, browser: Browser) -> None:
-    topic, deps = api.topic(), wiring.deps()
-    for n in range(70):
-        answer = api.post(f"{topic.path}/transactions", {"message": {"body": n}}).expect(201)
-        if n % 2:
-            transaction = deps.transactor.find(answer["transaction_id"])
-            deps.adapters.transactions.change(
-                transaction, replace(transaction, state=TransactionState.UNDECIDED)
-            )
-    screen = page(browser, f"topics/{topic.name}/transactions")
-    pages = [screen, *(browser.follow("Later ones") for _ in range(2))]
-    assert [each.text.count("UNDECIDED") for each in pages] == [30, 5, 0]
-    assert [each.text.count("PREPARED") for each in pages] == [0, 25, 10]
-    assert len({form.fields["id"] for each in pages for form in each.forms if "id" in form.fields}) == 70
-    assert "Later ones" not in pages[-1].links
-    assert "UNDECIDED" in page(browser, f"topics/{topic.name}/transactions?after=made-up").text
-
-
 def test_a_token_is_made_shown_once_and_revoked(api: Client, browser: Browser) -> None:
     form = page(browser, "tokens").form("create_token")
     limits = {"topics": "orders.*", "groups": "mail.*, bill.*", "expires_in_days": "7", "rate_limit": "20"}
@@ -80,27 +61,6 @@ def test_a_token_is_made_shown_once_and_revoked(api: Client, browser: Browser) -
     assert token_id not in {
         each["id"] for page_of_tokens in api.pages("/v1/tokens", 200) for each in page_of_tokens
     }
-
-
-def test_a_token_is_found_by_its_name_among_many_and_the_list_stays_where_it_was(
-    api: Client, browser: Browser
-) -> None:
-    for n in range(33):
-        api.new_token("produce", name=f"crowd-{n}")
-    wanted_id = api.new_token("produce", name="Night-Watch")["id"]
-    screen = page(browser, "tokens?name=night-w")
-    while wanted_id not in screen.text:
-        screen = browser.follow("More")
-    assert "crowd-" not in screen.text
-    page(browser, "tokens")
-    screen = browser.follow("More")
-    own = str(api.token).split("_")[1]  # whose place among the others is not known
-    id = next(id for form in screen.forms if (id := form.fields.get("id", own)) != own)
-    screen = browser.submit(screen.form("delete_token", id=id))
-    assert "Revoked." in screen.text
-    assert id not in screen.text
-    assert "page=" in screen.url
-    assert "More" in browser.follow("First page").links
 
 
 @pytest.mark.parametrize("path", ["tokens", "audit", "topics/{topic}/replays"])

@@ -137,18 +137,6 @@ def test_who_is_no_admin_sees_no_secret_of_the_url(
     assert next(form for form in screen.forms if form.action.endswith("/test")).disabled
 
 
-def test_a_secret_is_rotated_with_an_overlap_and_shown_once(browser: Browser, group: Group) -> None:
-    screen = browser.submit(page(browser, group).form("rotate_secret"), overlap_seconds="3600")
-    assert "whsec_" in screen.text
-    screen = page(browser, group)
-    assert "The old secret signs, too, until" in screen.text
-    assert "whsec_" not in screen.text.replace('removeprefix("whsec_")', "").replace("^whsec_", "").replace(
-        '"whsec_")', ""
-    )
-    browser.submit(screen.form("rotate_secret"), overlap_seconds="0")
-    assert "The old secret signs, too, until" not in page(browser, group).text
-
-
 def test_what_failed_since_a_moment_is_counted_and_sent_again(
     browser: Browser, group: Group, background: Background, receiver: Receiver
 ) -> None:
