@@ -268,6 +268,15 @@ def test_a_mover_moves_what_is_due_and_ends(empty_stage: Stage) -> None:
     assert empty_stage.clock.now_ms() == now_ms, "it waits for nothing"
 
 
+def test_another_topic_does_not_find_it(stage: Stage) -> None:
+    desk, other = Desk.at(stage), Desk.at(stage)
+    (result,) = desk.produce(later(desk, 60))
+    message = desk.deps.delayed.find(desk.topic, result.id)
+    assert isinstance(message, DelayedMessage)
+    assert desk.deps.delayed.find(other.topic, result.id) is None
+    desk.deps.delayed.cancel(desk.topic, message)
+
+
 def test_whoever_hurries_it_wakes_a_mover(stage: Stage) -> None:
     desk = PushDesk.at(stage)
     (result,) = desk.produce(later(desk, 3_600))
