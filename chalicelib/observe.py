@@ -51,9 +51,8 @@ def failed(error: BaseException, request_id: str, call: str, traceparent: str | 
     """A request that ended in 503: what failed below, and for which call; or that it met a bug of ours."""
     ids = _ids(request_id=request_id, call=call, traceparent=traceparent)
     is_known = isinstance(error, Unavailable)
-    (_logger().warning if is_known else _logger().error)(
-        "unavailable" if is_known else "unexpected", **ids, exc_info=error
-    )
+    log = _logger().warning if is_known else _logger().error
+    log("unavailable" if is_known else "unexpected", **ids, exc_info=error)
 
 
 def stuck(place: str, error: BaseException) -> None:

@@ -23,7 +23,7 @@ _NAME = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"}
 _TEXT = {"type": "string"}
 _TIME = {"type": "string", "format": "date-time"}
 _UNITS = "What the call consumed of DynamoDB: write units, read units."
-_HEADERS = {"Headrace-Units": {"$ref": "#/components/headers/Units"}}
+_HEADERS = {"headers": {"Headrace-Units": {"$ref": "#/components/headers/Units"}}}
 _TEXTS = (
     *("at", "confirm", "consumer", "dedup_id", "error", "group", "key", "page_token", "prefix", "reason"),
     *("state", "status", "tag", "token", "topic", "window"),
@@ -196,13 +196,12 @@ def _success_response(
     entry: Call, status: int, answer: dict[str, Any], examples: dict[str, Any]
 ) -> dict[str, Any]:
     if status == 204:
-        return {"description": "Done", "headers": _HEADERS}
+        return {"description": "Done"} | _HEADERS
     media = {"schema": answer if entry.media == JSON else {"type": "string"}}
     if (example := examples.get(str(status), _DOCUMENTS.get(_id(entry)))) is not None:
         media["examples"] = {"example": {"value": example}}
     words = {201: "Created", 202: "Accepted"}
-    content = {entry.media: media}
-    return {"description": words.get(status, "Done"), "headers": _HEADERS, "content": content}
+    return {"description": words.get(status, "Done"), "content": {entry.media: media}} | _HEADERS
 
 
 def _refusals(entry: Call) -> list[int]:

@@ -46,8 +46,7 @@ class Budgets:
         budget."""
         if topic.budget_usd is None:
             return None
-        now = self._now()
-        now_ms, name = round(now.timestamp() * 1000), f"{topic.uid}#{now:%Y-%m}"
+        now_ms, name = self._clock.now_ms(), f"spent#{topic.uid}#{self._now():%Y-%m}"
         with self._lock:
             account = self._accounts.of(name, lambda: [0, 0, 0])
             account[1] += more
@@ -55,7 +54,7 @@ class Budgets:
                 account[2] = now_ms
                 with suppress(Unavailable):
                     expires_s = now_ms // 1000 + 40 * DAY_SECONDS
-                    account[:2] = self._token_buckets.spend(f"spent#{name}", account[1], expires_s), 0
+                    account[:2] = self._token_buckets.spend(name, account[1], expires_s), 0
             return (account[0] + account[1]) / 1e9
 
     def is_spent(self, topic: Topic) -> bool:
