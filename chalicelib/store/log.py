@@ -130,10 +130,10 @@ class Log:
             return transaction_writes(tables, promotable, new)
         return letter_move(tables.records, promotable, segment.accepted_ms)
 
-    def dedup_entry(self, topic_uid: str, dedup_id: str) -> DedupEntry | None:
-        """The entry of a dedup id, read consistently; None if it was never used. Its window may be over."""
+    def dedup_entry(self, topic_uid: str, dedup_id: str, *, consistent: bool = True) -> DedupEntry | None:
+        """The entry of a dedup id; None if it was never used. Its window may be over."""
         key, table = dedup_key(topic_uid, dedup_id), self._dynamo.tables.dedup
-        item = self._dynamo.get(table, key)
+        item = self._dynamo.get(table, key, consistent=consistent)
         return dedup_entry(topic_uid, dedup_id, item) if item else None
 
     def reserve(self, shard: ShardKey, count: int) -> int | None:

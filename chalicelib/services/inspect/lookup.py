@@ -136,9 +136,9 @@ class Lookup:
         there = row.message(shard.shard, offset)
         return there is None or there.id == message_id or there.draft.dead_reason == DeadReason.UNDECODABLE
 
-    def find_by_dedup_id(self, topic: Topic, dedup_id: str) -> AnyMessage | None:
+    def find_by_dedup_id(self, topic: Topic, dedup_id: str, *, consistent: bool = True) -> AnyMessage | None:
         """The message stored under this dedup id, while the id is remembered. One read more than `find`."""
-        entry = self.log.dedup_entry(topic.uid, dedup_id)
+        entry = self.log.dedup_entry(topic.uid, dedup_id, consistent=consistent)
         if entry is None or entry.ends_ms <= self.clock.now_ms():
             return None
         try:
