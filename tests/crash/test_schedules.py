@@ -125,7 +125,7 @@ FLOWS: Mapping[str, Flow] = {
     ),
     "run": Flow(run, after(0.5), again=False, calls=7),
     "pause": Flow(pause(), after(0.5), times=(), calls=3),
-    "resume": Flow(pause(False), after(0.5, paused=True), calls=3),
+    "resume": Flow(pause(False), after(0.5, paused=True), calls=5),
     "delete": Flow(delete, after(0.5), times=(), calls=4),
 }
 
