@@ -61,7 +61,9 @@ class _Subscriber:
     def greet(self, url: str) -> CallResult:
         return CallResult(Verdict.DONE)
 
-    def ping(self, consumer: Consumer, id: str, seconds: float) -> Exchange:
+    def ping(
+        self, consumer: Consumer, id: str, seconds: float, push_batch: PushBatch | None = None
+    ) -> Exchange:
         raise AssertionError("nobody is tested here")
 
     def ask(self, transaction: Transaction, secrets: Sequence[bytes], seconds: float) -> CheckAnswer:
