@@ -59,7 +59,9 @@ class _Subscriber:
     def greet(self, url: str) -> CallResult:
         return CallResult(Verdict.DONE)
 
-    def ping(self, *_: object, **__: object) -> Exchange:
+    def ping(
+        self, consumer: Consumer, id: str, seconds: float, push_batch: PushBatch | None = None
+    ) -> Exchange:
         raise AssertionError("nobody is tested here")
 
     def ask(self, transaction: Transaction, secrets: Sequence[bytes], seconds: float) -> CheckAnswer:

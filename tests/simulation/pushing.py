@@ -245,7 +245,9 @@ class Line:
     def greet(self, url: str) -> CallResult:
         return CallResult(Verdict.DONE)
 
-    def ping(self, *_: Any, **__: Any) -> Exchange:
+    def ping(
+        self, consumer: Consumer, id: str, seconds: float, push_batch: PushBatch | None = None
+    ) -> Exchange:
         raise AssertionError("nobody is tested here")
 
 

@@ -92,7 +92,9 @@ class Audience:
     def greet(self, url: str) -> CallResult:
         return self.subscribers.greet(url)
 
-    def ping(self, *_: Any, **__: Any) -> Exchange:
+    def ping(
+        self, consumer: Consumer, id: str, seconds: float, push_batch: PushBatch | None = None
+    ) -> Exchange:
         raise AssertionError("nobody is tested here")
 
 

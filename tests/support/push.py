@@ -73,7 +73,9 @@ class Subscribers:
     def greet(self, url: str) -> CallResult:
         return CallResult(Verdict.DONE if self.agrees else Verdict.FAILED)
 
-    def ping(self, *_: Any, **__: Any) -> Exchange:
+    def ping(
+        self, consumer: Consumer, id: str, seconds: float, push_batch: PushBatch | None = None
+    ) -> Exchange:
         raise AssertionError("nobody is tested here")
 
     def ask(self, transaction: Transaction, secrets: Sequence[bytes], seconds: float) -> CheckAnswer:

@@ -41,7 +41,9 @@ class World:
         self.greeted.append(url)
         return CallResult(Verdict.DONE) if self.agrees else CallResult(Verdict.FAILED, "no consent")
 
-    def ping(self, *_: Any, **__: Any) -> Exchange:
+    def ping(
+        self, consumer: Consumer, id: str, seconds: float, push_batch: PushBatch | None = None
+    ) -> Exchange:
         raise AssertionError("nobody is tested here")
 
 

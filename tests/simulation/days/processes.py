@@ -153,7 +153,9 @@ class Caller:
                 self._days.moods[consumer_uid] = "good"
         return CallResult(Verdict.DONE if consents else Verdict.FAILED)
 
-    def ping(self, *_: Any, **__: Any) -> Exchange:
+    def ping(
+        self, consumer: Consumer, id: str, seconds: float, push_batch: PushBatch | None = None
+    ) -> Exchange:
         raise AssertionError("nobody is tested here")
 
     def ask(self, transaction: Transaction, secrets: Sequence[bytes], seconds: float) -> CheckAnswer:
