@@ -288,12 +288,3 @@ def test_whoever_hurries_it_wakes_a_mover(stage: Stage) -> None:
     )
     assert [function for function, _ in desk.inbox.asked] == ["mover"]
     desk.deps.delayed.cancel(desk.topic, hurried_message)
-
-
-def test_another_topic_does_not_find_it(stage: Stage) -> None:
-    desk, other = Desk.at(stage), Desk.at(stage)
-    (result,) = desk.produce(later(desk, 60))
-    message = desk.deps.delayed.find(desk.topic, result.id)
-    assert isinstance(message, DelayedMessage)
-    assert desk.deps.delayed.find(other.topic, result.id) is None
-    desk.deps.delayed.cancel(desk.topic, message)
