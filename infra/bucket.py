@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .retained import retained
+from .resources import retained
 
 BUCKET = "Bucket"
 _FORMER_DAYS = 30

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import bucket, keys, names, roles, tables, wakes
+from .resources import resource
 
 FAILURES = "FailureQueue"
 _CHALICE = {names.API: "APIHandler"}
@@ -39,8 +40,7 @@ def functions(
             # They start one another while there is work; Lambda would take that for a loop and stop it after 16 calls.
             properties["RecursiveLoop"] = "Allow"
         if name == "mover":  # its queue starts it, too: the alarm looks at the rule
-            rule = {"Properties": {"Name": names.mover_rule(prefix)}}
-            properties["Events"] = {"MoverEvent": rule}
+            properties["Events"] = {"MoverEvent": {"Properties": {"Name": names.mover_rule(prefix)}}}
         additions[function_id(name)] = {"Properties": properties}
     return additions
 
@@ -77,20 +77,16 @@ def queries(prefix: str, function_names: Iterable[str]) -> dict[str, Any]:
     """Saved queries of Logs Insights over the functions' logs."""
     groups = [{"Ref": _log_id(name)} for name in function_names]
     return {
-        f"{names.logical(re.sub('[^a-z]+', '-', name))}Query": {
-            "Type": "AWS::Logs::QueryDefinition",
-            "Properties": {"Name": f"{prefix}/{name}", "LogGroupNames": groups, "QueryString": query},
-        }
+        f"{names.logical(re.sub('[^a-z]+', '-', name))}Query": resource(
+            "AWS::Logs::QueryDefinition", Name=f"{prefix}/{name}", LogGroupNames=groups, QueryString=query
+        )
         for name, query in _QUERIES.items()
     }
 
 
 def log_group(name: str, days: int) -> dict[str, Any]:
     """A log group of the stack's own, which goes with it."""
-    return {
-        "Type": "AWS::Logs::LogGroup",
-        "Properties": {"LogGroupName": name, "RetentionInDays": days},
-    }
+    return resource("AWS::Logs::LogGroup", LogGroupName=name, RetentionInDays=days)
 
 
 def failure_queue(prefix: str) -> dict[str, Any]:
@@ -104,16 +100,12 @@ def addresses(function_names: Iterable[str]) -> dict[str, Any]:
     for name in names.URLS:
         if name in function_names:
             logical, function = function_id(name), {"Ref": function_id(name)}
-            everybody = {"FunctionName": function, "Principal": "*"}
-            of_url = {"Action": "lambda:InvokeFunctionUrl", "FunctionUrlAuthType": "NONE"}
-            by_url = {"Action": "lambda:InvokeFunction", "InvokedViaFunctionUrl": True}  # both are needed
+            by_url = {"Action": "lambda:InvokeFunctionUrl", "FunctionUrlAuthType": "NONE"}
             resources |= {
-                address_id(name): {
-                    "Type": "AWS::Lambda::Url",
-                    "Properties": {"TargetFunctionArn": function, "AuthType": "NONE"},
-                },
-                f"{logical}AddressPermission": _permission(everybody | of_url),
-                f"{logical}InvokePermission": _permission(everybody | by_url),
+                address_id(name): resource("AWS::Lambda::Url", TargetFunctionArn=function, AuthType="NONE"),
+                f"{logical}AddressPermission": permission(name, "*", **by_url),
+                # Both are needed.
+                f"{logical}InvokePermission": permission(name, "*", InvokedViaFunctionUrl=True),
             }
     return resources
 
@@ -125,14 +117,14 @@ def address_id(name: str) -> str:
 
 def receive_permission(api: str = "RestAPI") -> dict[str, Any]:
     """API Gateway may call `receive`, for its own call only."""
-    path = f"${{{api}}}/*/POST/v1/topics/*/groups/*/receive"
-    source = {"Fn::Sub": names.arn("execute-api", path)}
-    caller = {"FunctionName": {"Ref": function_id(names.RECEIVE)}, "Principal": "apigateway.amazonaws.com"}
-    return _permission({**caller, "Action": "lambda:InvokeFunction", "SourceArn": source})
+    source = names.arn("execute-api", f"${{{api}}}/*/POST/v1/topics/*/groups/*/receive")
+    return permission(names.RECEIVE, "apigateway.amazonaws.com", SourceArn={"Fn::Sub": source})
 
 
-def _permission(properties: dict[str, Any]) -> dict[str, Any]:
-    return {"Type": "AWS::Lambda::Permission", "Properties": properties}
+def permission(name: str, principal: str, **properties: Any) -> dict[str, Any]:
+    """Who may start a function."""
+    own = {"FunctionName": {"Ref": function_id(name)}, "Principal": principal}
+    return resource("AWS::Lambda::Permission", **own, **{"Action": "lambda:InvokeFunction", **properties})
 
 
 def stream_mappings(function_names: Iterable[str]) -> dict[str, Any]:
@@ -143,9 +135,8 @@ def stream_mappings(function_names: Iterable[str]) -> dict[str, Any]:
         mappings["RouteFromLog"] = _mapping("route", streams["log"], _ROUTE_FILTER, _WAKING)
     if "journal" in function_names:
         for noun in roles.STREAMS["journal"]:
-            if noun in streams:
-                logical = f"JournalFrom{names.logical(noun)}"
-                mappings[logical] = _mapping("journal", streams[noun], _JOURNAL_FILTER, _KEEPING)
+            logical = f"JournalFrom{names.logical(noun)}"
+            mappings[logical] = _mapping("journal", streams[noun], _JOURNAL_FILTER, _KEEPING)
     return mappings
 
 
@@ -170,18 +161,16 @@ _KEEPING: dict[str, Any] = {
 
 
 def _mapping(name: str, stream: Any, pattern: dict[str, Any], manner: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "Type": "AWS::Lambda::EventSourceMapping",
-        "Properties": {
-            "FunctionName": {"Ref": function_id(name)},
-            "EventSourceArn": stream,
-            "FilterCriteria": {"Filters": [{"Pattern": json.dumps(pattern)}]},
-            "BisectBatchOnFunctionError": True,
-            "FunctionResponseTypes": ["ReportBatchItemFailures"],
-            "DestinationConfig": {"OnFailure": {"Destination": {"Fn::GetAtt": [FAILURES, "Arn"]}}},
-            **manner,
-        },
-    }
+    return resource(
+        "AWS::Lambda::EventSourceMapping",
+        FunctionName={"Ref": function_id(name)},
+        EventSourceArn=stream,
+        FilterCriteria={"Filters": [{"Pattern": json.dumps(pattern)}]},
+        BisectBatchOnFunctionError=True,
+        FunctionResponseTypes=["ReportBatchItemFailures"],
+        DestinationConfig={"OnFailure": {"Destination": {"Fn::GetAtt": [FAILURES, "Arn"]}}},
+        **manner,
+    )
 
 
 def _invoke_config(name: str) -> dict[str, Any]:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import bucket, names
-from .functions import function_id, log_group
+from .functions import function_id, log_group, permission
+from .resources import allow, resource, role
 
 JOBS_FOLDER = "glue_jobs"
 LAUNCHER = '''"""Runs a job of glue_jobs on Glue, which adds arguments of its own to ours, with and without values."""
@@ -78,37 +79,14 @@ _JOBS = (
     Job("compare", at_once=3, folders=(("archive", _READ), ("reports/shadows", _CHANGE)), is_watched=False),
 )
 
-_TABLES: dict[str, tuple[tuple[str, str], ...]] = {
-    "messages": (
-        ("topic", "string"),
-        ("topic_uid", "string"),
-        ("shard", "int"),
-        ("offset", "bigint"),
-        ("id", "string"),
-        ("accepted_at", "timestamp"),
-        ("tag", "string"),
-        ("keys", "array<string>"),
-        ("ordering_key", "string"),
-        ("headers", "map<string,string>"),
-        ("content_type", "string"),
-        ("body", "binary"),
-    ),
-    "deliveries": (
-        ("topic", "string"),
-        ("topic_uid", "string"),
-        ("group", "string"),
-        ("group_uid", "string"),
-        ("shard", "int"),
-        ("offset", "bigint"),
-        ("id", "string"),
-        ("attempt", "int"),
-        ("consumer", "string"),
-        ("started_at", "timestamp"),
-        ("duration_ms", "bigint"),
-        ("outcome", "string"),
-        ("detail", "string"),
-    ),
+_TABLES = {
+    "messages": "topic string, topic_uid string, shard int, offset bigint, id string, accepted_at timestamp, "
+    "tag string, keys array<string>, ordering_key string, headers map<string,string>, content_type string, "
+    "body binary",
+    "deliveries": "topic string, topic_uid string, group string, group_uid string, shard int, offset bigint, "
+    "id string, attempt int, consumer string, started_at timestamp, duration_ms bigint, outcome string, detail string",
 }
+"""Athena's tables of the archive: the columns, with their types."""
 
 
 def glue(prefix: str, artifacts: str, code: str, archive: bool, log_days: int, topic: str) -> dict[str, Any]:
@@ -161,29 +139,23 @@ def _job(prefix: str, artifacts: str, code: str, job: Job) -> dict[str, Any]:
     if job.name == "archive":
         arguments["--prefix"] = prefix
     if job.asks:
-        arguments["--url"] = {
-            "Fn::Sub": "https://${RestAPI}.execute-api.${AWS::Region}.${AWS::URLSuffix}/api"
-        }
+        url = "https://${RestAPI}.execute-api.${AWS::Region}.${AWS::URLSuffix}/api"
+        arguments["--url"] = {"Fn::Sub": url}
         arguments["--token-secret"] = secret(prefix)
-    return {
-        "Type": "AWS::Glue::Job",
-        "Properties": {
-            "Name": f"{prefix}-{job.name}",
-            "Role": {"Fn::GetAtt": [role_id(job.name), "Arn"]},
-            "GlueVersion": _GLUE,
-            "WorkerType": _WORKER,
-            "NumberOfWorkers": _WORKERS,
-            "Timeout": _TIMEOUT_MINUTES,
-            "MaxRetries": 0,  # a failure is reported at once, and the next night's run repeats the work
-            "ExecutionProperty": {"MaxConcurrentRuns": job.at_once},
-            "Command": {
-                "Name": "glueetl",
-                "PythonVersion": "3",
-                "ScriptLocation": {"Fn::Sub": f"{place}/{job.name}.py"},
-            },
-            "DefaultArguments": arguments,
-        },
-    }
+    script = {"Fn::Sub": f"{place}/{job.name}.py"}
+    return resource(
+        "AWS::Glue::Job",
+        Name=f"{prefix}-{job.name}",
+        Role={"Fn::GetAtt": [role_id(job.name), "Arn"]},
+        GlueVersion=_GLUE,
+        WorkerType=_WORKER,
+        NumberOfWorkers=_WORKERS,
+        Timeout=_TIMEOUT_MINUTES,
+        MaxRetries=0,  # a failure is reported at once, and the next night's run repeats the work
+        ExecutionProperty={"MaxConcurrentRuns": job.at_once},
+        Command={"Name": "glueetl", "PythonVersion": "3", "ScriptLocation": script},
+        DefaultArguments=arguments,
+    )
 
 
 def _trigger(prefix: str, job: Job) -> dict[str, Any]:
@@ -199,7 +171,7 @@ def _trigger(prefix: str, job: Job) -> dict[str, Any]:
         condition = {"JobName": {"Ref": _job_id(job.after)}, "LogicalOperator": "EQUALS"}
         conditions = [{**condition, "State": state} for state in ("SUCCEEDED", *_BADLY)]
         properties |= {"Type": "CONDITIONAL", "Predicate": {"Logical": "ANY", "Conditions": conditions}}
-    return {"Type": "AWS::Glue::Trigger", "Properties": properties}
+    return resource("AWS::Glue::Trigger", **properties)
 
 
 def _rules(prefix: str, topic: str) -> dict[str, Any]:
@@ -211,15 +183,11 @@ def _rules(prefix: str, topic: str) -> dict[str, Any]:
     text = f'"The job <jobName> ended as <state>. What it printed: {log}"'
     mail = {"Arn": {"Ref": topic}, "InputTransformer": {"InputPathsMap": paths, "InputTemplate": text}}
     expire = {"Arn": {"Fn::GetAtt": [function_id("expire"), "Arn"]}}
-    permission = {"Action": "lambda:InvokeFunction", "Principal": "events.amazonaws.com"}
-    source = {
-        "SourceArn": {"Fn::GetAtt": ["ArchivedRule", "Arn"]},
-        "FunctionName": {"Ref": function_id("expire")},
-    }
+    source = {"SourceArn": {"Fn::GetAtt": ["ArchivedRule", "Arn"]}}
     return {
         "JobFailedRule": _rule(prefix, names.FAILED, watched, _BADLY, mail),
         "ArchivedRule": _rule(prefix, names.ARCHIVED, [f"{prefix}-archive"], ("SUCCEEDED",), expire),
-        "ExpireAfterArchive": {"Type": "AWS::Lambda::Permission", "Properties": {**permission, **source}},
+        "ExpireAfterArchive": permission("expire", "events.amazonaws.com", **source),
     }
 
 
@@ -231,8 +199,9 @@ def _rule(
         "detail-type": ["Glue Job State Change"],
         "detail": {"jobName": jobs, "state": list(states)},
     }
-    own = {"Name": names.end_rule(prefix, outcome), "Targets": [{"Id": "target", **target}]}
-    return {"Type": "AWS::Events::Rule", "Properties": {**own, "EventPattern": pattern}}
+    targets = [{"Id": "target", **target}]
+    name = names.end_rule(prefix, outcome)
+    return resource("AWS::Events::Rule", Name=name, Targets=targets, EventPattern=pattern)
 
 
 def _role(prefix: str, artifacts: str, job: Job) -> dict[str, Any]:
@@ -240,63 +209,40 @@ def _role(prefix: str, artifacts: str, job: Job) -> dict[str, Any]:
     artifact_folder = f"arn:${{AWS::Partition}}:s3:::{artifacts}/{prefix}"
     groups = [names.arn("logs", f"log-group:{_logs(prefix)}/{kind}") for kind in _LOGS]
     streams = [f"{group}:log-stream:*" for group in groups]
-    both_forms = [
-        form for group in groups for form in (group, f"{group}:*")
-    ]  # which is asked, depends on the call
+    # Which form is asked, depends on the call.
+    both_forms = [form for group in groups for form in (group, f"{group}:*")]
     statements = [
-        _allow(("s3:ListBucket",), own),
-        _allow(("s3:GetObject",), f"{artifact_folder}/*"),
-        *(_allow(actions, f"{own}/{folder}/*") for folder, actions in job.folders),
-        _allow(("logs:CreateLogGroup",), *both_forms),  # Glue asks for it first, though they are there
-        _allow(("logs:CreateLogStream", "logs:PutLogEvents"), *streams),
+        allow(("s3:ListBucket",), own),
+        allow(("s3:GetObject",), f"{artifact_folder}/*"),
+        *(allow(actions, f"{own}/{folder}/*") for folder, actions in job.folders),
+        allow(("logs:CreateLogGroup",), *both_forms),  # Glue asks for it first, though they are there
+        allow(("logs:CreateLogStream", "logs:PutLogEvents"), *streams),
     ]
     if job.tables:
         tables = [names.arn("dynamodb", f"table/{names.table(prefix, name)}") for name in job.tables]
-        statements.append(_allow(("dynamodb:Query",), *tables))
+        statements.append(allow(("dynamodb:Query",), *tables))
     if job.asks:
         token = names.arn("secretsmanager", f"secret:{secret(prefix)}-??????")
-        statements.append(_allow(("secretsmanager:GetSecretValue",), token))
-    trust = {"Effect": "Allow", "Principal": {"Service": "glue.amazonaws.com"}, "Action": "sts:AssumeRole"}
+        statements.append(allow(("secretsmanager:GetSecretValue",), token))
+    return role("glue", statements)
+
+
+def _catalog(prefix: str) -> dict[str, Any]:
+    catalog = {"CatalogId": {"Ref": "AWS::AccountId"}}
+    database = {"DatabaseInput": {"Name": prefix.replace("-", "_")}}
+    place = {**catalog, "DatabaseName": {"Ref": "ArchiveDatabase"}}
     return {
-        "Type": "AWS::IAM::Role",
-        "Properties": {
-            "AssumeRolePolicyDocument": {"Version": "2012-10-17", "Statement": [trust]},
-            "Policies": [
-                {"PolicyName": "own", "PolicyDocument": {"Version": "2012-10-17", "Statement": statements}}
-            ],
+        "ArchiveDatabase": resource("AWS::Glue::Database", **catalog, **database),
+        **{
+            f"{names.logical(table)}ArchiveTable": resource(
+                "AWS::Glue::Table", **place, TableInput=_table(prefix, table, columns)
+            )
+            for table, columns in _TABLES.items()
         },
     }
 
 
-def _allow(actions: tuple[str, ...], *resources: str) -> dict[str, Any]:
-    return {
-        "Effect": "Allow",
-        "Action": list(actions),
-        "Resource": [{"Fn::Sub": resource} for resource in resources],
-    }
-
-
-def _catalog(prefix: str) -> dict[str, Any]:
-    database = prefix.replace("-", "_")
-    resources: dict[str, Any] = {
-        "ArchiveDatabase": {
-            "Type": "AWS::Glue::Database",
-            "Properties": {"CatalogId": {"Ref": "AWS::AccountId"}, "DatabaseInput": {"Name": database}},
-        }
-    }
-    for table, columns in _TABLES.items():
-        resources[f"{names.logical(table)}ArchiveTable"] = {
-            "Type": "AWS::Glue::Table",
-            "Properties": {
-                "CatalogId": {"Ref": "AWS::AccountId"},
-                "DatabaseName": {"Ref": "ArchiveDatabase"},
-                "TableInput": _table(prefix, table, columns),
-            },
-        }
-    return resources
-
-
-def _table(prefix: str, name: str, columns: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+def _table(prefix: str, name: str, columns: str) -> dict[str, Any]:
     parquet = "org.apache.hadoop.hive.ql.io.parquet"
     return {
         "Name": name,
@@ -311,7 +257,9 @@ def _table(prefix: str, name: str, columns: tuple[tuple[str, str], ...]) -> dict
             "projection.day.range": "2026-01-01,NOW",
         },
         "StorageDescriptor": {
-            "Columns": [{"Name": column, "Type": kind} for column, kind in columns],
+            "Columns": [
+                dict(zip(("Name", "Type"), each.split(), strict=True)) for each in columns.split(", ")
+            ],
             # A day's folder holds the list of its files, which the archive's job puts in one step (docs/adr/0043).
             "Location": {"Fn::Sub": f"s3://{bucket.name(prefix)}/archive/catalog/{name}/"},
             "InputFormat": "org.apache.hadoop.hive.ql.io.SymlinkTextInputFormat",

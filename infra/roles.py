@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import keys, names
-
-Statement = dict[str, Any]
+from .resources import Statement, allow, role
 
 _READ = "GetItem Query"
 _APPEND = "GetItem Query PutItem UpdateItem"  # put segments, count reserved offsets, close holes
@@ -261,7 +260,7 @@ def roles(prefix: str, bucket: str, streams: Mapping[str, Any], tracing: bool = 
         if arns:
             actions = [f"dynamodb:{action}" for action in _STREAM_ACTIONS]
             policies[name].append({"Effect": "Allow", "Action": actions, "Resource": arns})
-    return {role_id(name): _role(statements) for name, statements in policies.items()}
+    return {role_id(name): role("lambda", statements) for name, statements in policies.items()}
 
 
 def role_id(name: str) -> str:
@@ -271,46 +270,38 @@ def role_id(name: str) -> str:
 
 def _policy(name: str, prefix: str, bucket: str) -> list[Statement]:
     log_group = f"log-group:/aws/lambda/{names.function(prefix, name)}:log-stream:*"
-    statements = [_allow(("logs:CreateLogStream", "logs:PutLogEvents"), names.arn("logs", log_group))]
+    statements = [allow(("logs:CreateLogStream", "logs:PutLogEvents"), names.arn("logs", log_group))]
     for place, actions in _TABLES[name].items():
         table, _, part = place.partition("#")
         noun, _, index = table.partition("/")
         resource = f"table/{names.table(prefix, noun)}" + (f"/{index}" if index else "")
         permissions = tuple(f"dynamodb:{action}" for action in actions.split())
-        statement = _allow(permissions, names.arn("dynamodb", resource))
+        statement = allow(permissions, names.arn("dynamodb", resource))
         statements.append(statement | (_only(_PARTS[part]) if part else {}))
     statements += [_secrets(prefix, kind, actions) for kind, actions in _SECRETS.get(name, {}).items()]
     function_arns = [
         names.arn("lambda", f"function:{names.function(prefix, f)}") for f in _STARTS.get(name, ())
     ]
     if function_arns:
-        statements.append(_allow(("lambda:InvokeFunction",), *function_arns))
+        statements.append(allow(("lambda:InvokeFunction",), *function_arns))
     if name in WAKES:
         receives = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes") if name == "mover" else ()
         uses = tuple(f"sqs:{action}" for action in ("SendMessage", *receives))
-        statements.append(_allow(uses, names.arn("sqs", names.wakes(prefix))))
+        statements.append(allow(uses, names.arn("sqs", names.wakes(prefix))))
     jobs = [names.arn("glue", f"job/{prefix}-{job}") for job in _JOBS.get(name, ())]
     if jobs:
-        statements.append(_allow(("glue:StartJobRun",), *jobs))
+        statements.append(allow(("glue:StartJobRun",), *jobs))
     if name in _MAILS:
-        statements.append(_allow(("sns:Publish",), names.arn("sns", names.alarms(prefix))))
+        statements.append(allow(("sns:Publish",), names.arn("sns", names.alarms(prefix))))
     objects = _OBJECTS.get(name, {})
     for key, permissions in objects.items():
-        statements.append(_allow(permissions, f"arn:${{AWS::Partition}}:s3:::{bucket}/{key}"))
+        statements.append(allow(permissions, f"arn:${{AWS::Partition}}:s3:::{bucket}/{key}"))
     if any("s3:GetObject" in permissions for permissions in objects.values()):
         # Without it S3 answers "denied", not "no such key", for what is not there.
-        statements.append(_allow(("s3:ListBucket",), f"arn:${{AWS::Partition}}:s3:::{bucket}"))
+        statements.append(allow(("s3:ListBucket",), f"arn:${{AWS::Partition}}:s3:::{bucket}"))
     if name not in names.ANSWERING:  # what was invoked asynchronously and is given up
-        statements.append(_allow(("sqs:SendMessage",), names.arn("sqs", names.failures(prefix))))
+        statements.append(allow(("sqs:SendMessage",), names.arn("sqs", names.failures(prefix))))
     return statements
-
-
-def _allow(actions: tuple[str, ...], *resources: str) -> Statement:
-    return {
-        "Effect": "Allow",
-        "Action": list(actions),
-        "Resource": [{"Fn::Sub": resource} for resource in resources],
-    }
 
 
 def _only(partitions: tuple[str, ...]) -> Statement:
@@ -324,16 +315,4 @@ def _secrets(prefix: str, kind: str, actions: str) -> Statement:
     context = "kms:EncryptionContext:"
     only = {f"aws:ResourceTag/{keys.TAG}": prefix, f"{context}headrace": prefix, f"{context}secret": kind}
     permissions = tuple(f"kms:{action}" for action in actions.split())
-    return _allow(permissions, names.arn("kms", "key/*")) | {"Condition": {"StringEquals": only}}
-
-
-def _role(statements: list[Statement]) -> dict[str, Any]:
-    trust = {"Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}, "Action": "sts:AssumeRole"}
-    policy = {"Version": "2012-10-17", "Statement": statements}
-    return {
-        "Type": "AWS::IAM::Role",
-        "Properties": {
-            "AssumeRolePolicyDocument": {"Version": "2012-10-17", "Statement": [trust]},
-            "Policies": [{"PolicyName": "own", "PolicyDocument": policy}],
-        },
-    }
+    return allow(permissions, names.arn("kms", "key/*")) | {"Condition": {"StringEquals": only}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import names
-from .retained import retained
+from .resources import retained
 
 _KEYS: dict[str, dict[str, str]] = {
     "log": {"s": "S", "o": "N"},
