@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import names
+from .resources import resource
 
 NAMESPACE = "Headrace"
 _MINUTE = 60
@@ -47,27 +48,17 @@ def alarms(
     prefix: str,
     functions: Iterable[str] = names.ALL,
     topic: str = "AlarmTopic",
-    archives: bool = True,
-    iam: bool = False,
-    few: bool = False,
+    **parts: bool,
 ) -> dict[str, Any]:
     """The alarms as CloudFormation resources; `topic` is the logical id of the SNS topic, the rest as for
     `all_alarms`."""
-    return {
-        f"{alarm.name}Alarm": _resource(prefix, alarm, topic)
-        for alarm in all_alarms(prefix, functions, archives, iam, few)
-    }
+    every = all_alarms(prefix, functions, **parts)
+    return {f"{alarm.name}Alarm": _resource(prefix, alarm, topic) for alarm in every}
 
 
-def alarm_names(
-    prefix: str,
-    functions: Iterable[str] = names.ALL,
-    archives: bool = True,
-    iam: bool = False,
-    few: bool = False,
-) -> list[str]:
+def alarm_names(prefix: str, functions: Iterable[str] = names.ALL, **parts: bool) -> list[str]:
     """The deployed names of the alarms."""
-    return [_deployed_name(prefix, alarm) for alarm in all_alarms(prefix, functions, archives, iam, few)]
+    return [_deployed_name(prefix, alarm) for alarm in all_alarms(prefix, functions, **parts)]
 
 
 def all_alarms(
@@ -76,7 +67,11 @@ def all_alarms(
     """The alarms of a stage. `functions` are those of app.py; `archives`: the archive is made each night; `iam`: there
     is an API for callers who sign with SigV4, too; `few`: those of FEW alone."""
     function_names = list(functions)
-    own = [_own_alarm(prefix, *row) for row in _OWN]
+    service = {"service": prefix}
+    own = [
+        Alarm(name, _WHY[name], (NAMESPACE, metric, service), over, statistic, period, periods)
+        for name, metric, over, statistic, period, periods in _OWN
+    ]
     # Of `authorize` each refused token is an error, which API Gateway wants for its 401; its failures are callers' 5xx.
     errors = [_errors(prefix, name) for name in function_names if name != names.AUTHORIZE]
     throttles = [_throttles(prefix, name) for name in _STARTED if name in function_names]
@@ -87,99 +82,37 @@ def all_alarms(
     return [alarm for alarm in every if alarm.name in FEW] if few else every
 
 
-_OWN: tuple[tuple[str, str, str, float, str, int, int], ...] = (
-    (
-        "BacklogOver",
-        "A topic's backlog is larger than its alarm allows: a report to this topic names it.",
-        "BacklogOverAlarm",
-        0,
-        "Maximum",
-        _MINUTE,
-        3,
-    ),
-    (
-        "OldestAge",
-        "A message of a watched topic waits for an hour.",
-        "OldestAge",
-        3600,
-        "Maximum",
-        _MINUTE,
-        3,
-    ),
-    (
-        "Attention",
-        "Work waits for a person: `headrace attention` lists it, and a report to this topic names topic and group.",
-        "Attention",
-        0,
-        "Maximum",
-        _FIVE,
-        1,
-    ),
-    ("DeadLetters", "Messages became dead letters.", "Dead", 0, "Sum", _FIVE, 1),
-    (
-        "Undecodable",
-        "Stored rows cannot be read: messages became dead letters, or lists and jobs skip the rows.",
-        "Undecodable",
-        0,
-        "Sum",
-        _FIVE,
-        1,
-    ),
-    (
-        "LogBehind",
-        "A log ends below a group's cursor: what is produced there is never delivered. Was a table restored?",
-        "LogBehind",
-        0,
-        "Sum",
-        _FIVE,
-        1,
-    ),
-    (
-        "Findings",
-        "The daily check found cursors, records, timers or dead letters that do not fit together.",
-        "Findings",
-        0,
-        "Sum",
-        6 * _HOUR,
-        1,
-    ),
-    (
-        "DelaysLate",
-        "Delayed messages or retries come late.",
-        "DelayLateness",
-        30_000,
-        "Maximum",
-        _FIVE,
-        1,
-    ),
-    (
-        "NotArchived",
-        "Messages near their end are kept, for the archive lacks them.",
-        "Kept",
-        0,
-        "Maximum",
-        6 * _HOUR,  # as often as an operator looks
-        1,
-    ),
-    (
-        "RoundLate",
-        "A job did not come by all topics for 18 hours: rows outlive their retention by a day.",
-        "RoundAge",
-        18 * _HOUR * 1000,
-        "Maximum",
-        6 * _HOUR,
-        1,
-    ),
-    ("TopicPassedOver", "A job's visit of a topic fails.", "Troubles", 0, "Sum", 6 * _HOUR, 1),
-    ("Unavailable", "Requests are answered with 503.", "Unavailable", 5, "Sum", _FIVE, 1),
+_WHY = {
+    "BacklogOver": "A topic's backlog is larger than its alarm allows: a report to this topic names it.",
+    "OldestAge": "A message of a watched topic waits for an hour.",
+    "Attention": "Work waits for a person: `headrace attention` lists it, and a report to this topic names topic and "
+    "group.",
+    "DeadLetters": "Messages became dead letters.",
+    "Undecodable": "Stored rows cannot be read: messages became dead letters, or lists and jobs skip the rows.",
+    "LogBehind": "A log ends below a group's cursor: what is produced there is never delivered. Was a table restored?",
+    "Findings": "The daily check found cursors, records, timers or dead letters that do not fit together.",
+    "DelaysLate": "Delayed messages or retries come late.",
+    "NotArchived": "Messages near their end are kept, for the archive lacks them.",
+    "RoundLate": "A job did not come by all topics for 18 hours: rows outlive their retention by a day.",
+    "TopicPassedOver": "A job's visit of a topic fails.",
+    "Unavailable": "Requests are answered with 503.",
+}
+_SELDOM = 6 * _HOUR  # as often as an operator looks
+_OWN: tuple[tuple[str, str, float, str, int, int], ...] = (
+    ("BacklogOver", "BacklogOverAlarm", 0, "Maximum", _MINUTE, 3),
+    ("OldestAge", "OldestAge", 3600, "Maximum", _MINUTE, 3),
+    ("Attention", "Attention", 0, "Maximum", _FIVE, 1),
+    ("DeadLetters", "Dead", 0, "Sum", _FIVE, 1),
+    ("Undecodable", "Undecodable", 0, "Sum", _FIVE, 1),
+    ("LogBehind", "LogBehind", 0, "Sum", _FIVE, 1),
+    ("Findings", "Findings", 0, "Sum", _SELDOM, 1),
+    ("DelaysLate", "DelayLateness", 30_000, "Maximum", _FIVE, 1),
+    ("NotArchived", "Kept", 0, "Maximum", _SELDOM, 1),
+    ("RoundLate", "RoundAge", 18 * _HOUR * 1000, "Maximum", _SELDOM, 1),
+    ("TopicPassedOver", "Troubles", 0, "Sum", _SELDOM, 1),
+    ("Unavailable", "Unavailable", 5, "Sum", _FIVE, 1),
 )
-"""Name, why, metric, threshold, statistic, period in seconds, periods."""
-
-
-def _own_alarm(
-    prefix: str, name: str, why: str, metric: str, threshold: float, statistic: str, period: int, periods: int
-) -> Alarm:
-    return Alarm(name, why, (NAMESPACE, metric, {"service": prefix}), threshold, statistic, period, periods)
+"""Name, metric of the service's own, threshold, statistic, period in seconds, periods."""
 
 
 def _stopped_alarm(prefix: str, name: str) -> Alarm:
@@ -187,29 +120,15 @@ def _stopped_alarm(prefix: str, name: str) -> Alarm:
     of an hour's beginning: thirteen hours without one are one too few. (More than a day needs periods of an hour.)"""
     period, periods = (_HOUR, 13) if name in names.SELDOM else (_FIVE, 1)
     of_rule = "AWS/Events", "Invocations", {"RuleName": names.mover_rule(prefix)}
-    return Alarm(
-        f"{names.logical(name)}Stopped",
-        f"{name} does not run: {_STILL[name]}.",
-        of_rule if name == "mover" else _function_metric(prefix, name, "Invocations"),
-        1,
-        "Sum",
-        period,
-        periods,
-        missing="breaching",
-        below=True,
-    )
+    metric = of_rule if name == "mover" else _function_metric(prefix, name, "Invocations")
+    name, why = f"{names.logical(name)}Stopped", f"{name} does not run: {_STILL[name]}."
+    return Alarm(name, why, metric, 1, "Sum", period, periods, missing="breaching", below=True)
 
 
 def _route(prefix: str) -> Alarm:
     behind = "New messages wake nobody for five minutes: the log's stream is read late."
-    return Alarm(
-        "RouteLate",
-        behind,
-        _function_metric(prefix, "route", "IteratorAge"),
-        60_000,
-        period=_MINUTE,
-        periods=5,
-    )
+    metric = _function_metric(prefix, "route", "IteratorAge")
+    return Alarm("RouteLate", behind, metric, 60_000, period=_MINUTE, periods=5)
 
 
 def _journal(prefix: str) -> Alarm:
@@ -239,14 +158,8 @@ def _errors(prefix: str, name: str) -> Alarm:
 
 def _throttles(prefix: str, name: str) -> Alarm:
     why = f"{name} may not run as often as it is called: the account's concurrency is used up."
-    return Alarm(
-        f"{names.logical(name)}Throttles",
-        why,
-        _function_metric(prefix, name, "Throttles"),
-        0,
-        "Sum",
-        periods=2,
-    )
+    metric = _function_metric(prefix, name, "Throttles")
+    return Alarm(f"{names.logical(name)}Throttles", why, metric, 0, "Sum", periods=2)
 
 
 def _queues(prefix: str) -> list[Alarm]:
@@ -288,22 +201,20 @@ def _deployed_name(prefix: str, alarm: Alarm) -> str:
 def _resource(prefix: str, alarm: Alarm, topic: str) -> dict[str, Any]:
     namespace, metric, dimensions = alarm.metric
     lost = {"InsufficientDataActions": [{"Ref": topic}]} if alarm.missing == "missing" else {}
-    return {
-        "Type": "AWS::CloudWatch::Alarm",
-        "Properties": {
-            "AlarmName": _deployed_name(prefix, alarm),
-            "AlarmDescription": {"Fn::Sub": f"{alarm.why} {names.dashboard_url(prefix)}"},
-            "Namespace": namespace,
-            "MetricName": metric,
-            "Dimensions": [{"Name": name, "Value": value} for name, value in dimensions.items()],
-            "Statistic": alarm.statistic,
-            "Period": alarm.period,
-            "EvaluationPeriods": alarm.periods,
-            "ComparisonOperator": "LessThanThreshold" if alarm.below else "GreaterThanThreshold",
-            "Threshold": alarm.over,
-            "TreatMissingData": alarm.missing,
-            "AlarmActions": [{"Ref": topic}],
-            "OKActions": [{"Ref": topic}],
-            **lost,
-        },
-    }
+    return resource(
+        "AWS::CloudWatch::Alarm",
+        AlarmName=_deployed_name(prefix, alarm),
+        AlarmDescription={"Fn::Sub": f"{alarm.why} {names.dashboard_url(prefix)}"},
+        Namespace=namespace,
+        MetricName=metric,
+        Dimensions=[{"Name": name, "Value": value} for name, value in dimensions.items()],
+        Statistic=alarm.statistic,
+        Period=alarm.period,
+        EvaluationPeriods=alarm.periods,
+        ComparisonOperator="LessThanThreshold" if alarm.below else "GreaterThanThreshold",
+        Threshold=alarm.over,
+        TreatMissingData=alarm.missing,
+        AlarmActions=[{"Ref": topic}],
+        OKActions=[{"Ref": topic}],
+        **lost,
+    )

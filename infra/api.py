@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
+from .resources import policy, resource
+
 _REFUSALS: dict[str, tuple[int, str, str, bool]] = {
     "UNAUTHORIZED": (401, "UNAUTHORIZED", "A valid token is needed: Authorization: Bearer hr_...", False),
     "ACCESS_DENIED": (403, "FORBIDDEN", "The token does not allow this call.", False),
@@ -134,10 +136,9 @@ def private(api: dict[str, Any], vpc_endpoint: str) -> dict[str, Any]:
     """The API for callers behind one VPC endpoint only."""
     everybody = {"Principal": "*", "Action": "execute-api:Invoke", "Resource": "execute-api:/*"}
     elsewhere = {"StringNotEquals": {"aws:SourceVpce": vpc_endpoint}}
-    statements = [{"Effect": "Allow", **everybody}, {"Effect": "Deny", **everybody, "Condition": elsewhere}]
-    policy = {"Version": "2012-10-17", "Statement": statements}
+    statements = {"Effect": "Allow", **everybody}, {"Effect": "Deny", **everybody, "Condition": elsewhere}
     properties = api["RestAPI"]["Properties"]
-    body = {**properties["DefinitionBody"], "x-amazon-apigateway-policy": policy}
+    body = {**properties["DefinitionBody"], "x-amazon-apigateway-policy": policy(*statements)}
     endpoint = {"Type": "PRIVATE", "VPCEndpointIds": [vpc_endpoint]}
     new_properties = {**properties, "DefinitionBody": body, "EndpointConfiguration": endpoint}
     return {**api, "RestAPI": {"Properties": new_properties}}
@@ -145,12 +146,10 @@ def private(api: dict[str, Any], vpc_endpoint: str) -> dict[str, Any]:
 
 def acl_association(web_acl: str, api: str = "RestAPI") -> dict[str, Any]:
     """A web ACL before the stage of an API, which is named by its logical id."""
-    stage = (
-        f"arn:${{AWS::Partition}}:apigateway:${{AWS::Region}}::/restapis/${{{api}}}/stages/${{{api}.Stage}}"
-    )
-    properties = {"ResourceArn": {"Fn::Sub": stage}, "WebACLArn": web_acl}
-    kind = {"Type": "AWS::WAFv2::WebACLAssociation", "Properties": properties}
-    return {"WebAclAssociation" if api == "RestAPI" else f"{api}WebAclAssociation": kind}
+    place = f"/restapis/${{{api}}}/stages/${{{api}.Stage}}"
+    stage = f"arn:${{AWS::Partition}}:apigateway:${{AWS::Region}}::{place}"
+    own = resource("AWS::WAFv2::WebACLAssociation", ResourceArn={"Fn::Sub": stage}, WebACLArn=web_acl)
+    return {"WebAclAssociation" if api == "RestAPI" else f"{api}WebAclAssociation": own}
 
 
 def response(status: int, code: str, detail: str, retryable: bool) -> dict[str, Any]:

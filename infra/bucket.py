@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .resources import retained
+from .resources import policy, resource, retained
 
 BUCKET = "Bucket"
 _FORMER_DAYS = 30
@@ -25,47 +25,26 @@ def bucket(prefix: str) -> dict[str, Any]:
     """The bucket and its policy, which refuses all access without TLS."""
     arn = _PREFIX + name(prefix)
     everything = [{"Fn::Sub": arn}, {"Fn::Sub": f"{arn}/*"}]
-    return {
-        BUCKET: retained(
-            "AWS::S3::Bucket",
-            {
-                "BucketName": {"Fn::Sub": name(prefix)},
-                "PublicAccessBlockConfiguration": {
-                    "BlockPublicAcls": True,
-                    "BlockPublicPolicy": True,
-                    "IgnorePublicAcls": True,
-                    "RestrictPublicBuckets": True,
-                },
-                "OwnershipControls": {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]},
-                "BucketEncryption": {
-                    "ServerSideEncryptionConfiguration": [
-                        {"ServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}
-                    ]
-                },
-                "VersioningConfiguration": {"Status": "Enabled"},
-                "LifecycleConfiguration": {"Rules": _rules()},
-            },
-        ),
-        "BucketPolicy": {
-            "Type": "AWS::S3::BucketPolicy",
-            "Properties": {
-                "Bucket": {"Ref": BUCKET},
-                "PolicyDocument": {
-                    "Version": "2012-10-17",
-                    "Statement": [
-                        {
-                            "Sid": "TlsOnly",
-                            "Effect": "Deny",
-                            "Principal": "*",
-                            "Action": "s3:*",
-                            "Resource": everything,
-                            "Condition": {"Bool": {"aws:SecureTransport": "false"}},
-                        }
-                    ],
-                },
-            },
-        },
+    tls_only = {
+        "Sid": "TlsOnly",
+        "Effect": "Deny",
+        "Principal": "*",
+        "Action": "s3:*",
+        "Resource": everything,
+        "Condition": {"Bool": {"aws:SecureTransport": "false"}},
     }
+    by_default = {"ServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}
+    closed = ("BlockPublicAcls", "BlockPublicPolicy", "IgnorePublicAcls", "RestrictPublicBuckets")
+    properties = {
+        "BucketName": {"Fn::Sub": name(prefix)},
+        "PublicAccessBlockConfiguration": dict.fromkeys(closed, True),
+        "OwnershipControls": {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]},
+        "BucketEncryption": {"ServerSideEncryptionConfiguration": [by_default]},
+        "VersioningConfiguration": {"Status": "Enabled"},
+        "LifecycleConfiguration": {"Rules": _rules()},
+    }
+    own = resource("AWS::S3::BucketPolicy", Bucket={"Ref": BUCKET}, PolicyDocument=policy(tls_only))
+    return {BUCKET: retained("AWS::S3::Bucket", properties), "BucketPolicy": own}
 
 
 def _rules() -> list[dict[str, Any]]:

@@ -125,10 +125,7 @@ def _query(id: str, metric: _Metric) -> dict[str, Any]:
 
 def standing(stack: Stack, days: int) -> list[Line]:
     """What costs by the month alone: alarms, the dashboard and the key. An account's free ones are not taken off."""
-    count, months = (
-        len(alarm_names(stack.prefix, stack.functions, *stack.parts)),
-        days / _MONTH_DAYS,
-    )
+    count, months = len(alarm_names(stack.prefix, stack.functions, **stack.parts)), days / _MONTH_DAYS
     rows = [("alarms", count, "alarm"), ("dashboard", 1, "board"), ("KMS key", 1, "key")]
     return [Line(what, number, "", number * PRICES[price] * months) for what, number, price in rows]
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from . import names
+from . import names, resources
 from .alarms import NAMESPACE, alarm_names
 
 Line = list[Any]
@@ -18,34 +18,24 @@ _DAY = 86_400
 _DAYS = "-P14D"  # of what S3 counts once a day
 
 
-def resource(
-    prefix: str,
-    bucket: str,
-    functions: Iterable[str] = names.ALL,
-    archives: bool = True,
-    iam: bool = False,
-    few: bool = False,
-) -> dict[str, Any]:
+def resource(prefix: str, bucket: str, functions: Iterable[str] = names.ALL, **parts: bool) -> dict[str, Any]:
     """The dashboard as a CloudFormation resource; the arguments as for `dashboard`."""
-    body = json.dumps(dashboard(prefix, bucket, functions, archives, iam, few))
-    properties = {"DashboardName": prefix, "DashboardBody": {"Fn::Sub": body}}
-    return {"Dashboard": {"Type": "AWS::CloudWatch::Dashboard", "Properties": properties}}
+    body = json.dumps(dashboard(prefix, bucket, functions, **parts))
+    page = resources.resource(
+        "AWS::CloudWatch::Dashboard", DashboardName=prefix, DashboardBody={"Fn::Sub": body}
+    )
+    return {"Dashboard": page}
 
 
 def dashboard(
-    prefix: str,
-    bucket: str,
-    functions: Iterable[str] = names.ALL,
-    archives: bool = True,
-    iam: bool = False,
-    few: bool = False,
+    prefix: str, bucket: str, functions: Iterable[str] = names.ALL, iam: bool = False, **parts: bool
 ) -> dict[str, Any]:
     """The dashboard's body, whose texts are for Fn::Sub. `bucket` is the bucket's name, or such a text that makes it;
-    `functions` are those of app.py; `archives`: the archive is made each night; `iam`: there is an API for callers who
-    sign with SigV4, too; `few`: it has few alarms."""
+    `functions` are those of app.py; `iam`: there is an API for callers who sign with SigV4, too; `parts`: what else the
+    alarms depend on."""
     function_names = list(functions)
     apis = {prefix: "", **({names.iam_api(prefix): " (signed)"} if iam else {})}
-    alarms = alarm_names(prefix, function_names, archives, iam, few)
+    alarms = alarm_names(prefix, function_names, iam=iam, **parts)
     stage = _Stage(prefix, bucket, function_names, alarms, apis)
     widgets: list[dict[str, Any]] = []
     y = 0
@@ -73,31 +63,18 @@ class _Stage:
         self._named, self._apis = alarms, apis
 
     def rows(self) -> list[Row]:
-        return [
-            self._health(),
-            self._flow(),
-            self._delays(),
-            self._groups(),
-            self._shards(),
-            self._subscribers(),
-            self._platform(),
-            self._archive(),
-            self._cost(),
-        ]
+        stage = (self._health, self._flow, self._delays, self._groups, self._shards, self._subscribers)
+        return [row() for row in (*stage, self._platform, self._archive, self._cost)]
 
     def _health(self) -> Row:
         queue = {"QueueName": names.failures(self._prefix)}
         numbers = [
-            self._own_metric("Attention", "Maximum"),
-            self._own_metric("BacklogOverAlarm", "Maximum"),
-            self._own_metric("OldestAge", "Maximum"),
-            self._own_metric("Dead", "Sum"),
-            self._own_metric("Undecodable", "Sum"),
-            self._own_metric("Unavailable", "Sum"),
+            *(self._own_metric(name, "Maximum") for name in ("Attention", "BacklogOverAlarm", "OldestAge")),
+            *(self._own_metric(name, "Sum") for name in ("Dead", "Undecodable", "Unavailable")),
             _aws("AWS/SQS", "ApproximateNumberOfMessagesVisible", queue, "Maximum", "given up"),
         ]
         advice = "Every alarm is green and these are zero: nothing is to be done."
-        return "Is it healthy", advice, [self._alarms(), _numbers("Now", numbers)]
+        return "Is it healthy", advice, [self._alarms(), _graph("Now", numbers, view="singleValue")]
 
     def _alarms(self) -> dict[str, Any]:
         arns = [names.arn("cloudwatch", f"alarm:{name}") for name in self._named]
@@ -111,10 +88,7 @@ class _Stage:
         latency = [line for s in ("p50", "p99") for line in self._calls("Latency", s, s)]
         row = [
             _graph("Messages a minute", flow),
-            _graph(
-                "Backlog of watched topics",
-                [self._search("Backlog", "Maximum", "topic"), self._own_metric("Backlog", "Maximum")],
-            ),
+            _graph("Backlog of watched topics", self._watched("Backlog")),
             _graph("HTTP calls a minute", calls),
             _graph("HTTP latency, ms", latency),
         ]
@@ -124,10 +98,7 @@ class _Stage:
         row = [
             _graph("Lateness of what was due, ms", [self._own_metric("DelayLateness", "Maximum")]),
             _graph("Moved when due", [self._own_metric("Moved", "Sum")]),
-            _graph(
-                "Oldest message, s",
-                [self._search("OldestAge", "Maximum", "topic"), self._own_metric("OldestAge", "Maximum")],
-            ),
+            _graph("Oldest message, s", self._watched("OldestAge")),
             _graph("Mover at work, ms", [self._function_metric("mover", "Duration", "Maximum")]),
         ]
         return "Delays", "Late by seconds while the mover works: more is due than it can move.", row
@@ -159,22 +130,16 @@ class _Stage:
         return "Shards", advice, row
 
     def _subscribers(self) -> Row:
-        deliveries, failures = (
-            self._own_metric("Delivered", "Sum", id="done"),
-            self._own_metric("Failed", "Sum", id="failed"),
-        )
-        for line in (deliveries, failures):
-            line[-1]["visible"] = False
+        deliveries = self._own_metric("Delivered", "Sum", id="done", visible=False)
+        failures = self._own_metric("Failed", "Sum", id="failed", visible=False)
         all_attempts = f"({_filled('done')} + {_filled('failed')})"
         expression = f"100 * {_filled('failed')} / {all_attempts}"
         share = [{"expression": expression, "label": "failed, %", "id": "share"}]
         at_work = self._function_metric("deliver", "ConcurrentExecutions", "Maximum")
+        late = [self._own_metric(name, "Sum") for name in ("Stale", "Checks")]
         row = [
             _graph("Attempts that failed, %", [deliveries, failures, share]),
-            _graph(
-                "Came too late; producers asked",
-                [self._own_metric("Stale", "Sum"), self._own_metric("Checks", "Sum")],
-            ),
+            _graph("Came too late; producers asked", late),
             _graph("Deliveries beside one another", [at_work]),
         ]
         return "Subscribers", "Which one fails is in the log of deliver: `attempt failed`.", row
@@ -198,43 +163,31 @@ class _Stage:
 
     def _archive(self) -> Row:
         count = {"BucketName": self._bucket, "StorageType": "AllStorageTypes"}
-        lines = [
-            _aws(
-                "AWS/Events",
-                "TriggeredRules",
-                {"RuleName": names.end_rule(self._prefix, outcome)},
-                "Sum",
-                outcome,
-            )
-            for outcome in (names.ARCHIVED, names.FAILED)
+        rules = {outcome: names.end_rule(self._prefix, outcome) for outcome in (names.ARCHIVED, names.FAILED)}
+        ends = [
+            _aws("AWS/Events", "TriggeredRules", {"RuleName": rule}, "Sum", outcome)
+            for outcome, rule in rules.items()
         ]
+        objects = _aws("AWS/S3", "NumberOfObjects", count, "Average", period=_DAY)
         row = [
-            _graph("Jobs", lines),
+            _graph("Jobs", ends),
             _graph("Near their end, not archived", [self._own_metric("Kept", "Maximum")]),
             _graph("Bucket, bytes", [self._bytes_by_class()], start=_DAYS),
-            _graph(
-                "Objects", [_aws("AWS/S3", "NumberOfObjects", count, "Average", period=_DAY)], start=_DAYS
-            ),
+            _graph("Objects", [objects], start=_DAYS),
         ]
         if "journal" in self._functions:
-            row.insert(
-                0, _graph("Journal behind, ms", [self._function_metric("journal", "IteratorAge", "Maximum")])
-            )
+            behind = self._function_metric("journal", "IteratorAge", "Maximum")
+            row.insert(0, _graph("Journal behind, ms", [behind]))
         advice = "The journal gives up what is six hours old. A job that failed says why"
         return "Archive", f"{advice} in `/aws-glue/{self._prefix}/output`.", row
 
     def _cost(self) -> Row:
         writes = [self._table(noun, "ConsumedWriteCapacityUnits", "Sum") for noun in names.TABLES]
         reads = [self._table(noun, "ConsumedReadCapacityUnits", "Sum") for noun in names.TABLES]
+        functions = [names.function(self._prefix, name) for name in self._functions]
         logs = [
-            _aws(
-                "AWS/Logs",
-                "IncomingBytes",
-                {"LogGroupName": f"/aws/lambda/{function_name}"},
-                "Sum",
-                function_name,
-            )
-            for function_name in (names.function(self._prefix, name) for name in self._functions)
+            _aws("AWS/Logs", "IncomingBytes", {"LogGroupName": f"/aws/lambda/{function}"}, "Sum", function)
+            for function in functions
         ]
         work = [self._function_metric(name, "Duration", "Sum") for name in self._functions]
         row = [
@@ -251,8 +204,7 @@ class _Stage:
         hidden_lines = [
             [*line[:-1], {**line[-1], "id": f"w{n}", "visible": False}] for n, line in enumerate(writes)
         ]
-        messages = self._own_metric("Accepted", "Sum", id="accepted")
-        messages[-1]["visible"] = False
+        messages = self._own_metric("Accepted", "Sum", id="accepted", visible=False)
         total = " + ".join(_filled(f"w{n}") for n in range(len(writes)))
         expression = {"expression": f"({total}) / accepted", "label": "write units a message", "id": "each"}
         return [*hidden_lines, messages, [expression]]
@@ -260,6 +212,10 @@ class _Stage:
     def _own_metric(self, metric: str, statistic: str, **options: Any) -> Line:
         metric_options = {"stat": statistic, "period": _MINUTE, "label": metric, **options}
         return [NAMESPACE, metric, "service", self._prefix, metric_options]
+
+    def _watched(self, metric: str) -> list[Line]:
+        """Of each watched topic, and of all."""
+        return [self._search(metric, "Maximum", "topic"), self._own_metric(metric, "Maximum")]
 
     def _search(self, metric: str, statistic: str, dimensions: str) -> Line:
         search = f'{{{NAMESPACE},service,{dimensions}}} service="{self._prefix}" MetricName="{metric}"'
@@ -302,13 +258,7 @@ def _aws(
     return [namespace, metric, *(text for each in dimensions.items() for text in each), metric_options]
 
 
-def _graph(title: str, lines: Sequence[Line], start: str = "") -> dict[str, Any]:
+def _graph(title: str, lines: Sequence[Line], view: str = "timeSeries", **options: str) -> dict[str, Any]:
     """A graph; `start` is how far back it goes, if not as far as the dashboard."""
-    properties = {"title": title, "region": _REGION, "view": "timeSeries", "metrics": list(lines)}
-    properties |= {"start": start} if start else {}
-    return {"type": "metric", "properties": properties}
-
-
-def _numbers(title: str, lines: Sequence[Line]) -> dict[str, Any]:
-    properties = {"title": title, "region": _REGION, "view": "singleValue", "metrics": list(lines)}
+    properties = {"title": title, "region": _REGION, "view": view, "metrics": list(lines), **options}
     return {"type": "metric", "properties": properties}

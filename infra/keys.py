@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .resources import retained
+from .resources import policy, resource, retained
 
 KEY = "SecretsKey"
 TAG = "headrace"
@@ -18,12 +18,11 @@ def key(prefix: str) -> dict[str, Any]:
     description = {
         "Description": f"Secrets of Headrace, {prefix}",
         "EnableKeyRotation": True,
-        "KeyPolicy": {"Version": "2012-10-17", "Statement": [everybody]},
+        "KeyPolicy": policy(everybody),
         "Tags": [{"Key": TAG, "Value": prefix}],
     }
-    alias = {"AliasName": f"alias/{prefix}", "TargetKeyId": {"Ref": KEY}}
     return {
         # A creation that fails takes its key with it: each costs 1 USD a month.
         KEY: {**retained("AWS::KMS::Key", description), "DeletionPolicy": "RetainExceptOnCreate"},
-        f"{KEY}Name": {"Type": "AWS::KMS::Alias", "Properties": alias},
+        f"{KEY}Name": resource("AWS::KMS::Alias", AliasName=f"alias/{prefix}", TargetKeyId={"Ref": KEY}),
     }

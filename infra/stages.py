@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +15,8 @@ from .template import Stack, StackError
 
 CONFIG = Path(".chalice/config.json")
 _NAMES = {"api_handler": names.API}
-_SETTINGS = (
-    *(
-        "prefix",
-        "log_days",
-        "calls_per_second",
-        "anonymous_per_second",
-        "iam",
-        "url",
-        "domain",
-        "certificate",
-        "zone",
-        "email",
-        "budget_usd",
-        "few_alarms",
-        "archive",
-    ),
-    *("reserve", "access_log", "web_acl", "vpc_endpoint", "timer_fragments"),
-    *("python", "report_lines", "cors_origins"),
-)
+_KNOWN_ELSEWHERE = ("stage", "functions", "tracing", "glue")
+_SETTINGS = tuple(each.name for each in fields(Stack) if each.name not in _KNOWN_ELSEWHERE)
 
 
 def read(stage: str, variables: Mapping[str, Any] | None = None, folder: Path = Path()) -> Stack:

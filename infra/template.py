@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import alarms, api, bucket, dashboard, functions, glue, keys, names, roles, tables, wakes
+from .resources import policy, resource
 
 _PREFIX = re.compile(r"[a-z](?:-?[a-z0-9]){1,29}")
 _DOMAIN = re.compile(r"(?=.{4,253}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
@@ -17,28 +18,8 @@ _VPC_ENDPOINT = re.compile(r"vpce-[0-9a-f]{8,17}")
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?")
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 _LOG_DAYS = (
-    1,
-    3,
-    5,
-    7,
-    14,
-    30,
-    60,
-    90,
-    120,
-    150,
-    180,
-    365,
-    400,
-    545,
-    731,
-    1096,
-    1827,
-    2192,
-    2557,
-    2922,
-    3288,
-    3653,
+    *(1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731),
+    *(1096, 1827, 2192, 2557, 2922, 3288, 3653),
 )
 ALARMS = "AlarmTopic"
 ALWAYS, IF_POSSIBLE = "always", "if_possible"
@@ -101,9 +82,9 @@ class Stack:
         return f"{self.prefix}/glue-{self.glue}"
 
     @property
-    def parts(self) -> tuple[bool, bool, bool]:
+    def parts(self) -> dict[str, bool]:
         """What alarms depend on: is an archive made, is there a second API, are a few alarms enough?"""
-        return self.archives, self.iam, self.few_alarms
+        return {"archives": self.archives, "iam": self.iam, "few": self.few_alarms}
 
     @property
     def archives(self) -> bool:
@@ -202,8 +183,8 @@ def template(stack: Stack) -> dict[str, Any]:
             **_layer(prefix),
             **_alarm_topic(stack),
             **_budget(stack),
-            **alarms.alarms(prefix, function_names, ALARMS, *stack.parts),
-            **dashboard.resource(prefix, bucket.name(prefix), function_names, *stack.parts),
+            **alarms.alarms(prefix, function_names, ALARMS, **stack.parts),
+            **dashboard.resource(prefix, bucket.name(prefix), function_names, **stack.parts),
             **_glue(stack),
         },
         "Outputs": _outputs(stack),
@@ -262,11 +243,10 @@ def _alarm_topic(stack: Stack) -> dict[str, Any]:
     senders = {"Service": ["cloudwatch.amazonaws.com", "events.amazonaws.com"]}
     sends = {"Effect": "Allow", "Principal": senders, "Action": "sns:Publish", "Resource": {"Ref": ALARMS}}
     own = {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
-    policy = {"Version": "2012-10-17", "Statement": [{**sends, "Condition": own}]}
-    rights = {"Topics": [{"Ref": ALARMS}], "PolicyDocument": policy}
+    rights = {"Topics": [{"Ref": ALARMS}], "PolicyDocument": policy({**sends, "Condition": own})}
     return {
-        ALARMS: {"Type": "AWS::SNS::Topic", "Properties": properties},
-        f"{ALARMS}Policy": {"Type": "AWS::SNS::TopicPolicy", "Properties": rights},
+        ALARMS: resource("AWS::SNS::Topic", **properties),
+        f"{ALARMS}Policy": resource("AWS::SNS::TopicPolicy", **rights),
     }
 
 
@@ -287,7 +267,7 @@ def _budget(stack: Stack) -> dict[str, Any]:
         {"Notification": {**over, "Threshold": percent}, "Subscribers": subscribers} for percent in (80, 100)
     ]
     properties = {"Budget": budget, "NotificationsWithSubscribers": notifications}
-    return {"Budget": {"Type": "AWS::Budgets::Budget", "Properties": properties}}
+    return {"Budget": resource("AWS::Budgets::Budget", **properties)}
 
 
 def _settings(stack: Stack) -> dict[str, Any]:

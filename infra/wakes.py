@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from . import names, roles
+from .resources import policy, resource
 
 QUEUE = "WakeQueue"
 _FAILED = "FailedWakeQueue"
@@ -29,19 +30,16 @@ def wakes(prefix: str, function_names: Collection[str]) -> dict[str, Any]:
     return {
         QUEUE: queue(names.wakes(prefix), _KEPT_SECONDS, own),
         _FAILED: queue(names.failed_wakes(prefix), _FAILED_KEPT_SECONDS),
-        f"{QUEUE}Policy": {
-            "Type": "AWS::SQS::QueuePolicy",
-            "Properties": {"Queues": [{"Ref": QUEUE}], "PolicyDocument": _policy(senders)},
-        },
-        "MoverFromWakes": {
-            "Type": "AWS::Lambda::EventSourceMapping",
-            "Properties": {
-                "FunctionName": {"Ref": names.logical("mover")},
-                "EventSourceArn": {"Fn::GetAtt": [QUEUE, "Arn"]},
-                "BatchSize": BATCH,
-                "ScalingConfig": {"MaximumConcurrency": AT_ONCE},
-            },
-        },
+        f"{QUEUE}Policy": resource(
+            "AWS::SQS::QueuePolicy", Queues=[{"Ref": QUEUE}], PolicyDocument=_policy(senders)
+        ),
+        "MoverFromWakes": resource(
+            "AWS::Lambda::EventSourceMapping",
+            FunctionName={"Ref": names.logical("mover")},
+            EventSourceArn={"Fn::GetAtt": [QUEUE, "Arn"]},
+            BatchSize=BATCH,
+            ScalingConfig={"MaximumConcurrency": AT_ONCE},
+        ),
     }
 
 
@@ -64,13 +62,12 @@ def _policy(senders: Iterable[str]) -> dict[str, Any]:
     """Whoever may use SQS in this account may not use this queue: its messages start functions."""
     arns = [{"Fn::GetAtt": [roles.role_id(name), "Arn"]} for name in senders]
     mover = {"Fn::GetAtt": [roles.role_id("mover"), "Arn"]}
-    uses = [
+    return policy(
         _deny("sqs:SendMessage", {"ArnNotEquals": {"aws:PrincipalArn": arns}}),
         _deny("sqs:ReceiveMessage", {"ArnNotEquals": {"aws:PrincipalArn": mover}}),
         _deny("sqs:DeleteMessage", {"ArnNotEquals": {"aws:PrincipalArn": mover}}),
         _deny("sqs:*", {"Bool": {"aws:SecureTransport": "false"}}),
-    ]
-    return {"Version": "2012-10-17", "Statement": uses}
+    )
 
 
 def _deny(action: str, condition: dict[str, Any]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def counts() -> dict[str, float]:
     """What the stack's description says: memory of functions, numbers of alarms and metrics."""
     gigabytes = {f"{name}_gb": gb for name, gb in {"receive": 0.25, **memory("prod")}.items()}
     alarms = {
-        f"{stage}_alarms": len(alarm_names("p", read(stage).functions, *read(stage).parts))
+        f"{stage}_alarms": len(alarm_names("p", read(stage).functions, **read(stage).parts))
         for stage in ("dev", "prod")
     }
     return {**gigabytes, **alarms, "metrics": len(UNITS)}
