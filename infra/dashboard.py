@@ -184,7 +184,9 @@ class _Stage:
     def _cost(self) -> Row:
         writes = [self._table(noun, "ConsumedWriteCapacityUnits", "Sum") for noun in names.TABLES]
         reads = [self._table(noun, "ConsumedReadCapacityUnits", "Sum") for noun in names.TABLES]
-        functions = [names.function(self._prefix, name) for name in self._functions if name != names.SLOW]
+        functions = [
+            names.function(self._prefix, name) for name in self._functions if names.twin(name) == name
+        ]
         logs = [
             _aws("AWS/Logs", "IncomingBytes", {"LogGroupName": f"/aws/lambda/{function}"}, "Sum", function)
             for function in functions

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from local import Unusable
-from local.data_folder import DataFolder, announced, data_folder, engine_variables
+from local.data_folder import DataFolder, data_folder, engine_variables
 from local.options import ENDPOINT, add_data
 
 _DESCRIPTION = """\
@@ -67,14 +67,6 @@ def engine_of(data: Path) -> Iterator[Mapping[str, str]]:
 
 @contextlib.contextmanager
 def _served(folder: DataFolder) -> Iterator[Mapping[str, str]]:
-    if folder.is_amazons:
-        from local.store import amazons_engine, variables_of
-
-        with amazons_engine(folder.path) as amazons:
-            variables = variables_of(amazons.endpoint)
-            with announced(folder.path, variables):
-                yield variables
-        return
     from local.clock import HandClock  # late: it knows the service
 
     clock = HandClock(folder.path / "clock")
