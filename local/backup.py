@@ -32,10 +32,8 @@ _BUCKET = "bucket"
 _CLOCK = "clock"
 _SECRETS = ("key", "token")
 _FORMAT = 1
-_OF_ROWS = (
-    "bucket/bodies/",
-    "bucket/expiring/",
-)  # what rows of the log name; one that no restored row names is swept
+# What rows of the log name; one that no restored row names is swept.
+_OF_ROWS = ("bucket/bodies/", "bucket/expiring/")
 _LOCK_SECONDS = 30.0
 _TICK_SECONDS = 0.1  # by as much a file's time may lie before the machine's
 _DRAFT = re.compile(r"tmp[a-z0-9_]{8}")  # of a file that is being written
@@ -54,10 +52,8 @@ def backup_main(program: str, arguments: Sequence[str]) -> int:
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="a tar file that is not there yet")
     add_data(parser)
-    key_help = (
-        "also the key of stored secrets, and the first admin token: keep that file as safe as the service"
-    )
-    parser.add_argument("--with-key", action="store_true", help=key_help)
+    safe = "also the key of stored secrets, and the first admin token: keep that file as safe as the service"
+    parser.add_argument("--with-key", action="store_true", help=safe)
     options = parser.parse_args(arguments)
     save(options.data, options.file, with_key=options.with_key)
     what = "with the key and the admin token: its reader has all secrets of the service"
@@ -108,9 +104,8 @@ def _write(data: Path, file: Path, out: IO[bytes], *, with_key: bool) -> None:
         new_private(made / FILE).close()
         place = f"{(data / FILE).resolve().as_uri()}?mode=rw"
         with contextlib.closing(sqlite3.connect(place, uri=True, timeout=_LOCK_SECONDS)) as connection:
-            connection.execute(
-                "VACUUM INTO ?", (str(made / FILE),)
-            )  # as it is at one moment, while others write
+            # As it is at one moment, while others write.
+            connection.execute("VACUUM INTO ?", (str(made / FILE),))
         (made / _LAST).write_text(json.dumps(about))
         _add(tar, made / FILE, FILE)
         for name in (_CLOCK, *(_SECRETS if with_key else ())):

@@ -42,9 +42,8 @@ def main() -> int:
     """The command line."""
     default = f"http://127.0.0.1:{os.environ.get('HEADRACE_PORT') or 8700}"
     parser = argparse.ArgumentParser(prog="python -m local.console", description=__doc__)
-    parser.add_argument(
-        "--url", default=os.environ.get("HEADRACE_URL") or default, help="HEADRACE_URL (%(default)s)"
-    )
+    url = os.environ.get("HEADRACE_URL") or default
+    parser.add_argument("--url", default=url, help="HEADRACE_URL (%(default)s)")
     options = parser.parse_args()
     token_file = TokenFile(Path(os.environ.get("HEADRACE_DATA") or ".data") / "token")
     try:

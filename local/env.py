@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from local import Unusable
-from local.data_folder import DataFolder, data_folder, engine_variables
+from local.data_folder import data_folder, engine_variables
 from local.options import ENDPOINT, add_data
 
 _DESCRIPTION = """\
@@ -61,17 +61,12 @@ def engine_of(data: Path) -> Iterator[Mapping[str, str]]:
     elif (running := engine_variables(data)) is not None:
         yield running
     else:
-        with data_folder(data, "runs a command on its engine") as folder, _served(folder) as variables:
-            yield variables
+        from local.clock import HandClock  # late: it knows the service
 
-
-@contextlib.contextmanager
-def _served(folder: DataFolder) -> Iterator[Mapping[str, str]]:
-    from local.clock import HandClock  # late: it knows the service
-
-    clock = HandClock(folder.path / "clock")
-    with contextlib.closing(folder.engine(clock.now_ms)) as engine, folder.served(engine) as variables:
-        yield variables
+        with data_folder(data, "runs a command on its engine") as folder:
+            now_ms = HandClock(folder.path / "clock").now_ms
+            with contextlib.closing(folder.engine(now_ms)) as engine, folder.served(engine) as variables:
+                yield variables
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:

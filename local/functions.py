@@ -145,9 +145,8 @@ class Invocations:
         """Call it in this thread. Raises Unavailable where it fails, LookupError and TypeError as `invoke`."""
         if function not in self._functions:
             raise LookupError(f"app.py has no function named {function}")
-        context = Context(
-            function_name=function, request_id=str(uuid.uuid4()), stop=self._stopping, seconds=seconds
-        )
+        id_ = str(uuid.uuid4())
+        context = Context(function_name=function, request_id=id_, stop=self._stopping, seconds=seconds)
         try:
             answer = self._functions[function](json.loads(json.dumps(event)), context)
         except Exception as error:
@@ -162,9 +161,8 @@ class Invocations:
 
     def _is_wanted(self, function: str) -> bool:
         now = time.monotonic()
-        return self._running[function] > 0 or any(
-            c.function == function and c.due <= now for c in self._calls
-        )
+        is_due = any(call.function == function and call.due <= now for call in self._calls)
+        return is_due or self._running[function] > 0
 
     def stop(self, seconds: float) -> bool:
         """Start nothing more, tell running functions that their time is up and wait for them. False: some still run."""

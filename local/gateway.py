@@ -222,18 +222,14 @@ class Gateway:
             raise _not_found() from None
         entries = self._app.routes[match.route]
         if method not in entries:
-            if method == "OPTIONS" and (
-                pages := cors(headers.get("origin", ""), match.route, sorted(entries))
-            ):
+            methods = sorted(entries)
+            if method == "OPTIONS" and (pages := cors(headers.get("origin", ""), match.route, methods)):
                 return 204, pages, b""
-            detail, allowed = "This path does not have this method.", ", ".join(sorted(entries))
-            raise Refusal(405, "METHOD_NOT_ALLOWED", detail, headers={"Allow": allowed})
+            detail, allow = "This path does not have this method.", {"Allow": ", ".join(methods)}
+            raise Refusal(405, "METHOD_NOT_ALLOWED", detail, headers=allow)
         is_anonymous = not entries[method].authorizer
-        if (
-            self._throttle
-            and is_anonymous
-            and not self._throttle.lets_through(method, match.route, self._clock())
-        ):
+        throttle = self._throttle if is_anonymous else None
+        if throttle and not throttle.lets_through(method, match.route, self._clock()):
             detail = "Too many calls at this moment; nothing happened."
             raise Refusal(429, "THROTTLED", detail, retryable=True, headers=_LATER)
         event = self._events.create_lambda_event(method, path, headers, body or None)

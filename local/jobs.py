@@ -58,9 +58,8 @@ class LocalJobs:
             place = error.filename or self.folder
             print(f"A job was not started: {place} cannot be used ({error.strerror}).", file=sys.stderr)
             return False
-        threading.Thread(
-            target=self._watch, args=(process, file), name=f"job {file.stem}", daemon=True
-        ).start()
+        name = f"job {file.stem}"
+        threading.Thread(target=self._watch, args=(process, file), name=name, daemon=True).start()
         return True
 
     def stop(self, seconds: float = 5.0) -> None:

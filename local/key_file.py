@@ -42,9 +42,8 @@ class FileCipher:
             ) from None
 
     def _cipher(self) -> AESGCM:
-        from cryptography.hazmat.primitives.ciphers.aead import (
-            AESGCM,  # late: most runs sign nothing at the start
-        )
+        # Late: most runs sign nothing at the start.
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         try:
             with self._lock:

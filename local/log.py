@@ -90,9 +90,8 @@ def hello(
         lines.append(_CLOCK)
     lines.append(f"Ctrl-C stops it; {ending}.")
     if ahead:
-        lines.append(
-            f"Its time is {ahead} ahead, as POST /v1/clock left it ({options.data}/clock keeps that)."
-        )
+        file = options.data / "clock"
+        lines.append(f"Its time is {ahead} ahead, as POST /v1/clock left it ({file} keeps that).")
     if os.environ["HEADRACE_ALLOW_LOOPBACK"] == "1":
         lines.append(
             "Subscriber URLs may be http on this machine; HEADRACE_ALLOW_LOOPBACK=0 forbids it, as AWS does."

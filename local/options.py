@@ -94,12 +94,8 @@ def _parser(program: str) -> argparse.ArgumentParser:
     host = get("HEADRACE_HOST") or "127.0.0.1"
     add("--host", default=host, help="the address to listen on (127.0.0.1)")
     port = get("HEADRACE_PORT") or "8700"
-    add(
-        "--port",
-        type=_number(0, 65535),
-        default=port,
-        help="the port (HEADRACE_PORT); 0: any free one (8700)",
-    )
+    port_help = "the port (HEADRACE_PORT); 0: any free one (8700)"
+    add("--port", type=_number(0, 65535), default=port, help=port_help)
     add_data(parser)
     token = get("HEADRACE_TOKEN") or None
     add("--token", default=token, help="the admin token, hr_<id>_<secret> (made at the start)")
@@ -108,23 +104,13 @@ def _parser(program: str) -> argparse.ArgumentParser:
     add("--functions", metavar="FILE", type=Path, default=file, help=functions)
     clock = "movable: POST /v1/clock moves its time; system: there is no such call (movable)"
     add("--clock", choices=CLOCKS, default=MOVABLE, help=clock)
-    add(
-        "--json",
-        dest="as_json",
-        action="store_true",
-        help="say where it serves in one line of JSON: url, token",
-    )
+    json_help = "say where it serves in one line of JSON: url, token"
+    add("--json", dest="as_json", action="store_true", help=json_help)
     log = "lines for people, or JSON (human on a terminal): each request, each failed push; on standard error"
     add("--log", choices=FORMS, help=log)
     bound = "how often each call that needs no token may be made in a second (50, as on AWS)"
-    add(
-        "--anonymous-per-second",
-        dest="anonymous",
-        metavar="N",
-        type=_number(1, 10**6),
-        default=50,
-        help=bound,
-    )
+    rate = _number(1, 10**6)
+    add("--anonymous-per-second", dest="anonymous", metavar="N", type=rate, default=50, help=bound)
     lifeline = "end when standard input does, as with its starter"
     add("--until-stdin-ends", dest="lifeline", action="store_true", help=lifeline)
     return parser

@@ -88,12 +88,8 @@ def _embedded(options: Options, engine: Engine, parts: Callable[[], Mapping[str,
         return dynamo_adapters(settings, clock, invoker=invoker, client=Client(engine), **parts())
 
     def pollers(functions: Mapping[str, Function]) -> list[StreamPoller]:
-        wanted = [
-            name
-            for name in (ROUTE, JOURNAL)
-            if options.stream and not (options.ephemeral and name == JOURNAL)
-        ]
-        of = {name: functions[name] for name in wanted}
+        wanted = (ROUTE,) if options.ephemeral else (ROUTE, JOURNAL)
+        of = {name: functions[name] for name in wanted if options.stream}
         clients = {"dynamodb": Client(engine), "dynamodbstreams": Streams(engine)}
         return stream_pollers(of, Tables(read().prefix), clients.__getitem__, engine)
 

@@ -168,15 +168,13 @@ class StreamPoller:
     def _deliver(self, event: dict[str, Any]) -> None:
         for pause in (*self.retry_pauses, None):
             id_ = str(uuid.uuid4())
-            if attempt(
-                self.function, event, Context(function_name=self.name, request_id=id_, stop=self._stopping)
-            ):
+            context = Context(function_name=self.name, request_id=id_, stop=self._stopping)
+            if attempt(self.function, event, context):
                 return
             if pause is not None and self._stopping.wait(pause):
                 return
-        print(
-            f"{self.name} failed too often with {len(event['Records'])} records: going on.", file=sys.stderr
-        )
+        count = len(event["Records"])
+        print(f"{self.name} failed too often with {count} records: going on.", file=sys.stderr)
 
 
 def stream_event(records: list[dict[str, Any]], arn: str) -> dict[str, Any]:

@@ -61,9 +61,8 @@ def main() -> int:
 def on_stage(work: Callable[[], int]) -> int:
     """Do work on the tables of a stage, or of this machine; its exit code. What goes wrong becomes a sentence."""
     try:
-        if (
-            region := os.environ.get("AWS_REGION") or boto3.Session().region_name
-        ):  # boto3 reads only the other
+        region = os.environ.get("AWS_REGION") or boto3.Session().region_name
+        if region:  # boto3 reads only the other
             os.environ["AWS_REGION"] = os.environ["AWS_DEFAULT_REGION"] = region
         return work()
     except Unusable as error:

@@ -19,13 +19,8 @@ _PAGE_BYTES = 1 << 20
 _READ_BYTES = 4096
 _BATCH, _TRANSACTION = 25, 100
 _LEGACY = {"AttributesToGet", "AttributeUpdates", "ConditionalOperator", "Expected", "KeyConditions"}
-_UNKNOWN = _LEGACY | {
-    "GlobalSecondaryIndexUpdates",
-    "LocalSecondaryIndexes",
-    "QueryFilter",
-    "ScanFilter",
-    "Segment",
-}
+_FILTERS = {"QueryFilter", "ScanFilter", "Segment"}
+_UNKNOWN = _LEGACY | _FILTERS | {"GlobalSecondaryIndexUpdates", "LocalSecondaryIndexes"}
 """Parameters of DynamoDB that change an answer, and that the engine does not have."""
 
 Answer = dict[str, Any]
@@ -98,10 +93,9 @@ class Client:
             raise unknown(f"ReturnValues {wanted} of {kind}")
         (change,) = self.engine.write(self.engine.prepared(kind, request))
         update, new = change.write.update, change.new or {}
-        names = (
-            () if update is None or wanted == "NONE" else new if wanted == "ALL_NEW" else update.attributes
-        )
-        found = {name: new[name] for name in names if name in new}
+        found: Item = {}
+        if update is not None and wanted != "NONE":
+            found = {name: new[name] for name in new if wanted == "ALL_NEW" or name in update.attributes}
         answer = {"Attributes": found} if found else {}
         return _with_capacity(answer, request, change.write.table.name, _write_units([change]))
 

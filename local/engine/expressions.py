@@ -236,10 +236,10 @@ class Reader:
         self._at += 1
         return self._tokens[self._at - 1]
 
-    def several(self, read: Callable[[], T]) -> list[T]:
-        """What `read` reads, again after each comma."""
+    def several(self, read: Callable[[], T], sign: str = ",") -> list[T]:
+        """What `read` reads, again after each comma, or other `sign`."""
         found = [read()]
-        while self.takes(","):
+        while self.takes(sign):
             found.append(read())
         return found
 
@@ -275,16 +275,12 @@ class Reader:
     # conditions, from the loosest binding to the tightest
 
     def either(self) -> Test:
-        test = self._both()
-        while self.takes("OR"):
-            test = _or(test, self._both())
-        return test
+        tests = self.several(self._both, "OR")
+        return tests[0] if len(tests) == 1 else lambda item, given: any(test(item, given) for test in tests)
 
     def _both(self) -> Test:
-        test = self._negation()
-        while self.takes("AND"):
-            test = _and(test, self._negation())
-        return test
+        tests = self.several(self._negation, "AND")
+        return tests[0] if len(tests) == 1 else lambda item, given: all(test(item, given) for test in tests)
 
     def _negation(self) -> Test:
         if self.takes("NOT"):
@@ -330,13 +326,12 @@ class Reader:
             low = self.operand()
             self.expect("AND")
             high = self.operand()
-            return (
-                "between",
-                lambda item, given: (
-                    _compared("<=", low(item, given), value := left(item, given))
-                    and _compared("<=", value, high(item, given))
-                ),
-            )
+
+            def is_between(item: Item, given: Given) -> bool:
+                value = left(item, given)
+                return _compared("<=", low(item, given), value) and _compared("<=", value, high(item, given))
+
+            return "between", is_between
         if self.takes("IN"):
             self.expect("(")
             choices = self.several(self.operand)
@@ -351,11 +346,3 @@ class Reader:
     def comparator(self) -> str:
         """What stands between two operands."""
         return self.token(lambda token: token in ("=", "<>") or token in _ORDERED)
-
-
-def _or(left: Test, right: Test) -> Test:
-    return lambda item, given: left(item, given) or right(item, given)
-
-
-def _and(left: Test, right: Test) -> Test:
-    return lambda item, given: left(item, given) and right(item, given)

@@ -58,9 +58,7 @@ class Protocol:
             response: dict[str, Any] = dict(error.response)
             status = response.pop("ResponseMetadata")["HTTPStatusCode"]
             about = response.pop("Error")
-            return status, _encoded(
-                {"__type": _SPACE + about["Code"], "message": about["Message"], **response}
-            )
+            return _refusal(about["Code"], about["Message"], status, **response)
         except NotImplementedError as error:
             return _refusal("UnknownOperationException", str(error))
         except (ValueError, TypeError) as error:
@@ -77,8 +75,8 @@ class Protocol:
         return method  # type: ignore[no-any-return]
 
 
-def _refusal(code: str, message: str, status: int = 400) -> tuple[int, bytes]:
-    return status, _encoded({"__type": _SPACE + code, "message": message})
+def _refusal(code: str, message: str, status: int = 400, **extra: Any) -> tuple[int, bytes]:
+    return status, _encoded({"__type": _SPACE + code, "message": message, **extra})
 
 
 def _encoded(answer: dict[str, Any]) -> bytes:

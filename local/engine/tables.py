@@ -142,10 +142,7 @@ def _key_condition(text: str) -> Expression[list[_KeyTest]]:
 
 def _key_tests(reader: Reader) -> list[_KeyTest]:
     """Comparisons, of which all must hold."""
-    found = _key_test(reader)
-    while reader.takes("AND"):
-        found += _key_test(reader)
-    return found
+    return [test for tests in reader.several(lambda: _key_test(reader), "AND") for test in tests]
 
 
 def _key_test(reader: Reader) -> list[_KeyTest]:
@@ -219,9 +216,8 @@ class Table:
         )
 
     def _keys_of(self, schema: Iterable[Mapping[str, str]]) -> Keys:
-        types = {
-            each["AttributeName"]: each["AttributeType"] for each in self.definition["AttributeDefinitions"]
-        }
+        attributes = self.definition["AttributeDefinitions"]
+        types = {each["AttributeName"]: each["AttributeType"] for each in attributes}
         kinds = {each["KeyType"]: each["AttributeName"] for each in schema}
         return Keys({kinds[kind]: types[kinds[kind]] for kind in ("HASH", "RANGE") if kind in kinds})
 
@@ -256,9 +252,8 @@ class Table:
 
     def get(self, connection: Connection, place: tuple[bytes, bytes]) -> Row | None:
         """The row at a place."""
-        found = connection.execute(
-            f"SELECT rowid, size, item FROM t{self.id} WHERE p = ? AND s = ?", place
-        ).fetchone()
+        sql = f"SELECT rowid, size, item FROM t{self.id} WHERE p = ? AND s = ?"
+        found = connection.execute(sql, place).fetchone()
         return Row(*found) if found else None
 
     def replace(
@@ -275,15 +270,11 @@ class Table:
             if old is not None:
                 connection.execute(f"DELETE FROM t{self.id} WHERE rowid = ?", (old.id,))
         elif old is None:
-            connection.execute(
-                f"INSERT INTO t{self.id} (p, s, size, x, item) VALUES (?, ?, ?, ?, ?)",
-                (*place, size, self._expiry(item), data),
-            )
+            sql = f"INSERT INTO t{self.id} (p, s, size, x, item) VALUES (?, ?, ?, ?, ?)"
+            connection.execute(sql, (*place, size, self._expiry(item), data))
         else:
-            connection.execute(
-                f"UPDATE t{self.id} SET size = ?, x = ?, item = ? WHERE rowid = ?",
-                (size, self._expiry(item), data, old.id),
-            )
+            sql = f"UPDATE t{self.id} SET size = ?, x = ?, item = ? WHERE rowid = ?"
+            connection.execute(sql, (size, self._expiry(item), data, old.id))
         for index in self.indexes:
             self._reindex(connection, index, old, item)
         return data
@@ -331,9 +322,8 @@ class Table:
         if start is not None:
             place = self.keys.bytes_of(start)
             values += place if index is None else (*index.keys.bytes_of(start), *place)
-            where.append(
-                f"({', '.join(columns)}) {'>' if forward else '<'} ({', '.join('?' * len(columns))})"
-            )
+            marks = ", ".join("?" * len(columns))
+            where.append(f"({', '.join(columns)}) {'>' if forward else '<'} ({marks})")
         sql = f"SELECT size, item FROM {f't{self.id}' if index is None else index.sql}"
         if where:
             sql += f" WHERE {' AND '.join(where)}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from decimal import Decimal, InvalidOperation, localcontext
 from typing import Any
 
@@ -19,7 +20,6 @@ ITEM_LIMIT = 400 * 1024
 _DIGITS = 38
 _PLAIN = re.compile(r"(?:0|-?[1-9][0-9]{0,37})\Z", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z", re.ASCII)
-_KEY_LIMITS = {True: 2048, False: 1024}
 _HIGHEST = b"\xff"
 
 
@@ -68,12 +68,10 @@ def number_text(text: str) -> str:
     """A number in DynamoDB's one form: 38 digits at most, no exponent, no zeros without a meaning. Raises Refused."""
     if _PLAIN.match(text):
         return text
-    if not _NUMBER.match(text):
-        raise invalid(f"The parameter cannot be converted to a numeric value: {text}")
-    try:
-        return _plain_text(Decimal(text))
-    except InvalidOperation:
-        raise invalid(f"The parameter cannot be converted to a numeric value: {text}") from None
+    if _NUMBER.match(text):
+        with suppress(InvalidOperation):
+            return _plain_text(Decimal(text))
+    raise invalid(f"The parameter cannot be converted to a numeric value: {text}")
 
 
 def _plain_text(number: Decimal) -> str:
@@ -132,8 +130,8 @@ def key_bytes(value: Value | None, kind: str, name: str, *, is_hash: bool) -> by
         raise invalid(
             f"The AttributeValue for a key attribute cannot contain an empty {what} value. Key: {name}"
         )
-    if len(content) > _KEY_LIMITS[is_hash]:
-        which, most = ("hashkey", 2048) if is_hash else ("rangekey", 1024)
+    which, most = ("hashkey", 2048) if is_hash else ("rangekey", 1024)
+    if len(content) > most:
         raise invalid(f"Size of {which} has exceeded the maximum size limit of{most} bytes")
     return content
 
