@@ -47,9 +47,8 @@ and for each subscriber, which then gets its new secret (docs/security.md says m
 
 def backup_main(program: str, arguments: Sequence[str]) -> int:
     """The command line of `backup`."""
-    parser = argparse.ArgumentParser(
-        prog=program, description="Save everything in a data folder in one file, which only you can read."
-    )
+    about = "Save everything in a data folder in one file, which only you can read."
+    parser = argparse.ArgumentParser(prog=program, description=about)
     parser.add_argument("file", metavar="FILE", type=Path, help="a tar file that is not there yet")
     add_data(parser)
     safe = "also the key of stored secrets, and the first admin token: keep that file as safe as the service"
@@ -65,9 +64,8 @@ def backup_main(program: str, arguments: Sequence[str]) -> int:
 
 def restore_main(program: str, arguments: Sequence[str]) -> int:
     """The command line of `restore`."""
-    parser = argparse.ArgumentParser(
-        prog=program, description="Unpack what `headrace-local backup` has saved into an empty folder."
-    )
+    about = "Unpack what `headrace-local backup` has saved into an empty folder."
+    parser = argparse.ArgumentParser(prog=program, description=about)
     parser.add_argument("file", metavar="FILE", type=Path, help="the backup")
     add_data(parser)
     options = parser.parse_args(arguments)

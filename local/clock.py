@@ -168,9 +168,8 @@ class ClockController:
         )
 
     def _context(self) -> FunctionContext:
-        return FunctionContext(
-            function_name="clock", request_id="clock", stop=threading.Event(), seconds=self.job_seconds
-        )
+        stop, seconds = threading.Event(), self.job_seconds
+        return FunctionContext(function_name="clock", request_id="clock", stop=stop, seconds=seconds)
 
     def _run_schedules(self, until: float) -> bool:
         self._run_due(until)

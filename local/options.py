@@ -77,9 +77,8 @@ def read(program: str, arguments: Sequence[str]) -> Options:
 def add_data(parser: argparse.ArgumentParser) -> None:
     """The option --data, which every command has."""
     default = Path(os.environ.get("HEADRACE_DATA") or ".data")
-    parser.add_argument(
-        "--data", metavar="FOLDER", type=Path, default=default, help="where everything is kept (.data)"
-    )
+    where = "where everything is kept (.data)"
+    parser.add_argument("--data", metavar="FOLDER", type=Path, default=default, help=where)
 
 
 def _parser(program: str) -> argparse.ArgumentParser:

@@ -240,9 +240,8 @@ class Client:
         definition = {name: value for name, value in table.definition.items() if name != "TimeToLive"}
         described = {**definition, "TableStatus": "ACTIVE", "TableArn": f"{ARN}{table.name}"}
         if table.indexes:
-            described["GlobalSecondaryIndexes"] = [
-                {**each, "IndexStatus": "ACTIVE"} for each in definition["GlobalSecondaryIndexes"]
-            ]
+            indexes = definition["GlobalSecondaryIndexes"]
+            described["GlobalSecondaryIndexes"] = [{**each, "IndexStatus": "ACTIVE"} for each in indexes]
         if feed := self.engine.feed_of(table):
             described |= {"LatestStreamArn": feed.arn, "LatestStreamLabel": feed.arn.rpartition("/")[2]}
         return described

@@ -336,9 +336,11 @@ class Reader:
             self.expect("(")
             choices = self.several(self.operand)
             self.expect(")")
-            return "in", lambda item, given: any(
-                _compared("=", left(item, given), each(item, given)) for each in choices
-            )
+
+            def is_in(item: Item, given: Given) -> bool:
+                return any(_compared("=", left(item, given), each(item, given)) for each in choices)
+
+            return "in", is_in
         kind = self.comparator()
         right = self.operand()
         return kind, lambda item, given: _compared(kind, left(item, given), right(item, given))

@@ -209,9 +209,7 @@ class Table:
     @cached_property
     def indexes(self) -> tuple[Index, ...]:
         return tuple(
-            Index(
-                each["IndexName"], f"i{self.id}_{n}", self._keys_of(each["KeySchema"]), self._projected(each)
-            )
+            Index(each["IndexName"], f"i{self.id}_{n}", self._keys_of(each["KeySchema"]), self._part_of(each))
             for n, each in enumerate(self.definition.get("GlobalSecondaryIndexes") or ())
         )
 
@@ -221,7 +219,7 @@ class Table:
         kinds = {each["KeyType"]: each["AttributeName"] for each in schema}
         return Keys({kinds[kind]: types[kinds[kind]] for kind in ("HASH", "RANGE") if kind in kinds})
 
-    def _projected(self, index: Mapping[str, Any]) -> frozenset[str] | None:
+    def _part_of(self, index: Mapping[str, Any]) -> frozenset[str] | None:
         projection = index["Projection"]
         if projection["ProjectionType"] == "ALL":
             return None

@@ -61,6 +61,7 @@ def test_athenas_tables_are_the_lists_of_files_and_need_no_topic(template_file: 
         )
 
 
+@pytest.mark.parametrize("template_file", ["prod"], indirect=True)
 def test_a_job_that_fails_is_told(template_file: Path) -> None:
     rule = resources(template_file)["JobFailedRule"]["Properties"]
     names = [each["Properties"]["Name"] for each in resources(template_file, "AWS::Glue::Job").values()]
