@@ -270,10 +270,7 @@ class Deps:
     dead_letters: DeadLetters = _service(
         "services.manage.dead_letters.DeadLetters", on_filled=lambda deps: deps.empty_lanes.drop
     )
-    repair: Repair = _service(
-        "services.manage.repair.Repair",
-        restore_marks=lambda deps: deps._see,
-    )
+    repair: Repair = _service("services.manage.repair.Repair", restore_marks=lambda deps: deps._see)
     audit_replay: AuditReplay = _service("services.manage.audit_replay.AuditReplay")
     delivery_places: DeliveryPlaces = _service("services.manage.delivery_places.DeliveryPlaces")
     deliveries: Deliveries = _service(
@@ -435,12 +432,7 @@ class Deps:
         self.sweeper.restore_mark(topic, has_time)
 
     def _expire(
-        self,
-        topic: Topic,
-        group: Group,
-        shard: int | None,
-        consumer_uid: str,
-        has_time: Callable[[], bool],
+        self, topic: Topic, group: Group, shard: int | None, consumer_uid: str, has_time: Callable[[], bool]
     ) -> int:
         from .services.consume.claimant import Claimant
 

@@ -145,7 +145,7 @@ BUGS: Planted = {
         ),
     ),
     "a drained shard that asks for slots all the same": (
-        Bug(Claims, "_from_source", "self._capacity.is_limited = was_limited", "pass"),
+        Bug(Claims, "_from_source", "self.capacity.is_limited = was_limited", "pass"),
         lambda: shared_slots.test_a_run_whose_shard_is_drained_does_not_ask_for_slots(),
     ),
     "a run that begins with what others want, too": (
@@ -221,7 +221,7 @@ BUGS: Planted = {
         Bug(
             Calls,
             "_send",
-            "self._sender.send(consumer, push_batch, seconds) if attempts else ()",
+            "self.sender.send(consumer, push_batch, seconds) if attempts else ()",
             "[CallResult(Verdict.FAILED)] * len(contents)",
         ),
         lambda: _in_a_batch(is_gone=True),

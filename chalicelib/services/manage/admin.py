@@ -10,16 +10,7 @@ from ...domain import redact
 from ...domain.errors import Conflict, Forbidden, NotFound, Refused, Unavailable, unavailable
 from ...domain.ladder import Retry
 from ...domain.limits import MAX_METERED_GROUPS
-from ...domain.topic import (
-    DEFAULT_RETRY,
-    FOR_EVER_MS,
-    Group,
-    Mode,
-    Topic,
-    Where,
-    cursor_key,
-    cursor_keys,
-)
+from ...domain.topic import DEFAULT_RETRY, FOR_EVER_MS, Group, Mode, Topic, Where, cursor_key, cursor_keys
 from ...domain.trace import AttemptOutcome, TraceEntry
 from ...modes import POLICIES
 from ...ports.world import Clock, Random
