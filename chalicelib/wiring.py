@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     from .services.push.dispatcher import Dispatcher
     from .services.push.health import SubscriberHealth
     from .services.push.outbound import Outbound
-    from .services.push.run import DispatchContext
+    from .services.push.sources import DispatchContext
 
 _DENIALS_MS = HOUR_MS
 _EMPTY_LANE_MS = 500  # how long a retry lane that gave nothing is not looked at
@@ -226,7 +226,7 @@ class Deps:
         disable=lambda deps: deps.registry.disable,
     )
     dispatch_context: DispatchContext = _service(
-        "services.push.run.DispatchContext", teams=lambda deps: deps.assignments.team
+        "services.push.sources.DispatchContext", teams=lambda deps: deps.assignments.team
     )
     dispatcher: Dispatcher = _service(
         "services.push.dispatcher.Dispatcher", context=lambda deps: deps.dispatch_context

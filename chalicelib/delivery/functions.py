@@ -71,8 +71,7 @@ class LambdaFunctions:
 
     def call(self, name: str, event: bytes, seconds: float) -> bytes | FunctionFailed | Throttled:
         """As `Functions.call`."""
-        refusal = self.refusal(name)
-        if refusal:
+        if refusal := self.refusal(name):
             return FunctionFailed(f"the function {refusal}")
         if len(event) > _MAX_EVENT_BYTES:
             return FunctionFailed("the event is larger than Lambda takes")
@@ -122,8 +121,7 @@ class LocalFunctions:
 
     def call(self, name: str, event: bytes, seconds: float) -> bytes | FunctionFailed | Throttled:
         """As `Functions.call`."""
-        refusal = self.refusal(name)
-        if refusal:
+        if refusal := self.refusal(name):
             return FunctionFailed(f"the function {refusal}")
         call = _Call(self._functions[name], json.loads(event))
         call.start()
@@ -194,7 +192,10 @@ class LambdaInvoker:
     def ask(self, function: str, event: Mapping[str, Any], seconds: int) -> Mapping[str, Any]:
         """As `Invoker.ask`."""
         payload, has_failed = self._call(function, event, "RequestResponse", seconds)
-        answer = None if has_failed else _json_or_none(payload)
+        try:
+            answer = None if has_failed else json.loads(payload)
+        except ValueError:
+            answer = None
         if not isinstance(answer, dict):
             raise unavailable(f"The function {function} failed; try again.")
         return answer
@@ -219,10 +220,3 @@ def _invoke(client: Any, name: str, kind: str, payload: bytes) -> Any:
         return client.invoke(FunctionName=name, InvocationType=kind, Payload=payload)
     except (AttributeError, TypeError, UnicodeDecodeError) as error:  # JSON of other shapes, no UTF-8
         raise sdk.HTTPClientError(error=error) from error
-
-
-def _json_or_none(payload: bytes) -> Any:
-    try:
-        return json.loads(payload)
-    except ValueError:
-        return None

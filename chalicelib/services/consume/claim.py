@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...domain import cursor_size, cursor_write, notice
+from ...domain import cursor_size, notice
 from ...domain import cursor_transitions as transitions
 from ...domain.cursor import PULLED, Cursor
 from ...domain.errors import Unavailable
@@ -43,18 +43,10 @@ class Claimer:
     clock: Clock
     random: Random
 
-    def expect_rows(self, last: Mapping[str, int]) -> None:
-        """Treat a read as stale if it ends before these rows (the last offset by the log's partition key)."""
-        self.reader.expect_rows(last)
-
     def preload(self, topic: Topic, group: Group, consumer_uid: str, shards: Iterable[int | None]) -> None:
         """Before claims from these shards (None: the retry lane): read their cursors in one query, if that pays."""
         keys = dict.fromkeys(cursor_key(topic, group, shard, consumer_uid) for shard in shards)
         self.states.preload(list(keys), topic.shards + 1)
-
-    def reread(self, key: CursorKey) -> None:
-        """Read a cursor consistently: another process may have moved it back (seek)."""
-        self.states.read(key)
 
     def has_changed(self, key: CursorKey) -> bool:
         """Has another process changed a cursor since it was last read? Reads it again."""
@@ -130,7 +122,7 @@ class Claimer:
                 return Claim()
             if fills_until_ms := _fills_until_ms(claimant, shard, plan, most, now_ms):
                 return Claim(fills_until_ms=fills_until_ms)
-            if not self._write(claimant, key, state, _change(state, after), plan.dead, token):
+            if not self._write(claimant, key, state, after, plan.dead, token):
                 return None
             if acks:
                 acks.note_written()
@@ -173,14 +165,14 @@ class Claimer:
             if not selection.settled or (not state.exists and not self._may_begin(claimant)):
                 return
             after = transitions.claim(state.cursor, selection, "", "", 0)
-            self.states.write(key, state, _change(state, after))
+            self.states.write_after(key, state, after)
 
     def _write(
         self,
         claimant: Claimant,
         key: CursorKey,
         state: CursorSnapshot,
-        change: cursor_write.Change,
+        after: Cursor,
         dead_records: Sequence[Record],
         token: str,
     ) -> bool:
@@ -192,10 +184,10 @@ class Claimer:
         told = [notice.without_needless_body(group, record) for record in dead_records]
         timers = notice.timers(claimant.topic, group, told, self.events)
         try:
-            if self.states.write(key, state, change, dead_records, timers) is None:
+            if self.states.write_after(key, state, after, dead_records, timers) is None:
                 return False
         except Unavailable:
-            ours = change.after.leases.get(token)
+            ours = after.leases.get(token)
             if ours is None or self.states.read(key).cursor.leases.get(token) != ours:
                 raise
         self.on_timers_stored(timers)
@@ -218,7 +210,7 @@ class Claimer:
                 plan.cursor, after, message_count=0
             ):
                 return count  # the cursor is full: the next run continues
-            if self._write(claimant, key, state, _change(state, after), plan.dead, ""):
+            if self._write(claimant, key, state, after, plan.dead, ""):
                 count += len(plan.dead)
                 self._note_lapsed(claimant, shard, state.cursor, plan, now_ms, is_ranked=False)
             if not has_time():
@@ -283,9 +275,3 @@ def _lapsed_attempt(
     if origin is None:
         return None
     return origin.shard, TraceEntry(origin.offset, origin.attempts + attempt, AttemptOutcome.LAPSED)
-
-
-def _change(state: CursorSnapshot, after: Cursor) -> cursor_write.Change:
-    """The write: the whole item if none is stored yet."""
-    change = cursor_write.change if state.exists else cursor_write.replacement
-    return change(state.cursor, after)

@@ -38,8 +38,8 @@ SettleAnswer = HeadraceError | Already | None
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SettleContext:
-    """The services that a settlement uses. `on_timers_stored` is called with new timers, `on_freed` with
-    cursors from which others may claim more than before, or sooner, and the owner of the lease; `on_filled` with those of
+    """The services that a settlement uses. `on_timers_stored` is called with new timers, `on_freed` with cursors
+    from which others may claim more than before, or sooner, and the owner of the lease; `on_filled` with those of
     them that may have been seen empty."""
 
     states: CursorStore

@@ -52,13 +52,7 @@ class DispatchTask:
 
 def task_of(event: Mapping[str, Any]) -> DispatchTask:
     """The task in an event of the `deliver` function."""
-    return DispatchTask(
-        event["topic"],
-        event["group"],
-        int(event.get("worker", 0)),
-        event.get("consumer_uid", ""),
-        event.get("is_slow", False),
-    )
+    return DispatchTask(**{name: event[name] for name in DispatchTask.__slots__ if name in event})
 
 
 def as_pushed(group: Group, consumers: Sequence[Consumer]) -> Group:
@@ -317,13 +311,10 @@ class Waker:
         """Restart a scheduled job that ran out of time; `run` is the number of the new run."""
         self._start(job, as_if_scheduled({"run": run}))
 
-    def _start(self, function: str, event: Mapping[str, Any]) -> bool:
+    def _start(self, function: str, event: Mapping[str, Any]) -> None:
         """A wake-up that cannot be sent now is left to the stream, the sweeper and the schedules."""
-        try:
+        with suppress(Unavailable):
             self.invoker.invoke(function, event)
-        except Unavailable:
-            return False
-        return True
 
 
 def as_if_scheduled(detail: Mapping[str, Any]) -> dict[str, Any]:

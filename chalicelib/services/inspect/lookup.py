@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -15,7 +15,7 @@ from ...domain.errors import NotFound
 from ...domain.limits import MAX_ANSWER_BYTES, MAX_SHARDS, RETENTION_GRACE, TAIL_SURE
 from ...domain.message import DeadReason, Draft, Message
 from ...domain.record import DeadLetter
-from ...domain.segment import Segment, ShardKey
+from ...domain.segment import ShardKey
 from ...domain.status import OPEN, OVER, Status
 from ...domain.times import CLOCKS_DIFFER_MS
 from ...domain.topic import Group, Topic
@@ -274,7 +274,8 @@ class Lookup:
                     rows = []
                     break
                 if now_ms < topic.keeps_until_ms(row):
-                    yield from _messages_backward(row, shard, at)
+                    offsets = range(min(row.end - 1, at), row.first - 1, -1)
+                    yield from filter(None, (row.message(shard, offset) for offset in offsets))
                 at = row.first - 1
                 # a tombstone yields nothing, and yet is behind us
                 next_offsets[shard] = min(next_offsets[shard], at)
@@ -324,13 +325,6 @@ def _worth(letter: DeadLetter) -> int:
     if letter.edited:
         return 1
     return 0 if letter.message.draft.dead_reason == DeadReason.UNDECODABLE else _AS_PRODUCED
-
-
-def _messages_backward(row: Segment, shard: int, at: int) -> Iterable[Message]:
-    for offset in range(min(row.end - 1, at), row.first - 1, -1):
-        message = row.message(shard, offset)
-        if message:
-            yield message
 
 
 @dataclass(frozen=True, slots=True)

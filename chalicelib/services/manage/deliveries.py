@@ -173,7 +173,10 @@ class Deliveries:
         def attempt() -> bool:
             found = self.delivery_places.find(topic, group, key, message)
             if found is None or found.status is not Status.RETRYING:
-                raise _not_retrying(group)
+                raise Conflict(
+                    "NOT_RETRYING",
+                    f"The delivery to group {group.name!r} does not wait for another attempt: nothing was changed.",
+                )
             if found.timer is None and POLICIES[group.mode].holds_back:
                 if changes or attempts_left is not None:
                     raise _keeps_its_place()
@@ -248,13 +251,6 @@ def _until_done(attempt: Callable[[], bool]) -> None:
             if attempt():
                 return
     raise changed_meanwhile("delivery")
-
-
-def _not_retrying(group: Group) -> Conflict:
-    return Conflict(
-        "NOT_RETRYING",
-        f"The delivery to group {group.name!r} does not wait for another attempt: nothing was changed.",
-    )
 
 
 def _keeps_its_place() -> Refused:

@@ -226,12 +226,11 @@ class Registry:
 
     def activate(self, topic: Topic, group: Group, consumer: Consumer) -> Consumer | None:
         """Call the consumer from now on. None: no consumer has this target any more."""
-        return self._amend(
-            topic,
-            group,
-            consumer,
-            lambda row: row if row.state == ConsumerState.ACTIVE else fresh(row, ConsumerState.ACTIVE),
-        )
+
+        def change(row: Consumer) -> Consumer:
+            return row if row.state == ConsumerState.ACTIVE else fresh(row, ConsumerState.ACTIVE)
+
+        return self._amend(topic, group, consumer, change)
 
     def still_pending(self, topic: Topic, group: Group, consumer: Consumer, why: str) -> Consumer | None:
         """Store why the consumer's owner has not consented. None: as for `activate`."""

@@ -16,13 +16,11 @@ from ...domain.call_result import Attempt, CallResult, PushBatch, Verdict
 from ...domain.errors import Unavailable
 from ...domain.message import Message
 from ...domain.topic import Consumer
-from ...ports.world import Blobs, Clock, Sender
 from ..consume.claimant import ClaimedMessage
 from ..core.bodies import with_bodies
-from ..core.secrets import SecretCipher
 from .run_time import MARGIN_SECONDS, RunTime
 from .settlements import in_batches
-from .sources import Capacity, Sources
+from .sources import Capacity, DispatchContext, Sources
 
 _GATHER_SECONDS = 0.02  # results within this time are settled together
 LOOK_SECONDS = 1.0  # while an attempt runs, new messages are looked for this often
@@ -37,14 +35,11 @@ class EndedCall(NamedTuple):
     results: Sequence[CallResult]
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(eq=False)
 class Calls:
     """The calls of one run."""
 
-    sender: Sender
-    secret_cipher: SecretCipher
-    blobs: Blobs
-    clock: Clock
+    context: DispatchContext
     capacity: Capacity
     time: RunTime
 
@@ -121,22 +116,24 @@ class Calls:
     ) -> tuple[CallResult, ...]:
         group = sources.group
         try:
-            consumer = self.secret_cipher.with_plain_secrets(
-                sources.topic, group, consumer, self.clock.now_ms()
+            consumer = self.context.secret_cipher.with_plain_secrets(
+                sources.topic, group, consumer, self.context.clock.now_ms()
             )
         except Unavailable as error:
             not_attempted = CallResult(Verdict.NOT_ATTEMPTED, str(error), retry_after_ms=_NO_SECRET_PAUSE_MS)
             return (not_attempted,) * len(claimed_messages)
-        contents = with_bodies(self.blobs, self.clock, [each.message for each in claimed_messages])
+        contents = with_bodies(
+            self.context.blobs, self.context.clock, [each.message for each in claimed_messages]
+        )
         attempts = tuple(
             Attempt(message, claimed_message.attempt)
             for message, claimed_message in zip(contents, claimed_messages, strict=True)
             if isinstance(message, Message)
         )
-        waited_ms = self.clock.now_ms() - min(each.receipt.claimed_ms for each in claimed_messages)
+        waited_ms = self.context.clock.now_ms() - min(each.receipt.claimed_ms for each in claimed_messages)
         # We waited for a thread or the store: too little of the lease or of the function's time is left.
         if waited_ms > MARGIN_SECONDS * 1000 or self.time.seconds_left() < seconds:
             return (CallResult(Verdict.NOT_ATTEMPTED),) * len(claimed_messages)
         push_batch = PushBatch(group.topic, group.name, group.payload, attempts, sources.topic.max_body_bytes)
-        results = iter(self.sender.send(consumer, push_batch, seconds) if attempts else ())
+        results = iter(self.context.sender.send(consumer, push_batch, seconds) if attempts else ())
         return tuple(each if isinstance(each, CallResult) else next(results) for each in contents)

@@ -26,7 +26,7 @@ Grant = tuple[Consumer, Sequence[ClaimedMessage]]
 """A consumer, and the messages that it claimed."""
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(eq=False)
 class Claims:
     """The claims of one run."""
 
