@@ -20,7 +20,7 @@ from .catalog import CACHE_MS, Catalog
 from .expiring_cache import TtlCache
 
 if TYPE_CHECKING:
-    from ...store.control import Control
+    from ...store import Control
 
 
 _TRIES = 8

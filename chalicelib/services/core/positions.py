@@ -20,7 +20,7 @@ from .cursor_store import CursorSnapshot, CursorStore
 from .tails import Tails
 
 if TYPE_CHECKING:
-    from ...store.log import Log
+    from ...store import Log
 
 _ROWS = 64
 _PAGES = 2

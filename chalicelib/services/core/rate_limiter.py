@@ -12,7 +12,7 @@ from ...ports.world import Clock
 from .expiring_cache import BoundedCache
 
 if TYPE_CHECKING:
-    from ...store.token_buckets import TokenBuckets
+    from ...store import TokenBuckets
 
 
 _AHEAD_MS = 250  # permits are taken in advance for so much of this process's demand,

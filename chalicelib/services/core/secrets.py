@@ -17,7 +17,7 @@ from ...ports.world import Cipher, Clock, Random
 from .expiring_cache import TtlCache
 
 if TYPE_CHECKING:
-    from ...store.control import Control
+    from ...store import Control
 
 _KEPT_MS = 15 * MINUTE_MS  # how long a process may cache a decrypted secret
 _MARK_CHARS = 32

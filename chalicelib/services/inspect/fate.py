@@ -17,8 +17,7 @@ from ..core.catalog import Catalog
 from .statuses import DeliveryStatus, Statuses, TopicStatuses
 
 if TYPE_CHECKING:
-    from ...store.log import Log
-    from ...store.records import Records
+    from ...store import Log, Records
 
 
 _LOOKS = 4  # what moves during a look is found at the next one

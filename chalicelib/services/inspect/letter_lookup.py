@@ -19,7 +19,7 @@ from ..core.catalog import Catalog
 from .lookup import MOST_LISTING_MS, Lookup
 
 if TYPE_CHECKING:
-    from ...store.records import Records
+    from ...store import Records
 
 
 _PAGE = 100

@@ -28,8 +28,7 @@ from ..produce.repeats import FirstUse
 from .statuses import Statuses, TopicStatuses
 
 if TYPE_CHECKING:
-    from ...store.log import Log
-    from ...store.records import Records
+    from ...store import Log, Records
 
 MOST_LISTING_MS = 8_000  # API Gateway ends a request after 29 s, and a row may hold a thousand messages
 

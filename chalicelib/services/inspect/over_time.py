@@ -19,8 +19,7 @@ from .survey import TopicSurvey
 from .surveyor import MOST_SHARDS, Surveyor
 
 if TYPE_CHECKING:
-    from ...store.readings import Readings
-    from ...store.traces import Traces
+    from ...store import Readings, Traces
 
 _MOST_TOPICS = 2_000  # that a board remembers
 _MOST_POINTS = 64

@@ -24,9 +24,7 @@ from ..core.catalog import Catalog
 from ..core.log_reader import LogReader
 
 if TYPE_CHECKING:
-    from ...store.cursors import Cursors
-    from ...store.records import Records
-    from ...store.timers import Timers
+    from ...store import Cursors, Records, Timers
 
 
 _NEAR = 4  # offsets that are no further from one another are of one page

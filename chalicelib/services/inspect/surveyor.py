@@ -27,11 +27,7 @@ from ..core.positions import first_since
 from .survey import Extent, GroupSurvey, Progress, TopicSurvey
 
 if TYPE_CHECKING:
-    from ...store.cursors import Cursors
-    from ...store.log import Log
-    from ...store.records import Records
-    from ...store.timers import Timers
-    from ...store.transactions import Transactions
+    from ...store import Cursors, Log, Records, Timers, Transactions
 
 
 MOST_SHARDS = 8

@@ -21,8 +21,7 @@ from ..produce.delayed import DelayedMessage
 from .statuses import OpenLease, Statuses, TopicStatuses
 
 if TYPE_CHECKING:
-    from ...store.traces import Traces
-    from ...store.transactions import Transactions
+    from ...store import Traces, Transactions
 
 
 _BY_HAND = set(AttemptOutcome) - {*ATTEMPTS, AttemptOutcome.BURIED}  # a person's operations

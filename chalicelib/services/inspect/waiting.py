@@ -24,8 +24,7 @@ from ..produce.delayed import DelayedMessage
 from .lookup import Filters, passes_before_log
 
 if TYPE_CHECKING:
-    from ...store.timers import Timers
-    from ...store.transactions import Transactions
+    from ...store import Timers, Transactions
 
 _ROWS = 16  # of a fragment at once: a row may hold 200 KB
 _ROUNDS = 8

@@ -20,9 +20,7 @@ from ..core.cursor_store import CursorStore
 from ..core.positions import Places, Positions, all_keys
 
 if TYPE_CHECKING:
-    from ...store.control import Control
-    from ...store.marks import Marks
-    from ...store.records import Records
+    from ...store import Control, Marks, Records
 
 
 _UID_CHARS = 8

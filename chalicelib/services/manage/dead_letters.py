@@ -30,8 +30,7 @@ from ..produce.drafts import check_size
 from ..produce.producer import Producer
 
 if TYPE_CHECKING:
-    from ...store.records import Records
-    from ...store.timers import Timers
+    from ...store import Records, Timers
 
 
 _T = TypeVar("_T")

@@ -31,8 +31,7 @@ from ..produce.producer import Producer
 from .delivery_places import DeliveryPlaces, Found, Moved, no_room, not_owed
 
 if TYPE_CHECKING:
-    from ...store.records import Records
-    from ...store.timers import Timers
+    from ...store import Records, Timers
 
 
 _TRIES = 16  # each lost to a claim, a settlement, or a move from timer to lane

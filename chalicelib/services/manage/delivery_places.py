@@ -25,8 +25,7 @@ from ..inspect.fate import entry_ahead
 from ..inspect.statuses import Statuses
 
 if TYPE_CHECKING:
-    from ...store.log import Log
-    from ...store.records import Records
+    from ...store import Log, Records
 
 
 _MOST_ROWS = 2_048  # of a retry lane

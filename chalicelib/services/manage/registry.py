@@ -29,7 +29,7 @@ from .contact import check_number, check_slow, fresh, taken_from, with_contact
 from .new_secret import OVERLAP_MS, NewSecret
 
 if TYPE_CHECKING:
-    from ...store.control import Control
+    from ...store import Control
 
 
 _UID_CHARS = 8

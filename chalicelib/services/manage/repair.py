@@ -32,13 +32,7 @@ from ..core.log_reader import LogReader
 from ..inspect.fate import FateReader, Place
 
 if TYPE_CHECKING:
-    from ...store.control import Control
-    from ...store.cursors import Cursors
-    from ...store.log import Log
-    from ...store.records import Records
-    from ...store.timers import Timers
-    from ...store.traces import Traces
-    from ...store.transactions import Transactions
+    from ...store import Control, Cursors, Log, Records, Timers, Traces, Transactions
 
 TRUST_MINUTES = TAIL_TRUST // timedelta(minutes=1)
 _TOPICS = 100

@@ -26,8 +26,7 @@ from ..inspect.statuses import Statuses
 from ..produce.producer import Producer
 
 if TYPE_CHECKING:
-    from ...store.cursors import Cursors
-    from ...store.records import Records
+    from ...store import Cursors, Records
 
 _LANE = -1  # before a group's shards
 _LOOKS = 200  # at what waits in cursors, in one page: each reads a record

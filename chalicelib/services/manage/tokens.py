@@ -27,9 +27,7 @@ from ..produce.schedules import Schedules
 from .registry import Registry
 
 if TYPE_CHECKING:
-    from ...store.audit import Audit
-    from ...store.control import Control
-    from ...store.tickets import Tickets
+    from ...store import Audit, Control, Tickets
 
 SCOPES = tuple(Scope)
 _CACHE_MS = 10_000  # with the gateway's 20 s, a revocation is felt within 30 s

@@ -26,7 +26,7 @@ from ..core.wake import DispatchTask, Waker, workers_of
 from .health import SubscriberHealth
 
 if TYPE_CHECKING:
-    from ...store.timers import Timers
+    from ...store import Timers
 
 
 Teams = Callable[[Topic, Group], Team]
