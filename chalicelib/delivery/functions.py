@@ -179,13 +179,9 @@ class LambdaInvoker:
 
     def wake_mover(self, hint: Mapping[str, Any], delay_seconds: int) -> None:
         """As `Invoker.wake_mover`."""
-        message = {
-            "QueueUrl": self._queue_url,
-            "MessageBody": json.dumps(hint),
-            "DelaySeconds": delay_seconds,
-        }
+        body, url = json.dumps(hint), self._queue_url
         try:
-            self._sqs().send_message(**message)
+            self._sqs().send_message(QueueUrl=url, MessageBody=body, DelaySeconds=delay_seconds)
         except (sdk.ClientError, sdk.BotoCoreError) as error:
             raise unavailable("The mover's queue did not take a wake-up.") from error
 

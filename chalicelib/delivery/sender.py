@@ -55,9 +55,8 @@ class Sender:
 
     def refusal(self, kind: str, target: str) -> str | None:
         """Why a consumer of this kind may not have this target, to follow it in a sentence; None: it may."""
-        return (
-            self.functions.refusal(target) if kind == ConsumerKind.FUNCTION else self.egress.refusal(target)
-        )
+        judge = self.functions if kind == ConsumerKind.FUNCTION else self.egress
+        return judge.refusal(target)
 
     def greet(self, url: str) -> CallResult:
         """Ask a URL's owner for consent (the handshake of CloudEvents' webhooks)."""
@@ -69,27 +68,20 @@ class Sender:
         """Send a consumer a test event, or this message, in one request, and show both sides of it."""
         if consumer.kind == ConsumerKind.FUNCTION:
             return self._ping_function(consumer, seconds)
-        post = (
-            _previewed(consumer, push_batch)
-            if push_batch
-            else ping.post(consumer, id, self.real_clock.now_ms())
-        )
+        now_ms = self.real_clock.now_ms()
+        post = _previewed(consumer, push_batch) if push_batch else ping.post(consumer, id, now_ms)
         if isinstance(post, CallResult):
-            return _exchange(consumer, _shown({}, consumer), b"", post, {}, b"")
+            return _exchange(consumer, _shown({}, consumer), b"", post)
         secrets = live_secrets(consumer, self.clock.now_ms())
-        signature = webhooks.sign(secrets, post.id, self.real_clock.now_ms() // 1000, post.body)
-        headers = _with_static(post.headers, static_headers(consumer)) | signature
-        shown = _shown(post.headers, consumer) | signature
-        answer = self.egress.call("POST", consumer.target, headers, post.body, seconds)
+        signature, answer = self._request(consumer, post, secrets, seconds)
+        shown, result = _shown(post.headers, consumer) | signature, self._judge(consumer, answer)
         if isinstance(answer, Unreached):
-            result = CallResult(Verdict.FAILED, answer.detail, duration_ms=answer.duration_ms)
-            return _exchange(consumer, shown, post.body, result, {}, b"")
-        values = list(static_headers(consumer).values())
-        answer_headers = {name: answers.without(value, values) for name, value in answer.headers.items()}
-        body = answer.body
+            return _exchange(consumer, shown, post.body, result)
+        values, body = list(static_headers(consumer).values()), answer.body
         if values:
             body = answers.without(body.decode(errors="replace"), values).encode()
-        return _exchange(consumer, shown, post.body, self._judge(consumer, answer), answer_headers, body)
+        answer_headers = {name: answers.without(value, values) for name, value in answer.headers.items()}
+        return _exchange(consumer, shown, post.body, result, answer_headers, body)
 
     def ask(self, transaction: Transaction, secrets: Sequence[bytes], seconds: float) -> CheckAnswer:
         """Ask a producer what became of its transaction. Asks for consent first, once an hour for each URL."""
@@ -110,24 +102,26 @@ class Sender:
         secrets = live_secrets(consumer, self.clock.now_ms())
         if not secrets:
             return CallResult(Verdict.NOT_ATTEMPTED, "the consumer has no secret to sign with")
-        post = events.post(push_batch)
-        signature = webhooks.sign(secrets, post.id, self.real_clock.now_ms() // 1000, post.body)
-        static = static_headers(consumer)
-        headers = _with_static(post.headers, static) | signature
-        answer = self.egress.call("POST", consumer.target, headers, post.body, seconds)
-        if isinstance(answer, Unreached):
-            return CallResult(Verdict.FAILED, answer.detail, duration_ms=answer.duration_ms)
+        signature, answer = self._request(consumer, events.post(push_batch), secrets, seconds)
         result = self._judge(consumer, answer)
-        if result.verdict is Verdict.DONE:
+        if isinstance(answer, Unreached) or result.verdict is Verdict.DONE:
             return result
         signatures = signature["webhook-signature"].split(" ")
-        hidden = [*map(webhooks.format_secret, secrets), *signatures, *static.values()]
-        return replace(
-            result,
-            answer=answers.kept(answer.status, answer.headers.get("content-type", ""), answer.body, hidden),
-        )
+        hidden = [*map(webhooks.format_secret, secrets), *signatures, *static_headers(consumer).values()]
+        content_type = answer.headers.get("content-type", "")
+        return replace(result, answer=answers.kept(answer.status, content_type, answer.body, hidden))
 
-    def _judge(self, consumer: Consumer, answer: Reply) -> CallResult:
+    def _request(
+        self, consumer: Consumer, post: events.Post, secrets: Sequence[bytes], seconds: float
+    ) -> tuple[dict[str, str], Reply | Unreached]:
+        """Sign a request and send it; the signature's headers, and the answer."""
+        signature = webhooks.sign(secrets, post.id, self.real_clock.now_ms() // 1000, post.body)
+        headers = _with_static(post.headers, static_headers(consumer)) | signature
+        return signature, self.egress.call("POST", consumer.target, headers, post.body, seconds)
+
+    def _judge(self, consumer: Consumer, answer: Reply | Unreached) -> CallResult:
+        if isinstance(answer, Unreached):
+            return CallResult(Verdict.FAILED, answer.detail, duration_ms=answer.duration_ms)
         status = answer.status
         if status in _SLOW_DOWN:
             wait_ms = asked_wait_ms(answer.headers.get("retry-after"), self.real_clock.now_ms())
@@ -170,9 +164,9 @@ def preview(consumer: Consumer, push_batch: PushBatch) -> Exchange:
     """What would be sent of a message to a URL, but for the signature. Nothing is sent."""
     post = _previewed(consumer, push_batch)
     if isinstance(post, CallResult):
-        return _exchange(consumer, _shown({}, consumer), b"", post, {}, b"")
+        return _exchange(consumer, _shown({}, consumer), b"", post)
     result = CallResult(Verdict.DONE, "not sent")
-    return _exchange(consumer, _shown(post.headers, consumer), post.body, result, {}, b"")
+    return _exchange(consumer, _shown(post.headers, consumer), post.body, result)
 
 
 def _previewed(consumer: Consumer, push_batch: PushBatch) -> events.Post | CallResult:
@@ -208,15 +202,15 @@ def _exchange(
     headers: Mapping[str, str],
     sent: bytes,
     result: CallResult,
-    answer_headers: Mapping[str, str],
-    answer: bytes,
+    answer_headers: Mapping[str, str] | None = None,
+    answer: bytes = b"",
 ) -> Exchange:
     return Exchange(
         url=consumer.target,
         headers=headers,
         body=sent,
         result=result,
-        answer_headers=answer_headers,
+        answer_headers=answer_headers or {},
         answer_body=answer[:MOST_SHOWN_BYTES],
         answer_bytes=len(answer),
     )

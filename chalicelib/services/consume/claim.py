@@ -120,7 +120,7 @@ class Claimer:
                 return Claim(because=plan.because)
             if not state.exists and not self._may_begin(claimant):
                 return Claim()
-            if fills_until_ms := _fills_until_ms(claimant, shard, plan, most, now_ms):
+            if fills_until_ms := _fills_ms(claimant, shard, plan, most, now_ms):
                 return Claim(fills_until_ms=fills_until_ms)
             if not self._write(claimant, key, state, after, plan.dead, token):
                 return None
@@ -250,9 +250,7 @@ class Claimer:
             )
 
 
-def _fills_until_ms(
-    claimant: Claimant, shard: int | None, plan: ClaimPlan, most: int, now_ms: int
-) -> int | None:
+def _fills_ms(claimant: Claimant, shard: int | None, plan: ClaimPlan, most: int, now_ms: int) -> int | None:
     """Until when the messages of a plan wait for a full batch, if they do: new ones, if there is room for all of it."""
     spans, batch = plan.selection.granted, claimant.batch
     room = min(most, claimant.room(claimant.in_flight(plan.cursor)))

@@ -115,9 +115,7 @@ class LeaseSettlement:
         numbers = [r.attempts_before_entry + attempts[r.leased_offset] for r in in_order]
         return [(r, rule(r, n), n) for r, n in zip(in_order, numbers, strict=True)]
 
-    def steps_within(
-        self, state: CursorSnapshot | None, receipts: Sequence[Receipt], rule: Decide
-    ) -> list[Step]:
+    def steps_in(self, state: CursorSnapshot | None, receipts: Sequence[Receipt], rule: Decide) -> list[Step]:
         """The steps that settle these receipts as a part of another write of the cursor in this state (None: as last
         seen); none if they need more than that: a record or a timer, or a newer state of the cursor."""
         state = state or self._context.states.last(self.key)

@@ -105,9 +105,7 @@ class _Ring(NamedTuple):
 class SigningKeys:
     """Signs texts and verifies them. One per process; the keys are read at the first use."""
 
-    def __init__(
-        self, *, control: Control, secret_cipher: SecretCipher, clock: Clock, random: Random
-    ) -> None:
+    def __init__(self, control: Control, secret_cipher: SecretCipher, clock: Clock, random: Random) -> None:
         self._control = control
         self._secret_cipher = secret_cipher
         self._clock = clock

@@ -255,10 +255,8 @@ class Waker:
         """The group of this name, or ("") all of the topic."""
         return [self.catalog.group(topic, name)] if name else self.catalog.groups(topic)
 
-    def _tasks(
-        self, partition: str, groups_of: Callable[[Topic, str], Sequence[Group]]
-    ) -> Iterator[DispatchTask]:
-        name, _, uid_and_number = partition.partition(":")
+    def _tasks(self, text: str, groups_of: Callable[[Topic, str], Sequence[Group]]) -> Iterator[DispatchTask]:
+        name, _, uid_and_number = text.partition(":")
         uid, _, number = uid_and_number.partition("/")
         name, _, group_name = name.partition("~")
         try:

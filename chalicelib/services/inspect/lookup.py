@@ -249,16 +249,10 @@ class Lookup:
         return messages, rest or None
 
     def _walk(
-        self,
-        topic: Topic,
-        shard: int,
-        start: int,
-        filters: Filters,
-        budget: _Budget,
-        next_offsets: dict[int, int],
+        self, topic: Topic, shard: int, start: int, filters: Filters, budget: _Budget, starts: dict[int, int]
     ) -> Iterator[Message]:
         """Messages of one shard from `start` back to the filter's `from`, or to where retention has ended; marks the
-        shard's end in `next_offsets`."""
+        shard's end in `starts`."""
         key, now_ms = topic.shard_key(shard), self.clock.now_ms()
         # Rows are in the order of their offsets: of their times only as far as their writers' clocks agree.
         from_ms = max(filters.from_ms or 0, now_ms - topic.retention_ms + 1) - CLOCKS_DIFFER_MS
@@ -277,9 +271,9 @@ class Lookup:
                     yield from filter(None, (row.message(shard, offset) for offset in offsets))
                 at = row.first - 1
                 # a tombstone yields nothing, and yet is behind us
-                next_offsets[shard] = min(next_offsets[shard], at)
+                starts[shard] = min(starts[shard], at)
             if not rows:
-                next_offsets[shard] = -1
+                starts[shard] = -1
                 return
 
 

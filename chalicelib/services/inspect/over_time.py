@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -115,9 +116,8 @@ class Board:
         if not 0 <= now_ms - at_ms < _HISTORY_MS and may_read(
             _A_ROW_UNITS + min(topic.shards, MOST_SHARDS) / 2
         ):
-            history = attempts_since(
-                self.traces, topic, group, now_ms - HOUR_MS, lambda: may_read(_A_ROW_UNITS)
-            )
+            may_go_on = partial(may_read, _A_ROW_UNITS)
+            history = attempts_since(self.traces, topic, group, now_ms - HOUR_MS, may_go_on)
             self._histories.put(group.uid, (now_ms, history))
         return history
 

@@ -54,9 +54,7 @@ def reader(timers: Timers, *, consistent: bool = True) -> ReadTimers:
 
 
 def _read_page(timers: Timers, consistent: bool, position: str) -> tuple[list[Timer], str | None]:
-    pages = [
-        timers.behind(fragment, position, _ROWS, consistent=consistent) for fragment in timers.fragments()
-    ]
+    pages = [timers.behind(each, position, _ROWS, consistent=consistent) for each in timers.fragments()]
     end = min((page[-1].sort_key for page in pages if len(page) == _ROWS), default=None)
     entries = (timer for page in pages for timer in page if end is None or timer.sort_key <= end)
     return sorted(entries, key=lambda timer: timer.sort_key), end

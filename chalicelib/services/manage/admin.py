@@ -46,12 +46,7 @@ class Admin:
     random: Random
 
     def put_topic(
-        self,
-        name: str,
-        settings: Mapping[str, Any],
-        retry: NewRetry | None = None,
-        *,
-        may_reveal: bool = True,
+        self, name: str, settings: Mapping[str, Any], retry: NewRetry | None = None, may_reveal: bool = True
     ) -> tuple[Topic, bool]:
         """Create or change a topic; settings not given keep their value. True: created. Raises Forbidden if a pointer
         of `redact` would go, unless the caller `may_reveal` what it hides."""

@@ -166,9 +166,8 @@ class Repair:
 
     def look_at_timers(self, turn: int) -> Iterator[Finding]:
         """The daily check's part of the timers: the first of one fragment."""
-        timers = self.timers.behind(
-            turn % len(self.timers.fragments()), "", _TIMERS_SAMPLED, consistent=False
-        )
+        fragment = turn % len(self.timers.fragments())
+        timers = self.timers.behind(fragment, "", _TIMERS_SAMPLED, consistent=False)
         yield from self._timers(timers, dry=True)
 
     def _behind(

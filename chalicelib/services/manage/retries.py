@@ -180,9 +180,8 @@ class Retries:
                 count += self._make_due(key, offsets[start : start + _ENTRIES_PER_WRITE])
         for uid, members in timers.items():
             moves = [(timer, timer.draft) for timer in members if timer.draft]
-            count += sum(
-                result is not None for result in self.producer.move(lane_of(topic, group, uid), moves)
-            )
+            results = self.producer.move(lane_of(topic, group, uid), moves)
+            count += sum(result is not None for result in results)
             self.on_filled(cursor_key(topic, group, None, uid))
         if count:
             self.waker.wake_group(topic, group)

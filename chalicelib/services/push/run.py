@@ -18,7 +18,7 @@ from ...domain.timer import Timer, wake_up
 from ...domain.topic import Consumer, Group, Topic, cursor_key, lane_of
 from ..consume.claimant import ClaimedMessage
 from ..consume.decision import SettleDecision, decision_after
-from ..core.wake import NO_NEWS, DispatchTask, News, as_pushed, workers_of
+from ..core.wake import DispatchTask, News, as_pushed, workers_of
 from .calls import LOOK_SECONDS, Calls, EndedCall
 from .claims import Claims
 from .run_time import RunTime
@@ -34,23 +34,17 @@ class DispatchRun:
     its wake-up."""
 
     def __init__(
-        self,
-        context: DispatchContext,
-        task: DispatchTask,
-        seconds_left: Callable[[], float],
-        news: News = NO_NEWS,
+        self, context: DispatchContext, task: DispatchTask, seconds_left: Callable[[], float], news: News
     ) -> None:
-        self.task = task
+        self.task, uid = task, task.consumer_uid
         self._partitions = news.shards  # those that it was woken for; none: all
         self._ahead_ms = 0  # how much the clock of a mover is ahead of ours
         self.report = DispatchReport()
         self._context = context
         self._time = RunTime(seconds_left)
-        self._capacity = Capacity(context, task.consumer_uid)
+        self._capacity = Capacity(context, uid)
         self._settlements = Settlements(context.settler)
-        self._claims = Claims(
-            context.claimer, self._capacity, self._time, self._settlements, task.consumer_uid
-        )
+        self._claims = Claims(context.claimer, self._capacity, self._time, self._settlements, uid)
         self._calls = Calls(context, self._capacity, self._time)
         self._looked_ms = 0
         self._is_slow = task.is_slow
