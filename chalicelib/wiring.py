@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .domain.meter import Reading
     from .domain.notice import Events
     from .domain.status import Because
+    from .domain.timer import Timer
     from .domain.topic import Consumer, CursorKey, Group, Topic
     from .ports.world import Sender
     from .scheduler.assigner import Assigner
@@ -86,7 +87,7 @@ if TYPE_CHECKING:
     from .services.push.dispatcher import Dispatcher
     from .services.push.health import SubscriberHealth
     from .services.push.outbound import Outbound
-    from .services.push.run import DispatchContext
+    from .services.push.sources import DispatchContext
 
 _DENIALS_MS = HOUR_MS
 _EMPTY_LANE_MS = 500  # how long a retry lane that gave nothing is not looked at
@@ -176,32 +177,24 @@ class Deps:
         rank_of=lambda deps: deps.assignments.name_and_rank,
         names=lambda deps: deps.catalog.consumer_names,
     )
-    marker: Marker = _service(
-        "services.core.marker.Marker", store_timers=lambda deps: deps.adapters.timers.store
-    )
+    store_timers: Callable[[Sequence[Timer]], object] = _made(lambda deps: deps.adapters.timers.store)
+    marker: Marker = _service("services.core.marker.Marker")
+    mark: Callable[[Topic], None] = _made(lambda deps: deps.marker.mark)
     waker: Waker = _service(
-        "services.core.wake.Waker",
-        mark=lambda deps: deps.marker.mark,
-        store_timers=lambda deps: deps.adapters.timers.store,
-        fragments_of=lambda deps: deps.adapters.timers.fragments_of,
+        "services.core.wake.Waker", fragments_of=lambda deps: deps.adapters.timers.fragments_of
     )
+    on_timers_stored: Callable[[Sequence[Timer]], None] = _made(lambda deps: deps.waker.wake_movers)
     events: Callable[[], Events | None] = _made(lambda deps: deps.catalog.events)
     meter_notes: MeterNotes = _service("services.core.marker.MeterNotes")
     rate_limits: RateLimits = _service("services.core.rate_limiter.RateLimits")
     budgets: Budgets = _service("services.core.budgets.Budgets")
     sender: Sender = _made(lambda deps: deps.adapters.sender())
     registry: Registry = _service(
-        "services.manage.registry.Registry",
-        mark=lambda deps: deps.marker.mark,
-        on_disabled=lambda deps: deps._note_disabled,
+        "services.manage.registry.Registry", on_disabled=lambda deps: deps._note_disabled
     )
 
     # What a message passes through
-    producer: Producer = _service(
-        "services.produce.producer.Producer",
-        on_timers_stored=lambda deps: deps.waker.wake_movers,
-        mark=lambda deps: deps.marker.mark,
-    )
+    producer: Producer = _service("services.produce.producer.Producer")
     due: Due = _service("services.produce.due.Due", is_unfinished=lambda deps: deps._is_unfinished)
     schedules: Schedules = _service("services.produce.schedules.Schedules")
     delayed: Delayed = _service("services.produce.delayed.Delayed")
@@ -210,18 +203,15 @@ class Deps:
         "services.produce.check_back.Checker", look_at=lambda deps: deps.adapters.marks.note_moving
     )
     claimer: Claimer = _service(
-        "services.consume.claim.Claimer",
-        on_timers_stored=lambda deps: deps.waker.wake_movers,
-        is_registered=lambda deps: deps.catalog.is_registered,
+        "services.consume.claim.Claimer", is_registered=lambda deps: deps.catalog.is_registered
     )
     empty_lanes: TtlCache[CursorKey, Because] = _service(
         "services.core.expiring_cache.TtlCache", max_age_ms=lambda deps: _EMPTY_LANE_MS
     )
     """Retry lanes that need no look for a moment: nothing was there, and nothing was put there by this process."""
+    on_filled: Callable[[CursorKey], None] = _made(lambda deps: deps.empty_lanes.drop)
     settle_context: SettleContext = _service(
         "services.consume.lease_settlement.SettleContext",
-        on_timers_stored=lambda deps: deps.waker.wake_movers,
-        filled=lambda deps: deps.empty_lanes.drop,
         on_freed=lambda deps: deps.waker.wake_beside_puller,
     )
     settler: Settler = _service(
@@ -236,7 +226,7 @@ class Deps:
         disable=lambda deps: deps.registry.disable,
     )
     dispatch_context: DispatchContext = _service(
-        "services.push.run.DispatchContext", teams=lambda deps: deps.assignments.team
+        "services.push.sources.DispatchContext", teams=lambda deps: deps.assignments.team
     )
     dispatcher: Dispatcher = _service(
         "services.push.dispatcher.Dispatcher", context=lambda deps: deps.dispatch_context
@@ -267,22 +257,13 @@ class Deps:
     sign_in_links: SignInLinks = _service("services.manage.tokens.SignInLinks")
     amender: Amender = _service("services.manage.amend.Amender")
     named_jobs: Jobs = _service("services.manage.jobs.Jobs")
-    dead_letters: DeadLetters = _service(
-        "services.manage.dead_letters.DeadLetters", on_filled=lambda deps: deps.empty_lanes.drop
-    )
-    repair: Repair = _service(
-        "services.manage.repair.Repair",
-        restore_marks=lambda deps: deps._see,
-    )
+    dead_letters: DeadLetters = _service("services.manage.dead_letters.DeadLetters")
+    repair: Repair = _service("services.manage.repair.Repair", restore_marks=lambda deps: deps._see)
     audit_replay: AuditReplay = _service("services.manage.audit_replay.AuditReplay")
     delivery_places: DeliveryPlaces = _service("services.manage.delivery_places.DeliveryPlaces")
-    deliveries: Deliveries = _service(
-        "services.manage.deliveries.Deliveries", on_filled=lambda deps: deps.empty_lanes.drop
-    )
+    deliveries: Deliveries = _service("services.manage.deliveries.Deliveries")
     purger: Purger = _service("services.manage.purge.Purger")
-    retries: Retries = _service(
-        "services.manage.retries.Retries", on_filled=lambda deps: deps.empty_lanes.drop
-    )
+    retries: Retries = _service("services.manage.retries.Retries")
     replays: Replays = _service("services.manage.replays.Replays")
     consent: Consent = _service("services.manage.handshake.Consent")
 
@@ -435,12 +416,7 @@ class Deps:
         self.sweeper.restore_mark(topic, has_time)
 
     def _expire(
-        self,
-        topic: Topic,
-        group: Group,
-        shard: int | None,
-        consumer_uid: str,
-        has_time: Callable[[], bool],
+        self, topic: Topic, group: Group, shard: int | None, consumer_uid: str, has_time: Callable[[], bool]
     ) -> int:
         from .services.consume.claimant import Claimant
 

@@ -12,46 +12,38 @@ from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, 
 
 from ..domain.limits import MAX_URL_CHARS
 
-_DENIED_V4 = tuple(
-    map(
-        IPv4Network,
-        (
-            "0.0.0.0/8",  # this network
-            "10.0.0.0/8",  # private
-            "100.64.0.0/10",  # carriers' NAT; metadata of one cloud
-            "127.0.0.0/8",  # loopback
-            "168.63.129.16/32",  # Azure's host, though it looks public
-            "169.254.0.0/16",  # link-local; metadata of most clouds
-            "172.16.0.0/12",  # private
-            "192.0.0.0/24",  # IETF protocols; metadata of one cloud
-            "192.0.2.0/24",  # documentation
-            "192.31.196.0/24",  # AS112
-            "192.52.193.0/24",  # AMT
-            "192.88.99.0/24",  # 6to4 relays
-            "192.168.0.0/16",  # private
-            "192.175.48.0/24",  # AS112
-            "198.18.0.0/15",  # benchmarks
-            "198.51.100.0/24",  # documentation
-            "203.0.113.0/24",  # documentation
-            "224.0.0.0/4",  # multicast
-            "240.0.0.0/4",  # reserved, broadcast
-        ),
-    )
+_SPECIAL_V4 = (
+    "0.0.0.0/8",  # this network
+    "10.0.0.0/8",  # private
+    "100.64.0.0/10",  # carriers' NAT; metadata of one cloud
+    "127.0.0.0/8",  # loopback
+    "168.63.129.16/32",  # Azure's host, though it looks public
+    "169.254.0.0/16",  # link-local; metadata of most clouds
+    "172.16.0.0/12",  # private
+    "192.0.0.0/24",  # IETF protocols; metadata of one cloud
+    "192.0.2.0/24",  # documentation
+    "192.31.196.0/24",  # AS112
+    "192.52.193.0/24",  # AMT
+    "192.88.99.0/24",  # 6to4 relays
+    "192.168.0.0/16",  # private
+    "192.175.48.0/24",  # AS112
+    "198.18.0.0/15",  # benchmarks
+    "198.51.100.0/24",  # documentation
+    "203.0.113.0/24",  # documentation
+    "224.0.0.0/4",  # multicast
+    "240.0.0.0/4",  # reserved, broadcast
 )
+_DENIED_V4 = tuple(map(IPv4Network, _SPECIAL_V4))
 _GLOBAL_V6 = IPv6Network("2000::/3")  # so NAT64, site-local, unique local, multicast and the rest are out
-_DENIED_V6 = tuple(
-    map(
-        IPv6Network,
-        (
-            "2001::/23",  # IETF protocols: Teredo, ORCHID, benchmarks, drones …
-            "2001:db8::/32",  # documentation
-            "2002::/16",  # 6to4: an IPv4 address in disguise
-            "2620:4f:8000::/48",  # AS112
-            "3ffe::/16",  # the former 6bone
-            "3fff::/20",  # documentation
-        ),
-    )
+_SPECIAL_V6 = (
+    "2001::/23",  # IETF protocols: Teredo, ORCHID, benchmarks, drones …
+    "2001:db8::/32",  # documentation
+    "2002::/16",  # 6to4: an IPv4 address in disguise
+    "2620:4f:8000::/48",  # AS112
+    "3ffe::/16",  # the former 6bone
+    "3fff::/20",  # documentation
 )
+_DENIED_V6 = tuple(map(IPv6Network, _SPECIAL_V6))
 _LOOPBACK_V4 = IPv4Network("127.0.0.0/8")
 _LOOPBACK_V6 = IPv6Address("::1")
 

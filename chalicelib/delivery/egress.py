@@ -47,25 +47,20 @@ class Unreached:
     duration_ms: int
 
 
+@dataclass(kw_only=True, eq=False)
 class Egress:
     """Calls URLs. It is shared by threads; a host that hangs delays only its own callers."""
 
-    def __init__(
-        self,
-        *,
-        rules: Rules,
-        monotonic: Monotonic,
-        resolve: net.Resolve = net.system_resolve,
-        tls: ssl.SSLContext | None = None,
-        dial: net.Dial = net.dial,
-    ) -> None:
-        self.rules = rules
-        self._monotonic = monotonic
-        self._lookups = net.Lookups(resolve)
-        self._tls = tls
+    rules: Rules
+    monotonic: Monotonic
+    resolve: net.Resolve = net.system_resolve
+    tls: ssl.SSLContext | None = None
+    dial: net.Dial = net.dial
+
+    def __post_init__(self) -> None:
+        self._lookups = net.Lookups(self.resolve)
         self._tls_lock = threading.Lock()
-        self._dial = dial
-        self._pool = net.Pool(monotonic)
+        self._pool = net.Pool(self.monotonic)
 
     def call(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes, seconds: float
@@ -74,7 +69,7 @@ class Egress:
 
         Headers that belong to the connection, or are Headrace's own, are left out.
         """
-        deadline = Deadline(self._monotonic, seconds)
+        deadline = Deadline(self.monotonic, seconds)
         try:
             answer = self._attempt(method, url, headers, body, deadline)
         except (OSError, HTTPException, ValueError) as error:
@@ -89,7 +84,7 @@ class Egress:
         if isinstance(target, str):
             return target
         try:
-            addresses = self._addresses(target, Deadline(self._monotonic, _REGISTRATION_SECONDS))
+            addresses = self._addresses(target, Deadline(self.monotonic, _REGISTRATION_SECONDS))
         except TimeoutError:
             addresses = ()
         return None if addresses else UNUSABLE
@@ -126,7 +121,7 @@ class Egress:
         for tries_left in range(len(addresses), 0, -1):
             address = addresses[-tries_left]
             try:
-                sock = self._dial(address, target.port, deadline.seconds_left() / tries_left)
+                sock = self.dial(address, target.port, deadline.seconds_left() / tries_left)
                 break
             except OSError:
                 if tries_left == 1:
@@ -166,8 +161,8 @@ class Egress:
     def _context(self) -> ssl.SSLContext:
         """The common one. Making it reads all certificates of authorities, so calls that begin together wait for it."""
         with self._tls_lock:
-            self._tls = self._tls or ssl.create_default_context()
-            return self._tls
+            self.tls = self.tls or ssl.create_default_context()
+            return self.tls
 
 
 def _key(target: Target, address: str) -> tuple[str, str, int, str]:

@@ -45,12 +45,8 @@ def post(push_batch: PushBatch) -> Post:
         return _batch(push_batch)
     headers = _forwarded_headers(first.message.draft) | _headers(push_batch, first)
     if push_batch.payload == Payload.STRUCTURED:
-        event = _event(push_batch, first)
-        return Post(
-            first.message.id,
-            headers | {"Content-Type": "application/cloudevents+json"},
-            msgspec.json.encode(event),
-        )
+        headers["Content-Type"] = "application/cloudevents+json"
+        return Post(first.message.id, headers, msgspec.json.encode(_event(push_batch, first)))
     attributes = _attributes(push_batch, first)
     headers |= {f"ce-{name}": _encoded(value, _PLAIN) for name, value in attributes.items()}
     draft = first.message.draft
@@ -60,6 +56,7 @@ def post(push_batch: PushBatch) -> Post:
 def _batch(push_batch: PushBatch) -> Post:
     """A batch bears what differs by message as extensions; headers of its messages are not forwarded."""
     ids = "\n".join(attempt.message.id for attempt in push_batch.attempts)
+    id = "batch-" + hashlib.sha256(ids.encode()).hexdigest()[:32]
     events = [
         {"headrace" + name: value for name, value in _extensions(attempt).items()}
         | _trace(attempt)
@@ -67,11 +64,8 @@ def _batch(push_batch: PushBatch) -> Post:
         for attempt in push_batch.attempts
     ]
     headers = {"Headrace-Topic": push_batch.topic, "Headrace-Group": push_batch.group}
-    return Post(
-        "batch-" + hashlib.sha256(ids.encode()).hexdigest()[:32],
-        headers | {"Content-Type": "application/cloudevents-batch+json"},
-        msgspec.json.encode(events),
-    )
+    headers["Content-Type"] = "application/cloudevents-batch+json"
+    return Post(id, headers, msgspec.json.encode(events))
 
 
 def _trace(attempt: Attempt) -> dict[str, str]:

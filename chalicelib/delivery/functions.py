@@ -71,8 +71,7 @@ class LambdaFunctions:
 
     def call(self, name: str, event: bytes, seconds: float) -> bytes | FunctionFailed | Throttled:
         """As `Functions.call`."""
-        refusal = self.refusal(name)
-        if refusal:
+        if refusal := self.refusal(name):
             return FunctionFailed(f"the function {refusal}")
         if len(event) > _MAX_EVENT_BYTES:
             return FunctionFailed("the event is larger than Lambda takes")
@@ -122,8 +121,7 @@ class LocalFunctions:
 
     def call(self, name: str, event: bytes, seconds: float) -> bytes | FunctionFailed | Throttled:
         """As `Functions.call`."""
-        refusal = self.refusal(name)
-        if refusal:
+        if refusal := self.refusal(name):
             return FunctionFailed(f"the function {refusal}")
         call = _Call(self._functions[name], json.loads(event))
         call.start()
@@ -181,20 +179,19 @@ class LambdaInvoker:
 
     def wake_mover(self, hint: Mapping[str, Any], delay_seconds: int) -> None:
         """As `Invoker.wake_mover`."""
-        message = {
-            "QueueUrl": self._queue_url,
-            "MessageBody": json.dumps(hint),
-            "DelaySeconds": delay_seconds,
-        }
+        body, url = json.dumps(hint), self._queue_url
         try:
-            self._sqs().send_message(**message)
+            self._sqs().send_message(QueueUrl=url, MessageBody=body, DelaySeconds=delay_seconds)
         except (sdk.ClientError, sdk.BotoCoreError) as error:
             raise unavailable("The mover's queue did not take a wake-up.") from error
 
     def ask(self, function: str, event: Mapping[str, Any], seconds: int) -> Mapping[str, Any]:
         """As `Invoker.ask`."""
         payload, has_failed = self._call(function, event, "RequestResponse", seconds)
-        answer = None if has_failed else _json_or_none(payload)
+        try:
+            answer = None if has_failed else json.loads(payload)
+        except ValueError:
+            answer = None
         if not isinstance(answer, dict):
             raise unavailable(f"The function {function} failed; try again.")
         return answer
@@ -219,10 +216,3 @@ def _invoke(client: Any, name: str, kind: str, payload: bytes) -> Any:
         return client.invoke(FunctionName=name, InvocationType=kind, Payload=payload)
     except (AttributeError, TypeError, UnicodeDecodeError) as error:  # JSON of other shapes, no UTF-8
         raise sdk.HTTPClientError(error=error) from error
-
-
-def _json_or_none(payload: bytes) -> Any:
-    try:
-        return json.loads(payload)
-    except ValueError:
-        return None

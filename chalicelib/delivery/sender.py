@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 
@@ -24,32 +24,23 @@ _GATEWAY_STATUSES = {502, 504}  # a proxy before the subscriber got no proper an
 _GONE = 410
 
 
+@dataclass(kw_only=True, eq=False)
 class Sender:
     """ports.Sender: by HTTP to URLs, by invocation to functions. `origin` is our host name in handshakes,
     `may_ask` bounds those. `real_clock` is the one that subscribers share; `clock` may be shifted on a local
     server and in tests."""
 
-    def __init__(
-        self,
-        *,
-        egress: Egress,
-        functions: Functions,
-        clock: Clock,
-        real_clock: Clock,
-        monotonic: Monotonic,
-        origin: str,
-        never_retry_status: int = NEVER_RETRY_STATUS,
-        may_ask: handshake.MayAsk = lambda host: True,
-    ) -> None:
-        self._egress = egress
-        self._functions = functions
-        self._clock = clock
-        self._real_clock = real_clock
-        self._monotonic = monotonic
-        self._origin = origin
-        self._never_retry_status = never_retry_status
-        self._may_ask = may_ask
-        self._trusted = handshake.Trusted(monotonic)
+    egress: Egress
+    functions: Functions
+    clock: Clock
+    real_clock: Clock
+    monotonic: Monotonic
+    origin: str
+    never_retry_status: int = NEVER_RETRY_STATUS
+    may_ask: handshake.MayAsk = lambda host: True
+
+    def __post_init__(self) -> None:
+        self._trusted = handshake.Trusted(self.monotonic)
 
     def send(self, consumer: Consumer, push_batch: PushBatch, seconds: float) -> tuple[CallResult, ...]:
         """Send a push batch in one request that takes at most so many seconds. One result for each of its messages."""
@@ -64,13 +55,12 @@ class Sender:
 
     def refusal(self, kind: str, target: str) -> str | None:
         """Why a consumer of this kind may not have this target, to follow it in a sentence; None: it may."""
-        return (
-            self._functions.refusal(target) if kind == ConsumerKind.FUNCTION else self._egress.refusal(target)
-        )
+        judge = self.functions if kind == ConsumerKind.FUNCTION else self.egress
+        return judge.refusal(target)
 
     def greet(self, url: str) -> CallResult:
         """Ask a URL's owner for consent (the handshake of CloudEvents' webhooks)."""
-        return handshake.greet(self._egress, url, self._origin, self._may_ask)
+        return handshake.greet(self.egress, url, self.origin, self.may_ask)
 
     def ping(
         self, consumer: Consumer, id: str, seconds: float, push_batch: PushBatch | None = None
@@ -78,68 +68,63 @@ class Sender:
         """Send a consumer a test event, or this message, in one request, and show both sides of it."""
         if consumer.kind == ConsumerKind.FUNCTION:
             return self._ping_function(consumer, seconds)
-        post = (
-            _previewed(consumer, push_batch)
-            if push_batch
-            else ping.post(consumer, id, self._real_clock.now_ms())
-        )
+        now_ms = self.real_clock.now_ms()
+        post = _previewed(consumer, push_batch) if push_batch else ping.post(consumer, id, now_ms)
         if isinstance(post, CallResult):
-            return _exchange(consumer, _shown({}, consumer), b"", post, {}, b"")
-        secrets = live_secrets(consumer, self._clock.now_ms())
-        signature = webhooks.sign(secrets, post.id, self._real_clock.now_ms() // 1000, post.body)
-        headers = _with_static(post.headers, static_headers(consumer)) | signature
-        shown = _shown(post.headers, consumer) | signature
-        answer = self._egress.call("POST", consumer.target, headers, post.body, seconds)
+            return _exchange(consumer, _shown({}, consumer), b"", post)
+        secrets = live_secrets(consumer, self.clock.now_ms())
+        signature, answer = self._request(consumer, post, secrets, seconds)
+        shown, result = _shown(post.headers, consumer) | signature, self._judge(consumer, answer)
         if isinstance(answer, Unreached):
-            result = CallResult(Verdict.FAILED, answer.detail, duration_ms=answer.duration_ms)
-            return _exchange(consumer, shown, post.body, result, {}, b"")
-        values = list(static_headers(consumer).values())
-        answer_headers = {name: answers.without(value, values) for name, value in answer.headers.items()}
-        body = answer.body
+            return _exchange(consumer, shown, post.body, result)
+        values, body = list(static_headers(consumer).values()), answer.body
         if values:
             body = answers.without(body.decode(errors="replace"), values).encode()
-        return _exchange(consumer, shown, post.body, self._judge(consumer, answer), answer_headers, body)
+        answer_headers = {name: answers.without(value, values) for name, value in answer.headers.items()}
+        return _exchange(consumer, shown, post.body, result, answer_headers, body)
 
     def ask(self, transaction: Transaction, secrets: Sequence[bytes], seconds: float) -> CheckAnswer:
         """Ask a producer what became of its transaction. Asks for consent first, once an hour for each URL."""
-        url, deadline = transaction.check_url or "", Deadline(self._monotonic, seconds)
+        url, deadline = transaction.check_url or "", Deadline(self.monotonic, seconds)
         if not self._trusted.has(url):
-            greeting = handshake.greet(self._egress, url, self._origin, self._may_ask, seconds)
+            greeting = handshake.greet(self.egress, url, self.origin, self.may_ask, seconds)
             if greeting.verdict is not Verdict.DONE:
                 return CheckAnswer(None, greeting.detail)
             self._trusted.add(url)
         body = checks.question(transaction)
         id = f"{transaction.id}.{transaction.check_ms}"
-        signature = webhooks.sign(secrets, id, self._real_clock.now_ms() // 1000, body)
+        signature = webhooks.sign(secrets, id, self.real_clock.now_ms() // 1000, body)
         headers = {"Content-Type": "application/json", **signature}
         seconds_left = max(0.1, round(seconds - deadline.spent_ms() / 1000, 1))  # shown where no answer comes
-        return checks.read(self._egress.call("POST", url, headers, body, seconds_left))
+        return checks.read(self.egress.call("POST", url, headers, body, seconds_left))
 
     def _post(self, consumer: Consumer, push_batch: PushBatch, seconds: float) -> CallResult:
-        secrets = live_secrets(consumer, self._clock.now_ms())
+        secrets = live_secrets(consumer, self.clock.now_ms())
         if not secrets:
             return CallResult(Verdict.NOT_ATTEMPTED, "the consumer has no secret to sign with")
-        post = events.post(push_batch)
-        signature = webhooks.sign(secrets, post.id, self._real_clock.now_ms() // 1000, post.body)
-        static = static_headers(consumer)
-        headers = _with_static(post.headers, static) | signature
-        answer = self._egress.call("POST", consumer.target, headers, post.body, seconds)
-        if isinstance(answer, Unreached):
-            return CallResult(Verdict.FAILED, answer.detail, duration_ms=answer.duration_ms)
+        signature, answer = self._request(consumer, events.post(push_batch), secrets, seconds)
         result = self._judge(consumer, answer)
-        if result.verdict is Verdict.DONE:
+        if isinstance(answer, Unreached) or result.verdict is Verdict.DONE:
             return result
         signatures = signature["webhook-signature"].split(" ")
-        hidden = [*map(webhooks.format_secret, secrets), *signatures, *static.values()]
-        return replace(
-            result,
-            answer=answers.kept(answer.status, answer.headers.get("content-type", ""), answer.body, hidden),
-        )
+        hidden = [*map(webhooks.format_secret, secrets), *signatures, *static_headers(consumer).values()]
+        content_type = answer.headers.get("content-type", "")
+        return replace(result, answer=answers.kept(answer.status, content_type, answer.body, hidden))
 
-    def _judge(self, consumer: Consumer, answer: Reply) -> CallResult:
+    def _request(
+        self, consumer: Consumer, post: events.Post, secrets: Sequence[bytes], seconds: float
+    ) -> tuple[dict[str, str], Reply | Unreached]:
+        """Sign a request and send it; the signature's headers, and the answer."""
+        signature = webhooks.sign(secrets, post.id, self.real_clock.now_ms() // 1000, post.body)
+        headers = _with_static(post.headers, static_headers(consumer)) | signature
+        return signature, self.egress.call("POST", consumer.target, headers, post.body, seconds)
+
+    def _judge(self, consumer: Consumer, answer: Reply | Unreached) -> CallResult:
+        if isinstance(answer, Unreached):
+            return CallResult(Verdict.FAILED, answer.detail, duration_ms=answer.duration_ms)
         status = answer.status
         if status in _SLOW_DOWN:
-            wait_ms = asked_wait_ms(answer.headers.get("retry-after"), self._real_clock.now_ms())
+            wait_ms = asked_wait_ms(answer.headers.get("retry-after"), self.real_clock.now_ms())
             ms = answer.duration_ms
             return CallResult(Verdict.FAILED, f"HTTP {status}", status, wait_ms, ms, is_own_answer=False)
         if 200 <= status < 300:
@@ -147,14 +132,14 @@ class Sender:
         elif status == _GONE:
             verdict = Verdict.GONE
         else:
-            is_final = status in (self._never_retry_status, *consumer.reject_statuses)
+            is_final = status in (self.never_retry_status, *consumer.reject_statuses)
             verdict = Verdict.REFUSED if is_final else Verdict.FAILED
         is_own, ms = status not in _GATEWAY_STATUSES, answer.duration_ms
         return CallResult(verdict, f"HTTP {status}", status, duration_ms=ms, is_own_answer=is_own)
 
     def _call(self, consumer: Consumer, push_batch: PushBatch, seconds: float) -> tuple[CallResult, ...]:
-        deadline = Deadline(self._monotonic, seconds)
-        answer = self._functions.call(consumer.target, function_batch.event(push_batch), seconds)
+        deadline = Deadline(self.monotonic, seconds)
+        answer = self.functions.call(consumer.target, function_batch.event(push_batch), seconds)
         ms = deadline.spent_ms()
         outcome = _batch_result(consumer, answer, [attempt.message.id for attempt in push_batch.attempts], ms)
         if isinstance(outcome, CallResult):
@@ -165,9 +150,9 @@ class Sender:
         return tuple(bad if attempt.message.id in outcome else success for attempt in push_batch.attempts)
 
     def _ping_function(self, consumer: Consumer, seconds: float) -> Exchange:
-        deadline = Deadline(self._monotonic, seconds)
-        event = ping.event(consumer, self._real_clock.now_ms())
-        answer = self._functions.call(consumer.target, event, seconds)
+        deadline = Deadline(self.monotonic, seconds)
+        event = ping.event(consumer, self.real_clock.now_ms())
+        answer = self.functions.call(consumer.target, event, seconds)
         ms = deadline.spent_ms()
         result = _batch_result(consumer, answer, (), ms)
         if not isinstance(result, CallResult):
@@ -179,9 +164,9 @@ def preview(consumer: Consumer, push_batch: PushBatch) -> Exchange:
     """What would be sent of a message to a URL, but for the signature. Nothing is sent."""
     post = _previewed(consumer, push_batch)
     if isinstance(post, CallResult):
-        return _exchange(consumer, _shown({}, consumer), b"", post, {}, b"")
+        return _exchange(consumer, _shown({}, consumer), b"", post)
     result = CallResult(Verdict.DONE, "not sent")
-    return _exchange(consumer, _shown(post.headers, consumer), post.body, result, {}, b"")
+    return _exchange(consumer, _shown(post.headers, consumer), post.body, result)
 
 
 def _previewed(consumer: Consumer, push_batch: PushBatch) -> events.Post | CallResult:
@@ -217,15 +202,15 @@ def _exchange(
     headers: Mapping[str, str],
     sent: bytes,
     result: CallResult,
-    answer_headers: Mapping[str, str],
-    answer: bytes,
+    answer_headers: Mapping[str, str] | None = None,
+    answer: bytes = b"",
 ) -> Exchange:
     return Exchange(
         url=consumer.target,
         headers=headers,
         body=sent,
         result=result,
-        answer_headers=answer_headers,
+        answer_headers=answer_headers or {},
         answer_body=answer[:MOST_SHOWN_BYTES],
         answer_bytes=len(answer),
     )

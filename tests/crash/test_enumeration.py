@@ -69,7 +69,7 @@ def test_a_grant_stands_without_the_next_claim_but_not_without_its_own_write(
         play, tables, FLOWS[name], fault, CALLS[name]
     )  # the last call: a second claim
     assert complaints(play_without_answer(), fault) == []
-    line = "if ours is None or self._states.read(key).cursor.leases.get(token) != ours:"
+    line = "if ours is None or self.states.read(key).cursor.leases.get(token) != ours:"
     bug = Bug(Claimer, "_write", line, "if False:")
     bug.plant(monkeypatch)
     assert "answered OK though the store did not answer" in complaints(play_without_answer(), fault)

@@ -67,7 +67,7 @@ BUGS: dict[str, tuple[str, tuple[Bug, ...]]] = {
                 Receiver,
                 "_claim",
                 "call.keep(claim.because)",
-                "self._empty_lanes.put(claimant.key(None), claim.because)",
+                "self.empty_lanes.put(claimant.key(None), claim.because)",
             ),
         ),
     ),

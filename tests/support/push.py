@@ -237,20 +237,8 @@ def sources_of(deps: Deps, topic: Topic, group: Group, worker: int = 0, consumer
 
 
 def capacity_of(deps: Deps, consumer_uid: str = "") -> Capacity:
-    return Capacity(
-        catalog=deps.catalog,
-        claimer=deps.claimer,
-        health=deps.dispatcher.context.subscriber_health,
-        clock=deps.adapters.clock,
-        consumer_uid=consumer_uid,
-    )
+    return Capacity(deps.dispatch_context, consumer_uid)
 
 
 def claims_of(deps: Deps, capacity: Capacity) -> Claims:
-    return Claims(
-        claimer=deps.claimer,
-        capacity=capacity,
-        time=RunTime(lambda: 600.0),
-        settlements=Settlements(deps.settler),
-        consumer_uid="",
-    )
+    return Claims(deps.claimer, capacity, RunTime(lambda: 600.0), Settlements(deps.settler), "")

@@ -258,7 +258,7 @@ BUGS: Planted = {
         ),
     ),
     "a pulled lease that ends sooner than its mark": (
-        Bug(Waker, "wake_beside_puller", "self._mark(topic)", "pass"),
+        Bug(Waker, "wake_beside_puller", "self.mark(topic)", "pass"),
         lambda: sweeping_groups.test_i10_what_was_pulled_for_hours_is_found_when_it_is_let_go_before(
             embedded_stage(), "extend"
         ),
@@ -363,7 +363,7 @@ BUGS: Planted = {
         lambda: expiring.test_who_has_not_agreed_and_whose_mark_was_lost_is_asked_again(embedded_stage()),
     ),
     "a removal that leaves no mark": (
-        Bug(Registry, "unregister", "self._control.retire_consumer(topic, group, consumer)", "pass"),
+        Bug(Registry, "unregister", "self.control.retire_consumer(topic, group, consumer)", "pass"),
         lambda: registering.test_a_removal_that_was_broken_off_is_ended_by_whoever_comes_next(
             Desk.at(embedded_stage(), shards=2), "group deleted"
         ),

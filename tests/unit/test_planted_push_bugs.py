@@ -118,7 +118,7 @@ BUGS: Planted = {
         lambda: waking.test_who_thinks_that_a_group_is_paused_hears_that_it_goes_on(embedded_stage()),
     ),
     "a seek that a delivery has not heard of": (
-        Bug(Dispatcher, "_hear", "claimer.reread(", "("),
+        Bug(Dispatcher, "_hear", "claimer.states.read(", "("),
         lambda: waking.test_who_saw_a_cursor_at_the_end_hears_that_it_was_sought_back(embedded_stage()),
     ),
     "small claims beside others that had everything a moment ago": (
@@ -145,7 +145,7 @@ BUGS: Planted = {
         ),
     ),
     "a drained shard that asks for slots all the same": (
-        Bug(Claims, "_from_source", "self._capacity.is_limited = was_limited", "pass"),
+        Bug(Claims, "_from_source", "self.capacity.is_limited = was_limited", "pass"),
         lambda: shared_slots.test_a_run_whose_shard_is_drained_does_not_ask_for_slots(),
     ),
     "a run that begins with what others want, too": (
@@ -182,7 +182,12 @@ BUGS: Planted = {
         ),
     ),
     "counts of others that a clock set back keeps fresh": (
-        Bug(Capacity, "is_to_look", "not 0 <= self._clock.now_ms()", "not self._clock.now_ms()"),
+        Bug(
+            Capacity,
+            "is_to_look",
+            "not 0 <= self._context.clock.now_ms()",
+            "not self._context.clock.now_ms()",
+        ),
         lambda: capacity.test_the_other_runs_are_asked_again_after_a_second_if_they_had_what_we_could_use(
             capacity.new_scene()
         ),
@@ -221,7 +226,7 @@ BUGS: Planted = {
         Bug(
             Calls,
             "_send",
-            "self._sender.send(consumer, push_batch, seconds) if attempts else ()",
+            "self.context.sender.send(consumer, push_batch, seconds) if attempts else ()",
             "[CallResult(Verdict.FAILED)] * len(contents)",
         ),
         lambda: _in_a_batch(is_gone=True),

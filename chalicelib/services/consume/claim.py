@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from ...domain import cursor_size, cursor_write, notice
+from ...domain import cursor_size, notice
 from ...domain import cursor_transitions as transitions
 from ...domain.cursor import PULLED, Cursor
 from ...domain.errors import Unavailable
@@ -29,86 +30,66 @@ Registered = Callable[[Topic, Group, str], bool]
 """Is the consumer with this uid registered at this moment?"""
 
 
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Claimer:
-    """Claims from one cursor at a time."""
+    """Claims from one cursor at a time. `on_timers_stored` is called with new timers."""
 
-    def __init__(
-        self,
-        *,
-        states: CursorStore,
-        reader: LogReader,
-        attempt_log: AttemptLog,
-        events: Callable[[], Events | None],
-        on_timers_stored: Callable[[Sequence[Timer]], None],
-        is_registered: Registered,
-        clock: Clock,
-        random: Random,
-    ) -> None:
-        """`on_timers_stored` is called with new timers."""
-        self._states = states
-        self._events = events
-        self._on_timers_stored = on_timers_stored
-        self._is_registered = is_registered
-        self._reader = reader
-        self._attempt_log = attempt_log
-        self._clock = clock
-        self._random = random
-
-    def expect_rows(self, last: Mapping[str, int]) -> None:
-        """Treat a read as stale if it ends before these rows (the last offset by the log's partition key)."""
-        self._reader.expect_rows(last)
+    states: CursorStore
+    reader: LogReader
+    attempt_log: AttemptLog
+    events: Callable[[], Events | None]
+    on_timers_stored: Callable[[Sequence[Timer]], None]
+    is_registered: Registered
+    clock: Clock
+    random: Random
 
     def preload(self, topic: Topic, group: Group, consumer_uid: str, shards: Iterable[int | None]) -> None:
         """Before claims from these shards (None: the retry lane): read their cursors in one query, if that pays."""
         keys = dict.fromkeys(cursor_key(topic, group, shard, consumer_uid) for shard in shards)
-        self._states.preload(list(keys), topic.shards + 1)
-
-    def reread(self, key: CursorKey) -> None:
-        """Read a cursor consistently: another process may have moved it back (seek)."""
-        self._states.read(key)
+        self.states.preload(list(keys), topic.shards + 1)
 
     def has_changed(self, key: CursorKey) -> bool:
         """Has another process changed a cursor since it was last read? Reads it again."""
-        before = self._states.last(key)
-        return self._states.read(key) != before
+        before = self.states.last(key)
+        return self.states.read(key) != before
 
     def dues_ms(self, key: CursorKey, lease_seconds: int) -> list[int]:
         """The times, also past ones, at which a cursor may have something to claim, as last read: when waiting messages
         are due, when unsettled leases of up to `lease_seconds` (the longest of the caller's consumers) lapse, and when
         a hole in the log may be skipped."""
-        cursor = self._states.last(key).cursor
-        until_ms = self._clock.now_ms() + lease_seconds * 1000
+        cursor = self.states.last(key).cursor
+        until_ms = self.clock.now_ms() + lease_seconds * 1000
         ends = [lease.deadline_ms for lease in cursor.leases.values() if lease.deadline_ms <= until_ms]
-        closes_ms = self._reader.closes_ms(key.shard)
+        closes_ms = self.reader.closes_ms(key.shard)
         return [*ends, *(span.due_ms for span in cursor.waiting), *([closes_ms] if closes_ms else ())]
 
     def rotation(self, claimant: Claimant, shard: int | None) -> int:
         """A rotation number that rises with each claim from one cursor, in whichever process; as last read. With
         waiting messages it includes the epoch, since messages that were given back do not move `next` but should go
         to another consumer."""
-        cursor = self._states.last(claimant.key(shard)).cursor
+        cursor = self.states.last(claimant.key(shard)).cursor
         return cursor.next // claimant.batch + (cursor.epoch if cursor.waiting else 0)
 
     def in_flight(self, claimant: Claimant, shard: int | None) -> int:
         """How many messages one cursor has leased that count for the claimant, as last read."""
-        return claimant.in_flight(self._states.last(claimant.key(shard)).cursor)
+        return claimant.in_flight(self.states.last(claimant.key(shard)).cursor)
 
     def has_lapsed(self, claimant: Claimant, shard: int | None) -> bool:
         """Does a message wait whose last lease ended, as far as is known without a read?"""
-        state = self._states.seen(claimant.key(shard))
-        waiting = transitions.lapse(state.cursor, self._clock.now_ms()).waiting if state else ()
+        state = self.states.seen(claimant.key(shard))
+        waiting = transitions.lapse(state.cursor, self.clock.now_ms()).waiting if state else ()
         return any(span.has_lapsed for span in waiting)
 
     def is_drained(self, claimant: Claimant, shard: int | None) -> bool:
         """Had the log nothing behind the cursor when it was last read for a claim, and does nothing wait in the
         cursor?"""
         key = claimant.key(shard)
-        cursor = self._states.last(key).cursor
-        return not cursor.waiting and self._reader.is_end(key.shard, cursor.next)
+        cursor = self.states.last(key).cursor
+        return not cursor.waiting and self.reader.is_end(key.shard, cursor.next)
 
     def cursors(self, group: Group, consumer_uid: str) -> dict[str, Cursor]:
         """All cursors of a group (in a broadcast: of a consumer) as stored, by the log's partition key."""
-        return self._states.cursors.of_owner(group.uid, consumer_uid, consistent=True)
+        return self.states.cursors.of_owner(group.uid, consumer_uid, consistent=True)
 
     def claim(
         self,
@@ -125,13 +106,13 @@ class Claimer:
         """
         key = claimant.key(shard)
         for _ in range(_UNWANTED_WRITES):
-            state = self._states.last(key)
+            state = self.states.last(key)
             if state.cursor.is_closed:
                 return Claim()
             cursor = acks.within(key, state) if acks else state.cursor
-            now_ms = self._clock.now_ms()
+            now_ms = self.clock.now_ms()
             planner = self._planner(claimant, shard, now_ms)
-            token = f"{base32(state.cursor.epoch + 1)}.{claimant.mark or self._random.id(4)}"
+            token = f"{base32(state.cursor.epoch + 1)}.{claimant.mark or self.random.id(4)}"
             token += "" if claimant.is_called else PULLED
             plan, after = planner.plan_that_fits(cursor, most, most_bytes, token)
             selection = plan.selection
@@ -139,9 +120,9 @@ class Claimer:
                 return Claim(because=plan.because)
             if not state.exists and not self._may_begin(claimant):
                 return Claim()
-            if fills_until_ms := _fills_until_ms(claimant, shard, plan, most, now_ms):
+            if fills_until_ms := _fills_ms(claimant, shard, plan, most, now_ms):
                 return Claim(fills_until_ms=fills_until_ms)
-            if not self._write(claimant, key, state, _change(state, after), plan.dead, token):
+            if not self._write(claimant, key, state, after, plan.dead, token):
                 return None
             if acks:
                 acks.note_written()
@@ -159,7 +140,7 @@ class Claimer:
         """The messages of the leases that an earlier try of the claimant's receive made, as they were granted: one
         consistent query, and the log where it is not cached."""
         cursors = self.cursors(claimant.group, claimant.consumer_uid)
-        now_ms, messages = self._clock.now_ms(), list[ClaimedMessage]()
+        now_ms, messages = self.clock.now_ms(), list[ClaimedMessage]()
         for shard in (*range(claimant.topic.shards), None):
             cursor = cursors.get(str(claimant.key(shard).shard), Cursor())
             for lease in cursor.leases.values():
@@ -171,27 +152,27 @@ class Claimer:
 
     def _planner(self, claimant: Claimant, shard: int | None, now_ms: int) -> ClaimPlanner:
         key = claimant.key(shard)
-        return ClaimPlanner(reader=self._reader, claimant=claimant, shard=shard, key=key, now_ms=now_ms)
+        return ClaimPlanner(reader=self.reader, claimant=claimant, shard=shard, key=key, now_ms=now_ms)
 
     def settle_unwanted(self, claimant: Claimant, shard: int, has_time: Callable[[], bool]) -> None:
         """For the schedule `sweep`: settle the next unclaimed messages of a shard up to the first that the group
         gets."""
         key = claimant.key(shard)
         while has_time():
-            state = self._states.last(key)
-            planner = self._planner(claimant, shard, self._clock.now_ms())
+            state = self.states.last(key)
+            planner = self._planner(claimant, shard, self.clock.now_ms())
             selection = planner.plan_unwanted(state.cursor)
             if not selection.settled or (not state.exists and not self._may_begin(claimant)):
                 return
             after = transitions.claim(state.cursor, selection, "", "", 0)
-            self._states.write(key, state, _change(state, after))
+            self.states.write_after(key, state, after)
 
     def _write(
         self,
         claimant: Claimant,
         key: CursorKey,
         state: CursorSnapshot,
-        change: cursor_write.Change,
+        after: Cursor,
         dead_records: Sequence[Record],
         token: str,
     ) -> bool:
@@ -201,15 +182,15 @@ class Claimer:
         caller, too."""
         group = claimant.group
         told = [notice.without_needless_body(group, record) for record in dead_records]
-        timers = notice.timers(claimant.topic, group, told, self._events)
+        timers = notice.timers(claimant.topic, group, told, self.events)
         try:
-            if self._states.write(key, state, change, dead_records, timers) is None:
+            if self.states.write_after(key, state, after, dead_records, timers) is None:
                 return False
         except Unavailable:
-            ours = change.after.leases.get(token)
-            if ours is None or self._states.read(key).cursor.leases.get(token) != ours:
+            ours = after.leases.get(token)
+            if ours is None or self.states.read(key).cursor.leases.get(token) != ours:
                 raise
-        self._on_timers_stored(timers)
+        self.on_timers_stored(timers)
         return True
 
     def expire(self, claimant: Claimant, shard: int | None, has_time: Callable[[], bool]) -> int:
@@ -219,8 +200,8 @@ class Claimer:
         key = claimant.key(shard)
         count = 0
         while True:
-            state = self._states.last(key)
-            now_ms = self._clock.now_ms()
+            state = self.states.last(key)
+            now_ms = self.clock.now_ms()
             plan = self._planner(claimant, shard, now_ms).plan_expiry(state.cursor, has_time)
             if not plan.selection.settled:
                 return count
@@ -229,7 +210,7 @@ class Claimer:
                 plan.cursor, after, message_count=0
             ):
                 return count  # the cursor is full: the next run continues
-            if self._write(claimant, key, state, _change(state, after), plan.dead, ""):
+            if self._write(claimant, key, state, after, plan.dead, ""):
                 count += len(plan.dead)
                 self._note_lapsed(claimant, shard, state.cursor, plan, now_ms, is_ranked=False)
             if not has_time():
@@ -239,7 +220,7 @@ class Claimer:
         """May a cursor be created? When a broadcast's consumer leaves, its cursors are deleted; a process that has
         not noticed must not start them again at the first message."""
         uid = claimant.consumer_uid
-        return not uid or self._is_registered(claimant.topic, claimant.group, uid)
+        return not uid or self.is_registered(claimant.topic, claimant.group, uid)
 
     def _note_lapsed(
         self,
@@ -257,7 +238,7 @@ class Claimer:
             if lease.deadline_ms > now_ms:
                 continue
             lapsed = (_lapsed_attempt(shard, *each, plan.messages) for each in lease.attempts().items())
-            self._attempt_log.note(
+            self.attempt_log.note(
                 claimant.topic,
                 claimant.group,
                 owner_uid=lease.owner,
@@ -269,9 +250,7 @@ class Claimer:
             )
 
 
-def _fills_until_ms(
-    claimant: Claimant, shard: int | None, plan: ClaimPlan, most: int, now_ms: int
-) -> int | None:
+def _fills_ms(claimant: Claimant, shard: int | None, plan: ClaimPlan, most: int, now_ms: int) -> int | None:
     """Until when the messages of a plan wait for a full batch, if they do: new ones, if there is room for all of it."""
     spans, batch = plan.selection.granted, claimant.batch
     room = min(most, claimant.room(claimant.in_flight(plan.cursor)))
@@ -294,9 +273,3 @@ def _lapsed_attempt(
     if origin is None:
         return None
     return origin.shard, TraceEntry(origin.offset, origin.attempts + attempt, AttemptOutcome.LAPSED)
-
-
-def _change(state: CursorSnapshot, after: Cursor) -> cursor_write.Change:
-    """The write: the whole item if none is stored yet."""
-    change = cursor_write.change if state.exists else cursor_write.replacement
-    return change(state.cursor, after)

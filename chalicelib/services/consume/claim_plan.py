@@ -230,7 +230,9 @@ class ClaimPlanner:
             if ranges.contains(selection.settled, candidate.offset)
         )
         selection = replace(selection, skipped=ranges.total(selection.settled) - len(records))
-        selection = self._with_hint(ahead, current, selection)
+        if selection.next > current.next:
+            segment_at = self._reader.segment_at(self._key.shard, ahead, selection.next)
+            selection = replace(selection, segment_at=segment_at)
         return ClaimPlan(selection, current, messages, records, available)
 
     def _ahead(self, current: Cursor, count: int, trust: Freshness) -> list[Slot]:
@@ -270,23 +272,14 @@ class ClaimPlanner:
         resolved_slots: list[Slot] = []
         size = 0
         for slot in slots:
-            resolved_slots.append(slot if self._shard is not None else self._resolve(slot, trust))
-            message = resolved_slots[-1].message
-            size += message.draft.size if message else 0
+            if self._shard is None and slot.message:
+                message = retry_lane.resolve(self._reader, self._claimant.topic, slot.message, trust)
+                slot = replace(slot, message=message)
+            resolved_slots.append(slot)
+            size += slot.message.draft.size if slot.message else 0
             if size > MAX_ANSWER_BYTES:
                 break
         return resolved_slots
-
-    def _resolve(self, slot: Slot, trust: Freshness) -> Slot:
-        if slot.message is None:
-            return slot
-        message = retry_lane.resolve(self._reader, self._claimant.topic, slot.message, trust)
-        return replace(slot, message=message)
-
-    def _with_hint(self, ahead: list[Slot], cursor: Cursor, selection: Selection) -> Selection:
-        if selection.next <= cursor.next:
-            return selection
-        return replace(selection, segment_at=self._reader.segment_at(self._key.shard, ahead, selection.next))
 
     def _candidate(self, slot: Slot, span: Span | None) -> Candidate:
         """A candidate with its verdict: deliver the message, or settle it without a delivery."""

@@ -56,9 +56,8 @@ def decision_after(
     if result.verdict is Verdict.DONE:
         return SettleDecision(Disposition.SUCCESS, duration_ms=duration_ms)
     if result.verdict is Verdict.REFUSED:
-        return SettleDecision(
-            Disposition.DEAD, reason=DeadReason.REJECTED, error=error, duration_ms=duration_ms
-        )
+        rejected = DeadReason.REJECTED
+        return SettleDecision(Disposition.DEAD, reason=rejected, error=error, duration_ms=duration_ms)
     if result.verdict is Verdict.UNDECODABLE:
         return SettleDecision(Disposition.DEAD, reason=DeadReason.UNDECODABLE, error=error)
     if result.verdict is Verdict.NOT_ATTEMPTED:

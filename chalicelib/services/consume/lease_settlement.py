@@ -38,8 +38,8 @@ SettleAnswer = HeadraceError | Already | None
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SettleContext:
-    """The services that a settlement uses. `on_timers_stored` is called with new timers, `on_freed` with
-    cursors from which others may claim more than before, or sooner, and the owner of the lease; `filled` with those of
+    """The services that a settlement uses. `on_timers_stored` is called with new timers, `on_freed` with cursors
+    from which others may claim more than before, or sooner, and the owner of the lease; `on_filled` with those of
     them that may have been seen empty."""
 
     states: CursorStore
@@ -49,7 +49,7 @@ class SettleContext:
     counters: Counters
     events: Callable[[], Events | None]
     on_timers_stored: Callable[[Sequence[Timer]], None]
-    filled: Callable[[CursorKey], None]
+    on_filled: Callable[[CursorKey], None]
     on_freed: Callable[[Topic, Group, CursorKey, str], None]
 
 
@@ -115,9 +115,7 @@ class LeaseSettlement:
         numbers = [r.attempts_before_entry + attempts[r.leased_offset] for r in in_order]
         return [(r, rule(r, n), n) for r, n in zip(in_order, numbers, strict=True)]
 
-    def steps_within(
-        self, state: CursorSnapshot | None, receipts: Sequence[Receipt], rule: Decide
-    ) -> list[Step]:
+    def steps_in(self, state: CursorSnapshot | None, receipts: Sequence[Receipt], rule: Decide) -> list[Step]:
         """The steps that settle these receipts as a part of another write of the cursor in this state (None: as last
         seen); none if they need more than that: a record or a timer, or a newer state of the cursor."""
         state = state or self._context.states.last(self.key)
@@ -212,7 +210,7 @@ class LeaseSettlement:
         """After a write with these steps: count and trace the attempts, and wake what may go on now."""
         context = self._context
         if self._holds_back or _returns_any(steps):
-            context.filled(self.key)
+            context.on_filled(self.key)
             context.on_freed(self._topic, self._group, self.key, self.owner)
         self._count(steps)
         context.attempt_log.note(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ...domain.call_result import CallResult
@@ -38,37 +38,25 @@ _Source = tuple[int | None, int]
 """A shard, or None for the retry lane, and how many messages to take from it at most."""
 
 
+@dataclass(kw_only=True, eq=False)
 class Receiver:
-    """Claims for pull consumers."""
+    """Claims for pull consumers. `empty_lanes` are retry lanes that gave nothing a moment ago, and why: they are
+    skipped for a moment. `is_ending` is True while this process shuts down: it then stops waiting for messages.
+    `is_caller_gone`: the caller of this thread has closed its connection: nothing is claimed for it."""
 
-    def __init__(
-        self,
-        *,
-        catalog: Catalog,
-        assignments: Assignments,
-        claimer: Claimer,
-        settler: Settler,
-        blobs: Blobs,
-        clock: Clock,
-        random: Random,
-        empty_lanes: TtlCache[CursorKey, Because],
-        is_ending: Callable[[], bool],
-        is_caller_gone: Callable[[], bool],
-    ) -> None:
-        """`empty_lanes` are retry lanes that gave nothing a moment ago, and why: they are skipped for a moment.
-        `is_ending` is True while this process shuts down: it then stops waiting for messages. `is_caller_gone`: the
-        caller of this thread has closed its connection: nothing is claimed for it."""
-        self._catalog = catalog
-        self._assignments = assignments
-        self._claimer = claimer
-        self._settler = settler
-        self._blobs = blobs
-        self._clock = clock
-        self._random = random
-        self._last_sources: TtlCache[str, int] = TtlCache(clock, _LAST_SOURCE_MS)
-        self._empty_lanes = empty_lanes
-        self._is_ending = is_ending
-        self._is_caller_gone = is_caller_gone
+    catalog: Catalog
+    assignments: Assignments
+    claimer: Claimer
+    settler: Settler
+    blobs: Blobs
+    clock: Clock
+    random: Random
+    empty_lanes: TtlCache[CursorKey, Because]
+    is_ending: Callable[[], bool]
+    is_caller_gone: Callable[[], bool]
+
+    def __post_init__(self) -> None:
+        self._last_sources: TtlCache[str, int] = TtlCache(self.clock, _LAST_SOURCE_MS)
         self._locks: BoundedCache[CursorKey, threading.Lock] = BoundedCache()
 
     def receive(
@@ -92,23 +80,23 @@ class Receiver:
         of the consumer takes over from this `instance`; Unavailable if nothing came and a shard could not be read."""
         if POLICIES[group.mode].per_consumer and consumer is None:
             raise broadcast_needs_consumer()
-        acks = acks or self._settler.acks(topic, group, ())
-        until_ms = self._clock.monotonic_ms() + int(wait_seconds * 1000)
+        acks = acks or self.settler.acks(topic, group, ())
+        until_ms = self.clock.monotonic_ms() + int(wait_seconds * 1000)
         pause = _FIRST_PAUSE_SECONDS
-        while not self._is_caller_gone():
+        while not self.is_caller_gone():
             claimant = self._claimant(topic, group, consumer, most, lease_seconds, mark)
             held: Sequence[ClaimedMessage] = ()
             if mark and may_be_repeat:
                 acks.settle()  # what they end does not come again
-                held = self._claimer.held(claimant)[:most]
+                held = self.claimer.held(claimant)[:most]
             shards = self.shards_for(topic, group, consumer)
             received = Received(held) if held else self._from_shards(claimant, shards, most, acks)
             acks.settle()
             received = Received(self._load_bodies(topic, group, received), received.because)
-            seconds_left = (until_ms - self._clock.monotonic_ms()) / 1000
-            if received or seconds_left <= 0 or self._is_ending():
+            seconds_left = (until_ms - self.clock.monotonic_ms()) / 1000
+            if received or seconds_left <= 0 or self.is_ending():
                 return received
-            self._clock.sleep(min(pause, seconds_left))
+            self.clock.sleep(min(pause, seconds_left))
             pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
             try:
                 now = self._now(topic, group, consumer, instance)
@@ -127,19 +115,19 @@ class Receiver:
     ) -> tuple[Topic, Group, Consumer | None] | None:
         """All as it is after a pause: the topic may have more shards, and the group may be paused or resumed. None if
         the group was created again, perhaps in another mode: the next call uses that one."""
-        topic = self._catalog.topic(topic.name)
-        current_group = self._catalog.group(topic, group.name)
+        topic = self.catalog.topic(topic.name)
+        current_group = self.catalog.group(topic, group.name)
         if current_group.uid != group.uid:
             return None
         if consumer is not None and instance is not None:
-            consumer = self._catalog.consumer(topic, group, consumer.name).with_instance(instance, "")
+            consumer = self.catalog.consumer(topic, group, consumer.name).with_instance(instance, "")
         return topic, current_group, consumer
 
     def _claimant(
         self, topic: Topic, group: Group, consumer: Consumer | None, most: int, lease_seconds: int, mark: str
     ) -> Claimant:
         """Who claims; with others that pull, it leaves them their part of a shard's messages."""
-        uid, is_paused = consumer.uid if consumer else "", group.is_paused(self._clock.now_ms())
+        uid, is_paused = consumer.uid if consumer else "", group.is_paused(self.clock.now_ms())
         return Claimant(
             topic=topic,
             group=group,
@@ -147,7 +135,7 @@ class Receiver:
             owner=uid,
             is_called=consumer is not None and consumer.is_called,
             consumer_uid=uid if POLICIES[group.mode].per_consumer else "",
-            seat=None if is_paused else self._assignments.seat(topic, group, uid, most),
+            seat=None if is_paused else self.assignments.seat(topic, group, uid, most),
             mark=mark,
         )
 
@@ -156,15 +144,15 @@ class Receiver:
     ) -> list[ClaimedMessage]:
         """The messages with their bodies. A message whose body cannot be read is settled instead, even if another one
         fails."""
-        messages = with_bodies(self._blobs, self._clock, [each.message for each in claimed_messages])
-        now_ms = self._clock.now_ms()
+        messages = with_bodies(self.blobs, self.clock, [each.message for each in claimed_messages])
+        now_ms = self.clock.now_ms()
         decisions = {
             claimed_message.receipt: decision_after(topic, group, claimed_message, outcome, now_ms)
             for claimed_message, outcome in zip(claimed_messages, messages, strict=True)
             if isinstance(outcome, CallResult)
         }
         if decisions:
-            self._settler.settle(topic, group, list(decisions), lambda receipt, _: decisions[receipt])
+            self.settler.settle(topic, group, list(decisions), lambda receipt, _: decisions[receipt])
         return [
             each if message is each.message else replace(each, message=message)
             for each, message in zip(claimed_messages, messages, strict=True)
@@ -173,19 +161,19 @@ class Receiver:
 
     def shards_for(self, topic: Topic, group: Group, consumer: Consumer | None) -> tuple[int, ...]:
         """The shards a caller receives from: its own by assignment, or all if it is not registered."""
-        if group.is_paused(self._clock.now_ms()):
+        if group.is_paused(self.clock.now_ms()):
             return ()
         if consumer is None:
             return tuple(range(topic.shards))
-        return self._assignments.shards_for(topic, group, consumer)
+        return self.assignments.shards_for(topic, group, consumer)
 
     def _from_shards(self, claimant: Claimant, shards: Sequence[int], most: int, acks: Acks) -> Received:
         """Claim from the shards and the lane in turn, and again at the end where another thread was claiming or a race
         was lost. Threads of one process take turns on a cursor."""
-        is_paused = claimant.group.is_paused(self._clock.now_ms())
+        is_paused = claimant.group.is_paused(self.clock.now_ms())
         if is_paused or not (shards or self._foreign_shards(claimant, shards)):
             return Received(because=Because.PAUSED if is_paused else Because.NOT_OWNER)
-        preload = partial(self._claimer.preload, claimant.topic, claimant.group, claimant.consumer_uid)
+        preload = partial(self.claimer.preload, claimant.topic, claimant.group, claimant.consumer_uid)
         sources = self._sources_of(claimant, shards, most)
         # Of many shards, the first mostly has enough.
         if is_preloaded := claimant.topic.shards <= _FEW_SHARDS:
@@ -195,7 +183,7 @@ class Receiver:
         shards_tried = 0
         claimed_messages: list[ClaimedMessage] = []
         faults: list[Unavailable] = []
-        reasons = {self._empty_lanes.get(claimant.key(None)) or Because.EMPTY}
+        reasons = {self.empty_lanes.get(claimant.key(None)) or Because.EMPTY}
         size = 0
         while queue and len(claimed_messages) < most and size < MAX_ANSWER_BYTES and len(faults) < _FAULTS:
             if not is_preloaded and shards_tried:
@@ -235,15 +223,15 @@ class Receiver:
         start = self._start(claimant, shards)
         own = (*shards[start:], *shards[:start])
         sources: list[_Source] = [(s, most) for s in (*own, *self._foreign_shards(claimant, own))]
-        if self._empty_lanes.get(claimant.key(None)):
+        if self.empty_lanes.get(claimant.key(None)):
             return sources
-        first = most >= LANE_SHARE or not self._random.below(LANE_SHARE)
+        first = most >= LANE_SHARE or not self.random.below(LANE_SHARE)
         lane: list[_Source] = [(None, max(1, most // LANE_SHARE))] if first else []
         return [*lane, *sources, (None, most)]
 
     def _lapsed_first(self, claimant: Claimant, sources: Sequence[_Source]) -> Sequence[_Source]:
         """First those with a message whose lease ended: it comes alone. As far as is known without a read."""
-        return sorted(sources, key=lambda source: not self._claimer.has_lapsed(claimant, source[0]))
+        return sorted(sources, key=lambda source: not self.claimer.has_lapsed(claimant, source[0]))
 
     def _foreign_shards(self, claimant: Claimant, own: Sequence[int]) -> Sequence[int]:
         """The other consumers' shards, from the next one on: a QUEUE shares messages, not shards, so a consumer whose
@@ -260,9 +248,9 @@ class Receiver:
     ) -> Claim | None:
         """One claim; notes a retry lane that has nothing, unless something was put there meanwhile."""
         if shard is not None:
-            return self._claimer.claim(claimant, shard, most, most_bytes, acks)
-        with self._empty_lanes.calling(claimant.key(None)) as call:
-            claim = self._claimer.claim(replace(claimant, seat=None), None, most, most_bytes)
+            return self.claimer.claim(claimant, shard, most, most_bytes, acks)
+        with self.empty_lanes.calling(claimant.key(None)) as call:
+            claim = self.claimer.claim(replace(claimant, seat=None), None, most, most_bytes)
             if claim and not claim.messages and not claim.has_left_off:
                 call.keep(claim.because)
             return claim
@@ -273,6 +261,6 @@ class Receiver:
         if not shards:
             return 0
         last_source = self._last_sources.get(claimant.group.uid + claimant.owner)
-        if last_source in shards and self._random.below(_STAY):
+        if last_source in shards and self.random.below(_STAY):
             return shards.index(last_source)
-        return self._random.below(len(shards))
+        return self.random.below(len(shards))

@@ -46,21 +46,19 @@ def content(message: Message) -> Message:
     return replace(message, draft=replace(message.draft, origin=None)) if message.draft.origin else message
 
 
-def timer_of(
-    topic: Topic, group: Group, consumer_uid: str, entry: Draft, due_ms: int, stored_ms: int = 0
-) -> Timer:
+def timer_of(topic: Topic, group: Group, uid: str, entry: Draft, due_ms: int, stored_ms: int = 0) -> Timer:
     """The timer that brings an entry to the lane. Without `stored_ms` the mover's schedule sends a wake-up, too."""
     origin = entry.origin
     assert origin
     return Timer(
         due_ms=due_ms,
-        id=retry_id(group.uid, consumer_uid, origin.shard, origin.offset, origin.attempts),
+        id=retry_id(group.uid, uid, origin.shard, origin.offset, origin.attempts),
         kind=TimerKind.RETRY,
-        shard=lane_of(topic, group, consumer_uid).shard_key(0),
+        shard=lane_of(topic, group, uid).shard_key(0),
         draft=entry,
         keep_days=topic.retention_days,
         group_uid=group.uid,
-        consumer_uid=consumer_uid,
+        consumer_uid=uid,
         stored_ms=stored_ms,
     )
 

@@ -76,7 +76,9 @@ class Settler:
             decision = decision_after_failure(group, receipt, attempt, retry_ms, how.reason)
             return replace(decision, by_ladder=by_ladder)
 
-        return self._settle_texts(topic, group, receipts, rule)
+        answers, valid_receipts = self._open(group, receipts)
+        self._settle_valid(topic, group, answers, valid_receipts, rule)
+        return answers
 
     def extend(
         self, topic: Topic, group: Group, receipts: Sequence[str], lease_seconds: int
@@ -95,12 +97,10 @@ class Settler:
         self._note_signs_of_life(topic, group, owners)
         return answers
 
-    def _open(
-        self, group: Group, receipt_texts: Sequence[str]
-    ) -> tuple[list[SettleAnswer], list[tuple[int, Receipt]]]:
+    def _open(self, group: Group, receipt_texts: Sequence[str]) -> tuple[list[SettleAnswer], Members]:
         """Verify receipts; the valid ones, with their index in the request."""
         answers: list[SettleAnswer] = [None] * len(receipt_texts)
-        good: list[tuple[int, Receipt]] = []
+        good: Members = []
         for i, text in enumerate(receipt_texts):
             receipt = self._signing_keys.first_fitting(partial(verify_receipt, text=text))
             if receipt is None or receipt.group_uid != group.uid:
@@ -108,13 +108,6 @@ class Settler:
             else:
                 good.append((i, receipt))
         return answers, good
-
-    def _settle_texts(
-        self, topic: Topic, group: Group, receipt_texts: Sequence[str], rule: Decide
-    ) -> list[SettleAnswer]:
-        answers, valid_receipts = self._open(group, receipt_texts)
-        self._settle_valid(topic, group, answers, valid_receipts, rule)
-        return answers
 
     def _settle_valid(
         self,
@@ -213,7 +206,7 @@ class Acks:
 
 
 def _steps(lease: LeaseSettlement, members: Members, state: CursorSnapshot | None = None) -> list[Step]:
-    return lease.steps_within(state, [receipt for _, receipt in members], _success)
+    return lease.steps_in(state, [receipt for _, receipt in members], _success)
 
 
 def _success(_receipt: Receipt, _attempt: int) -> SettleDecision:

@@ -20,7 +20,7 @@ from .catalog import CACHE_MS, Catalog
 from .expiring_cache import TtlCache
 
 if TYPE_CHECKING:
-    from ...store.control import Control
+    from ...store import Control
 
 
 _TRIES = 8
@@ -134,21 +134,17 @@ class Assignments:
             return None
         return self._target(now, here, self._catalog.consumers(now, here), assignment)
 
-    def _target(
-        self, topic: Topic, group: Group, consumers: Sequence[Consumer], assignment: Assignment
-    ) -> Target:
-        """The assignment that the group should have. `assignment`: the one that it has."""
+    def _target(self, topic: Topic, group: Group, consumers: Sequence[Consumer], held: Assignment) -> Target:
+        """The assignment that the group should have. `held`: the one that it has."""
         now_ms = self._clock.now_ms()
         online = [consumer for consumer in consumers if is_online(consumer, now_ms)]
         members = tuple(consumer.uid for consumer in online)
         idle: tuple[str, ...] = ()
         if POLICIES[group.mode].holds_back and len(online) > 1:
-            idle = self._idle(topic, group, [c.uid for c in online if is_idle(c, now_ms)], assignment)
+            idle = self._idle(topic, group, [c.uid for c in online if is_idle(c, now_ms)], held)
         return Target(_strategy(group), members, idle if len(idle) < len(members) else (), topic.shards)
 
-    def _idle(
-        self, topic: Topic, group: Group, uids: Sequence[str], assignment: Assignment
-    ) -> tuple[str, ...]:
+    def _idle(self, topic: Topic, group: Group, uids: Sequence[str], held: Assignment) -> tuple[str, ...]:
         """Those of the members that do not receive who get no shards: their shards have a backlog, or had one when they
         lost them."""
         behind = self._behind.get(group.uid) if uids else frozenset[str]()
@@ -156,10 +152,10 @@ class Assignments:
             behind = frozenset(
                 uid
                 for uid in uids
-                if any(self._has_backlog(cursor_key(topic, group, shard)) for shard in assignment.shards(uid))
+                if any(self._has_backlog(cursor_key(topic, group, shard)) for shard in held.shards(uid))
             )
             self._behind.put(group.uid, behind)
-        return tuple(uid for uid in uids if uid in behind or uid in assignment.idle)
+        return tuple(uid for uid in uids if uid in behind or uid in held.idle)
 
 
 def _strategy(group: Group) -> str:

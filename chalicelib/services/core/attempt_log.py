@@ -13,7 +13,7 @@ from ...domain.trace import TraceEntry, TraceRow
 from ...ports.world import Clock
 
 if TYPE_CHECKING:
-    from ...store.traces import Traces
+    from ...store import Traces
 
 
 ConsumerRank = Callable[[Topic, Group, str], tuple[str, int | None, int]]

@@ -19,7 +19,7 @@ from .catalog import Catalog
 from .expiring_cache import BoundedCache
 
 if TYPE_CHECKING:
-    from ...store.token_buckets import TokenBuckets
+    from ...store import TokenBuckets
 
 # In USD / 1e9 (docs/cost.md: `rest` and `start`, `write`, `read`), as all sums here.
 _CALL, _WRITE, _READ = 3_700, 625, 125

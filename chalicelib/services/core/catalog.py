@@ -15,7 +15,7 @@ from ...ports.world import Clock
 from .expiring_cache import TtlCache
 
 if TYPE_CHECKING:
-    from ...store.control import Control
+    from ...store import Control
 
 
 CACHE_MS = 3_000  # DMQ's servers refresh topics and clients every 3 s

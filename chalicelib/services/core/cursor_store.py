@@ -22,7 +22,7 @@ from .counters import DEAD, UNDECODABLE, Counters
 from .expiring_cache import TtlCache
 
 if TYPE_CHECKING:
-    from ...store.cursors import Cursors
+    from ...store import Cursors
 
 
 _FRESH_MS = 1_000  # how old a state may be that shows nothing to claim

@@ -19,7 +19,7 @@ from .expiring_cache import BoundedCache, TtlCache
 from .segment_cache import SegmentCache
 
 if TYPE_CHECKING:
-    from ...store.log import Log
+    from ...store import Log
 
 
 _FIRST_ROWS = 8

@@ -13,7 +13,7 @@ from ...ports.world import Clock
 from .expiring_cache import TtlCache
 
 if TYPE_CHECKING:
-    from ...store.marks import Marks
+    from ...store import Marks
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 

@@ -20,7 +20,7 @@ from .cursor_store import CursorSnapshot, CursorStore
 from .tails import Tails
 
 if TYPE_CHECKING:
-    from ...store.log import Log
+    from ...store import Log
 
 _ROWS = 64
 _PAGES = 2
@@ -109,9 +109,7 @@ class Positions:
         return self._at_time(shard, at_ms, at, high)
 
     def _at_time(self, shard: ShardKey, at_ms: int, low: int, high: int) -> int:
-        return first_since(
-            lambda offset: self._log.read_back(shard, offset, 1, consistent=True), at_ms, low, high
-        )
+        return first_since(lambda at: self._log.read_back(shard, at, 1, consistent=True), at_ms, low, high)
 
     def begin(self, topic: Topic, group: Group, where: Where, consumer_uid: str = "") -> None:
         """Store the first cursors of a group (or of a broadcast's consumer) on every shard; no cursor at 0 for

@@ -12,7 +12,7 @@ from ...ports.world import Clock
 from .expiring_cache import BoundedCache
 
 if TYPE_CHECKING:
-    from ...store.token_buckets import TokenBuckets
+    from ...store import TokenBuckets
 
 
 _AHEAD_MS = 250  # permits are taken in advance for so much of this process's demand,
@@ -85,8 +85,6 @@ class RateLimits:
         if grant.count == amount:
             return
         worth = min(_WORTH_PERMITS, limit // _WORTH)
-        longer, shorter = bucket.pause_ms * 2, bucket.pause_ms // 2
-        bucket.pause_ms = (
-            min(longer, _LONGEST_PAUSE_MS) if grant.count < worth else max(shorter, _SHORTEST_PAUSE_MS)
-        )
+        pause_ms = bucket.pause_ms * 2 if grant.count < worth else bucket.pause_ms // 2
+        bucket.pause_ms = max(_SHORTEST_PAUSE_MS, min(pause_ms, _LONGEST_PAUSE_MS))
         bucket.closed_until_ms = now_ms + max(grant.wait_ms, bucket.pause_ms)

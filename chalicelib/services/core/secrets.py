@@ -17,7 +17,7 @@ from ...ports.world import Cipher, Clock, Random
 from .expiring_cache import TtlCache
 
 if TYPE_CHECKING:
-    from ...store.control import Control
+    from ...store import Control
 
 _KEPT_MS = 15 * MINUTE_MS  # how long a process may cache a decrypted secret
 _MARK_CHARS = 32
@@ -105,9 +105,7 @@ class _Ring(NamedTuple):
 class SigningKeys:
     """Signs texts and verifies them. One per process; the keys are read at the first use."""
 
-    def __init__(
-        self, *, control: Control, secret_cipher: SecretCipher, clock: Clock, random: Random
-    ) -> None:
+    def __init__(self, control: Control, secret_cipher: SecretCipher, clock: Clock, random: Random) -> None:
         self._control = control
         self._secret_cipher = secret_cipher
         self._clock = clock

@@ -18,9 +18,7 @@ from ...domain.topic import CursorKey, cursor_key
 from ...ports.world import Clock
 
 if TYPE_CHECKING:
-    from ...store.control import Control
-    from ...store.cursors import Cursors
-    from ...store.log import Log
+    from ...store import Control, Cursors, Log
 
 
 _SURE_MS = TAIL_SURE // timedelta(milliseconds=1)

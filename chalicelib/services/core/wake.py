@@ -52,13 +52,7 @@ class DispatchTask:
 
 def task_of(event: Mapping[str, Any]) -> DispatchTask:
     """The task in an event of the `deliver` function."""
-    return DispatchTask(
-        event["topic"],
-        event["group"],
-        int(event.get("worker", 0)),
-        event.get("consumer_uid", ""),
-        event.get("is_slow", False),
-    )
+    return DispatchTask(**{name: event[name] for name in DispatchTask.__slots__ if name in event})
 
 
 def as_pushed(group: Group, consumers: Sequence[Consumer]) -> Group:
@@ -119,31 +113,22 @@ class Stored(Protocol):
     def offset(self) -> int | None: ...
 
 
+@dataclass(kw_only=True, eq=False)
 class Waker:
-    """Starts runs of `deliver`, and sends the mover's wake-ups."""
+    """Starts runs of `deliver`, and sends the mover's wake-ups. `mark` notes that a topic has messages to deliver;
+    `store_timers` stores timers; `fragments_of` says which fragments may have the timer of an id; `on_skip` is called
+    for each unreadable row that a batch of wake-ups skips."""
 
-    def __init__(
-        self,
-        *,
-        catalog: Catalog,
-        invoker: Invoker,
-        mark: Callable[[Topic], None],
-        store_timers: Callable[[Sequence[Timer]], object],
-        fragments_of: Callable[[str], Sequence[int]],
-        clock: Clock,
-        on_skip: Callable[[Unreadable], object],
-    ) -> None:
-        """`mark` notes that a topic has messages to deliver; `store_timers` stores timers; `fragments_of` says which
-        fragments may have the timer of an id; `on_skip` is called for each unreadable row that a batch of wake-ups
-        skips."""
-        self._on_skip = on_skip
-        self._catalog = catalog
-        self._mark = mark
-        self._store_timers = store_timers
-        self._invoker = invoker
-        self._clock = clock
-        self._woken: TtlCache[str, bool] = TtlCache(clock, _AGAIN_MS)  # by the log's partition key
-        self._fragments_of = fragments_of
+    catalog: Catalog
+    invoker: Invoker
+    mark: Callable[[Topic], None]
+    store_timers: Callable[[Sequence[Timer]], object]
+    fragments_of: Callable[[str], Sequence[int]]
+    clock: Clock
+    on_skip: Callable[[Unreadable], object]
+
+    def __post_init__(self) -> None:
+        self._woken: TtlCache[str, bool] = TtlCache(self.clock, _AGAIN_MS)  # by the log's partition key
         self._mover_wakes = MoverWakes()
 
     def route(self, shards: Mapping[str, int | None], due_ms: int | None = None) -> int:
@@ -159,12 +144,12 @@ class Waker:
                 for task in self._tasks(text, groups_of):
                     tasks.setdefault(task, {}).update({} if last is None else {text: last})
             except Unreadable as error:
-                self._on_skip(error)
+                self.on_skip(error)
             except Unavailable as error:
                 refusals.append(error)
         for task, rows in tasks.items():
             try:
-                self._invoker.invoke(task.function, task.event() | News(rows, due_ms=due_ms).event())
+                self.invoker.invoke(task.function, task.event() | News(rows, due_ms=due_ms).event())
             except Unavailable as error:
                 refusals.append(error)
         for refusal in refusals:
@@ -199,7 +184,7 @@ class Waker:
 
     def wake_group(self, topic: Topic, group: Group) -> None:
         """Start all runs of a group: after a seek, a redrive."""
-        self._mark(topic)
+        self.mark(topic)
         with suppress(Unavailable):  # it is done: a repeated redrive would report 0
             for task in self.tasks_of(topic, group):
                 self.start(task, News(changed=True))
@@ -226,15 +211,15 @@ class Waker:
         pulls and the group has consumers that are called, too. The run leaves a timer for what is not due yet. What a
         run settles it sees to by itself."""
         with suppress(HeadraceError):  # as for any wake-up: what was settled is settled
-            topic = self._catalog.topic(topic.name)
+            topic = self.catalog.topic(topic.name)
             if not topic.is_called:
                 return
-            consumers = self._catalog.consumers(topic, group)
+            consumers = self.catalog.consumers(topic, group)
             called_uids = {consumer.uid for consumer in consumers if consumer.is_called}
             if owner not in called_uids and key.consumer_uid in self._uids_to_run_for(topic, group):
                 for task in self._tasks_at(topic, group, key.consumer_uid, key.shard.shard):
                     self.start(task, News(changed=True))
-                self._mark(topic)  # the sweep may come by at the lease's first end only
+                self.mark(topic)  # the sweep may come by at the lease's first end only
 
     def wake_after_redivision(self, topic: Topic) -> None:
         """Wake a topic's runs after a change of the number of shards, or of a group's settings that `workers_of` reads.
@@ -246,11 +231,11 @@ class Waker:
     def _wake_again(self, shards: Sequence[ShardKey]) -> None:
         """Wake once more when the caches of all processes have expired: until then, the wake-up for a message may
         reach a process that does not know of a change yet, and end there."""
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         due_ms = now_ms + CACHE_MS + _SLACK_MS
         timers = [wake_up("again", shard, due_ms, now_ms) for shard in shards]
         if timers:
-            self._store_timers(timers)
+            self.store_timers(timers)
             self.wake_movers(timers)
 
     def tasks_of(self, topic: Topic, group: Group) -> Iterator[DispatchTask]:
@@ -260,7 +245,7 @@ class Waker:
 
     def _tasks_at(self, topic: Topic, group: Group, uid: str, shard: int = ANY) -> Iterator[DispatchTask]:
         """The task of a shard, or (ANY) those of all."""
-        consumers = self._catalog.consumers(topic, group)
+        consumers = self.catalog.consumers(topic, group)
         is_slow = any(consumer.is_slow for consumer in consumers)
         workers = workers_of(topic, as_pushed(group, consumers))
         for worker in range(workers) if shard == ANY else [shard % workers]:
@@ -268,18 +253,16 @@ class Waker:
 
     def _groups_of(self, topic: Topic, name: str) -> Sequence[Group]:
         """The group of this name, or ("") all of the topic."""
-        return [self._catalog.group(topic, name)] if name else self._catalog.groups(topic)
+        return [self.catalog.group(topic, name)] if name else self.catalog.groups(topic)
 
-    def _tasks(
-        self, partition: str, groups_of: Callable[[Topic, str], Sequence[Group]]
-    ) -> Iterator[DispatchTask]:
-        name, _, uid_and_number = partition.partition(":")
+    def _tasks(self, text: str, groups_of: Callable[[Topic, str], Sequence[Group]]) -> Iterator[DispatchTask]:
+        name, _, uid_and_number = text.partition(":")
         uid, _, number = uid_and_number.partition("/")
         name, _, group_name = name.partition("~")
         try:
-            topic = self._catalog.topic(name)
+            topic = self.catalog.topic(name)
             if int(number) == ANY and uid == topic.uid:
-                self._mark(topic)
+                self.mark(topic)
             groups = groups_of(topic, group_name)
         except NotFound:
             return
@@ -290,9 +273,9 @@ class Waker:
 
     def _uids_to_run_for(self, topic: Topic, group: Group) -> Sequence[str]:
         """The consumer uids to run for: "" for the group, or each push consumer of a broadcast."""
-        if group.is_paused(self._clock.now_ms()):
+        if group.is_paused(self.clock.now_ms()):
             return ()
-        consumers = self._catalog.consumers(topic, group)
+        consumers = self.catalog.consumers(topic, group)
         uids = [c.uid for c in consumers if c.is_called and c.state == ConsumerState.ACTIVE]
         if POLICIES[group.mode].per_consumer:
             return uids
@@ -306,19 +289,19 @@ class Waker:
     def start_checks(self, timers: Sequence[Timer]) -> None:
         """Start one run that checks the transactions of these CHECK timers. Raises Unavailable; to start it twice does
         no harm."""
-        self._invoker.invoke("check", {"checks": [[timer.id, timer.due_ms] for timer in timers]})
+        self.invoker.invoke("check", {"checks": [[timer.id, timer.due_ms] for timer in timers]})
 
     def wake_movers(self, timers: Sequence[Timer]) -> None:
         """Send the wake-ups of timers that have just been stored. For those that are due in more than 15 minutes the
         mover's schedule does it."""
-        self.wake_at([(timer.due_ms, self._fragments_of(timer.id)) for timer in timers])
+        self.wake_at([(timer.due_ms, self.fragments_of(timer.id)) for timer in timers])
 
     def wake_at(self, due_timers: Iterable[DueTimer]) -> None:
         """Send wake-ups for these times and fragments, unless this process has sent them before. One that cannot be
         sent is left to the mover's schedule."""
-        for wake in self._mover_wakes.add(due_timers, self._clock.now_ms()):
+        for wake in self._mover_wakes.add(due_timers, self.clock.now_ms()):
             try:
-                self._invoker.wake_mover(wake.hint(), wake.delay_seconds)
+                self.invoker.wake_mover(wake.hint(), wake.delay_seconds)
             except Unavailable:
                 self._mover_wakes.remove(wake)
 
@@ -326,13 +309,10 @@ class Waker:
         """Restart a scheduled job that ran out of time; `run` is the number of the new run."""
         self._start(job, as_if_scheduled({"run": run}))
 
-    def _start(self, function: str, event: Mapping[str, Any]) -> bool:
+    def _start(self, function: str, event: Mapping[str, Any]) -> None:
         """A wake-up that cannot be sent now is left to the stream, the sweeper and the schedules."""
-        try:
-            self._invoker.invoke(function, event)
-        except Unavailable:
-            return False
-        return True
+        with suppress(Unavailable):
+            self.invoker.invoke(function, event)
 
 
 def as_if_scheduled(detail: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ...domain.trace import ATTEMPTS, AttemptOutcome, TraceEntry, TraceRow
 from ...modes import POLICIES
 
 if TYPE_CHECKING:
-    from ...store.traces import Traces
+    from ...store import Traces
 
 MOST_SHARDS = 16
 _FEWEST_ROWS = 10

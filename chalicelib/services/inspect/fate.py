@@ -17,8 +17,7 @@ from ..core.catalog import Catalog
 from .statuses import DeliveryStatus, Statuses, TopicStatuses
 
 if TYPE_CHECKING:
-    from ...store.log import Log
-    from ...store.records import Records
+    from ...store import Log, Records
 
 
 _LOOKS = 4  # what moves during a look is found at the next one
@@ -157,9 +156,7 @@ class FateReader:
             return Place.TIMER
         return self._in_lane(topic, group, key, record.offset, most_rows)
 
-    def _in_lane(
-        self, topic: Topic, group: Group, key: CursorKey, offset: int, most_rows: int
-    ) -> Place | None:
+    def _in_lane(self, topic: Topic, group: Group, key: CursorKey, offset: int, rows: int) -> Place | None:
         """Is an entry for this place in the retry lane, and not settled there? The lane's cursor has those that were
         claimed, its log the others."""
         lane = cursor_key(topic, group, None, key.consumer_uid)
@@ -167,7 +164,7 @@ class FateReader:
         if entry := self.statuses.lane_entry(topic, group, key, offset):
             return Place.LEASE if entry.is_running else Place.LANE
         place = key.shard.shard, offset
-        found, is_sure = entry_ahead(self.log, lane.shard, first, place, most_rows)
+        found, is_sure = entry_ahead(self.log, lane.shard, first, place, rows)
         if found is not None:
             return Place.LANE
         return None if is_sure else Place.UNKNOWN

@@ -17,7 +17,7 @@ from .lookup import MOST_LISTING_MS, AnyMessage, Filters, Lookup, passes_before_
 from .statuses import TopicStatuses
 
 if TYPE_CHECKING:
-    from ...store.keys import Keys
+    from ...store import Keys
 
 
 _ENTRIES_PER_PAGE = 512  # what one page looks at, at most; a sparse filter goes on with the next page

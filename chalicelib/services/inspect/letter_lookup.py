@@ -19,7 +19,7 @@ from ..core.catalog import Catalog
 from .lookup import MOST_LISTING_MS, Lookup
 
 if TYPE_CHECKING:
-    from ...store.records import Records
+    from ...store import Records
 
 
 _PAGE = 100
@@ -172,10 +172,8 @@ class LetterLookup:
         if location := self._location_of(topic, message_id):
             yield from self._keys_at(topic, group, location)
 
-    def _keys_at(
-        self, topic: Topic, group: Group, location: tuple[int, int]
-    ) -> Iterator[tuple[CursorKey, int]]:
-        shard, offset = location
+    def _keys_at(self, topic: Topic, group: Group, place: tuple[int, int]) -> Iterator[tuple[CursorKey, int]]:
+        shard, offset = place
         if shard < MAX_SHARDS:  # `topic` may be of before it grew
             for key in self.catalog.cursor_keys(topic, group, shard):
                 yield key, offset

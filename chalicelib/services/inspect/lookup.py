@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -15,7 +15,7 @@ from ...domain.errors import NotFound
 from ...domain.limits import MAX_ANSWER_BYTES, MAX_SHARDS, RETENTION_GRACE, TAIL_SURE
 from ...domain.message import DeadReason, Draft, Message
 from ...domain.record import DeadLetter
-from ...domain.segment import Segment, ShardKey
+from ...domain.segment import ShardKey
 from ...domain.status import OPEN, OVER, Status
 from ...domain.times import CLOCKS_DIFFER_MS
 from ...domain.topic import Group, Topic
@@ -28,8 +28,7 @@ from ..produce.repeats import FirstUse
 from .statuses import Statuses, TopicStatuses
 
 if TYPE_CHECKING:
-    from ...store.log import Log
-    from ...store.records import Records
+    from ...store import Log, Records
 
 MOST_LISTING_MS = 8_000  # API Gateway ends a request after 29 s, and a row may hold a thousand messages
 
@@ -250,16 +249,10 @@ class Lookup:
         return messages, rest or None
 
     def _walk(
-        self,
-        topic: Topic,
-        shard: int,
-        start: int,
-        filters: Filters,
-        budget: _Budget,
-        next_offsets: dict[int, int],
+        self, topic: Topic, shard: int, start: int, filters: Filters, budget: _Budget, starts: dict[int, int]
     ) -> Iterator[Message]:
         """Messages of one shard from `start` back to the filter's `from`, or to where retention has ended; marks the
-        shard's end in `next_offsets`."""
+        shard's end in `starts`."""
         key, now_ms = topic.shard_key(shard), self.clock.now_ms()
         # Rows are in the order of their offsets: of their times only as far as their writers' clocks agree.
         from_ms = max(filters.from_ms or 0, now_ms - topic.retention_ms + 1) - CLOCKS_DIFFER_MS
@@ -274,12 +267,13 @@ class Lookup:
                     rows = []
                     break
                 if now_ms < topic.keeps_until_ms(row):
-                    yield from _messages_backward(row, shard, at)
+                    offsets = range(min(row.end - 1, at), row.first - 1, -1)
+                    yield from filter(None, (row.message(shard, offset) for offset in offsets))
                 at = row.first - 1
                 # a tombstone yields nothing, and yet is behind us
-                next_offsets[shard] = min(next_offsets[shard], at)
+                starts[shard] = min(starts[shard], at)
             if not rows:
-                next_offsets[shard] = -1
+                starts[shard] = -1
                 return
 
 
@@ -324,13 +318,6 @@ def _worth(letter: DeadLetter) -> int:
     if letter.edited:
         return 1
     return 0 if letter.message.draft.dead_reason == DeadReason.UNDECODABLE else _AS_PRODUCED
-
-
-def _messages_backward(row: Segment, shard: int, at: int) -> Iterable[Message]:
-    for offset in range(min(row.end - 1, at), row.first - 1, -1):
-        message = row.message(shard, offset)
-        if message:
-            yield message
 
 
 @dataclass(frozen=True, slots=True)

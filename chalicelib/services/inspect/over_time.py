@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,7 @@ from .survey import TopicSurvey
 from .surveyor import MOST_SHARDS, Surveyor
 
 if TYPE_CHECKING:
-    from ...store.readings import Readings
-    from ...store.traces import Traces
+    from ...store import Readings, Traces
 
 _MOST_TOPICS = 2_000  # that a board remembers
 _MOST_POINTS = 64
@@ -42,25 +42,20 @@ class _Known:
     points: deque[Reading]
 
 
+@dataclass(eq=False)
 class Board:
     """The last surveys of each topic, kept in this process. Each look renews the oldest ones up to a limit of read
-    units, so a page of many topics costs as much as one of a few."""
+    units, so a page of many topics costs as much as one of a few. `on_skip` is called for the unreadable row of each
+    topic that a look skips."""
 
-    def __init__(
-        self,
-        surveyor: Surveyor,
-        readings: Readings,
-        traces: Traces,
-        clock: Clock,
-        on_skip: Callable[[Unreadable], object],
-    ) -> None:
-        """`on_skip` is called for the unreadable row of each topic that a look skips."""
-        self._on_skip = on_skip
-        self._surveyor = surveyor
-        self._readings = readings
-        self._traces = traces
-        self._histories: TtlCache[str, tuple[int, History]] = TtlCache(clock, None, _MOST_HISTORIES)
-        self._clock = clock
+    surveyor: Surveyor
+    readings: Readings
+    traces: Traces
+    clock: Clock
+    on_skip: Callable[[Unreadable], object]
+
+    def __post_init__(self) -> None:
+        self._histories: TtlCache[str, tuple[int, History]] = TtlCache(self.clock, None, _MOST_HISTORIES)
         self._known: dict[str, _Known] = {}  # by the topic's uid
         self._walked_to: str | None = None
         self._walked_ms = 0
@@ -71,22 +66,22 @@ class Board:
         for topic in sorted(topics, key=lambda topic: self._surveyed_ms(topic.uid)):
             if not may_go_on():
                 break
-            if self._surveyed_ms(topic.uid) < self._clock.now_ms() - _FRESH_MS:
+            if self._surveyed_ms(topic.uid) < self.clock.now_ms() - _FRESH_MS:
                 try:
-                    self.keep(self._surveyor.survey(topic, may_go_on=may_go_on))
+                    self.keep(self.surveyor.survey(topic, may_go_on=may_go_on))
                 except Unreadable as error:
-                    self._on_skip(error)
+                    self.on_skip(error)
         return {topic.uid: self._known[topic.uid].survey for topic in topics if topic.uid in self._known}
 
     def _remember(self, survey: TopicSurvey) -> _Known:
         """The survey, with what the meter reader read lately."""
-        readings = self._readings.latest(survey.topic.uid, MINUTES, _MOST_SEED)
-        return _Known(survey, self._clock.now_ms(), deque(readings, _MOST_POINTS))
+        readings = self.readings.latest(survey.topic.uid, MINUTES, _MOST_SEED)
+        return _Known(survey, self.clock.now_ms(), deque(readings, _MOST_POINTS))
 
     def walk(self, behind: Callable[[str | None], Sequence[Topic]], may_go_on: Callable[[], bool]) -> None:
         """Look at some topics more, going on where the last walk ended: sooner or later each one's turn comes.
         `behind` lists the topics behind a name (None: the first ones)."""
-        self._walked_ms = self._clock.now_ms()
+        self._walked_ms = self.clock.now_ms()
         topics = behind(self._walked_to)
         if not topics:
             self._walked_to = None  # the end of the list
@@ -99,11 +94,11 @@ class Board:
         """Was the last walk later than the last look at one of these? One look may cost most of what a page may read:
         so the topics of a page and all others take turns."""
         last_ms = max((self._surveyed_ms(topic.uid) for topic in topics), default=0)
-        return bool(topics) and last_ms < self._walked_ms <= self._clock.now_ms()
+        return bool(topics) and last_ms < self._walked_ms <= self.clock.now_ms()
 
     def known_surveys(self) -> list[TopicSurvey]:
         """The surveys of the last minutes, of all topics."""
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         with self._lock:
             surveys = [known.survey for known in self._known.values()]
         return [each for each in surveys if now_ms - _KNOWN_MS <= each.at_ms <= now_ms]
@@ -116,14 +111,13 @@ class Board:
     def last_hour(self, topic: Topic, group: Group, may_read: Callable[[float], bool]) -> History | None:
         """The group's latest attempts of the last hour, read again after half a minute, if about so many read units may
         be read. None: they were not read yet."""
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         at_ms, history = self._histories.get(group.uid) or (0, None)
         if not 0 <= now_ms - at_ms < _HISTORY_MS and may_read(
             _A_ROW_UNITS + min(topic.shards, MOST_SHARDS) / 2
         ):
-            history = attempts_since(
-                self._traces, topic, group, now_ms - HOUR_MS, lambda: may_read(_A_ROW_UNITS)
-            )
+            may_go_on = partial(may_read, _A_ROW_UNITS)
+            history = attempts_since(self.traces, topic, group, now_ms - HOUR_MS, may_go_on)
             self._histories.put(group.uid, (now_ms, history))
         return history
 
@@ -156,7 +150,7 @@ class Board:
     def _surveyed_ms(self, uid: str) -> int:
         """When it was looked at last; 0: not yet, or by a clock that was ahead, and set right since."""
         known = self._known.get(uid)
-        return known.survey.at_ms if known and known.survey.at_ms <= self._clock.now_ms() else 0
+        return known.survey.at_ms if known and known.survey.at_ms <= self.clock.now_ms() else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,7 @@ from ..core.catalog import Catalog
 from ..core.log_reader import LogReader
 
 if TYPE_CHECKING:
-    from ...store.cursors import Cursors
-    from ...store.records import Records
-    from ...store.timers import Timers
+    from ...store import Cursors, Records, Timers
 
 
 _NEAR = 4  # offsets that are no further from one another are of one page
@@ -120,19 +118,15 @@ class RecordsAhead:
 class TopicStatuses:
     """Statuses of messages of a topic at one moment. Groups, cursors and records are read once, when needed."""
 
-    def __init__(
-        self, statuses: Statuses, topic: Topic, catalog: Catalog, records: Records, clock: Clock
-    ) -> None:
+    def __init__(self, statuses: Statuses, topic: Topic) -> None:
         self.topic = topic
-        self.groups = cache(lambda: catalog.groups(topic))
-        self.records = RecordsAhead(records)
+        self._statuses, self._catalog, self._clock = statuses, statuses.catalog, statuses.clock
+        self.groups = cache(lambda: statuses.catalog.groups(topic))
+        self.records = RecordsAhead(statuses.records)
         self.cursor = cache(statuses.cursor)
-        self._purged = cache(records.purged)
-        self._statuses = statuses
-        self._catalog = catalog
-        self._clock = clock
+        self._purged = cache(statuses.records.purged)
         self._known: dict[tuple[str, str], DeliveryStatus | None] = {}
-        self._owed_nothing = cache(lambda group: catalog.owed_nothing(topic, group))
+        self._owed_nothing = cache(lambda group: statuses.catalog.owed_nothing(topic, group))
 
     def deliveries(self, message: Message) -> Mapping[str, DeliveryStatus]:
         """The status of the message for every group that is owed it."""
@@ -250,7 +244,7 @@ class Statuses:
 
     def of_topic(self, topic: Topic) -> TopicStatuses:
         """The statuses of several messages of a topic, which it reads when they are asked for."""
-        return TopicStatuses(self, topic, self.catalog, self.records, self.clock)
+        return TopicStatuses(self, topic)
 
     def deliveries(self, topic: Topic, message: Message) -> Mapping[str, DeliveryStatus]:
         """The status of the message for every group that is owed it."""

@@ -27,11 +27,7 @@ from ..core.positions import first_since
 from .survey import Extent, GroupSurvey, Progress, TopicSurvey
 
 if TYPE_CHECKING:
-    from ...store.cursors import Cursors
-    from ...store.log import Log
-    from ...store.records import Records
-    from ...store.timers import Timers
-    from ...store.transactions import Transactions
+    from ...store import Cursors, Log, Records, Timers, Transactions
 
 
 MOST_SHARDS = 8
@@ -41,7 +37,7 @@ _MOST_COUNTING_MS = 8_000  # of a request: API Gateway ends one after 29 s
 _MOST_COUNTED = 1_000  # timers of a fragment, transactions of a state: more is shown as "at least"
 
 T = TypeVar("T")
-_WhenCame = Callable[[Extent, int], int | None]
+_When = Callable[[Extent, int], int | None]
 """When the message at an offset of a shard came; None if that is not known."""
 
 
@@ -237,7 +233,7 @@ class Surveyor:
         topic: Topic,
         group: Group,
         extents: Sequence[Extent],
-        when_came: _WhenCame = _unasked,
+        when_came: _When = _unasked,
         *,
         consistent: bool = False,
     ) -> tuple[tuple[Progress, ...], tuple[Progress, ...]]:
@@ -259,9 +255,7 @@ class Surveyor:
             lanes.append(Progress(lane, None, self._now(cursors.get(str(lane.shard)))))
         return tuple(shards), tuple(lanes)
 
-    def _group(
-        self, topic: Topic, group: Group, extents: Sequence[Extent], when_came: _WhenCame
-    ) -> GroupSurvey:
+    def _group(self, topic: Topic, group: Group, extents: Sequence[Extent], when_came: _When) -> GroupSurvey:
         shards, lanes = self._progress(topic, group, extents, when_came)
         failures, read_to = self.records.first_unfinished(topic.uid, group.uid, MOST_FAILURES)
         dead = self.records.count_dead(topic.uid, group.uid, _MOST_LETTERS, lambda: False)
@@ -280,7 +274,7 @@ class Surveyor:
     def _now(self, row: Cursor | None) -> Cursor:
         return transitions.lapse(row or Cursor(), self.clock.now_ms())
 
-    def _when_came(self, topic: Topic, *, or_next: bool = False) -> _WhenCame:
+    def _when_came(self, topic: Topic, *, or_next: bool = False) -> _When:
         """Reads when messages came, each once. `or_next`: if its row is gone, when the next one came."""
 
         @cache

@@ -21,8 +21,7 @@ from ..produce.delayed import DelayedMessage
 from .statuses import OpenLease, Statuses, TopicStatuses
 
 if TYPE_CHECKING:
-    from ...store.traces import Traces
-    from ...store.transactions import Transactions
+    from ...store import Traces, Transactions
 
 
 _BY_HAND = set(AttemptOutcome) - {*ATTEMPTS, AttemptOutcome.BURIED}  # a person's operations
@@ -149,22 +148,12 @@ class Tracer:
         rank. When a lease began is reckoned from its end and the group's `lease_seconds`."""
         lease, owner = of.lease, names.get(of.lease.owner)
         if of.has_lapsed:
-            return Event(
-                lease.deadline_ms,
-                "delivered",
-                consumer=owner,
-                attempt=of.attempt,
-                duration_ms=0,
-                outcome=AttemptOutcome.LAPSED,
-            )
-        return Event(
-            min(self.clock.now_ms(), lease.deadline_ms - usual_ms),
-            "leased",
-            consumer=names.get(of.consumer_uid or lease.owner),
-            attempt=of.attempt,
-            owner=owner,
-            deadline_ms=lease.deadline_ms,
-        )
+            event = Event(lease.deadline_ms, "delivered", consumer=owner, attempt=of.attempt)
+            return replace(event, duration_ms=0, outcome=AttemptOutcome.LAPSED)
+        began_ms = min(self.clock.now_ms(), lease.deadline_ms - usual_ms)
+        consumer = names.get(of.consumer_uid or lease.owner)
+        event = Event(began_ms, "leased", consumer=consumer, attempt=of.attempt)
+        return replace(event, owner=owner, deadline_ms=lease.deadline_ms)
 
     def _burials_recorded(self, seen: TopicStatuses, group: Group, message: Message) -> Iterator[_Burial]:
         """The burials that no redrive has ended. What was buried without an attempt (it expired, or its leases ran out)
@@ -225,42 +214,20 @@ def _act_events(draft: Draft) -> list[Event]:
 
 def _events(row: TraceRow, attempt: TraceEntry, consumer: str | None) -> Iterator[Event]:
     """`consumer` is the one whose cursor it was, in a broadcast; `row.consumer` is the one that tried."""
-    detail = attempt.detail or None
     if attempt.outcome in _BY_HAND:
         by, _, rest = attempt.detail.partition(" ")
         outcome, _, reason = rest.partition(" ")
-        yield Event(
-            row.started_ms,
-            attempt.outcome.lower(),
-            consumer=consumer,
-            outcome=outcome or None,
-            detail=reason or None,
-            by=by or None,
-        )
+        event = Event(row.started_ms, attempt.outcome.lower(), consumer=consumer, by=by or None)
+        yield replace(event, outcome=outcome or None, detail=reason or None)
     if attempt.outcome not in ATTEMPTS:
         return
-    yield Event(
-        row.started_ms,
-        "delivered",
-        consumer=row.consumer or None,
-        attempt=attempt.attempt,
-        rank=row.rank,
-        total=row.total,
-        duration_ms=attempt.duration_ms,
-        outcome=attempt.outcome,
-        detail=detail,
-        answer=attempt.answer,
-    )
+    event = Event(row.started_ms, "delivered", consumer=row.consumer or None, attempt=attempt.attempt)
+    event = replace(event, rank=row.rank, total=row.total, duration_ms=attempt.duration_ms)
+    yield replace(event, outcome=attempt.outcome, detail=attempt.detail or None, answer=attempt.answer)
     if attempt.outcome == AttemptOutcome.DEAD:
         yield _burial(row.started_ms + attempt.duration_ms, consumer, attempt.attempt, attempt.detail)
 
 
 def _burial(at_ms: int, consumer: str | None, attempt: int | None, reason: str) -> Event:
-    return Event(
-        at_ms,
-        "buried",
-        consumer=consumer,
-        attempt=attempt,
-        outcome=AttemptOutcome.DEAD,
-        detail=reason or None,
-    )
+    event = Event(at_ms, "buried", consumer=consumer, attempt=attempt)
+    return replace(event, outcome=AttemptOutcome.DEAD, detail=reason or None)

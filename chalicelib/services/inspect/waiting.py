@@ -24,8 +24,7 @@ from ..produce.delayed import DelayedMessage
 from .lookup import Filters, passes_before_log
 
 if TYPE_CHECKING:
-    from ...store.timers import Timers
-    from ...store.transactions import Transactions
+    from ...store import Timers, Transactions
 
 _ROWS = 16  # of a fragment at once: a row may hold 200 KB
 _ROUNDS = 8
@@ -55,9 +54,7 @@ def reader(timers: Timers, *, consistent: bool = True) -> ReadTimers:
 
 
 def _read_page(timers: Timers, consistent: bool, position: str) -> tuple[list[Timer], str | None]:
-    pages = [
-        timers.behind(fragment, position, _ROWS, consistent=consistent) for fragment in timers.fragments()
-    ]
+    pages = [timers.behind(each, position, _ROWS, consistent=consistent) for each in timers.fragments()]
     end = min((page[-1].sort_key for page in pages if len(page) == _ROWS), default=None)
     entries = (timer for page in pages for timer in page if end is None or timer.sort_key <= end)
     return sorted(entries, key=lambda timer: timer.sort_key), end

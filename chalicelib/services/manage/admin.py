@@ -10,16 +10,7 @@ from ...domain import redact
 from ...domain.errors import Conflict, Forbidden, NotFound, Refused, Unavailable, unavailable
 from ...domain.ladder import Retry
 from ...domain.limits import MAX_METERED_GROUPS
-from ...domain.topic import (
-    DEFAULT_RETRY,
-    FOR_EVER_MS,
-    Group,
-    Mode,
-    Topic,
-    Where,
-    cursor_key,
-    cursor_keys,
-)
+from ...domain.topic import DEFAULT_RETRY, FOR_EVER_MS, Group, Mode, Topic, Where, cursor_key, cursor_keys
 from ...domain.trace import AttemptOutcome, TraceEntry
 from ...modes import POLICIES
 from ...ports.world import Clock, Random
@@ -29,9 +20,7 @@ from ..core.cursor_store import CursorStore
 from ..core.positions import Places, Positions, all_keys
 
 if TYPE_CHECKING:
-    from ...store.control import Control
-    from ...store.marks import Marks
-    from ...store.records import Records
+    from ...store import Control, Marks, Records
 
 
 _UID_CHARS = 8
@@ -57,12 +46,7 @@ class Admin:
     random: Random
 
     def put_topic(
-        self,
-        name: str,
-        settings: Mapping[str, Any],
-        retry: NewRetry | None = None,
-        *,
-        may_reveal: bool = True,
+        self, name: str, settings: Mapping[str, Any], retry: NewRetry | None = None, may_reveal: bool = True
     ) -> tuple[Topic, bool]:
         """Create or change a topic; settings not given keep their value. True: created. Raises Forbidden if a pointer
         of `redact` would go, unless the caller `may_reveal` what it hides."""

@@ -26,10 +26,7 @@ from ..produce.drafts import check_size
 from ..produce.producer import Producer
 
 if TYPE_CHECKING:
-    from ...store.control import Control
-    from ...store.cursors import Cursors
-    from ...store.log import Log
-    from ...store.records import Records
+    from ...store import Control, Cursors, Log, Records
 
 
 _TRIES = 32  # each lost to another editor, or to a claim of the very message

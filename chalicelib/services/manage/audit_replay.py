@@ -15,8 +15,7 @@ from .registry import Registry
 from .tokens import Tokens
 
 if TYPE_CHECKING:
-    from ...store.audit import Audit
-    from ...store.control import Control
+    from ...store import Audit, Control
 
 BY = "repair"
 """The token's id in the entries of rotations that were made again; their source is the version of the row then."""

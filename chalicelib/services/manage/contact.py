@@ -112,13 +112,9 @@ def check_number(consumers: Sequence[Consumer], now_ms: int) -> None:
 
 def check_slow(consumers: Sequence[Consumer], name: str, contact: Contact, per_consumer: bool) -> None:
     """May a broadcast have one more slow consumer? Each may hold a run of `deliver_slow`."""
-    seconds = [each.timeout_seconds or 0 for each in consumers if each.name != name]
-    slow_count = sum(each > MAX_QUICK_SECONDS for each in (*seconds, contact.timeout_seconds or 0))
-    if (
-        per_consumer
-        and (contact.timeout_seconds or 0) > MAX_QUICK_SECONDS
-        and slow_count > MAX_SLOW_IN_FLIGHT
-    ):
+    others = [each.timeout_seconds or 0 for each in consumers if each.name != name]
+    is_slow = (contact.timeout_seconds or 0) > MAX_QUICK_SECONDS
+    if per_consumer and is_slow and sum(each > MAX_QUICK_SECONDS for each in others) >= MAX_SLOW_IN_FLIGHT:
         raise Refused(
             "TOO_MANY_CONSUMERS",
             f"A broadcast has {MAX_SLOW_IN_FLIGHT} consumers with a timeout_seconds over {MAX_QUICK_SECONDS} at most: "

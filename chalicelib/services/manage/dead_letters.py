@@ -30,8 +30,7 @@ from ..produce.drafts import check_size
 from ..produce.producer import Producer
 
 if TYPE_CHECKING:
-    from ...store.records import Records
-    from ...store.timers import Timers
+    from ...store import Records, Timers
 
 
 _T = TypeVar("_T")
@@ -63,10 +62,8 @@ class DeadLetters:
         TooLarge."""
         body = self.producer.unmasked(topic, letter.message, body)
         check_size(topic, body)
-        draft = replace(
-            letter.message.draft, body=body, is_json=True, content_type=JSON, blob=None, blob_bytes=0
-        )
-        draft = self.producer.offload(topic, draft)
+        draft = replace(letter.message.draft, body=body, is_json=True, content_type=JSON)
+        draft = self.producer.offload(topic, replace(draft, blob=None, blob_bytes=0))
         new = replace(letter, message=replace(letter.message, draft=draft), edited=True)
         if not self.records.edit(new):
             raise _letter_changed()

@@ -31,8 +31,7 @@ from ..produce.producer import Producer
 from .delivery_places import DeliveryPlaces, Found, Moved, no_room, not_owed
 
 if TYPE_CHECKING:
-    from ...store.records import Records
-    from ...store.timers import Timers
+    from ...store import Records, Timers
 
 
 _TRIES = 16  # each lost to a claim, a settlement, or a move from timer to lane
@@ -173,7 +172,10 @@ class Deliveries:
         def attempt() -> bool:
             found = self.delivery_places.find(topic, group, key, message)
             if found is None or found.status is not Status.RETRYING:
-                raise _not_retrying(group)
+                raise Conflict(
+                    "NOT_RETRYING",
+                    f"The delivery to group {group.name!r} does not wait for another attempt: nothing was changed.",
+                )
             if found.timer is None and POLICIES[group.mode].holds_back:
                 if changes or attempts_left is not None:
                     raise _keeps_its_place()
@@ -248,13 +250,6 @@ def _until_done(attempt: Callable[[], bool]) -> None:
             if attempt():
                 return
     raise changed_meanwhile("delivery")
-
-
-def _not_retrying(group: Group) -> Conflict:
-    return Conflict(
-        "NOT_RETRYING",
-        f"The delivery to group {group.name!r} does not wait for another attempt: nothing was changed.",
-    )
 
 
 def _keeps_its_place() -> Refused:

@@ -25,8 +25,7 @@ from ..inspect.fate import entry_ahead
 from ..inspect.statuses import Statuses
 
 if TYPE_CHECKING:
-    from ...store.log import Log
-    from ...store.records import Records
+    from ...store import Log, Records
 
 
 _MOST_ROWS = 2_048  # of a retry lane
@@ -84,14 +83,12 @@ class DeliveryPlaces:
             return self._of_timer(topic, group, key, message, timer)
         return self._in_lane(topic, group, key, message)
 
-    def _in_cursor(
-        self, key: CursorKey, snapshot: CursorSnapshot, offset: int, message: Message
-    ) -> Found | None:
+    def _in_cursor(self, key: CursorKey, seen: CursorSnapshot, offset: int, message: Message) -> Found | None:
         """The delivery in this cursor; None if it is settled there. CANCELLED: the cursor began behind it."""
-        state, span = offset_state(transitions.lapse(snapshot.cursor, self.clock.now_ms()), offset)
+        state, span = offset_state(transitions.lapse(seen.cursor, self.clock.now_ms()), offset)
         if state is OffsetState.SETTLED:
             return None
-        if state is OffsetState.NOT_OWED or snapshot.cursor.is_closed:
+        if state is OffsetState.NOT_OWED or seen.cursor.is_closed:
             return Found(status=Status.CANCELLED, attempts=0, message=message)
         origin = message.draft.origin
         begun = (span.attempt - (state is not OffsetState.RUNNING)) if span else 0
@@ -103,7 +100,7 @@ class DeliveryPlaces:
             attempts_before_redrive=origin.attempts_before_redrive if origin else 0,
             due_ms=span.due_ms if span else 0,
             key=key,
-            snapshot=snapshot,
+            snapshot=seen,
             offset=offset,
         )
 

@@ -27,7 +27,7 @@ from ..produce.producer import Producer
 from .amend import Amender
 
 if TYPE_CHECKING:
-    from ...store.log import Log
+    from ...store import Log
 
 _TRIES = 16  # each lost to another change of the same job
 _LATE = ("ALREADY_DUE", "CHANGED_MEANWHILE", "MESSAGE_CANCELLED")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
 
@@ -15,30 +15,25 @@ from ..core.secrets import EncryptionContext, SecretCipher
 OVERLAP_MS = ROTATION_OVERLAP // timedelta(milliseconds=1)
 
 
+@dataclass(kw_only=True, eq=False)
 class NewSecret:
     """Makes a secret the consumer's present one. Earlier ones end after the overlap, or at their own end. Raises
     Refused if too many would sign at once. Repeating it encrypts the secret only once."""
 
-    def __init__(
-        self,
-        *,
-        secret_cipher: SecretCipher,
-        context: EncryptionContext,
-        secret: bytes,
-        now_ms: int,
-        overlap_ms: int = OVERLAP_MS,
-    ) -> None:
-        self._secret_cipher = secret_cipher
-        self._context = context
-        self._secret = secret
-        self._now_ms = now_ms
-        self._until_ms = now_ms + overlap_ms
+    secret_cipher: SecretCipher
+    context: EncryptionContext
+    secret: bytes = field(repr=False)
+    now_ms: int
+    overlap_ms: int = OVERLAP_MS
+
+    def __post_init__(self) -> None:
+        self._until_ms = self.now_ms + self.overlap_ms
 
     def __call__(self, consumer: Consumer) -> Consumer:
         if self.signs(consumer):
             return consumer
         others = [old for old in consumer.secrets if not self._is_it(old)]
-        secrets = rotated(others, self._encrypted, self._now_ms, self._until_ms)
+        secrets = rotated(others, self._encrypted, self.now_ms, self._until_ms)
         if len(secrets) > MAX_OVERLAPPING_SECRETS + 1:
             raise Refused(
                 "TOO_MANY_SECRETS", "This secret was rotated too often: wait until the first of them ends."
@@ -50,8 +45,8 @@ class NewSecret:
         return any(self._is_it(secret) for secret in consumer.secrets[:1])
 
     def _is_it(self, row: Secret) -> bool:
-        return self._secret_cipher.is_of(row, self._secret, self._context)
+        return self.secret_cipher.is_of(row, self.secret, self.context)
 
     @cached_property
     def _encrypted(self) -> Secret:
-        return self._secret_cipher.encrypted(self._secret, self._context)
+        return self.secret_cipher.encrypted(self.secret, self.context)

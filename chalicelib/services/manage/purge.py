@@ -29,8 +29,7 @@ from ..inspect.lookup import Filters
 from ..produce.delayed import Delayed
 
 if TYPE_CHECKING:
-    from ...store.records import Records
-    from ...store.timers import Timers
+    from ...store import Records, Timers
 
 
 _PER_WRITE = 45  # a transaction takes 100 actions

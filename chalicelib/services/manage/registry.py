@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...domain import strict_json
@@ -12,16 +12,7 @@ from ...domain.breaker import Health
 from ...domain.errors import NotFound, Refused, Unavailable, unavailable
 from ...domain.signing import Secret
 from ...domain.times import MINUTE_MS
-from ...domain.topic import (
-    LATEST,
-    Consumer,
-    ConsumerKind,
-    ConsumerState,
-    Group,
-    Offline,
-    Topic,
-    cursor_keys,
-)
+from ...domain.topic import LATEST, Consumer, ConsumerKind, ConsumerState, Group, Offline, Topic, cursor_keys
 from ...modes import POLICIES
 from ...ports.world import Clock, Random
 from ..core.assignments import Assignments
@@ -38,7 +29,7 @@ from .contact import check_number, check_slow, fresh, taken_from, with_contact
 from .new_secret import OVERLAP_MS, NewSecret
 
 if TYPE_CHECKING:
-    from ...store.control import Control
+    from ...store import Control
 
 
 _UID_CHARS = 8
@@ -49,44 +40,33 @@ _TRIES = 8
 _REMOVED_AT_ONCE = 2  # expired consumers, by a registration: more than it adds
 
 
+@dataclass(kw_only=True, eq=False)
 class Registry:
-    """Changes consumers. Each change is one conditional write, tried again after another process's change."""
+    """Changes consumers. Each change is one conditional write, tried again after another process's change. `mark` notes
+    that a topic may have messages to push; called before its first push consumer is stored. `on_disabled` is called
+    after one was disabled."""
 
-    def __init__(
-        self,
-        *,
-        control: Control,
-        catalog: Catalog,
-        positions: Positions,
-        states: CursorStore,
-        assignments: Assignments,
-        mark: Callable[[Topic], None],
-        on_disabled: Callable[[Consumer], object],
-        secret_cipher: SecretCipher,
-        clock: Clock,
-        random: Random,
-    ) -> None:
-        """`mark` notes that a topic may have messages to push; called before its first push consumer is stored.
-        `on_disabled` is called after one was disabled."""
-        self._control = control
-        self._catalog = catalog
-        self._positions = positions
-        self._states = states
-        self._assignments = assignments
-        self._mark = mark
-        self._on_disabled = on_disabled
-        self._secret_cipher = secret_cipher
-        self._clock = clock
-        self._random = random
+    control: Control
+    catalog: Catalog
+    positions: Positions
+    states: CursorStore
+    assignments: Assignments
+    mark: Callable[[Topic], None]
+    on_disabled: Callable[[Consumer], object]
+    secret_cipher: SecretCipher
+    clock: Clock
+    random: Random
+
+    def __post_init__(self) -> None:
         # uids that showed one lately
-        self._signs: TtlCache[str, bool] = TtlCache(clock, _SIGN_OF_LIFE_MS // 2)
+        self._signs: TtlCache[str, bool] = TtlCache(self.clock, _SIGN_OF_LIFE_MS // 2)
 
     def register(self, topic: Topic, group: Group, name: str, contact: Contact = PULLS) -> Registration:
         """Register a consumer, or renew its registration. Another contact replaces the old one."""
-        now_ms, uid = self._clock.now_ms(), self._random.id(_UID_CHARS)
-        secret = (contact.secret or self._random.secret()) if contact.kind == ConsumerKind.URL else b""
+        now_ms, uid = self.clock.now_ms(), self.random.id(_UID_CHARS)
+        secret = (contact.secret or self.random.secret()) if contact.kind == ConsumerKind.URL else b""
         signing = NewSecret(
-            secret_cipher=self._secret_cipher,
+            secret_cipher=self.secret_cipher,
             context=encryption_context_of(topic, group, name),
             secret=secret,
             now_ms=now_ms,
@@ -95,7 +75,7 @@ class Registry:
         if contact.headers is not None:
             sealed_for = header_context_of(topic, group, name, contact.target)
             text = strict_json.dump(dict(contact.headers))
-            headers = (self._secret_cipher.encrypted(text, sealed_for),) if contact.headers else ()
+            headers = (self.secret_cipher.encrypted(text, sealed_for),) if contact.headers else ()
         old_secrets: tuple[Secret, ...] | None = None
         if contact.kind != ConsumerKind.PULL:
             self._will_be_called(topic)
@@ -126,9 +106,9 @@ class Registry:
             if old is not None:
                 self._skip_missed(topic, group, old, new)
             elif POLICIES[group.mode].per_consumer:
-                for old_consumer in self._control.retired_consumers(topic, group, name):
+                for old_consumer in self.control.retired_consumers(topic, group, name):
                     self._end_removal(topic, group, old_consumer)
-                self._positions.begin(topic, group, contact.begin, uid)
+                self.positions.begin(topic, group, contact.begin, uid)
             if new == old or self._put(topic, group, new, old):
                 version = base.version if new == old else base.version + 1
                 member = self._membership_if_known(topic, group, replace(new, version=version))
@@ -152,21 +132,21 @@ class Registry:
             return row.with_instance(instance, by)
 
         after = self._amend(topic, group, consumer, with_instance) or before
-        self._catalog.forget(topic, group)
+        self.catalog.forget(topic, group)
         return taken_from(before, after)
 
     def _will_be_called(self, topic: Topic) -> None:
         """From now on, who puts anything into the topic marks it; what lies there already is found by this mark."""
         row = topic
         while not row.is_called:
-            self._control.put_topic(replace(row, is_called=True), row)
-            self._catalog.forget(topic)
-            row = self._catalog.topic(topic.name)
+            self.control.put_topic(replace(row, is_called=True), row)
+            self.catalog.forget(topic)
+            row = self.catalog.topic(topic.name)
             if row.uid != topic.uid:
                 raise NotFound(
                     "TOPIC_NOT_FOUND", f"The topic {topic.name!r} was deleted, and made again, just now."
                 )
-        self._mark(row)
+        self.mark(row)
 
     def heartbeat(
         self,
@@ -179,15 +159,15 @@ class Registry:
     ) -> Membership:
         """Note that a pull consumer is alive; a push consumer shows it by answering. One that was at work was never
         away, however long it was silent. Counts for the consumer that has the name now. Raises NotFound."""
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
 
         def with_sign_of_life(row: Consumer) -> Consumer:
             return seen(row, now_ms, receives=receives)
 
         if self._amend(topic, group, consumer, with_sign_of_life, was_at_work=was_at_work) is None:
-            self._catalog.forget(topic, group)
-            self._amend(topic, group, self._catalog.consumer(topic, group, consumer.name), with_sign_of_life)
-        return self.membership(topic, group, self._catalog.consumer(topic, group, consumer.name))
+            self.catalog.forget(topic, group)
+            self._amend(topic, group, self.catalog.consumer(topic, group, consumer.name), with_sign_of_life)
+        return self.membership(topic, group, self.catalog.consumer(topic, group, consumer.name))
 
     def sign_of_life(
         self,
@@ -201,7 +181,7 @@ class Registry:
     ) -> None:
         """Count a receive or a settlement as a heartbeat; not each is written. The consumer may be silent for the
         next `wait_seconds`."""
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         silent_ms = now_ms - consumer.seen_ms
         soon = silent_ms + wait_seconds * 1000 > _LONGEST_SILENCE_MS
         is_known = is_online(consumer, now_ms) and silent_ms <= _SIGN_OF_LIFE_MS
@@ -217,7 +197,7 @@ class Registry:
             return
         self._signs.put(uid, True)
         try:
-            for consumer in self._catalog.consumers(topic, group):
+            for consumer in self.catalog.consumers(topic, group):
                 if consumer.uid == uid:
                     self.sign_of_life(topic, group, consumer, was_at_work=True)
         except (Unavailable, NotFound):
@@ -231,13 +211,13 @@ class Registry:
             raise Refused(
                 "NO_SECRET", f"Consumer {consumer.name!r} has no secret: only what a URL gets is signed."
             )
-        secret, context = self._random.secret(), encryption_context_of(topic, group, consumer.name)
+        secret, context = self.random.secret(), encryption_context_of(topic, group, consumer.name)
         overlap_ms = overlap_seconds * 1000
         new = NewSecret(
-            secret_cipher=self._secret_cipher,
+            secret_cipher=self.secret_cipher,
             context=context,
             secret=secret,
-            now_ms=self._clock.now_ms(),
+            now_ms=self.clock.now_ms(),
             overlap_ms=overlap_ms,
         )
         if not self._amend(topic, group, consumer, new):
@@ -246,12 +226,11 @@ class Registry:
 
     def activate(self, topic: Topic, group: Group, consumer: Consumer) -> Consumer | None:
         """Call the consumer from now on. None: no consumer has this target any more."""
-        return self._amend(
-            topic,
-            group,
-            consumer,
-            lambda row: row if row.state == ConsumerState.ACTIVE else fresh(row, ConsumerState.ACTIVE),
-        )
+
+        def change(row: Consumer) -> Consumer:
+            return row if row.state == ConsumerState.ACTIVE else fresh(row, ConsumerState.ACTIVE)
+
+        return self._amend(topic, group, consumer, change)
 
     def still_pending(self, topic: Topic, group: Group, consumer: Consumer, why: str) -> Consumer | None:
         """Store why the consumer's owner has not consented. None: as for `activate`."""
@@ -261,7 +240,7 @@ class Registry:
 
     def disable(self, topic: Topic, group: Group, consumer: Consumer, why: str) -> Consumer | None:
         """Do not call the consumer until it is registered again. None: as for `activate`."""
-        now_ms, is_new = self._clock.now_ms(), False
+        now_ms, is_new = self.clock.now_ms(), False
 
         def change(row: Consumer) -> Consumer:
             nonlocal is_new
@@ -270,7 +249,7 @@ class Registry:
 
         disabled = self._amend(topic, group, consumer, change)
         if disabled and is_new:
-            self._on_disabled(disabled)
+            self.on_disabled(disabled)
         return disabled
 
     def set_health(
@@ -292,9 +271,9 @@ class Registry:
 
     def membership(self, topic: Topic, group: Group, consumer: Consumer) -> Membership:
         """The consumer's rank among those online, and its shards."""
-        assignment = self._assignments.current(topic, group)
+        assignment = self.assignments.current(topic, group)
         rank = assignment.rank(consumer.uid)
-        shards = self._assignments.shards_for(topic, group, consumer) if rank is not None else ()
+        shards = self.assignments.shards_for(topic, group, consumer) if rank is not None else ()
         return Membership(consumer, rank, len(assignment.members), shards)
 
     def _membership_if_known(self, topic: Topic, group: Group, consumer: Consumer) -> Membership:
@@ -309,10 +288,10 @@ class Registry:
         """The consumer of this name, also if its removal from a broadcast has begun and was not finished. Raises
         NotFound."""
         try:
-            return self._catalog.consumer(topic, group, name)
+            return self.catalog.consumer(topic, group, name)
         except NotFound:
             if POLICIES[group.mode].per_consumer:
-                for consumer in self._control.retired_consumers(topic, group, name):
+                for consumer in self.control.retired_consumers(topic, group, name):
                     return consumer
             raise
 
@@ -320,32 +299,32 @@ class Registry:
         """Remove a consumer and, in a broadcast, its cursors."""
         has_cursors = POLICIES[group.mode].per_consumer
         if has_cursors:
-            self._control.retire_consumer(topic, group, consumer)
-        self._control.delete_consumer(topic, group, consumer)
-        self._catalog.forget(topic, group)
-        self._assignments.current(topic, group)
+            self.control.retire_consumer(topic, group, consumer)
+        self.control.delete_consumer(topic, group, consumer)
+        self.catalog.forget(topic, group)
+        self.assignments.current(topic, group)
         if has_cursors:
             self._end_removal(topic, group, consumer)
 
     def remove_expired(self, topic: Topic, group: Group, consumer: Consumer) -> bool:
         """Remove a consumer that has expired, in a broadcast with its cursors. A sign of life in the last moment keeps
         it: False. After a crash the next call goes on."""
-        if not consumer.is_expired(self._clock.now_ms()):
+        if not consumer.is_expired(self.clock.now_ms()):
             return False
         # From here on it has expired by each clock.
         if consumer.seen_ms and not self._put(topic, group, replace(consumer, seen_ms=0), consumer):
             return False
         if POLICIES[group.mode].per_consumer:
-            self._states.close(all_keys(topic, group, consumer.uid))
-        self._control.delete_consumer(topic, group, consumer)
-        self._catalog.forget(topic, group)
+            self.states.close(all_keys(topic, group, consumer.uid))
+        self.control.delete_consumer(topic, group, consumer)
+        self.catalog.forget(topic, group)
         return True
 
     def _without_expired(self, topic: Topic, group: Group, name: str) -> list[Consumer]:
         """The consumers of a group as they are stored, but for expired ones. Of these, the one of this name is removed,
         and a few others."""
-        now_ms = self._clock.now_ms()
-        consumers = self._control.consumers(topic, group)
+        now_ms = self.clock.now_ms()
+        consumers = self.control.consumers(topic, group)
         expired = [consumer for consumer in consumers if consumer.is_expired(now_ms)]
         expired.sort(key=lambda consumer: (consumer.name != name, consumer.seen_ms))
         for consumer in expired[:_REMOVED_AT_ONCE]:
@@ -354,8 +333,8 @@ class Registry:
 
     def _end_removal(self, topic: Topic, group: Group, consumer: Consumer) -> None:
         """Close the cursors of a broadcast's consumer that is in no list any more."""
-        self._states.close(all_keys(topic, group, consumer.uid))
-        self._control.forget_consumer(topic, group, consumer)
+        self.states.close(all_keys(topic, group, consumer.uid))
+        self.control.forget_consumer(topic, group, consumer)
 
     def _amend(
         self,
@@ -368,8 +347,8 @@ class Registry:
     ) -> Consumer | None:
         """Change a registration as it stands; None where this consumer, with this target, is there no more."""
         for _ in range(_TRIES):
-            row = self._control.consumer(topic, group, consumer.name)
-            if row is None or _identity(row) != _identity(consumer) or row.is_expired(self._clock.now_ms()):
+            row = self.control.consumer(topic, group, consumer.name)
+            if row is None or _identity(row) != _identity(consumer) or row.is_expired(self.clock.now_ms()):
                 return None
             new = change(row)
             if new == row:
@@ -381,19 +360,19 @@ class Registry:
         raise _busy()
 
     def _put(self, topic: Topic, group: Group, new: Consumer, old: Consumer | None) -> bool:
-        is_stored = self._control.put_consumer(topic, group, new, old)
-        self._catalog.forget(topic, group)
+        is_stored = self.control.put_consumer(topic, group, new, old)
+        self.catalog.forget(topic, group)
         return is_stored
 
     def _skip_missed(self, topic: Topic, group: Group, old: Consumer, new: Consumer) -> None:
         """A consumer that comes back to a skipping broadcast goes to the tail, unless it still works on something."""
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         is_back = is_online(new, now_ms) and not is_online(old, now_ms)
         if is_back and group.offline == Offline.SKIP and POLICIES[group.mode].per_consumer:
             keys = cursor_keys(topic, group, new.uid)
-            if not self._positions.are_leased(keys):
+            if not self.positions.are_leased(keys):
                 for key in keys:
-                    self._positions.seek(topic, key, LATEST)
+                    self.positions.seek(topic, key, LATEST)
 
 
 def _identity(consumer: Consumer) -> tuple[str, str, str]:

@@ -24,7 +24,7 @@ from ...domain.status import Status
 from ...domain.timer import Timer, TimerKind
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...domain.trace import AttemptOutcome
-from ...domain.transaction import Transaction, TransactionState, check_timer
+from ...domain.transaction import TransactionState, check_timer
 from ...ports.world import Clock
 from ..consume import retry_lane
 from ..core.catalog import Catalog
@@ -32,13 +32,7 @@ from ..core.log_reader import LogReader
 from ..inspect.fate import FateReader, Place
 
 if TYPE_CHECKING:
-    from ...store.control import Control
-    from ...store.cursors import Cursors
-    from ...store.log import Log
-    from ...store.records import Records
-    from ...store.timers import Timers
-    from ...store.traces import Traces
-    from ...store.transactions import Transactions
+    from ...store import Control, Cursors, Log, Records, Timers, Traces, Transactions
 
 TRUST_MINUTES = TAIL_TRUST // timedelta(minutes=1)
 _TOPICS = 100
@@ -172,9 +166,8 @@ class Repair:
 
     def look_at_timers(self, turn: int) -> Iterator[Finding]:
         """The daily check's part of the timers: the first of one fragment."""
-        timers = self.timers.behind(
-            turn % len(self.timers.fragments()), "", _TIMERS_SAMPLED, consistent=False
-        )
+        fragment = turn % len(self.timers.fragments())
+        timers = self.timers.behind(fragment, "", _TIMERS_SAMPLED, consistent=False)
         yield from self._timers(timers, dry=True)
 
     def _behind(
@@ -286,16 +279,12 @@ class Repair:
         after: str | None = None
         while page := self.transactions.of_state(topic, TransactionState.PREPARED, after, _PAGE):
             for transaction in self.transactions.whole(page):
-                if self._lacks_check(transaction):
+                is_prepared = transaction.state is TransactionState.PREPARED
+                if is_prepared and self.timers.find(transaction.check_ms, transaction.id) is None:
                     yield Finding(Kind.NO_CHECK, topic.name)
                     if not dry:
                         self.timers.store([check_timer(transaction)])
             after = page[-1].sort_key
-
-    def _lacks_check(self, transaction: Transaction) -> bool:
-        if transaction.state is not TransactionState.PREPARED:
-            return False
-        return self.timers.find(transaction.check_ms, transaction.id) is None
 
 
 def _record_of(topic: Topic, timer: Timer, now_ms: int) -> Record:

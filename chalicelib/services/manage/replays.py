@@ -26,7 +26,7 @@ from ..produce.drafts import takes_all
 from ..produce.producer import Producer
 
 if TYPE_CHECKING:
-    from ...store.control import Control
+    from ...store import Control
 
 
 _RANDOM_CHARS = 6  # of an id, which has the time as well

@@ -26,8 +26,7 @@ from ..inspect.statuses import Statuses
 from ..produce.producer import Producer
 
 if TYPE_CHECKING:
-    from ...store.cursors import Cursors
-    from ...store.records import Records
+    from ...store import Cursors, Records
 
 _LANE = -1  # before a group's shards
 _LOOKS = 200  # at what waits in cursors, in one page: each reads a record
@@ -181,9 +180,8 @@ class Retries:
                 count += self._make_due(key, offsets[start : start + _ENTRIES_PER_WRITE])
         for uid, members in timers.items():
             moves = [(timer, timer.draft) for timer in members if timer.draft]
-            count += sum(
-                result is not None for result in self.producer.move(lane_of(topic, group, uid), moves)
-            )
+            results = self.producer.move(lane_of(topic, group, uid), moves)
+            count += sum(result is not None for result in results)
             self.on_filled(cursor_key(topic, group, None, uid))
         if count:
             self.waker.wake_group(topic, group)

@@ -27,9 +27,7 @@ from ..produce.schedules import Schedules
 from .registry import Registry
 
 if TYPE_CHECKING:
-    from ...store.audit import Audit
-    from ...store.control import Control
-    from ...store.tickets import Tickets
+    from ...store import Audit, Control, Tickets
 
 SCOPES = tuple(Scope)
 _CACHE_MS = 10_000  # with the gateway's 20 s, a revocation is felt within 30 s
@@ -313,7 +311,11 @@ class Refusals:
         """Count one call. `token_id` is the id in the token's text, empty if it has not the form of a token. An entry
         that cannot be stored is left out."""
         now_ms = self._clock.now_ms()
-        count = self._count_refusal(now_ms // HOUR_MS)
+        with self._lock:
+            if now_ms // HOUR_MS != self._hour:
+                self._hour, self._count = now_ms // HOUR_MS, 0
+            self._count += 1
+            count = self._count
         if count != 10 ** (len(str(count)) - 1):
             return
         entry = AuditEntry(
@@ -329,13 +331,6 @@ class Refusals:
         )
         with suppress(HeadraceError):
             self._audit.add(entry)
-
-    def _count_refusal(self, hour: int) -> int:
-        with self._lock:
-            if hour != self._hour:
-                self._hour, self._count = hour, 0
-            self._count += 1
-            return self._count
 
 
 LAST_SECONDS = 60

@@ -8,6 +8,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -15,13 +16,11 @@ from ...domain.call_result import Attempt, CallResult, PushBatch, Verdict
 from ...domain.errors import Unavailable
 from ...domain.message import Message
 from ...domain.topic import Consumer
-from ...ports.world import Blobs, Clock, Sender
 from ..consume.claimant import ClaimedMessage
 from ..core.bodies import with_bodies
-from ..core.secrets import SecretCipher
 from .run_time import MARGIN_SECONDS, RunTime
 from .settlements import in_batches
-from .sources import Capacity, Sources
+from .sources import Capacity, DispatchContext, Sources
 
 _GATHER_SECONDS = 0.02  # results within this time are settled together
 LOOK_SECONDS = 1.0  # while an attempt runs, new messages are looked for this often
@@ -36,25 +35,15 @@ class EndedCall(NamedTuple):
     results: Sequence[CallResult]
 
 
+@dataclass(eq=False)
 class Calls:
     """The calls of one run."""
 
-    def __init__(
-        self,
-        *,
-        sender: Sender,
-        secret_cipher: SecretCipher,
-        blobs: Blobs,
-        clock: Clock,
-        capacity: Capacity,
-        time: RunTime,
-    ) -> None:
-        self._sender = sender
-        self._secret_cipher = secret_cipher
-        self._blobs = blobs
-        self._clock = clock
-        self._capacity = capacity
-        self._time = time
+    context: DispatchContext
+    capacity: Capacity
+    time: RunTime
+
+    def __post_init__(self) -> None:
         self._events: queue.SimpleQueue[EndedCall | None] = queue.SimpleQueue()  # None: a wake-up
 
     def wake(self) -> None:
@@ -77,9 +66,9 @@ class Calls:
             consumer = sources.target(claimant, claimed_message)
             by_consumer.setdefault(consumer.uid, (consumer, []))[1].append(claimed_message)
         for consumer, claimed_messages in by_consumer.values():
-            seconds = self._time.attempt_seconds(sources, consumer)
+            seconds = self.time.attempt_seconds(sources, consumer)
             for batch in in_batches(sources.group, consumer, claimed_messages):
-                self._capacity.count(consumer, batch, +1)
+                self.capacity.count(consumer, batch, +1)
                 future = pool.submit(self._send, sources, consumer, batch, seconds)
                 future.add_done_callback(partial(self._note_end, consumer, batch))
 
@@ -87,7 +76,7 @@ class Calls:
         """The requests that have ended, with those that end right after. Empty after a while, or when woken: look for
         new messages."""
         calls: list[EndedCall] = []
-        calls_under_way = self._capacity.under_way
+        calls_under_way = self.capacity.under_way
         try:
             while calls_under_way > 0 and (
                 event := self._events.get(timeout=_GATHER_SECONDS if calls else LOOK_SECONDS)
@@ -109,7 +98,7 @@ class Calls:
 
     def _no_longer_under_way(self, calls: list[EndedCall]) -> list[EndedCall]:
         for call in calls:
-            self._capacity.count(call.consumer, call.claimed_messages, -1)
+            self.capacity.count(call.consumer, call.claimed_messages, -1)
         return calls
 
     def _note_end(
@@ -127,22 +116,24 @@ class Calls:
     ) -> tuple[CallResult, ...]:
         group = sources.group
         try:
-            consumer = self._secret_cipher.with_plain_secrets(
-                sources.topic, group, consumer, self._clock.now_ms()
+            consumer = self.context.secret_cipher.with_plain_secrets(
+                sources.topic, group, consumer, self.context.clock.now_ms()
             )
         except Unavailable as error:
             not_attempted = CallResult(Verdict.NOT_ATTEMPTED, str(error), retry_after_ms=_NO_SECRET_PAUSE_MS)
             return (not_attempted,) * len(claimed_messages)
-        contents = with_bodies(self._blobs, self._clock, [each.message for each in claimed_messages])
+        contents = with_bodies(
+            self.context.blobs, self.context.clock, [each.message for each in claimed_messages]
+        )
         attempts = tuple(
             Attempt(message, claimed_message.attempt)
             for message, claimed_message in zip(contents, claimed_messages, strict=True)
             if isinstance(message, Message)
         )
-        waited_ms = self._clock.now_ms() - min(each.receipt.claimed_ms for each in claimed_messages)
+        waited_ms = self.context.clock.now_ms() - min(each.receipt.claimed_ms for each in claimed_messages)
         # We waited for a thread or the store: too little of the lease or of the function's time is left.
-        if waited_ms > MARGIN_SECONDS * 1000 or self._time.seconds_left() < seconds:
+        if waited_ms > MARGIN_SECONDS * 1000 or self.time.seconds_left() < seconds:
             return (CallResult(Verdict.NOT_ATTEMPTED),) * len(claimed_messages)
         push_batch = PushBatch(group.topic, group.name, group.payload, attempts, sources.topic.max_body_bytes)
-        results = iter(self._sender.send(consumer, push_batch, seconds) if attempts else ())
+        results = iter(self.context.sender.send(consumer, push_batch, seconds) if attempts else ())
         return tuple(each if isinstance(each, CallResult) else next(results) for each in contents)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from ...domain.errors import Unavailable
 from ...domain.topic import Consumer
@@ -25,30 +26,23 @@ Grant = tuple[Consumer, Sequence[ClaimedMessage]]
 """A consumer, and the messages that it claimed."""
 
 
+@dataclass(eq=False)
 class Claims:
     """The claims of one run."""
 
-    def __init__(
-        self,
-        *,
-        claimer: Claimer,
-        capacity: Capacity,
-        time: RunTime,
-        settlements: Settlements,
-        consumer_uid: str,
-    ) -> None:
-        self._claimer = claimer
-        self._capacity = capacity
-        self._time = time
-        self._settlements = settlements
-        self._consumer_uid = consumer_uid
+    claimer: Claimer
+    capacity: Capacity
+    time: RunTime
+    settlements: Settlements
+    consumer_uid: str
+
+    def __post_init__(self) -> None:
         self.looks = 0
         self._last_shard = -1  # that had messages
         # The sources that had messages, in the order of their first ones.
         self.served: dict[int | None, None] = {}
-        self.fills_until_ms: dict[
-            int | None, int
-        ] = {}  # by source: until when its messages wait for a full batch
+        # By source: until when its messages wait for a full batch.
+        self.fills_until_ms: dict[int | None, int] = {}
         self.has_left_off = False  # a claim ended before it found a message to deliver, or the end
         self._had_messages = False  # others have perhaps seen them
         self._may_have_more = False  # after it returned messages, a cursor had not even its guarantee
@@ -75,15 +69,15 @@ class Claims:
         holds slots will come back for the rest; if slots are free by now, claim again."""
         for _ in range(_LOST_RACES):
             self.looks += 1
-            if self._capacity.is_to_look(sources):
-                self._capacity.read_other_runs(sources)
-            self._capacity.is_limited = self._may_have_more = False
-            in_turn = sources.in_turn(self.looks, self._capacity.allowance(sources), self._last_shard)
+            if self.capacity.is_to_look(sources):
+                self.capacity.read_other_runs(sources)
+            self.capacity.is_limited = self._may_have_more = False
+            in_turn = sources.in_turn(self.looks, self.capacity.allowance(sources), self._last_shard)
             shards = [shard for shard in in_turn if not self._is_left_out(shard)]
             served_shards = (shard for shard in shards if sources.consumers_of(shard))
-            self._claimer.preload(sources.topic, sources.group, self._consumer_uid, served_shards)
+            self.claimer.preload(sources.topic, sources.group, self.consumer_uid, served_shards)
             for shard in shards:
-                if not self._time.allows_attempt(sources):  # the messages in flight have to be settled
+                if not self.time.allows_attempt(sources):  # the messages in flight have to be settled
                     return
                 try:
                     yield from self._from_source(sources, shard)
@@ -91,11 +85,11 @@ class Claims:
                     self._refused[shard] = self.looks, error
                     if len(self._refused) >= _FAULTS:
                         raise
-            if self._capacity.under_way or self.fault:
+            if self.capacity.under_way or self.fault:
                 return
-            if self._capacity.is_limited:
-                self._capacity.read_other_runs(sources)
-                if self._capacity.free(sources) > 0 or self._may_have_more:
+            if self.capacity.is_limited:
+                self.capacity.read_other_runs(sources)
+                if self.capacity.free(sources) > 0 or self._may_have_more:
                     continue
             if not self._others_have_moved(sources):
                 return
@@ -116,8 +110,8 @@ class Claims:
     def _others_have_moved_at(self, sources: Sources, shard: int | None) -> bool:
         if consumers := sources.consumers_of(shard):
             claimant = self._claimant(sources, shard, consumers[0])
-            has_leases = self._claimer.in_flight(claimant, shard) > 0
-            return has_leases and self._claimer.has_changed(claimant.key(shard))
+            has_leases = self.claimer.in_flight(claimant, shard) > 0
+            return has_leases and self.claimer.has_changed(claimant.key(shard))
         return False
 
     def _from_source(self, sources: Sources, shard: int | None) -> Iterator[Grant]:
@@ -126,23 +120,23 @@ class Claims:
         losses = 0
         served_uids: set[str] = set()
         consumers = self._in_order(sources, shard)
-        was_limited = self._capacity.is_limited
-        free = self._capacity.free(sources)
+        was_limited = self.capacity.is_limited
+        free = self.capacity.free(sources)
         while losses < _LOST_RACES:
-            rooms = {c: room for c in consumers if (room := self._capacity.room(sources, shard, c)) > 0}
+            rooms = {c: room for c in consumers if (room := self.capacity.room(sources, shard, c)) > 0}
             if not rooms:
                 return
             next_consumers = [c for c in rooms if c.uid not in served_uids]
             if served_uids and (free <= 0 or not next_consumers):
-                free = self._capacity.free(sources)
+                free = self.capacity.free(sources)
             if not next_consumers:
                 if free < sources.few:  # the next look takes them, with what ends by then
                     return
                 served_uids, next_consumers = set(), list(rooms)
-            free = min(free, self._capacity.free(sources))
-            self._capacity.is_limited |= free <= 0
+            free = min(free, self.capacity.free(sources))
+            self.capacity.is_limited |= free <= 0
             claimant = self._claimant(sources, shard, next_consumers[0], len(next_consumers), free)
-            claim = self._claimer.claim(claimant, shard, rooms[next_consumers[0]])
+            claim = self.claimer.claim(claimant, shard, rooms[next_consumers[0]])
             self._refused.pop(shard, None)
             if claim is None:
                 losses += 1
@@ -160,14 +154,14 @@ class Claims:
                 yield next_consumers[0], sendable
                 if len(sendable) < len(claim.messages):
                     # Another run of this source may have ended while we held them.
-                    self._may_have_more |= self._claimer.in_flight(claimant, shard) < claimant.guaranteed
+                    self._may_have_more |= self.claimer.in_flight(claimant, shard) < claimant.guaranteed
                     return
             self.has_left_off |= claim.has_left_off
             # What comes after this reading of the log is found by the next look, when these messages have ended.
-            if not claim.messages or self._claimer.is_drained(claimant, shard):
+            if not claim.messages or self.claimer.is_drained(claimant, shard):
                 # If it had slots, messages are what is missing.
-                if claimant.room(self._claimer.in_flight(claimant, shard)) > 0:
-                    self._capacity.is_limited = was_limited
+                if claimant.room(self.claimer.in_flight(claimant, shard)) > 0:
+                    self.capacity.is_limited = was_limited
                 return
 
     def _in_order(self, sources: Sources, shard: int | None) -> Sequence[Consumer]:
@@ -176,7 +170,7 @@ class Claims:
         consumers = sources.consumers_of(shard)
         if len(consumers) < 2:
             return consumers
-        rotation = self._claimer.rotation(self._claimant(sources, shard, consumers[0]), shard) + (shard or 0)
+        rotation = self.claimer.rotation(self._claimant(sources, shard, consumers[0]), shard) + (shard or 0)
         start = rotation % len(consumers)
         return (*consumers[start:], *consumers[:start])
 
@@ -187,15 +181,15 @@ class Claims:
         if unsure <= 0:
             return messages
         try:
-            taken = self._capacity.read_other_runs(sources, Counter({claimant.owner: len(messages)}))
+            taken = self.capacity.read_other_runs(sources, Counter({claimant.owner: len(messages)}))
             excess = taken - sources.most
         except Unavailable as error:
             self.fault, excess = error, unsure
         count = len(messages) - max(0, min(excess, unsure, len(messages)))
         if count < len(messages):
-            self._capacity.is_limited = True
+            self.capacity.is_limited = True
             unsent = [each.receipt for each in messages[count:]]
-            self._settlements.give_back(sources.topic, sources.group, unsent)
+            self.settlements.give_back(sources.topic, sources.group, unsent)
         return messages[:count]
 
     def _claimant(
@@ -205,10 +199,10 @@ class Claims:
         return Claimant(
             topic=sources.topic,
             group=sources.group,
-            lease_seconds=max(self._time.lease_seconds(sources, each) for each in called),
+            lease_seconds=max(self.time.lease_seconds(sources, each) for each in called),
             owner=consumer.uid,
             is_called=True,
-            consumer_uid=self._consumer_uid,
+            consumer_uid=self.consumer_uid,
             most_in_flight=limits.most,
             guaranteed=limits.guaranteed,
             free=max(0, free),

@@ -13,8 +13,8 @@ from ...domain.assignment import Team
 from ...domain.errors import NotFound
 from ...domain.topic import cursor_key
 from ..core.wake import NO_NEWS, DispatchTask, News, as_pushed
-from .run import DispatchContext, DispatchReport, DispatchRun
-from .sources import Sources
+from .run import DispatchReport, DispatchRun
+from .sources import DispatchContext, Sources
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Dispatcher:
     def _hear(self, task: DispatchTask, news: News) -> None:
         """Read the group and its cursors again, if the wake-up says that it changed."""
         claimer, catalog = self.context.claimer, self.context.catalog
-        claimer.expect_rows(news.last)
+        claimer.reader.expect_rows(news.last)
         if not news.changed:
             return
         try:
@@ -62,7 +62,7 @@ class Dispatcher:
             return
         sources = Sources(topic, as_pushed(group, catalog.consumers(topic, group)), task, Team((), ()))
         for shard in sources.in_turn(0, sources.most):
-            claimer.reread(cursor_key(topic, group, shard, task.consumer_uid))
+            claimer.states.read(cursor_key(topic, group, shard, task.consumer_uid))
 
     def _may_end(self, run: DispatchRun) -> bool:
         """End the run unless it was woken since its last look; False: it was. After the end, a wake-up starts a new

@@ -10,55 +10,23 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
-from ...domain.assignment import Team
 from ...domain.call_result import CallResult, Verdict
 from ...domain.errors import NotFound, Unavailable, unavailable
 from ...domain.message import traceparent
 from ...domain.timer import Timer, wake_up
 from ...domain.topic import Consumer, Group, Topic, cursor_key, lane_of
-from ...ports.world import Blobs, Clock, Sender
-from ..consume.claim import Claimer
 from ..consume.claimant import ClaimedMessage
 from ..consume.decision import SettleDecision, decision_after
-from ..consume.settle import Settler
-from ..core.catalog import Catalog
-from ..core.secrets import SecretCipher
-from ..core.wake import NO_NEWS, DispatchTask, News, Waker, as_pushed, workers_of
+from ..core.wake import DispatchTask, News, as_pushed, workers_of
 from .calls import LOOK_SECONDS, Calls, EndedCall
 from .claims import Claims
-from .health import SubscriberHealth
 from .run_time import RunTime
 from .settlements import Settlements, is_to_be_split
-from .sources import Capacity, Sources
-
-if TYPE_CHECKING:
-    from ...store.timers import Timers
+from .sources import Capacity, DispatchContext, Sources
 
 _MOST_AHEAD_MS = 60_000
 _ACCEPTED = 202
-
-Teams = Callable[[Topic, Group], Team]
-"""The owners of a group's shards, and its push consumers."""
-
-
-@dataclass(kw_only=True, frozen=True)
-class DispatchContext:
-    """What a run works with."""
-
-    catalog: Catalog
-    claimer: Claimer
-    settler: Settler
-    sender: Sender
-    secret_cipher: SecretCipher
-    blobs: Blobs
-    timers: Timers
-    waker: Waker
-    subscriber_health: SubscriberHealth
-    teams: Teams
-    clock: Clock
-    threads: Callable[[], Executor]
 
 
 class DispatchRun:
@@ -66,41 +34,18 @@ class DispatchRun:
     its wake-up."""
 
     def __init__(
-        self,
-        context: DispatchContext,
-        task: DispatchTask,
-        seconds_left: Callable[[], float],
-        news: News = NO_NEWS,
+        self, context: DispatchContext, task: DispatchTask, seconds_left: Callable[[], float], news: News
     ) -> None:
-        self.task = task
+        self.task, uid = task, task.consumer_uid
         self._partitions = news.shards  # those that it was woken for; none: all
         self._ahead_ms = 0  # how much the clock of a mover is ahead of ours
         self.report = DispatchReport()
         self._context = context
         self._time = RunTime(seconds_left)
-        self._capacity = Capacity(
-            catalog=context.catalog,
-            claimer=context.claimer,
-            health=context.subscriber_health,
-            clock=context.clock,
-            consumer_uid=task.consumer_uid,
-        )
+        self._capacity = Capacity(context, uid)
         self._settlements = Settlements(context.settler)
-        self._claims = Claims(
-            claimer=context.claimer,
-            capacity=self._capacity,
-            time=self._time,
-            settlements=self._settlements,
-            consumer_uid=task.consumer_uid,
-        )
-        self._calls = Calls(
-            sender=context.sender,
-            secret_cipher=context.secret_cipher,
-            blobs=context.blobs,
-            clock=context.clock,
-            capacity=self._capacity,
-            time=self._time,
-        )
+        self._claims = Claims(context.claimer, self._capacity, self._time, self._settlements, uid)
+        self._calls = Calls(context, self._capacity, self._time)
         self._looked_ms = 0
         self._is_slow = task.is_slow
         self._compare_clocks(news)

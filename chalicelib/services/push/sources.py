@@ -5,21 +5,50 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...domain.assignment import Team
 from ...domain.limits import MAX_BYTES_UNDER_WAY, MAX_CALLS
 from ...domain.push_limit import Claimed, guaranteed_of, in_flight_of
 from ...domain.topic import Consumer, Group, Topic, lane_of
 from ...modes import POLICIES
-from ...ports.world import Clock
+from ...ports.world import Blobs, Clock, Sender
 from ..consume.claim import Claimer
 from ..consume.claimant import ClaimedMessage
 from ..consume.receive import LANE_SHARE
+from ..consume.settle import Settler
 from ..core.catalog import Catalog
-from ..core.wake import DispatchTask, workers_of
+from ..core.secrets import SecretCipher
+from ..core.wake import DispatchTask, Waker, workers_of
 from .health import SubscriberHealth
+
+if TYPE_CHECKING:
+    from ...store import Timers
+
+
+Teams = Callable[[Topic, Group], Team]
+"""The owners of a group's shards, and its push consumers."""
+
+
+@dataclass(kw_only=True, frozen=True)
+class DispatchContext:
+    """What a run works with."""
+
+    catalog: Catalog
+    claimer: Claimer
+    settler: Settler
+    sender: Sender
+    secret_cipher: SecretCipher
+    blobs: Blobs
+    timers: Timers
+    waker: Waker
+    subscriber_health: SubscriberHealth
+    teams: Teams
+    clock: Clock
+    threads: Callable[[], Executor]
 
 
 class SourceLimits(NamedTuple):
@@ -136,13 +165,8 @@ class Capacity:
     (`read_other_runs`), and does so only when it makes a difference.
     """
 
-    def __init__(
-        self, *, catalog: Catalog, claimer: Claimer, health: SubscriberHealth, clock: Clock, consumer_uid: str
-    ) -> None:
-        self._catalog = catalog
-        self._claimer = claimer
-        self._health = health
-        self._clock = clock
+    def __init__(self, context: DispatchContext, consumer_uid: str) -> None:
+        self._context = context
         self._consumer_uid = consumer_uid
         self._by_consumer: Counter[str] = Counter()  # deliveries of this run in flight
         self._from_lane = 0
@@ -171,15 +195,15 @@ class Capacity:
 
     def see_circuits(self, topic: Topic, group: Group) -> None:
         """Note when consumers with an open circuit may be tried: they own no shards, so a run must start then."""
-        consumers = self._catalog.consumers(topic, group)
+        consumers = self._context.catalog.consumers(topic, group)
         self.circuits_ms = [c.open_until_ms for c in consumers if c.is_called and c.open_until_ms]
 
     def read_other_runs(self, sources: Sources, new_leases: Counter[str] | None = None) -> int:
         """Read the group's cursors to learn what its other runs have in flight. Returns how many slots of the group are
         taken in all. `new_leases`: how many messages this run has just claimed, by the consumer's uid."""
         topic, group = sources.topic, sources.group
-        now_ms = self._clock.now_ms()
-        cursors = self._claimer.cursors(group, self._consumer_uid)
+        now_ms = self._context.clock.now_ms()
+        cursors = self._context.claimer.cursors(group, self._consumer_uid)
         leases = in_flight_of(topic, group, cursors, now_ms)
         own = self._by_consumer + (new_leases or Counter())
         claimed = {key: Claimed.of(cursor) for key, cursor in cursors.items()}
@@ -200,7 +224,7 @@ class Capacity:
         """Are the group's cursors to be read again? Other runs had slots that this one could use, and have perhaps
         returned them: at the last reading they left it less than half a part, or it is long ago. Claims of a
         few messages cost as many writes as those of many."""
-        is_old = not 0 <= self._clock.now_ms() - self._others_ms <= _LOOK_MS
+        is_old = not 0 <= self._context.clock.now_ms() - self._others_ms <= _LOOK_MS
         return self.is_limited and (is_old or sources.most - self._others < sources.few)
 
     def free(self, sources: Sources) -> int:
@@ -212,7 +236,9 @@ class Capacity:
     def allowance(self, sources: Sources) -> int:
         """The largest number of messages in flight that the health of any one consumer allows; 0 if all circuits are
         open."""
-        allowances = [self._health.allowance(c, sources.most) for c in sources.consumers_of(None)]
+        allowances = [
+            self._context.subscriber_health.allowance(c, sources.most) for c in sources.consumers_of(None)
+        ]
         return max(allowances, default=0)
 
     def room(self, sources: Sources, shard: int | None, consumer: Consumer) -> int:
@@ -221,8 +247,8 @@ class Capacity:
         it is repeated."""
         if self._bytes >= MAX_BYTES_UNDER_WAY:
             return 0
-        allowance = self._health.allowance(consumer, sources.most)
-        now_ms = self._clock.now_ms()
+        allowance = self._context.subscriber_health.allowance(consumer, sources.most)
+        now_ms = self._context.clock.now_ms()
         if not allowance and not any(at_ms > now_ms for at_ms in self.circuits_ms):
             self.circuits_ms.append(now_ms + _LOOK_MS)  # it opened again since its registration was read
         limits = sources.limits(shard)

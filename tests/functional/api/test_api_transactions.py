@@ -57,7 +57,7 @@ def world(engine: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wor
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wiring, "deps", lambda: deps)
         yield World(deps, inbox, clock)
-    deps.sender._egress.close()  # type: ignore[attr-defined]
+    deps.sender.egress.close()  # type: ignore[attr-defined]
 
 
 @pytest.fixture
