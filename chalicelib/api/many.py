@@ -13,7 +13,7 @@ from ..domain.record import Failure, FailureFilter
 from ..domain.times import MINUTE_MS, SECOND_MS
 from . import lists
 from .calls import Context
-from .fields import Count, Time, at
+from .fields import Count, Time, at, shown
 from .lists import LETTER_FILTERS, DeadFilter
 
 T = TypeVar("T")
@@ -98,7 +98,9 @@ def answer(context: Context, work: Work[T]) -> Any:
             break
     result: dict[str, Any] = {work.counted: count}
     if body.dry_run:
-        result = {"count": count, "sample": [_sample(work.failure(item)) for item in sample]}
+        failures = map(work.failure, sample)
+        views = [shown(Sample, each, failed_at=at(each.at_ms)) for each in failures]
+        result = {"count": count, "sample": views}
         if work.plan_for and body.ids is UNSET:
             result["plan"] = _sign_plan(context, work, fields, began_ms)
     if after is not None:
@@ -170,12 +172,3 @@ def _no_plan() -> Refused:
         "PLAN_INVALID",
         "This plan is of another call, or older than ten minutes: ask for a new one with dry_run.",
     )
-
-
-def _sample(failure: Failure) -> Sample:
-    return {
-        "id": failure.id,
-        "reason": failure.reason,
-        "error": failure.error,
-        "failed_at": at(failure.at_ms),
-    }

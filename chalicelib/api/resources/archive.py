@@ -4,11 +4,11 @@ import re
 from datetime import UTC, date, datetime
 from typing import Annotated, TypedDict
 
-from ...domain.archive import ArchivedDay, Proof, TopicDay
+from ...domain.archive import ArchivedDay, Proof
 from ...domain.topic import Caller
 from .. import lists
 from ..calls import ANY, Context, Response, call
-from ..fields import Count, Time, at, one_of
+from ..fields import Count, Time, at_or_none, one_of, shown
 from ..http import invalid
 
 
@@ -76,30 +76,12 @@ def archive_view(days: list[tuple[str, ArchivedDay | None]], caller: Caller | No
 
 def _day(day: str, content: ArchivedDay | None, caller: Caller | None) -> ArchivedDayView:
     if content is None:
-        return {
-            "day": day,
-            "until_hour": None,
-            "written_at": None,
-            "damaged": 0,
-            "bodies_missing": 0,
-            "topics": [],
-        }
-    visible = {n: topic for n, topic in content.topics.items() if caller is None or caller.may_use(n)}
-    return {
-        "day": day,
-        "until_hour": content.until_hour,
-        "written_at": at(content.written_ms) if content.written_ms else None,
-        "damaged": content.damaged,
-        "bodies_missing": content.bodies_missing,
-        "topics": [_topic(content, name, topic) for name, topic in visible.items()],
-    }
-
-
-def _topic(day: ArchivedDay, name: str, topic: TopicDay) -> ArchivedTopic:
-    return {
-        "topic": name,
-        "proof": day.proof(topic),
-        "messages": topic.messages,
-        "deliveries": topic.deliveries,
-        "missing": topic.missing,
-    }
+        nothing = {"until_hour": None, "written_at": None, "damaged": 0, "bodies_missing": 0}
+        return shown(ArchivedDayView, None, day=day, topics=[], **nothing)
+    topics = [
+        shown(ArchivedTopic, topic, topic=name, proof=content.proof(topic))
+        for name, topic in content.topics.items()
+        if caller is None or caller.may_use(name)
+    ]
+    written_at = at_or_none(content.written_ms or None)
+    return shown(ArchivedDayView, content, day=day, written_at=written_at, topics=topics)

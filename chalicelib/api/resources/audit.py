@@ -10,7 +10,7 @@ from ...domain.times import DAY_MS
 from ...domain.topic import Scope
 from .. import lists, parse
 from ..calls import Context, Reach, Response, call
-from ..fields import Time, at, one_of
+from ..fields import Time, one_of, shown
 from ..http import check_name
 from ..lists import Page, page
 
@@ -91,16 +91,7 @@ def filter_of(query: Mapping[str, str], now_ms: int) -> AuditFilter:
 
 def audit_view(entry: AuditEntry) -> AuditView:
     """An entry of the audit trail."""
-    return {
-        "at": at(entry.at_ms),
-        "token": {"id": entry.token_id, "name": entry.token_name},
-        "method": entry.method,
-        "path": entry.path,
-        "object": entry.object,
-        "result": entry.result,
-        "source": entry.source,
-        "request_id": entry.request_id,
-    }
+    return shown(AuditView, entry, token={"id": entry.token_id, "name": entry.token_name})
 
 
 def newest_first(

@@ -19,7 +19,19 @@ from ...domain.topic import LATEST, Consumer, ConsumerKind, ConsumerState, Group
 from ...modes import POLICIES
 from .. import audit, lists, parse
 from ..calls import ANY, CONSUMER, GROUP, Context, Response, call
-from ..fields import Count, HeaderName, HeartbeatBody, Instance, RotateBody, Time, at, at_or_none, one_of
+from ..fields import (
+    Count,
+    HeaderName,
+    HeartbeatBody,
+    Instance,
+    RotateBody,
+    Time,
+    at,
+    at_or_none,
+    one_of,
+    shown,
+    taken,
+)
 from ..http import invalid
 from ..lists import Page, page
 
@@ -315,12 +327,7 @@ def _view(context: Context, member: "Membership") -> MemberView:
 
 def member_view(membership: "Membership", now_ms: int) -> MemberView:
     """A consumer, its rank, and its shards."""
-    return {
-        **_consumer_view(membership.consumer, now_ms),
-        "rank": membership.rank,
-        "total": membership.total,
-        "shards": list(membership.shards),
-    }
+    return shown(MemberView, membership, **_consumer_view(membership.consumer, now_ms))
 
 
 def registered_view(member: MemberView, secret: str | None) -> RegisteredConsumer:
@@ -342,36 +349,23 @@ def without_path(url: str) -> str:
 
 
 def _consumer_view(consumer: Consumer, now_ms: int) -> ConsumerView:
-    body: ConsumerView = {
-        "consumer": consumer.name,
-        "topic": consumer.topic,
-        "group": consumer.group,
-        "kind": consumer.kind,
-        "state": shown_state(consumer, now_ms),
-        "created_at": at(consumer.created_ms),
-    }
+    names = {"consumer": consumer.name, "state": shown_state(consumer, now_ms)}
     if not consumer.is_called:
-        body["last_seen_at"] = at(consumer.seen_ms)
-        body["expires_after_seconds"] = consumer.expires_after_seconds
-        body["instance"] = consumer.instance
-        return body
-    body["batch_wait_seconds"] = consumer.batch_wait_seconds
-    if consumer.kind == ConsumerKind.FUNCTION:
-        body["function"] = consumer.target
-        body["timeout_seconds"] = consumer.timeout_seconds
-    else:
-        body["url"] = consumer.target
-        body["timeout_seconds"] = consumer.timeout_seconds or lim.DEFAULT_URL_SECONDS
-        body["headers"] = dict.fromkeys(consumer.header_names, HIDDEN)
-        body["reject_statuses"] = list(consumer.reject_statuses)
-        body["transform"] = consumer.transform
-        body["overlap_until_at"] = at_or_none(consumer.overlap_until_ms(now_ms))
-    body["why"] = consumer.why
-    body["failing_since_at"] = at_or_none(consumer.failing_ms)
-    body["disables_at"] = at_or_none(breaker.disables_ms(consumer.failing_ms, consumer.times_opened, now_ms))
-    body["breaker"] = breaker.state(consumer.open_until_ms, now_ms)
-    body["open_until_at"] = at_or_none(consumer.open_until_ms)
-    return body
+        fields = taken(consumer, "expires_after_seconds", "instance")
+        return shown(ConsumerView, consumer, **names, **fields, last_seen_at=at(consumer.seen_ms))
+    fields = taken(consumer, "batch_wait_seconds", "timeout_seconds", "why", "open_until_at") | {
+        "failing_since_at": at_or_none(consumer.failing_ms),
+        "disables_at": at_or_none(breaker.disables_ms(consumer.failing_ms, consumer.times_opened, now_ms)),
+        "breaker": breaker.state(consumer.open_until_ms, now_ms),
+        str(consumer.kind): consumer.target,
+    }
+    if consumer.kind == ConsumerKind.URL:
+        fields |= taken(consumer, "reject_statuses", "transform") | {
+            "timeout_seconds": consumer.timeout_seconds or lim.DEFAULT_URL_SECONDS,
+            "headers": dict.fromkeys(consumer.header_names, HIDDEN),
+            "overlap_until_at": at_or_none(consumer.overlap_until_ms(now_ms)),
+        }
+    return shown(ConsumerView, consumer, **names, **fields)
 
 
 def shown_state(consumer: Consumer, now_ms: int) -> str:
@@ -384,18 +378,15 @@ def assignment_view(
 ) -> AssignmentView:
     """Who has which shard, and why."""
     online = [c for c in consumers if c.uid in assignment.members]
-    names = {c.uid: c.name for c in consumers}
-    return {
-        "strategy": assignment.strategy,
-        "epoch": assignment.epoch,
-        "why": _why(assignment),
-        "consumers": [_online(topic, assignment, c) for c in online],
-        "offline": [_offline(c, now_ms) for c in consumers if c not in online],
-        "shards": [
-            {"shard": shard, "owner": owner}
-            for shard, owner in enumerate(shard_owners(topic, assignment, names))
-        ],
-    }
+    owners = shard_owners(topic, assignment, {c.uid: c.name for c in consumers})
+    return shown(
+        AssignmentView,
+        assignment,
+        why=_why(assignment),
+        consumers=[_online(topic, assignment, c) for c in online],
+        offline=[_offline(c, now_ms) for c in consumers if c not in online],
+        shards=[{"shard": shard, "owner": owner} for shard, owner in enumerate(owners)],
+    )
 
 
 def shard_owners(topic: Topic, assignment: Assignment, names: Mapping[str, str]) -> list[str | None]:
@@ -405,23 +396,14 @@ def shard_owners(topic: Topic, assignment: Assignment, names: Mapping[str, str])
 
 def _online(topic: Topic, assignment: Assignment, consumer: Consumer) -> AssignedConsumer:
     everything = assignment.strategy == EVERYONE
-    return {
-        "consumer": consumer.name,
-        "kind": consumer.kind,
-        "state": consumer.state,
-        "rank": assignment.rank(consumer.uid),
-        "total": len(assignment.members),
-        "shards": list(range(topic.shards) if everything else assignment.shards(consumer.uid)),
-    }
+    shards = list(range(topic.shards)) if everything else assignment.shards(consumer.uid)
+    place = {"rank": assignment.rank(consumer.uid), "total": len(assignment.members), "shards": shards}
+    return shown(AssignedConsumer, consumer, consumer=consumer.name, **place)
 
 
 def _offline(consumer: Consumer, now_ms: int) -> OfflineConsumer:
-    return {
-        "consumer": consumer.name,
-        "kind": consumer.kind,
-        "state": shown_state(consumer, now_ms),
-        "why": _absence(consumer),
-    }
+    words = {"state": shown_state(consumer, now_ms), "why": _absence(consumer)}
+    return shown(OfflineConsumer, consumer, consumer=consumer.name, **words)
 
 
 def _why(assignment: Assignment) -> str:

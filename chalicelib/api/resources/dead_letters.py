@@ -18,7 +18,7 @@ from ...services.core.bodies import shown_body, with_body
 from ...services.produce.drafts import check_size
 from .. import lists, many, parse
 from ..calls import GROUP, Context, Response, call
-from ..fields import Count, Name, Time, at, either
+from ..fields import Count, Name, Time, at, either, shown
 from ..http import check_group
 from ..lists import LETTER_FILTERS, DeadFilter, Page, page
 from ..many import ManyAnswer, ManyBody, PlannedBody, Work
@@ -316,16 +316,8 @@ def _views(
 
 def dead_letter_view(letter: "DeadLetter", message: Message, names: Mapping[str, str]) -> DeadLetterView:
     """The view of a dead letter. `message` has the full body; `names` maps consumer uids to names."""
-    body: DeadLetterView = {
-        **content(message),
-        "shard": message.shard,
-        "offset": message.offset,
-        "reason": letter.reason,
-        "attempts": letter.attempts,
-        "last_error": letter.last_error,
-        "dead_at": at(letter.at_ms),
-        "edited": letter.edited,
-    }
+    own = {**content(message), "shard": message.shard, "dead_at": at(letter.at_ms)}
+    body = shown(DeadLetterView, letter, **own)
     if letter.answer:
         body["answer"] = answer_view(letter.answer)
     if uid := letter.key.consumer_uid:

@@ -15,7 +15,7 @@ from ...domain.topic import EARLIEST, FOR_EVER_MS, LATEST, Group, Scope, Topic, 
 from ...modes import POLICIES
 from .. import lists, parse, settings
 from ..calls import ANY, GROUP, Context, Response, call
-from ..fields import Count, Name, NoBody, Time, at, one_of
+from ..fields import Count, Name, NoBody, Time, at, one_of, shown, taken
 from ..http import invalid
 from ..lists import Page, page
 from ..settings import GroupBody, GroupView, group_view
@@ -312,13 +312,8 @@ def group_detail(
 ) -> GroupDetail:
     """A group's settings, counts and shards. `names` maps consumer uids to names, `owners` has one for each shard."""
     shards = [_shard(each, names, owners[each.key.shard.shard]) for each in survey.shards]
-    stopped: list[StoppedConsumer] = [
-        {
-            "consumer": consumer.name,
-            "state": state.kind.value,
-            "since": at(state.since_ms),
-            "why": attention.why(consumer, state),
-        }
+    stopped = [
+        shown(StoppedConsumer, state, state=state.kind, why=attention.why(consumer, state))
         for consumer, state in survey.stopped
     ]
     return {**group_summary(topic, survey), "stopped_consumers": stopped, "shards": shards}
@@ -326,23 +321,8 @@ def group_detail(
 
 def group_counts(survey: "GroupSurvey") -> GroupCounts:
     """How far a group is."""
-    account = survey.account
-    return {
-        "backlog": survey.backlog,
-        "in_flight": survey.in_flight,
-        "retrying": survey.retrying,
-        "dead": survey.dead,
-        "consumed": account.success,
-        "oldest_age_seconds": survey.oldest_age_seconds,
-        "states": {
-            "NEW": account.new,
-            "RUNNING": account.running,
-            "RETRYING": account.retrying,
-            "SUCCESS": account.success,
-            "DEAD": account.dead,
-            "skipped": account.skipped,
-        },
-    }
+    states = {name: getattr(survey.account, name.lower()) for name in GroupStates.__annotations__}
+    return shown(GroupCounts, survey, consumed=survey.account.success, states=states)
 
 
 def group_stats(survey: "GroupSurvey") -> GroupStats:
@@ -352,20 +332,16 @@ def group_stats(survey: "GroupSurvey") -> GroupStats:
 
 def _shard(progress: "Progress", names: Mapping[str, str], owner: str | None) -> ShardView:
     cursor, uid = progress.cursor, progress.key.consumer_uid
-    body: ShardView = {
-        "shard": progress.key.shard.shard,
-        "tail": progress.tail,
-        "floor": cursor.floor,
-        "next": cursor.next,
-        "backlog": progress.backlog,
-        "settled_above_floor": total(cursor.settled),
-        "waiting": sum(span.count for span in cursor.waiting),
-        "owner": owner,
-        "leases": [_lease(lease, names) for lease in cursor.leases.values()],
-    }
-    if uid:
-        body["consumer"] = names.get(uid)
-    return body
+    return shown(
+        ShardView,
+        progress,
+        **taken(cursor, "floor", "next"),
+        settled_above_floor=total(cursor.settled),
+        waiting=sum(span.count for span in cursor.waiting),
+        owner=owner,
+        leases=[_lease(lease, names) for lease in cursor.leases.values()],
+        **({"consumer": names.get(uid)} if uid else {}),
+    )
 
 
 def _lease(lease: "Lease", names: Mapping[str, str]) -> LeaseView:

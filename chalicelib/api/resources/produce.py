@@ -17,7 +17,7 @@ from ...domain.topic import Scope, Topic
 from ...services.produce.drafts import takes_all
 from .. import parse
 from ..calls import Context, Response, call
-from ..fields import Count, MessageStatus, Time, at, either
+from ..fields import Count, MessageStatus, Time, at, either, shown
 from ..http import convert
 from ..parse import MessageBody
 from ..problems import Problem, problem
@@ -191,15 +191,8 @@ def _draft_or_error(
 
 def produced_view(topic: str, message: "ProduceResult", status: str | None = None) -> Produced:
     """Where a message was stored; `status` is what has become of one that was stored before."""
-    body: Produced = {
-        "id": message.id,
-        "topic": topic,
-        "status": status or ("NEW" if message.due_ms is None else "DELAYED"),
-        "shard": message.shard,
-        "offset": message.offset,
-        "accepted_at": at(message.accepted_ms),
-        "duplicate": message.duplicate,
-    }
+    status = status or ("NEW" if message.due_ms is None else "DELAYED")
+    body = shown(Produced, message, topic=topic, status=status)
     if message.due_ms is not None:
         body["deliver_at"] = at(message.due_ms)
     return body

@@ -12,7 +12,7 @@ from ...domain.replay import Replay, ReplayState
 from ...domain.topic import Caller, Scope
 from .. import lists, parse
 from ..calls import Context, Response, call
-from ..fields import Count, HeaderName, HeaderValue, Key, MediaType, Name, Tag, Time, at
+from ..fields import Count, HeaderName, HeaderValue, Key, MediaType, Name, Tag, Time, shown
 from ..http import check_every_group, check_group, convert, invalid
 from ..lists import Page, page
 from .produce import BatchBody, BatchItem, BatchView, batch_item, produced_view
@@ -213,26 +213,8 @@ def replay_view(replay: Replay) -> ReplayView:
     """A replay: what it chooses, where to, and how far it is."""
     from ...domain import predicate  # late, for few calls need it
 
-    return {
-        "replay_id": replay.id,
-        "topic": replay.source,
-        "from": at(replay.from_ms),
-        "to": at(replay.to_ms),
-        "tag": replay.tag,
-        "key": replay.key,
-        "where": replay.where,
-        "predicate": predicate.parse(replay.where) if replay.where else None,
-        "into": replay.into,
-        "group": replay.group,
-        "rate": replay.rate,
-        "dry_run": replay.dry_run,
-        "state": replay.state,
-        "matched": replay.matched,
-        "sent": replay.sent,
-        "error": replay.error,
-        "created_at": at(replay.created_ms),
-        "changed_at": at(replay.changed_ms),
-    }
+    parsed = predicate.parse(replay.where) if replay.where else None
+    return shown(ReplayView, replay, replay_id=replay.id, topic=replay.source, predicate=parsed)
 
 
 def created_view(replay: Replay, is_started: bool) -> CreatedReplay:

@@ -4,7 +4,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import Annotated, Any, TypedDict, TypeVar, cast
+from typing import Annotated, Any, TypedDict, TypeVar
 
 from msgspec import Meta, Struct
 
@@ -16,7 +16,7 @@ from ...domain.times import DAY_SECONDS, SECOND_MS
 from ...domain.topic import Caller, Scope
 from .. import lists, parse
 from ..calls import ANY, Context, Reach, Response, call
-from ..fields import Count, Name, NoBody, Time, at, at_or_none
+from ..fields import Count, Name, NoBody, Time, at, shown
 from ..http import check_topic, invalid
 from ..lists import Page, page
 from ..parse import MessageBody
@@ -237,17 +237,11 @@ def _draft(message: MessageBody, raw: bytes) -> Draft:
 
 
 def _view(context: Context, schedule: Schedule) -> ScheduleView:
-    view = {name: getattr(schedule, name) for name in ("name", "made_by", *_SAME, *_TIMING)} | {
-        "message": _message(_shown(context, schedule)),
-        "from": at_or_none(schedule.from_ms),
-        "until": at_or_none(schedule.until_ms),
-        "created_at": at(schedule.created_ms),
-        "next": [at(ms) for ms in schedule.upcoming(context.now_ms, _NEXT)],
-    }
-    return cast(ScheduleView, view)
+    times = [at(ms) for ms in schedule.upcoming(context.now_ms, _NEXT)]
+    return shown(ScheduleView, schedule, message=_message(_shown_draft(context, schedule)), next=times)
 
 
-def _shown(context: Context, schedule: Schedule) -> Draft:
+def _shown_draft(context: Context, schedule: Schedule) -> Draft:
     """The message as people see it: of a topic that is gone, as it is."""
     with suppress(NotFound):
         if hidden := context.deps.catalog.topic(schedule.topic).redact:

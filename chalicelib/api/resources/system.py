@@ -15,7 +15,7 @@ from ...domain.notice import TYPES, Events
 from ...domain.topic import Scope
 from .. import lists
 from ..calls import ANY, Context, Reach, Response, call
-from ..fields import Count, Name, Time, at, one_of
+from ..fields import Count, Name, Time, one_of, shown
 from ..http import invalid
 from ..lists import Page, page
 from .groups import destination
@@ -136,15 +136,9 @@ def list_attention(context: Context) -> Response[Page[AttentionView]]:
 
 
 def _attention_view(state: Attention) -> AttentionView:
-    return {
-        "kind": state.kind,
-        "topic": state.topic or None,
-        "group": state.group or None,
-        "consumer": state.consumer or None,
-        "since": at(state.since_ms),
-        "what": RULES[state.kind].what,
-        "to_do": RULES[state.kind].to_do,
-    }
+    rule = RULES[state.kind]
+    place = {name: getattr(state, name) or None for name in ("topic", "group", "consumer")}
+    return shown(AttentionView, state, **place, what=rule.what, to_do=rule.to_do)
 
 
 @call("PUT", "/v1/events", scopes=(Scope.ADMIN,), body=EventsBody, reach=Reach.SERVICE)

@@ -9,7 +9,7 @@ from ...domain.errors import NotFound
 from ...domain.topic import Scope, Token
 from .. import lists
 from ..calls import Context, Reach, Response, call
-from ..fields import TEXT, RotateBody, Time, TopicPattern, at, one_of
+from ..fields import TEXT, RotateBody, Time, TopicPattern, at_or_none, one_of, shown
 from ..http import invalid
 from ..lists import Page, page
 
@@ -127,15 +127,4 @@ def get_made(context: Context) -> Response[MadeView]:
 
 def token_view(token: Token, used_ms: int | None = None) -> TokenView:
     """A token without its text."""
-    return {
-        "id": token.id,
-        "name": token.name,
-        "scopes": list(token.scopes),
-        "topics": list(token.topics),
-        "groups": list(token.groups),
-        "jobs": list(token.jobs),
-        "created_at": at(token.created_ms),
-        "expires_at": at(token.expires_ms) if token.expires_ms else None,
-        "rate_limit": token.rate_limit,
-        "last_used_at": at(used_ms) if used_ms else None,
-    }
+    return shown(TokenView, token, last_used_at=at_or_none(used_ms or None))

@@ -14,7 +14,7 @@ from ...domain.transaction import Transaction, TransactionState
 from ...services.produce.drafts import takes_all
 from .. import lists, many, parse
 from ..calls import Context, Reach, Response, call
-from ..fields import Count, Name, NoBody, Time, at, at_or_none, either
+from ..fields import Count, Name, NoBody, Time, at, either, shown
 from ..http import check_topic, invalid
 from ..lists import Page, page
 from ..many import ManyAnswer, ManyBody, Work
@@ -176,21 +176,13 @@ def recheck(context: Context) -> Response[Rechecked]:
 def transaction_view(transaction: Transaction) -> TransactionView:
     """A transaction without its message."""
     is_checked = transaction.check_url and transaction.state is TransactionState.PREPARED
-    body: TransactionView = {
-        "transaction_id": transaction.id,
-        "message_id": transaction.message_id,
-        "topic": transaction.topic,
-        "state": transaction.state,
-        "shard": transaction.shard,
-        "offset": transaction.offset,
-        "prepared_at": at(transaction.prepared_ms),
-        "decided_at": at_or_none(transaction.decided_ms),
-        "check_url": transaction.check_url,
-        "check_after_seconds": transaction.check_after_ms // 1000,
-        "checks": transaction.checks,
-        "last_answer": transaction.last_answer,
-        "next_check_at": at(transaction.check_ms) if is_checked else None,
-    }
+    body = shown(
+        TransactionView,
+        transaction,
+        transaction_id=transaction.id,
+        check_after_seconds=transaction.check_after_ms // 1000,
+        next_check_at=at(transaction.check_ms) if is_checked else None,
+    )
     if transaction.due_ms is not None:
         body["deliver_at"] = at(transaction.due_ms)
     return body
