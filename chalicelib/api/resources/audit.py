@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 from ...domain.audit import AuditEntry
 from ...domain.limits import AUDIT_DAYS, MAX_AUDIT_LOOKS
 from ...domain.times import DAY_MS
-from ...domain.topic import Scope
 from .. import lists, parse
-from ..calls import Context, Reach, Response, call
+from ..calls import ADMIN, PAGED, Context, Reach, Response, call
 from ..fields import Time, one_of, shown
 from ..http import check_name
 from ..lists import Page, page
@@ -57,9 +56,7 @@ class AuditFilter:
 _FILTERS = ("topic", "token", "from", "to")
 
 
-@call(
-    "GET", "/v1/audit", scopes=(Scope.ADMIN,), query=(*_FILTERS, "limit", "page_token"), reach=Reach.SERVICE
-)
+@call("GET", "/v1/audit", scopes=ADMIN, query=(*_FILTERS, *PAGED), reach=Reach.SERVICE)
 def list_audit(context: Context) -> Response[Page[AuditView]]:
     """Changes of the last 90 days with the token that made them, the newest first.
 

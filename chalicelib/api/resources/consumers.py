@@ -18,7 +18,7 @@ from ...domain.errors import Refused, Unavailable
 from ...domain.topic import LATEST, Consumer, ConsumerKind, ConsumerState, Group, Scope, Topic
 from ...modes import POLICIES
 from .. import audit, lists, parse
-from ..calls import ANY, CONSUMER, GROUP, Context, Response, call
+from ..calls import ANY, CONSUMER, GROUP, PAGED, READ, Context, Response, call
 from ..fields import (
     Count,
     HeaderName,
@@ -160,10 +160,7 @@ class AssignmentView(TypedDict):
     shards: list[ShardOwner]
 
 
-_ROLES = (Scope.CONSUME, Scope.ADMIN)
-
-
-@call("PUT", CONSUMER, scopes=_ROLES, body=ConsumerBody, statuses=(200, 201))
+@call("PUT", CONSUMER, scopes=READ, body=ConsumerBody, statuses=(200, 201))
 def put_consumer(context: Context) -> Response[RegisteredConsumer]:
     """Register a consumer, or renew its registration.
 
@@ -280,7 +277,7 @@ def get_consumer(context: Context) -> Response[MemberView]:
     return Response(_view(context, context.deps.registry.membership(topic, group, consumer)))
 
 
-@call("GET", f"{GROUP}/consumers", scopes=ANY, query=("limit", "page_token"))
+@call("GET", f"{GROUP}/consumers", scopes=ANY, query=PAGED)
 def list_consumers(context: Context) -> Response[Page[MemberView]]:
     """The group's consumers, by name."""
     topic, group = context.group()
@@ -292,7 +289,7 @@ def list_consumers(context: Context) -> Response[Page[MemberView]]:
     return Response(page(context, purpose, items, rest[limit - 1].name if len(rest) > limit else None))
 
 
-@call("POST", f"{CONSUMER}/heartbeat", scopes=_ROLES, body=HeartbeatBody)
+@call("POST", f"{CONSUMER}/heartbeat", scopes=READ, body=HeartbeatBody)
 def heartbeat(context: Context) -> Response[MemberView]:
     """Stay online; the response has rank, total and shards."""
     topic, group, consumer = context.consumer()
@@ -300,7 +297,7 @@ def heartbeat(context: Context) -> Response[MemberView]:
     return Response(_view(context, context.deps.registry.heartbeat(topic, group, consumer)))
 
 
-@call("POST", f"{CONSUMER}/rotate-secret", scopes=_ROLES, body=RotateBody)
+@call("POST", f"{CONSUMER}/rotate-secret", scopes=READ, body=RotateBody)
 def rotate_secret(context: Context) -> Response[SecretView]:
     """Sign with a new secret; the old one signs, too, for `overlap_seconds` (a day)."""
     topic, group, consumer = context.consumer(consistent=True)
@@ -308,7 +305,7 @@ def rotate_secret(context: Context) -> Response[SecretView]:
     return Response({"secret": format_secret(secret)})
 
 
-@call("DELETE", CONSUMER, scopes=_ROLES, statuses=(204,))
+@call("DELETE", CONSUMER, scopes=READ, statuses=(204,))
 def delete_consumer(context: Context) -> Response[None]:
     """Remove a consumer; its shards go to the others at once."""
     topic, group = context.group(consistent=True)

@@ -14,7 +14,7 @@ from ...domain.settings import Destination
 from ...domain.topic import EARLIEST, FOR_EVER_MS, LATEST, Group, Scope, Topic, Where
 from ...modes import POLICIES
 from .. import lists, parse, settings
-from ..calls import ANY, GROUP, Context, Response, call
+from ..calls import ADMIN, ANY, GROUP, PAGED, TOPIC, Context, Response, call
 from ..fields import Count, Name, NoBody, Time, at, one_of, shown, taken
 from ..http import invalid
 from ..lists import Page, page
@@ -146,7 +146,7 @@ class GroupRatesView(TypedDict):
     points: list[GroupRatePoint]
 
 
-@call("PUT", GROUP, scopes=(Scope.ADMIN,), body=GroupBody, statuses=(200, 201))
+@call("PUT", GROUP, scopes=ADMIN, body=GroupBody, statuses=(200, 201))
 def put_group(context: Context) -> Response[GroupView]:
     """Create a group, or change the settings that are given."""
     topic, name = context.topic(consistent=True), context.params["group"]
@@ -205,7 +205,7 @@ def get_group_rates(context: Context) -> Response[GroupRatesView]:
     return Response(group_rates_view(topic, group, window, buckets))
 
 
-@call("GET", "/v1/topics/{topic}/groups", scopes=ANY, query=("limit", "page_token"))
+@call("GET", f"{TOPIC}/groups", scopes=ANY, query=PAGED)
 def list_groups(context: Context) -> Response[Page[GroupSummary]]:
     """List the topic's groups, by name."""
     topic = context.topic()
@@ -221,7 +221,7 @@ def list_groups(context: Context) -> Response[Page[GroupSummary]]:
     return Response(page(context, purpose, items, next_start))
 
 
-@call("DELETE", GROUP, scopes=(Scope.ADMIN,), statuses=(204,))
+@call("DELETE", GROUP, scopes=ADMIN, statuses=(204,))
 def delete_group(context: Context) -> Response[None]:
     """Delete a group with its consumers and positions.
 
@@ -231,7 +231,7 @@ def delete_group(context: Context) -> Response[None]:
     return Response(None, 204)
 
 
-@call("POST", f"{GROUP}/pause", scopes=(Scope.ADMIN,), body=PauseBody)
+@call("POST", f"{GROUP}/pause", scopes=ADMIN, body=PauseBody)
 def pause_group(context: Context) -> Response[GroupView]:
     """Pause the group: it gets no more messages until it is resumed, or until the given time.
 
@@ -244,7 +244,7 @@ def pause_group(context: Context) -> Response[GroupView]:
     return Response(group_view(topic, group, context.now_ms))
 
 
-@call("POST", f"{GROUP}/resume", scopes=(Scope.ADMIN,), body=NoBody)
+@call("POST", f"{GROUP}/resume", scopes=ADMIN, body=NoBody)
 def resume_group(context: Context) -> Response[GroupView]:
     """Resume the group: it gets messages again."""
     topic = context.topic(consistent=True)
@@ -253,7 +253,7 @@ def resume_group(context: Context) -> Response[GroupView]:
     return Response(group_view(topic, group, context.now_ms))
 
 
-@call("POST", f"{GROUP}/seek", scopes=(Scope.ADMIN,), body=SeekBody)
+@call("POST", f"{GROUP}/seek", scopes=ADMIN, body=SeekBody)
 def seek_group(context: Context) -> Response[GroupDetail]:
     """Move the group, or a `consumer` of a broadcast, to earliest, latest, a time or an offset.
 

@@ -9,11 +9,11 @@ from ...domain.limits import MAX_DEDUP_ID_CHARS
 from ...domain.message import Message, overall
 from ...domain.status import OVER
 from ...domain.timer import ANY
-from ...domain.topic import Scope, Topic
+from ...domain.topic import Topic
 from ...domain.transaction import Transaction, TransactionState
 from ...services.core.bodies import shown_body
 from .. import lists, settings
-from ..calls import Context, Reach, Response, call
+from ..calls import BY_PRODUCERS, MESSAGE, PAGED, READ, TOPIC, Context, Response, call
 from ..fields import Count, MessageStatus, at
 from ..http import check_group, check_job, check_name, invalid
 from ..lists import Page, page
@@ -55,15 +55,13 @@ class FateView(TypedDict):
     adds_up: bool
 
 
-_ROLES = (Scope.CONSUME, Scope.ADMIN)
-_CHANGES = (Scope.PRODUCE, Scope.ADMIN)
 _DELAYED = "DELAYED"
 _PREPARED = "PREPARED"
 _STATUSES = ("NEW", "RUNNING", "SUCCESS", "RETRYING", "DEAD", "CANCELLED", _DELAYED, _PREPARED)
 _FILTERS = ("group", "status", "key", "tag", "shard", "from", "to")
 
 
-@call("GET", "/v1/topics/{topic}/messages/{id}", scopes=_ROLES)
+@call("GET", MESSAGE, scopes=READ)
 def get_message(context: Context) -> Response[MessageView]:
     """Everything known about a message, with its status per group."""
     topic = context.topic()
@@ -110,15 +108,7 @@ def message_view(
     return delayed_view(topic, message, whole)
 
 
-@call(
-    "PATCH",
-    "/v1/topics/{topic}/messages/{id}",
-    scopes=_CHANGES,
-    body=AmendBody,
-    query=("group", "consumer"),
-    reach=Reach.GROUPS,
-    scopes_of_group=_ROLES,
-)
+@call("PATCH", MESSAGE, **BY_PRODUCERS, body=AmendBody, query=("group", "consumer"), scopes_of_group=READ)
 def amend_message(context: Context) -> Response[MessageView]:
     """Change the body, headers or retries of a message that no group has claimed; while it waits, its time too.
 
@@ -149,7 +139,7 @@ def amend_message(context: Context) -> Response[MessageView]:
     return Response(message_view(context, topic, new_message))
 
 
-@call("DELETE", "/v1/topics/{topic}/messages/{id}", scopes=_CHANGES, statuses=(204,), reach=Reach.GROUPS)
+@call("DELETE", MESSAGE, **BY_PRODUCERS, statuses=(204,))
 def cancel_message(context: Context) -> Response[None]:
     """Cancel a message that no group has claimed."""
     topic = context.topic()
@@ -192,7 +182,7 @@ def _transaction_conflict(transaction: Transaction) -> Conflict:
     return Conflict("IN_TRANSACTION", "The message is in a transaction: commit it or roll it back.")
 
 
-@call("GET", "/v1/topics/{topic}/messages/{id}/trace", scopes=_ROLES)
+@call("GET", f"{MESSAGE}/trace", scopes=READ)
 def get_trace(context: Context) -> Response[views.TraceView]:
     """A message's trace, in order of time: changes with the token that made them, attempts with the consumer."""
     topic = context.topic()
@@ -203,7 +193,7 @@ def get_trace(context: Context) -> Response[views.TraceView]:
     return Response({"events": [views.event_view(event, names) for event in mine]})
 
 
-@call("GET", "/v1/topics/{topic}/messages/{id}/fate", scopes=_ROLES)
+@call("GET", f"{MESSAGE}/fate", scopes=READ)
 def get_fate(context: Context) -> Response[FateView]:
     """A message's state in every group: its status, and the one place in which it is."""
     from ...services.inspect.fate import Fates
@@ -225,9 +215,7 @@ def get_fate(context: Context) -> Response[FateView]:
     )
 
 
-@call(
-    "GET", "/v1/topics/{topic}/messages", scopes=_ROLES, query=(*_FILTERS, "dedup_id", "limit", "page_token")
-)
+@call("GET", f"{TOPIC}/messages", scopes=READ, query=(*_FILTERS, "dedup_id", *PAGED))
 def list_messages(context: Context) -> Response[Page[MessageView]]:
     """List messages, newest first; with status DELAYED soonest first, with PREPARED in the order of preparation.
 

@@ -13,10 +13,10 @@ from ...domain import strict_json
 from ...domain.errors import ChangedMeanwhile, HeadraceError, TooLarge, Unavailable
 from ...domain.limits import MAX_BATCH_BYTES
 from ...domain.message import Draft, Message
-from ...domain.topic import Scope, Topic
+from ...domain.topic import Topic
 from ...services.produce.drafts import takes_all
 from .. import parse
-from ..calls import Context, Response, call
+from ..calls import PRODUCE, TOPIC, Context, Response, call
 from ..fields import Count, MessageStatus, Time, at, either, shown
 from ..http import convert
 from ..parse import MessageBody
@@ -75,14 +75,10 @@ class _JsonTexts(msgspec.Struct):
     messages: list[msgspec.Raw]
 
 
-@call(
-    "POST",
-    "/v1/topics/{topic}/messages",
-    scopes=(Scope.PRODUCE,),
-    body=MessageBody,
-    headers=parse.PRODUCER_HEADERS,
-    statuses=(200, 201),
-)
+_TAKES: Any = {"scopes": PRODUCE, "headers": parse.PRODUCER_HEADERS}
+
+
+@call("POST", f"{TOPIC}/messages", **_TAKES, body=MessageBody, statuses=(200, 201))
 def produce(context: Context) -> Response[Produced]:
     """Accept one message: 201 once it is durable, 200 for a repeated dedup_id."""
     return store_one(context, parse.draft(context, context.body, context.raw))
@@ -150,13 +146,7 @@ def _store(
     return outcomes
 
 
-@call(
-    "POST",
-    "/v1/topics/{topic}/messages/batch",
-    scopes=(Scope.PRODUCE,),
-    body=BatchBody,
-    headers=parse.PRODUCER_HEADERS,
-)
+@call("POST", f"{TOPIC}/messages/batch", **_TAKES, body=BatchBody)
 def produce_batch(context: Context) -> Response[BatchView]:
     """Accept up to 1,000 messages; invalid ones are refused individually, the others are stored."""
     if len(context.raw) > MAX_BATCH_BYTES:

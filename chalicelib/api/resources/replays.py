@@ -9,9 +9,9 @@ from ...domain import strict_json
 from ...domain.errors import Forbidden, HeadraceError, Malformed
 from ...domain.message import JSON, Draft
 from ...domain.replay import Replay, ReplayState
-from ...domain.topic import Caller, Scope
+from ...domain.topic import Caller
 from .. import lists, parse
-from ..calls import Context, Response, call
+from ..calls import ADMIN, PAGED, TOPIC, Context, Response, call
 from ..fields import Count, HeaderName, HeaderValue, Key, MediaType, Name, Tag, Time, shown
 from ..http import check_every_group, check_group, convert, invalid
 from ..lists import Page, page
@@ -91,10 +91,9 @@ class CreatedReplay(ReplayView):
 
 
 _REPLAY = "/v1/replays/{id}"
-_ROLES = (Scope.ADMIN,)
 
 
-@call("POST", "/v1/topics/{topic}/replays", scopes=_ROLES, body=ReplayBody, statuses=(202,))
+@call("POST", f"{TOPIC}/replays", scopes=ADMIN, body=ReplayBody, statuses=(202,))
 def create_replay(context: Context) -> Response[CreatedReplay]:
     """Send archived messages of a topic again, or with dry_run only count them: 202, and a job starts."""
     draft = _draft(context.body, context.params["topic"])
@@ -140,7 +139,7 @@ def _forbidden(context: Context, replay: Replay) -> bool:
     return not (may_use_group and caller.may_use(replay.source) and caller.may_use(replay.into))
 
 
-@call("GET", "/v1/topics/{topic}/replays", scopes=_ROLES, query=("limit", "page_token"))
+@call("GET", f"{TOPIC}/replays", scopes=ADMIN, query=PAGED)
 def list_replays(context: Context) -> Response[Page[ReplayView]]:
     """List replays of a topic's messages, the newest first, if the token may use their topics and group."""
     topic = context.params["topic"]
@@ -155,13 +154,13 @@ def list_replays(context: Context) -> Response[Page[ReplayView]]:
     return Response(page(context, purpose, [replay_view(row) for row in rows], next_start))
 
 
-@call("GET", _REPLAY, scopes=_ROLES)
+@call("GET", _REPLAY, scopes=ADMIN)
 def get_replay(context: Context) -> Response[ReplayView]:
     """A replay: what it chooses, its state, and how many messages it found and sent."""
     return Response(replay_view(_find(context)))
 
 
-@call("PATCH", _REPLAY, scopes=_ROLES, body=ProgressBody)
+@call("PATCH", _REPLAY, scopes=ADMIN, body=ProgressBody)
 def tell_progress(context: Context) -> Response[ReplayView]:
     """Report a replay's progress. Only for its job."""
     body = context.body
@@ -171,7 +170,7 @@ def tell_progress(context: Context) -> Response[ReplayView]:
     return Response(replay_view(context.deps.replays.tell(_find(context), progress)))
 
 
-@call("POST", f"{_REPLAY}/messages", scopes=_ROLES, body=BatchBody)
+@call("POST", f"{_REPLAY}/messages", scopes=ADMIN, body=BatchBody)
 def send_archived(context: Context) -> Response[BatchView]:
     """Send up to 1,000 archived messages under a replay, each once even if the call is repeated. Only for its job."""
     replay = _find(context)

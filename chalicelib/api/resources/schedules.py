@@ -13,9 +13,9 @@ from ...domain.errors import Forbidden, Issue, Malformed, NotFound
 from ...domain.message import Draft, body_fields
 from ...domain.timer import Missed, Overlap, Schedule, Timing
 from ...domain.times import DAY_SECONDS, SECOND_MS
-from ...domain.topic import Caller, Scope
+from ...domain.topic import Caller
 from .. import lists, parse
-from ..calls import ANY, Context, Reach, Response, call
+from ..calls import ANY, BY_PRODUCERS, PAGED, Context, Response, call
 from ..fields import Count, Name, NoBody, Time, at, shown
 from ..http import check_topic, invalid
 from ..lists import Page, page
@@ -98,10 +98,9 @@ class WholeSchedule(ScheduleView):
 
 
 _SCHEDULE = "/v1/schedules/{schedule}"
-_OF_TOPIC: Any = {"scopes": (Scope.PRODUCE, Scope.ADMIN), "reach": Reach.GROUPS}
 
 
-@call("PUT", _SCHEDULE, **_OF_TOPIC, body=ScheduleBody, statuses=(200, 201))
+@call("PUT", _SCHEDULE, **BY_PRODUCERS, body=ScheduleBody, statuses=(200, 201))
 def put_schedule(context: Context) -> Response[ScheduleView]:
     """Create or replace a schedule; it sends its message until it is paused or deleted."""
     body, caller, now_ms = context.body, context.caller, context.now_ms
@@ -123,7 +122,7 @@ def preview_schedule(context: Context) -> Response[NextTimes]:
     return Response({"next": [at(ms) for ms in islice(times, _NEXT)]})
 
 
-@call("GET", "/v1/schedules", **_OF_TOPIC, query=("limit", "page_token"))
+@call("GET", "/v1/schedules", **BY_PRODUCERS, query=PAGED)
 def list_schedules(context: Context) -> Response[Page[ScheduleView]]:
     """Schedules by name, of the topics that the token may use."""
     caller = context.caller
@@ -137,33 +136,33 @@ def list_schedules(context: Context) -> Response[Page[ScheduleView]]:
     return Response(page(context, "schedules", [_view(context, row) for row in rows], next_start))
 
 
-@call("GET", _SCHEDULE, **_OF_TOPIC)
+@call("GET", _SCHEDULE, **BY_PRODUCERS)
 def get_schedule(context: Context) -> Response[WholeSchedule]:
     """A schedule, its next times and its last messages."""
     schedule = context.deps.schedules.find(*_named(context))
     return Response({**_view(context, schedule), "last": _last(context, schedule)})
 
 
-@call("DELETE", _SCHEDULE, **_OF_TOPIC, statuses=(204,))
+@call("DELETE", _SCHEDULE, **BY_PRODUCERS, statuses=(204,))
 def delete_schedule(context: Context) -> Response[None]:
     """Delete a schedule. Messages that it has sent stay."""
     context.deps.schedules.delete(*_named(context))
     return Response(None, 204)
 
 
-@call("POST", f"{_SCHEDULE}/pause", **_OF_TOPIC, body=NoBody)
+@call("POST", f"{_SCHEDULE}/pause", **BY_PRODUCERS, body=NoBody)
 def pause_schedule(context: Context) -> Response[ScheduleView]:
     """Stop a schedule until it is resumed; what it would have sent meanwhile is not sent."""
     return _set_paused(context, True)
 
 
-@call("POST", f"{_SCHEDULE}/resume", **_OF_TOPIC, body=NoBody)
+@call("POST", f"{_SCHEDULE}/resume", **BY_PRODUCERS, body=NoBody)
 def resume_schedule(context: Context) -> Response[ScheduleView]:
     """Let a paused schedule go on with its next time."""
     return _set_paused(context, False)
 
 
-@call("POST", f"{_SCHEDULE}/run", **_OF_TOPIC, body=NoBody, statuses=(201,))
+@call("POST", f"{_SCHEDULE}/run", **BY_PRODUCERS, body=NoBody, statuses=(201,))
 def run_schedule(context: Context) -> Response[Produced]:
     """Send the message of a schedule now, once; its times stay as they are."""
     name, check = _named(context)

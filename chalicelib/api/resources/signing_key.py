@@ -7,8 +7,7 @@ from msgspec import Meta, Struct
 from ...domain import limits as lim
 from ...domain.signing import KeyRing
 from ...domain.times import DAY_SECONDS
-from ...domain.topic import Scope
-from ..calls import Context, Reach, Response, call
+from ..calls import ADMIN, Context, Reach, Response, call
 from ..fields import Time, at
 
 
@@ -25,7 +24,7 @@ class SigningKeyView(TypedDict):
     former_until: list[Time]
 
 
-@call("POST", "/v1/signing-key/rotate", scopes=(Scope.ADMIN,), body=RotateKeyBody, reach=Reach.SERVICE)
+@call("POST", "/v1/signing-key/rotate", scopes=ADMIN, body=RotateKeyBody, reach=Reach.SERVICE)
 def rotate_signing_key(context: Context) -> Response[SigningKeyView]:
     """Sign with a new key from now on; what the previous key has signed stays valid for `overlap_seconds`."""
     ring = context.deps.signing_keys.rotate(context.body.overlap_seconds)

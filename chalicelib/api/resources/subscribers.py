@@ -12,7 +12,7 @@ from ...domain.errors import ChangedMeanwhile, Conflict, Refused
 from ...domain.message import Draft
 from ...domain.topic import ConsumerKind, ConsumerState, Scope
 from .. import lists, parse
-from ..calls import ANY, CONSUMER, Context, Response, call
+from ..calls import ANY, CONSUMER, READ, Context, Response, call
 from ..fields import Count, HeaderName, HeaderValue, Key, Tag, Time, one_of, shown
 from .consumers import check_transform, without_path
 from .message_views import Answer, Outcome, answer_view
@@ -113,7 +113,7 @@ class TestBody(Struct, forbid_unknown_fields=True):
     transform: Annotated[str, Meta(min_length=1)] | None = None
 
 
-@call("POST", f"{CONSUMER}/test", scopes=(Scope.CONSUME, Scope.ADMIN), body=TestBody)
+@call("POST", f"{CONSUMER}/test", scopes=READ, body=TestBody)
 def test_consumer(context: Context) -> Response[TestView]:
     """Send a test event: to a URL signed (`ce-type: headrace.test`), to a function a batch without messages.
 

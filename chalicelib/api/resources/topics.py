@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict, cast
 
 from ...domain.errors import Malformed
 from ...domain.meter import Bucket, Window
-from ...domain.topic import Scope, Topic
+from ...domain.topic import Topic
 from ...wiring import Deps
 from .. import lists, parse, settings
-from ..calls import ANY, Context, Reach, Response, call
+from ..calls import ADMIN, ANY, PAGED, TOPIC, Context, Reach, Response, call
 from ..fields import Count, Time, at, at_or_none, one_of
 from ..lists import Page, page
 from ..settings import TopicBody, TopicView, topic_view
@@ -104,14 +104,7 @@ class RatesView(TypedDict):
 _MOST_READING_MS = 8_000  # of a request: API Gateway ends one after 29 s
 
 
-@call(
-    "PUT",
-    "/v1/topics/{topic}",
-    scopes=(Scope.ADMIN,),
-    body=TopicBody,
-    statuses=(200, 201),
-    reach=Reach.GROUPS,
-)
+@call("PUT", TOPIC, scopes=ADMIN, body=TopicBody, statuses=(200, 201), reach=Reach.GROUPS)
 def put_topic(context: Context) -> Response[TopicView]:
     """Create a topic, or change the settings that are given."""
     name, fields = context.params["topic"], settings.given(context.body)
@@ -124,7 +117,7 @@ def put_topic(context: Context) -> Response[TopicView]:
     return Response(topic_view(topic), 201 if is_new else 200)
 
 
-@call("GET", "/v1/topics/{topic}", scopes=ANY)
+@call("GET", TOPIC, scopes=ANY)
 def get_topic(context: Context) -> Response[TopicDetail]:
     """A topic's settings and counts."""
     topic = context.topic()
@@ -132,7 +125,7 @@ def get_topic(context: Context) -> Response[TopicDetail]:
     return Response(topic_detail(survey.seen_by(context.caller) if context.caller else survey, context.deps))
 
 
-@call("GET", "/v1/topics/{topic}/rates", scopes=ANY, query=("window",))
+@call("GET", f"{TOPIC}/rates", scopes=ANY, query=("window",))
 def get_rates(context: Context) -> Response[RatesView]:
     """Rates of produced and settled messages, and each group's backlog, over time.
 
@@ -143,7 +136,7 @@ def get_rates(context: Context) -> Response[RatesView]:
     return Response(rates_view(topic, window, buckets, context.caller))
 
 
-@call("GET", "/v1/topics/{topic}/due", scopes=ANY, query=("from",))
+@call("GET", f"{TOPIC}/due", scopes=ANY, query=("from",))
 def get_due(context: Context) -> Response[DueView]:
     """Count delayed messages and retries by the hour in which they are due.
 
@@ -159,7 +152,7 @@ def get_due(context: Context) -> Response[DueView]:
     return Response(due_view(*due_hours(read, topic, lanes, from_ms, lambda: clock.now_ms() < ends_ms)))
 
 
-@call("GET", "/v1/topics/{topic}/as-of", scopes=ANY, query=("at",))
+@call("GET", f"{TOPIC}/as-of", scopes=ANY, query=("at",))
 def get_as_of(context: Context) -> Response[AsOfView]:
     """A topic's counts at the last full hour up to `at`.
 
@@ -171,7 +164,7 @@ def get_as_of(context: Context) -> Response[AsOfView]:
     return Response(as_of_view(topic, at_ms, past, context.caller))
 
 
-@call("GET", "/v1/topics", scopes=ANY, query=("limit", "page_token"))
+@call("GET", "/v1/topics", scopes=ANY, query=PAGED)
 def list_topics(context: Context) -> Response[Page[TopicDetail]]:
     """List the topics that the token may use, by name."""
     surveys, next_start = lists.counted_topics(context, "topics")
@@ -179,14 +172,7 @@ def list_topics(context: Context) -> Response[Page[TopicDetail]]:
     return Response(page(context, "topics", details, next_start))
 
 
-@call(
-    "DELETE",
-    "/v1/topics/{topic}",
-    scopes=(Scope.ADMIN,),
-    query=("confirm",),
-    statuses=(204,),
-    reach=Reach.GROUPS,
-)
+@call("DELETE", TOPIC, scopes=ADMIN, query=("confirm",), statuses=(204,), reach=Reach.GROUPS)
 def delete_topic(context: Context) -> Response[None]:
     """Delete a topic with its groups; `confirm` must repeat its name.
 
