@@ -197,10 +197,10 @@ def _survey(
 
 def _read(visit: Visit, selection: Selection) -> tuple[Sequence[Message], str | None]:
     """A page of messages, and the link to the next one (None: there are no more)."""
-    keys, topic = visit.deps.signing_keys, selection.topic
+    topic = selection.topic
     purpose = lists.purpose("console-messages", [topic.uid], selection.fields, FIELDS)
-    token = keys.verified(purpose, visit.query.get("page", ""))
-    start = json.loads(token) if token else None
+    position = visit.position(purpose, "page")
+    start = json.loads(position) if position else None
     next_start: Any
     if "key" in selection.fields:
         messages, next_start = _of_key(visit, selection, start)
@@ -210,7 +210,7 @@ def _read(visit: Visit, selection: Selection) -> tuple[Sequence[Message], str | 
         messages, next_start = _newest_first(visit, selection, start)
     if next_start is None:
         return messages, None
-    page = keys.sign(purpose, json.dumps(next_start))
+    page = visit.signed(purpose, json.dumps(next_start))
     return messages, visit.links.to("topics", topic.name, "messages", **selection.fields, page=page)
 
 
