@@ -22,9 +22,7 @@ _POLICY = {
     "connect-src": "'self'",
     "style-src": "'self' 'unsafe-inline'",
     "img-src": "'self' data:",
-    "base-uri": "'none'",
-    "form-action": "'none'",
-    "frame-ancestors": "'none'",
+    **dict.fromkeys(("base-uri", "form-action", "frame-ancestors"), "'none'"),
 }
 HEADERS = {
     "Content-Type": "text/html; charset=utf-8",
@@ -36,12 +34,10 @@ _LOOK = {
     "theme": "light",
     "primary-color": "#0b6e6e",
     "schema-description-expanded": "true",
-    "show-header": "false",
-    "allow-server-selection": "false",
-    "allow-spec-url-load": "false",
-    "allow-spec-file-load": "false",
-    "load-fonts": "false",
-    "persist-auth": "false",
+    **dict.fromkeys(("show-header", "load-fonts", "persist-auth"), "false"),
+    **dict.fromkeys(
+        [f"allow-{what}" for what in ("server-selection", "spec-url-load", "spec-file-load")], "false"
+    ),
     "use-path-in-nav-bar": "true",
     "show-method-in-nav-bar": "as-colored-text",
     "nav-bg-color": "#10302f",

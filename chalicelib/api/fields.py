@@ -99,6 +99,11 @@ def _taken(source: object, name: str) -> Any:
     return at_or_none(getattr(source, f"{name.removesuffix('_at')}_ms")) if value is UNSET else value
 
 
+def some(fields: dict[str, Any]) -> dict[str, Any]:
+    """Those that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 def shown(view: type[T], source: object, **others: Any) -> T:
     """An answer of this type: the fields that it always has as `source` has them, and `others`."""
     fields = taken(source, *(name for name in _always_there(cast(Any, view)) if name not in others))

@@ -67,11 +67,11 @@ _OUTCOMES = {"success": Status.SUCCESS, "dead": Status.DEAD}
 @call("POST", f"{MESSAGE}/settle", scopes=READ, body=SettleBody)
 def settle_message(context: Context) -> Response[Retried]:
     """End a delivery that is NEW, RETRYING or RUNNING, as success or as a dead letter; a lease of it becomes stale."""
-    body, deps = context.body, context.deps
-    topic, group, message = _delivery(context, body.group)
-    uid = _consumer_uid(context, topic, group, None if body.consumer is UNSET else body.consumer)
-    reason = None if body.reason is UNSET else body.reason
-    deps.deliveries.settle(topic, group, message, _OUTCOMES[body.outcome], reason, context.by, uid)
+    fields, deps = settings.given(context.body), context.deps
+    topic, group, message = _delivery(context, fields["group"])
+    uid = _consumer_uid(context, topic, group, fields.get("consumer"))
+    outcome, reason = _OUTCOMES[fields["outcome"]], fields.get("reason")
+    deps.deliveries.settle(topic, group, message, outcome, reason, context.by, uid)
     status = deps.statuses.delivery(topic, group, message)
     return Response(retried_view(message.id, group.name, status))
 
@@ -123,11 +123,10 @@ def purge_group(context: Context) -> Response[Purged]:
     topic, group = context.group(consistent=True)
     body, deps = context.body, context.deps
     _check_confirm(body.confirm, group.name)
-    owners = (
-        deps.catalog.cursor_owners(topic, group)
-        if body.consumer is UNSET
-        else [_consumer_uid(context, topic, group, body.consumer)]
-    )
+    if body.consumer is UNSET:
+        owners = deps.catalog.cursor_owners(topic, group)
+    else:
+        owners = [_consumer_uid(context, topic, group, body.consumer)]
     return Response({"purged": deps.purger.purge(topic, group, owners)})
 
 

@@ -67,6 +67,14 @@ class ConsumerBody(Struct, forbid_unknown_fields=True):
     begin: str | None = field(default=None, name="from")
 
 
+_AS_GIVEN = (
+    "timeout_seconds",
+    "headers",
+    "transform",
+    "batch_wait_seconds",
+    "expires_after_seconds",
+    "instance",
+)
 _OFFLINE = "OFFLINE"
 Kind = Annotated[str, one_of("pull", "url", "function")]
 State = Annotated[str, one_of("ACTIVE", "PENDING", "DISABLED", _OFFLINE)]
@@ -206,15 +214,10 @@ def _contact(context: Context, group: Group) -> "Contact":
         _kind(body),
         target or "",
         secret=secret,
-        timeout_seconds=body.timeout_seconds,
-        headers=body.headers,
         reject_statuses=tuple(sorted(set(body.reject_statuses))),
-        transform=body.transform,
-        batch_wait_seconds=body.batch_wait_seconds,
-        expires_after_seconds=body.expires_after_seconds,
-        instance=body.instance,
         instance_by=context.by,
         begin=begin,
+        **taken(body, *_AS_GIVEN),
     )
     if target is None:
         return contact

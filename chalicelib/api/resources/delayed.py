@@ -108,9 +108,8 @@ def _name(context: Context) -> str:
     """The job's name in the path. Raises Malformed."""
     name = unquote(context.params["job"])
     is_text = re.match(TEXT, name) and "\ufffd" not in name  # which is what no UTF-8 is decoded to
-    if (
-        not is_text or len(name.encode()) > lim.MAX_JOB_BYTES or name in (".", "..")
-    ):  # those are folders to programs
+    is_folder = name in (".", "..")  # to programs
+    if not is_text or is_folder or len(name.encode()) > lim.MAX_JOB_BYTES:
         issue = f"must be 1 to {lim.MAX_JOB_BYTES} bytes of text in UTF-8, URL-encoded, without control characters"
         raise invalid("job", f"{issue}, and not `.` or `..`")
     return name

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Required
 from ...domain import call_result, ids
 from ...domain.message import DeadReason, Message, body_fields
 from ...domain.trace import ATTEMPTS
-from ..fields import Base64, Count, Status, Time, at, at_or_none, one_of, shown, taken
+from ..fields import Base64, Count, Status, Time, at, at_or_none, one_of, shown, some, taken
 
 if TYPE_CHECKING:
     from ...services.inspect.fate import MessageFate
@@ -160,14 +160,10 @@ def content(message: Message) -> StoredContent:
 
 def base_content(message: Message) -> Content:
     draft = message.draft
-    body: Content = {
+    body = {
         "id": message.id,
-        **(cast(Body, body_fields(draft)) or {"body": None, "undecodable": True}),
-        "content_type": draft.content_type,
-        "keys": draft.keys,
-        "tag": draft.tag,
-        "ordering_key": draft.ordering_key,
-        "headers": draft.headers,
+        **(body_fields(draft) or {"body": None, "undecodable": True}),
+        **taken(draft, "content_type", "keys", "tag", "ordering_key", "headers"),
         "accepted_at": at(message.first_accepted_ms),
     }
     more = taken(draft, "job", "sent_at", "expires_at", "changed_at") | {
@@ -175,7 +171,7 @@ def base_content(message: Message) -> Content:
     }
     if draft.firing:
         more |= {"schedule": draft.firing.schedule, "scheduled_at": at(draft.firing.at_ms)}
-    return cast(Content, body | {name: value for name, value in more.items() if value is not None})
+    return cast(Content, body | some(more))
 
 
 _DONE_BY_SOMEBODY = {

@@ -1,6 +1,6 @@
 """Reading messages: one by id, lists with filters."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
@@ -95,17 +95,15 @@ def message_view(
     """A message as it stands, wherever that is; one of several, as they stood at the same moment."""
     blobs = context.deps.adapters.blobs
     if isinstance(message, Message):
-        topic_statuses = topic_statuses or context.deps.statuses.of_topic(topic)
-        return logged_view(
-            topic,
-            shown_body(blobs, topic, message),
-            topic_statuses.deliveries(message),
-            context.may_use_group,
-        )
+        statuses = (topic_statuses or context.deps.statuses.of_topic(topic)).deliveries(message)
+        return _logged_view(context, topic, shown_body(blobs, topic, message), statuses)
     whole = shown_body(blobs, topic, message.message)
     if isinstance(message, Transaction):
-        return prepared_view(topic, message, whole)
-    return delayed_view(topic, message, whole)
+        is_cancelled = message.state is TransactionState.ROLLED_BACK
+        return _view_before_log(topic, whole, message.shard, is_cancelled, _PREPARED)
+    shard = message.timer.shard.shard
+    view = _view_before_log(topic, whole, None if shard == ANY else shard, message.cancelled, _DELAYED)
+    return {**view, "deliver_at": at(message.timer.due_ms)}
 
 
 @call("PATCH", MESSAGE, **BY_PRODUCERS, body=AmendBody, query=("group", "consumer"), scopes_of_group=READ)
@@ -283,14 +281,12 @@ def _filters(context: Context, topic: Topic) -> "Filters":
     return replace(lists.of_query(query), group=group, status=status)
 
 
-def logged_view(
-    topic: Topic,
-    message: Message,
-    statuses: "Mapping[str, DeliveryStatus]",
-    may_use_group: "Callable[[str], bool]",
+def _logged_view(
+    context: Context, topic: Topic, message: Message, statuses: "Mapping[str, DeliveryStatus]"
 ) -> MessageView:
     """A message in its log: its status over all groups, its deliveries for those that the caller may use."""
     retries_left = [status.retries_left for status in statuses.values() if status.status not in OVER]
+    may_see = context.may_use_group
     return {
         **content(message),
         "shard": message.shard,
@@ -298,23 +294,8 @@ def logged_view(
         "topic": topic.name,
         "status": overall(message.draft, [status.status for status in statuses.values()]),
         "retries_left": max(retries_left, default=0) if statuses else _retries(topic, message),
-        "deliveries": {
-            name: views.delivery(status) for name, status in statuses.items() if may_use_group(name)
-        },
+        "deliveries": {name: views.delivery(each) for name, each in statuses.items() if may_see(name)},
     }
-
-
-def delayed_view(topic: Topic, delayed: "DelayedMessage", message: Message) -> MessageView:
-    """A message (with its body) before its log: it waits for its time, or was cancelled."""
-    shard = delayed.timer.shard.shard
-    view = _view_before_log(topic, message, None if shard == ANY else shard, delayed.cancelled, _DELAYED)
-    return {**view, "deliver_at": at(delayed.timer.due_ms)}
-
-
-def prepared_view(topic: Topic, transaction: Transaction, message: Message) -> MessageView:
-    """A message (with its body) whose transaction is not committed."""
-    is_cancelled = transaction.state is TransactionState.ROLLED_BACK
-    return _view_before_log(topic, message, transaction.shard, is_cancelled, _PREPARED)
 
 
 def _view_before_log(

@@ -12,7 +12,7 @@ from ...domain.replay import Replay, ReplayState
 from ...domain.topic import Caller
 from .. import lists, parse
 from ..calls import ADMIN, PAGED, TOPIC, Context, Response, call
-from ..fields import Count, HeaderName, HeaderValue, Key, MediaType, Name, Tag, Time, shown
+from ..fields import Count, HeaderName, HeaderValue, Key, MediaType, Name, Tag, Time, shown, taken
 from ..http import check_every_group, check_group, convert, invalid
 from ..lists import Page, page
 from .produce import BatchBody, BatchItem, BatchView, batch_item, produced_view
@@ -106,20 +106,9 @@ def _draft(body: ReplayBody, topic: str) -> Replay:
     from_ms, to_ms = parse.time_ms(body.begin, "from"), parse.time_ms(body.end, "to")
     if from_ms >= to_ms:
         raise invalid("to", "must be later than from")
-    return Replay(
-        id="",
-        source=topic,
-        into=body.into or topic,
-        created_ms=0,
-        from_ms=from_ms,
-        to_ms=to_ms,
-        rate=body.rate,
-        group=body.group,
-        tag=body.tag,
-        key=body.key,
-        where=where(body.where),
-        dry_run=body.dry_run,
-    )
+    choice = taken(body, "group", "tag", "key", "rate", "dry_run") | {"where": where(body.where)}
+    into = body.into or topic
+    return Replay(id="", source=topic, into=into, created_ms=0, from_ms=from_ms, to_ms=to_ms, **choice)
 
 
 def check_reach(caller: Caller | None, source: str, into: str, group: str | None) -> None:
@@ -242,15 +231,9 @@ def archived(message: ArchivedBody) -> "Archived":
     from ...services.manage.replays import Archived
 
     body = parse.decoded_base64(message.body_base64)
-    draft = Draft(
-        body,
-        message.content_type == JSON and _is_compact_json(body),
-        message.content_type,
-        tuple(message.keys),
-        message.tag,
-        message.ordering_key,
-        headers=message.headers,
-    )
+    is_json = message.content_type == JSON and _is_compact_json(body)
+    fields = taken(message, "content_type", "tag", "ordering_key", "headers")
+    draft = Draft(body, is_json, keys=tuple(message.keys), **fields)
     return Archived(message.id, message.shard, draft)
 
 

@@ -16,7 +16,7 @@ from ...domain.times import DAY_SECONDS, SECOND_MS
 from ...domain.topic import Caller
 from .. import lists, parse
 from ..calls import ANY, BY_PRODUCERS, PAGED, Context, Response, call
-from ..fields import Count, Name, NoBody, Time, at, shown
+from ..fields import Count, Name, NoBody, Time, at, shown, some, taken
 from ..http import check_topic, invalid
 from ..lists import Page, page
 from ..parse import MessageBody
@@ -105,11 +105,9 @@ def put_schedule(context: Context) -> Response[ScheduleView]:
     """Create or replace a schedule; it sends its message until it is paused or deleted."""
     body, caller, now_ms = context.body, context.caller, context.now_ms
     text = strict_json.member(context.raw, "message")
-    fields = {name: getattr(body, name) for name in _SAME}
     draft = replace(_draft(body.message, text), by=context.by)
-    wanted = _timing(
-        body, now_ms, Schedule, **fields, name=context.params["schedule"], draft=draft, made_by=context.by
-    )
+    own = {"name": context.params["schedule"], "draft": draft, "made_by": context.by}
+    wanted = _timing(body, now_ms, Schedule, **own, **taken(body, *_SAME))
     _check_token(caller, wanted)
     schedule, is_new = context.deps.schedules.put(wanted, partial(check_topic, caller))
     return Response(_view(context, schedule), 201 if is_new else 200)
@@ -189,10 +187,9 @@ def _timing(body: TimingBody, now_ms: int, make: type[T], **fields: Any) -> T:
         ZoneInfo(body.timezone)
     except (KeyError, ValueError, OSError):
         raise invalid("timezone", "must be the name of a zone, like Europe/Berlin") from None
-    fields |= {name: getattr(body, name) for name in _TIMING}
     for name, text in (("from", body.begin), ("until", body.until)):
         fields[f"{name}_ms"] = text if text is None else parse.time_ms(text, name)
-    timing = make(created_ms=now_ms, **fields)
+    timing = make(created_ms=now_ms, **fields, **taken(body, *_TIMING))
     parse.check_delay((timing.from_ms or now_ms) - now_ms)
     if timing.cron:
         try:
@@ -251,18 +248,15 @@ def _shown_draft(context: Context, schedule: Schedule) -> Draft:
 def _message(draft: Draft) -> dict[str, Any]:
     """The message as it was given: the fields that say something."""
     body = body_fields(draft)
-    retry = {name: getattr(draft, name) for name in ("max_attempts", "ladder", "jitter", "steps_from")}
-    fields = {
+    retry = some(taken(draft, "max_attempts", "ladder", "jitter", "steps_from"))
+    fields = taken(draft, "tag", "ordering_key", "shard") | {
         "content_type": draft.content_type if "body_base64" in body else None,
         "keys": draft.keys or None,
-        "tag": draft.tag,
-        "ordering_key": draft.ordering_key,
-        "shard": draft.shard,
         "headers": draft.headers or None,
         "expires_in_seconds": draft.expires_ms and draft.expires_ms // SECOND_MS,
-        "retry": {name: value for name, value in retry.items() if value is not None} or None,
+        "retry": retry or None,
     }
-    return {**body, **{name: value for name, value in fields.items() if value is not None}}
+    return {**body, **some(fields)}
 
 
 def _last(context: Context, schedule: Schedule) -> list[LastFiring]:

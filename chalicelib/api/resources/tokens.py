@@ -1,6 +1,6 @@
 """Access tokens."""
 
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 from msgspec import Meta, Struct, field
 
@@ -9,7 +9,7 @@ from ...domain.errors import NotFound
 from ...domain.topic import Token
 from .. import lists
 from ..calls import ADMIN, PAGED, Context, Reach, Response, call
-from ..fields import TEXT, RotateBody, Time, TopicPattern, at_or_none, one_of, shown
+from ..fields import TEXT, RotateBody, Time, TopicPattern, at_or_none, one_of, shown, taken
 from ..http import invalid
 from ..lists import Page, page
 
@@ -66,16 +66,9 @@ def create_token(context: Context) -> Response[CreatedToken]:
     """Create a token, with no more rights than your own; its text is shown only once."""
     body = context.body
     scopes = tuple(dict.fromkeys(body.scopes))
-    token, text = context.deps.tokens.create(
-        body.name,
-        scopes,
-        tuple(body.topics),
-        body.expires_in_days,
-        groups=tuple(body.groups),
-        jobs=tuple(body.jobs),
-        rate_limit=body.rate_limit,
-        maker=context.caller,
-    )
+    limits: dict[str, Any] = {kind: tuple(getattr(body, kind)) for kind in ("topics", "groups", "jobs")}
+    limits |= taken(body, "expires_in_days", "rate_limit")
+    token, text = context.deps.tokens.create(body.name, scopes, **limits, maker=context.caller)
     return Response({**token_view(token), "token": text}, 201)
 
 
