@@ -28,16 +28,17 @@ HEADERS = {
     "Content-Type": "text/html; charset=utf-8",
     "Content-Security-Policy": "; ".join(f"{name} {value}" for name, value in _POLICY.items()),
 }
+_OFF = (
+    *("show-header", "load-fonts", "persist-auth"),
+    *("allow-server-selection", "allow-spec-url-load", "allow-spec-file-load"),
+)
 _LOOK = {
     "spec-url": "v1/openapi.json",
     "render-style": "focused",
     "theme": "light",
     "primary-color": "#0b6e6e",
     "schema-description-expanded": "true",
-    **dict.fromkeys(("show-header", "load-fonts", "persist-auth"), "false"),
-    **dict.fromkeys(
-        [f"allow-{what}" for what in ("server-selection", "spec-url-load", "spec-file-load")], "false"
-    ),
+    **dict.fromkeys(_OFF, "false"),
     "use-path-in-nav-bar": "true",
     "show-method-in-nav-bar": "as-colored-text",
     "nav-bg-color": "#10302f",

@@ -81,10 +81,9 @@ def answer(context: Context, work: Work[T]) -> Any:
     began_ms = now_ms()
     fields, which = _choice(context, work, began_ms)
     purpose = _purpose(context, work, fields)
-    token, position = body.page_token, (None, 0, began_ms)
-    if token is not UNSET:
-        position = lists.position_in(context, purpose, token)
-    after, before, first_ms = position
+    after, before, first_ms = None, 0, began_ms
+    if body.page_token is not UNSET:
+        after, before, first_ms = lists.position_in(context, purpose, body.page_token)
     until_ms, count, sample = began_ms + _LONGEST_MS, 0, list[T]()
     while True:
         most = min(_PAGE, body.limit - count)

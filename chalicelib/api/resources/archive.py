@@ -53,7 +53,8 @@ def get_archive(context: Context) -> Response[ArchiveView]:
     if limit > MOST_DAYS:
         raise invalid("limit", f"must be a number from 1 to {MOST_DAYS}")
     last = day_of(context.query.get("to"), context.now_ms)
-    return Response(archive_view(context.deps.archive_days.back_from(last, limit), context.caller))
+    days = context.deps.archive_days.back_from(last, limit)
+    return Response({"items": [_day(day, content, context.caller) for day, content in days]})
 
 
 def day_of(text: str | None, now_ms: int) -> date:
@@ -67,11 +68,6 @@ def day_of(text: str | None, now_ms: int) -> date:
     if day is None:
         raise invalid("to", "must be a day like 2030-01-01")
     return day
-
-
-def archive_view(days: list[tuple[str, ArchivedDay | None]], caller: Caller | None) -> ArchiveView:
-    """Days as the manifests tell them."""
-    return {"items": [_day(day, content, caller) for day, content in days]}
 
 
 def _day(day: str, content: ArchivedDay | None, caller: Caller | None) -> ArchivedDayView:

@@ -183,8 +183,8 @@ def put_consumer(context: Context) -> Response[RegisteredConsumer]:
     audit.note_taken_over(context, member.consumer, taken_from)
     with suppress(Unavailable):  # its secret is shown now or never, and the sweep finds what waits for it
         context.deps.waker.wake_for(topic, group, member.consumer)
-    text = format_secret(secret) if secret else None
-    return Response(registered_view(_view(context, member), text), 201 if is_new else 200)
+    shown_once = {"secret": format_secret(secret)} if secret else {}
+    return Response({**_view(context, member), **shown_once}, 201 if is_new else 200)  # type: ignore[typeddict-item]
 
 
 def take_over(context: Context, topic: Topic, group: Group, consumer: Consumer, instance: str | None) -> None:
@@ -245,13 +245,11 @@ def _check_call_fields(body: ConsumerBody) -> None:
         if body.headers is not None or body.reject_statuses or body.transform is not None:
             raise Refused("URL_NEEDED", "Give headers, reject_statuses and transform with a url only.")
         if body.function is None and (body.timeout_seconds is not None or body.batch_wait_seconds):
-            raise Refused(
-                "PUSH_NEEDED", "Give timeout_seconds and batch_wait_seconds with a url or a function."
-            )
+            words = "Give timeout_seconds and batch_wait_seconds with a url or a function."
+            raise Refused("PUSH_NEEDED", words)
     if wrong := {410, 429} & set(body.reject_statuses):
-        raise invalid(
-            "reject_statuses", f"{min(wrong)} has a meaning of its own; name other statuses of 400 to 499"
-        )
+        issue = f"{min(wrong)} has a meaning of its own; name other statuses of 400 to 499"
+        raise invalid("reject_statuses", issue)
     if body.transform is not None:
         check_transform(body.transform)
     if body.headers:
@@ -328,11 +326,6 @@ def _view(context: Context, member: "Membership") -> MemberView:
 def member_view(membership: "Membership", now_ms: int) -> MemberView:
     """A consumer, its rank, and its shards."""
     return shown(MemberView, membership, **_consumer_view(membership.consumer, now_ms))
-
-
-def registered_view(member: MemberView, secret: str | None) -> RegisteredConsumer:
-    """A consumer that was just registered, with its secret if that is new."""
-    return {**member, "secret": secret} if secret else {**member}
 
 
 def masked(member: MemberView) -> MemberView:

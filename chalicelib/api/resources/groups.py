@@ -260,8 +260,7 @@ def seek_group(context: Context) -> Response[GroupDetail]:
     Open leases become invalid."""
     topic, group = context.group(consistent=True)
     where, shard = _where(context.body.to), context.body.shard
-    if shard is not None and shard >= topic.shards:
-        raise Refused("NO_SUCH_SHARD", f"Topic {topic.name!r} has shards 0 to {topic.shards - 1}.")
+    lists.check_shard(topic, shard)
     context.deps.admin.seek(topic, group, where, _sought(context, topic, group), shard, context.by)
     context.deps.waker.wake_group(topic, group)
     return Response(_detail(context, topic, group))

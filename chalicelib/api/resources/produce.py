@@ -160,13 +160,10 @@ def produce_batch(context: Context) -> Response[BatchView]:
     drafts = [c for c in drafts_and_errors if isinstance(c, Draft)]
     topic = context.topic_for(takes_all(drafts))
     state_of = state_lookup(context, topic)
-    outcomes = iter(_store(context, topic, drafts, state_of))
-    results = []
-    for i, each in enumerate(drafts_and_errors):
-        outcome = next(outcomes) if isinstance(each, Draft) else each
-        result = outcome if isinstance(outcome, HeadraceError) else _view(topic, outcome, state_of)
-        results.append(batch_item(i, result, context.request_id))
-    return Response({"results": results})
+    outcomes = _store(context, topic, drafts, state_of)
+    return Response(
+        batch_view(context, drafts_and_errors, outcomes, lambda each: _view(topic, each, state_of))
+    )
 
 
 def _draft_or_error(
@@ -188,8 +185,19 @@ def produced_view(topic: str, message: "ProduceResult", status: str | None = Non
     return body
 
 
-def batch_item(index: int, outcome: Produced | HeadraceError, request_id: str) -> BatchItem:
-    """One message of a batch."""
-    if isinstance(outcome, HeadraceError):
-        return {"index": index, "error": problem(outcome, request_id)}
-    return {"index": index, **outcome}
+def batch_view(
+    context: Context,
+    items: Sequence[object],
+    outcomes: "Sequence[ProduceResult | HeadraceError]",
+    view: "Callable[[ProduceResult], Produced]",
+) -> BatchView:
+    """The result for each item of a batch: its error, else the next one of the outcomes."""
+    rest = iter(outcomes)
+    found = [each if isinstance(each, HeadraceError) else next(rest) for each in items]
+    results: list[BatchItem] = [
+        {"index": index, "error": problem(each, context.request_id)}
+        if isinstance(each, HeadraceError)
+        else {"index": index, **view(each)}
+        for index, each in enumerate(found)
+    ]
+    return {"results": results}

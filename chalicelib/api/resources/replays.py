@@ -15,11 +15,10 @@ from ..calls import ADMIN, PAGED, TOPIC, Context, Response, call
 from ..fields import Count, HeaderName, HeaderValue, Key, MediaType, Name, Tag, Time, shown, taken
 from ..http import check_every_group, check_group, convert, invalid
 from ..lists import Page, page
-from .produce import BatchBody, BatchItem, BatchView, batch_item, produced_view
+from .produce import BatchBody, BatchView, batch_view, produced_view
 
 if TYPE_CHECKING:
     from ...services.manage.replays import Archived
-    from ...services.produce.appender import ProduceResult
 
 
 class ReplayBody(Struct, forbid_unknown_fields=True, rename={"begin": "from", "end": "to"}):
@@ -165,12 +164,10 @@ def send_archived(context: Context) -> Response[BatchView]:
     replay = _find(context)
     messages_and_errors = [_archived_or_error(item, i) for i, item in enumerate(context.body.messages)]
     good = [each for each in messages_and_errors if not isinstance(each, HeadraceError)]
-    outcomes = iter(context.deps.replays.send(replay, good))
-    results = [
-        _result(context, replay, i, each if isinstance(each, HeadraceError) else next(outcomes))
-        for i, each in enumerate(messages_and_errors)
-    ]
-    return Response({"results": results})
+    outcomes = context.deps.replays.send(replay, good)
+    return Response(
+        batch_view(context, messages_and_errors, outcomes, lambda each: produced_view(replay.into, each))
+    )
 
 
 def _archived_or_error(item: Any, index: int) -> "Archived | HeadraceError":
@@ -178,13 +175,6 @@ def _archived_or_error(item: Any, index: int) -> "Archived | HeadraceError":
         return archived(convert(item, ArchivedBody))
     except Malformed as error:
         return parse.item_error(error, f"messages[{index}]")
-
-
-def _result(
-    context: Context, replay: Replay, index: int, outcome: "ProduceResult | HeadraceError"
-) -> BatchItem:
-    result = outcome if isinstance(outcome, HeadraceError) else produced_view(replay.into, outcome)
-    return batch_item(index, result, context.request_id)
 
 
 def _find(context: Context) -> Replay:

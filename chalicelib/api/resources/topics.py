@@ -1,6 +1,6 @@
 """Topics: create, change, read, delete."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict, cast
 
 from ...domain.errors import Malformed
@@ -15,7 +15,6 @@ from ..settings import TopicBody, TopicView, topic_view
 from .groups import GroupRates, GroupStats, Rate, group_rates, group_stats, rounded
 
 if TYPE_CHECKING:
-    from ...domain.topic import Caller
     from ...services.inspect.archive import PastCounts
     from ...services.inspect.survey import TopicSurvey
     from ...services.inspect.waiting import DueHour
@@ -133,7 +132,7 @@ def get_rates(context: Context) -> Response[RatesView]:
     window = lists.window(context.query)
     topic, deps = context.topic(), context.deps
     buckets = deps.rate_charts.of(topic, window, deps.surveyor.reading(topic))
-    return Response(rates_view(topic, window, buckets, context.caller))
+    return Response(rates_view(topic, window, buckets, context.may_use_group))
 
 
 @call("GET", f"{TOPIC}/due", scopes=ANY, query=("from",))
@@ -161,7 +160,7 @@ def get_as_of(context: Context) -> Response[AsOfView]:
     at_ms = parse.time_ms(context.query.get("at", ""), "at")
     topic = context.topic()
     past = context.deps.archive_days.counts_at(topic, at_ms)
-    return Response(as_of_view(topic, at_ms, past, context.caller))
+    return Response(as_of_view(topic, at_ms, past, context.may_use_group))
 
 
 @call("GET", "/v1/topics", scopes=ANY, query=PAGED)
@@ -206,7 +205,7 @@ def topic_stats_view(survey: "TopicSurvey", deps: Deps) -> TopicStatsView:
     return body
 
 
-def as_of_view(topic: "Topic", at_ms: int, past: "PastCounts", caller: "Caller | None") -> AsOfView:
+def as_of_view(topic: "Topic", at_ms: int, past: "PastCounts", may_see: Callable[[str], bool]) -> AsOfView:
     """The counts, of the groups that the caller may use."""
     return {
         "topic": topic.name,
@@ -218,7 +217,7 @@ def as_of_view(topic: "Topic", at_ms: int, past: "PastCounts", caller: "Caller |
         "groups": {
             name: cast(PastGroup, {kind: counts[kind] for kind in PastGroup.__annotations__})
             for name, counts in past.groups.items()
-            if caller is None or caller.may_use_group(name)
+            if may_see(name)
         },
     }
 
@@ -232,23 +231,15 @@ def due_view(hours: "Sequence[DueHour]", until_ms: int | None) -> DueView:
 
 
 def rates_view(
-    topic: "Topic", window: Window, buckets: Sequence[Bucket], caller: "Caller | None"
+    topic: "Topic", window: Window, buckets: Sequence[Bucket], may_see: Callable[[str], bool]
 ) -> RatesView:
     """The buckets, with the groups that the caller may use."""
-    return {
-        "topic": topic.name,
-        "bucket_seconds": window.bucket_ms // 1_000,
-        "points": [_point(bucket, caller) for bucket in buckets],
-    }
-
-
-def _point(bucket: Bucket, caller: "Caller | None") -> RatePoint:
-    return {
-        "at": at(bucket.from_ms),
-        "accepted_per_second": rounded(bucket.accepted),
-        "groups": {
-            name: group_rates(rates)
-            for name, rates in bucket.groups.items()
-            if caller is None or caller.may_use_group(name)
-        },
-    }
+    points: list[RatePoint] = [
+        {
+            "at": at(each.from_ms),
+            "accepted_per_second": rounded(each.accepted),
+            "groups": {name: group_rates(rates) for name, rates in each.groups.items() if may_see(name)},
+        }
+        for each in buckets
+    ]
+    return {"topic": topic.name, "bucket_seconds": window.bucket_ms // 1_000, "points": points}
