@@ -14,7 +14,12 @@ from ..wiring import Deps
 T = TypeVar("T")
 JSON = "application/json"
 ANY = tuple(Scope)
-GROUP = "/v1/topics/{topic}/groups/{group}"
+ADMIN, PRODUCE, CONSUME = (Scope.ADMIN,), (Scope.PRODUCE,), (Scope.CONSUME,)
+READ = (Scope.CONSUME, Scope.ADMIN)
+SEND = (Scope.PRODUCE, Scope.ADMIN)
+TOPIC = "/v1/topics/{topic}"
+MESSAGE = f"{TOPIC}/messages/{{id}}"
+GROUP = f"{TOPIC}/groups/{{group}}"
 CONSUMER = f"{GROUP}/consumers/{{consumer}}"
 
 
@@ -88,6 +93,11 @@ class Reach(Enum):
     PATH = auto()
     GROUPS = auto()
     SERVICE = auto()
+
+
+BY_PRODUCERS: Any = {"scopes": SEND, "reach": Reach.GROUPS}
+PAGED = ("limit", "page_token")
+"""The query of every list."""
 
 
 class Call(msgspec.Struct, frozen=True):

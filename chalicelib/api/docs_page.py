@@ -22,26 +22,23 @@ _POLICY = {
     "connect-src": "'self'",
     "style-src": "'self' 'unsafe-inline'",
     "img-src": "'self' data:",
-    "base-uri": "'none'",
-    "form-action": "'none'",
-    "frame-ancestors": "'none'",
+    **dict.fromkeys(("base-uri", "form-action", "frame-ancestors"), "'none'"),
 }
 HEADERS = {
     "Content-Type": "text/html; charset=utf-8",
     "Content-Security-Policy": "; ".join(f"{name} {value}" for name, value in _POLICY.items()),
 }
+_OFF = (
+    *("show-header", "load-fonts", "persist-auth"),
+    *("allow-server-selection", "allow-spec-url-load", "allow-spec-file-load"),
+)
 _LOOK = {
     "spec-url": "v1/openapi.json",
     "render-style": "focused",
     "theme": "light",
     "primary-color": "#0b6e6e",
     "schema-description-expanded": "true",
-    "show-header": "false",
-    "allow-server-selection": "false",
-    "allow-spec-url-load": "false",
-    "allow-spec-file-load": "false",
-    "load-fonts": "false",
-    "persist-auth": "false",
+    **dict.fromkeys(_OFF, "false"),
     "use-path-in-nav-bar": "true",
     "show-method-in-nav-bar": "as-colored-text",
     "nav-bg-color": "#10302f",

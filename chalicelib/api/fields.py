@@ -5,14 +5,15 @@ as long to import.
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import Annotated
+from functools import cache, lru_cache
+from typing import Annotated, Any, TypeVar, cast
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct
 
 from ..domain import limits as lim
 from ..domain.times import DAY_SECONDS, calendar_time
 
+T = TypeVar("T")
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z"
 Name = Annotated[str, Meta(pattern=NAME)]
 TEXT = r"^[^\x00-\x1f\x7f-\x9f]*[^\x00-\x20\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*\Z"  # no control characters, not blank
@@ -90,3 +91,29 @@ def at(ms: int) -> str:
 def at_or_none(ms: int | None) -> str | None:
     """The same, where there is a time."""
     return at(ms) if ms is not None else None
+
+
+def taken(source: object, *names: str) -> dict[str, Any]:
+    """The fields of an answer that `source` has by the same names; a time like `created_at` is its `created_ms`."""
+    return {name: _taken(source, name) for name in names}
+
+
+def _taken(source: object, name: str) -> Any:
+    value = getattr(source, name, UNSET)
+    return at_or_none(getattr(source, f"{name.removesuffix('_at')}_ms")) if value is UNSET else value
+
+
+def some(fields: dict[str, Any]) -> dict[str, Any]:
+    """Those that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def shown(view: type[T], source: object, **others: Any) -> T:
+    """An answer of this type: the fields that it always has as `source` has them, and `others`."""
+    fields = taken(source, *(name for name in _always_there(cast(Any, view)) if name not in others))
+    return cast(T, fields | others)
+
+
+@cache
+def _always_there(view: Any) -> tuple[str, ...]:
+    return tuple(name for name in view.__annotations__ if name in view.__required_keys__)

@@ -94,46 +94,37 @@ def _request_id(request: Request) -> str:
 
 def _response(answer: Response[Any], request_id: str) -> ChaliceResponse:
     body = answer.body if isinstance(answer.body, bytes) else msgspec.json.encode(answer.body)
-    header_lines: dict[str, str | list[str]] = {
-        "Content-Type": JSON,
-        "X-Request-Id": request_id,
-        **problems.EVERYWHERE,
-        **answer.headers,
-    }
     if answer.status == 204:
         body = b""
     elif "Content-Encoding" not in answer.headers:
         body += b"\n"  # a shell's prompt stands below an answer, not behind it
-    return ChaliceResponse(body, headers=header_lines, status_code=answer.status)
+    return _sent(body, answer.status, request_id, {"Content-Type": JSON, **answer.headers})
 
 
 def refusal(error: HeadraceError, request_id: str) -> ChaliceResponse:
     """An error as a response."""
     status, _ = problems.status_of(error)
-    headers = {"X-Request-Id": request_id, **problems.EVERYWHERE, **problems.headers(error)}
-    header_lines: dict[str, str | list[str]] = {**headers}
     body = strict_json.dump(problems.problem(error, request_id)) + b"\n"
-    return ChaliceResponse(body, headers=header_lines, status_code=status)
+    return _sent(body, status, request_id, problems.headers(error))
+
+
+def _sent(body: bytes, status: int, request_id: str, headers: Mapping[str, str]) -> ChaliceResponse:
+    lines: dict[str, str | list[str]] = {"X-Request-Id": request_id, **problems.EVERYWHERE, **headers}
+    return ChaliceResponse(body, headers=lines, status_code=status)
 
 
 def _context(entry: Call, request: Request, params: Mapping[str, str], request_id: str) -> Context:
     if _HOP in request.headers:
         raise Refused("LOOP", "A delivery of Headrace must not call Headrace: messages would go in circles.")
-    caller = _caller(request, wiring.deps().adapters.iam) if entry.scopes else None
-    prefix = str(request.context.get("path", "")).removesuffix(request.path)
-    source = str((request.context.get("identity") or {}).get("sourceIp") or "")
-    deps = wiring.deps()
-    context = Context(
-        deps,
-        caller,
-        request_id,
-        request.headers,
-        params,
-        prefix=prefix,
-        source=source,
-        may_wait=request.context.get("may_wait", True),
-        received_ms=received_ms(request, deps.adapters.clock),
-    )
+    deps, origin = wiring.deps(), request.context
+    caller = _caller(request, deps.adapters.iam) if entry.scopes else None
+    about = {
+        "prefix": str(origin.get("path", "")).removesuffix(request.path),
+        "source": str((origin.get("identity") or {}).get("sourceIp") or ""),
+        "may_wait": origin.get("may_wait", True),
+        "received_ms": received_ms(request, deps.adapters.clock),
+    }
+    context = Context(deps, caller, request_id, request.headers, params, **about)
     try:
         check_rate(deps, caller)
         _check(entry, caller, params, request.query_params or {})
@@ -257,20 +248,17 @@ def why_not(
     if not caller.scopes.intersection(entry.scopes):
         scopes = " or ".join(f"'{scope}'" for scope in entry.scopes)
         return Forbidden("SCOPE_MISSING", f"This call needs a token with the scope {scopes}.")
-    topic = params.get("topic")
-    if topic is not None and not caller.may_use(topic):
-        return Forbidden(*_OTHER_TOPICS)
-    group = params.get("group")
-    if group is not None and not caller.may_use_group(group):
-        return Forbidden(*_OTHER_GROUPS)
-    if not caller.may_use_job(params.get("job") and unquote(params["job"])):
-        return Forbidden(*_OTHER_JOBS)
-    if entry.reach is Reach.SERVICE and "*" not in caller.topics:
-        return Forbidden(*_SOME_TOPICS)
+    topic, group, job = (params.get(kind) for kind in ("topic", "group", "job"))
     is_producers = Scope.PRODUCE in entry.scopes and Scope.PRODUCE in caller.scopes
-    if entry.reach is not Reach.PATH and not is_producers and "*" not in caller.groups:
-        return Forbidden(*_SOME_GROUPS)
-    return None
+    of_all_groups = entry.reach is not Reach.PATH and not is_producers
+    needs = (
+        (topic is None or caller.may_use(topic), _OTHER_TOPICS),
+        (group is None or caller.may_use_group(group), _OTHER_GROUPS),
+        (caller.may_use_job(job and unquote(job)), _OTHER_JOBS),
+        (entry.reach is not Reach.SERVICE or "*" in caller.topics, _SOME_TOPICS),
+        (not of_all_groups or "*" in caller.groups, _SOME_GROUPS),
+    )
+    return next((Forbidden(*words) for is_met, words in needs if not is_met), None)
 
 
 def check_topic(caller: Caller | None, topic: str | None) -> None:

@@ -92,9 +92,14 @@ def topic_and_shard(context: Context) -> tuple[Topic, int | None]:
     """The topic in the path and the shard asked for. Raises NotFound, or Refused where the topic has no such shard."""
     number = shard(context.query)
     topic = context.topic_for(lambda topic: number is None or number < topic.shards)
+    check_shard(topic, number)
+    return topic, number
+
+
+def check_shard(topic: Topic, number: int | None) -> None:
+    """Raises Refused where the topic has no such shard; None: no shard is named."""
     if number is not None and number >= topic.shards:
         raise Refused("NO_SUCH_SHARD", f"Topic {topic.name!r} has shards 0 to {topic.shards - 1}.")
-    return topic, number
 
 
 def page_start(context: Context, purpose: str) -> Any:

@@ -13,7 +13,7 @@ from ..domain.record import Failure, FailureFilter
 from ..domain.times import MINUTE_MS, SECOND_MS
 from . import lists
 from .calls import Context
-from .fields import Count, Time, at
+from .fields import Count, Time, at, shown
 from .lists import LETTER_FILTERS, DeadFilter
 
 T = TypeVar("T")
@@ -81,10 +81,9 @@ def answer(context: Context, work: Work[T]) -> Any:
     began_ms = now_ms()
     fields, which = _choice(context, work, began_ms)
     purpose = _purpose(context, work, fields)
-    token, position = body.page_token, (None, 0, began_ms)
-    if token is not UNSET:
-        position = lists.position_in(context, purpose, token)
-    after, before, first_ms = position
+    after, before, first_ms = None, 0, began_ms
+    if body.page_token is not UNSET:
+        after, before, first_ms = lists.position_in(context, purpose, body.page_token)
     until_ms, count, sample = began_ms + _LONGEST_MS, 0, list[T]()
     while True:
         most = min(_PAGE, body.limit - count)
@@ -98,7 +97,9 @@ def answer(context: Context, work: Work[T]) -> Any:
             break
     result: dict[str, Any] = {work.counted: count}
     if body.dry_run:
-        result = {"count": count, "sample": [_sample(work.failure(item)) for item in sample]}
+        failures = map(work.failure, sample)
+        views = [shown(Sample, each, failed_at=at(each.at_ms)) for each in failures]
+        result = {"count": count, "sample": views}
         if work.plan_for and body.ids is UNSET:
             result["plan"] = _sign_plan(context, work, fields, began_ms)
     if after is not None:
@@ -170,12 +171,3 @@ def _no_plan() -> Refused:
         "PLAN_INVALID",
         "This plan is of another call, or older than ten minutes: ask for a new one with dry_run.",
     )
-
-
-def _sample(failure: Failure) -> Sample:
-    return {
-        "id": failure.id,
-        "reason": failure.reason,
-        "error": failure.error,
-        "failed_at": at(failure.at_ms),
-    }

@@ -27,7 +27,7 @@ from ..domain.times import DAY_SECONDS
 from ..domain.topic import EARLIEST, LATEST, Where
 from . import fields, settings
 from .calls import Context
-from .fields import TEXT, HeaderName, HeaderValue, Key, MediaType, MessageDelay, Tag, Time
+from .fields import TEXT, HeaderName, HeaderValue, Key, MediaType, MessageDelay, Tag, Time, taken
 from .http import invalid, trace_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -117,11 +117,9 @@ def draft_of(message: MessageBody, now_ms: int, raw: bytes = b"", attributes: Co
         raise Refused("DELAY_AMBIGUOUS", "Give either delay_seconds or deliver_at.")
     if message.dedup_until == "done" and message.dedup_id is None:
         raise invalid("dedup_until", "goes with dedup_id")
-    due_ms = (
-        due(message.deliver_at, now_ms)
-        if message.deliver_at is not None
-        else now_ms + (message.delay_seconds or 0) * 1000
-    )
+    due_ms = now_ms + (message.delay_seconds or 0) * 1000
+    if message.deliver_at is not None:
+        due_ms = due(message.deliver_at, now_ms)
     check_delay(due_ms - now_ms)
     check_headers(message.headers, attributes)
     body, is_json, content_type = body_of(message, raw)
@@ -130,17 +128,12 @@ def draft_of(message: MessageBody, now_ms: int, raw: bytes = b"", attributes: Co
         is_json=is_json,
         content_type=content_type,
         keys=tuple(message.keys),
-        tag=message.tag,
-        ordering_key=message.ordering_key,
-        shard=message.shard,
-        headers=message.headers,
         expires_ms=due_ms + message.expires_in_seconds * 1000 if message.expires_in_seconds else None,
         due_ms=due_ms if due_ms > now_ms else None,
         # Of what was given a time, be it over by now: its delay begins here.
         accepted_ms=now_ms if due_ms > now_ms or message.deliver_at is not None else None,
         **(retry_of(message.retry) if message.retry else {}),
-        dedup_id=message.dedup_id,
-        dedup_until=message.dedup_until,
+        **taken(message, "tag", "ordering_key", "shard", "headers", "dedup_id", "dedup_until"),
         sent_ms=time_ms(message.sent_at, "sent_at") if message.sent_at is not None else None,
     )
 

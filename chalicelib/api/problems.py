@@ -78,15 +78,8 @@ def status_of(error: HeadraceError) -> tuple[int, str]:
 def problem(error: HeadraceError, request_id: str) -> Problem:
     """The problem document of an error."""
     status, title = status_of(error)
-    document: Problem = {
-        "type": f"/errors/{error.code}",
-        "title": title,
-        "status": status,
-        "detail": error.detail,
-        "code": error.code,
-        "retryable": error.retryable,
-        "request_id": request_id,
-    }
+    whole = {"type": f"/errors/{error.code}", "title": title, "status": status, "request_id": request_id}
+    document = fields.shown(Problem, error, **whole)
     if error.issues:
         document["errors"] = [{"path": i.path, "issue": i.issue} for i in error.issues]
     return document

@@ -14,7 +14,7 @@ from ..domain import limits as lim
 from ..domain.limits import MAX_FILTER_TAGS, MAX_TAG_CHARS
 from ..domain.settings import DEFAULT_RETRY, Destination, GroupSettings, Setting, TopicSettings, rows_of
 from ..domain.topic import Group, Topic
-from .fields import TAG, Count, Name, Pointer, Step, Time, at, at_or_none, one_of
+from .fields import TAG, Count, Name, Pointer, Step, Time, at, at_or_none, one_of, shown, taken
 from .http import invalid
 
 
@@ -229,15 +229,9 @@ def _shown(settings: type, of: Topic | Group) -> dict[str, Any]:
 
 def retry_view(retry: ladder.Retry) -> RetryView:
     """A policy as it stands."""
-    body: RetryView = {
-        "max_attempts": retry.max_attempts,
-        "ladder": list(retry.ladder) if isinstance(retry.ladder, tuple) else retry.ladder,
-        "jitter": retry.jitter,
-    }
+    body = shown(RetryView, retry)
     if retry.ladder == ladder.EXPONENTIAL:
-        body["base_seconds"] = retry.base_seconds
-        body["factor"] = retry.factor
-        body["cap_seconds"] = retry.cap_seconds
+        body |= cast(RetryView, taken(retry, "base_seconds", "factor", "cap_seconds"))
     if retry.steps_from == "start":
         body["steps_from"] = "start"
     return body

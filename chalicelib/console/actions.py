@@ -65,6 +65,17 @@ def why_not_allowed(action: Action, caller: Caller) -> Forbidden | None:
     return why_not(action.call, caller, action.params, action.query)
 
 
+def listing(
+    visit: Visit, name: str, most: int, start: str | None, params: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """A page of a call's list, from where a page token says, and where the next one begins; or why the caller may not
+    see it: as templates show it."""
+    action = Action(name, params or {}, {"limit": str(most), **({"page_token": start} if start else {})})
+    refusal = why_not_allowed(action, visit.caller)
+    answer = {"items": []} if refusal else do(visit, action)
+    return {"items": answer["items"], "following": answer.get("next_page_token"), "refusal": refusal}
+
+
 def do(visit: Visit, action: Action, options: Mapping[str, str] | None = None) -> Any:
     """Do it: what the call answers. `options` are headers. Raises what it raises."""
     headers = {"content-type": "application/json", **(options or {})}

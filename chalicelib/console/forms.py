@@ -134,8 +134,8 @@ def _given_texts(fields: Fields, *names: str) -> dict[str, Any]:
     return {name: fields[name] for name in names if fields.get(name)}
 
 
-def _text(fields: Fields, name: str) -> str:
-    return fields[name]
+def _words(fields: Fields, name: str) -> list[str]:
+    return fields.get(name, "").replace(",", " ").split()
 
 
 def _json(fields: Fields, name: str) -> Any:
@@ -150,9 +150,9 @@ def _json(fields: Fields, name: str) -> Any:
 
 def _retry(fields: Fields) -> dict[str, Any]:
     retry = _numbers(fields, *_RETRY_NUMBERS)
-    if ladder := fields.get("ladder", "").strip():
-        steps = ladder.replace(",", " ").split()
-        retry["ladder"] = [int(step) for step in steps] if all(map(is_whole_number, steps)) else ladder
+    if steps := _words(fields, "ladder"):
+        is_list = all(map(is_whole_number, steps))
+        retry["ladder"] = list(map(int, steps)) if is_list else fields["ladder"].strip()
     return {"retry": retry} if retry else {}
 
 
@@ -164,22 +164,25 @@ def _retry_or_null(fields: Fields) -> dict[str, Any]:
 
 def _plain(*names: str, typed: str = "") -> Callable[[str, Fields], Action]:
     """An action of path parameters only. `typed`: the one that a person types to confirm."""
+    simple = _simple(*names, typed=typed)
+    return lambda name, fields: replace(simple(name, fields), body=None)
+
+
+def _simple(
+    *names: str,
+    required: Sequence[str] = (),
+    texts: Sequence[str] = (),
+    numbers: Sequence[str] = (),
+    json: Sequence[str] = (),
+    typed: str = "",
+) -> Callable[[str, Fields], Action]:
+    """An action of path parameters, and of fields that its body has as they are. `typed` as for `_plain`."""
 
     def make(name: str, fields: Fields) -> Action:
         if typed:
             _check_name_typed(fields, typed)
-        return Action(name, _required(fields, *names))
-
-    return make
-
-
-def _simple(
-    *names: str, required: Sequence[str] = (), texts: Sequence[str] = (), numbers: Sequence[str] = ()
-) -> Callable[[str, Fields], Action]:
-    """An action of path parameters, and of fields that its body has as they are."""
-
-    def make(name: str, fields: Fields) -> Action:
         body = _required(fields, *required) | _given_texts(fields, *texts) | _numbers(fields, *numbers)
+        body |= {each: _json(fields, each) for each in json}
         return Action(name, _required(fields, *names), body=body)
 
     return make
@@ -198,7 +201,7 @@ def _settings(fields: Fields, rows: Iterable[Setting], *, is_new: bool = False) 
         if text is None:
             continue
         if text.strip() or (row.given is list and not is_new):
-            body[row.name] = _READ.get(row.given, _text)(fields, row.name)
+            body[row.name] = _READ[row.given](fields, row.name) if row.given in _READ else text
         elif row.nullable and not is_new:
             body[row.name] = None
     return body
@@ -260,19 +263,8 @@ def _amend(name: str, fields: Fields) -> Action:
     return Action(name, _required(fields, "topic", "id"), query, body)
 
 
-def _purge(kind: str) -> Callable[[str, Fields], Action]:
-    """A purge of a topic or a group, whose name was typed."""
-
-    def make(name: str, fields: Fields) -> Action:
-        _check_name_typed(fields, kind)
-        names = ("topic", "group") if kind == "group" else ("topic",)
-        return Action(name, _required(fields, *names), body=_given_texts(fields, "confirm", "consumer"))
-
-    return make
-
-
 def _change_delayed(name: str, fields: Fields) -> Action:
-    body: dict[str, Any] = {"ids": _required(fields, "ids")["ids"].split()}
+    body: dict[str, Any] = {"ids": _words(_required(fields, "ids"), "ids")}
     body |= _given_texts(fields, "deliver_at") | _numbers(fields, "postpone_seconds")
     body |= {"cancel": True} if fields.get("cancel") else {}
     return Action(name, _required(fields, "topic"), body=body)
@@ -325,48 +317,34 @@ def _put_schedule(name: str, fields: Fields) -> Action:
 def _create_token(name: str, fields: Fields) -> Action:
     scopes = [scope for scope in ("produce", "consume", "admin") if fields.get(f"scope_{scope}")]
     numbers = _numbers(fields, "expires_in_days", "rate_limit")
-    patterns = {kind: fields.get(kind, "").replace(",", " ").split() for kind in ("topics", "groups", "jobs")}
-    limits = {kind: names for kind, names in patterns.items() if names}
+    kinds = ("topics", "groups", "jobs")
+    limits = {kind: patterns for kind in kinds if (patterns := _words(fields, kind))}
     return Action(name, body={"name": fields.get("name", ""), "scopes": scopes} | limits | numbers)
 
 
-_consumer = _simple(
-    *_CONSUMER,
-    texts=("url", "function", "secret", "from", "transform"),
-    numbers=("timeout_seconds", "batch_wait_seconds", "expires_after_seconds"),
-)
-
-
 def _put_consumer(name: str, fields: Fields) -> Action:
-    action = _consumer(name, fields)
-    lines = [line.partition(":") for line in fields.get("headers", "").splitlines() if line.strip()]
-    if not all(colon for _, colon, _ in lines):
-        raise invalid("headers", "must be lines such as `X-Api-Key: …`")
-    headers = {header.strip(): value.strip() for header, _, value in lines}
-    statuses = fields.get("reject_statuses", "").replace(",", " ").split()
-    if not all(map(is_whole_number, statuses)):
-        raise invalid("reject_statuses", "must be numbers, such as 404, 422")
-    body = (
-        {**(action.body or {}), "reject_statuses": list(map(int, statuses))}
-        if statuses
-        else action.body or {}
-    )
+    body = _given_texts(fields, "url", "function", "secret", "from", "transform")
+    body |= _numbers(fields, "timeout_seconds", "batch_wait_seconds", "expires_after_seconds")
+    if statuses := _words(fields, "reject_statuses"):
+        if not all(map(is_whole_number, statuses)):
+            raise invalid("reject_statuses", "must be numbers, such as 404, 422")
+        body["reject_statuses"] = list(map(int, statuses))
+    headers = _headers(fields.get("headers", ""))
     if headers or fields.get("no_headers"):
-        body = {**body, "headers": headers}
-    return replace(action, body=body)
+        body["headers"] = headers
+    return Action(name, _required(fields, *_CONSUMER), body=body)
 
 
 def preview(fields: Fields) -> dict[str, Any]:
     """The body of a test: of the message in a form, what would be sent; nothing where there is none."""
     if not fields.get("message"):
         return {}
-    return {"message": {"body": _json(fields, "message")}, "dry_run": True} | _given_texts(
-        fields, "transform"
-    )
+    message = {"body": _json(fields, "message")}
+    return {"message": message, "dry_run": True} | _given_texts(fields, "transform")
 
 
 def _put_events(name: str, fields: Fields) -> Action:
-    types = fields.get("types", "").replace(",", " ").split()
+    types = _words(fields, "types")
     return Action(name, body={"topic": fields.get("to", "").strip()} | ({"types": types} if types else {}))
 
 
@@ -378,8 +356,8 @@ _FORMS: Mapping[str, Callable[[str, Fields], Action]] = {
     "pause_group": _simple("topic", "group"),
     "resume_group": _simple("topic", "group"),
     "seek_group": _seek,
-    "purge_group": _purge("group"),
-    "purge_topic": _purge("topic"),
+    "purge_group": _simple("topic", "group", texts=("confirm", "consumer"), typed="group"),
+    "purge_topic": _simple("topic", texts=("confirm",), typed="topic"),
     "produce": _produce,
     "amend_message": _amend,
     "change_delayed": _change_delayed,
@@ -387,9 +365,7 @@ _FORMS: Mapping[str, Callable[[str, Fields], Action]] = {
     "retry_now": _simple("topic", "id", required=("group",)),
     "settle_message": _simple("topic", "id", required=("group", "outcome"), texts=("reason", "consumer")),
     **dict.fromkeys(("redrive", "delete_dead_letters", "retry_many", "recheck"), _many),
-    "edit_dead_letter": lambda name, fields: Action(
-        name, _required(fields, "topic", "group", "id"), body={"body": _json(fields, "body")}
-    ),
+    "edit_dead_letter": _simple("topic", "group", "id", json=("body",)),
     "merge_dead_letters": _merge_letters,
     "delete_dead_letter": _plain("topic", "group", "id"),
     "put_consumer": _put_consumer,
@@ -428,18 +404,19 @@ def destination_fields(group: Group) -> dict[str, str]:
     """A group's destinations as the form sends them."""
     fields: dict[str, str] = {}
     for name, to in {"on_dead": group.on_dead, "on_success": group.on_success}.items():
-        fields |= {name: to.topic if to else "", name + _WITH_BODY: str(bool(to and to.include_body)).lower()}
+        fields |= {name: to.topic if to else "", name + _WITH_BODY: _as_field(bool(to and to.include_body))}
     return fields
 
 
 def _as_fields(settings: Any, *names: str) -> dict[str, str]:
     """Settings as fields; None is an empty one."""
-    values = {name: getattr(settings, name) for name in names}
-    texts = {
-        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()
-    }
-    texts |= {name: " ".join(value) for name, value in values.items() if isinstance(value, tuple)}
-    return {name: "" if values[name] is None else text for name, text in texts.items()}
+    return {name: _as_field(getattr(settings, name)) for name in names}
+
+
+def _as_field(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return " ".join(value) if isinstance(value, tuple) else "" if value is None else str(value)
 
 
 def _retry_fields(retry: Retry) -> dict[str, str]:

@@ -89,21 +89,16 @@ def _check_params(caller: Caller, params: Mapping[str, str]) -> None:
 def _visit(deps: Deps, entry: Entry, request: Request, params: Mapping[str, str], units: Units) -> Visit:
     headers = {name.lower(): value for name, value in request.headers.items()}
     context_id = request.context.get("requestId") or getattr(request.lambda_context, "aws_request_id", "")
-    path = entry.path
-    for name, value in params.items():
-        path = path.replace(f"{{{name}}}", value)
-    form_fields = request.query_params
-    query = {name: form_fields[name] for name in form_fields} if form_fields else {}
+    path = entry.path.format(**params)
+    fields: Mapping[str, str] = request.query_params or {}
+    query = {name: fields[name] for name in fields}
     secure = session.is_secure(deps, headers)
-    scheme = "https" if secure else "http"
     prefix = str(request.context.get("path", path)).removesuffix(path)
-    base = f"{scheme}://{headers.get('host', 'localhost')}{prefix}"
-    links = Links(_shown_at(headers, prefix) or path)
     return Visit(
         deps=deps,
         method=entry.method,
-        links=links,
-        base=base,
+        links=Links(_shown_at(headers, prefix) or path),
+        base=f"{'https' if secure else 'http'}://{headers.get('host', 'localhost')}{prefix}",
         headers=headers,
         params=params,
         query=query,
@@ -142,13 +137,8 @@ def _problem(visit: Visit, error: HeadraceError) -> Page:
     if isinstance(error, Unauthorized):
         asks_sign_in = visit.method == "GET" and not visit.wants_fragment
         stale_link = "ticket" in visit.query or "ticket" in visit.form
-        refusal = "token" in visit.form
-        model = {
-            "refusal": refusal,
-            "stale_link": stale_link,
-            "ticket": None,
-            "typed": corrections.encoded_form(visit.form),
-        }
+        refusal, typed = "token" in visit.form, corrections.encoded_form(visit.form)
+        model = {"refusal": refusal, "stale_link": stale_link, "ticket": None, "typed": typed}
         return Page("sign_in.html", model, 200 if asks_sign_in and not stale_link else status)
     correction = corrections.of(visit, error)
     problem = {"status": status, "title": title, "error": error, "correction": correction}

@@ -90,7 +90,7 @@ class Visit:
 
     def check_may_read(self) -> None:
         """Bodies are for those who may consume. Raises Forbidden."""
-        if not self.caller.scopes & _READERS:
+        if not self.may_read:
             raise Forbidden(
                 "SCOPE_MISSING", "Seeing messages needs a token with the scope 'consume' or 'admin'."
             )
@@ -108,6 +108,19 @@ class Visit:
         """The topic and the group that the path names; NotFound."""
         topic = self.topic()
         return topic, self.deps.catalog.group(topic, self.params["group"], consistent=consistent)
+
+    def position(self, purpose: str, name: str = "after") -> str | None:
+        """Where the list goes on, as the URL says; None where it begins."""
+        return self.deps.signing_keys.verified(purpose, self.query.get(name, "")) or None
+
+    def signed(self, purpose: str, position: str | None) -> str | None:
+        """A position for the link to the next page; None: there is none."""
+        return None if position is None else self.deps.signing_keys.sign(purpose, position)
+
+    @property
+    def may_read(self) -> bool:
+        """May the visitor see bodies, and what subscribers answered?"""
+        return bool(self.caller.scopes & _READERS)
 
     @property
     def name_before(self) -> str:

@@ -25,24 +25,7 @@ from . import (
 )
 
 __all__ = [
-    "archive",
-    "audit",
-    "by_hand",
-    "consumers",
-    "dead_letters",
-    "delayed",
-    "groups",
-    "messages",
-    "produce",
-    "publish",
-    "receive",
-    "replays",
-    "schedules",
-    "sign_in_links",
-    "signing_key",
-    "subscribers",
-    "system",
-    "tokens",
-    "topics",
-    "transactions",
-]
+    "archive", "audit", "by_hand", "consumers", "dead_letters", "delayed", "groups",
+    "messages", "produce", "publish", "receive", "replays", "schedules", "sign_in_links",
+    "signing_key", "subscribers", "system", "tokens", "topics", "transactions",
+]  # fmt: skip

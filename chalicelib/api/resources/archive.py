@@ -4,11 +4,11 @@ import re
 from datetime import UTC, date, datetime
 from typing import Annotated, TypedDict
 
-from ...domain.archive import ArchivedDay, Proof, TopicDay
+from ...domain.archive import ArchivedDay, Proof
 from ...domain.topic import Caller
 from .. import lists
 from ..calls import ANY, Context, Response, call
-from ..fields import Count, Time, at, one_of
+from ..fields import Count, Time, at_or_none, one_of, shown
 from ..http import invalid
 
 
@@ -53,7 +53,8 @@ def get_archive(context: Context) -> Response[ArchiveView]:
     if limit > MOST_DAYS:
         raise invalid("limit", f"must be a number from 1 to {MOST_DAYS}")
     last = day_of(context.query.get("to"), context.now_ms)
-    return Response(archive_view(context.deps.archive_days.back_from(last, limit), context.caller))
+    days = context.deps.archive_days.back_from(last, limit)
+    return Response({"items": [_day(day, content, context.caller) for day, content in days]})
 
 
 def day_of(text: str | None, now_ms: int) -> date:
@@ -69,37 +70,14 @@ def day_of(text: str | None, now_ms: int) -> date:
     return day
 
 
-def archive_view(days: list[tuple[str, ArchivedDay | None]], caller: Caller | None) -> ArchiveView:
-    """Days as the manifests tell them."""
-    return {"items": [_day(day, content, caller) for day, content in days]}
-
-
 def _day(day: str, content: ArchivedDay | None, caller: Caller | None) -> ArchivedDayView:
     if content is None:
-        return {
-            "day": day,
-            "until_hour": None,
-            "written_at": None,
-            "damaged": 0,
-            "bodies_missing": 0,
-            "topics": [],
-        }
-    visible = {n: topic for n, topic in content.topics.items() if caller is None or caller.may_use(n)}
-    return {
-        "day": day,
-        "until_hour": content.until_hour,
-        "written_at": at(content.written_ms) if content.written_ms else None,
-        "damaged": content.damaged,
-        "bodies_missing": content.bodies_missing,
-        "topics": [_topic(content, name, topic) for name, topic in visible.items()],
-    }
-
-
-def _topic(day: ArchivedDay, name: str, topic: TopicDay) -> ArchivedTopic:
-    return {
-        "topic": name,
-        "proof": day.proof(topic),
-        "messages": topic.messages,
-        "deliveries": topic.deliveries,
-        "missing": topic.missing,
-    }
+        nothing = {"until_hour": None, "written_at": None, "damaged": 0, "bodies_missing": 0}
+        return shown(ArchivedDayView, None, day=day, topics=[], **nothing)
+    topics = [
+        shown(ArchivedTopic, topic, topic=name, proof=content.proof(topic))
+        for name, topic in content.topics.items()
+        if caller is None or caller.may_use(name)
+    ]
+    written_at = at_or_none(content.written_ms or None)
+    return shown(ArchivedDayView, content, day=day, written_at=written_at, topics=topics)

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 from ...domain.audit import AuditEntry
 from ...domain.limits import AUDIT_DAYS, MAX_AUDIT_LOOKS
 from ...domain.times import DAY_MS
-from ...domain.topic import Scope
 from .. import lists, parse
-from ..calls import Context, Reach, Response, call
-from ..fields import Time, at, one_of
+from ..calls import ADMIN, PAGED, Context, Reach, Response, call
+from ..fields import Time, one_of, shown
 from ..http import check_name
 from ..lists import Page, page
 
@@ -57,9 +56,7 @@ class AuditFilter:
 _FILTERS = ("topic", "token", "from", "to")
 
 
-@call(
-    "GET", "/v1/audit", scopes=(Scope.ADMIN,), query=(*_FILTERS, "limit", "page_token"), reach=Reach.SERVICE
-)
+@call("GET", "/v1/audit", scopes=ADMIN, query=(*_FILTERS, *PAGED), reach=Reach.SERVICE)
 def list_audit(context: Context) -> Response[Page[AuditView]]:
     """Changes of the last 90 days with the token that made them, the newest first.
 
@@ -91,16 +88,7 @@ def filter_of(query: Mapping[str, str], now_ms: int) -> AuditFilter:
 
 def audit_view(entry: AuditEntry) -> AuditView:
     """An entry of the audit trail."""
-    return {
-        "at": at(entry.at_ms),
-        "token": {"id": entry.token_id, "name": entry.token_name},
-        "method": entry.method,
-        "path": entry.path,
-        "object": entry.object,
-        "result": entry.result,
-        "source": entry.source,
-        "request_id": entry.request_id,
-    }
+    return shown(AuditView, entry, token={"id": entry.token_id, "name": entry.token_name})
 
 
 def newest_first(

@@ -9,11 +9,11 @@ from ...domain import limits as lim
 from ...domain.errors import Malformed, NotFound, Refused
 from ...domain.message import JSON, Message
 from ...domain.status import Status
-from ...domain.topic import Group, Scope, Topic
+from ...domain.topic import Group, Topic
 from ...modes import POLICIES
 from ...services.core.catalog import broadcast_needs_consumer
 from .. import parse, settings
-from ..calls import GROUP, Context, Reach, Response, call
+from ..calls import ADMIN, GROUP, MESSAGE, READ, TOPIC, Context, Reach, Response, call
 from ..fields import Count, HeaderName, HeaderValue, Name, Time
 from ..http import check_group, check_name, invalid
 from ..settings import Retry
@@ -64,14 +64,14 @@ class Purged(TypedDict):
 _OUTCOMES = {"success": Status.SUCCESS, "dead": Status.DEAD}
 
 
-@call("POST", "/v1/topics/{topic}/messages/{id}/settle", scopes=(Scope.CONSUME, Scope.ADMIN), body=SettleBody)
+@call("POST", f"{MESSAGE}/settle", scopes=READ, body=SettleBody)
 def settle_message(context: Context) -> Response[Retried]:
     """End a delivery that is NEW, RETRYING or RUNNING, as success or as a dead letter; a lease of it becomes stale."""
-    body, deps = context.body, context.deps
-    topic, group, message = _delivery(context, body.group)
-    uid = _consumer_uid(context, topic, group, None if body.consumer is UNSET else body.consumer)
-    reason = None if body.reason is UNSET else body.reason
-    deps.deliveries.settle(topic, group, message, _OUTCOMES[body.outcome], reason, context.by, uid)
+    fields, deps = settings.given(context.body), context.deps
+    topic, group, message = _delivery(context, fields["group"])
+    uid = _consumer_uid(context, topic, group, fields.get("consumer"))
+    outcome, reason = _OUTCOMES[fields["outcome"]], fields.get("reason")
+    deps.deliveries.settle(topic, group, message, outcome, reason, context.by, uid)
     status = deps.statuses.delivery(topic, group, message)
     return Response(retried_view(message.id, group.name, status))
 
@@ -117,21 +117,20 @@ def _consumer_uid(context: Context, topic: Topic, group: Group, name: str | None
     return context.deps.catalog.consumer(topic, group, name).uid
 
 
-@call("POST", f"{GROUP}/purge", scopes=(Scope.ADMIN,), body=PurgeGroupBody)
+@call("POST", f"{GROUP}/purge", scopes=ADMIN, body=PurgeGroupBody)
 def purge_group(context: Context) -> Response[Purged]:
     """Drop what the group is owed at this moment: backlog, retries, leases. It counts as skipped; dead letters stay."""
     topic, group = context.group(consistent=True)
     body, deps = context.body, context.deps
     _check_confirm(body.confirm, group.name)
-    owners = (
-        deps.catalog.cursor_owners(topic, group)
-        if body.consumer is UNSET
-        else [_consumer_uid(context, topic, group, body.consumer)]
-    )
+    if body.consumer is UNSET:
+        owners = deps.catalog.cursor_owners(topic, group)
+    else:
+        owners = [_consumer_uid(context, topic, group, body.consumer)]
     return Response({"purged": deps.purger.purge(topic, group, owners)})
 
 
-@call("POST", "/v1/topics/{topic}/purge", scopes=(Scope.ADMIN,), body=PurgeTopicBody, reach=Reach.GROUPS)
+@call("POST", f"{TOPIC}/purge", scopes=ADMIN, body=PurgeTopicBody, reach=Reach.GROUPS)
 def purge_topic(context: Context) -> Response[Purged]:
     """Drop what all groups are owed, and cancel what is delayed; prepared messages and dead letters stay."""
     topic = context.topic(consistent=True)

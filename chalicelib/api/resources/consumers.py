@@ -18,7 +18,7 @@ from ...domain.errors import Refused, Unavailable
 from ...domain.topic import LATEST, Consumer, ConsumerKind, ConsumerState, Group, Scope, Topic
 from ...modes import POLICIES
 from .. import audit, lists, parse
-from ..calls import ANY, CONSUMER, GROUP, Context, Response, call
+from ..calls import ANY, CONSUMER, GROUP, PAGED, READ, Context, Response, call
 from ..fields import (
     STATIC_VALUE,
     Count,
@@ -30,6 +30,8 @@ from ..fields import (
     at,
     at_or_none,
     one_of,
+    shown,
+    taken,
 )
 from ..http import invalid
 from ..lists import Page, page
@@ -66,6 +68,14 @@ class ConsumerBody(Struct, forbid_unknown_fields=True):
     begin: str | None = field(default=None, name="from")
 
 
+_AS_GIVEN = (
+    "timeout_seconds",
+    "headers",
+    "transform",
+    "batch_wait_seconds",
+    "expires_after_seconds",
+    "instance",
+)
 _OFFLINE = "OFFLINE"
 Kind = Annotated[str, one_of("pull", "url", "function")]
 State = Annotated[str, one_of("ACTIVE", "PENDING", "DISABLED", _OFFLINE)]
@@ -159,10 +169,7 @@ class AssignmentView(TypedDict):
     shards: list[ShardOwner]
 
 
-_ROLES = (Scope.CONSUME, Scope.ADMIN)
-
-
-@call("PUT", CONSUMER, scopes=_ROLES, body=ConsumerBody, statuses=(200, 201))
+@call("PUT", CONSUMER, scopes=READ, body=ConsumerBody, statuses=(200, 201))
 def put_consumer(context: Context) -> Response[RegisteredConsumer]:
     """Register a consumer, or renew its registration.
 
@@ -177,8 +184,8 @@ def put_consumer(context: Context) -> Response[RegisteredConsumer]:
     audit.note_taken_over(context, member.consumer, taken_from)
     with suppress(Unavailable):  # its secret is shown now or never, and the sweep finds what waits for it
         context.deps.waker.wake_for(topic, group, member.consumer)
-    text = format_secret(secret) if secret else None
-    return Response(registered_view(_view(context, member), text), 201 if is_new else 200)
+    shown_once = {"secret": format_secret(secret)} if secret else {}
+    return Response({**_view(context, member), **shown_once}, 201 if is_new else 200)  # type: ignore[typeddict-item]
 
 
 def take_over(context: Context, topic: Topic, group: Group, consumer: Consumer, instance: str | None) -> None:
@@ -208,15 +215,10 @@ def _contact(context: Context, group: Group) -> "Contact":
         _kind(body),
         target or "",
         secret=secret,
-        timeout_seconds=body.timeout_seconds,
-        headers=body.headers,
         reject_statuses=tuple(sorted(set(body.reject_statuses))),
-        transform=body.transform,
-        batch_wait_seconds=body.batch_wait_seconds,
-        expires_after_seconds=body.expires_after_seconds,
-        instance=body.instance,
         instance_by=context.by,
         begin=begin,
+        **taken(body, *_AS_GIVEN),
     )
     if target is None:
         return contact
@@ -244,13 +246,11 @@ def _check_call_fields(body: ConsumerBody) -> None:
         if body.headers is not None or body.reject_statuses or body.transform is not None:
             raise Refused("URL_NEEDED", "Give headers, reject_statuses and transform with a url only.")
         if body.function is None and (body.timeout_seconds is not None or body.batch_wait_seconds):
-            raise Refused(
-                "PUSH_NEEDED", "Give timeout_seconds and batch_wait_seconds with a url or a function."
-            )
+            words = "Give timeout_seconds and batch_wait_seconds with a url or a function."
+            raise Refused("PUSH_NEEDED", words)
     if wrong := {410, 429} & set(body.reject_statuses):
-        raise invalid(
-            "reject_statuses", f"{min(wrong)} has a meaning of its own; name other statuses of 400 to 499"
-        )
+        issue = f"{min(wrong)} has a meaning of its own; name other statuses of 400 to 499"
+        raise invalid("reject_statuses", issue)
     if body.transform is not None:
         check_transform(body.transform)
     if body.headers:
@@ -279,7 +279,7 @@ def get_consumer(context: Context) -> Response[MemberView]:
     return Response(_view(context, context.deps.registry.membership(topic, group, consumer)))
 
 
-@call("GET", f"{GROUP}/consumers", scopes=ANY, query=("limit", "page_token"))
+@call("GET", f"{GROUP}/consumers", scopes=ANY, query=PAGED)
 def list_consumers(context: Context) -> Response[Page[MemberView]]:
     """The group's consumers, by name."""
     topic, group = context.group()
@@ -291,7 +291,7 @@ def list_consumers(context: Context) -> Response[Page[MemberView]]:
     return Response(page(context, purpose, items, rest[limit - 1].name if len(rest) > limit else None))
 
 
-@call("POST", f"{CONSUMER}/heartbeat", scopes=_ROLES, body=HeartbeatBody)
+@call("POST", f"{CONSUMER}/heartbeat", scopes=READ, body=HeartbeatBody)
 def heartbeat(context: Context) -> Response[MemberView]:
     """Stay online; the response has rank, total and shards."""
     topic, group, consumer = context.consumer()
@@ -299,7 +299,7 @@ def heartbeat(context: Context) -> Response[MemberView]:
     return Response(_view(context, context.deps.registry.heartbeat(topic, group, consumer)))
 
 
-@call("POST", f"{CONSUMER}/rotate-secret", scopes=_ROLES, body=RotateBody)
+@call("POST", f"{CONSUMER}/rotate-secret", scopes=READ, body=RotateBody)
 def rotate_secret(context: Context) -> Response[SecretView]:
     """Sign with a new secret; the old one signs, too, for `overlap_seconds` (a day)."""
     topic, group, consumer = context.consumer(consistent=True)
@@ -307,7 +307,7 @@ def rotate_secret(context: Context) -> Response[SecretView]:
     return Response({"secret": format_secret(secret)})
 
 
-@call("DELETE", CONSUMER, scopes=_ROLES, statuses=(204,))
+@call("DELETE", CONSUMER, scopes=READ, statuses=(204,))
 def delete_consumer(context: Context) -> Response[None]:
     """Remove a consumer; its shards go to the others at once."""
     topic, group = context.group(consistent=True)
@@ -326,17 +326,7 @@ def _view(context: Context, member: "Membership") -> MemberView:
 
 def member_view(membership: "Membership", now_ms: int) -> MemberView:
     """A consumer, its rank, and its shards."""
-    return {
-        **_consumer_view(membership.consumer, now_ms),
-        "rank": membership.rank,
-        "total": membership.total,
-        "shards": list(membership.shards),
-    }
-
-
-def registered_view(member: MemberView, secret: str | None) -> RegisteredConsumer:
-    """A consumer that was just registered, with its secret if that is new."""
-    return {**member, "secret": secret} if secret else {**member}
+    return shown(MemberView, membership, **_consumer_view(membership.consumer, now_ms))
 
 
 def masked(member: MemberView) -> MemberView:
@@ -353,36 +343,23 @@ def without_path(url: str) -> str:
 
 
 def _consumer_view(consumer: Consumer, now_ms: int) -> ConsumerView:
-    body: ConsumerView = {
-        "consumer": consumer.name,
-        "topic": consumer.topic,
-        "group": consumer.group,
-        "kind": consumer.kind,
-        "state": shown_state(consumer, now_ms),
-        "created_at": at(consumer.created_ms),
-    }
+    names = {"consumer": consumer.name, "state": shown_state(consumer, now_ms)}
     if not consumer.is_called:
-        body["last_seen_at"] = at(consumer.seen_ms)
-        body["expires_after_seconds"] = consumer.expires_after_seconds
-        body["instance"] = consumer.instance
-        return body
-    body["batch_wait_seconds"] = consumer.batch_wait_seconds
-    if consumer.kind == ConsumerKind.FUNCTION:
-        body["function"] = consumer.target
-        body["timeout_seconds"] = consumer.timeout_seconds
-    else:
-        body["url"] = consumer.target
-        body["timeout_seconds"] = consumer.timeout_seconds or lim.DEFAULT_URL_SECONDS
-        body["headers"] = dict.fromkeys(consumer.header_names, HIDDEN)
-        body["reject_statuses"] = list(consumer.reject_statuses)
-        body["transform"] = consumer.transform
-        body["overlap_until_at"] = at_or_none(consumer.overlap_until_ms(now_ms))
-    body["why"] = consumer.why
-    body["failing_since_at"] = at_or_none(consumer.failing_ms)
-    body["disables_at"] = at_or_none(breaker.disables_ms(consumer.failing_ms, consumer.times_opened, now_ms))
-    body["breaker"] = breaker.state(consumer.open_until_ms, now_ms)
-    body["open_until_at"] = at_or_none(consumer.open_until_ms)
-    return body
+        fields = taken(consumer, "expires_after_seconds", "instance")
+        return shown(ConsumerView, consumer, **names, **fields, last_seen_at=at(consumer.seen_ms))
+    fields = taken(consumer, "batch_wait_seconds", "timeout_seconds", "why", "open_until_at") | {
+        "failing_since_at": at_or_none(consumer.failing_ms),
+        "disables_at": at_or_none(breaker.disables_ms(consumer.failing_ms, consumer.times_opened, now_ms)),
+        "breaker": breaker.state(consumer.open_until_ms, now_ms),
+        str(consumer.kind): consumer.target,
+    }
+    if consumer.kind == ConsumerKind.URL:
+        fields |= taken(consumer, "reject_statuses", "transform") | {
+            "timeout_seconds": consumer.timeout_seconds or lim.DEFAULT_URL_SECONDS,
+            "headers": dict.fromkeys(consumer.header_names, HIDDEN),
+            "overlap_until_at": at_or_none(consumer.overlap_until_ms(now_ms)),
+        }
+    return shown(ConsumerView, consumer, **names, **fields)
 
 
 def shown_state(consumer: Consumer, now_ms: int) -> str:
@@ -395,18 +372,15 @@ def assignment_view(
 ) -> AssignmentView:
     """Who has which shard, and why."""
     online = [c for c in consumers if c.uid in assignment.members]
-    names = {c.uid: c.name for c in consumers}
-    return {
-        "strategy": assignment.strategy,
-        "epoch": assignment.epoch,
-        "why": _why(assignment),
-        "consumers": [_online(topic, assignment, c) for c in online],
-        "offline": [_offline(c, now_ms) for c in consumers if c not in online],
-        "shards": [
-            {"shard": shard, "owner": owner}
-            for shard, owner in enumerate(shard_owners(topic, assignment, names))
-        ],
-    }
+    owners = shard_owners(topic, assignment, {c.uid: c.name for c in consumers})
+    return shown(
+        AssignmentView,
+        assignment,
+        why=_why(assignment),
+        consumers=[_online(topic, assignment, c) for c in online],
+        offline=[_offline(c, now_ms) for c in consumers if c not in online],
+        shards=[{"shard": shard, "owner": owner} for shard, owner in enumerate(owners)],
+    )
 
 
 def shard_owners(topic: Topic, assignment: Assignment, names: Mapping[str, str]) -> list[str | None]:
@@ -416,23 +390,14 @@ def shard_owners(topic: Topic, assignment: Assignment, names: Mapping[str, str])
 
 def _online(topic: Topic, assignment: Assignment, consumer: Consumer) -> AssignedConsumer:
     everything = assignment.strategy == EVERYONE
-    return {
-        "consumer": consumer.name,
-        "kind": consumer.kind,
-        "state": consumer.state,
-        "rank": assignment.rank(consumer.uid),
-        "total": len(assignment.members),
-        "shards": list(range(topic.shards) if everything else assignment.shards(consumer.uid)),
-    }
+    shards = list(range(topic.shards)) if everything else assignment.shards(consumer.uid)
+    place = {"rank": assignment.rank(consumer.uid), "total": len(assignment.members), "shards": shards}
+    return shown(AssignedConsumer, consumer, consumer=consumer.name, **place)
 
 
 def _offline(consumer: Consumer, now_ms: int) -> OfflineConsumer:
-    return {
-        "consumer": consumer.name,
-        "kind": consumer.kind,
-        "state": shown_state(consumer, now_ms),
-        "why": _absence(consumer),
-    }
+    words = {"state": shown_state(consumer, now_ms), "why": _absence(consumer)}
+    return shown(OfflineConsumer, consumer, consumer=consumer.name, **words)
 
 
 def _why(assignment: Assignment) -> str:

@@ -12,13 +12,13 @@ from ...domain import limits as lim
 from ...domain import redact, strict_json
 from ...domain.errors import HeadraceError, Malformed, Refused, TooLarge
 from ...domain.message import Message, holds_json
-from ...domain.topic import Group, Scope, Topic
+from ...domain.topic import Group, Topic
 from ...modes import POLICIES
 from ...services.core.bodies import shown_body, with_body
 from ...services.produce.drafts import check_size
 from .. import lists, many, parse
-from ..calls import GROUP, Context, Response, call
-from ..fields import Count, Name, Time, at, either
+from ..calls import GROUP, MESSAGE, PAGED, READ, Context, Response, call
+from ..fields import Count, Name, Time, at, either, shown
 from ..http import check_group
 from ..lists import LETTER_FILTERS, DeadFilter, Page, page
 from ..many import ManyAnswer, ManyBody, PlannedBody, Work
@@ -114,10 +114,9 @@ class MergedLetter(TypedDict):
 
 Merged = Annotated[MergedLetter, either(["changed", "body"], ["error"])]
 _LETTERS = f"{GROUP}/dead-letters"
-_ROLES = (Scope.CONSUME, Scope.ADMIN)
 
 
-@call("GET", _LETTERS, scopes=_ROLES, query=(*LETTER_FILTERS, "limit", "page_token"))
+@call("GET", _LETTERS, scopes=READ, query=(*LETTER_FILTERS, *PAGED))
 def list_dead_letters(context: Context) -> Response[Page[DeadLetterView]]:
     """List dead letters by shard and offset, each with its message, reason and last error."""
     topic, group = context.group()
@@ -145,7 +144,7 @@ def _count_that_fits(letters: "Sequence[DeadLetter]", added_bytes: int) -> int:
     return max(1, sum(size <= lim.MAX_ANSWER_BYTES for size in sizes))
 
 
-@call("GET", f"{_LETTERS}/{{id}}", scopes=_ROLES)
+@call("GET", f"{_LETTERS}/{{id}}", scopes=READ)
 def get_dead_letter(context: Context) -> Response[DeadLetterView]:
     """One dead letter by its message's id."""
     topic, group = context.group()
@@ -153,7 +152,7 @@ def get_dead_letter(context: Context) -> Response[DeadLetterView]:
     return Response(_views(context, topic, group, letters[:1])[0])
 
 
-@call("POST", f"{_LETTERS}/redrive", scopes=_ROLES, body=RedriveBody)
+@call("POST", f"{_LETTERS}/redrive", scopes=READ, body=RedriveBody)
 def redrive(context: Context) -> Response[Redriven]:
     """Send dead letters again: those with the ids, those that match the filter, or all; at once or at a rate.
 
@@ -171,7 +170,7 @@ def redrive(context: Context) -> Response[Redriven]:
     return Response(many.answer(context, _letters_work(context, topic, group, "redriven", act)))
 
 
-@call("POST", f"{_LETTERS}/delete", scopes=_ROLES, body=DeleteBody)
+@call("POST", f"{_LETTERS}/delete", scopes=READ, body=DeleteBody)
 def delete_dead_letters(context: Context) -> Response[Deleted]:
     """Delete dead letters for good: those with the ids, those that match the filter, those of a plan, or all."""
     topic, group = context.group(consistent=True)
@@ -206,7 +205,7 @@ def _letters_work(
     )
 
 
-@call("POST", f"{GROUP}/retry", scopes=_ROLES, body=RetryManyBody)
+@call("POST", f"{GROUP}/retry", scopes=READ, body=RetryManyBody)
 def retry_many(context: Context) -> Response[RetriedMany]:
     """Make the next attempts of waiting deliveries now. Those that are due already are not counted."""
     topic, group = context.group(consistent=True)
@@ -225,7 +224,7 @@ def retry_many(context: Context) -> Response[RetriedMany]:
     return Response(many.answer(context, work))
 
 
-@call("PATCH", f"{_LETTERS}/{{id}}", scopes=_ROLES, body=BodyBody)
+@call("PATCH", f"{_LETTERS}/{{id}}", scopes=READ, body=BodyBody)
 def edit_dead_letter(context: Context) -> Response[DeadLetterView]:
     """Replace a dead letter's body, before it is redriven."""
     topic, group = context.group(consistent=True)
@@ -234,7 +233,7 @@ def edit_dead_letter(context: Context) -> Response[DeadLetterView]:
     return Response(_views(context, topic, group, letters[:1])[0])
 
 
-@call("PATCH", _LETTERS, scopes=_ROLES, body=MergeBody, query=(*LETTER_FILTERS, "limit", "page_token"))
+@call("PATCH", _LETTERS, scopes=READ, body=MergeBody, query=(*LETTER_FILTERS, *PAGED))
 def merge_dead_letters(context: Context) -> Response[Page[Merged]]:
     """Change the bodies of many dead letters by a JSON merge patch (RFC 7386).
 
@@ -276,7 +275,7 @@ def _merge_letter(
     return {"id": id, "changed": is_changed, "body": msgspec.Raw(shown)}
 
 
-@call("DELETE", f"{_LETTERS}/{{id}}", scopes=_ROLES, statuses=(204,))
+@call("DELETE", f"{_LETTERS}/{{id}}", scopes=READ, statuses=(204,))
 def delete_dead_letter(context: Context) -> Response[None]:
     """Delete a dead letter for good."""
     topic, group = context.group(consistent=True)
@@ -284,7 +283,7 @@ def delete_dead_letter(context: Context) -> Response[None]:
     return Response(None, 204)
 
 
-@call("POST", "/v1/topics/{topic}/messages/{id}/retry", scopes=_ROLES, body=RetryNowBody)
+@call("POST", f"{MESSAGE}/retry", scopes=READ, body=RetryNowBody)
 def retry_now(context: Context) -> Response[Retried]:
     """Try a RETRYING or DEAD delivery again now."""
     topic, id = context.topic(consistent=True), context.params["id"]
@@ -316,16 +315,8 @@ def _views(
 
 def dead_letter_view(letter: "DeadLetter", message: Message, names: Mapping[str, str]) -> DeadLetterView:
     """The view of a dead letter. `message` has the full body; `names` maps consumer uids to names."""
-    body: DeadLetterView = {
-        **content(message),
-        "shard": message.shard,
-        "offset": message.offset,
-        "reason": letter.reason,
-        "attempts": letter.attempts,
-        "last_error": letter.last_error,
-        "dead_at": at(letter.at_ms),
-        "edited": letter.edited,
-    }
+    own = {**content(message), "shard": message.shard, "dead_at": at(letter.at_ms)}
+    body = shown(DeadLetterView, letter, **own)
     if letter.answer:
         body["answer"] = answer_view(letter.answer)
     if uid := letter.key.consumer_uid:

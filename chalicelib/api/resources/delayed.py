@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
 from urllib.parse import unquote
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -11,10 +11,10 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from ...domain import limits as lim
 from ...domain.errors import HeadraceError, Refused
 from ...domain.message import Message
-from ...domain.topic import Scope, Topic
+from ...domain.topic import Topic
 from ...services.produce.drafts import takes_all
 from .. import lists, parse
-from ..calls import Context, Reach, Response, call
+from ..calls import BY_PRODUCERS, PAGED, READ, TOPIC, Context, Response, call
 from ..fields import TEXT, Time, at, either
 from ..http import check_job, invalid
 from ..lists import Page, page
@@ -53,13 +53,11 @@ class RescheduledMessage(TypedDict):
 
 Rescheduled = Annotated[RescheduledMessage, either(["changed", "deliver_at"], ["error"])]
 _FILTERS = ("key", "tag", "shard", "from", "to")
-_CHANGE: Any = {"scopes": (Scope.PRODUCE, Scope.ADMIN), "reach": Reach.GROUPS}
-_READS = (Scope.CONSUME, Scope.ADMIN)
-_JOB = "/v1/topics/{topic}/jobs/{job}"
-_JOBS, _MESSAGES = "/v1/topics/{topic}/jobs", "/v1/topics/{topic}/messages"
+_JOB = f"{TOPIC}/jobs/{{job}}"
+_JOBS, _MESSAGES = f"{TOPIC}/jobs", f"{TOPIC}/messages"
 
 
-@call("PUT", _JOB, **_CHANGE, body=MessageBody, headers=(parse.APP,), statuses=(200, 201))
+@call("PUT", _JOB, **BY_PRODUCERS, body=MessageBody, headers=(parse.APP,), statuses=(200, 201))
 def put_job(context: Context) -> Response[Produced]:
     """Store a message under a name of yours (201), or replace the one that waits under it: content and time (200).
 
@@ -75,14 +73,14 @@ def put_job(context: Context) -> Response[Produced]:
     return Response(produced_view(topic.name, result), 201 if is_new else 200)
 
 
-@call("GET", _JOB, scopes=_READS)
+@call("GET", _JOB, scopes=READ)
 def get_job(context: Context) -> Response[MessageView]:
     """The last message that was stored under a name, as long as it is kept; with its status per group."""
     topic = context.topic()
     return Response(message_view(context, topic, context.deps.named_jobs.find(topic, _name(context))))
 
 
-@call("DELETE", _JOB, **_CHANGE, statuses=(204,))
+@call("DELETE", _JOB, **BY_PRODUCERS, statuses=(204,))
 def delete_job(context: Context) -> Response[None]:
     """Cancel the job of a name, if no group has claimed it; the name is free then."""
     topic = context.topic()
@@ -90,7 +88,7 @@ def delete_job(context: Context) -> Response[None]:
     return Response(None, 204)
 
 
-@call("GET", _JOBS, scopes=_READS, query=("prefix", "limit", "page_token"))
+@call("GET", _JOBS, scopes=READ, query=("prefix", *PAGED))
 def list_jobs(context: Context) -> Response[Page[MessageView]]:
     """List the jobs that wait for their time and whose names have this beginning, soonest first.
 
@@ -110,15 +108,14 @@ def _name(context: Context) -> str:
     """The job's name in the path. Raises Malformed."""
     name = unquote(context.params["job"])
     is_text = re.match(TEXT, name) and "\ufffd" not in name  # which is what no UTF-8 is decoded to
-    if (
-        not is_text or len(name.encode()) > lim.MAX_JOB_BYTES or name in (".", "..")
-    ):  # those are folders to programs
+    is_folder = name in (".", "..")  # to programs
+    if not is_text or is_folder or len(name.encode()) > lim.MAX_JOB_BYTES:
         issue = f"must be 1 to {lim.MAX_JOB_BYTES} bytes of text in UTF-8, URL-encoded, without control characters"
         raise invalid("job", f"{issue}, and not `.` or `..`")
     return name
 
 
-@call("PATCH", _MESSAGES, **_CHANGE, body=DelayedBody, query=(*_FILTERS, "limit", "page_token"))
+@call("PATCH", _MESSAGES, **BY_PRODUCERS, body=DelayedBody, query=(*_FILTERS, *PAGED))
 def change_delayed(context: Context) -> Response[Page[Rescheduled]]:
     """Deliver sooner, postpone or cancel many delayed messages.
 

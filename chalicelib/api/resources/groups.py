@@ -14,8 +14,8 @@ from ...domain.settings import Destination
 from ...domain.topic import EARLIEST, FOR_EVER_MS, LATEST, Group, Scope, Topic, Where
 from ...modes import POLICIES
 from .. import lists, parse, settings
-from ..calls import ANY, GROUP, Context, Response, call
-from ..fields import Count, Name, NoBody, Time, at, one_of
+from ..calls import ADMIN, ANY, GROUP, PAGED, TOPIC, Context, Response, call
+from ..fields import Count, Name, NoBody, Time, at, one_of, shown, taken
 from ..http import invalid
 from ..lists import Page, page
 from ..settings import GroupBody, GroupView, group_view
@@ -146,7 +146,7 @@ class GroupRatesView(TypedDict):
     points: list[GroupRatePoint]
 
 
-@call("PUT", GROUP, scopes=(Scope.ADMIN,), body=GroupBody, statuses=(200, 201))
+@call("PUT", GROUP, scopes=ADMIN, body=GroupBody, statuses=(200, 201))
 def put_group(context: Context) -> Response[GroupView]:
     """Create a group, or change the settings that are given."""
     topic, name = context.topic(consistent=True), context.params["group"]
@@ -205,7 +205,7 @@ def get_group_rates(context: Context) -> Response[GroupRatesView]:
     return Response(group_rates_view(topic, group, window, buckets))
 
 
-@call("GET", "/v1/topics/{topic}/groups", scopes=ANY, query=("limit", "page_token"))
+@call("GET", f"{TOPIC}/groups", scopes=ANY, query=PAGED)
 def list_groups(context: Context) -> Response[Page[GroupSummary]]:
     """List the topic's groups, by name."""
     topic = context.topic()
@@ -221,7 +221,7 @@ def list_groups(context: Context) -> Response[Page[GroupSummary]]:
     return Response(page(context, purpose, items, next_start))
 
 
-@call("DELETE", GROUP, scopes=(Scope.ADMIN,), statuses=(204,))
+@call("DELETE", GROUP, scopes=ADMIN, statuses=(204,))
 def delete_group(context: Context) -> Response[None]:
     """Delete a group with its consumers and positions.
 
@@ -231,7 +231,7 @@ def delete_group(context: Context) -> Response[None]:
     return Response(None, 204)
 
 
-@call("POST", f"{GROUP}/pause", scopes=(Scope.ADMIN,), body=PauseBody)
+@call("POST", f"{GROUP}/pause", scopes=ADMIN, body=PauseBody)
 def pause_group(context: Context) -> Response[GroupView]:
     """Pause the group: it gets no more messages until it is resumed, or until the given time.
 
@@ -244,7 +244,7 @@ def pause_group(context: Context) -> Response[GroupView]:
     return Response(group_view(topic, group, context.now_ms))
 
 
-@call("POST", f"{GROUP}/resume", scopes=(Scope.ADMIN,), body=NoBody)
+@call("POST", f"{GROUP}/resume", scopes=ADMIN, body=NoBody)
 def resume_group(context: Context) -> Response[GroupView]:
     """Resume the group: it gets messages again."""
     topic = context.topic(consistent=True)
@@ -253,15 +253,14 @@ def resume_group(context: Context) -> Response[GroupView]:
     return Response(group_view(topic, group, context.now_ms))
 
 
-@call("POST", f"{GROUP}/seek", scopes=(Scope.ADMIN,), body=SeekBody)
+@call("POST", f"{GROUP}/seek", scopes=ADMIN, body=SeekBody)
 def seek_group(context: Context) -> Response[GroupDetail]:
     """Move the group, or a `consumer` of a broadcast, to earliest, latest, a time or an offset.
 
     Open leases become invalid."""
     topic, group = context.group(consistent=True)
     where, shard = _where(context.body.to), context.body.shard
-    if shard is not None and shard >= topic.shards:
-        raise Refused("NO_SUCH_SHARD", f"Topic {topic.name!r} has shards 0 to {topic.shards - 1}.")
+    lists.check_shard(topic, shard)
     context.deps.admin.seek(topic, group, where, _sought(context, topic, group), shard, context.by)
     context.deps.waker.wake_group(topic, group)
     return Response(_detail(context, topic, group))
@@ -312,13 +311,8 @@ def group_detail(
 ) -> GroupDetail:
     """A group's settings, counts and shards. `names` maps consumer uids to names, `owners` has one for each shard."""
     shards = [_shard(each, names, owners[each.key.shard.shard]) for each in survey.shards]
-    stopped: list[StoppedConsumer] = [
-        {
-            "consumer": consumer.name,
-            "state": state.kind.value,
-            "since": at(state.since_ms),
-            "why": attention.why(consumer, state),
-        }
+    stopped = [
+        shown(StoppedConsumer, state, state=state.kind, why=attention.why(consumer, state))
         for consumer, state in survey.stopped
     ]
     return {**group_summary(topic, survey), "stopped_consumers": stopped, "shards": shards}
@@ -326,23 +320,8 @@ def group_detail(
 
 def group_counts(survey: "GroupSurvey") -> GroupCounts:
     """How far a group is."""
-    account = survey.account
-    return {
-        "backlog": survey.backlog,
-        "in_flight": survey.in_flight,
-        "retrying": survey.retrying,
-        "dead": survey.dead,
-        "consumed": account.success,
-        "oldest_age_seconds": survey.oldest_age_seconds,
-        "states": {
-            "NEW": account.new,
-            "RUNNING": account.running,
-            "RETRYING": account.retrying,
-            "SUCCESS": account.success,
-            "DEAD": account.dead,
-            "skipped": account.skipped,
-        },
-    }
+    states = {name: getattr(survey.account, name.lower()) for name in GroupStates.__annotations__}
+    return shown(GroupCounts, survey, consumed=survey.account.success, states=states)
 
 
 def group_stats(survey: "GroupSurvey") -> GroupStats:
@@ -352,20 +331,16 @@ def group_stats(survey: "GroupSurvey") -> GroupStats:
 
 def _shard(progress: "Progress", names: Mapping[str, str], owner: str | None) -> ShardView:
     cursor, uid = progress.cursor, progress.key.consumer_uid
-    body: ShardView = {
-        "shard": progress.key.shard.shard,
-        "tail": progress.tail,
-        "floor": cursor.floor,
-        "next": cursor.next,
-        "backlog": progress.backlog,
-        "settled_above_floor": total(cursor.settled),
-        "waiting": sum(span.count for span in cursor.waiting),
-        "owner": owner,
-        "leases": [_lease(lease, names) for lease in cursor.leases.values()],
-    }
-    if uid:
-        body["consumer"] = names.get(uid)
-    return body
+    return shown(
+        ShardView,
+        progress,
+        **taken(cursor, "floor", "next"),
+        settled_above_floor=total(cursor.settled),
+        waiting=sum(span.count for span in cursor.waiting),
+        owner=owner,
+        leases=[_lease(lease, names) for lease in cursor.leases.values()],
+        **({"consumer": names.get(uid)} if uid else {}),
+    )
 
 
 def _lease(lease: "Lease", names: Mapping[str, str]) -> LeaseView:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Required
 from ...domain import call_result, ids
 from ...domain.message import DeadReason, Message, body_fields
 from ...domain.trace import ATTEMPTS
-from ..fields import Base64, Count, Status, Time, at, at_or_none, one_of
+from ..fields import Base64, Count, Status, Time, at, at_or_none, one_of, shown, some, taken
 
 if TYPE_CHECKING:
     from ...services.inspect.fate import MessageFate
@@ -160,29 +160,18 @@ def content(message: Message) -> StoredContent:
 
 def base_content(message: Message) -> Content:
     draft = message.draft
-    body: Content = {
+    body = {
         "id": message.id,
-        **(cast(Body, body_fields(draft)) or {"body": None, "undecodable": True}),
-        "content_type": draft.content_type,
-        "keys": draft.keys,
-        "tag": draft.tag,
-        "ordering_key": draft.ordering_key,
-        "headers": draft.headers,
+        **(body_fields(draft) or {"body": None, "undecodable": True}),
+        **taken(draft, "content_type", "keys", "tag", "ordering_key", "headers"),
         "accepted_at": at(message.first_accepted_ms),
     }
-    if draft.job is not None:
-        body["job"] = draft.job
-    if draft.due_ms is not None:
-        body["deliver_at"] = at(draft.due_ms)
-    if draft.sent_ms is not None:
-        body["sent_at"] = at(draft.sent_ms)
-    if draft.expires_ms is not None:
-        body["expires_at"] = at(draft.expires_ms)
-    if draft.changed_ms is not None:
-        body["changed_at"] = at(draft.changed_ms)
+    more = taken(draft, "job", "sent_at", "expires_at", "changed_at") | {
+        "deliver_at": at_or_none(draft.due_ms)
+    }
     if draft.firing:
-        body["schedule"], body["scheduled_at"] = draft.firing.schedule, at(draft.firing.at_ms)
-    return body
+        more |= {"schedule": draft.firing.schedule, "scheduled_at": at(draft.firing.at_ms)}
+    return cast(Content, body | some(more))
 
 
 _DONE_BY_SOMEBODY = {
@@ -193,13 +182,7 @@ _DONE_BY_SOMEBODY = {
 
 def delivery(status: "DeliveryStatus") -> DeliveryView:
     """How far a group is with a message."""
-    body: DeliveryView = {
-        "status": status.status,
-        "attempts": status.attempts,
-        "next_attempt_at": at_or_none(status.next_attempt_ms),
-        "last_error": status.last_error,
-        "retries_left": status.retries_left,
-    }
+    body = shown(DeliveryView, status)
     if status.answer:
         body["answer"] = answer_view(status.answer)
     if status.reason:
@@ -211,7 +194,7 @@ def delivery(status: "DeliveryStatus") -> DeliveryView:
 
 def answer_view(answer: call_result.Answer) -> Answer:
     """A subscriber's answer."""
-    return {"status": answer.status, "content_type": answer.content_type, "text": answer.text}
+    return shown(Answer, answer)
 
 
 def retried_view(message_id: str, group: str, status: "DeliveryStatus | None") -> Retried:
@@ -222,40 +205,18 @@ def retried_view(message_id: str, group: str, status: "DeliveryStatus | None") -
 
 def fate_view(of: "MessageFate") -> GroupFate:
     """A group's part in a message's fate."""
-    return {
-        **delivery(of.status),
-        "places": [str(place) for place in of.places],
-        "older": list(of.older),
-        "adds_up": of.adds_up,
-    }
+    return shown(GroupFate, of, **delivery(of.status), places=[str(place) for place in of.places])
 
 
 def event_view(of: "Event", names: Mapping[str, str | None]) -> EventView:
     """One event of a message's trace. `names` maps token ids to names (None: the token was deleted)."""
-    body: EventView = {
-        "at": at(of.at_ms),
-        "event": of.event,
-        "shard": of.shard,
-        "group": of.group,
-        "consumer": of.consumer,
-        "attempt": of.attempt,
-        "rank": of.rank,
-        "total": of.total,
-        "duration_ms": of.duration_ms,
-        "outcome": of.outcome,
-        "detail": of.detail,
-    }
+    body = shown(EventView, of, **{name: text for name in ("app", "address") if (text := getattr(of, name))})
     if of.answer:
         body["answer"] = answer_view(of.answer)
     if of.event in _DONE_BY_SOMEBODY:
         body["by"] = {"id": of.by, "name": names.get(of.by)} if of.by else None
-    if of.app:
-        body["app"] = of.app
-    if of.address:
-        body["address"] = of.address
     if of.deliver_ms is not None:
         body["deliver_at"] = at(of.deliver_ms)
     if of.deadline_ms is not None:
-        body["owner"] = of.owner
-        body["deadline_at"] = at(of.deadline_ms)
+        body["owner"], body["deadline_at"] = of.owner, at(of.deadline_ms)
     return body

@@ -1,6 +1,6 @@
 """Reading messages: one by id, lists with filters."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
@@ -9,11 +9,11 @@ from ...domain.limits import MAX_DEDUP_ID_CHARS
 from ...domain.message import Message, overall
 from ...domain.status import OVER
 from ...domain.timer import ANY
-from ...domain.topic import Scope, Topic
+from ...domain.topic import Topic
 from ...domain.transaction import Transaction, TransactionState
 from ...services.core.bodies import shown_body
 from .. import lists, settings
-from ..calls import Context, Reach, Response, call
+from ..calls import BY_PRODUCERS, MESSAGE, PAGED, READ, TOPIC, Context, Response, call
 from ..fields import Count, MessageStatus, at
 from ..http import check_group, check_job, check_name, invalid
 from ..lists import Page, page
@@ -55,15 +55,13 @@ class FateView(TypedDict):
     adds_up: bool
 
 
-_ROLES = (Scope.CONSUME, Scope.ADMIN)
-_CHANGES = (Scope.PRODUCE, Scope.ADMIN)
 _DELAYED = "DELAYED"
 _PREPARED = "PREPARED"
 _STATUSES = ("NEW", "RUNNING", "SUCCESS", "RETRYING", "DEAD", "CANCELLED", _DELAYED, _PREPARED)
 _FILTERS = ("group", "status", "key", "tag", "shard", "from", "to")
 
 
-@call("GET", "/v1/topics/{topic}/messages/{id}", scopes=_ROLES)
+@call("GET", MESSAGE, scopes=READ)
 def get_message(context: Context) -> Response[MessageView]:
     """Everything known about a message, with its status per group."""
     topic = context.topic()
@@ -97,28 +95,18 @@ def message_view(
     """A message as it stands, wherever that is; one of several, as they stood at the same moment."""
     blobs = context.deps.adapters.blobs
     if isinstance(message, Message):
-        topic_statuses = topic_statuses or context.deps.statuses.of_topic(topic)
-        return logged_view(
-            topic,
-            shown_body(blobs, topic, message),
-            topic_statuses.deliveries(message),
-            context.may_use_group,
-        )
+        statuses = (topic_statuses or context.deps.statuses.of_topic(topic)).deliveries(message)
+        return _logged_view(context, topic, shown_body(blobs, topic, message), statuses)
     whole = shown_body(blobs, topic, message.message)
     if isinstance(message, Transaction):
-        return prepared_view(topic, message, whole)
-    return delayed_view(topic, message, whole)
+        is_cancelled = message.state is TransactionState.ROLLED_BACK
+        return _view_before_log(topic, whole, message.shard, is_cancelled, _PREPARED)
+    shard = message.timer.shard.shard
+    view = _view_before_log(topic, whole, None if shard == ANY else shard, message.cancelled, _DELAYED)
+    return {**view, "deliver_at": at(message.timer.due_ms)}
 
 
-@call(
-    "PATCH",
-    "/v1/topics/{topic}/messages/{id}",
-    scopes=_CHANGES,
-    body=AmendBody,
-    query=("group", "consumer"),
-    reach=Reach.GROUPS,
-    scopes_of_group=_ROLES,
-)
+@call("PATCH", MESSAGE, **BY_PRODUCERS, body=AmendBody, query=("group", "consumer"), scopes_of_group=READ)
 def amend_message(context: Context) -> Response[MessageView]:
     """Change the body, headers or retries of a message that no group has claimed; while it waits, its time too.
 
@@ -149,7 +137,7 @@ def amend_message(context: Context) -> Response[MessageView]:
     return Response(message_view(context, topic, new_message))
 
 
-@call("DELETE", "/v1/topics/{topic}/messages/{id}", scopes=_CHANGES, statuses=(204,), reach=Reach.GROUPS)
+@call("DELETE", MESSAGE, **BY_PRODUCERS, statuses=(204,))
 def cancel_message(context: Context) -> Response[None]:
     """Cancel a message that no group has claimed."""
     topic = context.topic()
@@ -192,7 +180,7 @@ def _transaction_conflict(transaction: Transaction) -> Conflict:
     return Conflict("IN_TRANSACTION", "The message is in a transaction: commit it or roll it back.")
 
 
-@call("GET", "/v1/topics/{topic}/messages/{id}/trace", scopes=_ROLES)
+@call("GET", f"{MESSAGE}/trace", scopes=READ)
 def get_trace(context: Context) -> Response[views.TraceView]:
     """A message's trace, in order of time: changes with the token that made them, attempts with the consumer."""
     topic = context.topic()
@@ -203,7 +191,7 @@ def get_trace(context: Context) -> Response[views.TraceView]:
     return Response({"events": [views.event_view(event, names) for event in mine]})
 
 
-@call("GET", "/v1/topics/{topic}/messages/{id}/fate", scopes=_ROLES)
+@call("GET", f"{MESSAGE}/fate", scopes=READ)
 def get_fate(context: Context) -> Response[FateView]:
     """A message's state in every group: its status, and the one place in which it is."""
     from ...services.inspect.fate import Fates
@@ -225,9 +213,7 @@ def get_fate(context: Context) -> Response[FateView]:
     )
 
 
-@call(
-    "GET", "/v1/topics/{topic}/messages", scopes=_ROLES, query=(*_FILTERS, "dedup_id", "limit", "page_token")
-)
+@call("GET", f"{TOPIC}/messages", scopes=READ, query=(*_FILTERS, "dedup_id", *PAGED))
 def list_messages(context: Context) -> Response[Page[MessageView]]:
     """List messages, newest first; with status DELAYED soonest first, with PREPARED in the order of preparation.
 
@@ -295,14 +281,12 @@ def _filters(context: Context, topic: Topic) -> "Filters":
     return replace(lists.of_query(query), group=group, status=status)
 
 
-def logged_view(
-    topic: Topic,
-    message: Message,
-    statuses: "Mapping[str, DeliveryStatus]",
-    may_use_group: "Callable[[str], bool]",
+def _logged_view(
+    context: Context, topic: Topic, message: Message, statuses: "Mapping[str, DeliveryStatus]"
 ) -> MessageView:
     """A message in its log: its status over all groups, its deliveries for those that the caller may use."""
     retries_left = [status.retries_left for status in statuses.values() if status.status not in OVER]
+    may_see = context.may_use_group
     return {
         **content(message),
         "shard": message.shard,
@@ -310,23 +294,8 @@ def logged_view(
         "topic": topic.name,
         "status": overall(message.draft, [status.status for status in statuses.values()]),
         "retries_left": max(retries_left, default=0) if statuses else _retries(topic, message),
-        "deliveries": {
-            name: views.delivery(status) for name, status in statuses.items() if may_use_group(name)
-        },
+        "deliveries": {name: views.delivery(each) for name, each in statuses.items() if may_see(name)},
     }
-
-
-def delayed_view(topic: Topic, delayed: "DelayedMessage", message: Message) -> MessageView:
-    """A message (with its body) before its log: it waits for its time, or was cancelled."""
-    shard = delayed.timer.shard.shard
-    view = _view_before_log(topic, message, None if shard == ANY else shard, delayed.cancelled, _DELAYED)
-    return {**view, "deliver_at": at(delayed.timer.due_ms)}
-
-
-def prepared_view(topic: Topic, transaction: Transaction, message: Message) -> MessageView:
-    """A message (with its body) whose transaction is not committed."""
-    is_cancelled = transaction.state is TransactionState.ROLLED_BACK
-    return _view_before_log(topic, message, transaction.shard, is_cancelled, _PREPARED)
 
 
 def _view_before_log(

@@ -13,11 +13,11 @@ from ...domain import strict_json
 from ...domain.errors import ChangedMeanwhile, HeadraceError, TooLarge, Unavailable
 from ...domain.limits import MAX_BATCH_BYTES
 from ...domain.message import Draft, Message
-from ...domain.topic import Scope, Topic
+from ...domain.topic import Topic
 from ...services.produce.drafts import takes_all
 from .. import parse
-from ..calls import Context, Response, call
-from ..fields import Count, MessageStatus, Time, at, either
+from ..calls import PRODUCE, TOPIC, Context, Response, call
+from ..fields import Count, MessageStatus, Time, at, either, shown
 from ..http import convert
 from ..parse import MessageBody
 from ..problems import Problem, problem
@@ -75,14 +75,10 @@ class _JsonTexts(msgspec.Struct):
     messages: list[msgspec.Raw]
 
 
-@call(
-    "POST",
-    "/v1/topics/{topic}/messages",
-    scopes=(Scope.PRODUCE,),
-    body=MessageBody,
-    headers=parse.PRODUCER_HEADERS,
-    statuses=(200, 201),
-)
+_TAKES: Any = {"scopes": PRODUCE, "headers": parse.PRODUCER_HEADERS}
+
+
+@call("POST", f"{TOPIC}/messages", **_TAKES, body=MessageBody, statuses=(200, 201))
 def produce(context: Context) -> Response[Produced]:
     """Accept one message: 201 once it is durable, 200 for a repeated dedup_id."""
     return store_one(context, parse.draft(context, context.body, context.raw))
@@ -150,13 +146,7 @@ def _store(
     return outcomes
 
 
-@call(
-    "POST",
-    "/v1/topics/{topic}/messages/batch",
-    scopes=(Scope.PRODUCE,),
-    body=BatchBody,
-    headers=parse.PRODUCER_HEADERS,
-)
+@call("POST", f"{TOPIC}/messages/batch", **_TAKES, body=BatchBody)
 def produce_batch(context: Context) -> Response[BatchView]:
     """Accept up to 1,000 messages; invalid ones are refused individually, the others are stored."""
     if len(context.raw) > MAX_BATCH_BYTES:
@@ -170,13 +160,10 @@ def produce_batch(context: Context) -> Response[BatchView]:
     drafts = [c for c in drafts_and_errors if isinstance(c, Draft)]
     topic = context.topic_for(takes_all(drafts))
     state_of = state_lookup(context, topic)
-    outcomes = iter(_store(context, topic, drafts, state_of))
-    results = []
-    for i, each in enumerate(drafts_and_errors):
-        outcome = next(outcomes) if isinstance(each, Draft) else each
-        result = outcome if isinstance(outcome, HeadraceError) else _view(topic, outcome, state_of)
-        results.append(batch_item(i, result, context.request_id))
-    return Response({"results": results})
+    outcomes = _store(context, topic, drafts, state_of)
+    return Response(
+        batch_view(context, drafts_and_errors, outcomes, lambda each: _view(topic, each, state_of))
+    )
 
 
 def _draft_or_error(
@@ -191,22 +178,26 @@ def _draft_or_error(
 
 def produced_view(topic: str, message: "ProduceResult", status: str | None = None) -> Produced:
     """Where a message was stored; `status` is what has become of one that was stored before."""
-    body: Produced = {
-        "id": message.id,
-        "topic": topic,
-        "status": status or ("NEW" if message.due_ms is None else "DELAYED"),
-        "shard": message.shard,
-        "offset": message.offset,
-        "accepted_at": at(message.accepted_ms),
-        "duplicate": message.duplicate,
-    }
+    status = status or ("NEW" if message.due_ms is None else "DELAYED")
+    body = shown(Produced, message, topic=topic, status=status)
     if message.due_ms is not None:
         body["deliver_at"] = at(message.due_ms)
     return body
 
 
-def batch_item(index: int, outcome: Produced | HeadraceError, request_id: str) -> BatchItem:
-    """One message of a batch."""
-    if isinstance(outcome, HeadraceError):
-        return {"index": index, "error": problem(outcome, request_id)}
-    return {"index": index, **outcome}
+def batch_view(
+    context: Context,
+    items: Sequence[object],
+    outcomes: "Sequence[ProduceResult | HeadraceError]",
+    view: "Callable[[ProduceResult], Produced]",
+) -> BatchView:
+    """The result for each item of a batch: its error, else the next one of the outcomes."""
+    rest = iter(outcomes)
+    found = [each if isinstance(each, HeadraceError) else next(rest) for each in items]
+    results: list[BatchItem] = [
+        {"index": index, "error": problem(each, context.request_id)}
+        if isinstance(each, HeadraceError)
+        else {"index": index, **view(each)}
+        for index, each in enumerate(found)
+    ]
+    return {"results": results}

@@ -11,9 +11,8 @@ from ...domain import strict_json
 from ...domain.errors import UnsupportedMedia
 from ...domain.limits import MAX_CONTENT_TYPE_CHARS, MAX_DEDUP_ID_CHARS
 from ...domain.message import Draft
-from ...domain.topic import Scope
 from .. import parse
-from ..calls import Context, Response, call
+from ..calls import PRODUCE, Context, Response, call
 from ..http import convert, invalid
 from ..parse import MessageBody
 from .produce import Produced, store_one
@@ -27,6 +26,7 @@ _OPTIONS = {
     "headrace-delay-seconds": "delay_seconds",
     "headrace-sent-at": "sent_at",
 }
+_HEADERS = (*_OPTIONS, *parse.PRODUCER_HEADERS)
 _OURS = "headrace-"
 _FORWARD = "headrace-forward-"
 _STRUCTURED = "application/cloudevents+json"
@@ -35,14 +35,7 @@ _ATTRIBUTE = r"[a-z0-9]{1,64}\Z"
 _REQUIRED = ("id", "source", "type")
 
 
-@call(
-    "POST",
-    "/v1/publish/{topic}",
-    scopes=(Scope.PRODUCE,),
-    any_media=True,
-    headers=(*_OPTIONS, *parse.PRODUCER_HEADERS),
-    statuses=(200, 201),
-)
+@call("POST", "/v1/publish/{topic}", scopes=PRODUCE, any_media=True, headers=_HEADERS, statuses=(200, 201))
 def publish(context: Context) -> Response[Produced]:
     """Accept the raw body as one message, with options in headers."""
     return store_one(context, _draft(context))
@@ -107,9 +100,8 @@ def _unquoted(name: str, value: str) -> str:
 
 def _check_options(headers: Mapping[str, str]) -> None:
     """Refuse a misspelt option instead of ignoring it."""
-    known = {*_OPTIONS, *parse.PRODUCER_HEADERS}
     for name in headers:
-        if name.startswith(_OURS) and name not in known and not name.startswith(_FORWARD):
+        if name.startswith(_OURS) and name not in _HEADERS and not name.startswith(_FORWARD):
             raise invalid(name[:64], "unknown option")
 
 

@@ -9,9 +9,8 @@ from ...domain import limits as lim
 from ...domain.errors import HeadraceError
 from ...domain.receipt import lease_mark, sign_receipt
 from ...domain.status import Because
-from ...domain.topic import Scope
 from .. import parse
-from ..calls import GROUP, Context, Response, call
+from ..calls import CONSUME, GROUP, Context, Response, call
 from ..fields import Count, Instance, LeaseSeconds, Name, either
 from ..http import invalid
 from ..problems import Problem, problem
@@ -101,10 +100,7 @@ class Received(TypedDict):
     acked: NotRequired[EachReceipt]
 
 
-_CONSUME = (Scope.CONSUME,)
-
-
-@call("POST", f"{GROUP}/receive", scopes=_CONSUME, body=ReceiveBody, headers=(parse.RESEND,))
+@call("POST", f"{GROUP}/receive", scopes=CONSUME, body=ReceiveBody, headers=(parse.RESEND,))
 def receive(context: Context) -> Response[Received]:
     """Claim messages; each has a receipt that is valid for the lease. Before, acknowledge those of `ack`."""
     deps, body = context.deps, context.body
@@ -150,14 +146,14 @@ def _acked(answer: Received, acks: "Acks", context: Context) -> Received:
     return answer
 
 
-@call("POST", f"{GROUP}/ack", scopes=_CONSUME, body=AckBody)
+@call("POST", f"{GROUP}/ack", scopes=CONSUME, body=AckBody)
 def ack(context: Context) -> Response[ReceiptResults]:
     """Acknowledge messages: they were processed successfully."""
     answers = context.deps.settler.ack(*context.group(), context.body.receipts)
     return Response(receipt_results(context.body.receipts, answers, context.request_id))
 
 
-@call("POST", f"{GROUP}/nack", scopes=_CONSUME, body=NackBody)
+@call("POST", f"{GROUP}/nack", scopes=CONSUME, body=NackBody)
 def nack(context: Context) -> Response[ReceiptResults]:
     """Give messages back for another attempt, or turn them into dead letters."""
     topic, group = context.group()
@@ -174,7 +170,7 @@ def nack(context: Context) -> Response[ReceiptResults]:
     return Response(receipt_results(body.receipts, answers, context.request_id))
 
 
-@call("POST", f"{GROUP}/extend", scopes=_CONSUME, body=ExtendBody)
+@call("POST", f"{GROUP}/extend", scopes=CONSUME, body=ExtendBody)
 def extend(context: Context) -> Response[ReceiptResults]:
     """Give a lease more time, counted from now."""
     body = context.body

@@ -9,17 +9,16 @@ from ...domain import strict_json
 from ...domain.errors import Forbidden, HeadraceError, Malformed
 from ...domain.message import JSON, Draft
 from ...domain.replay import Replay, ReplayState
-from ...domain.topic import Caller, Scope
+from ...domain.topic import Caller
 from .. import lists, parse
-from ..calls import Context, Response, call
-from ..fields import Count, HeaderName, HeaderValue, Key, MediaType, Name, Tag, Time, at
+from ..calls import ADMIN, PAGED, TOPIC, Context, Response, call
+from ..fields import Count, HeaderName, HeaderValue, Key, MediaType, Name, Tag, Time, shown, taken
 from ..http import check_every_group, check_group, convert, invalid
 from ..lists import Page, page
-from .produce import BatchBody, BatchItem, BatchView, batch_item, produced_view
+from .produce import BatchBody, BatchView, batch_view, produced_view
 
 if TYPE_CHECKING:
     from ...services.manage.replays import Archived
-    from ...services.produce.appender import ProduceResult
 
 
 class ReplayBody(Struct, forbid_unknown_fields=True, rename={"begin": "from", "end": "to"}):
@@ -91,10 +90,9 @@ class CreatedReplay(ReplayView):
 
 
 _REPLAY = "/v1/replays/{id}"
-_ROLES = (Scope.ADMIN,)
 
 
-@call("POST", "/v1/topics/{topic}/replays", scopes=_ROLES, body=ReplayBody, statuses=(202,))
+@call("POST", f"{TOPIC}/replays", scopes=ADMIN, body=ReplayBody, statuses=(202,))
 def create_replay(context: Context) -> Response[CreatedReplay]:
     """Send archived messages of a topic again, or with dry_run only count them: 202, and a job starts."""
     draft = _draft(context.body, context.params["topic"])
@@ -107,20 +105,9 @@ def _draft(body: ReplayBody, topic: str) -> Replay:
     from_ms, to_ms = parse.time_ms(body.begin, "from"), parse.time_ms(body.end, "to")
     if from_ms >= to_ms:
         raise invalid("to", "must be later than from")
-    return Replay(
-        id="",
-        source=topic,
-        into=body.into or topic,
-        created_ms=0,
-        from_ms=from_ms,
-        to_ms=to_ms,
-        rate=body.rate,
-        group=body.group,
-        tag=body.tag,
-        key=body.key,
-        where=where(body.where),
-        dry_run=body.dry_run,
-    )
+    choice = taken(body, "group", "tag", "key", "rate", "dry_run") | {"where": where(body.where)}
+    into = body.into or topic
+    return Replay(id="", source=topic, into=into, created_ms=0, from_ms=from_ms, to_ms=to_ms, **choice)
 
 
 def check_reach(caller: Caller | None, source: str, into: str, group: str | None) -> None:
@@ -140,7 +127,7 @@ def _forbidden(context: Context, replay: Replay) -> bool:
     return not (may_use_group and caller.may_use(replay.source) and caller.may_use(replay.into))
 
 
-@call("GET", "/v1/topics/{topic}/replays", scopes=_ROLES, query=("limit", "page_token"))
+@call("GET", f"{TOPIC}/replays", scopes=ADMIN, query=PAGED)
 def list_replays(context: Context) -> Response[Page[ReplayView]]:
     """List replays of a topic's messages, the newest first, if the token may use their topics and group."""
     topic = context.params["topic"]
@@ -155,13 +142,13 @@ def list_replays(context: Context) -> Response[Page[ReplayView]]:
     return Response(page(context, purpose, [replay_view(row) for row in rows], next_start))
 
 
-@call("GET", _REPLAY, scopes=_ROLES)
+@call("GET", _REPLAY, scopes=ADMIN)
 def get_replay(context: Context) -> Response[ReplayView]:
     """A replay: what it chooses, its state, and how many messages it found and sent."""
     return Response(replay_view(_find(context)))
 
 
-@call("PATCH", _REPLAY, scopes=_ROLES, body=ProgressBody)
+@call("PATCH", _REPLAY, scopes=ADMIN, body=ProgressBody)
 def tell_progress(context: Context) -> Response[ReplayView]:
     """Report a replay's progress. Only for its job."""
     body = context.body
@@ -171,18 +158,16 @@ def tell_progress(context: Context) -> Response[ReplayView]:
     return Response(replay_view(context.deps.replays.tell(_find(context), progress)))
 
 
-@call("POST", f"{_REPLAY}/messages", scopes=_ROLES, body=BatchBody)
+@call("POST", f"{_REPLAY}/messages", scopes=ADMIN, body=BatchBody)
 def send_archived(context: Context) -> Response[BatchView]:
     """Send up to 1,000 archived messages under a replay, each once even if the call is repeated. Only for its job."""
     replay = _find(context)
     messages_and_errors = [_archived_or_error(item, i) for i, item in enumerate(context.body.messages)]
     good = [each for each in messages_and_errors if not isinstance(each, HeadraceError)]
-    outcomes = iter(context.deps.replays.send(replay, good))
-    results = [
-        _result(context, replay, i, each if isinstance(each, HeadraceError) else next(outcomes))
-        for i, each in enumerate(messages_and_errors)
-    ]
-    return Response({"results": results})
+    outcomes = context.deps.replays.send(replay, good)
+    return Response(
+        batch_view(context, messages_and_errors, outcomes, lambda each: produced_view(replay.into, each))
+    )
 
 
 def _archived_or_error(item: Any, index: int) -> "Archived | HeadraceError":
@@ -190,13 +175,6 @@ def _archived_or_error(item: Any, index: int) -> "Archived | HeadraceError":
         return archived(convert(item, ArchivedBody))
     except Malformed as error:
         return parse.item_error(error, f"messages[{index}]")
-
-
-def _result(
-    context: Context, replay: Replay, index: int, outcome: "ProduceResult | HeadraceError"
-) -> BatchItem:
-    result = outcome if isinstance(outcome, HeadraceError) else produced_view(replay.into, outcome)
-    return batch_item(index, result, context.request_id)
 
 
 def _find(context: Context) -> Replay:
@@ -213,26 +191,8 @@ def replay_view(replay: Replay) -> ReplayView:
     """A replay: what it chooses, where to, and how far it is."""
     from ...domain import predicate  # late, for few calls need it
 
-    return {
-        "replay_id": replay.id,
-        "topic": replay.source,
-        "from": at(replay.from_ms),
-        "to": at(replay.to_ms),
-        "tag": replay.tag,
-        "key": replay.key,
-        "where": replay.where,
-        "predicate": predicate.parse(replay.where) if replay.where else None,
-        "into": replay.into,
-        "group": replay.group,
-        "rate": replay.rate,
-        "dry_run": replay.dry_run,
-        "state": replay.state,
-        "matched": replay.matched,
-        "sent": replay.sent,
-        "error": replay.error,
-        "created_at": at(replay.created_ms),
-        "changed_at": at(replay.changed_ms),
-    }
+    parsed = predicate.parse(replay.where) if replay.where else None
+    return shown(ReplayView, replay, replay_id=replay.id, topic=replay.source, predicate=parsed)
 
 
 def created_view(replay: Replay, is_started: bool) -> CreatedReplay:
@@ -261,15 +221,9 @@ def archived(message: ArchivedBody) -> "Archived":
     from ...services.manage.replays import Archived
 
     body = parse.decoded_base64(message.body_base64)
-    draft = Draft(
-        body,
-        message.content_type == JSON and _is_compact_json(body),
-        message.content_type,
-        tuple(message.keys),
-        message.tag,
-        message.ordering_key,
-        headers=message.headers,
-    )
+    is_json = message.content_type == JSON and _is_compact_json(body)
+    fields = taken(message, "content_type", "tag", "ordering_key", "headers")
+    draft = Draft(body, is_json, keys=tuple(message.keys), **fields)
     return Archived(message.id, message.shard, draft)
 
 

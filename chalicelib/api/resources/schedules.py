@@ -4,7 +4,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import Annotated, Any, TypedDict, TypeVar, cast
+from typing import Annotated, Any, TypedDict, TypeVar
 
 from msgspec import Meta, Struct
 
@@ -13,10 +13,10 @@ from ...domain.errors import Forbidden, Issue, Malformed, NotFound
 from ...domain.message import Draft, body_fields
 from ...domain.timer import Missed, Overlap, Schedule, Timing
 from ...domain.times import DAY_SECONDS, SECOND_MS
-from ...domain.topic import Caller, Scope
+from ...domain.topic import Caller
 from .. import lists, parse
-from ..calls import ANY, Context, Reach, Response, call
-from ..fields import APP, TIMEZONE, Count, Name, NoBody, Time, at, at_or_none
+from ..calls import ANY, BY_PRODUCERS, PAGED, Context, Response, call
+from ..fields import APP, TIMEZONE, Count, Name, NoBody, Time, at, shown, some, taken
 from ..http import check_topic, invalid
 from ..lists import Page, page
 from ..parse import MessageBody
@@ -98,19 +98,16 @@ class WholeSchedule(ScheduleView):
 
 
 _SCHEDULE = "/v1/schedules/{schedule}"
-_OF_TOPIC: Any = {"scopes": (Scope.PRODUCE, Scope.ADMIN), "reach": Reach.GROUPS}
 
 
-@call("PUT", _SCHEDULE, **_OF_TOPIC, body=ScheduleBody, statuses=(200, 201))
+@call("PUT", _SCHEDULE, **BY_PRODUCERS, body=ScheduleBody, statuses=(200, 201))
 def put_schedule(context: Context) -> Response[ScheduleView]:
     """Create or replace a schedule; it sends its message until it is paused or deleted."""
     body, caller, now_ms = context.body, context.caller, context.now_ms
     text = strict_json.member(context.raw, "message")
-    fields = {name: getattr(body, name) for name in _SAME}
     draft = replace(_draft(body.message, text), by=context.by)
-    wanted = _timing(
-        body, now_ms, Schedule, **fields, name=context.params["schedule"], draft=draft, made_by=context.by
-    )
+    own = {"name": context.params["schedule"], "draft": draft, "made_by": context.by}
+    wanted = _timing(body, now_ms, Schedule, **own, **taken(body, *_SAME))
     _check_token(caller, wanted)
     schedule, is_new = context.deps.schedules.put(wanted, partial(check_topic, caller))
     return Response(_view(context, schedule), 201 if is_new else 200)
@@ -123,7 +120,7 @@ def preview_schedule(context: Context) -> Response[NextTimes]:
     return Response({"next": [at(ms) for ms in islice(times, _NEXT)]})
 
 
-@call("GET", "/v1/schedules", **_OF_TOPIC, query=("limit", "page_token"))
+@call("GET", "/v1/schedules", **BY_PRODUCERS, query=PAGED)
 def list_schedules(context: Context) -> Response[Page[ScheduleView]]:
     """Schedules by name, of the topics that the token may use."""
     caller = context.caller
@@ -137,33 +134,33 @@ def list_schedules(context: Context) -> Response[Page[ScheduleView]]:
     return Response(page(context, "schedules", [_view(context, row) for row in rows], next_start))
 
 
-@call("GET", _SCHEDULE, **_OF_TOPIC)
+@call("GET", _SCHEDULE, **BY_PRODUCERS)
 def get_schedule(context: Context) -> Response[WholeSchedule]:
     """A schedule, its next times and its last messages."""
     schedule = context.deps.schedules.find(*_named(context))
     return Response({**_view(context, schedule), "last": _last(context, schedule)})
 
 
-@call("DELETE", _SCHEDULE, **_OF_TOPIC, statuses=(204,))
+@call("DELETE", _SCHEDULE, **BY_PRODUCERS, statuses=(204,))
 def delete_schedule(context: Context) -> Response[None]:
     """Delete a schedule. Messages that it has sent stay."""
     context.deps.schedules.delete(*_named(context))
     return Response(None, 204)
 
 
-@call("POST", f"{_SCHEDULE}/pause", **_OF_TOPIC, body=NoBody)
+@call("POST", f"{_SCHEDULE}/pause", **BY_PRODUCERS, body=NoBody)
 def pause_schedule(context: Context) -> Response[ScheduleView]:
     """Stop a schedule until it is resumed; what it would have sent meanwhile is not sent."""
     return _set_paused(context, True)
 
 
-@call("POST", f"{_SCHEDULE}/resume", **_OF_TOPIC, body=NoBody)
+@call("POST", f"{_SCHEDULE}/resume", **BY_PRODUCERS, body=NoBody)
 def resume_schedule(context: Context) -> Response[ScheduleView]:
     """Let a paused schedule go on with its next time."""
     return _set_paused(context, False)
 
 
-@call("POST", f"{_SCHEDULE}/run", **_OF_TOPIC, body=NoBody, statuses=(201,))
+@call("POST", f"{_SCHEDULE}/run", **BY_PRODUCERS, body=NoBody, statuses=(201,))
 def run_schedule(context: Context) -> Response[Produced]:
     """Send the message of a schedule now, once; its times stay as they are."""
     name, check = _named(context)
@@ -190,10 +187,9 @@ def _timing(body: TimingBody, now_ms: int, make: type[T], **fields: Any) -> T:
         ZoneInfo(body.timezone)
     except (KeyError, ValueError, OSError):
         raise invalid("timezone", "must be the name of a zone, like Europe/Berlin") from None
-    fields |= {name: getattr(body, name) for name in _TIMING}
     for name, text in (("from", body.begin), ("until", body.until)):
         fields[f"{name}_ms"] = text if text is None else parse.time_ms(text, name)
-    timing = make(created_ms=now_ms, **fields)
+    timing = make(created_ms=now_ms, **fields, **taken(body, *_TIMING))
     parse.check_delay((timing.from_ms or now_ms) - now_ms)
     if timing.cron:
         try:
@@ -237,17 +233,11 @@ def _draft(message: MessageBody, raw: bytes) -> Draft:
 
 
 def _view(context: Context, schedule: Schedule) -> ScheduleView:
-    view = {name: getattr(schedule, name) for name in ("name", "made_by", *_SAME, *_TIMING)} | {
-        "message": _message(_shown(context, schedule)),
-        "from": at_or_none(schedule.from_ms),
-        "until": at_or_none(schedule.until_ms),
-        "created_at": at(schedule.created_ms),
-        "next": [at(ms) for ms in schedule.upcoming(context.now_ms, _NEXT)],
-    }
-    return cast(ScheduleView, view)
+    times = [at(ms) for ms in schedule.upcoming(context.now_ms, _NEXT)]
+    return shown(ScheduleView, schedule, message=_message(_shown_draft(context, schedule)), next=times)
 
 
-def _shown(context: Context, schedule: Schedule) -> Draft:
+def _shown_draft(context: Context, schedule: Schedule) -> Draft:
     """The message as people see it: of a topic that is gone, as it is."""
     with suppress(NotFound):
         if hidden := context.deps.catalog.topic(schedule.topic).redact:
@@ -258,18 +248,15 @@ def _shown(context: Context, schedule: Schedule) -> Draft:
 def _message(draft: Draft) -> dict[str, Any]:
     """The message as it was given: the fields that say something."""
     body = body_fields(draft)
-    retry = {name: getattr(draft, name) for name in ("max_attempts", "ladder", "jitter", "steps_from")}
-    fields = {
+    retry = some(taken(draft, "max_attempts", "ladder", "jitter", "steps_from"))
+    fields = taken(draft, "tag", "ordering_key", "shard") | {
         "content_type": draft.content_type if "body_base64" in body else None,
         "keys": draft.keys or None,
-        "tag": draft.tag,
-        "ordering_key": draft.ordering_key,
-        "shard": draft.shard,
         "headers": draft.headers or None,
         "expires_in_seconds": draft.expires_ms and draft.expires_ms // SECOND_MS,
-        "retry": {name: value for name, value in retry.items() if value is not None} or None,
+        "retry": retry or None,
     }
-    return {**body, **{name: value for name, value in fields.items() if value is not None}}
+    return {**body, **some(fields)}
 
 
 def _last(context: Context, schedule: Schedule) -> list[LastFiring]:

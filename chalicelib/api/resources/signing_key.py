@@ -5,10 +5,8 @@ from typing import Annotated, TypedDict
 from msgspec import Meta, Struct
 
 from ...domain import limits as lim
-from ...domain.signing import KeyRing
 from ...domain.times import DAY_SECONDS
-from ...domain.topic import Scope
-from ..calls import Context, Reach, Response, call
+from ..calls import ADMIN, Context, Reach, Response, call
 from ..fields import Time, at
 
 
@@ -25,14 +23,9 @@ class SigningKeyView(TypedDict):
     former_until: list[Time]
 
 
-@call("POST", "/v1/signing-key/rotate", scopes=(Scope.ADMIN,), body=RotateKeyBody, reach=Reach.SERVICE)
+@call("POST", "/v1/signing-key/rotate", scopes=ADMIN, body=RotateKeyBody, reach=Reach.SERVICE)
 def rotate_signing_key(context: Context) -> Response[SigningKeyView]:
     """Sign with a new key from now on; what the previous key has signed stays valid for `overlap_seconds`."""
     ring = context.deps.signing_keys.rotate(context.body.overlap_seconds)
-    return Response(signing_key_view(ring, context.now_ms))
-
-
-def signing_key_view(ring: KeyRing, now_ms: int) -> SigningKeyView:
-    """The view of a key that was just rotated. The key itself is never shown."""
-    ends = [key.until_ms for key in ring.keys[1:] if key.until_ms is not None]
-    return {"rotated_at": at(now_ms), "former_until": [at(until_ms) for until_ms in ends]}
+    ends = [at(key.until_ms) for key in ring.keys[1:] if key.until_ms is not None]
+    return Response({"rotated_at": at(context.now_ms), "former_until": ends})

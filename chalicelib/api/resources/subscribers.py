@@ -12,8 +12,8 @@ from ...domain.errors import ChangedMeanwhile, Conflict, Refused
 from ...domain.message import Draft
 from ...domain.topic import ConsumerKind, ConsumerState, Scope
 from .. import lists, parse
-from ..calls import ANY, CONSUMER, Context, Response, call
-from ..fields import Count, HeaderName, HeaderValue, Key, Tag, Time, at, one_of
+from ..calls import ANY, CONSUMER, READ, Context, Response, call
+from ..fields import Count, HeaderName, HeaderValue, Key, Tag, Time, one_of, shown
 from .consumers import check_transform, without_path
 from .message_views import Answer, Outcome, answer_view
 
@@ -113,7 +113,7 @@ class TestBody(Struct, forbid_unknown_fields=True):
     transform: Annotated[str, Meta(min_length=1)] | None = None
 
 
-@call("POST", f"{CONSUMER}/test", scopes=(Scope.CONSUME, Scope.ADMIN), body=TestBody)
+@call("POST", f"{CONSUMER}/test", scopes=READ, body=TestBody)
 def test_consumer(context: Context) -> Response[TestView]:
     """Send a test event: to a URL signed (`ce-type: headrace.test`), to a function a batch without messages.
 
@@ -174,25 +174,14 @@ def attempts_view(history: "History", *, with_answers: bool) -> AttemptsView:
 
 
 def _attempt(each: "PastAttempt", with_answer: bool) -> AttemptView:
-    body: AttemptView = {
-        "at": at(each.at_ms),
-        "shard": each.shard,
-        "offset": each.offset,
-        "attempt": each.attempt,
-        "outcome": each.outcome,
-        "duration_ms": each.duration_ms,
-        "detail": each.detail or None,
-    }
-    if with_answer and each.answer:
-        body["answer"] = answer_view(each.answer)
-    return body
+    answer = {"answer": answer_view(each.answer)} if with_answer and each.answer else {}
+    return shown(AttemptView, each, detail=each.detail or None, **answer)
 
 
 def test_view(exchange: Exchange, *, whole: bool) -> TestView:
     """A test and its answer; what may be secret only where it is shown `whole`."""
-    result = exchange.result
+    result, is_url = exchange.result, "://" in exchange.url
     answer: TestAnswer | None = None
-    is_url = "://" in exchange.url
     if result.is_own_answer or result.status is not None:
         answer = {
             "status": result.status,
@@ -200,15 +189,10 @@ def test_view(exchange: Exchange, *, whole: bool) -> TestView:
             "body": exchange.answer_body.decode(errors="replace") if whole else None,
             "body_bytes": exchange.answer_bytes,
         }
-    return {
-        "ok": result.verdict is Verdict.DONE,
-        "detail": result.detail,
-        "duration_ms": result.duration_ms,
-        "request": {
-            "method": "POST" if is_url else "INVOKE",
-            "url": exchange.url if whole or not is_url else without_path(exchange.url),
-            "headers": dict(exchange.headers),
-            "body": exchange.body.decode(),
-        },
-        "answer": answer,
+    request: TestRequest = {
+        "method": "POST" if is_url else "INVOKE",
+        "url": exchange.url if whole or not is_url else without_path(exchange.url),
+        "headers": dict(exchange.headers),
+        "body": exchange.body.decode(),
     }
+    return shown(TestView, result, ok=result.verdict is Verdict.DONE, request=request, answer=answer)

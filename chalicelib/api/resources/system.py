@@ -12,10 +12,9 @@ from ...domain.attention import RULES, Attention, Kind
 from ...domain.errors import NotFound
 from ...domain.limits import MAX_ATTEMPTS, MAX_RETRY_SECONDS
 from ...domain.notice import TYPES, Events
-from ...domain.topic import Scope
 from .. import lists
-from ..calls import ANY, Context, Reach, Response, call
-from ..fields import Count, Name, Time, at, one_of
+from ..calls import ADMIN, ANY, PAGED, Context, Reach, Response, call
+from ..fields import Count, Name, Time, one_of, shown
 from ..http import invalid
 from ..lists import Page, page
 from .groups import destination
@@ -110,7 +109,7 @@ def _numbers(query: Mapping[str, str]) -> dict[str, Any]:
     return numbers
 
 
-@call("GET", "/v1/stats", scopes=ANY, query=("limit", "page_token"))
+@call("GET", "/v1/stats", scopes=ANY, query=PAGED)
 def stats(context: Context) -> Response[Page[NamedStats]]:
     """Counts per topic and group."""
     surveys, next_start = lists.counted_topics(context, "stats")
@@ -120,7 +119,7 @@ def stats(context: Context) -> Response[Page[NamedStats]]:
     return Response(page(context, "stats", items, next_start))
 
 
-@call("GET", "/v1/attention", scopes=ANY, query=("limit", "page_token"))
+@call("GET", "/v1/attention", scopes=ANY, query=PAGED)
 def list_attention(context: Context) -> Response[Page[AttentionView]]:
     """The states in which work waits for a person, by topic.
 
@@ -136,18 +135,12 @@ def list_attention(context: Context) -> Response[Page[AttentionView]]:
 
 
 def _attention_view(state: Attention) -> AttentionView:
-    return {
-        "kind": state.kind,
-        "topic": state.topic or None,
-        "group": state.group or None,
-        "consumer": state.consumer or None,
-        "since": at(state.since_ms),
-        "what": RULES[state.kind].what,
-        "to_do": RULES[state.kind].to_do,
-    }
+    rule = RULES[state.kind]
+    place = {name: getattr(state, name) or None for name in ("topic", "group", "consumer")}
+    return shown(AttentionView, state, **place, what=rule.what, to_do=rule.to_do)
 
 
-@call("PUT", "/v1/events", scopes=(Scope.ADMIN,), body=EventsBody, reach=Reach.SERVICE)
+@call("PUT", "/v1/events", scopes=ADMIN, body=EventsBody, reach=Reach.SERVICE)
 def put_events(context: Context) -> Response[EventsView]:
     """Send operational events to a topic, within a minute; without `types`, those of every type."""
     topic = destination(context, context.body.topic, "topic")
@@ -155,7 +148,7 @@ def put_events(context: Context) -> Response[EventsView]:
     return get_events(context)
 
 
-@call("GET", "/v1/events", scopes=(Scope.ADMIN,), reach=Reach.SERVICE)
+@call("GET", "/v1/events", scopes=ADMIN, reach=Reach.SERVICE)
 def get_events(context: Context) -> Response[EventsView]:
     """The topic that gets operational events, and their types; null: none does."""
     events = context.deps.adapters.control.events()
@@ -164,7 +157,7 @@ def get_events(context: Context) -> Response[EventsView]:
     )
 
 
-@call("DELETE", "/v1/events", scopes=(Scope.ADMIN,), statuses=(204,), reach=Reach.SERVICE)
+@call("DELETE", "/v1/events", scopes=ADMIN, statuses=(204,), reach=Reach.SERVICE)
 def delete_events(context: Context) -> Response[None]:
     """Send no operational events any more."""
     context.deps.catalog.set_events(None)

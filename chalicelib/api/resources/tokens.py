@@ -1,15 +1,15 @@
 """Access tokens."""
 
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 from msgspec import Meta, Struct, field
 
 from ...domain import limits as lim
 from ...domain.errors import NotFound
-from ...domain.topic import Scope, Token
+from ...domain.topic import Token
 from .. import lists
-from ..calls import Context, Reach, Response, call
-from ..fields import JOB_PATTERN, TEXT, RotateBody, Time, TopicPattern, at, one_of
+from ..calls import ADMIN, PAGED, Context, Reach, Response, call
+from ..fields import JOB_PATTERN, TEXT, RotateBody, Time, TopicPattern, at_or_none, one_of, shown, taken
 from ..http import invalid
 from ..lists import Page, page
 
@@ -61,28 +61,18 @@ class MadeView(TypedDict):
     consumers: list[str]
 
 
-_ADMIN = (Scope.ADMIN,)
-
-
-@call("POST", "/v1/tokens", scopes=_ADMIN, body=TokenBody, statuses=(201,))
+@call("POST", "/v1/tokens", scopes=ADMIN, body=TokenBody, statuses=(201,))
 def create_token(context: Context) -> Response[CreatedToken]:
     """Create a token, with no more rights than your own; its text is shown only once."""
     body = context.body
     scopes = tuple(dict.fromkeys(body.scopes))
-    token, text = context.deps.tokens.create(
-        body.name,
-        scopes,
-        tuple(body.topics),
-        body.expires_in_days,
-        groups=tuple(body.groups),
-        jobs=tuple(body.jobs),
-        rate_limit=body.rate_limit,
-        maker=context.caller,
-    )
+    limits: dict[str, Any] = {kind: tuple(getattr(body, kind)) for kind in ("topics", "groups", "jobs")}
+    limits |= taken(body, "expires_in_days", "rate_limit")
+    token, text = context.deps.tokens.create(body.name, scopes, **limits, maker=context.caller)
     return Response({**token_view(token), "token": text}, 201)
 
 
-@call("GET", "/v1/tokens", scopes=_ADMIN, reach=Reach.SERVICE, query=("limit", "page_token"))
+@call("GET", "/v1/tokens", scopes=ADMIN, reach=Reach.SERVICE, query=PAGED)
 def list_tokens(context: Context) -> Response[Page[TokenView]]:
     """Tokens, without their secrets."""
     limit = lists.limit(context.query)
@@ -91,7 +81,7 @@ def list_tokens(context: Context) -> Response[Page[TokenView]]:
     return Response(page(context, "tokens", [token_view(*row) for row in rows], next_start))
 
 
-@call("POST", "/v1/tokens/{id}/rotate", scopes=_ADMIN, body=RotateBody)
+@call("POST", "/v1/tokens/{id}/rotate", scopes=ADMIN, body=RotateBody)
 def rotate_token(context: Context) -> Response[CreatedToken]:
     """Give a token a new text, shown only once; the old one stays valid for `overlap_seconds`."""
     id = context.params["id"][:128]
@@ -99,7 +89,7 @@ def rotate_token(context: Context) -> Response[CreatedToken]:
     return Response({**token_view(token), "token": text})
 
 
-@call("DELETE", "/v1/tokens/{id}", scopes=_ADMIN, reach=Reach.SERVICE, query=("stop",), statuses=(204,))
+@call("DELETE", "/v1/tokens/{id}", scopes=ADMIN, reach=Reach.SERVICE, query=("stop",), statuses=(204,))
 def delete_token(context: Context) -> Response[None]:
     """Revoke a token.
 
@@ -117,7 +107,7 @@ def delete_token(context: Context) -> Response[None]:
     return Response(None, 204)
 
 
-@call("GET", "/v1/tokens/{id}/made", scopes=_ADMIN, reach=Reach.SERVICE)
+@call("GET", "/v1/tokens/{id}/made", scopes=ADMIN, reach=Reach.SERVICE)
 def get_made(context: Context) -> Response[MadeView]:
     """What a token has made that goes on without it, also after it was revoked."""
     names, consumers = context.deps.made.by(context.params["id"][:128])
@@ -127,15 +117,4 @@ def get_made(context: Context) -> Response[MadeView]:
 
 def token_view(token: Token, used_ms: int | None = None) -> TokenView:
     """A token without its text."""
-    return {
-        "id": token.id,
-        "name": token.name,
-        "scopes": list(token.scopes),
-        "topics": list(token.topics),
-        "groups": list(token.groups),
-        "jobs": list(token.jobs),
-        "created_at": at(token.created_ms),
-        "expires_at": at(token.expires_ms) if token.expires_ms else None,
-        "rate_limit": token.rate_limit,
-        "last_used_at": at(used_ms) if used_ms else None,
-    }
+    return shown(TokenView, token, last_used_at=at_or_none(used_ms or None))

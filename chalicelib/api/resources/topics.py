@@ -1,21 +1,20 @@
 """Topics: create, change, read, delete."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict, cast
 
 from ...domain.errors import Malformed
 from ...domain.meter import Bucket, Window
-from ...domain.topic import Scope, Topic
+from ...domain.topic import Topic
 from ...wiring import Deps
 from .. import lists, parse, settings
-from ..calls import ANY, Context, Reach, Response, call
+from ..calls import ADMIN, ANY, PAGED, TOPIC, Context, Reach, Response, call
 from ..fields import Count, Time, at, at_or_none, one_of
 from ..lists import Page, page
 from ..settings import TopicBody, TopicView, topic_view
 from .groups import GroupRates, GroupStats, Rate, group_rates, group_stats, rounded
 
 if TYPE_CHECKING:
-    from ...domain.topic import Caller
     from ...services.inspect.archive import PastCounts
     from ...services.inspect.survey import TopicSurvey
     from ...services.inspect.waiting import DueHour
@@ -104,14 +103,7 @@ class RatesView(TypedDict):
 _MOST_READING_MS = 8_000  # of a request: API Gateway ends one after 29 s
 
 
-@call(
-    "PUT",
-    "/v1/topics/{topic}",
-    scopes=(Scope.ADMIN,),
-    body=TopicBody,
-    statuses=(200, 201),
-    reach=Reach.GROUPS,
-)
+@call("PUT", TOPIC, scopes=ADMIN, body=TopicBody, statuses=(200, 201), reach=Reach.GROUPS)
 def put_topic(context: Context) -> Response[TopicView]:
     """Create a topic, or change the settings that are given."""
     name, fields = context.params["topic"], settings.given(context.body)
@@ -124,7 +116,7 @@ def put_topic(context: Context) -> Response[TopicView]:
     return Response(topic_view(topic), 201 if is_new else 200)
 
 
-@call("GET", "/v1/topics/{topic}", scopes=ANY)
+@call("GET", TOPIC, scopes=ANY)
 def get_topic(context: Context) -> Response[TopicDetail]:
     """A topic's settings and counts."""
     topic = context.topic()
@@ -132,7 +124,7 @@ def get_topic(context: Context) -> Response[TopicDetail]:
     return Response(topic_detail(survey.seen_by(context.caller) if context.caller else survey, context.deps))
 
 
-@call("GET", "/v1/topics/{topic}/rates", scopes=ANY, query=("window",))
+@call("GET", f"{TOPIC}/rates", scopes=ANY, query=("window",))
 def get_rates(context: Context) -> Response[RatesView]:
     """Rates of produced and settled messages, and each group's backlog, over time.
 
@@ -140,10 +132,10 @@ def get_rates(context: Context) -> Response[RatesView]:
     window = lists.window(context.query)
     topic, deps = context.topic(), context.deps
     buckets = deps.rate_charts.of(topic, window, deps.surveyor.reading(topic))
-    return Response(rates_view(topic, window, buckets, context.caller))
+    return Response(rates_view(topic, window, buckets, context.may_use_group))
 
 
-@call("GET", "/v1/topics/{topic}/due", scopes=ANY, query=("from",))
+@call("GET", f"{TOPIC}/due", scopes=ANY, query=("from",))
 def get_due(context: Context) -> Response[DueView]:
     """Count delayed messages and retries by the hour in which they are due.
 
@@ -159,7 +151,7 @@ def get_due(context: Context) -> Response[DueView]:
     return Response(due_view(*due_hours(read, topic, lanes, from_ms, lambda: clock.now_ms() < ends_ms)))
 
 
-@call("GET", "/v1/topics/{topic}/as-of", scopes=ANY, query=("at",))
+@call("GET", f"{TOPIC}/as-of", scopes=ANY, query=("at",))
 def get_as_of(context: Context) -> Response[AsOfView]:
     """A topic's counts at the last full hour up to `at`.
 
@@ -168,10 +160,10 @@ def get_as_of(context: Context) -> Response[AsOfView]:
     at_ms = parse.time_ms(context.query.get("at", ""), "at")
     topic = context.topic()
     past = context.deps.archive_days.counts_at(topic, at_ms)
-    return Response(as_of_view(topic, at_ms, past, context.caller))
+    return Response(as_of_view(topic, at_ms, past, context.may_use_group))
 
 
-@call("GET", "/v1/topics", scopes=ANY, query=("limit", "page_token"))
+@call("GET", "/v1/topics", scopes=ANY, query=PAGED)
 def list_topics(context: Context) -> Response[Page[TopicDetail]]:
     """List the topics that the token may use, by name."""
     surveys, next_start = lists.counted_topics(context, "topics")
@@ -179,14 +171,7 @@ def list_topics(context: Context) -> Response[Page[TopicDetail]]:
     return Response(page(context, "topics", details, next_start))
 
 
-@call(
-    "DELETE",
-    "/v1/topics/{topic}",
-    scopes=(Scope.ADMIN,),
-    query=("confirm",),
-    statuses=(204,),
-    reach=Reach.GROUPS,
-)
+@call("DELETE", TOPIC, scopes=ADMIN, query=("confirm",), statuses=(204,), reach=Reach.GROUPS)
 def delete_topic(context: Context) -> Response[None]:
     """Delete a topic with its groups; `confirm` must repeat its name.
 
@@ -220,7 +205,7 @@ def topic_stats_view(survey: "TopicSurvey", deps: Deps) -> TopicStatsView:
     return body
 
 
-def as_of_view(topic: "Topic", at_ms: int, past: "PastCounts", caller: "Caller | None") -> AsOfView:
+def as_of_view(topic: "Topic", at_ms: int, past: "PastCounts", may_see: Callable[[str], bool]) -> AsOfView:
     """The counts, of the groups that the caller may use."""
     return {
         "topic": topic.name,
@@ -232,7 +217,7 @@ def as_of_view(topic: "Topic", at_ms: int, past: "PastCounts", caller: "Caller |
         "groups": {
             name: cast(PastGroup, {kind: counts[kind] for kind in PastGroup.__annotations__})
             for name, counts in past.groups.items()
-            if caller is None or caller.may_use_group(name)
+            if may_see(name)
         },
     }
 
@@ -246,23 +231,15 @@ def due_view(hours: "Sequence[DueHour]", until_ms: int | None) -> DueView:
 
 
 def rates_view(
-    topic: "Topic", window: Window, buckets: Sequence[Bucket], caller: "Caller | None"
+    topic: "Topic", window: Window, buckets: Sequence[Bucket], may_see: Callable[[str], bool]
 ) -> RatesView:
     """The buckets, with the groups that the caller may use."""
-    return {
-        "topic": topic.name,
-        "bucket_seconds": window.bucket_ms // 1_000,
-        "points": [_point(bucket, caller) for bucket in buckets],
-    }
-
-
-def _point(bucket: Bucket, caller: "Caller | None") -> RatePoint:
-    return {
-        "at": at(bucket.from_ms),
-        "accepted_per_second": rounded(bucket.accepted),
-        "groups": {
-            name: group_rates(rates)
-            for name, rates in bucket.groups.items()
-            if caller is None or caller.may_use_group(name)
-        },
-    }
+    points: list[RatePoint] = [
+        {
+            "at": at(each.from_ms),
+            "accepted_per_second": rounded(each.accepted),
+            "groups": {name: group_rates(rates) for name, rates in each.groups.items() if may_see(name)},
+        }
+        for each in buckets
+    ]
+    return {"topic": topic.name, "bucket_seconds": window.bucket_ms // 1_000, "points": points}

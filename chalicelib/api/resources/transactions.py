@@ -9,12 +9,11 @@ from ...delivery.webhooks import format_secret
 from ...domain import limits as lim
 from ...domain import strict_json
 from ...domain.errors import Refused
-from ...domain.topic import Scope
 from ...domain.transaction import Transaction, TransactionState
 from ...services.produce.drafts import takes_all
 from .. import lists, many, parse
-from ..calls import Context, Reach, Response, call
-from ..fields import Count, Name, NoBody, Time, at, at_or_none, either
+from ..calls import BY_PRODUCERS, PAGED, PRODUCE, SEND, TOPIC, Context, Response, call
+from ..fields import Count, Name, NoBody, Time, at, either, shown
 from ..http import check_topic, invalid
 from ..lists import Page, page
 from ..many import ManyAnswer, ManyBody, Work
@@ -60,16 +59,9 @@ class PreparedTransaction(TransactionView):
 
 
 _TRANSACTION = "/v1/transactions/{id}"
-_ROLES = (Scope.PRODUCE, Scope.ADMIN)
 
 
-@call(
-    "POST",
-    "/v1/topics/{topic}/transactions",
-    scopes=(Scope.PRODUCE,),
-    body=TransactionBody,
-    statuses=(200, 201),
-)
+@call("POST", f"{TOPIC}/transactions", scopes=PRODUCE, body=TransactionBody, statuses=(200, 201))
 def prepare(context: Context) -> Response[PreparedTransaction]:
     """Prepare a message: no consumer gets it before the commit. 200 for a repeated dedup_id."""
     body, deps = context.body, context.deps
@@ -94,13 +86,13 @@ def prepare(context: Context) -> Response[PreparedTransaction]:
     return Response({**view, "check_secret": secret, "duplicate": not is_new}, 201 if is_new else 200)
 
 
-@call("POST", f"{_TRANSACTION}/commit", scopes=_ROLES, body=NoBody, reach=Reach.GROUPS)
+@call("POST", f"{_TRANSACTION}/commit", **BY_PRODUCERS, body=NoBody)
 def commit(context: Context) -> Response[TransactionView]:
     """Commit: the message enters its topic, or waits until it is due. Repeating the call is harmless."""
     return _decide(context, TransactionState.COMMITTED)
 
 
-@call("POST", f"{_TRANSACTION}/rollback", scopes=_ROLES, body=NoBody, reach=Reach.GROUPS)
+@call("POST", f"{_TRANSACTION}/rollback", **BY_PRODUCERS, body=NoBody)
 def roll_back(context: Context) -> Response[TransactionView]:
     """Roll back: no consumer will ever get the message. Repeating the call is harmless."""
     return _decide(context, TransactionState.ROLLED_BACK)
@@ -111,7 +103,7 @@ def _decide(context: Context, decision: TransactionState) -> Response[Transactio
     return Response(transaction_view(transaction))
 
 
-@call("GET", _TRANSACTION, scopes=_ROLES)
+@call("GET", _TRANSACTION, scopes=SEND)
 def get_transaction(context: Context) -> Response[TransactionView]:
     """A transaction: its state, its checks, and the place of its message."""
     return Response(transaction_view(_find(context)))
@@ -127,7 +119,7 @@ def _find(context: Context) -> Transaction:
     return transaction
 
 
-@call("GET", "/v1/topics/{topic}/transactions", scopes=_ROLES, query=("state", "limit", "page_token"))
+@call("GET", f"{TOPIC}/transactions", scopes=SEND, query=("state", *PAGED))
 def list_transactions(context: Context) -> Response[Page[TransactionView]]:
     """List transactions in a state (default PREPARED), by time of preparation."""
     topic = context.topic()
@@ -154,7 +146,7 @@ class RecheckedTransactions(ManyAnswer):
 Rechecked = Annotated[RecheckedTransactions, either(["rechecked"], ["count", "sample"])]
 
 
-@call("POST", "/v1/transactions/recheck", scopes=_ROLES, body=RecheckBody, reach=Reach.GROUPS)
+@call("POST", "/v1/transactions/recheck", **BY_PRODUCERS, body=RecheckBody)
 def recheck(context: Context) -> Response[Rechecked]:
     """Ask the producers of UNDECIDED transactions again, at once and then as before.
 
@@ -176,21 +168,13 @@ def recheck(context: Context) -> Response[Rechecked]:
 def transaction_view(transaction: Transaction) -> TransactionView:
     """A transaction without its message."""
     is_checked = transaction.check_url and transaction.state is TransactionState.PREPARED
-    body: TransactionView = {
-        "transaction_id": transaction.id,
-        "message_id": transaction.message_id,
-        "topic": transaction.topic,
-        "state": transaction.state,
-        "shard": transaction.shard,
-        "offset": transaction.offset,
-        "prepared_at": at(transaction.prepared_ms),
-        "decided_at": at_or_none(transaction.decided_ms),
-        "check_url": transaction.check_url,
-        "check_after_seconds": transaction.check_after_ms // 1000,
-        "checks": transaction.checks,
-        "last_answer": transaction.last_answer,
-        "next_check_at": at(transaction.check_ms) if is_checked else None,
-    }
+    body = shown(
+        TransactionView,
+        transaction,
+        transaction_id=transaction.id,
+        check_after_seconds=transaction.check_after_ms // 1000,
+        next_check_at=at(transaction.check_ms) if is_checked else None,
+    )
     if transaction.due_ms is not None:
         body["deliver_at"] = at(transaction.due_ms)
     return body

@@ -39,13 +39,9 @@ def archive(visit: Visit) -> Shown:
 def replays(visit: Visit) -> Shown:
     """Replays of a topic's messages, the newest first; a form for another one, with a preview."""
     topic = visit.topic().name
-    query = {"limit": "20", **({"page_token": visit.query["page"]} if visit.query.get("page") else {})}
-    list_call = actions.Action("list_replays", {"topic": topic}, query)
-    refusal = actions.why_not_allowed(list_call, visit.caller)
-    answer = {"items": []} if refusal else actions.do(visit, list_call)
-    preview, problem = (None, None) if refusal else _preview(visit, topic)
-    model = {"topic": topic, "answer": answer, "refusal": refusal, "preview": preview, "problem": problem}
-    return Page("replays.html", model)
+    model = actions.listing(visit, "list_replays", 20, visit.query.get("page"), {"topic": topic})
+    preview, problem = (None, None) if model["refusal"] else _preview(visit, topic)
+    return Page("replays.html", model | {"topic": topic, "preview": preview, "problem": problem})
 
 
 def _preview(visit: Visit, topic: str) -> tuple[dict[str, Any] | None, HeadraceError | None]:

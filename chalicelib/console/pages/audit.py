@@ -30,40 +30,21 @@ def audit(visit: Visit) -> Shown:
         selection = filter_of(query, visit.now_ms)
     except Malformed as error:
         return Page("audit.html", model | {"problem": error}, 400)
-    keys = visit.deps.signing_keys
-    before = keys.verified(_PURPOSE, visit.query.get("before", "")) or None
+    trail, before = visit.deps.adapters.audit, visit.position(_PURPOSE, "before")
     entries, next_start = newest_first(
-        visit.deps.adapters.audit,
-        selection,
-        before,
-        _LINES,
-        may_go_on=lambda looks: visit.has_read_units(_LEFT),
+        trail, selection, before, _LINES, may_go_on=lambda looks: visit.has_read_units(_LEFT)
     )
-    page_token = keys.sign(_PURPOSE, next_start) if next_start else None
-    return Page("audit.html", model | {"entries": entries, "following": page_token, "filters": query})
+    following = visit.signed(_PURPOSE, next_start)
+    return Page("audit.html", model | {"entries": entries, "following": following, "filters": query})
 
 
 def tokens(visit: Visit) -> Shown:
     """The tokens, without their texts; those whose name has a given text in it are looked for as far as a page may."""
-    refusal = actions.why_not_allowed(_token_list(""), visit.caller)
-    items, next_start = ([], "") if refusal else _tokens(visit, visit.query.get("page", ""))
-    name = visit.query.get("name", "")
-    matches = [each for each in items if _has(each, name)]
-    while name and next_start and len(matches) < _TOKENS and visit.has_read_units(_FOR_TOKENS):
-        items, next_start = _tokens(visit, next_start)
-        matches += [each for each in items if _has(each, name)]
-    return Page("tokens.html", {"items": matches, "following": next_start, "refusal": refusal})
-
-
-def _token_list(start: str) -> Action:
-    return Action("list_tokens", query={"limit": str(_TOKENS), **({"page_token": start} if start else {})})
-
-
-def _tokens(visit: Visit, start: str) -> tuple[list[dict[str, Any]], str]:
-    """The tokens of a page, and where the next one begins (empty: there is none)."""
-    answer = actions.do(visit, _token_list(start))
-    return answer["items"], answer.get("next_page_token", "")
-
-
-def _has(token: dict[str, Any], text: str) -> bool:
-    return text.casefold() in token["name"].casefold()
+    name, matches = visit.query.get("name", ""), list[Any]()
+    model: dict[str, Any] = {"following": visit.query.get("page")}
+    while True:
+        model = actions.listing(visit, "list_tokens", _TOKENS, model["following"])
+        matches += [each for each in model["items"] if name.casefold() in each["name"].casefold()]
+        may_go_on = name and model["following"] and len(matches) < _TOKENS
+        if not (may_go_on and visit.has_read_units(_FOR_TOKENS)):
+            return Page("tokens.html", model | {"items": matches})

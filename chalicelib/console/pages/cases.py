@@ -24,7 +24,6 @@ _HARM = {
     attention.Kind.NOT_PROVED: Kind.DEAD,
     attention.Kind.BUDGET: Kind.ALARM,
 }
-_READERS = {"consume", "admin"}
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
@@ -110,7 +109,7 @@ def _with_cause(visit: Visit, case: Case, known: tuple[Topic, Group] | None) -> 
 def last_failed(visit: Visit, history: History | None, consumer: str | None = None) -> PastAttempt | None:
     """The newest attempt that failed; what the subscriber said is for those who may consume."""
     failed = history.last_failed(consumer) if history else None
-    return failed if failed is None or visit.caller.scopes & _READERS else replace(failed, answer=None)
+    return failed if failed is None or visit.may_read else replace(failed, answer=None)
 
 
 def _is_active(consumer: Consumer) -> bool:

@@ -112,11 +112,11 @@ def _letters(
 
 
 def _start(visit: Visit, group: Group) -> str | None:
-    return visit.deps.signing_keys.verified(f"{_PURPOSE}{group.uid}", visit.query.get("after", "")) or None
+    return visit.position(f"{_PURPOSE}{group.uid}")
 
 
 def _sign(visit: Visit, group: Group, position: str | None) -> str | None:
-    return visit.deps.signing_keys.sign(f"{_PURPOSE}{group.uid}", position) if position is not None else None
+    return visit.signed(f"{_PURPOSE}{group.uid}", position)
 
 
 def dead_letter(visit: Visit) -> Shown:

@@ -18,6 +18,7 @@ from ...services.produce.delayed import DelayedMessage
 from ..visit import Page, Shown, Visit
 
 _LINES = 30
+_PURPOSE = "console-later:"
 _LEFT = 5  # so much is left, when the timers are read on
 _FOR_THE_LIST = 10
 _MOST = 200
@@ -33,9 +34,8 @@ def later(visit: Visit) -> Shown:
     topic = visit.topic()
     read = cache(reader(visit.deps.adapters.timers, consistent=False))  # map and list begin with the same
     after = _after(visit, topic)
-    from_ms = (
-        due_ms_of(after) // HOUR_MS * HOUR_MS if after else 0
-    )  # the pages before have looked up to there
+    # The pages before have looked up to there.
+    from_ms = due_ms_of(after) // HOUR_MS * HOUR_MS if after else 0
     lanes = lanes_of(visit.deps.catalog, topic, visit.caller.may_use_group)
     hours, until_ms = due_hours(read, topic, lanes, from_ms, lambda: visit.has_read_units(_FOR_THE_LIST))
     model = {
@@ -52,25 +52,18 @@ def later(visit: Visit) -> Shown:
 def _delayed_of(visit: Visit, topic: Topic, read: ReadTimers, most: int) -> Delayed:
     """The delayed messages of the hour that the URL names, or all, soonest first."""
     hour_ms, after = _hour_of(visit), _after(visit, topic)
-    until_ms = hour_ms + HOUR_MS - 1 if hour_ms else None
-    filters = Filters(from_ms=hour_ms, to_ms=until_ms, job_prefix=visit.query.get("job") or None)
+    ends_ms = hour_ms + HOUR_MS - 1 if hour_ms else None
+    filters = Filters(from_ms=hour_ms, to_ms=ends_ms, job_prefix=visit.query.get("job") or None)
     rows, position = soonest_first(
         read, topic, filters, None, most, after, lambda: visit.has_read_units(_LEFT)
     )
-    return Delayed(
-        rows,
-        due_ms_of(position) if position else None,
-        visit.deps.signing_keys.sign(_purpose(topic), position) if position else None,
-    )
-
-
-def _purpose(topic: Topic) -> str:
-    return f"console-later:{topic.uid}"
+    until_ms = due_ms_of(position) if position else None
+    return Delayed(rows, until_ms, visit.signed(_PURPOSE + topic.uid, position))
 
 
 def _after(visit: Visit, topic: Topic) -> str | None:
     """The timer after which the page begins."""
-    return visit.deps.signing_keys.verified(_purpose(topic), visit.query.get("after", ""))
+    return visit.position(_PURPOSE + topic.uid)
 
 
 def _hour_of(visit: Visit) -> int | None:
@@ -104,9 +97,9 @@ def many_later(visit: Visit) -> Shown:
 
 def transactions(visit: Visit) -> Shown:
     """Messages that wait for a decision: first those whose checks have ended, then the others."""
-    topic, keys = visit.topic(), visit.deps.signing_keys
+    topic = visit.topic()
     purpose = f"console-transactions:{topic.uid}"
-    last_state, _, after = (keys.verified(purpose, visit.query.get("after", "")) or "").partition(" ")
+    last_state, _, after = (visit.position(purpose) or "").partition(" ")
     states = [TransactionState.UNDECIDED, TransactionState.PREPARED]
     rows: list[Transaction] = []
     for state in states[states.index(TransactionState(last_state)) :] if last_state else states:
@@ -114,8 +107,8 @@ def transactions(visit: Visit) -> Shown:
         if len(rows) == _LINES:
             break
         after = ""
-    following = keys.sign(purpose, f"{rows[-1].state} {rows[-1].sort_key}") if len(rows) == _LINES else None
-    return Page("transactions.html", {"topic": topic, "rows": rows, "following": following})
+    last = f"{rows[-1].state} {rows[-1].sort_key}" if len(rows) == _LINES else None
+    return Page("transactions.html", {"topic": topic, "rows": rows, "following": visit.signed(purpose, last)})
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,9 +124,8 @@ def _of_purge(visit: Visit, call: str, topic: Topic, group: Group | None) -> dic
         topic, only=group, whole=True, ages=False, may_go_on=lambda: visit.has_read_units(3)
     ).seen_by(visit.caller)
     in_cursors = sum(progress.retrying for each in survey.groups for progress in each.shards)
-    number = (
-        sum(each.backlog + each.retrying for each in survey.groups) - in_cursors
-    )  # they are in the backlog
+    # Those in cursors are in the backlog, too.
+    number = sum(each.backlog + each.retrying for each in survey.groups) - in_cursors
     return {
         "number": number,
         "more": not survey.is_whole or any(each.more_retrying for each in survey.groups),
@@ -146,13 +145,8 @@ def _progress(visit: Visit, call: str) -> dict[str, Any]:
     if call == "delete_dead_letters":
         fields["confirm"] = visit.params["group"]
     following = _offer(visit, fields, {"total": str(total), "done": str(done)}) if token else None
-    return {
-        "is_begun": True,
-        "done": done,
-        "total": max(done, total),
-        "rate": rate,
-        "following": following,
-    }
+    counts = {"done": done, "total": max(done, total), "rate": rate}
+    return {"is_begun": True, **counts, "following": following}
 
 
 def _offer(visit: Visit, fields: Fields, state: Fields, **typed: str) -> dict[str, Any]:

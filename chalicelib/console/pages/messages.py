@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from ...api import lists
+from ...api.fields import taken
 from ...api.http import check_group, check_name, invalid
 from ...api.parse import whole_number
 from ...domain import redact
-from ...domain.errors import Refused
 from ...domain.limits import MAX_OFFSET
 from ...domain.message import Draft, Message, body_fields
 from ...domain.topic import Topic
@@ -65,24 +65,11 @@ def message_lines(visit: Visit) -> Shown:
         if draft.size <= room:
             draft = shown_body(visit.deps.adapters.blobs, result.model["topic"], line.message).draft
             room -= draft.size
-        rows.append(
-            {
-                "id": line.message.id,
-                "shard": line.message.shard,
-                "offset": line.message.offset,
-                "keys": list(draft.keys),
-                "tag": draft.tag,
-                "statuses": dict(line.statuses),
-                "size": draft.size,
-                **body_fields(draft),
-            }
-        )
+        place = taken(line.message, "id", "shard", "offset") | {"statuses": dict(line.statuses)}
+        rows.append(place | taken(draft, "keys", "tag", "size") | body_fields(draft))
     lines = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
-    return File(
-        lines,
-        "application/x-ndjson",
-        {"Content-Disposition": f'attachment; filename="{visit.params["topic"]}.jsonl"'},
-    )
+    name = f'attachment; filename="{visit.params["topic"]}.jsonl"'
+    return File(lines, "application/x-ndjson", {"Content-Disposition": name})
 
 
 def tail(visit: Visit) -> Shown:
@@ -169,8 +156,7 @@ def selection_of(visit: Visit, topic: Topic, statuses: Sequence[str]) -> Selecti
         raise invalid("status", f"must be one of {', '.join(statuses)}")
     times = {name: whole_time(fields[name]) for name in ("from", "to") if name in fields}
     filters = lists.of_query(fields | times)
-    if filters.shard is not None and filters.shard >= topic.shards:
-        raise Refused("NO_SUCH_SHARD", f"Topic {topic.name!r} has shards 0 to {topic.shards - 1}.")
+    lists.check_shard(topic, filters.shard)
     survey, group = _survey(visit, topic, filters.shard or 0, fields.get("group"))
     return Selection(topic=topic, survey=survey, fields=fields, filters=filters, group=group)
 
@@ -197,10 +183,10 @@ def _survey(
 
 def _read(visit: Visit, selection: Selection) -> tuple[Sequence[Message], str | None]:
     """A page of messages, and the link to the next one (None: there are no more)."""
-    keys, topic = visit.deps.signing_keys, selection.topic
+    topic = selection.topic
     purpose = lists.purpose("console-messages", [topic.uid], selection.fields, FIELDS)
-    token = keys.verified(purpose, visit.query.get("page", ""))
-    start = json.loads(token) if token else None
+    position = visit.position(purpose, "page")
+    start = json.loads(position) if position else None
     next_start: Any
     if "key" in selection.fields:
         messages, next_start = _of_key(visit, selection, start)
@@ -210,7 +196,7 @@ def _read(visit: Visit, selection: Selection) -> tuple[Sequence[Message], str | 
         messages, next_start = _newest_first(visit, selection, start)
     if next_start is None:
         return messages, None
-    page = keys.sign(purpose, json.dumps(next_start))
+    page = visit.signed(purpose, json.dumps(next_start))
     return messages, visit.links.to("topics", topic.name, "messages", **selection.fields, page=page)
 
 

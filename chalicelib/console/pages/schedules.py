@@ -13,12 +13,7 @@ _LINES = 32
 
 def schedules(visit: Visit) -> Shown:
     """Schedules by name, of the topics that the token may use."""
-    query = {"limit": str(_LINES), **({"page_token": page} if (page := visit.query.get("page")) else {})}
-    action = Action("list_schedules", query=query)
-    refusal = actions.why_not_allowed(action, visit.caller)
-    answer = {"items": []} if refusal else actions.do(visit, action)
-    following = answer.get("next_page_token")
-    return Page("schedules.html", {"items": answer["items"], "following": following, "refusal": refusal})
+    return Page("schedules.html", actions.listing(visit, "list_schedules", _LINES, visit.query.get("page")))
 
 
 def schedule(visit: Visit) -> Shown:

@@ -20,19 +20,11 @@ from ..visit import Page, Shown, Visit
 from .message import editable_body
 
 NEWEST = "newest"
-_EMPTY = dict.fromkeys(
-    (
-        "keys",
-        "tag",
-        "ordering_key",
-        "delay_seconds",
-        "expires_in_seconds",
-        "dedup_id",
-        "dedup_until",
-        "headers",
-    ),
-    "",
+_OPTIONS = (
+    *("keys", "tag", "ordering_key", "delay_seconds", "expires_in_seconds"),
+    *("dedup_id", "dedup_until", "headers"),
 )
+_EMPTY = dict.fromkeys(_OPTIONS, "")
 _ORDER = {**_EMPTY, "body": '{"order": 188}'}
 TEMPLATES: Mapping[str, Mapping[str, str]] = {
     "plain": _ORDER,
@@ -55,8 +47,7 @@ def send(visit: Visit) -> Shown:
     topic = visit.topic()
     template = visit.query.get("template", "")
     template = template if template in TEMPLATES else "plain"
-    may_read = bool(visit.caller.scopes & {"consume", "admin"})
-    like = visit.query.get("like") if may_read else None
+    like = visit.query.get("like") if visit.may_read else None
     message = _message(visit, topic, like) if like else None
     fields = (
         {**_EMPTY, **visit.form} if visit.form else _fields_of(message) if message else TEMPLATES[template]
@@ -71,7 +62,7 @@ def send(visit: Visit) -> Shown:
         "fields": fields,
         "template": "" if message or visit.form else template,
         "templates": TEMPLATES,
-        "may_read": may_read,
+        "may_read": visit.may_read,
         "action": action,
         "problem": problem,
         "code": {"Python": _python(topic, action), "TypeScript": _typescript(topic, action)},

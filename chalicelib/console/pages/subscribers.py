@@ -82,13 +82,8 @@ def ticks(attempts: Sequence[PastAttempt]) -> list[Tick]:
 
 def _tick(attempt: PastAttempt, x: int, longest_ms: int) -> Tick:
     height = _SHORTEST + round((HEIGHT - _SHORTEST) * attempt.duration_ms / longest_ms)
-    return Tick(
-        kind="ok" if attempt.outcome == "SUCCESS" else "fail",
-        x=x,
-        y=HEIGHT - height,
-        height=height,
-        attempt=attempt,
-    )
+    kind = "ok" if attempt.outcome == "SUCCESS" else "fail"
+    return Tick(kind=kind, x=x, y=HEIGHT - height, height=height, attempt=attempt)
 
 
 @cache

@@ -14,11 +14,8 @@ from ..visit import Page, Shown, Visit
 
 _SIX_HOURS_MS = 6 * HOUR_MS
 _JOBS = {
-    "sweep": MINUTE_MS,
-    "assign": MINUTE_MS,
-    "watch": MINUTE_MS,
-    "checkpoint": _SIX_HOURS_MS,
-    "expire": _SIX_HOURS_MS,
+    **dict.fromkeys(("sweep", "assign", "watch"), MINUTE_MS),
+    **dict.fromkeys(("checkpoint", "expire"), _SIX_HOURS_MS),
 }
 """How often each comes."""
 _TWO_DAYS = 48

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from ...api.parse import whole_number
 from ...domain.cursor import Cursor
@@ -211,9 +212,11 @@ def _bars(cursor: Cursor, scale: _Scale, unread: int) -> list[Bar]:
     bars += _merged_bars("unread", [(max(low, unread), high) for low, high in settled], scale)
     for lease in cursor.leases.values():
         for span in lease.spans:
-            bars += _merged_bars("lease", span.ranges(), scale, span.attempt, lease.deadline_ms)
+            until_ms = lease.deadline_ms
+            bars += _merged_bars("lease", span.ranges(), scale, attempt=span.attempt, until_ms=until_ms)
     for span in cursor.waiting:
-        bars += _merged_bars("wait", span.ranges(), scale, span.attempt - 1, span.next_ms)
+        failed = {"attempt": span.attempt - 1, "until_ms": span.next_ms}
+        bars += _merged_bars("wait", span.ranges(), scale, **failed)
     return bars + _merged_bars("new", [(cursor.next, scale.high)], scale)
 
 
@@ -228,9 +231,8 @@ def _failed_bars(failures: Mapping[int, str], scale: _Scale) -> list[Bar]:
     ]
 
 
-def _merged_bars(
-    kind: str, ranges: Iterable[tuple[int, int]], scale: _Scale, attempt: int = 0, until_ms: int | None = None
-) -> list[Bar]:
+def _merged_bars(kind: str, ranges: Iterable[tuple[int, int]], scale: _Scale, **more: Any) -> list[Bar]:
+    """`more`: the attempt that they are in, and until when."""
     bars: list[Bar] = []
     for low, high in ranges:
         low, high = max(low, scale.low), min(high, scale.high)
@@ -241,15 +243,6 @@ def _merged_bars(
             first = bars.pop()
             low, x = first.low, first.x
         width = round(max(_NARROWEST, end - x), 1)
-        bars.append(
-            Bar(
-                kind=kind,
-                x=min(x, WIDTH - _NARROWEST),
-                width=width,
-                low=low,
-                high=high - 1,
-                attempt=attempt,
-                until_ms=until_ms,
-            )
-        )
+        x = min(x, WIDTH - _NARROWEST)
+        bars.append(Bar(kind=kind, x=x, width=width, low=low, high=high - 1, **more))
     return bars
