@@ -24,7 +24,7 @@ _PING_SECONDS = 10
 _ANSWER_SECONDS = 20  # with a cold start
 
 
-@dataclass(kw_only=True, frozen=True, slots=True)
+@dataclass(kw_only=True, eq=False)
 class Outbound:
     """Both ends of such a call: `greet` and `ping` invoke a function, which runs `answer_greet` or `answer_ping`.
     `sender` creates the sender at its first use: the calling end needs none."""

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import wrap
-from typing import get_type_hints
+from types import NoneType
+from typing import get_args, get_type_hints
 
 ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT))
@@ -152,7 +153,7 @@ def _shown(row: Setting) -> str:
     of = {Retry: "RetryPolicy", Destination: "Destination", list: "list[str]"}.get(
         row.given, row.given.__name__
     )
-    return f"{of} | None = None" if row.may_be_none and row.given is not str else of
+    return f"{of} | None = None" if NoneType in get_args(row.type) and row.given is not str else of
 
 
 def _given(row: Setting) -> str:
