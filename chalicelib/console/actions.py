@@ -79,15 +79,7 @@ def listing(
 def do(visit: Visit, action: Action, options: Mapping[str, str] | None = None) -> Any:
     """Do it: what the call answers. `options` are headers. Raises what it raises."""
     headers = {"content-type": "application/json", **(options or {})}
-    context = Context(
-        visit.deps,
-        visit.caller,
-        visit.request_id,
-        headers,
-        action.params,
-        action.query,
-        action.raw,
-        source=visit.source,
-    )
+    asked = (headers, action.params, action.query, action.raw)
+    context = Context(visit.deps, visit.caller, visit.request_id, *asked, source=visit.source)
     answer = perform(action.call, context)
     return None if answer.status == 204 else json.loads(msgspec.json.encode(answer.body))

@@ -68,14 +68,6 @@ class ConsumerBody(Struct, forbid_unknown_fields=True):
     begin: str | None = field(default=None, name="from")
 
 
-_AS_GIVEN = (
-    "timeout_seconds",
-    "headers",
-    "transform",
-    "batch_wait_seconds",
-    "expires_after_seconds",
-    "instance",
-)
 _OFFLINE = "OFFLINE"
 Kind = Annotated[str, one_of("pull", "url", "function")]
 State = Annotated[str, one_of("ACTIVE", "PENDING", "DISABLED", _OFFLINE)]
@@ -184,8 +176,10 @@ def put_consumer(context: Context) -> Response[RegisteredConsumer]:
     audit.note_taken_over(context, member.consumer, taken_from)
     with suppress(Unavailable):  # its secret is shown now or never, and the sweep finds what waits for it
         context.deps.waker.wake_for(topic, group, member.consumer)
-    shown_once = {"secret": format_secret(secret)} if secret else {}
-    return Response({**_view(context, member), **shown_once}, 201 if is_new else 200)  # type: ignore[typeddict-item]
+    body: RegisteredConsumer = {**_view(context, member)}
+    if secret:
+        body["secret"] = format_secret(secret)
+    return Response(body, 201 if is_new else 200)
 
 
 def take_over(context: Context, topic: Topic, group: Group, consumer: Consumer, instance: str | None) -> None:
@@ -218,7 +212,8 @@ def _contact(context: Context, group: Group) -> "Contact":
         reject_statuses=tuple(sorted(set(body.reject_statuses))),
         instance_by=context.by,
         begin=begin,
-        **taken(body, *_AS_GIVEN),
+        **taken(body, "timeout_seconds", "headers", "transform", "batch_wait_seconds"),
+        **taken(body, "expires_after_seconds", "instance"),
     )
     if target is None:
         return contact

@@ -1,7 +1,7 @@
 """Pulling: receive, ack, nack, extend."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -122,17 +122,9 @@ def receive(context: Context) -> Response[Received]:
     if body.receive_id:
         who = context.by, consumer.uid if consumer else "", body.instance or ""
         mark = lease_mark(signing_key, body.receive_id, group.uid, *who)
+    more: Any = {"may_be_repeat": may_be_repeat, "instance": body.instance, "acks": acks}
     received = deps.receiver.receive(
-        topic,
-        group,
-        consumer,
-        body.max,
-        wait_seconds,
-        lease_seconds,
-        mark,
-        may_be_repeat=may_be_repeat,
-        instance=body.instance,
-        acks=acks,
+        topic, group, consumer, body.max, wait_seconds, lease_seconds, mark, **more
     )
     if consumer is not None:
         deps.registry.note_alive(topic, group, consumer.uid)

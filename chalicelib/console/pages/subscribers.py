@@ -29,14 +29,9 @@ def subscriber(visit: Visit) -> Shown:
     who = deps.catalog.consumer(topic, group, visit.params["consumer"])
     assignment = deps.adapters.control.assignment(topic, group)
     (member,) = members([who], assignment, visit.now_ms)
+    traces, shards = deps.adapters.traces, member.shards or ()
     history = latest_attempts(
-        deps.adapters.traces,
-        topic,
-        group,
-        who,
-        member.shards or (),
-        MOST_TICKS,
-        may_go_on=lambda: visit.has_read_units(_READ_UNITS),
+        traces, topic, group, who, shards, MOST_TICKS, lambda: visit.has_read_units(_READ_UNITS)
     )
     is_admin = "admin" in visit.caller.scopes
     model: dict[str, Any] = {
