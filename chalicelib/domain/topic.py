@@ -222,9 +222,8 @@ class Consumer:
                 "or register it again.",
             )
         former = [each for each in (self.instance, *self.former_instances) if each and each != instance]
-        return replace(
-            self, instance=instance, instance_by=by, former_instances=tuple(former[:_FORMER_INSTANCES])
-        )
+        names = tuple(former[:_FORMER_INSTANCES])
+        return replace(self, instance=instance, instance_by=by, former_instances=names)
 
     def overlap_until_ms(self, now_ms: int) -> int | None:
         """Until when the secret before the last rotation also signs; None: only the present one signs."""
@@ -290,16 +289,8 @@ class Caller:
     @classmethod
     def with_token(cls, token: Token) -> Self:
         """The caller with this token."""
-        return cls(
-            token.id,
-            frozenset(token.scopes),
-            token.topics,
-            token.groups,
-            token.expires_ms,
-            token.name,
-            token.rate_limit,
-            token.jobs,
-        )
+        same = ("topics", "groups", "expires_ms", "name", "rate_limit", "jobs")
+        return cls(token.id, frozenset(token.scopes), **{name: getattr(token, name) for name in same})
 
     @classmethod
     def of_iam(cls, arn: str) -> Self:

@@ -20,7 +20,7 @@ from ..domain.timer import Timer
 from ..domain.topic import CursorKey
 from . import codec
 from .attributes import Item, number, rows, text, text_of, values
-from .dynamo import Cancelled, ConditionFailed, Dynamo
+from .dynamo import Cancelled, ConditionFailed, TableAccess
 from .layout import FORMAT, cursor_item_key, cursor_owner
 from .records import record_writes
 from .timers import timer_put
@@ -31,13 +31,9 @@ _MASK = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"  # si
 _SPAN = re.compile(r"(\d*)(?:\+(\d+))?(?:%([\w-]+))?(?:\*(\d+))?(?:~([^@,]*))?(?:@(\d+))?\Z")
 
 
-class Cursors:
+class Cursors(TableAccess, table="cursors"):
     """One small item per group and shard, changed by conditional writes only: one write unit per change, no read where
     the caller knows the last state."""
-
-    def __init__(self, dynamo: Dynamo) -> None:
-        self._dynamo = dynamo
-        self._table = dynamo.tables.cursors
 
     def get(self, key: CursorKey, *, consistent: bool = False) -> Cursor | None:
         """The cursor; None where nothing was ever claimed (it then stands at offset 0)."""
@@ -50,10 +46,8 @@ class Cursors:
         """All cursors of a group (in a broadcast: of a consumer), by the log's partition key. One query. Each cursor
         has all writes from before the query began, but they are not of one moment; unless `consistent`, they may be
         a moment old."""
-        items = self._dynamo.query(
-            **rows(self._table, "c = :c", c=cursor_owner(group_uid, consumer_uid)),
-            ConsistentRead=consistent,
-        )
+        request = rows(self._table, "c = :c", c=cursor_owner(group_uid, consumer_uid))
+        items = self._dynamo.query(**request, ConsistentRead=consistent)
         return {item["s"]["S"]: cursor_of(item) for item in items}
 
     def create(self, key: CursorKey, cursor: Cursor) -> Cursor:

@@ -94,13 +94,8 @@ class Dynamo:
         """Put a row in the place of the one that meets the condition. False: none does. Raises Unavailable where an
         answer was lost and no row is there now: it may have been put, and taken away since."""
         try:
-            self.call(
-                "put_item",
-                TableName=table,
-                Item=item,
-                ReturnValuesOnConditionCheckFailure="ALL_OLD",
-                **condition,
-            )
+            request = {**condition, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
+            self.call("put_item", TableName=table, Item=item, **request)
         except ConditionFailed as error:
             if error.retried and not error.item:
                 raise unavailable() from error
@@ -164,15 +159,29 @@ class Dynamo:
         for start in range(0, len(requests), _BATCH):
             unwritten_requests = {table: requests[start : start + _BATCH]}
             for attempt in range(1, _TRIES + 1):
-                unwritten_requests = (
-                    self.call("batch_write_item", RequestItems=unwritten_requests).get("UnprocessedItems")
-                    or {}
-                )
+                answer = self.call("batch_write_item", RequestItems=unwritten_requests)
+                unwritten_requests = answer.get("UnprocessedItems") or {}
                 if not unwritten_requests:
                     break
                 self._pause(attempt)
             else:
                 raise unavailable()
+
+
+class TableAccess:
+    """The rows of one table of the stage: the base of what the store offers of it."""
+
+    _name: str
+
+    def __init_subclass__(cls, table: str = "") -> None:
+        """`table`: its name, without the stage."""
+        if table:
+            cls._name = table
+
+    def __init__(self, dynamo: Dynamo) -> None:
+        self._dynamo = dynamo
+        self._tables = dynamo.tables
+        self._table: str = getattr(dynamo.tables, self._name)
 
 
 _EMPTY_UNITS = 0.5  # DynamoDB Local calls an empty query free; AWS does not
@@ -276,9 +285,8 @@ def translate(
 
 def _cancellation(error: ClientError, is_resent: bool) -> Exception:
     reasons: list[dict[str, Any]] = [dict(r) for r in error.response.get("CancellationReasons", [])]
-    if any(r.get("Code") == "TransactionConflict" for r in reasons):
-        return unavailable()
-    if not any(r.get("Code") == "ConditionalCheckFailed" for r in reasons):
+    codes = {r.get("Code") for r in reasons}
+    if "TransactionConflict" in codes or "ConditionalCheckFailed" not in codes:
         return unavailable()
     items = [r.get("Item", {}) if r.get("Code") == "ConditionalCheckFailed" else None for r in reasons]
     return Cancelled(items, is_resent)

@@ -30,7 +30,7 @@ from . import codec
 from .attributes import Item, attributes, int_of, packed, payload_of, rows, started_kib, text, text_of, values
 from .cursors import cursor_amend
 from .dedup import dedup_entry, dedup_put, used_entries
-from .dynamo import Cancelled, ConditionFailed, Dynamo
+from .dynamo import Cancelled, ConditionFailed, TableAccess
 from .layout import FORMAT, META_OFFSET, dedup_key, segment_key
 from .records import letter_move
 from .timers import successor_puts, timer_delete, timer_put, timer_shortening
@@ -41,13 +41,9 @@ _MOST_MESSAGES = 50_000  # more find no room in a row
 _UP_TO = "s = :s AND o BETWEEN :a AND :o"
 
 
-class Log:
+class Log(TableAccess, table="log"):
     """The sharded log: one conditional put per append, one query per read. Offsets are dense; `amend` alone changes a
     row."""
-
-    def __init__(self, dynamo: Dynamo) -> None:
-        self._dynamo = dynamo
-        self._table = dynamo.tables.log
 
     def pack(self, drafts: Sequence[Draft], *, whole: bool = False) -> Pack:
         """Encode the first of the drafts, as many as fit one segment; with `whole`, all, of any size."""
@@ -91,12 +87,7 @@ class Log:
         A transaction of DynamoDB holds 100 actions: the segment, each dedup id and each timer are one, the others
         are two.
         """
-        request: dict[str, Any] = {
-            "TableName": self._table,
-            "Item": _item(shard, segment, pack),
-            "ConditionExpression": "attribute_not_exists(o)",
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
+        request = self._put(shard, segment, pack)
         beside = [dedup_put(self._dynamo.tables.dedup, entry) for entry in dedup]
         move_actions = [self._move(each, shard, segment, n) for n, each in enumerate(promotables)]
         indexes = [index for index, actions in enumerate(move_actions) for _ in actions]
@@ -111,6 +102,15 @@ class Log:
         except Cancelled as error:
             return _result_of_refusal(segment, dedup, indexes, error.items)
         return Stored()
+
+    def _put(self, shard: ShardKey, segment: Segment, pack: Pack | None) -> dict[str, Any]:
+        """The request that stores a segment, if no row is at its first offset."""
+        return {
+            "TableName": self._table,
+            "Item": _item(shard, segment, pack),
+            "ConditionExpression": "attribute_not_exists(o)",
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
 
     def _move(
         self, promotable: Promotable, shard: ShardKey, segment: Segment, n: int
@@ -172,13 +172,7 @@ class Log:
             allocation=Allocation.RESERVED,
         )
         try:
-            self._dynamo.call(
-                "put_item",
-                TableName=self._table,
-                Item=_item(shard, tombstone, None),
-                ConditionExpression="attribute_not_exists(o)",
-                ReturnValuesOnConditionCheckFailure="ALL_OLD",
-            )
+            self._dynamo.call("put_item", **self._put(shard, tombstone, None))
         except ConditionFailed as error:
             return segment_of(error.item) if error.item else tombstone
         return tombstone

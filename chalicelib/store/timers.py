@@ -30,7 +30,7 @@ from .attributes import (
 )
 from .clients import sent_once
 from .dedup import dedup_put, store_with
-from .dynamo import Cancelled, Dynamo
+from .dynamo import Cancelled, TableAccess
 from .layout import FORMAT, Tables, forward_key, fragment_of, shard_of, timer_key
 from .records import letter_move, record_writes
 
@@ -40,13 +40,8 @@ _NEXT = "!"  # sorts before all that ids hold
 _FIELDS = Fields("group_uid:g consumer_uid:c", "stored_ms:a edits:e every_ms:y", sparse="gcaey")
 
 
-class Timers:
+class Timers(TableAccess, table="timers"):
     """What is due later, by fragment and due time: one write unit for a small timer, one query for due timers."""
-
-    def __init__(self, dynamo: Dynamo) -> None:
-        self._dynamo = dynamo
-        self._tables = dynamo.tables
-        self._table = dynamo.tables.timers
 
     def fragments(self) -> range:
         """All that may have timers."""
@@ -92,10 +87,8 @@ class Timers:
         item = _item(self._tables, new)
         if new.due_ms == old.due_ms:
             return self._dynamo.replace(self._table, item, _if_unchanged(old))
-        puts = [
-            {"Put": {"TableName": self._table, "Item": each}}
-            for each in (item, _forward(self._tables, new, keep_s))
-        ]
+        items = (item, _forward(self._tables, new, keep_s))
+        puts = [{"Put": {"TableName": self._table, "Item": each}} for each in items]
         puts += [dedup_put(self._tables.dedup, entry)] if entry else []
         return self._dynamo.transact([timer_delete(self._tables, old), *puts])
 
@@ -218,9 +211,8 @@ class Timers:
         """The first timers with sort keys from `first` to `end`."""
         if first > end:  # DynamoDB refuses to look there
             return iter(())
-        request = rows(
-            self._table, "f = :f AND t BETWEEN :first AND :end", f=str(fragment), first=first, end=end
-        )
+        where = "f = :f AND t BETWEEN :first AND :end"
+        request = rows(self._table, where, f=str(fragment), first=first, end=end)
         items = self._dynamo.query(**request, Limit=limit, ConsistentRead=consistent)
         return islice(self._dynamo.readable(items, timer_of), limit)
 

@@ -11,18 +11,14 @@ from ..domain.topic import CursorKey
 from ..domain.trace import TraceEntry, TraceRow
 from . import codec
 from .attributes import Fields, Item, attributes, packed, payload_of, rows, text_of
-from .dynamo import Dynamo
+from .dynamo import TableAccess
 from .layout import FORMAT, trace_home
 
 _FIELDS = Fields("group:g consumer:w", "total:n started_ms:a expires_s:x rank:r")
 
 
-class Traces:
+class Traces(TableAccess, table="traces"):
     """The attempts by message: one write unit for a small row, one query for all rows that may cover an offset."""
-
-    def __init__(self, dynamo: Dynamo) -> None:
-        self._dynamo = dynamo
-        self._table = dynamo.tables.traces
 
     def write(self, rows: Sequence[TraceRow]) -> None:
         """Store rows; one write unit for a small one."""
@@ -40,11 +36,8 @@ class Traces:
     def newest(self, key: CursorKey, rows_per_read: int) -> Iterator[TraceRow]:
         """The rows of a group (all its consumers) on one shard, those of the highest offsets first, read as they are
         needed. Not consistent: it may miss the newest."""
-        items = self._dynamo.query(
-            **rows(self._table, "k = :k", k=trace_home(key)),
-            ScanIndexForward=False,
-            Limit=rows_per_read,
-        )
+        request = rows(self._table, "k = :k", k=trace_home(key))
+        items = self._dynamo.query(**request, ScanIndexForward=False, Limit=rows_per_read)
         return self._dynamo.readable(items, row_of)
 
 
