@@ -65,12 +65,8 @@ class Registry:
         """Register a consumer, or renew its registration. Another contact replaces the old one."""
         now_ms, uid = self.clock.now_ms(), self.random.id(_UID_CHARS)
         secret = (contact.secret or self.random.secret()) if contact.kind == ConsumerKind.URL else b""
-        signing = NewSecret(
-            secret_cipher=self.secret_cipher,
-            context=encryption_context_of(topic, group, name),
-            secret=secret,
-            now_ms=now_ms,
-        )
+        context = encryption_context_of(topic, group, name)
+        signing = NewSecret(self.secret_cipher, context, secret, now_ms)
         headers: tuple[Secret, ...] | None = None
         if contact.headers is not None:
             sealed_for = header_context_of(topic, group, name, contact.target)
@@ -212,14 +208,7 @@ class Registry:
                 "NO_SECRET", f"Consumer {consumer.name!r} has no secret: only what a URL gets is signed."
             )
         secret, context = self.random.secret(), encryption_context_of(topic, group, consumer.name)
-        overlap_ms = overlap_seconds * 1000
-        new = NewSecret(
-            secret_cipher=self.secret_cipher,
-            context=context,
-            secret=secret,
-            now_ms=self.clock.now_ms(),
-            overlap_ms=overlap_ms,
-        )
+        new = NewSecret(self.secret_cipher, context, secret, self.clock.now_ms(), overlap_seconds * 1000)
         if not self._amend(topic, group, consumer, new):
             raise _busy()
         return secret
