@@ -36,7 +36,7 @@ class AttemptLog:
         topic: Topic,
         group: Group,
         *,
-        owner_uid: str,
+        owner_uid: str = "",
         consumer_uid: str,
         row_id: str,
         started_ms: int,
@@ -91,7 +91,6 @@ class AttemptLog:
         self.note(
             topic,
             group,
-            owner_uid="",
             consumer_uid=consumer_uid,
             row_id=f"{what.lower()}.{at_ms}",
             started_ms=at_ms,

@@ -76,9 +76,8 @@ class LetterLookup:
         last). Raises NotFound."""
         letters = self.letters(topic, group, message_id)
         if not letters:
-            raise NotFound(
-                "DEAD_LETTER_NOT_FOUND", f"Group {group.name!r} has no dead letter with this message id."
-            )
+            text = f"Group {group.name!r} has no dead letter with this message id."
+            raise NotFound("DEAD_LETTER_NOT_FOUND", text)
         return letters
 
     def letters(self, topic: Topic, group: Group, message_id: str) -> list[DeadLetter]:

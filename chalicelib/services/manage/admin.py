@@ -67,9 +67,8 @@ class Admin:
                     new = replace(new, rows_until_ms=max(old.rows_until_ms, ends_ms))
                 _check_growth(old, new)
                 if redact.removed_pointers(old, new) and not may_reveal:
-                    raise Forbidden(
-                        "TOO_MUCH", "Only an admin of all topics may take a pointer out of `redact`."
-                    )
+                    text = "Only an admin of all topics may take a pointer out of `redact`."
+                    raise Forbidden("TOO_MUCH", text)
                 new = redact.after(old, new, self.clock.now_ms())
             if new.shards_of_keys > new.shards:
                 raise Refused("NO_SUCH_SHARD", f"Topic {name!r} would have {new.shards} shards.")

@@ -55,8 +55,7 @@ class Registration(NamedTuple):
 
 
 PULLS = Contact()
-_CALLS = ("timeout_seconds", "reject_statuses", "transform", "batch_wait_seconds")
-_SETTINGS = (*_CALLS, "expires_after_seconds")
+_SETTINGS = ("timeout_seconds", "reject_statuses", "transform", "batch_wait_seconds", "expires_after_seconds")
 
 
 def with_contact(consumer: Consumer, contact: Contact, now_ms: int) -> Consumer:

@@ -32,9 +32,8 @@ class NewSecret:
         others = [old for old in consumer.secrets if not self._is_it(old)]
         secrets = rotated(others, self._encrypted, self.now_ms, self.now_ms + self.overlap_ms)
         if len(secrets) > MAX_OVERLAPPING_SECRETS + 1:
-            raise Refused(
-                "TOO_MANY_SECRETS", "This secret was rotated too often: wait until the first of them ends."
-            )
+            text = "This secret was rotated too often: wait until the first of them ends."
+            raise Refused("TOO_MANY_SECRETS", text)
         return replace(consumer, secrets=secrets)
 
     def signs(self, consumer: Consumer) -> bool:

@@ -139,9 +139,8 @@ class Registry:
             self.catalog.forget(topic)
             row = self.catalog.topic(topic.name)
             if row.uid != topic.uid:
-                raise NotFound(
-                    "TOPIC_NOT_FOUND", f"The topic {topic.name!r} was deleted, and made again, just now."
-                )
+                text = f"The topic {topic.name!r} was deleted, and made again, just now."
+                raise NotFound("TOPIC_NOT_FOUND", text)
         self.mark(row)
 
     def heartbeat(
@@ -204,9 +203,8 @@ class Registry:
     ) -> bytes:
         """Make a new signing secret. Until the overlap ends, messages are signed with the old one as well."""
         if consumer.kind != ConsumerKind.URL:
-            raise Refused(
-                "NO_SECRET", f"Consumer {consumer.name!r} has no secret: only what a URL gets is signed."
-            )
+            text = f"Consumer {consumer.name!r} has no secret: only what a URL gets is signed."
+            raise Refused("NO_SECRET", text)
         secret, context = self.random.secret(), encryption_context_of(topic, group, consumer.name)
         new = NewSecret(self.secret_cipher, context, secret, self.clock.now_ms(), overlap_seconds * 1000)
         if not self._amend(topic, group, consumer, new):
