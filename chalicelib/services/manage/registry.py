@@ -247,12 +247,8 @@ class Registry:
 
         def change(row: Consumer) -> Consumer:
             health = health_after(row)
-            return replace(
-                row,
-                failing_ms=health.failing_ms,
-                open_until_ms=health.open_until_ms,
-                times_opened=health.times_opened,
-            )
+            row = replace(row, failing_ms=health.failing_ms, open_until_ms=health.open_until_ms)
+            return replace(row, times_opened=health.times_opened)
 
         return self._amend(topic, group, consumer, change)
 
