@@ -234,7 +234,9 @@ class _Stage:
                 "Sum",
                 function_name,
             )
-            for function_name in (names.function(self._prefix, name) for name in self._functions)
+            for function_name in (
+                names.function(self._prefix, name) for name in self._functions if names.twin(name) == name
+            )
         ]
         work = [self._function_metric(name, "Duration", "Sum") for name in self._functions]
         row = [

@@ -128,6 +128,8 @@ _TABLES: dict[str, dict[str, str]] = {
         "keys": _NOTE,
         "rounds": "PutItem",
         "rates": "GetItem PutItem",  # of a destination
+        "rates#spent": "UpdateItem",
+        "control#events": "GetItem",
         "control#topics": "GetItem",
         "control#topic": _READ,
         "control#schedules": _READ,

@@ -33,6 +33,10 @@ TOPIC_PATTERN = r"^[A-Za-z0-9._*-]{1,128}\Z"
 TopicPattern = Annotated[str, Meta(pattern=TOPIC_PATTERN)]
 MEDIA_TYPE = r"^[\x20-\x7e]+\Z"
 MediaType = Annotated[str, Meta(min_length=1, max_length=lim.MAX_CONTENT_TYPE_CHARS, pattern=MEDIA_TYPE)]
+JOB_PATTERN = r"^[!->@-Z^-~]{1,128}\Z"
+STATIC_VALUE = r"^[!-~]([ -~]*[!-~])?\Z"
+TIMEZONE = r"^[A-Za-z0-9_+/-]+\Z"
+APP = r"^[A-Za-z0-9._/-]{1,64}\Z"
 Step = Annotated[int, Meta(ge=1, le=lim.MAX_RETRY_SECONDS)]
 
 

@@ -75,7 +75,8 @@ A consumer with a URL (`PUT …/consumers/{consumer}`) is called instead.
 An error is a JSON object (`application/problem+json`): `code` is stable, `detail` says what to do, and `retryable`
 whether to try again. A list has up to `limit` items and a `next_page_token`, which is the `page_token` of the next
 call. The calls are on the left, by what they are about."""
-_ERRORS = {*problems.STATUS.values(), (504, "Timed out")}  # the last one is API Gateway's
+# 504 is API Gateway's; no operation is answered with 405.
+_ERRORS = {*problems.STATUS.values(), (504, "Timed out")} - {(405, "Method not allowed")}
 
 
 @cache

@@ -25,7 +25,7 @@ from ..domain.message import (
 from ..domain.request import NAME, Request
 from ..domain.times import DAY_SECONDS
 from ..domain.topic import EARLIEST, LATEST, Where
-from . import settings
+from . import fields, settings
 from .calls import Context
 from .fields import TEXT, HeaderName, HeaderValue, Key, MediaType, MessageDelay, Tag, Time
 from .http import invalid, trace_of
@@ -231,8 +231,8 @@ PRODUCER_HEADERS = (REQUEST, RESEND, APP)
 def producer(context: Context) -> str:
     """Who produces, as it is stored. Raises Malformed."""
     app = context.headers.get(APP, "")
-    if app and not re.fullmatch(r"[A-Za-z0-9._/-]{1,64}", app):
-        raise invalid(APP, "must match [A-Za-z0-9._/-]{1,64}")
+    if app and not re.match(fields.APP, app):
+        raise invalid(APP, "must have 1 to 64 letters, digits, ., _, / or -")
     return producer_text(context.by, app, context.source)
 
 

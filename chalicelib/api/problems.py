@@ -41,6 +41,11 @@ PATTERNS = {
     fields.HEADER_VALUE: "must have no line breaks and no other control characters",
     fields.TOPIC_PATTERN: "must have 1 to 128 letters, digits, ., _ or -, and * for any number of them",
     fields.MEDIA_TYPE: "must have printable ASCII characters only",
+    fields.POINTER: "must be a JSON pointer, such as /card/number",
+    fields.JOB_PATTERN: "must have 1 to 128 printable ASCII characters, without ?, [, \\ and ]",
+    fields.STATIC_VALUE: "must have printable ASCII characters only, and no spaces at its ends",
+    fields.TIMEZONE: "must be the name of a time zone, such as Europe/Zurich",
+    fields.APP: "must have 1 to 64 letters, digits, ., _, / or -",
 }
 _UNMATCHED = {f"Expected `str` matching regex {pattern!r}": words for pattern, words in PATTERNS.items()}
 

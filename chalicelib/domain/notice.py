@@ -18,7 +18,7 @@ from .record import Record
 from .segment import ShardKey
 from .settings import Destination
 from .status import Status
-from .timer import ANY, Timer, TimerKind, retry_id
+from .timer import ANY, Schedule, Timer, TimerKind, retry_id
 from .times import rfc3339
 from .topic import Group, Topic
 
@@ -27,6 +27,7 @@ ABOUT_HEADER = "headrace-about"
 retry, a redrive or a replay takes it."""
 _ROW_BYTES = 250_000
 MESSAGE_DEAD = "headrace.message.dead"
+SCHEDULE_MISSED = "headrace.schedule.missed"
 OF_STATE: Mapping[Kind, tuple[str, str | None]] = {
     Kind.DISABLED: ("headrace.consumer.disabled", None),
     Kind.PENDING: ("headrace.consumer.pending", None),
@@ -38,7 +39,7 @@ OF_STATE: Mapping[Kind, tuple[str, str | None]] = {
 TYPES = (
     MESSAGE_DEAD,
     *(name for names in OF_STATE.values() for name in names if name),
-    "headrace.schedule.missed",
+    SCHEDULE_MISSED,
 )
 
 
@@ -164,6 +165,15 @@ def of_state(events: Events | None, now_ms: int, state: Attention, is_over: bool
     }
     draft = _event(type, state.place, msgspec.json.encode(told))
     return _timer(events.topic, events.uid, f"event.{state.key}.{state.noted_ms}.{is_over:d}", now_ms, draft)
+
+
+def of_missed(events: Events | None, schedule: Schedule, at_ms: int, now_ms: int) -> tuple[Timer, ...]:
+    """The timer of the event that a schedule has missed its time `at_ms`; none if nobody asked for it."""
+    if not events or SCHEDULE_MISSED not in events.types or schedule.topic == events.topic:
+        return ()
+    told = {"schedule": schedule.name, "topic": schedule.topic, "scheduled_at": rfc3339(at_ms)}
+    draft = _event(SCHEDULE_MISSED, schedule.name, msgspec.json.encode({**told, "missed": schedule.missed}))
+    return (_timer(events.topic, events.uid, f"event.missed.{schedule.uid}.{at_ms}", now_ms, draft),)
 
 
 def _event(type: str, subject: str, body: bytes) -> Draft:

@@ -304,10 +304,11 @@ class Schedule(Timing):
 
 @dataclass(frozen=True, slots=True)
 class Fired:
-    """A timer of a schedule that becomes a message, and the one that takes its place."""
+    """A timer of a schedule that becomes a message, the one that takes its place, and those of events about it."""
 
     timer: Timer
     then: Timer
+    events: tuple[Timer, ...] = ()
 
     def after(self, message_id: str) -> Timer:
         """The timer that takes its place once the message has this id."""

@@ -121,7 +121,8 @@ class Log:
             return [timer_delete(tables, promotable)]
         if isinstance(promotable, Fired):
             then = promotable.after(ids.message_id(segment.request_id, shard.shard, segment.first + n))
-            return [timer_delete(tables, promotable.timer), timer_put(tables, then)]
+            puts = (timer_put(tables, each) for each in (then, *promotable.events))
+            return [timer_delete(tables, promotable.timer), *puts]
         if isinstance(promotable, Part):
             return [timer_shortening(tables, promotable.timer, promotable.rest)]
         if isinstance(promotable, Transaction):

@@ -105,9 +105,10 @@ class Timers:
         put = timer_put(self._tables, timer)["Put"]
         self._dynamo.write_if("put_item", **put, ConditionExpression="attribute_not_exists(f)")
 
-    def succeed(self, old: Timer, new: Timer) -> bool:
-        """Replace a timer by one of another time. False: it is gone or was changed."""
-        return self._dynamo.transact([timer_delete(self._tables, old), timer_put(self._tables, new)])
+    def succeed(self, old: Timer, *new: Timer) -> bool:
+        """Replace a timer by one of another time, and others. False: it is gone or was changed."""
+        puts = (timer_put(self._tables, each) for each in new)
+        return self._dynamo.transact([timer_delete(self._tables, old), *puts])
 
     def exchange(
         self,

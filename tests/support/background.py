@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from chalicelib.services.core.wake import task_of
@@ -30,6 +31,12 @@ class Background:
         """Time passes; then the mover's schedule runs once."""
         self.clock.advance(seconds)
         self.move()
+
+    def spend(self, topic: Topic, usd: float) -> None:
+        """Another process has spent so much of the topic's budget in this month."""
+        uid = self.deps.catalog.topic(topic.name).uid
+        month = f"{datetime.fromtimestamp(self.clock.now_ms() / 1000, UTC):%Y-%m}"
+        self.deps.adapters.token_buckets.spend(f"spent#{uid}#{month}", int(usd * 1e9), 2**31)
 
     def run(self, topic: Topic) -> dict[str, Any]:
         """What was woken, and what that wakes, until there is nothing; how many attempts of this topic came to what:

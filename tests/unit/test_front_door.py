@@ -48,6 +48,7 @@ def test_the_gateway_is_told_all_that_a_token_may(deps: Deps) -> None:
             "scopes": "consume produce",
             "topics": "a* b",
             "groups": "mail.* x",
+            "jobs": "*",
             "name": "ci",
             "rate_limit": "7",
             "expires_ms": str(START_MS + 2 * DAY_MS),

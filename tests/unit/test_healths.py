@@ -110,9 +110,8 @@ def test_who_takes_or_refuses_one_of_several_messages_works(verdict: Verdict) ->
     of = subscriber_health(registration, clock)
     fail(of, clock, registration.held, 1)
     assert registration.held.failing_ms is not None
-    of.note(
-        TOPIC, GROUP, registration.held, [FAILED, CallResult(verdict), FAILED], FULL, began_ms=clock.now_ms()
-    )
+    results = [FAILED, CallResult(verdict, status=200), FAILED]
+    of.note(TOPIC, GROUP, registration.held, results, FULL, began_ms=clock.now_ms())
     assert registration.held.failing_ms is None
 
 

@@ -19,7 +19,18 @@ from ...domain.topic import LATEST, Consumer, ConsumerKind, ConsumerState, Group
 from ...modes import POLICIES
 from .. import audit, lists, parse
 from ..calls import ANY, CONSUMER, GROUP, Context, Response, call
-from ..fields import Count, HeaderName, HeartbeatBody, Instance, RotateBody, Time, at, at_or_none, one_of
+from ..fields import (
+    STATIC_VALUE,
+    Count,
+    HeaderName,
+    HeartbeatBody,
+    Instance,
+    RotateBody,
+    Time,
+    at,
+    at_or_none,
+    one_of,
+)
 from ..http import invalid
 from ..lists import Page, page
 
@@ -27,7 +38,7 @@ if TYPE_CHECKING:
     from ...services.manage.registry import Contact, Membership
 
 
-StaticValue = Annotated[str, Meta(min_length=1, pattern=r"\A[!-~]([ -~]*[!-~])?\Z")]
+StaticValue = Annotated[str, Meta(min_length=1, pattern=STATIC_VALUE)]
 RejectStatus = Annotated[int, Meta(ge=400, le=499)]
 
 

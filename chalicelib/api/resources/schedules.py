@@ -16,7 +16,7 @@ from ...domain.times import DAY_SECONDS, SECOND_MS
 from ...domain.topic import Caller, Scope
 from .. import lists, parse
 from ..calls import ANY, Context, Reach, Response, call
-from ..fields import Count, Name, NoBody, Time, at, at_or_none
+from ..fields import APP, TIMEZONE, Count, Name, NoBody, Time, at, at_or_none
 from ..http import check_topic, invalid
 from ..lists import Page, page
 from ..parse import MessageBody
@@ -38,7 +38,7 @@ class TimingBody(Struct, forbid_unknown_fields=True, kw_only=True, rename={"begi
 
     cron: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
     every_seconds: Annotated[int, Meta(ge=1, le=365 * DAY_SECONDS)] | None = None
-    timezone: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_+/-]+\Z")] = "UTC"
+    timezone: Annotated[str, Meta(min_length=1, max_length=64, pattern=TIMEZONE)] = "UTC"
     begin: Time | None = None
     until: Time | None = None
     jitter_seconds: Annotated[int, Meta(ge=0, le=DAY_SECONDS)] = 0
@@ -52,7 +52,7 @@ class ScheduleBody(TimingBody, kw_only=True):
     missed: Missed = Missed.ONE
     overlap: Overlap = Overlap.ALLOW
     paused: bool = False
-    app: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._/-]{1,64}\Z")] | None = None
+    app: Annotated[str, Meta(pattern=APP)] | None = None
 
 
 class NextTimes(TypedDict):

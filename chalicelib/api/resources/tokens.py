@@ -9,12 +9,12 @@ from ...domain.errors import NotFound
 from ...domain.topic import Scope, Token
 from .. import lists
 from ..calls import Context, Reach, Response, call
-from ..fields import TEXT, RotateBody, Time, TopicPattern, at, one_of
+from ..fields import JOB_PATTERN, TEXT, RotateBody, Time, TopicPattern, at, one_of
 from ..http import invalid
 from ..lists import Page, page
 
 _Patterns = Annotated[list[TopicPattern], Meta(min_length=1, max_length=lim.MAX_TOPIC_PATTERNS)]
-_JobPattern = Annotated[str, Meta(pattern=r"^[!->@-Z^-~]{1,128}\Z")]
+_JobPattern = Annotated[str, Meta(pattern=JOB_PATTERN)]
 
 
 class TokenBody(Struct, forbid_unknown_fields=True):

@@ -7,17 +7,29 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ...domain import notice
 from ...domain.append import Promotable
 from ...domain.attention import Attention, Kind, stopped_schedule
 from ...domain.errors import NotFound, TooLarge, TooMany, Unreadable
 from ...domain.message import Draft, Firing
 from ...domain.notice import ABOUT_HEADER
 from ...domain.segment import ShardKey
-from ...domain.timer import ANY, Fired, Overlap, Schedule, Timer, TimerKind, draft_for_log, firing_of
+from ...domain.timer import (
+    ANY,
+    MISSED_MS,
+    Fired,
+    Overlap,
+    Schedule,
+    Timer,
+    TimerKind,
+    draft_for_log,
+    firing_of,
+)
 from ...domain.times import HOUR_MS
 from ...domain.topic import Group, Topic, lane_of
 from ...modes import POLICIES
 from ...ports.world import Clock
+from ..core.budgets import Budgets
 from ..core.catalog import Catalog
 from ..core.wake import Waker
 from .appender import ProduceResult
@@ -44,6 +56,7 @@ class Due:
     waker: Waker
     marks: Marks
     clock: Clock
+    budgets: Budgets
     is_unfinished: Callable[[Topic, str], bool]
 
     def append(self, shard: ShardKey, keep_days: int | float, timers: Sequence[Timer]) -> int:
@@ -86,13 +99,19 @@ class Due:
             elif home is None:
                 self.marks.note_changes((), [stopped_schedule(schedule.name, now_ms)])
                 self.timers.drop([timer])
+            elif self.budgets.refusal(home):  # it is tried again at its next time
+                next_ms = schedule.next_ms(now_ms) or now_ms + HOUR_MS
+                others.append(replace(schedule.timer(next_ms, firing.last_id, now_ms), draft=timer.draft))
+                self.timers.succeed(timer, others[-1])
             else:
                 fires, next_ms = schedule.after(firing.at_ms, now_ms)
                 then = schedule.timer(next_ms, firing.last_id, now_ms)
+                events = self._missed(schedule, timer, now_ms)
+                others += events
                 if fires and not self._is_held(home, schedule, firing):
-                    moves.append((Fired(timer, then), schedule.message(firing, now_ms)))
+                    moves.append((Fired(timer, then, events), schedule.message(firing, now_ms)))
                     continue
-                self.timers.succeed(timer, then)
+                self.timers.succeed(timer, then, *events)
                 others.append(then)
         messages = [message for message in self.producer.move(home, moves) if message] if home else []
         if home:
@@ -102,12 +121,24 @@ class Due:
             raise refusal
         return len(timers) - len(moves) + len(messages)
 
+    def _missed(self, schedule: Schedule, timer: Timer, now_ms: int) -> tuple[Timer, ...]:
+        """The event that a time was missed: of the first of those that are caught up with."""
+        if now_ms - timer.due_ms <= MISSED_MS or timer.stored_ms > timer.due_ms:
+            return ()
+        events = self.control.events(consistent=False)
+        return notice.of_missed(events, schedule, firing_of(timer).at_ms, now_ms)
+
     def _is_held(self, home: Topic, schedule: Schedule, firing: Firing) -> bool:
         is_alone = schedule.overlap is Overlap.SKIP and bool(firing.last_id)
         return is_alone and self.is_unfinished(home, firing.last_id)
 
     def _append_notices(self, home: Topic, timers: Sequence[Timer]) -> int:
-        """Move messages of our own. What the topic refuses is dropped, and noted as a state that needs a person."""
+        """Move messages of our own. What the topic refuses is dropped, and noted as a state that needs a person; while
+        its budget is spent they wait."""
+        if self.budgets.refusal(home):
+            now_ms = self.clock.now_ms()
+            later = [replace(timer, due_ms=now_ms + HOUR_MS, stored_ms=now_ms) for timer in timers]
+            return sum(map(self.timers.succeed, timers, later))
         count, single, messages = 0, list[tuple[Promotable, Draft]](), list[ProduceResult]()
         for timer in timers:
             drafts = [draft for each in timer.drafts if (draft := self._admitted(home, each))]

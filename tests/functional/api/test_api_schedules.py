@@ -108,6 +108,38 @@ def test_what_was_missed_is_sent_as_the_schedule_says(
     api.delete("/v1/schedules/m").expect(204)
 
 
+def test_missed_times_are_told_once(api: Client, background: Background) -> None:
+    topic, events = api.topic(), api.topic()
+    group = events.group()
+    api.put("/v1/events", {"topic": events.name, "types": ["headrace.schedule.missed"]}).expect(200)
+    put(topic, "late", every_seconds=100, missed="all").expect(201)
+    background.pass_time(100)
+    background.clock.advance(500)
+    for _ in range(7):
+        background.move()
+    [message] = group.receive()
+    assert (message["headers"]["ce-type"], message["headers"]["ce-subject"]) == (
+        *("headrace.schedule.missed", "late"),
+    )
+    api.delete("/v1/events").expect(204)
+    api.delete("/v1/schedules/late").expect(204)
+
+
+def test_a_schedule_waits_until_the_budget_of_its_topic_allows_it(
+    api: Client, background: Background
+) -> None:
+    topic = api.topic(budget_usd=0.5, on_budget="refuse")
+    put(topic, "b", every_seconds=100).expect(201)
+    background.spend(topic, 0.5)
+    for _ in range(2):
+        background.pass_time(100)
+    assert topic.accepted == 0
+    api.put(topic.path, {"budget_usd": None}).expect(200)
+    background.pass_time(100)
+    assert topic.accepted >= 1
+    api.delete("/v1/schedules/b").expect(204)
+
+
 def test_one_without_overlap_waits_until_its_last_message_is_done(
     api: Client, background: Background
 ) -> None:

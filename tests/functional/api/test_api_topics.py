@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from chalicelib.ports.world import Units
 from chalicelib.services.core.budgets import Budgets
 from tests.support import settings
 from tests.support.background import Background
-from tests.support.http import Client, Reply, Topic
+from tests.support.http import Client, Reply
 
 DEFAULTS = {row.name: row.default for row in settings.TOPIC} | {
     "redact": [],
@@ -173,19 +172,12 @@ def test_each_answer_says_what_it_cost(api: Client) -> None:
     assert units(api.post(f"{topic.path}/messages", {"body": 1, "shard": 9})) == "w=0 r=1"
 
 
-def spend(services: Background, topic: Topic, usd: float) -> None:
-    """Another process has spent so much in this month."""
-    uid = services.deps.catalog.topic(topic.name).uid
-    month = f"{datetime.fromtimestamp(services.clock.now_ms() / 1000, UTC):%Y-%m}"
-    services.deps.adapters.token_buckets.spend(f"spent#{uid}#{month}", int(usd * 1e9), 2**31)
-
-
 def test_a_spent_budget_refuses_new_messages_alone(api: Client, services: Background) -> None:
     topic = api.topic(shards=1, budget_usd=0.5, on_budget="refuse")
     group, path = topic.group(), f"{topic.path}/messages"
     topic.batch([{"body": n} for n in range(3)])
     topic.produce("later", delay_seconds=60)
-    spend(services, topic, 0.5)
+    services.spend(topic, 0.5)
     services.clock.advance(61)
     refused = api.post(path, {"body": 1})
     refused.refused(429, "BUDGET_SPENT")
@@ -211,7 +203,7 @@ def test_a_budget_that_warns_refuses_nothing_and_amounts_are_for_admins(
     api: Client, services: Background
 ) -> None:
     topic = api.topic(budget_usd=0.5)
-    spend(services, topic, 0.75)
+    services.spend(topic, 0.75)
     topic.produce(1)
     for path in (topic.path, "/v1/topics?limit=200", "/v1/stats?limit=200"):
         for token in (api, api.with_token(api.new_token("produce", "consume")["token"])):

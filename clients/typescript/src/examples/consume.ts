@@ -1,6 +1,6 @@
 import { Bury, Headrace, Retry } from "headrace";
 
-const hr = Headrace.fromEnv(); // HEADRACE_URL, HEADRACE_TOKEN
+const hr = Headrace.fromEnv(); // HEADRACE_URL, HEADRACE_TOKEN; HEADRACE_RECEIVE_URL, if receives have an address of their own
 await hr.send("orders", { order: 188 }, { keys: ["order-188"] });
 
 const stop = new AbortController();
