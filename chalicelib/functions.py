@@ -145,11 +145,8 @@ def sweep(context: Any, deps: Deps) -> dict[str, Any]:
     )
     observe.metrics(stage, {"Forgotten": sweep_report.woken} if sweep_report.woken else {})
     _log_troubles("sweep", [*watch_report.stretch.troubles, *sweep_report.stretch.troubles])
-    report = sweep_report.as_dict() | {
-        "over": len(watch_report.over),
-        "watched": watch_report.stretch.topics,
-        "read": reading_count,
-    }
+    over, watched = len(watch_report.over), watch_report.stretch.topics
+    report = sweep_report.as_dict() | {"over": over, "watched": watched, "read": reading_count}
     report["troubles"] += len(watch_report.stretch.troubles)
     report["finished"] = sweep_report.stretch.finished and watch_report.stretch.finished
     return _report("sweep", report, deps)

@@ -21,16 +21,15 @@ class _Told(msgspec.Struct):
 
 def question(of: Transaction) -> bytes:
     """The body of a check. `checks` is its number."""
-    return msgspec.json.encode(
-        {
-            "transaction_id": of.id,
-            "topic": of.topic,
-            "message_id": of.message_id,
-            "keys": of.draft.keys if of.draft else (),
-            "checks": of.checks + 1,
-            "prepared_at": rfc3339(of.prepared_ms),
-        }
-    )
+    content = {
+        "transaction_id": of.id,
+        "topic": of.topic,
+        "message_id": of.message_id,
+        "keys": of.draft.keys if of.draft else (),
+        "checks": of.checks + 1,
+        "prepared_at": rfc3339(of.prepared_ms),
+    }
+    return msgspec.json.encode(content)
 
 
 def read(answer: Reply | Unreached) -> CheckAnswer:

@@ -260,15 +260,12 @@ class Pool:
     def _sweep(self, now: float) -> list[Connection]:
         """Take out what has waited too long."""
         self._swept = now
-        everything = [(key, entry) for key, idle in self._idle.items() for entry in idle]
+        entries = [(key, *entry) for key, idle in self._idle.items() for entry in idle]
         self._idle = {}
-        old = []
-        for key, entry in everything:
-            if now - entry[0] < _IDLE_SECONDS:
-                self._idle.setdefault(key, []).append(entry)
-            else:
-                old.append(entry[1])
-        return old
+        for key, since, connection in entries:
+            if now - since < _IDLE_SECONDS:
+                self._idle.setdefault(key, []).append((since, connection))
+        return [connection for _, since, connection in entries if now - since >= _IDLE_SECONDS]
 
 
 Resolve = Callable[[str], tuple[str, ...]]

@@ -144,12 +144,8 @@ class Egress:
             return answer
         except (ConnectionError, ssl.SSLError) as error:
             is_prompt = deadline.spent_ms() - begun_ms <= _STALE_MS
-            if (
-                is_prompt
-                and connection.has_served
-                and not connection.heard
-                and connection.was_reset(deadline)
-            ):
+            may_be_unread = is_prompt and connection.has_served and not connection.heard
+            if may_be_unread and connection.was_reset(deadline):
                 raise net.Unread from error
             raise
         finally:

@@ -224,14 +224,9 @@ def _batch_result(
         return CallResult(Verdict.NOT_ATTEMPTED, "the function is throttled", duration_ms=ms)
     if isinstance(answer, FunctionFailed):
         busy_ms = max(0, consumer.busy_seconds * 1000 - ms) if answer.may_run else 0
-        return CallResult(
-            Verdict.FAILED,
-            answer.detail,
-            duration_ms=ms,
-            busy_ms=busy_ms,
-            is_own_answer=answer.ran,
-            answer=answers.kept(None, "application/json", answer.said, ()) if answer.said else None,
-        )
+        said = answers.kept(None, "application/json", answer.said, ()) if answer.said else None
+        failure = CallResult(Verdict.FAILED, answer.detail, duration_ms=ms, is_own_answer=answer.ran)
+        return replace(failure, busy_ms=busy_ms, answer=said)
     failed_ids = function_batch.failed_ids(ids, answer)
     if failed_ids is not None:
         return failed_ids

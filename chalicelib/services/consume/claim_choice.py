@@ -17,9 +17,8 @@ from ...domain.spans import Span, in_order
 from ...domain.status import Because
 from ...modes import Candidate, ClaimVerdict, Policy
 
-DEAD_PER_WRITE = (
-    40  # a transaction takes 100 actions: the cursor, two for each dead letter, and a destination's rows
-)
+# A transaction takes 100 actions: the cursor, two for each dead letter, and a destination's rows.
+DEAD_PER_WRITE = 40
 _DEAD_BYTES_PER_WRITE = 1_500_000  # a transaction takes 4 MB: each may be there twice
 
 

@@ -64,9 +64,8 @@ class LeaseSettlement:
         self._group = group
         self.key = key
         self._token = token
-        self._steps = StepMaker(
-            reader=context.reader, topic=topic, group=group, key=key, now_ms=context.clock.now_ms()
-        )
+        now_ms = context.clock.now_ms()
+        self._steps = StepMaker(reader=context.reader, topic=topic, group=group, key=key, now_ms=now_ms)
         self.owner = ""  # known once the lease was found
         self._known: dict[tuple[int, int], TraceEntry] = {}
         self._misses = 0

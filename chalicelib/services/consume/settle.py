@@ -110,12 +110,7 @@ class Settler:
         return answers, good
 
     def _settle_valid(
-        self,
-        topic: Topic,
-        group: Group,
-        answers: list[SettleAnswer],
-        valid_receipts: Sequence[tuple[int, Receipt]],
-        rule: Decide,
+        self, topic: Topic, group: Group, answers: list[SettleAnswer], valid_receipts: Members, rule: Decide
     ) -> None:
         """Settle these receipts, and put their results in `answers`."""
         owners: set[str] = set()
@@ -172,7 +167,7 @@ class Acks:
         self,
         answers: list[SettleAnswer],
         leases: list[tuple[LeaseSettlement, Members]],
-        settle: Callable[[Sequence[tuple[int, Receipt]], Decide], None],
+        settle: Callable[[Members, Decide], None],
     ) -> None:
         """`answers` are the results so far, in the order of the receipts; `leases` those of the valid receipts."""
         self.answers = answers

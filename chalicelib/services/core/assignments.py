@@ -149,11 +149,8 @@ class Assignments:
         lost them."""
         behind = self._behind.get(group.uid) if uids else frozenset[str]()
         if behind is None:
-            behind = frozenset(
-                uid
-                for uid in uids
-                if any(self._has_backlog(cursor_key(topic, group, shard)) for shard in held.shards(uid))
-            )
+            keys = {uid: [cursor_key(topic, group, shard) for shard in held.shards(uid)] for uid in uids}
+            behind = frozenset(uid for uid in uids if any(map(self._has_backlog, keys[uid])))
             self._behind.put(group.uid, behind)
         return tuple(uid for uid in uids if uid in behind or uid in held.idle)
 

@@ -36,7 +36,7 @@ class AttemptLog:
         topic: Topic,
         group: Group,
         *,
-        owner_uid: str,
+        owner_uid: str = "",
         consumer_uid: str,
         row_id: str,
         started_ms: int,
@@ -88,15 +88,8 @@ class AttemptLog:
     ) -> None:
         """Store what an operator did to deliveries at a time (None: now); `what` begins the row's id."""
         at_ms = self._clock.now_ms() if at_ms is None else at_ms
-        self.note(
-            topic,
-            group,
-            owner_uid="",
-            consumer_uid=consumer_uid,
-            row_id=f"{what.lower()}.{at_ms}",
-            started_ms=at_ms,
-            attempts=entries,
-        )
+        row_id = f"{what.lower()}.{at_ms}"
+        self.note(topic, group, consumer_uid=consumer_uid, row_id=row_id, started_ms=at_ms, attempts=entries)
 
     def entries(self, key: CursorKey, offset: int, row_id: str) -> Sequence[TraceEntry]:
         """The attempts in the trace row with this id that holds this offset; empty if there is none. In a broadcast,

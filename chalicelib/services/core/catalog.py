@@ -56,9 +56,8 @@ class Catalog:
         with self._topics.calling(name) as call:
             topic = self.control.topic(name)
             if topic is None:
-                raise NotFound(
-                    "TOPIC_NOT_FOUND", f"There is no topic {name!r}. Create it with PUT /v1/topics/{name}."
-                )
+                text = f"There is no topic {name!r}. Create it with PUT /v1/topics/{name}."
+                raise NotFound("TOPIC_NOT_FOUND", text)
             return call.keep(topic)
 
     def known(self, name: str) -> Topic | None:

@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from ...ports.world import Clock
@@ -14,26 +15,26 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
+@dataclass(eq=False)
 class StoreCall(Generic[K, V]):
     """A call of the store under way that shows the value of one key: a read, or a write. It is *overtaken* if the value
     is changed in the cache before the call ends: then the cache may know of something newer."""
 
-    def __init__(self, cache: TtlCache[K, V], key: K, at_ms: int, monotonic_ms: int) -> None:
-        self.key = key
-        self.at_ms = at_ms
-        self.monotonic_ms = monotonic_ms
-        self.is_overtaken = False
-        self._cache = cache
+    cache: TtlCache[K, V]
+    key: K
+    at_ms: int
+    monotonic_ms: int
+    is_overtaken: bool = False
 
     def keep(self, value: V) -> V:
         """Keep what was read, unless the call was overtaken. Its age counts from the call's beginning."""
-        self._cache.keep(self, value)
+        self.cache.keep(self, value)
         return value
 
     def replace(self, value: V) -> V:
         """Keep a value that was written or read consistently; discard the results of calls under way. If this call was
         overtaken itself, the newer value is unknown: then none is kept."""
-        self._cache.replace(self, value)
+        self.cache.replace(self, value)
         return value
 
 

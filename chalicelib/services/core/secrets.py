@@ -164,9 +164,8 @@ class SigningKeys:
             raise Refused("TOO_MANY_SECRETS", "The key was rotated too often: wait until an overlap ends.")
         ring = KeyRing(keys)
         if not self._control.put_key_ring(ring, old) and not self._stands(ring):
-            raise ChangedMeanwhile(
-                "CHANGED_MEANWHILE", "The key was rotated meanwhile; look before you try again."
-            )
+            text = "The key was rotated meanwhile; look before you try again."
+            raise ChangedMeanwhile("CHANGED_MEANWHILE", text)
         self._ring.drop("")
         self._load_keys()
         return ring

@@ -76,9 +76,8 @@ class LetterLookup:
         last). Raises NotFound."""
         letters = self.letters(topic, group, message_id)
         if not letters:
-            raise NotFound(
-                "DEAD_LETTER_NOT_FOUND", f"Group {group.name!r} has no dead letter with this message id."
-            )
+            text = f"Group {group.name!r} has no dead letter with this message id."
+            raise NotFound("DEAD_LETTER_NOT_FOUND", text)
         return letters
 
     def letters(self, topic: Topic, group: Group, message_id: str) -> list[DeadLetter]:
@@ -151,19 +150,17 @@ class LetterLookup:
         far as there is time; and whether no other has a letter."""
         places: dict[str, tuple[int, int]] = {}
         after = None
+
+        def has_time() -> bool:
+            return self.clock.now_ms() < until_ms
+
         for _ in range(pages):
-            letters, after = self.page(
-                topic,
-                group,
-                FailureFilter(ids=message_ids - places.keys()),
-                after,
-                _PAGE * _PAGES,
-                may_go_on=lambda: self.clock.now_ms() < until_ms,
-            )
+            only = FailureFilter(ids=message_ids - places.keys())
+            letters, after = self.page(topic, group, only, after, _PAGE * _PAGES, may_go_on=has_time)
             places |= {letter.message.id: (letter.message.shard, letter.offset) for letter in letters}
             if after is None or len(places) == len(message_ids):
                 return places, True
-            if self.clock.now_ms() >= until_ms:
+            if not has_time():
                 break
         return places, False
 

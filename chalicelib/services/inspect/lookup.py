@@ -157,9 +157,8 @@ class Lookup:
         """The message. Raises NotFound where there is none, or it is shown no more."""
         if message and self._is_shown(topic, message):
             return message
-        raise NotFound(
-            "MESSAGE_NOT_FOUND", f"Topic {topic.name!r} has no message with this id; it may have expired."
-        )
+        text = f"Topic {topic.name!r} has no message with this id; it may have expired."
+        raise NotFound("MESSAGE_NOT_FOUND", text)
 
     def _is_shown(self, topic: Topic, message: Message) -> bool:
         """Is the message still shown? Yes until its retention is over; then, until its row expires, only while a group

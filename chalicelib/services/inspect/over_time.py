@@ -113,9 +113,8 @@ class Board:
         be read. None: they were not read yet."""
         now_ms = self.clock.now_ms()
         at_ms, history = self._histories.get(group.uid) or (0, None)
-        if not 0 <= now_ms - at_ms < _HISTORY_MS and may_read(
-            _A_ROW_UNITS + min(topic.shards, MOST_SHARDS) / 2
-        ):
+        units = _A_ROW_UNITS + min(topic.shards, MOST_SHARDS) / 2
+        if not 0 <= now_ms - at_ms < _HISTORY_MS and may_read(units):
             may_go_on = partial(may_read, _A_ROW_UNITS)
             history = attempts_since(self.traces, topic, group, now_ms - HOUR_MS, may_go_on)
             self._histories.put(group.uid, (now_ms, history))

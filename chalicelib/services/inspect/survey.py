@@ -284,9 +284,8 @@ def _troubles(topic: Topic, survey: GroupSurvey, now_ms: int, still_ms: int) -> 
     if topic.is_over_alarm(backlog):
         troubles.append(Trouble(Kind.ALARM, topic.name, name, backlog, since_ms=oldest_ms))
     lease_ms = (survey.group.lease_seconds or topic.lease_seconds) * 1000
-    stands_still = now_ms - still_ms > max(
-        _STUCK_MS, 2 * lease_ms
-    )  # leases that no consumer settles hide nothing
+    # Leases that no consumer settles hide nothing.
+    stands_still = now_ms - still_ms > max(_STUCK_MS, 2 * lease_ms)
     if survey.group.is_paused(now_ms) and backlog:
         troubles.append(Trouble(Kind.PAUSED, topic.name, name, backlog, since_ms=oldest_ms))
     elif oldest_ms and now_ms - oldest_ms > _STUCK_MS and (stands_still or not survey.in_flight):

@@ -339,9 +339,6 @@ def _retrying_count(shards: Sequence[Progress], failures: Sequence[Unfinished]) 
     not count."""
     looked_at = {each.shard for each in shards}
     uids = {each.key.consumer_uid for each in shards}
-    return sum(each.retrying for each in shards) + sum(
-        each.status == Status.RETRYING
-        and (each.timed or each.shard not in looked_at)
-        and each.consumer_uid in uids
-        for each in failures
-    )
+    retries = (each for each in failures if each.status == Status.RETRYING and each.consumer_uid in uids)
+    apart_count = sum(each.timed or each.shard not in looked_at for each in retries)
+    return sum(each.retrying for each in shards) + apart_count

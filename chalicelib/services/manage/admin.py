@@ -56,15 +56,9 @@ class Admin:
                 settings = {**settings, "retry": retry(old.retry if old else DEFAULT_RETRY)}
             if old is None:
                 self._finish(self.control.retired_topics(name))
-                mode = settings.get("mode", Mode.QUEUE)
-                new = Topic(
-                    name,
-                    self.random.id(_UID_CHARS),
-                    self.clock.now_ms(),
-                    shards=1 if mode == Mode.SERIAL else 4,
-                    is_called=False,
-                )
-                new = replace(new, **settings)
+                uid, now_ms = self.random.id(_UID_CHARS), self.clock.now_ms()
+                shards = 1 if settings.get("mode", Mode.QUEUE) == Mode.SERIAL else 4
+                new = replace(Topic(name, uid, now_ms, shards=shards, is_called=False), **settings)
             else:
                 # A key stays in its shard while the topic grows: in another it might overtake what waits in this one.
                 new = replace(old, **{"key_shards": _default_key_shards(old, settings), **settings})
@@ -73,9 +67,8 @@ class Admin:
                     new = replace(new, rows_until_ms=max(old.rows_until_ms, ends_ms))
                 _check_growth(old, new)
                 if redact.removed_pointers(old, new) and not may_reveal:
-                    raise Forbidden(
-                        "TOO_MUCH", "Only an admin of all topics may take a pointer out of `redact`."
-                    )
+                    text = "Only an admin of all topics may take a pointer out of `redact`."
+                    raise Forbidden("TOO_MUCH", text)
                 new = redact.after(old, new, self.clock.now_ms())
             if new.shards_of_keys > new.shards:
                 raise Refused("NO_SUCH_SHARD", f"Topic {name!r} would have {new.shards} shards.")
@@ -146,13 +139,8 @@ class Admin:
             if old is None:
                 self._finish_groups(topic, self.control.retired_groups(topic, name))
                 mode = Mode(settings.get("mode") or topic.mode)
-                new = Group(
-                    topic=topic.name,
-                    name=name,
-                    uid=self.random.id(_UID_CHARS),
-                    created_ms=self.clock.now_ms(),
-                    mode=mode,
-                )
+                uid, now_ms = self.random.id(_UID_CHARS), self.clock.now_ms()
+                new = Group(topic=topic.name, name=name, uid=uid, created_ms=now_ms, mode=mode)
                 new = replace(new, **{**settings, "mode": mode})
                 if not POLICIES[new.mode].per_consumer:
                     self.positions.begin(topic, new, new.begin)

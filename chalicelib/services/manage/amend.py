@@ -123,11 +123,9 @@ class Amender:
                 raise unavailable("A new group was faster; look at the message again.") from conflict
             if new:
                 new_message, keys_told, change = new, frozenset(keys), (change[0], None)
-        raise (
-            unavailable("Others keep changing messages of this shard; try again.")
-            if new_message
-            else changed_meanwhile("message")
-        )
+        if new_message:
+            raise unavailable("Others keep changing messages of this shard; try again.")
+        raise changed_meanwhile("message")
 
     def _try(
         self, topic: Topic, message: Message, keys: Mapping[CursorKey, str | None], change: Change

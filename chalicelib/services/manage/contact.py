@@ -55,6 +55,7 @@ class Registration(NamedTuple):
 
 
 PULLS = Contact()
+_SETTINGS = ("timeout_seconds", "reject_statuses", "transform", "batch_wait_seconds", "expires_after_seconds")
 
 
 def with_contact(consumer: Consumer, contact: Contact, now_ms: int) -> Consumer:
@@ -68,28 +69,16 @@ def with_contact(consumer: Consumer, contact: Contact, now_ms: int) -> Consumer:
                 "this `url`, or `{}` to remove them.",
             )
         consumer = replace(
-            consumer,
-            kind=contact.kind,
-            target=contact.target,
-            instance_by=contact.instance_by,
-            state=ConsumerState.PENDING,
-            state_ms=now_ms,
-            secrets=(),
-            headers=(),
-            header_names=(),
+            consumer, kind=contact.kind, target=contact.target, instance_by=contact.instance_by
         )
+        consumer = replace(consumer, state=ConsumerState.PENDING, state_ms=now_ms)
+        consumer = replace(consumer, secrets=(), headers=(), header_names=())
     if consumer.state != ConsumerState.ACTIVE:
         since_ms = consumer.state_ms if consumer.state == contact.state else now_ms
         consumer = fresh(consumer, contact.state, contact.why, since_ms)
-    consumer = replace(
-        consumer.with_instance(contact.instance, contact.instance_by, takes_back=True),
-        timeout_seconds=contact.timeout_seconds,
-        reject_statuses=contact.reject_statuses,
-        transform=contact.transform,
-        batch_wait_seconds=contact.batch_wait_seconds,
-        expires_after_seconds=contact.expires_after_seconds,
-    )
-    return seen(consumer, now_ms, receives=True)
+    consumer = consumer.with_instance(contact.instance, contact.instance_by, takes_back=True)
+    settings = {name: getattr(contact, name) for name in _SETTINGS}
+    return seen(replace(consumer, **settings), now_ms, receives=True)
 
 
 def taken_from(before: Consumer, after: Consumer) -> str | None:

@@ -102,9 +102,8 @@ class Deliveries:
             raise not_owed(group)
         status = record.status if record and is_recorded else Status.SUCCESS
         if status != outcome:
-            raise Conflict(
-                "DELIVERY_OVER", f"The delivery to group {group.name!r} is {status} already: it stays so."
-            )
+            text = f"The delivery to group {group.name!r} is {status} already: it stays so."
+            raise Conflict("DELIVERY_OVER", text)
 
     def _end_of(
         self, topic: Topic, key: CursorKey, found: Found, outcome: Status, reason: str | None

@@ -15,7 +15,7 @@ from ..core.secrets import EncryptionContext, SecretCipher
 OVERLAP_MS = ROTATION_OVERLAP // timedelta(milliseconds=1)
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(eq=False)
 class NewSecret:
     """Makes a secret the consumer's present one. Earlier ones end after the overlap, or at their own end. Raises
     Refused if too many would sign at once. Repeating it encrypts the secret only once."""
@@ -26,18 +26,14 @@ class NewSecret:
     now_ms: int
     overlap_ms: int = OVERLAP_MS
 
-    def __post_init__(self) -> None:
-        self._until_ms = self.now_ms + self.overlap_ms
-
     def __call__(self, consumer: Consumer) -> Consumer:
         if self.signs(consumer):
             return consumer
         others = [old for old in consumer.secrets if not self._is_it(old)]
-        secrets = rotated(others, self._encrypted, self.now_ms, self._until_ms)
+        secrets = rotated(others, self._encrypted, self.now_ms, self.now_ms + self.overlap_ms)
         if len(secrets) > MAX_OVERLAPPING_SECRETS + 1:
-            raise Refused(
-                "TOO_MANY_SECRETS", "This secret was rotated too often: wait until the first of them ends."
-            )
+            text = "This secret was rotated too often: wait until the first of them ends."
+            raise Refused("TOO_MANY_SECRETS", text)
         return replace(consumer, secrets=secrets)
 
     def signs(self, consumer: Consumer) -> bool:

@@ -65,12 +65,8 @@ class Registry:
         """Register a consumer, or renew its registration. Another contact replaces the old one."""
         now_ms, uid = self.clock.now_ms(), self.random.id(_UID_CHARS)
         secret = (contact.secret or self.random.secret()) if contact.kind == ConsumerKind.URL else b""
-        signing = NewSecret(
-            secret_cipher=self.secret_cipher,
-            context=encryption_context_of(topic, group, name),
-            secret=secret,
-            now_ms=now_ms,
-        )
+        context = encryption_context_of(topic, group, name)
+        signing = NewSecret(self.secret_cipher, context, secret, now_ms)
         headers: tuple[Secret, ...] | None = None
         if contact.headers is not None:
             sealed_for = header_context_of(topic, group, name, contact.target)
@@ -143,9 +139,8 @@ class Registry:
             self.catalog.forget(topic)
             row = self.catalog.topic(topic.name)
             if row.uid != topic.uid:
-                raise NotFound(
-                    "TOPIC_NOT_FOUND", f"The topic {topic.name!r} was deleted, and made again, just now."
-                )
+                text = f"The topic {topic.name!r} was deleted, and made again, just now."
+                raise NotFound("TOPIC_NOT_FOUND", text)
         self.mark(row)
 
     def heartbeat(
@@ -208,18 +203,10 @@ class Registry:
     ) -> bytes:
         """Make a new signing secret. Until the overlap ends, messages are signed with the old one as well."""
         if consumer.kind != ConsumerKind.URL:
-            raise Refused(
-                "NO_SECRET", f"Consumer {consumer.name!r} has no secret: only what a URL gets is signed."
-            )
+            text = f"Consumer {consumer.name!r} has no secret: only what a URL gets is signed."
+            raise Refused("NO_SECRET", text)
         secret, context = self.random.secret(), encryption_context_of(topic, group, consumer.name)
-        overlap_ms = overlap_seconds * 1000
-        new = NewSecret(
-            secret_cipher=self.secret_cipher,
-            context=context,
-            secret=secret,
-            now_ms=self.clock.now_ms(),
-            overlap_ms=overlap_ms,
-        )
+        new = NewSecret(self.secret_cipher, context, secret, self.clock.now_ms(), overlap_seconds * 1000)
         if not self._amend(topic, group, consumer, new):
             raise _busy()
         return secret
@@ -260,12 +247,8 @@ class Registry:
 
         def change(row: Consumer) -> Consumer:
             health = health_after(row)
-            return replace(
-                row,
-                failing_ms=health.failing_ms,
-                open_until_ms=health.open_until_ms,
-                times_opened=health.times_opened,
-            )
+            row = replace(row, failing_ms=health.failing_ms, open_until_ms=health.open_until_ms)
+            return replace(row, times_opened=health.times_opened)
 
         return self._amend(topic, group, consumer, change)
 

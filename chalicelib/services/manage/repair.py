@@ -109,11 +109,8 @@ class Repair:
 
     def topic(self, topic: Topic, *, dry: bool) -> Iterator[Finding]:
         """One topic: its logs, deliveries and transactions. Reads all its cursors and records."""
-        owners = [
-            (group, uid)
-            for group in self.control.groups(topic)
-            for uid in self.control.cursor_owners(topic, group)
-        ]
+        groups = self.control.groups(topic)
+        owners = [(group, uid) for group in groups for uid in self.control.cursor_owners(topic, group)]
         cursors = {
             (group.uid, uid): self.cursors.of_owner(group.uid, uid, consistent=True) for group, uid in owners
         }

@@ -72,16 +72,10 @@ class Replays:
         topic = self.catalog.topic(replay.into)
         uid = self.catalog.group(topic, replay.group).uid if replay.group else None
         now_ms = self.clock.now_ms()
-        new_replay = replace(
-            replay,
-            id=ids.replay_id(replay.source, now_ms, self.random.id(_RANDOM_CHARS)),
-            created_ms=now_ms,
-            changed_ms=now_ms,
-            into_uid=topic.uid,
-            group_uid=uid,
-        )
-        self._put(new_replay, None)
-        return new_replay, start and self.jobs.start("replay", {"replay": new_replay.id})
+        id = ids.replay_id(replay.source, now_ms, self.random.id(_RANDOM_CHARS))
+        new = replace(replay, id=id, created_ms=now_ms, changed_ms=now_ms, into_uid=topic.uid, group_uid=uid)
+        self._put(new, None)
+        return new, start and self.jobs.start("replay", {"replay": id})
 
     def find(self, replay_id: str) -> Replay:
         """The replay, or NotFound."""
@@ -92,14 +86,8 @@ class Replays:
 
     def tell(self, replay: Replay, progress: Progress) -> Replay:
         """Store the job's progress. Raises Conflict if the replay is over, unless the same end is reported again."""
-        result = replace(
-            replay,
-            state=progress.state,
-            matched=progress.matched,
-            sent=progress.sent,
-            error=progress.error,
-            changed_ms=self.clock.now_ms(),
-        )
+        result = replace(replay, state=progress.state, matched=progress.matched, sent=progress.sent)
+        result = replace(result, error=progress.error, changed_ms=self.clock.now_ms())
         if not may_become(replay.state, progress.state):
             if replace(result, changed_ms=replay.changed_ms) == replay:
                 return replay

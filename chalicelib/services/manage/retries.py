@@ -103,11 +103,8 @@ class Retries:
     def _at(self, topic: Topic, group: Group, key: CursorKey, offset: int) -> WaitingRetry | None:
         now_ms, everything = self.clock.now_ms(), FailureFilter()
         record = self.records.get(key, offset)
-        if (
-            record
-            and (record.next_ms or 0) > now_ms
-            and (each := self._by_timer(topic, group, key, record, everything))
-        ):
+        is_early = record is not None and (record.next_ms or 0) > now_ms
+        if record and is_early and (each := self._by_timer(topic, group, key, record, everything)):
             return each
         entry = self.statuses.lane_entry(topic, group, key, offset) if record else None
         if entry:
@@ -158,11 +155,9 @@ class Retries:
         message = retry_lane.resolve(self.reader, topic, slot.message, self.reader.recent())
         own_key = cursor_key(topic, group, message.shard, key.consumer_uid)
         record = self.records.get(own_key, message.offset)
-        failure = (
-            replace(_failure(message.id, record), draft=message.draft)
-            if record
-            else Failure(message.id, message.accepted_ms, None, None, message.draft)
-        )
+        failure = Failure(message.id, message.accepted_ms, None, None, message.draft)
+        if record:
+            failure = replace(_failure(message.id, record), draft=message.draft)
         return WaitingRetry(key, offset, failure) if which.matches(failure) else None
 
     def make_due(self, topic: Topic, group: Group, waiting: Sequence[WaitingRetry]) -> int:

@@ -220,14 +220,7 @@ class Tokens:
                 "The token (--token, HEADRACE_TOKEN) must look like hr_<id>_<secret>: an id of letters and digits, "
                 "a secret of 8 to 256 letters, digits, '-' or '_'"
             )
-        token = Token(
-            id=match[1],
-            name=name,
-            secret_hash=_hash(match[2]),
-            scopes=SCOPES,
-            topics=("*",),
-            created_ms=self._clock.now_ms(),
-        )
+        token = Token(match[1], name, _hash(match[2]), SCOPES, created_ms=self._clock.now_ms())
         while not self._control.put_token(token, self._control.token(token.id)):
             pass  # another process has just begun with it
         self._known.drop(match[1])
