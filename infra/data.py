@@ -105,8 +105,6 @@ class Data:
     def _versions(self) -> list[dict[str, str]]:
         """Some that are there."""
         page = ("--no-paginate", "--max-keys", str(_AT_ONCE))
-        page_of_versions = (
-            self._aws.ask("s3api", "list-object-versions", "--bucket", self.bucket, *page) or {}
-        )
-        versions = [*(page_of_versions.get("Versions") or ()), *(page_of_versions.get("DeleteMarkers") or ())]
+        found = self._aws.ask("s3api", "list-object-versions", "--bucket", self.bucket, *page) or {}
+        versions = [*(found.get("Versions") or ()), *(found.get("DeleteMarkers") or ())]
         return [{"Key": each["Key"], "VersionId": each["VersionId"]} for each in versions][:_AT_ONCE]

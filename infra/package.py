@@ -124,9 +124,8 @@ def _chalice(python: str, *arguments: str) -> None:
     # It fetches wheels for Lambda's processor by name and version: their hashes are checked, too.
     environment |= {"PIP_CONSTRAINT": str(Path("requirements.txt").absolute()), "PIP_REQUIRE_HASHES": "1"}
     _DEPLOYMENTS.mkdir(parents=True, exist_ok=True)
-    with (_DEPLOYMENTS / "lock").open(
-        "w"
-    ) as lock:  # Chalice keeps zips there, and takes a half-written one for whole
+    with (_DEPLOYMENTS / "lock").open("w") as lock:
+        # Chalice keeps zips there, and takes a half-written one for whole.
         fcntl.flock(lock, fcntl.LOCK_EX)
         command = [*_CHALICE, python, *arguments]
         process = subprocess.run(command, env=environment, capture_output=True, text=True)

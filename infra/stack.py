@@ -106,9 +106,8 @@ class Deployment:
             )
         self._aws.run("cloudformation", "delete-stack", "--stack-name", self._name)
         self._wait("delete")
-        self._aws.run(
-            "s3", "rm", "--recursive", "--quiet", f"s3://{self._artifacts}/{self._name}/", check=False
-        )
+        uploads = f"s3://{self._artifacts}/{self._name}/"
+        self._aws.run("s3", "rm", "--recursive", "--quiet", uploads, check=False)
         if with_data:
             try:
                 self._data.delete()
@@ -176,9 +175,8 @@ class Deployment:
             "Ask for more (`aws service-quotas request-service-quota-increase --service-code lambda --quota-code "
             "L-B99A9384 --desired-value 1000`)"
         )
-        if (
-            self._stack.reserve == ALWAYS or self._stack.url
-        ):  # a flood at a public URL would take what REST needs
+        # A flood at a public URL would take what REST needs.
+        if self._stack.reserve == ALWAYS or self._stack.url:
             raise StackError(f"{short} {advice}, or set lower numbers of reserved_concurrency in {CONFIG}.")
         print(
             f"{short} It is deployed without: subscribers that hang may use up what callers need. {advice} and deploy "
@@ -224,13 +222,9 @@ class Deployment:
         """Send the zips and the template; its URL."""
         template_file = self._build / "packaged.json"
         place = ("--s3-bucket", self._artifacts, "--s3-prefix", self._name)
-        source = (
-            "--template-file",
-            str(self._build / TEMPLATE),
-            "--output-template-file",
-            str(template_file),
-        )
-        self._aws.run("cloudformation", "package", "--use-json", *source, *place)
+        source = ("--template-file", str(self._build / TEMPLATE))
+        output = ("--output-template-file", str(template_file))
+        self._aws.run("cloudformation", "package", "--use-json", *source, *output, *place)
         if self._stack.glue:
             jobs = f"s3://{self._artifacts}/{self._stack.glue_key}/"
             self._aws.run("s3", "cp", "--quiet", "--recursive", str(self._build / GLUE), jobs)
@@ -329,13 +323,10 @@ def _prefix(options: argparse.Namespace, stack: Stack) -> None:
 
 
 def _deploy(options: argparse.Namespace, stack: Stack) -> None:
-    template = (
-        json.loads((options.build / TEMPLATE).read_text()) if (options.build / TEMPLATE).exists() else {}
-    )
+    file = options.build / TEMPLATE
+    template = json.loads(file.read_text()) if file.exists() else {}
     if template.get("Description") != f"Headrace, stage {stack.stage}, prefix {stack.prefix}":
-        raise StackError(
-            f"{options.build / TEMPLATE} is not of this stage and prefix: run `make package` with the same first."
-        )
+        raise StackError(f"{file} is not of this stage and prefix: run `make package` with the same first.")
     aws = Aws()
     outputs = Deployment(aws, stack, options.build).deploy()
     print(f"{stack.prefix} is deployed in {aws.region} of account {aws.account}.")

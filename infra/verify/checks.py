@@ -14,7 +14,7 @@ from infra.functions import RECURSIVE
 from infra.template import Stack
 
 from .attacks import Scene
-from .http import Answer, Notes
+from .http import Notes
 
 _METRIC_SECONDS = 180.0  # from a log line in CloudWatch's format to its metric
 _PAUSE_SECONDS = 15.0
@@ -30,22 +30,15 @@ def by_http(scene: Scene, notes: Notes, origins: Sequence[str] = ()) -> None:
         expected = origin if origin in origins else None
         notes.expect(f"a page of {origin} by CORS", allowed == expected, f"{answer.status} {allowed}")
     refusal = scene.call("GET", "/v1/topics", token="")
-    notes.expect(
-        "without a token: 401 as problem+json, with WWW-Authenticate", _is_problem(refusal, 401), refusal.text
-    )
-    notes.expect(
-        "… names the scheme", refusal.headers.get("www-authenticate") == "Bearer", str(refusal.headers)
-    )
+    what = "without a token: 401 as problem+json, with WWW-Authenticate"
+    notes.expect_status(what, refusal, 401, is_problem=True)
+    scheme = refusal.headers.get("www-authenticate")
+    notes.expect("… names the scheme", scheme == "Bearer", str(refusal.headers))
     unknown = scene.call("GET", "/v1/nothing/here", token="")
-    notes.expect(
-        "an unknown path: 404 as problem+json", _is_problem(unknown, 404), f"{unknown.status} {unknown.text}"
-    )
-    health = scene.call("HEAD", "/v1/health", token="")
-    notes.expect("HEAD on the health check: 200", health.status == 200, str(health.status))
+    notes.expect_status("an unknown path: 404 as problem+json", unknown, 404, is_problem=True)
+    notes.expect_status("HEAD on the health check: 200", scene.call("HEAD", "/v1/health", token=""), 200)
     large = scene.call("POST", f"/v1/publish/{scene.topic}", b"x" * _LARGE_BYTES)
-    notes.expect(
-        "a body of 7 MB: 413 as problem+json", _is_problem(large, 413), f"{large.status} {large.text}"
-    )
+    notes.expect_status("a body of 7 MB: 413 as problem+json", large, 413, is_problem=True)
     headers = [("Headrace-Key", _KEY.encode().decode("latin-1")), ("Content-Type", "text/plain")]
     sent = scene.call("POST", f"/v1/publish/{scene.topic}", b"keyed", headers=headers)
     found = scene.call("GET", f"/v1/topics/{scene.topic}/messages?key={quote(_KEY)}")
@@ -55,13 +48,7 @@ def by_http(scene: Scene, notes: Notes, origins: Sequence[str] = ()) -> None:
     many = [f"{n:02}".ljust(128, "x") for n in range(32)]
     token, _ = scene.make_token("produce", topics=many, groups=many)
     answer = scene.call("GET", "/v1/ladders/jmq", token=token)
-    notes.expect(
-        "a token of 32 topics and 32 groups: 200", answer.status == 200, f"{answer.status} {answer.text}"
-    )
-
-
-def _is_problem(answer: Answer, status: int) -> bool:
-    return answer.status == status and answer.headers.get("content-type") == "application/problem+json"
+    notes.expect_status("a token of 32 topics and 32 groups: 200", answer, 200)
 
 
 def of_aws(aws: Aws, stack: Stack, outputs: Mapping[str, str], notes: Notes) -> None:
@@ -136,25 +123,13 @@ def _subscriptions(aws: Aws, topic: str) -> str:
 def _metrics(aws: Aws, prefix: str) -> str:
     """The messages of this run."""
     now = datetime.now(UTC)
-    span = (
-        "--start-time",
-        f"{now - timedelta(minutes=15):%FT%TZ}",
-        "--end-time",
-        f"{now + timedelta(hours=1):%FT%TZ}",
-    )
-    which = (
-        "--namespace",
-        "Headrace",
-        "--metric-name",
-        "Accepted",
-        "--dimensions",
-        f"Name=service,Value={prefix}",
-    )
+    start, end = now - timedelta(minutes=15), now + timedelta(hours=1)
+    span = ("--start-time", f"{start:%FT%TZ}", "--end-time", f"{end:%FT%TZ}")
+    of = ("--dimensions", f"Name=service,Value={prefix}", "--period", "60", "--statistics", "Sum")
+    which = ("--namespace", "Headrace", "--metric-name", "Accepted")
     until = time.monotonic() + _METRIC_SECONDS
     while True:
-        answer: Any = aws.ask(
-            "cloudwatch", "get-metric-statistics", *which, *span, "--period", "60", "--statistics", "Sum"
-        )
+        answer: Any = aws.ask("cloudwatch", "get-metric-statistics", *which, *of, *span)
         if sum(each["Sum"] for each in answer["Datapoints"]):
             return ""
         if time.monotonic() > until:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -103,6 +103,7 @@ class Notes:
         self.findings.append(name)
         self.tell(f"FINDING  {name}: {detail}")
 
-    def expect_refusal(self, name: str, answer: Answer, statuses: Collection[int]) -> None:
-        """A request that should have been refused."""
-        self.expect(name, answer.status in statuses, f"{answer.status} {answer.text}")
+    def expect_status(self, name: str, answer: Answer, *statuses: int, is_problem: bool = False) -> None:
+        """A request that should be answered with one of these statuses; `is_problem`: and with a problem document."""
+        is_as_asked = not is_problem or answer.headers.get("content-type") == "application/problem+json"
+        self.expect(name, answer.status in statuses and is_as_asked, f"{answer.status} {answer.text}")
