@@ -10,7 +10,7 @@ import typer
 from .. import models
 from ..outgoing import Missed, Overlap
 from .arguments import Limit, Noun, Yes, headers_of, parsed, sure
-from .output import Output, short
+from .output import Output, short, text
 from .session import session
 
 app = typer.Typer(cls=Noun, name="schedules", help="Schedules: list, show, set, preview, pause, run, delete.")
@@ -144,7 +144,7 @@ def _given(
     jitter: str | None,
 ) -> dict[str, Any]:
     if (cron is None) == (every is None):
-        raise typer.BadParameter("Say --cron or --every.")
+        raise typer.BadParameter("Say either --cron or --every.")
     times = {
         "cron": cron,
         "every": every,
@@ -169,5 +169,5 @@ def _next(schedule: models.Schedule) -> Any:
 def _show(output: Output, schedule: models.Schedule) -> None:
     fields = [(name, value) for name, value in schedule.as_dict().items() if name not in ("next", "last")]
     fields += [("next", each) for each in schedule.next]
-    fields += [("last", f"{each.at} {each.message_id}") for each in schedule.last or ()]
+    fields += [("last", f"{text(each.at)} {each.message_id}") for each in schedule.last or ()]
     output.one(schedule, fields)
