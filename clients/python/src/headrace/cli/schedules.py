@@ -24,13 +24,19 @@ Until = Annotated[str | None, typer.Option(help="Not after: 2030-01-01T00:00:00Z
 Jitter = Annotated[str | None, typer.Option(help="Up to so much later, the same for each time: 30s.")]
 
 
-@app.command("list", epilog="Example: headrace schedules list")
-def list_schedules(context: typer.Context, limit: Limit = 20) -> None:
+@app.command("list", epilog="Example: headrace schedules list --app shop")
+def list_schedules(
+    context: typer.Context,
+    application: Annotated[str | None, typer.Option("--app", help="Only those of this application.")] = None,
+    limit: Limit = 20,
+) -> None:
     """List schedules by name."""
     s = session(context)
+    every = s.hr.list_schedules(limit=min(limit, 200) if application is None else 200)
+    wanted = (each for each in every if application in (None, each.app))
     rows = (
         (each, (each.name, each.topic, _times(each), _next(each), short(each.message.get("body"))))
-        for each in islice(s.hr.list_schedules(limit=min(limit, 200)), limit)
+        for each in islice(wanted, limit)
     )
     s.output.many(("SCHEDULE", "TOPIC", "TIMES", "NEXT", "BODY"), rows, "None.")
 
