@@ -125,9 +125,13 @@ def _choices(kind: type, path: str) -> list[Any]:
     def inner(of: inspect.Type, step: str) -> list[inspect.Type]:
         if isinstance(of, inspect.StructType):
             return [field.type for field in of.fields if field.encode_name == step]
-        return [of.item_type] if isinstance(of, inspect.ListType) and step == "[" else []
+        return (
+            [of.item_type] if isinstance(of, inspect.ListType | inspect.VarTupleType) and step == "[" else []
+        )
 
     kinds = [inspect.type_info(kind)]
     for step in _STEP.findall(re.sub(r"\[.*?\]", "[", path)):
         kinds = [below for of in flat(kinds) for below in inner(of, step)]
-    return [value for of in flat(kinds) if isinstance(of, inspect.LiteralType) for value in of.values]
+    ends = list(flat(kinds))
+    literals = [value for of in ends if isinstance(of, inspect.LiteralType) for value in of.values]
+    return literals + [one.value for of in ends if isinstance(of, inspect.EnumType) for one in of.cls]

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
+from ...domain import redact
 from ...domain.attention import MOST, Attention, Kind, stopped_schedule
 from ...domain.errors import HeadraceError, NotFound, Refused, TooLarge, changed_meanwhile
 from ...domain.limits import BLOB_THRESHOLD_BYTES
-from ...domain.message import Firing
+from ...domain.message import Firing, holds_json
 from ...domain.timer import PARKED_MS, Schedule, Timer, Timing, firing_of
 from ...domain.times import HOUR_MS, SECOND_MS
 from ...domain.topic import Topic
@@ -70,10 +71,11 @@ class Schedules:
             if old:
                 check(old.topic)
             topic = self.catalog.topic(wanted.topic, consistent=True)
-            _check_message(topic, wanted)
             new = replace(wanted, topic_uid=topic.uid, uid=self.random.id(_UID_CHARS))
             if old:
                 new = replace(new, uid=old.uid, created_ms=old.created_ms, version=old.version)
+                new = _unmasked(topic, old, new)
+            _check_message(topic, new)
             new = replace(new, period_ms=period_ms(new))
             if new == old:
                 return old, False
@@ -220,6 +222,14 @@ def period_ms(timing: Timing) -> int:
         return timing.every_seconds * SECOND_MS
     times = islice(timing.times(timing.created_ms), NEXT)
     return min((after - before for before, after in pairwise(times)), default=PARKED_MS)
+
+
+def _unmasked(topic: Topic, old: Schedule, new: Schedule) -> Schedule:
+    """With what the message has so far wherever the new one has the mask of `redact`, on the same topic only."""
+    if old.topic_uid != topic.uid or not holds_json(new.draft):
+        return new
+    body = redact.restored(new.draft.body, old.draft, topic.redact)
+    return replace(new, draft=replace(new.draft, body=body))
 
 
 def _check_message(topic: Topic, schedule: Schedule) -> None:

@@ -348,5 +348,7 @@ def test_a_client_says_which_app_it_is(
         first = client.get_trace(topic, client.send(topic, 1).id)[0]
     assert (first.app, bool(first.address)) == ("billing/1.4", True)
     assert all(headers["user-agent"].startswith("headrace-python") for _, headers in proxy.requests)
+    with Headrace.from_env(app="shop") as client:
+        assert client.transport.app == "shop"
     with pytest.raises(ValueError, match="HEADRACE_APP"):
         Headrace(proxy.url, token, app="a b")

@@ -92,6 +92,17 @@ def test_a_schedule_shows_its_message_masked_and_sends_it_whole(group: Group) ->
     assert api.put("/v1/schedules/masked", body).expect(201)["message"]["body"] == SHOWN
     api.post("/v1/schedules/masked/run").expect(201)
     assert group.bodies() == [CARD]
+    edit = {**body, "every_seconds": 90, "message": {"body": {**SHOWN, "more": 1}}}
+    assert api.put("/v1/schedules/masked", edit).expect(200)["message"]["body"] == {**SHOWN, "more": 1}
+    api.post("/v1/schedules/masked/run").expect(201)
+    assert group.bodies() == [{**CARD, "more": 1}]
+    shorter = {**body, "message": {"body": {"items": [{"pin": MASK}]}}}
+    api.put("/v1/schedules/masked", shorter).refused(422, "MASK_MOVED")
+    other = api.topic()
+    reader = other.group()
+    api.put("/v1/schedules/masked", {**edit, "topic": other.name}).expect(200)
+    api.post("/v1/schedules/masked/run").expect(201)
+    assert reader.bodies() == [{**SHOWN, "more": 1}]
     api.delete("/v1/schedules/masked").expect(204)
 
 

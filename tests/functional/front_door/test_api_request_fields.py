@@ -12,6 +12,7 @@ import pytest
 
 import app  # noqa: F401  its import registers the calls
 from chalicelib.api.calls import CALLS
+from chalicelib.domain import notice
 from chalicelib.domain.limits import MAX_OFFSET
 from tests.support import settings
 from tests.support.http import Client, Group, Topic
@@ -225,12 +226,15 @@ def test_a_number_far_out_of_range_is_refused_everywhere(group: Group, number: i
         ("", {"retry": {"ladder": "s3cr3t"}}, "retry.ladder", "fixed-30, jmq, notify, rocketmq, exponential"),
         ("/groups/g", {"payload": "s3cr3t"}, "payload", "binary, structured, batch"),
         ("/v1/tokens", {"name": "t", "scopes": ["admin", "s3cr3t"]}, "scopes[1]", "produce, consume, admin"),
+        ("/v1/schedules/s", {"missed": "s3cr3t"}, "missed", "skip, one, all"),
+        ("/v1/events", {"topic": "t", "types": ["s3cr3t"]}, "types[0]", ", ".join(notice.TYPES)),
     ],
 )
 def test_where_few_values_are_allowed_the_refusal_lists_them(
     group: Group, path: str, body: Any, at: str, values: str
 ) -> None:
-    method, path = ("POST", path) if path.startswith("/v1") else ("PUT", group.topic.path + path)
+    method = "POST" if path == "/v1/tokens" else "PUT"
+    path = path if path.startswith("/v1") else group.topic.path + path
     reply = group.api.call(method, path, body)
     assert "s3cr3t" not in reply.raw.decode()
     [error] = reply.refused(400, "VALIDATION")["errors"]

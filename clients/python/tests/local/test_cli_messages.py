@@ -199,6 +199,7 @@ def test_jobs_are_put_listed_shown_and_deleted(command: Command) -> None:
     assert [m["job"] for m in command("jobs", "list", "orders", "--prefix", "a/", "--json")] == ["a/1"]
     (shown,) = command("jobs", "get", "orders", "a/1", "--json")
     assert (shown["job"], shown["body"]) == ("a/1", {"n": 2})
+    assert "None" not in command("jobs", "get", "orders", "a/1")
     command("jobs", "delete", "orders", "a/1")
     assert [m["job"] for m in command("jobs", "list", "orders", "--json")] == ["b"]
 

@@ -115,7 +115,13 @@ def test_the_command_line_sets_shows_and_runs_them(command: Command, headrace: L
     assert command("schedules", "pause", "daily", "--json")[0]["paused"]
     assert not command("schedules", "resume", "daily", "--json")[0]["paused"]
     (sent,) = command("schedules", "run", "daily", "--json")
-    assert sent["id"] in command("schedules", "show", "daily")
+    headrace.put_schedule("of-shop", "orders", every="1h", app="shop")
+    assert [each["name"] for each in command("schedules", "list", "--app", "shop", "--json")] == ["of-shop"]
+    headrace.delete_schedule("of-shop")
+    shown = command("schedules", "show", "daily")
+    assert sent["id"] in shown
+    assert "+00:00" not in shown.split("last", 1)[1]
+    assert "--raw" not in command("schedules", "set", "daily", "orders", "{", "--every", "90s", code=2)
     assert command("tokens", "made", headrace.transport.token.split("_")[1], "--json")[0]["schedules"] == [
         "daily"
     ]

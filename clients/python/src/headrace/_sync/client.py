@@ -45,15 +45,16 @@ class Operations(Topics, Groups, Messages, Many, SyncSchedules, Sends, Consumes)
     def from_env(
         cls: type[Self],
         *,
+        app: str | None = None,
         retries: Retries | None = None,
         timeout: float = 30.0,
         connections: int = 32,
     ) -> Self:
         """The service that HEADRACE_URL and HEADRACE_TOKEN name, and HEADRACE_RECEIVE_URL, if there is an address for
-        receives; HEADRACE_APP names your application."""
+        receives; without `app`, HEADRACE_APP names your application."""
         url = os.environ.get("HEADRACE_URL", "http://127.0.0.1:8700")
         token = os.environ.get("HEADRACE_TOKEN", "")
-        names = {"app": os.environ.get("HEADRACE_APP", "")}
+        names = {"app": os.environ.get("HEADRACE_APP", "") if app is None else app}
         names["receive_url"] = os.environ.get("HEADRACE_RECEIVE_URL", "")
         return cls(url, token, retries=retries, timeout=timeout, connections=connections, **names)
 

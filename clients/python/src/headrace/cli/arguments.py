@@ -38,13 +38,13 @@ class Noun(TyperGroup):
         return super().parse_args(ctx, ["list"] if is_bare else args)
 
 
-def parsed(text: str, name: str = "The body") -> Any:
-    """JSON. Raises BadParameter with how to write it."""
+def parsed(text: str, name: str = "The body", hint: str = "") -> Any:
+    """JSON. Raises BadParameter with how to write it, and `hint`."""
     try:
         return json.loads(text)
     except ValueError as error:
         raise typer.BadParameter(
-            f"{name} is no JSON ({error}). Quote it for the shell: '{{\"order\": 188}}'. --raw sends text as it is."
+            f"{name} is no JSON ({error}). Quote it for the shell: '{{\"order\": 188}}'.{hint}"
         ) from None
 
 

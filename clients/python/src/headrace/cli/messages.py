@@ -91,7 +91,9 @@ def show_message(s: Session, message: StoredMessage) -> None:
         "headers",
     )
     fields = [(name, getattr(message, name)) for name in names]
-    fields += [("shard, offset", f"{message.shard}, {message.offset}"), ("body", short(message.body))]
+    if message.shard is not None:
+        fields.append(("shard, offset", f"{message.shard}, {message.offset}"))
+    fields.append(("body", short(message.body)))
     fields += [
         (f"group {name}", f"{d.status}, {number_of(d.attempts, 'attempt')} {failure(d.last_error, d.answer)}")
         for name, d in message.deliveries.items()

@@ -10,7 +10,7 @@ import typer
 from .. import models
 from ..outgoing import Missed, Overlap
 from .arguments import Limit, Noun, Yes, headers_of, parsed, sure
-from .output import Output, short
+from .output import Output, short, text
 from .session import session
 
 app = typer.Typer(cls=Noun, name="schedules", help="Schedules: list, show, set, preview, pause, run, delete.")
@@ -24,13 +24,19 @@ Until = Annotated[str | None, typer.Option(help="Not after: 2030-01-01T00:00:00Z
 Jitter = Annotated[str | None, typer.Option(help="Up to so much later, the same for each time: 30s.")]
 
 
-@app.command("list", epilog="Example: headrace schedules list")
-def list_schedules(context: typer.Context, limit: Limit = 20) -> None:
+@app.command("list", epilog="Example: headrace schedules list --app shop")
+def list_schedules(
+    context: typer.Context,
+    application: Annotated[str | None, typer.Option("--app", help="Only those of this application.")] = None,
+    limit: Limit = 20,
+) -> None:
     """List schedules by name."""
     s = session(context)
+    every = s.hr.list_schedules(limit=min(limit, 200) if application is None else 200)
+    wanted = (each for each in every if application in (None, each.app))
     rows = (
         (each, (each.name, each.topic, _times(each), _next(each), short(each.message.get("body"))))
-        for each in islice(s.hr.list_schedules(limit=min(limit, 200)), limit)
+        for each in islice(wanted, limit)
     )
     s.output.many(("SCHEDULE", "TOPIC", "TIMES", "NEXT", "BODY"), rows, "None.")
 
@@ -144,7 +150,7 @@ def _given(
     jitter: str | None,
 ) -> dict[str, Any]:
     if (cron is None) == (every is None):
-        raise typer.BadParameter("Say --cron or --every.")
+        raise typer.BadParameter("Say either --cron or --every.")
     times = {
         "cron": cron,
         "every": every,
@@ -169,5 +175,5 @@ def _next(schedule: models.Schedule) -> Any:
 def _show(output: Output, schedule: models.Schedule) -> None:
     fields = [(name, value) for name, value in schedule.as_dict().items() if name not in ("next", "last")]
     fields += [("next", each) for each in schedule.next]
-    fields += [("last", f"{each.at} {each.message_id}") for each in schedule.last or ()]
+    fields += [("last", f"{text(each.at)} {each.message_id}") for each in schedule.last or ()]
     output.one(schedule, fields)

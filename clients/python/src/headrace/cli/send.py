@@ -20,6 +20,7 @@ from .session import PARTLY, REFUSED, Session, session
 
 _CHUNK = 100
 _STDIN = "standard input"
+_RAW = " --raw sends text as it is."
 _Placed = tuple[str, Outgoing]
 """Where a message comes from, for people, and the message."""
 _Until = Annotated[
@@ -91,7 +92,7 @@ def send(
         "content_type": (content_type or "text/plain; charset=utf-8") if raw else None,
     }
     if body is not None and body != "-":
-        _tell(s, s.hr.send(topic, body.encode() if raw else parsed(body), **options))
+        _tell(s, s.hr.send(topic, body.encode() if raw else parsed(body, hint=_RAW), **options))
     else:
         _many(s, topic, _messages_from(file, options, raw=raw, messages=messages))
 
@@ -193,7 +194,7 @@ def _lines(files: list[Path] | None) -> Iterator[tuple[str, Any]]:
             for number, line in enumerate(lines, 1):
                 if line.strip():
                     place = f"{path or _STDIN}, line {number}"
-                    yield place, parsed(line, f"{place},")
+                    yield place, parsed(line, f"{place},", _RAW)
 
 
 def _message_of(line: Any, options: dict[str, Any]) -> Outgoing:
