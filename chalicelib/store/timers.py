@@ -16,18 +16,7 @@ from ..domain.record import DeadLetter, Record
 from ..domain.timer import FirstTimers, Moved, Timer, TimerKind, due_ms_of
 from ..domain.topic import CursorKey
 from . import codec
-from .attributes import (
-    Fields,
-    Item,
-    attributes,
-    int_of,
-    number_of,
-    packed,
-    payload_of,
-    rows,
-    text,
-    values,
-)
+from .attributes import Fields, Item, attributes, int_of, number_of, packed, payload_of, rows, text, values
 from .clients import sent_once
 from .dedup import dedup_put, store_with
 from .dynamo import Cancelled, TableAccess
@@ -275,10 +264,8 @@ def _if_unchanged(timer: Timer) -> dict[str, Any]:
 
 def _forward(tables: Tables, timer: Timer, keep_s: int) -> Item:
     """The row that says where a timer is now, for who knows its first time."""
-    return {
-        **forward_key(_fragment(tables, timer), timer.id),
-        **attributes(u=timer.due_ms, e=timer.edits, x=keep_s, v=int(FORMAT)),
-    }
+    row = attributes(u=timer.due_ms, e=timer.edits, x=keep_s, v=int(FORMAT))
+    return {**forward_key(_fragment(tables, timer), timer.id), **row}
 
 
 def _item(tables: Tables, timer: Timer) -> Item:
