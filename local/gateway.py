@@ -97,6 +97,11 @@ def unauthorized() -> Refusal:
     return Refusal(401, "UNAUTHORIZED", detail, headers={"WWW-Authenticate": "Bearer"})
 
 
+def forbidden() -> Refusal:
+    """403: the authorizer knows the caller, and says no."""
+    return Refusal(403, "FORBIDDEN", "The token does not allow this call.")
+
+
 def _not_found() -> Refusal:
     return Refusal(404, "ROUTE_NOT_FOUND", "There is nothing at this path.")
 
@@ -247,7 +252,7 @@ class Gateway:
         except NotAuthorizedError:
             raise unauthorized() from None
         except ForbiddenError:
-            raise Refusal(403, "FORBIDDEN", "The token does not allow this call.") from None
+            raise forbidden() from None
         except LocalGatewayException as error:
             raise RuntimeError("The authorizer returned no policy") from error
         except Exception as error:
