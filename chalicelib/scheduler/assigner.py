@@ -49,83 +49,73 @@ Remove = Callable[[Topic, Group, Consumer], object]
 """Remove a consumer if it has expired."""
 
 
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Assigner:
     """Visits all marked topics."""
 
-    def __init__(
-        self,
-        *,
-        control: Control,
-        marks: Marks,
-        rounds: Rounds,
-        look_after: Callable[[Topic, Staffed], bool],
-        ask: Ask,
-        remove: Remove,
-        clock: Clock,
-        threads: Callable[[], Executor],
-    ) -> None:
-        self._control = control
-        self._marks = marks
-        self._round_robin = RoundRobin(_JOB, rounds, clock)
-        self._look_after = look_after
-        self._ask = ask
-        self._remove = remove
-        self._clock = clock
-        self._threads = threads
+    control: Control
+    marks: Marks
+    rounds: Rounds
+    look_after: Callable[[Topic, Staffed], bool]
+    ask: Ask
+    remove: Remove
+    clock: Clock
+    threads: Callable[[], Executor]
 
     def run_once(
         self, has_time: HasTime = lambda: True, has_time_to_ask: HasTime = lambda: True
     ) -> AssignReport:
         """One run. `has_time` is asked before each topic, `has_time_to_ask` before each handshake. The handshakes are
         made at the same time, at the end: a host that hangs does not delay the others."""
-        report, now_ms = AssignReport(), self._clock.now_ms()
-        names = {mark.topic for mark in self._marks.since(complete_until_ms(now_ms)) if mark.at_ms <= now_ms}
+        report, now_ms = AssignReport(), self.clock.now_ms()
+        names = {mark.topic for mark in self.marks.since(complete_until_ms(now_ms)) if mark.at_ms <= now_ms}
         if not names:
             return report
-        bookmark = self._round_robin.bookmark()
+        round_robin = RoundRobin(_JOB, self.rounds, self.clock)
+        bookmark = round_robin.bookmark()
         pending_by_topic: list[Sequence[_Pending]] = []
 
         def visit(name: str) -> None:
-            topic = self._control.topic(name, consistent=False)
+            topic = self.control.topic(name, consistent=False)
             of_topic: list[_Pending] = []
             pending_by_topic.append(of_topic)
-            for staffed in self._control.staffed_groups(topic) if topic else ():
+            for staffed in self.control.staffed_groups(topic) if topic else ():
                 assert topic
                 report.groups += 1
                 self._remove_expired(topic, staffed)
-                report.assigned += self._look_after(topic, staffed)
+                report.assigned += self.look_after(topic, staffed)
                 of_topic += self._pending_consumers(topic, staffed)
 
-        report.stretch = self._round_robin.run(names, bookmark, visit, has_time)
-        self._round_robin.end(bookmark, report.stretch)
+        report.stretch = round_robin.run(names, bookmark, visit, has_time)
+        round_robin.end(bookmark, report.stretch)
         self._ask_all(_in_turns(pending_by_topic, now_ms // MINUTE_MS), has_time_to_ask, report)
         return report
 
     def restore_mark(self, topic: Topic) -> None:
         """Mark a topic that has a PENDING subscriber, if the mark was lost; have one looked at in which a subscriber
         waits for a person. Remove consumers that have expired: no other job visits a topic from which all pull."""
-        now_ms = self._clock.now_ms()
-        for staffed in self._control.staffed_groups(topic):
+        now_ms = self.clock.now_ms()
+        for staffed in self.control.staffed_groups(topic):
             self._remove_expired(topic, staffed)
             if any(consumer.state == ConsumerState.PENDING for consumer in staffed.consumers):
-                self._marks.mark(Mark(topic.name, now_ms))
+                self.marks.mark(Mark(topic.name, now_ms))
             if stopped(staffed.consumers, now_ms):
-                self._marks.note_moving(topic.name)
+                self.marks.note_moving(topic.name)
 
     def _remove_expired(self, topic: Topic, staffed: Staffed) -> None:
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         expired = [consumer for consumer in staffed.consumers if consumer.is_expired(now_ms)]
         for consumer in expired[:_REMOVED_AT_ONCE]:
-            self._remove(topic, staffed.group, consumer)
+            self.remove(topic, staffed.group, consumer)
 
     def _pending_consumers(self, topic: Topic, staffed: Staffed) -> list[_Pending]:
         """Who has not agreed yet; the topic is marked for when they are asked again."""
         pending = [consumer for consumer in staffed.consumers if consumer.state == ConsumerState.PENDING]
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         for again_ms in {asked_again_ms(topic.name, consumer.created_ms, now_ms) for consumer in pending}:
-            self._marks.mark(Mark(topic.name, again_ms))
+            self.marks.mark(Mark(topic.name, again_ms))
         if stopped(pending, now_ms):
-            self._marks.note_moving(topic.name)
+            self.marks.note_moving(topic.name)
         return [(topic, staffed.group, consumer) for consumer in pending]
 
     def _ask_all(self, pending: Sequence[_Pending], has_time: HasTime, report: AssignReport) -> None:
@@ -134,13 +124,13 @@ class Assigner:
 
         def ask(one: _Pending) -> bool | Trouble:
             try:
-                return has_time() and self._ask(*one)
+                return has_time() and self.ask(*one)
             except Exception as error:  # noqa: BLE001 - as for visits
                 return Trouble.of(one[0].name, error)
 
         if not pending:
             return
-        with self._threads() as pool:
+        with self.threads() as pool:
             for answer in pool.map(ask, pending):
                 if isinstance(answer, Trouble):
                     report.stretch.troubles.append(answer)

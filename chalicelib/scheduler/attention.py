@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
@@ -27,13 +27,12 @@ _MOST = 100  # lines of a mail: SNS takes 256 KB
 _DAYS = 14  # that are looked at for a proved one
 
 
+@dataclass(kw_only=True, frozen=True, slots=True)
 class AttentionReport:
-    """Sends what is noted."""
+    """Sends what is noted. `mail` sends a subject and a text to those who get the alarms."""
 
-    def __init__(self, *, rounds: Rounds, mail: Callable[[str, str], None]) -> None:
-        """`mail` sends a subject and a text to those who get the alarms."""
-        self._rounds = rounds
-        self._mail = mail
+    rounds: Rounds
+    mail: Callable[[str, str], None]
 
     def run_once(
         self, states: Sequence[Attention], now_ms: int, numbers: Mapping[str, int]
@@ -43,13 +42,13 @@ class AttentionReport:
         the time of the last one cannot be stored. Raises Unavailable."""
         if not states:
             return ()
-        bookmark = self._rounds.bookmark(_JOB)
+        bookmark = self.rounds.bookmark(_JOB)
         begins = any(state.noted_ms >= bookmark.passed_ms for state in states)
         if 0 <= now_ms - bookmark.passed_ms < (_BEGINS_MS if begins else _AGAIN_MS):
             return ()
         subject = "1 state needs attention" if len(states) == 1 else f"{len(states)} states need attention"
-        self._mail(subject, _text(states, numbers, now_ms))
-        self._rounds.keep(_JOB, replace(bookmark, passed_ms=now_ms))
+        self.mail(subject, _text(states, numbers, now_ms))
+        self.rounds.keep(_JOB, replace(bookmark, passed_ms=now_ms))
         return states
 
 
@@ -67,24 +66,24 @@ def _line(state: Attention, numbers: Mapping[str, int], now_ms: int) -> str:
     return f"{state.place}: {rule.what}{number} For {minutes} minutes. {rule.to_do}"
 
 
+@dataclass(kw_only=True, frozen=True, slots=True)
 class ProofWatch:
     """Notes that the last proved day of the archive is too old."""
 
-    def __init__(self, *, days: Days, marks: Marks, clock: Clock) -> None:
-        self._days = days
-        self._marks = marks
-        self._clock = clock
+    days: Days
+    marks: Marks
+    clock: Clock
 
     def run_once(self) -> list[Trouble]:
         """Look at the last days: an object of the bucket for each, and a write if the state has changed. A refusal is
         a trouble; the next run looks again."""
-        now_ms, after_ms = self._clock.now_ms(), RULES[Kind.NOT_PROVED].after_ms
+        now_ms, after_ms = self.clock.now_ms(), RULES[Kind.NOT_PROVED].after_ms
         try:
             since_ms = self._since_ms(now_ms)
             is_late = since_ms is not None and now_ms - since_ms >= after_ms
-            old = [state for state in self._marks.attention(None, 1) if state.kind == Kind.NOT_PROVED]
+            old = [state for state in self.marks.attention(None, 1) if state.kind == Kind.NOT_PROVED]
             new = [Attention(Kind.NOT_PROVED, since_ms, noted_ms=now_ms)] if since_ms and is_late else []
-            self._marks.note_changes(old, new)
+            self.marks.note_changes(old, new)
         except Unavailable as error:
             return [Trouble.of("", error)]
         return []
@@ -92,7 +91,7 @@ class ProofWatch:
     def _since_ms(self, now_ms: int) -> int | None:
         """The end of the last proved day, or the beginning of the first of these days if none is proved; None: nothing
         was archived in these days, which is another alarm."""
-        days = self._days(datetime.fromtimestamp(now_ms / 1000, UTC).date(), _DAYS)
+        days = self.days(datetime.fromtimestamp(now_ms / 1000, UTC).date(), _DAYS)
         archived = [(name, day) for name, day in days if day]
         for name, day in archived:
             if day.is_closed and all(day.proof(topic) == Proof.PROVED for topic in day.topics.values()):

@@ -38,34 +38,25 @@ class BodyReport:
     finished: bool = True
 
 
+@dataclass(kw_only=True, frozen=True, slots=True)
 class BodySweeper:
-    """Deletes the bodies whose day has come. A run without any costs one list request."""
+    """Deletes the bodies whose day has come. A run without any costs one list request. With a guard, a body waits until
+    the archive has its message."""
 
-    def __init__(
-        self,
-        *,
-        log: Log,
-        records: Records,
-        control: Control,
-        blobs: Blobs,
-        clock: Clock,
-        guard: RetentionGuard | None = None,
-    ) -> None:
-        """With a guard, a body waits until the archive has its message."""
-        self._log = log
-        self._records = records
-        self._control = control
-        self._blobs = blobs
-        self._clock = clock
-        self._guard = guard
+    log: Log
+    records: Records
+    control: Control
+    blobs: Blobs
+    clock: Clock
+    guard: RetentionGuard | None = None
 
     def run_once(self, has_time: HasTime = lambda: True) -> BodyReport:
         """Delete all that are due, as many as there is time for. A body that cannot be read does not stop the
         others."""
         report = BodyReport()
-        now_s = self._clock.now_ms() // 1000
+        now_s = self.clock.now_ms() // 1000
         try:
-            proved_ends = self._guard.proved_ends() if self._guard else None
+            proved_ends = self.guard.proved_ends() if self.guard else None
             for body in self._due_expiries(blob_expiry.day_of(now_s)):
                 if not has_time():
                     report.finished = False
@@ -83,15 +74,15 @@ class BodySweeper:
                 self._postpone(body, until_s)
                 report.postponed += 1
             else:
-                self._blobs.delete(body.body)
-                self._blobs.delete(body.name)
+                self.blobs.delete(body.body)
+                self.blobs.delete(body.name)
                 report.deleted += 1
         except Exception as error:  # noqa: BLE001 - a bad row, a throttled table, a bug: it is reported
             report.troubles.append(Trouble.of(body.shard.topic, error))
 
     def _due_expiries(self, today: str) -> Iterator[BlobExpiry]:
         after = ""
-        while names := self._blobs.names(blob_expiry.FOLDER, after, _PAGE):
+        while names := self.blobs.names(blob_expiry.FOLDER, after, _PAGE):
             for name in names:
                 body = blob_expiry.parse(name)
                 if body and body.day > today:
@@ -106,18 +97,18 @@ class BodySweeper:
         """When to check the body again; None: it is no longer needed."""
         if proved_ends is not None and body.offset >= proved_ends.get(str(body.shard), 0):
             return now_s
-        rows = self._log.read_back(body.shard, body.offset, 1, consistent=True)
+        rows = self.log.read_back(body.shard, body.offset, 1, consistent=True)
         if rows and body.offset < rows[0].end:
             return max(rows[0].expires_s, now_s)
-        topic = self._control.topic(body.shard.topic)
+        topic = self.control.topic(body.shard.topic)
         if topic is None or topic.uid != body.shard.topic_uid:
             return None
         is_owed = any(
-            self._records.is_owed(group.uid, body.shard, body.offset) for group in self._control.groups(topic)
+            self.records.is_owed(group.uid, body.shard, body.offset) for group in self.control.groups(topic)
         )
         return now_s + _OWED_S if is_owed else None
 
     def _postpone(self, body: BlobExpiry, until_s: int) -> None:
         later = replace(body, day=blob_expiry.day_behind(until_s))
-        self._blobs.put(later.name, b"")
-        self._blobs.delete(body.name)
+        self.blobs.put(later.name, b"")
+        self.blobs.delete(body.name)

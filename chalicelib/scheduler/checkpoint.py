@@ -51,64 +51,56 @@ class CheckpointReport(Report):
         return Report.as_dict(self) | {"findings": len(self.findings)}
 
 
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Checkpointer:
     """Visits all topics. It writes only for shards whose last row may soon be gone, and costs about two read units
     per shard."""
 
-    def __init__(
-        self,
-        *,
-        control: Control,
-        log: Log,
-        rounds: Rounds,
-        clock: Clock,
-        look: Look,
-        look_at_timers: LookAtTimers,
-    ) -> None:
-        self._control = control
-        self._walk = Walk(job=_JOB, control=control, rounds=rounds, clock=clock)
-        self._log = log
-        self._clock = clock
-        self._look = look
-        self._look_at_timers = look_at_timers
+    control: Control
+    log: Log
+    rounds: Rounds
+    clock: Clock
+    look: Look
+    look_at_timers: LookAtTimers
 
     def run_once(self, has_time: HasTime = lambda: True) -> CheckpointReport:
         """Visit the topics, as many as there is time for; the next run goes on there."""
         report = CheckpointReport()
-        run = self._clock.now_ms() // _EVERY_MS
+        run = self.clock.now_ms() // _EVERY_MS
 
         def visit(topic: Topic, has_time: HasTime, turn: int) -> None:
             refusals: list[Unavailable] = []
             # the retry lanes, too: their rows expire as well
-            whose = list(owners(self._control, topic, refusals))
+            whose = list(owners(self.control, topic, refusals))
             lanes = [lane_of(topic, *owner) for owner in whose]
             shards = [(log, shard) for log in [topic, *lanes] for shard in range(log.shards)]
             for log, shard in as_many_as_time_allows(shards, turn, has_time):
                 report.shards += 1
                 try:
-                    tail = self._log.tail(log.shard_key(shard))
+                    tail = self.log.tail(log.shard_key(shard))
                     report.checkpoints += self._shard(log.shard_key(shard), tail)
                     if log is topic and _is_in_turn(log.shard_key(shard), run):
-                        report.findings += self._look(topic, whose, shard, tail, run // _TURNS)
+                        report.findings += self.look(topic, whose, shard, tail, run // _TURNS)
                 except Unavailable as error:
                     refusals.append(error)
             for refusal in refusals:
                 raise refusal
 
-        report.stretch = self._walk.run(visit, has_time)
+        walk = Walk(job=_JOB, control=self.control, rounds=self.rounds, clock=self.clock)
+        report.stretch = walk.run(visit, has_time)
         try:
-            report.findings += self._look_at_timers(run)
+            report.findings += self.look_at_timers(run)
         except Unavailable as error:
             report.stretch.troubles.append(Trouble.of("", error))
         return report
 
     def _shard(self, shard: ShardKey, tail: Tail) -> bool:
-        rows = self._log.read_back(shard, tail.offset, 1) if tail.offset >= 0 else []
+        rows = self.log.read_back(shard, tail.offset, 1) if tail.offset >= 0 else []
         if not rows or rows[0].end - 1 < tail.offset:  # it is written down
             return False
-        if rows[0].expires_s > self._clock.now_ms() // 1000 + _AHEAD_S:
+        if rows[0].expires_s > self.clock.now_ms() // 1000 + _AHEAD_S:
             return False
-        self._log.checkpoint(shard, tail)
+        self.log.checkpoint(shard, tail)
         return True
 
 

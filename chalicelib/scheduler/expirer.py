@@ -44,28 +44,19 @@ class ExpireReport(Report):
     kept: int = 0  # messages that the archive lacks, near their end
 
 
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Expirer:
-    """Visits all topics. A topic without old messages costs about one read unit per shard and group."""
+    """Visits all topics. A topic without old messages costs about one read unit per shard and group. `end_letters`
+    deletes a group's old dead letters; `see` is shown each topic. Without a guard, rows go whether or not they are
+    archived."""
 
-    def __init__(
-        self,
-        *,
-        control: Control,
-        rounds: Rounds,
-        expire: ExpireCursor,
-        end_letters: Callable[[Topic, Group, HasTime], int],
-        see: Callable[[Topic, HasTime], None],
-        clock: Clock,
-        guard: RetentionGuard | None = None,
-    ) -> None:
-        """`end_letters` deletes a group's old dead letters; `see` is shown each topic. Without a guard, rows go
-        whether or not they are archived."""
-        self._control = control
-        self._walk = Walk(job=_JOB, control=control, rounds=rounds, clock=clock)
-        self._guard = guard
-        self._expire = expire
-        self._end_letters = end_letters
-        self._see = see
+    control: Control
+    rounds: Rounds
+    expire: ExpireCursor
+    end_letters: Callable[[Topic, Group, HasTime], int]
+    see: Callable[[Topic, HasTime], None]
+    clock: Clock
+    guard: RetentionGuard | None = None
 
     def run_once(self, has_time: HasTime = lambda: True) -> ExpireReport:
         """Visit the topics, as many as there is time for; the next run goes on there. Within a topic, each run begins
@@ -74,30 +65,31 @@ class Expirer:
         proved_ends: Mapping[str, int] | None = None
         troubles: list[Trouble] = []
         try:
-            proved_ends = self._guard.proved_ends() if self._guard else None
+            proved_ends = self.guard.proved_ends() if self.guard else None
         except Unavailable as error:  # the bucket: the next run keeps rows, this one buries what is owed
             troubles.append(Trouble.of("", error))
 
         def visit(topic: Topic, has_time: HasTime, turn: int) -> None:
             nonlocal is_whole
             refusals: list[Unavailable] = []
-            if self._guard and proved_ends is not None:
-                count, had_time = self._guard.keep(topic, proved_ends, has_time, turn, refusals)
+            if self.guard and proved_ends is not None:
+                count, had_time = self.guard.keep(topic, proved_ends, has_time, turn, refusals)
                 report.kept += count
                 is_whole = is_whole and had_time
             shards = (*range(topic.shards), None)
-            cursors = list(product(owners(self._control, topic, refusals), shards))
+            cursors = list(product(owners(self.control, topic, refusals), shards))
             for (group, uid), shard in as_many_as_time_allows(cursors, turn, has_time):
                 try:
-                    report.buried += self._expire(topic, group, shard, uid, has_time)
+                    report.buried += self.expire(topic, group, shard, uid, has_time)
                 except Unavailable as error:
                     refusals.append(error)
             report.ended += self._end_old_letters(topic, has_time, turn, refusals)
-            self._see(topic, has_time)
+            self.see(topic, has_time)
             for refusal in refusals:
                 raise refusal
 
-        report.stretch = self._walk.run(visit, has_time)
+        walk = Walk(job=_JOB, control=self.control, rounds=self.rounds, clock=self.clock)
+        report.stretch = walk.run(visit, has_time)
         report.stretch.troubles += troubles
         report.stretch.finished = report.stretch.finished and is_whole
         return report
@@ -108,9 +100,9 @@ class Expirer:
         if topic.dead_letter_days is None:
             return 0
         count = 0
-        for group in from_another(self._control.groups(topic), turn):
+        for group in from_another(self.control.groups(topic), turn):
             try:
-                count += self._end_letters(topic, group, has_time)
+                count += self.end_letters(topic, group, has_time)
             except Unavailable as error:
                 refusals.append(error)
         return count
@@ -135,19 +127,19 @@ class _Proof(msgspec.Struct):
     lost: dict[str, list[tuple[int, int]]] = {}
 
 
+@dataclass(frozen=True, slots=True)
 class RetentionGuard:
     """Looks at the rows of each shard that are not proved to be archived. If there are none near their end, that
     costs half a read unit per shard."""
 
-    def __init__(self, log: Log, blobs: Blobs, clock: Clock) -> None:
-        self._log = log
-        self._blobs = blobs
-        self._clock = clock
+    log: Log
+    blobs: Blobs
+    clock: Clock
 
     def proved_ends(self) -> Mapping[str, int]:
         """By the log's partition key: the first offset that is not proved to be archived."""
         try:
-            proof = strict_json.decoded(self._blobs.get(PROOF) or b"{}", _Proof)
+            proof = strict_json.decoded(self.blobs.get(PROOF) or b"{}", _Proof)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return {}  # all rows stay until it can be read; what else the job does is done
         spans = {key: [*ranges, *proof.lost.get(key, ())] for key, ranges in proof.ranges.items()}
@@ -164,15 +156,15 @@ class RetentionGuard:
         """Keep the topic's rows that are near their end and not archived. Returns how many messages that are, and
         whether there was time for all; the next run (with another `turn`) begins elsewhere. A shard that the store
         refuses now is skipped, with the error in `refusals`."""
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         count, parts = 0, list(self._all_parts(topic, proved_ends, now_ms, refusals))
         ends: dict[ShardKey, int] = {}  # where the rest is young, or refused
         for shard, first, end in from_another(parts, turn):
             while first < min(end, ends.get(shard, end)):
-                if not has_time() or self._clock.now_ms() - now_ms > _LONGEST_MS:
+                if not has_time() or self.clock.now_ms() - now_ms > _LONGEST_MS:
                     return count, False
                 try:
-                    rows = self._log.read(shard, first, _ROWS)
+                    rows = self.log.read(shard, first, _ROWS)
                     count += self._keep_ending(shard, rows, now_ms // 1000)
                 except Unavailable as error:
                     refusals.append(error)
@@ -186,7 +178,7 @@ class RetentionGuard:
 
     def _keep_ending(self, shard: ShardKey, rows: Sequence[Segment], now_s: int) -> int:
         ending_rows = [row for row in rows if row.expires_s <= now_s + _NEAR_S]
-        return sum(row.count for row in ending_rows if self._log.keep(shard, row.first, now_s + _MORE_S))
+        return sum(row.count for row in ending_rows if self.log.keep(shard, row.first, now_s + _MORE_S))
 
     def _all_parts(
         self, topic: Topic, proved_ends: Mapping[str, int], now_ms: int, refusals: list[Unavailable]
@@ -200,10 +192,10 @@ class RetentionGuard:
 
     def _parts(self, shard: ShardKey, first: int, now_ms: int) -> Iterator[_Part]:
         """The offsets from `first` on in parts, the shard with each; none if all that stands there is young."""
-        rows = self._log.read(shard, first, 1)
+        rows = self.log.read(shard, first, 1)
         if not rows or _is_young(rows[0], now_ms):
             return
-        end = max(row.end for row in (*rows, *self._log.read_back(shard, _AFTER_ALL, 1)))
+        end = max(row.end for row in (*rows, *self.log.read_back(shard, _AFTER_ALL, 1)))
         size = max(_ROWS, -(-(end - first) // _PARTS))
         yield from ((shard, start, min(start + size, end)) for start in range(first, end, size))
 

@@ -111,38 +111,31 @@ def _reading_before_first(topic: Topic, reading: Reading) -> Reading:
     return Reading(topic.created_ms, 0) if is_new else reading
 
 
+@dataclass(kw_only=True, eq=False, slots=True)
 class MeterReader:
-    """Reads the topics that were noted."""
+    """Reads the topics that were noted. `note_changes`: as `Marks.note_changes`."""
 
-    def __init__(
-        self,
-        *,
-        control: Control,
-        marks: Marks,
-        readings: Readings,
-        read: Read,
-        see: See,
-        settle_unwanted: SettleUnwanted,
-        note_changes: NoteChanges,
-    ) -> None:
-        """`note_changes`: as `Marks.note_changes`."""
-        self._control = control
-        self._marks = marks
-        self._readings = readings
-        self._read = read
-        self._see = see
-        self._note_changes = note_changes
-        self._settle_unwanted = settle_unwanted
-        self._troubled: Mapping[str, int] = {}
-        self._attention: dict[str, list[Attention]] = {}  # by topic
-        self._passes = 0
-        self._turns: dict[str, int] = {}  # by topic: when its last turn was, read or not
-        self._turn = 0
-        self._sum = Sums()
-        self._unkept = Sums()  # what was written without an answer, as `_attempt`
-        self._attempt: Reading | None = None
-        self._known: dict[str, _Known] = {}
-        self._lock = threading.Lock()
+    control: Control
+    marks: Marks
+    readings: Readings
+    read: Read
+    see: See
+    settle_unwanted: SettleUnwanted
+    note_changes: NoteChanges
+    _troubled: Mapping[str, int] = field(default_factory=dict, init=False)
+    _attention: dict[str, list[Attention]] = field(default_factory=dict, init=False)  # by topic
+    _passes: int = field(default=0, init=False)
+    _turns: dict[str, int] = field(
+        default_factory=dict, init=False
+    )  # by topic: when its last turn was, read or not
+    _turn: int = field(default=0, init=False)
+    _sum: Sums = field(default_factory=Sums, init=False)
+    _unkept: Sums = field(
+        default_factory=Sums, init=False
+    )  # what was written without an answer, as `_attempt`
+    _attempt: Reading | None = field(default=None, init=False)
+    _known: dict[str, _Known] = field(default_factory=dict, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def run_once(
         self,
@@ -188,31 +181,31 @@ class MeterReader:
         whose answer was lost may be there: then its sums are not added again."""
         if self._sum.is_zero and self._unkept.is_zero:
             return
-        before = next(iter(self._readings.latest(meter.STAGE, meter.HOURS, 1)), Reading(0, 0))
+        before = next(iter(self.readings.latest(meter.STAGE, meter.HOURS, 1)), Reading(0, 0))
         if before == self._attempt:
             self._unkept = Sums()
         self._unkept.include(self._sum)
         self._sum, self._attempt = Sums(), None
         if not self._unkept.is_zero:
             self._attempt = self._unkept.on_top_of(before)
-            self._readings.keep(meter.STAGE, meter.HOURS, self._attempt)
+            self.readings.keep(meter.STAGE, meter.HOURS, self._attempt)
             self._unkept, self._attempt = Sums(), None
 
     def _look_again(self, name: str) -> None:
-        topic = self._control.topic(name, consistent=False)
-        self._note(name, self._see(topic) if topic else _NOTHING)
+        topic = self.control.topic(name, consistent=False)
+        self._note(name, self.see(topic) if topic else _NOTHING)
 
     def _note(self, name: str, state: State) -> None:
         before = self._troubled.get(name, 0)
         if state.trouble != before:
-            self._marks.note_trouble(name, state.trouble, before)
-        self._note_changes(self._attention.get(name, ()), state.attention)
+            self.marks.note_trouble(name, state.trouble, before)
+        self.note_changes(self._attention.get(name, ()), state.attention)
 
     def _visit(self, name: str, has_time: HasTime) -> None:
-        topic = self._control.topic(name, consistent=False)
+        topic = self.control.topic(name, consistent=False)
         entry = self._known.pop(name, None)
         if topic is None:
-            self._marks.note_at_rest(name)
+            self.marks.note_at_rest(name)
             self._note(name, _NOTHING)
             return
         if entry is None or entry.uid != topic.uid:
@@ -220,25 +213,25 @@ class MeterReader:
         self._known[name] = entry  # behind all others
         while len(self._known) > _MOST_TOPICS:
             del self._known[next(iter(self._known))]
-        reading = self._read(topic)
+        reading = self.read(topic)
         is_same = entry.reading is not None and not reading.shows_more_than(entry.reading)
         entry.moved_ms = entry.moved_ms if is_same else reading.at_ms
         level = meter.level_of(entry.last_ms, reading.at_ms)
         if level:
-            self._readings.keep(topic.uid, level, reading)
+            self.readings.keep(topic.uid, level, reading)
             entry.last_ms[level.name] = reading.at_ms
         self._sum.add(entry.reading or _reading_before_first(topic, reading), reading)
         entry.reading = reading
         if not is_same:
-            self._settle_unwanted(topic, reading, has_time)
+            self.settle_unwanted(topic, reading, has_time)
         if self._is_at_rest(topic, entry, reading.at_ms, is_same=is_same):
-            self._marks.note_at_rest(name)  # last: what was not kept is read again
+            self.marks.note_at_rest(name)  # last: what was not kept is read again
 
     def _is_at_rest(self, topic: Topic, last_known: _Known, at_ms: int, *, is_same: bool) -> bool:
         """Is nothing to be seen of it for now? Not while something lies in it that may be in order yet, or not."""
         if not is_same and at_ms - last_known.looked_ms < _LOOK_EVERY_MS:
             return False
-        state = self._see(topic)
+        state = self.see(topic)
         last_known.looked_ms = at_ms
         self._note(topic.name, state)
         is_clear = bool(state.trouble) or not state.has_backlog
@@ -248,7 +241,7 @@ class MeterReader:
         """What another process knew of a topic."""
         entry = _Known(uid)
         for level in meter.LEVELS:
-            for reading in self._readings.latest(uid, level, 1):
+            for reading in self.readings.latest(uid, level, 1):
                 entry.last_ms[level.name] = reading.at_ms
                 if entry.reading is None or reading.at_ms > entry.reading.at_ms:
                     entry.reading = reading

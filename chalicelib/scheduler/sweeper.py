@@ -45,41 +45,33 @@ class SweepReport(Report):
     under_way: int = 0
 
 
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Sweeper:
     """Visits all marked topics."""
 
-    def __init__(
-        self,
-        *,
-        control: Control,
-        scout: Scout,
-        marks: Marks,
-        rounds: Rounds,
-        wake: Wake,
-        clock: Clock,
-        threads: Callable[[], Executor],
-    ) -> None:
-        self._control = control
-        self._scout = scout
-        self._marks = marks
-        self._round_robin = RoundRobin(_JOB, rounds, clock)
-        self._wake = wake
-        self._clock = clock
-        self._threads = threads
+    control: Control
+    scout: Scout
+    marks: Marks
+    rounds: Rounds
+    wake: Wake
+    clock: Clock
+    threads: Callable[[], Executor]
 
     def run_once(self, has_time: HasTime = lambda: True) -> SweepReport:
         """One run. `has_time` is asked before each topic, and before each consumer of a broadcast in it."""
-        report, bookmark, now_ms = SweepReport(), self._round_robin.bookmark(), self._clock.now_ms()
+        report, now_ms = SweepReport(), self.clock.now_ms()
+        round_robin = RoundRobin(_JOB, self.rounds, self.clock)
+        bookmark = round_robin.bookmark()
         if bookmark.passed_ms > now_ms:  # set by a clock that was ahead: what is marked now lies before it
             bookmark = replace(bookmark, passed_ms=0)
         unfinished: list[Trouble] = []  # of topics that keep their marks
-        marks = _Marked(self._marks, bookmark.passed_ms, now_ms)
+        marks = _Marked(self.marks, bookmark.passed_ms, now_ms)
 
         def look(name: str) -> Visit:
-            topic = self._control.topic(name, consistent=False)
-            findings = self._scout.examine(topic, has_time) if topic else Findings()
+            topic = self.control.topic(name, consistent=False)
+            findings = self.scout.examine(topic, has_time) if topic else Findings()
             for shard in findings.forgotten:  # here: to wake takes as long as to look
-                self._wake(shard)
+                self.wake(shard)
             return partial(record_findings, name, findings)
 
         def record_findings(name: str, findings: Findings) -> bool:
@@ -94,19 +86,19 @@ class Sweeper:
             marks.note_looked_at(name, findings.next_ms)
             return True
 
-        with self._threads() as threads:
-            report.stretch = self._round_robin.run_together(marks.newest, bookmark, look, has_time, threads)
+        with self.threads() as threads:
+            report.stretch = round_robin.run_together(marks.newest, bookmark, look, has_time, threads)
         for trouble in report.stretch.troubles:
-            marks.note_looked_at(trouble.topic, self._clock.now_ms())
+            marks.note_looked_at(trouble.topic, self.clock.now_ms())
         report.stretch.troubles += unfinished
-        self._round_robin.end(bookmark, report.stretch, marks.passed_ms())
+        round_robin.end(bookmark, report.stretch, marks.passed_ms())
         return report
 
     def restore_mark(self, topic: Topic, has_time: HasTime) -> None:
         """Mark a topic that has something to deliver, if its mark was lost."""
-        findings = self._scout.examine(topic, has_time)
+        findings = self.scout.examine(topic, has_time)
         if findings.next_ms is not None:
-            self._marks.mark(Mark(topic.name, findings.next_ms))
+            self.marks.mark(Mark(topic.name, findings.next_ms))
         for error in findings.refusals:
             raise error
 
@@ -165,31 +157,31 @@ class Findings:
         self.next_ms = min(at_ms, self.next_ms or at_ms)
 
 
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Scout:
     """Looks at shards and lanes of groups with push consumers."""
 
-    def __init__(self, *, control: Control, log: Log, cursors: Cursors, clock: Clock) -> None:
-        self._control = control
-        self._log = log
-        self._cursors = cursors
-        self._clock = clock
+    control: Control
+    log: Log
+    cursors: Cursors
+    clock: Clock
 
     def examine(self, topic: Topic, has_time: Callable[[], bool] = lambda: True) -> Findings:
         """Costs half a read unit each for the list of groups, each shard, each cursor owner and each lane."""
         findings = Findings()
-        tails = _Tails(self._log, findings.refusals)
+        tails = _Tails(self.log, findings.refusals)
         owners: list[tuple[Staffed, str]] = []
-        for staffed in self._control.staffed_groups(topic):
+        for staffed in self.control.staffed_groups(topic):
             for consumer in staffed.consumers:
                 if consumer.state == ConsumerState.PENDING:
                     findings.look_again_by(self._ask_again_ms(consumer))
-            if staffed.group.is_paused(self._clock.now_ms()):
+            if staffed.group.is_paused(self.clock.now_ms()):
                 if ends_ms := staffed.group.pause_ends_ms:
                     findings.look_again_by(ends_ms)
                 continue
             targets = [c for c in staffed.consumers if c.is_called and c.state == ConsumerState.ACTIVE]
             owners += [(staffed, uid) for uid in _owners(staffed.group, targets)]
-        for staffed, uid in from_another(owners, self._clock.now_ms() // MINUTE_MS):
+        for staffed, uid in from_another(owners, self.clock.now_ms() // MINUTE_MS):
             if not has_time():
                 findings.is_whole = False
                 break
@@ -198,7 +190,7 @@ class Scout:
         return findings
 
     def _ask_again_ms(self, consumer: Consumer) -> int:
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         return now_ms if now_ms - consumer.created_ms < _PENDING_MS else now_ms + _PENDING_MS
 
     def _owner(self, topic: Topic, staffed: Staffed, uid: str, tails: _Tails, findings: Findings) -> None:
@@ -206,13 +198,13 @@ class Scout:
         group = staffed.group
         findings.looks += 1
         try:
-            cursors = self._cursors.of_owner(group.uid, uid)
+            cursors = self.cursors.of_owner(group.uid, uid)
         except Unavailable as error:
             findings.refusals.append(error)
             return
         for number in (None, *range(topic.shards)):
             shard = cursor_key(topic, group, number, uid).shard
-            now_ms = self._clock.now_ms()
+            now_ms = self.clock.now_ms()
             cursor = lapse(cursors.get(str(shard), Cursor()), now_ms)
             leases = cursor.leases.values()
             if not all(lease.is_pulled for lease in leases):

@@ -130,20 +130,20 @@ def as_many_as_time_allows(parts: Sequence[T], turn: int, has_time: HasTime) -> 
         yield part
 
 
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Walk:
     """The visits of one job to all topics."""
 
-    def __init__(self, *, job: str, control: Control, rounds: Rounds, clock: Clock) -> None:
-        self._job = job
-        self._control = control
-        self._rounds = rounds
-        self._clock = clock
+    job: str
+    control: Control
+    rounds: Rounds
+    clock: Clock
 
     def run(self, visit: VisitInTurn, has_time: HasTime) -> Stretch:
         """Visit each topic once, as many as there is time for; `has_time` is asked before each. The visit gets a
         `has_time` of its own. An exception of a visit is reported as a trouble of its topic."""
         stretch = Stretch()
-        way = _Way(self._job, self._rounds, self._clock.now_ms())
+        way = _Way(self.job, self.rounds, self.clock.now_ms())
         turn = way.bookmark.version
         for topic in self._circle(way.bookmark.after):
             if topic is None:
@@ -163,8 +163,8 @@ class Walk:
         return stretch
 
     def _spare_time(self, has_time: HasTime) -> HasTime:
-        until_ms = self._clock.now_ms() + _TOPIC_MS
-        return lambda: self._clock.now_ms() < until_ms and has_time()
+        until_ms = self.clock.now_ms() + _TOPIC_MS
+        return lambda: self.clock.now_ms() < until_ms and has_time()
 
     def _circle(self, start: str | None) -> Iterator[Topic | None]:
         """All topics once, from behind `start` on; None where the list ends."""
@@ -175,7 +175,7 @@ class Walk:
 
     def _behind(self, after: str | None, last: str | None) -> Iterator[Topic]:
         while True:
-            topics = self._control.topics(after, _PAGE)
+            topics = self.control.topics(after, _PAGE)
             for topic in topics:
                 if last is not None and topic.name > last:
                     return
@@ -230,17 +230,17 @@ class _Way:
         self.bookmark = bookmark or self.bookmark
 
 
+@dataclass(frozen=True, slots=True)
 class RoundRobin:
     """Visits to topics that are known by name. A run that has time for all of them writes nothing."""
 
-    def __init__(self, job: str, rounds: Rounds, clock: Clock) -> None:
-        self._job = job
-        self._rounds = rounds
-        self._clock = clock
+    job: str
+    rounds: Rounds
+    clock: Clock
 
     def bookmark(self) -> Bookmark:
         """Where the last run stopped."""
-        return self._rounds.bookmark(self._job)
+        return self.rounds.bookmark(self.job)
 
     def run(
         self, names: Iterable[str], bookmark: Bookmark, visit: Callable[[str], None], has_time: HasTime
@@ -287,12 +287,12 @@ class RoundRobin:
         after = None if stretch.finished else stretch.last or bookmark.after
         new = replace(bookmark, after=after, passed_ms=max(bookmark.passed_ms, passed_ms))
         if new != bookmark:
-            self._rounds.keep(self._job, new)
+            self.rounds.keep(self.job, new)
 
     def _in_order(self, names: list[str], after: str | None) -> list[str]:
         """From behind a name on; or, as a run that was killed leaves none, in each minute from another one on."""
         if after is None:
-            first = self._clock.now_ms() // MINUTE_MS % len(names) if names else 0
+            first = self.clock.now_ms() // MINUTE_MS % len(names) if names else 0
         else:
             first = sum(name <= after for name in names)
         return names[first:] + names[:first]

@@ -87,34 +87,23 @@ class _Watched:
     looks: int = 0
 
 
+@dataclass(kw_only=True, eq=False, slots=True)
 class Watch:
-    """Looks at the watched topics."""
+    """Looks at the watched topics. `note_changes` notes states that begin, and takes those off the list that end."""
 
-    def __init__(
-        self,
-        *,
-        control: Control,
-        log: Log,
-        marks: Marks,
-        rounds: Rounds,
-        clock: Clock,
-        furthest_behind: FurthestBehind,
-        note_changes: NoteChanges,
-    ) -> None:
-        """`note_changes` notes states that begin, and takes those off the list that end."""
-        self._control = control
-        self._log = log
-        self._furthest_behind = furthest_behind
-        self._marks = marks
-        self._note_changes = note_changes
-        self._round_robin = RoundRobin(_JOB, rounds, clock)
-        self._clock = clock
-        self._known: dict[str, _Watched] = {}
+    control: Control
+    log: Log
+    marks: Marks
+    rounds: Rounds
+    clock: Clock
+    furthest_behind: FurthestBehind
+    note_changes: NoteChanges
+    _known: dict[str, _Watched] = field(default_factory=dict, init=False)
 
     def restore_watch(self, topic: Topic) -> None:
         """Note a topic as watched, if it has an `alarm_backlog`."""
         if topic.alarm_backlog is not None:
-            self._marks.watch(topic.name, topic.edition)
+            self.marks.watch(topic.name, topic.edition)
 
     def run_once(self, has_time: HasTime = lambda: True) -> WatchReport:
         """Check each topic, as many as there is time for, beginning with those that the last run did not reach. Errors
@@ -127,20 +116,21 @@ class Watch:
         return report
 
     def _look_at_all(self, report: WatchReport, has_time: HasTime) -> None:
-        each_minute = self._marks.each_minute()
+        each_minute = self.marks.each_minute()
         report.moving, report.troubled = each_minute.moving, each_minute.troubled
         report.attention = each_minute.attention
         editions = each_minute.watched
         noted = [state for state in report.attention if state.kind == Kind.BACKLOG]
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         watched = {key.partition("#")[0] for key in editions}
         forgotten = [state for state in report.attention if _is_forgotten(state, editions, now_ms)]
-        self._note_changes(forgotten, [])
+        self.note_changes(forgotten, [])
         known = self._known.copy().items()
         self._known = {name: entry for name, entry in known if name in editions or name in watched}
         if not watched:
             return
-        bookmark = self._round_robin.bookmark()
+        round_robin = RoundRobin(_JOB, self.rounds, self.clock)
+        bookmark = round_robin.bookmark()
 
         def visit(name: str) -> None:
             groups = [key for key in editions if key.startswith(f"{name}#")]
@@ -153,10 +143,10 @@ class Watch:
                 report.metered += watch.metered
                 report.backlogs += [backlog] if watch.topic.alarm_backlog is not None else []
             states = [Attention(Kind.BACKLOG, now_ms, name, group, noted_ms=now_ms) for group in watch.over]
-            self._note_changes([state for state in noted if state.topic == name], states)
+            self.note_changes([state for state in noted if state.topic == name], states)
 
-        report.stretch = self._round_robin.run(watched, bookmark, visit, has_time)
-        self._round_robin.end(bookmark, report.stretch)
+        report.stretch = round_robin.run(watched, bookmark, visit, has_time)
+        round_robin.end(bookmark, report.stretch)
 
     def _current_entry(self, name: str, edition: int, groups: Sequence[str] = ()) -> _Watched | None:
         """What is known of a topic, as it stands now; None where it is to be watched no more. `groups`: the marks of
@@ -164,12 +154,12 @@ class Watch:
         entry = self._known.get(name)
         if entry and entry.topic.edition >= edition and not entry.backlog and entry.looks % _WHOLE_EVERY:
             return entry
-        topic = self._control.topic(name)
+        topic = self.control.topic(name)
         if topic is None or (topic.alarm_backlog is None and not groups):
             self._known.pop(name, None)
             for key in (name, *groups):
-                self._marks.unwatch(key)
-            if topic := self._control.topic(name):  # it was made, or got an alarm, meanwhile
+                self.marks.unwatch(key)
+            if topic := self.control.topic(name):  # it was made, or got an alarm, meanwhile
                 self.restore_watch(topic)
             return None
         if entry is None or entry.topic.uid != topic.uid:
@@ -185,8 +175,8 @@ class Watch:
         topic, alarm = watch.topic, watch.topic.alarm_backlog
         if not has_moved and not watch.backlog and watch.looks % _WHOLE_EVERY:
             return Backlog(topic.name, "", 0, 0, alarm)
-        groups = list(self._furthest_behind(topic, tails))
-        now_ms = self._clock.now_ms()
+        groups = list(self.furthest_behind(topic, tails))
+        now_ms = self.clock.now_ms()
         ages = {group.name: max(0, now_ms - oldest_ms) if oldest_ms else 0 for group, _, oldest_ms in groups}
         each = [Backlog(topic.name, group.name, count, ages[group.name], alarm) for group, count, _ in groups]
         furthest = max(each, key=lambda one: one.messages, default=Backlog(topic.name, "", 0, 0, alarm))
@@ -199,7 +189,7 @@ class Watch:
         return replace(furthest, age_ms=max(ages.values(), default=0))
 
     def _tail(self, topic: Topic, shard: int) -> int:
-        rows = self._log.read_back(topic.shard_key(shard), _AFTER_ALL, 1)
+        rows = self.log.read_back(topic.shard_key(shard), _AFTER_ALL, 1)
         return rows[0].end - 1 if rows else -1
 
 

@@ -17,11 +17,45 @@ def number(value: int | float) -> dict[str, str]:
     return {"N": str(value)}
 
 
+def attributes(**named: str | int | float | None) -> Item:
+    """Attributes by their names; what is None is absent."""
+    return {
+        name: text(value) if isinstance(value, str) else number(value)
+        for name, value in named.items()
+        if value is not None
+    }
+
+
 def values(**named: str | int | float) -> Item:
     """The values of an expression, by their names without the colon."""
-    return {
-        f":{name}": text(value) if isinstance(value, str) else number(value) for name, value in named.items()
-    }
+    return {f":{name}": value for name, value in attributes(**named).items()}
+
+
+class Fields:
+    """Fields of an object that are attributes of its row, under short names."""
+
+    def __init__(self, texts: str, numbers: str = "", sparse: str = "") -> None:
+        """`texts` and whole `numbers`: `field:name field:name …`. `sparse`: the names that are absent where they would
+        be empty or 0."""
+        self.texts = _names(texts)
+        self._numbers = _names(numbers)
+        self._sparse = sparse
+
+    def packed(self, of: object) -> Item:
+        """The attributes; of a field that is None, none."""
+        named = {name: getattr(of, field) for field, name in (self.texts | self._numbers).items()}
+        kept = {name: value for name, value in named.items() if value or name not in self._sparse}
+        return attributes(**kept)
+
+    def unpacked(self, item: Item) -> dict[str, Any]:
+        """The fields whose attributes are there."""
+        texts = {field: item[name]["S"] for field, name in self.texts.items() if name in item}
+        numbers = {field: int(item[name]["N"]) for field, name in self._numbers.items() if name in item}
+        return texts | numbers
+
+
+def _names(pairs: str) -> dict[str, str]:
+    return dict(pair.split(":") for pair in pairs.split())
 
 
 def rows(table: str, where: str, **named: str | int | float) -> dict[str, Any]:

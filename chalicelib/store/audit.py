@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from ..domain.audit import AuditEntry, month_of, months_back
 from ..domain.limits import AUDIT_DAYS
 from ..domain.times import DAY_SECONDS
-from .attributes import Item, known_text, number, rows, text
+from .attributes import Fields, Item, attributes, known_text, rows
 from .dynamo import Dynamo
 from .layout import FORMAT
 
 _PAGE = 100
+_TEXTS = Fields("token_id:b token_name:n method:m path:p object:o result:r topic:t source:f")
 
 
 class Audit:
@@ -42,37 +43,16 @@ class Audit:
 
 
 def _item(entry: AuditEntry) -> Item:
-    item = {
-        "d": text(month_of(entry.at_ms)),
-        "k": text(entry.key),
-        "b": text(entry.token_id),
-        "n": text(entry.token_name),
-        "m": text(entry.method),
-        "p": text(entry.path),
-        "o": text(entry.object),
-        "r": text(entry.result),
-        "a": number(entry.at_ms),
-        "q": text(entry.request_id),
-        "x": number(entry.at_ms // 1000 + AUDIT_DAYS * DAY_SECONDS),
-        "v": {"N": FORMAT},
-    }
-    optional = {"t": entry.topic, "f": entry.source}
-    return item | {name: text(value) for name, value in optional.items() if value is not None}
+    expires_s = entry.at_ms // 1000 + AUDIT_DAYS * DAY_SECONDS
+    place = attributes(d=month_of(entry.at_ms), k=entry.key, x=expires_s, v=int(FORMAT))
+    return {**_TEXTS.packed(entry), **attributes(a=entry.at_ms, q=entry.request_id), **place}
 
 
 def _entry(item: Item) -> AuditEntry:
     """The entry of a row. Of a damaged one what can be read, and its key: what was done must not vanish."""
     at_ms, _, request_id = item["k"]["S"].partition("#")
-    texts = {name: known_text(item, name) for name in "bnmportf"}
+    texts = {field: known_text(item, name) for field, name in _TEXTS.texts.items()}
+    others = {field: value or "" for field, value in texts.items() if field not in ("topic", "source")}
     return AuditEntry(
-        at_ms=int(at_ms),
-        token_id=texts["b"] or "",
-        token_name=texts["n"] or "",
-        method=texts["m"] or "",
-        path=texts["p"] or "",
-        object=texts["o"] or "",
-        result=texts["r"] or "",
-        request_id=request_id,
-        topic=texts["t"],
-        source=texts["f"],
+        at_ms=int(at_ms), request_id=request_id, topic=texts["topic"], source=texts["source"], **others
     )

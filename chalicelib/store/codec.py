@@ -220,9 +220,9 @@ def unpack_entries(payload: bytes | str, first: int) -> tuple[TraceEntry, ...]:
     )
 
 
-def encode_answer(answer: Answer) -> str:
+def encode_answer(answer: Answer | None) -> str | None:
     """A subscriber's answer as a record has it."""
-    return _encoder.encode(answer).decode()
+    return _encoder.encode(answer).decode() if answer else None
 
 
 def answer_of(stored: str | None) -> Answer | None:

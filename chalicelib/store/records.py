@@ -18,13 +18,17 @@ from ..domain.status import Status
 from ..domain.topic import CursorKey, Group, Topic
 from ..domain.transaction import Counted
 from . import codec
-from .attributes import Item, int_of, number, packed, payload_of, rows, text, text_of, values
+from .attributes import Fields, Item, attributes, packed, payload_of, rows, text_of, values
 from .dynamo import ConditionFailed, Dynamo
 from .layout import FORMAT, record_key, record_prefix
 
 _UNDER = "g = :g AND begins_with(k, :k)"
 _BETWEEN = "g = :g AND k BETWEEN :first AND :last"
 _DELETED_AT_ONCE = 500
+_RECORD = Fields(
+    "reason:q last_error:h", "attempts:n at_ms:a next_ms:d attempts_before_redrive:p expires_s:x", sparse="p"
+)
+_LETTER = Fields("reason:q last_error:h", "attempts:n at_ms:a version:e")
 _ROWS_LOOKED_AT = 500  # records of one page of waiting deliveries: most may have succeeded since
 
 
@@ -196,12 +200,10 @@ class Records:
 
     def note_purge(self, key: CursorKey, purged_ranges: Ranges, expires_s: int) -> None:
         """Note which offsets a purge dropped from a cursor."""
+        ranges = ",".join(f"{low}-{high}" for low, high in purged_ranges)
         item = {
             **record_key(key, purged_ranges[-1][1]),
-            "g": text(f"{key.group_uid}#purged"),
-            "o": text(",".join(f"{low}-{high}" for low, high in purged_ranges)),
-            "x": number(expires_s),
-            "v": {"N": FORMAT},
+            **attributes(g=f"{key.group_uid}#purged", o=ranges, x=expires_s, v=int(FORMAT)),
         }
         self._dynamo.put(self._table, [item])
 
@@ -300,29 +302,19 @@ def _if_unchanged(letter: DeadLetter) -> dict[str, Any]:
 
 
 def _item(record: Record) -> Item:
-    item = {"j": text(record.status), **_common_attributes(record)}
-    optional = {"d": record.next_ms, "p": record.attempts_before_redrive or None, "x": record.expires_s}
-    item.update({name: number(value) for name, value in optional.items() if value is not None})
-    return item
-
-
-def _common_attributes(of: Record | DeadLetter) -> Item:
-    """The attributes that records and dead letters share."""
-    item: Item = {"n": number(of.attempts), "a": number(of.at_ms), "v": {"N": FORMAT}}
-    answer = codec.encode_answer(of.answer) if of.answer else None
-    optional = {"q": of.reason, "h": of.last_error, "r": answer}
-    item.update({name: text(value) for name, value in optional.items() if value is not None})
-    return item
+    return {
+        **_RECORD.packed(record),
+        **attributes(j=record.status, r=codec.encode_answer(record.answer), v=int(FORMAT)),
+    }
 
 
 def _letter_item(letter: DeadLetter) -> Item:
+    message, answer = letter.message, codec.encode_answer(letter.answer)
     return {
         **record_key(letter.key, letter.offset, dead=True),
-        **_common_attributes(letter),
-        "m": packed(codec.pack([letter.message.draft]).payload),
-        "i": text(letter.message.id),
-        "c": number(letter.message.accepted_ms),
-        "e": number(letter.version),
+        **_LETTER.packed(letter),
+        **attributes(i=message.id, c=message.accepted_ms, r=answer, v=int(FORMAT)),
+        "m": packed(codec.pack([message.draft]).payload),
         **({"w": {"BOOL": True}} if letter.edited else {}),
     }
 
@@ -337,15 +329,9 @@ def _whole_record(item: Item) -> Record:
         shard=shard,
         offset=offset,
         status=Status(item["j"]["S"]),
-        attempts=int(item["n"]["N"]),
-        at_ms=int(item["a"]["N"]),
         consumer_uid=consumer_uid,
-        reason=text_of(item, "q"),
-        last_error=text_of(item, "h"),
         answer=codec.answer_of(text_of(item, "r")),
-        next_ms=int_of(item, "d") if "d" in item else None,
-        attempts_before_redrive=int_of(item, "p"),
-        expires_s=int_of(item, "x") if "x" in item else None,
+        **_RECORD.unpacked(item),
     )
 
 
@@ -366,13 +352,9 @@ def _whole_letter(key: CursorKey, item: Item) -> DeadLetter:
         key=key,
         offset=offset,
         message=Message(str(item["i"]["S"]), shard, offset, int(item["c"]["N"]), draft),
-        reason=text_of(item, "q") or "",
-        attempts=int(item["n"]["N"]),
-        at_ms=int(item["a"]["N"]),
-        last_error=text_of(item, "h"),
         answer=codec.answer_of(text_of(item, "r")),
         edited="w" in item,
-        version=int(item["e"]["N"]),
+        **{"reason": "", **_LETTER.unpacked(item)},
     )
 
 

@@ -16,7 +16,7 @@ from ..domain.record import DeadLetter, Record
 from ..domain.timer import FirstTimers, Moved, Timer, TimerKind, due_ms_of
 from ..domain.topic import CursorKey
 from . import codec
-from .attributes import Item, int_of, number, number_of, packed, payload_of, text, text_of, values
+from .attributes import Fields, Item, attributes, int_of, number, number_of, packed, payload_of, text, values
 from .clients import sent_once
 from .dedup import dedup_put, used_entries
 from .dynamo import Cancelled, Dynamo
@@ -26,6 +26,7 @@ from .records import letter_move, record_writes
 _BEHIND_ALL = "~"
 _RESEND_MS = 60_000  # for how long the SDK may send a request again, and how far clocks may differ
 _NEXT = "!"  # sorts before all that ids hold
+_FIELDS = Fields("group_uid:g consumer_uid:c", "stored_ms:a edits:e every_ms:y", sparse="gcaey")
 
 
 class Timers:
@@ -287,10 +288,7 @@ def _forward(tables: Tables, timer: Timer, keep_s: int) -> Item:
     """The row that says where a timer is now, for who knows its first time."""
     return {
         **forward_key(_fragment(tables, timer), timer.id),
-        "u": number(timer.due_ms),
-        "e": number(timer.edits),
-        "x": number(keep_s),
-        "v": {"N": FORMAT},
+        **attributes(u=timer.due_ms, e=timer.edits, x=keep_s, v=int(FORMAT)),
     }
 
 
@@ -299,11 +297,9 @@ def _item(tables: Tables, timer: Timer) -> Item:
 
 
 def _content(timer: Timer) -> Item:
-    item: Item = {"k": text(timer.kind), "s": text(str(timer.shard))}
-    texts = {"g": timer.group_uid, "c": timer.consumer_uid}
-    item.update({name: text(value) for name, value in texts.items() if value})
-    numbers = {"d": timer.keep_days, "a": timer.stored_ms, "e": timer.edits, "y": timer.every_ms}
-    item.update({name: number(value) for name, value in numbers.items() if value})
+    item = {"k": text(timer.kind), "s": text(str(timer.shard)), **_FIELDS.packed(timer)}
+    if timer.keep_days:
+        item["d"] = number(timer.keep_days)
     if timer.draft:
         item["m"] = packed(codec.pack(timer.drafts, whole=True).payload)
     return item
@@ -338,13 +334,9 @@ def _content_of(item: Item, due_ms: int, timer_id: str) -> Timer:
         shard=shard_of(item["s"]["S"]),
         draft=draft,
         keep_days=number_of(item, "d"),
-        group_uid=text_of(item, "g") or "",
-        consumer_uid=text_of(item, "c") or "",
-        stored_ms=int_of(item, "a"),
-        edits=int_of(item, "e"),
-        every_ms=int_of(item, "y"),
         more=tuple(filter(None, more)),
         fragment=int(item["f"]["S"]),
+        **_FIELDS.unpacked(item),
     )
 
 

@@ -10,9 +10,11 @@ from ..domain.segment import ShardKey
 from ..domain.topic import CursorKey
 from ..domain.trace import TraceEntry, TraceRow
 from . import codec
-from .attributes import Item, int_of, number, packed, payload_of, rows, text, text_of
+from .attributes import Fields, Item, attributes, packed, payload_of, rows, text_of
 from .dynamo import Dynamo
 from .layout import FORMAT, trace_home
+
+_FIELDS = Fields("group:g consumer:w", "total:n started_ms:a expires_s:x rank:r")
 
 
 class Traces:
@@ -69,23 +71,15 @@ def _place(first: int) -> str:
 
 
 def _item(row: TraceRow) -> Item:
-    item = {
-        "k": text(trace_home(row.key)),
-        "o": text(f"{_place(row.entries[0].offset)}#{row.id}"),
-        "t": text(row.key.shard.topic),
-        "g": text(row.group),
-        "w": text(row.consumer),
-        "n": number(row.total),
-        "a": number(row.started_ms),
-        "x": number(row.expires_s),
+    sort_key = f"{_place(row.entries[0].offset)}#{row.id}"
+    return {
+        **_FIELDS.packed(row),
+        **attributes(
+            k=trace_home(row.key), o=sort_key, t=row.key.shard.topic, u=row.key.consumer_uid or None
+        ),
         "m": packed(codec.pack_entries(row.entries)),
         "v": {"N": FORMAT},
     }
-    if row.key.consumer_uid:
-        item["u"] = text(row.key.consumer_uid)
-    if row.rank is not None:
-        item["r"] = number(row.rank)
-    return item
 
 
 def row_of(item: Item) -> TraceRow:
@@ -99,11 +93,6 @@ def _row(item: Item) -> TraceRow:
     return TraceRow(
         key=CursorKey(ShardKey(item["t"]["S"], topic_uid, int(shard)), group_uid, text_of(item, "u") or ""),
         id=row_id,
-        consumer=item["w"]["S"],
-        rank=int_of(item, "r") if "r" in item else None,
-        total=int_of(item, "n"),
-        started_ms=int(item["a"]["N"]),
         entries=codec.unpack_entries(payload_of(item) or "", int(first)),
-        expires_s=int_of(item, "x"),
-        group=text_of(item, "g") or "",
+        **{"rank": None, **_FIELDS.unpacked(item)},
     )

@@ -15,11 +15,18 @@ from ..domain.timer import Timer
 from ..domain.topic import Topic
 from ..domain.transaction import Counted, Transaction, TransactionState, check_timer
 from . import codec
-from .attributes import Item, int_of, number, packed, payload_of, rows, started_kib, text, text_of, values
+from .attributes import Fields, Item, number, packed, payload_of, rows, started_kib, text, values
 from .dedup import dedup_put, used_entries
 from .dynamo import Cancelled, Dynamo
 from .layout import BY_STATE, FORMAT, Tables, fragment_of, state_home, timer_key
 from .timers import timer_put
+
+_FIELDS = Fields(
+    "id:t topic:q check_url:u last_answer:w committed_by:p",
+    "version:e prepared_ms:a decided_ms:z keep_s:k check_ms:c check_after_ms:i checks:b delay_ms:l due_ms:d shard:h "
+    "offset:f keys_until_s:n answer_by_ms:r",
+    sparse="lnpr",
+)
 
 
 class Transactions:
@@ -108,39 +115,14 @@ def _drops(tables: Tables, timer: Timer) -> list[dict[str, Any]]:
 
 
 def _item(of: Transaction) -> Item:
-    item: Item = {
-        "t": text(of.id),
-        "g": text(state_home(of.topic_uid, of.state)),
-        "o": text(of.sort_key),
-        "q": text(of.topic),
-        "v": {"N": FORMAT},
-    }
-    texts = {"u": of.check_url, "w": of.last_answer}
-    item.update({name: text(value) for name, value in texts.items() if value is not None})
-    numbers = {
-        "e": of.version,
-        "a": of.prepared_ms,
-        "z": of.decided_ms,
-        "k": of.keep_s,
-        "c": of.check_ms,
-        "i": of.check_after_ms,
-        "b": of.checks,
-        "l": of.delay_ms or None,
-        "d": of.due_ms,
-        "h": of.shard,
-        "f": of.offset,
-        "n": of.keys_until_s or None,
-        "x": of.expires_s,
-    }
-    item.update({name: number(value) for name, value in numbers.items() if value is not None})
+    place = {"g": text(state_home(of.topic_uid, of.state)), "o": text(of.sort_key)}
+    item = {**_FIELDS.packed(of), **place, "v": {"N": FORMAT}}
+    if of.expires_s is not None:
+        item["x"] = number(of.expires_s)
     if of.draft:
         item["m"] = packed(codec.pack([of.draft]).payload)
-    extras: Item = {}  # what can be done without where it would cost a write unit
-    if of.committed_by:
-        extras["p"] = text(of.committed_by)
-    if of.answer_by_ms:
-        extras["r"] = number(of.answer_by_ms)
-    for name, value in extras.items():
+    # what can be done without where it would cost a write unit
+    for name, value in {name: item.pop(name) for name in "pr" if name in item}.items():
         if started_kib({**item, name: value}) == started_kib(item):
             item[name] = value
     return item
@@ -152,31 +134,11 @@ def _transaction(item: Item) -> Transaction:
 
 
 def _transaction_of(item: Item) -> Transaction:
-    def int_or_none(name: str) -> int | None:
-        return int_of(item, name) if name in item else None
-
     payload = payload_of(item)
     topic_uid, state, *_ = item["g"]["S"].split("#")
     return Transaction(
-        id=item["t"]["S"],
-        topic=item["q"]["S"],
         topic_uid=topic_uid,
-        prepared_ms=int_of(item, "a"),
-        check_ms=int_of(item, "c"),
-        check_after_ms=int_of(item, "i"),
-        keep_s=int_of(item, "k"),
-        draft=codec.unpack(payload)[0] if payload else None,
         state=TransactionState(state),
-        check_url=text_of(item, "u"),
-        shard=int_or_none("h"),
-        offset=int_or_none("f"),
-        delay_ms=int_of(item, "l"),
-        due_ms=int_or_none("d"),
-        checks=int_of(item, "b"),
-        last_answer=text_of(item, "w"),
-        answer_by_ms=int_of(item, "r"),
-        decided_ms=int_or_none("z"),
-        committed_by=text_of(item, "p") or "",
-        keys_until_s=int_of(item, "n"),
-        version=int_of(item, "e"),
+        draft=codec.unpack(payload)[0] if payload else None,
+        **_FIELDS.unpacked(item),
     )

@@ -34,10 +34,10 @@ BUGS: dict[str, tuple[Bug, str, Fault | None]] = {
         Bug(
             Transactor,
             "_commit",
-            "(message,) = self._producer.move(topic, [(transaction, draft)])",
-            "(message,) = self._producer.produce(topic, [replace(draft, dedup_id=None)])\n"
+            "(message,) = self.producer.move(topic, [(transaction, draft)])",
+            "(message,) = self.producer.produce(topic, [replace(draft, dedup_id=None)])\n"
             "    new = committed(transaction, now_ms, shard=message.shard, offset=message.offset)\n"
-            "    self._transactions.change(transaction, new, drop=[check_timer(transaction)])",
+            "    self.transactions.change(transaction, new, drop=[check_timer(transaction)])",
         ),
         "commit",
         Fault.DIE_AFTER,
@@ -46,11 +46,11 @@ BUGS: dict[str, tuple[Bug, str, Fault | None]] = {
         Bug(
             Transactor,
             "_commit_for_later",
-            "if not self._transactions.change(transaction, new, store=[timer], drop=[check_timer(transaction)]):\n"
+            "if not self.transactions.change(transaction, new, store=[timer], drop=[check_timer(transaction)]):\n"
             "        return None",
-            "if not self._transactions.change(transaction, new, drop=[check_timer(transaction)]):\n"
+            "if not self.transactions.change(transaction, new, drop=[check_timer(transaction)]):\n"
             "        return None\n"
-            "    self._producer._timers.store([timer])",
+            "    self.producer.timers.store([timer])",
         ),
         "commit for later",
         Fault.DIE_AFTER,

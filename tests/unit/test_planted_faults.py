@@ -109,7 +109,7 @@ BUGS: Planted = {
         lambda: delayed.test_another_topic_does_not_find_it(embedded_stage()),
     ),
     "a hurried message that waits for the schedule": (
-        Bug(Delayed, "_amend", "self._waker.wake_movers([new])", "pass"),
+        Bug(Delayed, "_amend", "self.waker.wake_movers([new])", "pass"),
         lambda: delayed.test_whoever_hurries_it_wakes_a_mover(embedded_stage()),
     ),
     "a seat for those that are called": (
@@ -144,7 +144,7 @@ BUGS: Planted = {
         Bug(
             Delayed,
             "_cancel",
-            'with_acts(timer.draft, Act("CANCELLED", self._clock.now_ms(), by))',
+            'with_acts(timer.draft, Act("CANCELLED", self.clock.now_ms(), by))',
             "timer.draft",
         ),
         lambda: message_statuses.test_who_cancelled_a_waiting_message_is_told(embedded_stage()),

@@ -152,7 +152,7 @@ BUGS: Planted = {
         ),
     ),
     "a transaction's delay that waits for its body": (
-        Bug(Transactor, "prepare", "delay_from_commit, now_ms", "delay_from_commit, self._clock.now_ms()"),
+        Bug(Transactor, "prepare", "delay_from_commit, now_ms", "delay_from_commit, self.clock.now_ms()"),
         mover_troubles.test_a_transactions_delay_does_not_run_while_its_body_is_uploaded,
     ),
     "a page that is marked by what was not shown": (

@@ -56,29 +56,18 @@ class DelayedMessage:
         return self.timer.shard.shard
 
 
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Delayed:
     """Delayed messages, before and after their time."""
 
-    def __init__(
-        self,
-        *,
-        catalog: Catalog,
-        timers: Timers,
-        transactions: Transactions,
-        log: Log,
-        positions: Positions,
-        producer: Producer,
-        waker: Waker,
-        clock: Clock,
-    ) -> None:
-        self._catalog = catalog
-        self._producer = producer
-        self._timers = timers
-        self._transactions = transactions
-        self._log = log
-        self._positions = positions
-        self._waker = waker
-        self._clock = clock
+    catalog: Catalog
+    timers: Timers
+    transactions: Transactions
+    log: Log
+    positions: Positions
+    producer: Producer
+    waker: Waker
+    clock: Clock
 
     def find(self, topic: Topic, message_id: str) -> DelayedMessage | Transaction | Message | None:
         """The message with this id as it waits for its time or for a commit (or was rolled back), or where it stands
@@ -89,7 +78,7 @@ class Delayed:
         return self._find_timed(topic, message_id, parts.due_ms, parts.shard) if parts else None
 
     def _find_half(self, topic: Topic, transaction_id: str) -> DelayedMessage | Transaction | Message | None:
-        transaction = self._transactions.get(transaction_id)
+        transaction = self.transactions.get(transaction_id)
         if transaction is None:
             return self._find_outliving(topic, ids.half_id(transaction_id))
         if transaction.topic_uid != topic.uid:
@@ -101,13 +90,13 @@ class Delayed:
         shard, offset = transaction.shard, transaction.offset
         assert shard is not None
         assert offset is not None
-        rows = self._log.read_back(topic.shard_key(shard), offset, 1, consistent=True)
+        rows = self.log.read_back(topic.shard_key(shard), offset, 1, consistent=True)
         message = rows[0].message(shard, offset) if rows and rows[0].end > offset else None
         return message if message and message.id == transaction.message_id else None
 
     def _find_outliving(self, topic: Topic, message_id: str) -> DelayedMessage | Message | None:
         """A message of a transaction whose row has expired: one that was postponed outlives it."""
-        forward = self._timers.find_moved(message_id)
+        forward = self.timers.find_moved(message_id)
         return self._find_timed(topic, message_id, forward.due_ms, None) if forward else None
 
     def _find_timed(
@@ -122,7 +111,7 @@ class Delayed:
         message = self._in_logs(topic, range(topic.shards), message_id, due_ms)
         if message:
             return message
-        grown = self._catalog.topic(topic.name, consistent=True)
+        grown = self.catalog.topic(topic.name, consistent=True)
         return self._in_logs(topic, range(topic.shards, grown.shards), message_id, due_ms)
 
     def _in_logs(self, topic: Topic, numbers: Iterable[int], message_id: str, due_ms: int) -> Message | None:
@@ -146,9 +135,9 @@ class Delayed:
         """
         due_ms, previous = first_ms, None
         for _ in range(_TRIES):
-            if timer := self._timers.find(due_ms, message_id):
+            if timer := self.timers.find(due_ms, message_id):
                 return DelayedMessage(timer), due_ms
-            forward = self._timers.find_moved(message_id)
+            forward = self.timers.find_moved(message_id)
             if forward and forward.cancelled:
                 return DelayedMessage(forward.cancelled, cancelled=True), forward.due_ms
             if forward is None or forward == previous:
@@ -158,9 +147,9 @@ class Delayed:
 
     def _in_log(self, shard: ShardKey, message_id: str, from_ms: int, to_ms: int) -> Message | None:
         """Look through what entered the shard in that time."""
-        at = self._positions.at_time(shard, from_ms)
+        at = self.positions.at_time(shard, from_ms)
         for _ in range(_MOST_ROWS // _ROWS):
-            rows = self._log.read(shard, at, _ROWS, consistent=True)
+            rows = self.log.read(shard, at, _ROWS, consistent=True)
             for row in rows:
                 for offset in range(row.first, row.end):
                     message = row.message(shard.shard, offset)
@@ -205,27 +194,27 @@ class Delayed:
         draft = replace(old.draft, **changes)
         if "body" in changes:
             before = DelayedMessage(old).message
-            draft = replace(draft, body=self._producer.unmasked(topic, before, draft.body))
+            draft = replace(draft, body=self.producer.unmasked(topic, before, draft.body))
             check_size(topic, draft.body)
-            draft = self._producer.offload(topic, draft)
+            draft = self.producer.offload(topic, draft)
         due_ms = draft.due_ms or old.due_ms
         draft = replace(with_acts(draft, *self._acts_of(old, changes, due_ms, by, since_ms)), due_ms=None)
         if draft.expires_ms is not None and "expires_ms" not in changes:
             draft = replace(draft, expires_ms=draft.expires_ms + due_ms - old.due_ms)
         new = replace(old, draft=draft, due_ms=due_ms)
         if draft.keys and (due_ms > old.due_ms or "keys" in changes):
-            self._producer.note_keys(topic, [(draft, due_ms)], _keys_noted_ms(old))
+            self.producer.note_keys(topic, [(draft, due_ms)], _keys_noted_ms(old))
         # Its id leads to it for as long as its row will be there.
         keep_s, entry = topic.expires_s(self._comes_ms(new)), entry_of_postponed(topic, new)
-        if not self._timers.amend(old, new, keep_s, entry):
+        if not self.timers.amend(old, new, keep_s, entry):
             return None
-        self._waker.wake_movers([new])
+        self.waker.wake_movers([new])
         return DelayedMessage(replace(new, edits=old.edits + 1))
 
     def _acts_of(
         self, old: Timer, changes: Mapping[str, Any], due_ms: int, by: str, since_ms: int
     ) -> Iterator[Act]:
-        now_ms = max(self._clock.now_ms(), since_ms)
+        now_ms = max(self.clock.now_ms(), since_ms)
         if any(getattr(old.draft, name) != value for name, value in changes.items() if name != "due_ms"):
             yield Act("EDITED", now_ms, by)
         if due_ms != old.due_ms:
@@ -246,14 +235,14 @@ class Delayed:
 
     def _cancel(self, topic: Topic, timer: Timer, by: str, successor: Successor | None) -> bool:
         assert timer.draft is not None
-        draft = with_acts(timer.draft, Act("CANCELLED", self._clock.now_ms(), by))
+        draft = with_acts(timer.draft, Act("CANCELLED", self.clock.now_ms(), by))
         # A repeat of its dedup id must find that it was cancelled.
         window_ms = max(topic.retention_ms, topic.dedup_window_seconds * 1000)
         keep_s = (max(self._comes_ms(timer), _keys_noted_ms(timer)) + window_ms) // 1000
-        return self._timers.cancel(replace(timer, draft=draft), keep_s, successor)
+        return self.timers.cancel(replace(timer, draft=draft), keep_s, successor)
 
     def _comes_ms(self, timer: Timer) -> int:
-        return max(timer.due_ms, self._clock.now_ms())
+        return max(timer.due_ms, self.clock.now_ms())
 
 
 def _keys_noted_ms(timer: Timer) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -47,39 +47,34 @@ if TYPE_CHECKING:
     from ...store.timers import Timers
 
 
+@dataclass(kw_only=True, eq=False)
 class Producer:
-    """Takes messages in: at once into the log, or as timers for later."""
+    """Takes messages in: at once into the log, or as timers for later. `on_timers_stored` is called with new timers;
+    `mark` is called before an append, to note that the topic has something to deliver."""
 
-    def __init__(
-        self,
-        *,
-        log: Log,
-        tails: Tails,
-        timers: Timers,
-        keys: Keys,
-        blobs: Blobs,
-        rate_limits: RateLimits,
-        budgets: Budgets,
-        counters: Counters,
-        clock: Clock,
-        random: Random,
-        on_timers_stored: Callable[[Sequence[Timer]], None],
-        mark: Callable[[Topic], None],
-    ) -> None:
-        """`on_timers_stored` is called with new timers; `mark` is called before an append, to note that the topic has
-        something to deliver."""
-        self._log = log
-        self._appender = Appender(log=log, tails=tails, keys=keys, mark=mark, clock=clock, random=random)
-        self._timers = timers
-        self._keys = keys
-        self._on_timers_stored = on_timers_stored
-        self._blobs = blobs
-        self._rate_limits = rate_limits
-        self._budgets = budgets
-        self._counters = counters
-        self._clock = clock
-        self._random = random
-        self._unit_names = UnitNames(clock, random, timers.fragment_of)
+    log: Log
+    tails: Tails
+    timers: Timers
+    keys: Keys
+    blobs: Blobs
+    rate_limits: RateLimits
+    budgets: Budgets
+    counters: Counters
+    clock: Clock
+    random: Random
+    on_timers_stored: Callable[[Sequence[Timer]], None]
+    mark: Callable[[Topic], None]
+
+    def __post_init__(self) -> None:
+        self._appender = Appender(
+            log=self.log,
+            tails=self.tails,
+            keys=self.keys,
+            mark=self.mark,
+            clock=self.clock,
+            random=self.random,
+        )
+        self._unit_names = UnitNames(self.clock, self.random, self.timers.fragment_of)
 
     def produce(
         self,
@@ -117,7 +112,7 @@ class Producer:
         for shard, members in by_shard.items():
             resend_lookup = None
             if request and shard is not None:
-                resend_lookup = ResendLookup(self._log, request, topic.shard_key(shard))
+                resend_lookup = ResendLookup(self.log, request, topic.shard_key(shard))
             items = [(i, without_time(drafts[i])) for i in members]
             self._produce_to(topic, shard, items, outcomes, judge, by, resend_lookup)
         for i, draft in enumerate(drafts):
@@ -125,7 +120,7 @@ class Producer:
                 first = first_of[draft.dedup_id or ""]
                 outcomes[i] = outcome_of_same_id(drafts[first], draft, outcomes[first])
         results = [outcome for outcome in outcomes if outcome is not None]
-        self._counters.add(ACCEPTED, sum(isinstance(o, ProduceResult) and not o.duplicate for o in results))
+        self.counters.add(ACCEPTED, sum(isinstance(o, ProduceResult) and not o.duplicate for o in results))
         return results
 
     def _limit(
@@ -140,8 +135,8 @@ class Producer:
         good = [i for i, outcome in enumerate(outcomes) if outcome is None]
         stored = self._stored_before(topic, [drafts[i] for i in good], request)
         new = [i for n, i in enumerate(good) if n not in stored]
-        no_money = self._budgets.refusal(topic)
-        over = set(new if no_money else new[self._rate_limits.admit(topic, len(new)) :])
+        no_money = self.budgets.refusal(topic)
+        over = set(new if no_money else new[self.rate_limits.admit(topic, len(new)) :])
         if no_money is None and topic.on_rate_limit == "dead_letter":
             return [dead_by_limit(draft) if i in over else draft for i, draft in enumerate(drafts)]
         for i in over:
@@ -174,7 +169,7 @@ class Producer:
             key = topic.shard_key(shard)
             rows = None
             with suppress(HeadraceError):
-                rows = self._appender.rows_before(topic, key, ResendLookup(self._log, request, key))
+                rows = self._appender.rows_before(topic, key, ResendLookup(self.log, request, key))
             if rows:
                 messages = rows.messages_for([drafts[i] for i in indexes])
                 stored |= {i for i, message in zip(indexes, messages, strict=True) if message}
@@ -182,8 +177,8 @@ class Producer:
 
     def _is_remembered(self, topic: Topic, dedup_id: str) -> bool:
         with suppress(HeadraceError):
-            entry = self._log.dedup_entry(topic.uid, dedup_id)
-            return entry is not None and entry.ends_ms > self._clock.now_ms()
+            entry = self.log.dedup_entry(topic.uid, dedup_id)
+            return entry is not None and entry.ends_ms > self.clock.now_ms()
         return False
 
     def move(self, topic: Topic, members: Sequence[tuple[Promotable, Draft]]) -> list[ProduceResult | None]:
@@ -199,7 +194,7 @@ class Producer:
         for shard, indexes in by_shard.items():
             while indexes:
                 now = count_that_can_move([members[i][0] for i in indexes])
-                pack = self._log.pack([members[i][1] for i in indexes[:now]])
+                pack = self.log.pack([members[i][1] for i in indexes[:now]])
                 chunk = indexes[: len(pack.drafts)]
                 answer = self._appender.append(topic, shard, pack, (), [members[i][0] for i in chunk])
                 if isinstance(answer, AlreadyMoved):
@@ -217,7 +212,7 @@ class Producer:
         results: list[ProduceResult] = []
         while drafts:
             shard = log_shard_of(topic, drafts[0])
-            pack = self._log.pack([draft for draft in drafts if log_shard_of(topic, draft) == shard])
+            pack = self.log.pack([draft for draft in drafts if log_shard_of(topic, draft) == shard])
             moved = {id(draft) for draft in pack.drafts}
             drafts = [draft for draft in drafts if id(draft) not in moved]
             source = Part(timer, tuple(drafts)) if drafts else timer
@@ -258,7 +253,7 @@ class Producer:
         """The id of a delayed draft; those of a batch rise in its order."""
         assert draft.due_ms is not None
         id_of = partial(ids.timed_id, shard=log_shard_of(topic, draft), due_ms=draft.due_ms)
-        return id_of(self.waiting_name(topic, draft, id_of) or self._random.id(ids.REQUEST_ID_CHARS))
+        return id_of(self.waiting_name(topic, draft, id_of) or self.random.id(ids.REQUEST_ID_CHARS))
 
     def waiting_name(self, topic: Topic, draft: Draft, id_of: Callable[[str], str]) -> str | None:
         """A name for a message that will wait; `id_of` makes its id of it. None if it has no order to keep."""
@@ -276,12 +271,12 @@ class Producer:
             entries = [entry_of(topic, d, t.id, t.stored_ms) for _, d, t in items if d.dedup_id]
             timers = [timer for *_, timer in items]
             self.note_keys(topic, [(timer.draft, timer.due_ms) for timer in timers])
-            if used_entries := self._timers.store(timers, entries):
+            if used_entries := self.timers.store(timers, entries):
                 items = to_store(items, used_entries, outcomes, judge)
                 continue
             for i, _, timer in items:
                 outcomes[i] = ProduceResult(timer.id, None, None, timer.stored_ms, due_ms=timer.due_ms)
-            self._on_timers_stored(timers)
+            self.on_timers_stored(timers)
             return
 
     def _first_timer(self, topic: Topic, draft: Draft) -> Timer:
@@ -309,7 +304,7 @@ class Producer:
             shard=shard_key,
             draft=replace(draft, due_ms=None),  # the timer says when
             keep_days=topic.retention_days,
-            stored_ms=self._clock.now_ms() if stored_ms is None else stored_ms,
+            stored_ms=self.clock.now_ms() if stored_ms is None else stored_ms,
         )
 
     def _produce_to(
@@ -336,14 +331,14 @@ class Producer:
     def unmasked(self, topic: Topic, before: Message, body: bytes) -> bytes:
         """The body of an edit, with what is stored wherever it has the mask of `redact`. Raises Refused."""
         hidden = redact.pointers(topic, before)
-        return redact.restored(body, with_body(self._blobs, before).draft, hidden) if hidden else body
+        return redact.restored(body, with_body(self.blobs, before).draft, hidden) if hidden else body
 
     def offload(self, topic: Topic, draft: Draft, above: int = BLOB_THRESHOLD_BYTES) -> Draft:
         """A draft small enough for the log: a body of more than `above` bytes goes to the blob store first."""
         if len(draft.body) <= above:
             return draft
-        name = body_name(topic.name, topic.uid, self._random.id(24))
-        self._blobs.put(name, draft.body)
+        name = body_name(topic.name, topic.uid, self.random.id(24))
+        self.blobs.put(name, draft.body)
         return replace(draft, body=b"", blob=name, blob_bytes=len(draft.body))
 
     def _append(
@@ -357,7 +352,7 @@ class Producer:
         resend_lookup: ResendLookup | None,
     ) -> list[tuple[int, Draft, Draft]]:
         """Append as many (index, as given, as stored) as fit one segment; what is left to do afterwards."""
-        pack = self._log.pack([draft for *_, draft in members])
+        pack = self.log.pack([draft for *_, draft in members])
         now, later = members[: len(pack.drafts)], members[len(pack.drafts) :]
         answer = self._appender.append(
             topic, shard, pack, [original for _, original, _ in now], by=by, resend_lookup=resend_lookup
@@ -385,4 +380,4 @@ class Producer:
                 expires_s = topic.expires_s(comes_ms)
                 entries += entries_of(topic.uid, draft, draft.id, at_ms or comes_ms, expires_s)
         if entries:
-            self._keys.note(entries)
+            self.keys.note(entries)

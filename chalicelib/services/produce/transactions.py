@@ -59,29 +59,18 @@ class Checks:
     after_seconds: int = DEFAULT_CHECK_AFTER_SECONDS
 
 
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Transactor:
     """Prepares, decides and shows transactions."""
 
-    def __init__(
-        self,
-        *,
-        catalog: Catalog,
-        transactions: Transactions,
-        producer: Producer,
-        waker: Waker,
-        clock: Clock,
-        random: Random,
-        signing_keys: SigningKeys,
-        counters: Counters,
-    ) -> None:
-        self._catalog = catalog
-        self._transactions = transactions
-        self._producer = producer
-        self._waker = waker
-        self._clock = clock
-        self._random = random
-        self._signing_keys = signing_keys
-        self._counters = counters
+    catalog: Catalog
+    transactions: Transactions
+    producer: Producer
+    waker: Waker
+    clock: Clock
+    random: Random
+    signing_keys: SigningKeys
+    counters: Counters
 
     def prepare(
         self,
@@ -99,18 +88,18 @@ class Transactor:
         With a dedup id that was used for the same, the transaction it was used for; True: this one is new. Raises
         TooMany, Conflict, or why the topic does not take the message.
         """
-        draft = self._producer.admit(topic, draft)
+        draft = self.producer.admit(topic, draft)
         if checks.url:
-            self._signing_keys.present()  # `check`, which signs with it, may not make it
+            self.signing_keys.present()  # `check`, which signs with it, may not make it
         # When the delay began, and before the upload: what counts from here shall not wait for it.
-        now_ms = draft.accepted_ms or self._clock.now_ms()
+        now_ms = draft.accepted_ms or self.clock.now_ms()
         new = self._new(
-            topic, self._producer.offload(topic, replace(draft, by=by)), checks, delay_from_commit, now_ms
+            topic, self.producer.offload(topic, replace(draft, by=by)), checks, delay_from_commit, now_ms
         )
         assert new.draft is not None
-        self._producer.note_keys(topic, [(new.draft, _last_possible_ms(new))], new.prepared_ms)
+        self.producer.note_keys(topic, [(new.draft, _last_possible_ms(new))], new.prepared_ms)
         entries = [_dedup(topic, draft, new)] if draft.dedup_id else []
-        while used_entries := self._transactions.prepare(new, entries):
+        while used_entries := self.transactions.prepare(new, entries):
             (entry,) = used_entries
             use = first_use(entry.message_id)
             if is_free(draft, use):
@@ -120,15 +109,15 @@ class Transactor:
                 raise error
             return self.find(ids.parse_half_id(entry.message_id) or ""), False
         if checks.after_seconds < _WAKES_BELOW_SECONDS:
-            self._waker.wake_movers([check_timer(new)])
+            self.waker.wake_movers([check_timer(new)])
         return new, True
 
     def _new(
         self, topic: Topic, draft: Draft, checks: Checks, delay_from_commit: bool, now_ms: int
     ) -> Transaction:
         after_ms = checks.after_seconds * 1000
-        name = self._producer.waiting_name(topic, draft, ids.half_id) if draft.due_ms else None
-        id = name or self._random.id(ids.TRANSACTION_ID_CHARS)
+        name = self.producer.waiting_name(topic, draft, ids.half_id) if draft.due_ms else None
+        id = name or self.random.id(ids.TRANSACTION_ID_CHARS)
         new = Transaction(
             id=id,
             topic=topic.name,
@@ -148,7 +137,7 @@ class Transactor:
     def find(self, transaction_id: str) -> Transaction:
         """The transaction, or NotFound."""
         match = ids.TRANSACTION_ID.match(transaction_id)
-        transaction = self._transactions.get(transaction_id) if match else None
+        transaction = self.transactions.get(transaction_id) if match else None
         if transaction is None:
             raise not_found()
         return transaction
@@ -157,7 +146,7 @@ class Transactor:
         self, topic: Topic, state: TransactionState, after: str | None, limit: int
     ) -> list[Transaction]:
         """Transactions of a state by time of preparation, behind a position, without their messages."""
-        return self._transactions.of_state(topic, state, after, limit)
+        return self.transactions.of_state(topic, state, after, limit)
 
     def undecided(
         self, topic: Topic | None, which: FailureFilter, after: Sequence[str] | None, limit: int
@@ -166,11 +155,11 @@ class Transactor:
         position: the last topic that is finished, and the place in the one after it (None: the end). A page may be
         empty before the end."""
         finished, place = after or ("", "")
-        topics = [topic] if topic else self._catalog.control.topics(finished or None, _TOPICS)
+        topics = [topic] if topic else self.catalog.control.topics(finished or None, _TOPICS)
         found: list[Transaction] = []
         for each in topics:
-            rows = self._transactions.of_state(each, TransactionState.UNDECIDED, place or None, limit)
-            for row in self._transactions.whole(rows) if which.reads_draft else rows:
+            rows = self.transactions.of_state(each, TransactionState.UNDECIDED, place or None, limit)
+            for row in self.transactions.whole(rows) if which.reads_draft else rows:
                 if _may_be_asked_again(row) and which.matches(row.failure):
                     found.append(row)
                 if len(found) == limit:
@@ -182,7 +171,7 @@ class Transactor:
 
     def undecided_of(self, topic: Topic | None, transaction_ids: Sequence[str]) -> list[Transaction]:
         """Those with these ids, of the topic, that are UNDECIDED and have a check URL."""
-        found = (self._transactions.get(id) for id in transaction_ids if ids.TRANSACTION_ID.match(id))
+        found = (self.transactions.get(id) for id in transaction_ids if ids.TRANSACTION_ID.match(id))
         return [
             each
             for each in found
@@ -192,26 +181,26 @@ class Transactor:
     def recheck(self, transaction: Transaction) -> bool:
         """Have an UNDECIDED transaction's producer asked again, now and then at its usual pace. False: it was decided
         meanwhile."""
-        old = self._transactions.get(transaction.id)
+        old = self.transactions.get(transaction.id)
         if old is None or not _may_be_asked_again(old):
             return False
-        new = asked_again(old, self._clock.now_ms())
-        if not self._transactions.change(old, new, store=[check_timer(new)]):
+        new = asked_again(old, self.clock.now_ms())
+        if not self.transactions.change(old, new, store=[check_timer(new)]):
             return False
-        self._waker.wake_movers([check_timer(new)])
+        self.waker.wake_movers([check_timer(new)])
         return True
 
     def secret(self, topic: Topic) -> bytes:
         """The secret that signs the checks of a topic's transactions."""
-        return signing.derived(self._signing_keys.present(), "check", topic.uid)
+        return signing.derived(self.signing_keys.present(), "check", topic.uid)
 
     def secrets(self, topic: Topic) -> list[bytes]:
         """This, and those that it was before and that are still good."""
-        return [signing.derived(key, "check", topic.uid) for key in self._signing_keys.live()]
+        return [signing.derived(key, "check", topic.uid) for key in self.signing_keys.live()]
 
     def topic_of(self, transaction: Transaction) -> Topic:
         """The topic it was prepared for, or NotFound."""
-        topic = self._catalog.topic(transaction.topic)
+        topic = self.catalog.topic(transaction.topic)
         if topic.uid != transaction.topic_uid:
             raise NotFound("TOPIC_NOT_FOUND", f"The topic {topic.name!r} of this transaction was deleted.")
         return topic
@@ -238,18 +227,18 @@ class Transactor:
             else:
                 new = self._roll_back(transaction, by)
             if new:
-                self._counters.add(ACCEPTED, decision is TransactionState.COMMITTED)
+                self.counters.add(ACCEPTED, decision is TransactionState.COMMITTED)
                 return new
             transaction = self.find(transaction.id)
         raise unavailable("Others keep changing this transaction; try again.")
 
     def _roll_back(self, transaction: Transaction, by: str) -> Transaction | None:
-        new = rolled_back(transaction, self._clock.now_ms(), by)
-        return new if self._transactions.change(transaction, new, drop=[check_timer(transaction)]) else None
+        new = rolled_back(transaction, self.clock.now_ms(), by)
+        return new if self.transactions.change(transaction, new, drop=[check_timer(transaction)]) else None
 
     def _commit(self, transaction: Transaction) -> Transaction | None:
         """None: it was changed meanwhile."""
-        topic, now_ms = self.topic_of(transaction), self._clock.now_ms()
+        topic, now_ms = self.topic_of(transaction), self.clock.now_ms()
         draft = committed_draft(transaction, now_ms)
         comes_ms = draft.due_ms or now_ms
         expires_s = topic.expires_s(comes_ms)
@@ -257,24 +246,24 @@ class Transactor:
         transaction = replace(transaction, keep_s=max(transaction.keep_s, expires_s - comes_ms // 1000))
         if expires_s > transaction.keys_until_s:
             # Under the time at which it was prepared: a list of a key's messages shall not show this one twice.
-            self._producer.note_keys(topic, [(draft, comes_ms)], transaction.prepared_ms)
+            self.producer.note_keys(topic, [(draft, comes_ms)], transaction.prepared_ms)
         if draft.due_ms is not None:
             return self._commit_for_later(topic, transaction, draft, now_ms)
-        (message,) = self._producer.move(topic, [(transaction, draft)])
+        (message,) = self.producer.move(topic, [(transaction, draft)])
         if message is None or message.shard is None:
             return None
-        self._waker.wake_after_append(topic, [message])
+        self.waker.wake_after_append(topic, [message])
         return committed(transaction, message.accepted_ms, shard=message.shard, offset=message.offset)
 
     def _commit_for_later(
         self, topic: Topic, transaction: Transaction, draft: Draft, now_ms: int
     ) -> Transaction | None:
-        timer = self._producer.timer(topic, draft)
+        timer = self.producer.timer(topic, draft)
         shard = None if timer.shard.shard == ANY else timer.shard.shard
         new = committed(transaction, now_ms, shard=shard, due_ms=timer.due_ms)
-        if not self._transactions.change(transaction, new, store=[timer], drop=[check_timer(transaction)]):
+        if not self.transactions.change(transaction, new, store=[timer], drop=[check_timer(transaction)]):
             return None
-        self._waker.wake_movers([timer])
+        self.waker.wake_movers([timer])
         return new
 
 

@@ -99,7 +99,7 @@ def test_a_run_beside_which_another_notes_a_topic_looks_at_all(desk: Desk) -> No
     assert seen(watch) == []
     desk.produce(*both_shards(3))
     other = Desk.at(desk.stage, shards=1, alarm_backlog=2).topic
-    watch._marks = cast(Any, MarksBeside(watch._marks, lambda: watch._current_entry(other.name, 0)))
+    watch.marks = cast(Any, MarksBeside(watch.marks, lambda: watch._current_entry(other.name, 0)))
     assert seen(watch) == [("billing", 3)]
 
 
