@@ -16,7 +16,7 @@ from datetime import timedelta
 from enum import StrEnum
 from functools import cache
 from types import NoneType
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from . import limits
 from .ladder import Retry
@@ -79,11 +79,6 @@ class Setting:
     usual: str | None = None
 
     @property
-    def may_be_none(self) -> bool:
-        """Does None stand in the field, and null in the stored row?"""
-        return NoneType in get_args(self.type)
-
-    @property
     def options(self) -> tuple[str, ...]:
         """What a form offers to choose from; empty: any value may be typed."""
         return ("true", "false") if self.given is bool else self.choices
@@ -100,7 +95,8 @@ _ROW = "setting"
 
 def setting(default: Any = dataclasses.MISSING, **row: Any) -> Any:
     """A field that is a setting. `row` has the fields of its Setting that do not follow from it; `name` is the one in
-    requests and answers, if it differs from the field's."""
+    requests and answers, if it differs from the field's. A whole number is at least 1, and what is None by itself may
+    be taken away, unless the row says otherwise."""
     return dataclasses.field(default=default, metadata={_ROW: row})
 
 
@@ -113,11 +109,14 @@ def rows_of(kind: type) -> tuple[Setting, ...]:
 
 
 def _row(field: "dataclasses.Field[Any]", row: Mapping[str, Any]) -> Setting:
-    kind: Any = next((each for each in get_args(field.type) if each is not NoneType), field.type)
+    kinds = [each for each in get_args(field.type) if each is not NoneType] or [field.type]
+    kind: Any = float if float in kinds else kinds[0]
     is_enum = isinstance(kind, type) and issubclass(kind, StrEnum)
     derived: dict[str, Any] = {
         "name": field.name,
-        "given": str if is_enum else kind,
+        "given": str if is_enum else list if get_origin(field.type) is tuple else kind,
+        "least": 1 if kind is int else None,
+        "nullable": field.default is None,
         "choices": tuple(map(str, kind)) if is_enum else (),
     }
     return Setting(field=field.name, type=field.type, default=field.default, **{**derived, **row})
@@ -134,7 +133,6 @@ class TopicSettings:
     )
     shards: int = setting(
         4,
-        least=1,
         most=limits.MAX_SHARDS,
         usual="4; 1 for serial",
         label="Shards (may grow)",
@@ -142,7 +140,7 @@ class TopicSettings:
     )
     key_shards: int | None = setting(
         None,
-        least=1,
+        nullable=False,
         most=limits.MAX_SHARDS,
         usual="as `shards` when the topic was made",
         help="how many of its shards ordering keys use; shown if fewer than `shards`. Raising `shards` does not change "
@@ -156,14 +154,12 @@ class TopicSettings:
     )
     lease_seconds: int = setting(
         30,
-        least=1,
         most=limits.MAX_LEASE_SECONDS,
         label="Lease, seconds",
         help="how long a consumer may work on a message before it is delivered again; it can extend the lease",
     )
     retention_days: int | float = setting(
         7,
-        given=float,
         least=limits.MIN_RETENTION / timedelta(days=1),
         most=3650,
         label="Retention, days",
@@ -173,9 +169,7 @@ class TopicSettings:
     )
     dead_letter_days: int | None = setting(
         None,
-        least=1,
         most=3650,
-        nullable=True,
         usual="for ever",
         label="Dead letters are kept, days",
         help="how long dead letters are kept; a job that runs each six hours deletes older ones, also those that were "
@@ -183,17 +177,13 @@ class TopicSettings:
     )
     alarm_backlog: int | None = setting(
         None,
-        least=1,
         most=limits.MAX_OFFSET,
-        nullable=True,
         label="Alarm above a backlog of",
         help="an [alarm](operations.md#health-log-and-metrics) is raised when a group's backlog is larger",
     )
     rate_limit: int | None = setting(
         None,
-        least=1,
         most=limits.MAX_RATE_LIMIT,
-        nullable=True,
         label="Messages a second at most",
         help="how many messages per second it accepts",
     )
@@ -205,10 +195,8 @@ class TopicSettings:
     )
     budget_usd: int | float | None = setting(
         None,
-        given=float,
         least=0.01,
         most=10_000_000,
-        nullable=True,
         label="Budget, USD a month",
         help="what its calls and deliveries may cost in a [month](cost.md#budgets) (UTC), roughly; only admins see it",
     )
@@ -221,14 +209,12 @@ class TopicSettings:
     )
     max_body_bytes: int = setting(
         256 * 1024,
-        least=1,
         most=limits.MAX_BODY_BYTES,
         label="Largest body, bytes",
         help="the largest body of a message",
     )
     dedup_window_seconds: int = setting(
         DAY_SECONDS,
-        least=1,
         most=limits.MAX_DEDUP_WINDOW_SECONDS,
         label="Dedup window, seconds",
         help="how long a `dedup_id` is remembered; of a delayed message, from the time for which it was produced, even "
@@ -236,7 +222,6 @@ class TopicSettings:
     )
     redact: tuple[str, ...] = setting(
         (),
-        given=list,
         most=limits.MAX_POINTERS,
         label="Hidden in bodies: JSON Pointers",
         help="[parts of bodies that no person sees](security.md#redaction): JSON Pointers such as `/card/number`, in "
@@ -273,7 +258,6 @@ class GroupSettings:
         name="filter",
         given=str,
         most=4096,
-        nullable=True,
         usual='"*"',
         label="Filter: tags joined by ||, or *",
         help='tags to deliver, such as "paid || refunded"; "*" or null: all. Other messages count as SUCCESS without a '
@@ -281,29 +265,24 @@ class GroupSettings:
     )
     retry: Retry | None = setting(
         None,
-        nullable=True,
         usual="the topic's",
         help="as of a topic, for this group; what is not given of it stays as it is",
     )
     lease_seconds: int | None = setting(
         None,
-        least=1,
         most=limits.MAX_LEASE_SECONDS,
-        nullable=True,
         usual="the topic's",
         label="Lease, seconds",
         help="as of a topic, for this group",
     )
     batch_size: int = setting(
         1,
-        least=1,
         most=limits.MAX_BATCH,
         label="Messages a request",
         help='the most messages in one request (with `payload` "batch") or in one event of a function',
     )
     max_in_flight: int = setting(
         64,
-        least=1,
         most=limits.MAX_IN_FLIGHT,
         label="In flight at most",
         help="the most messages [in delivery at once](flow_control.md#how-much-at-once) to push consumers",
@@ -334,7 +313,6 @@ class GroupSettings:
     )
     keep_answers: bool | None = setting(
         None,
-        nullable=True,
         usual="true; false in a topic with `redact`",
         label="Keep answers",
         help="keep the first 500 bytes of a subscriber's answer to a failed attempt, if it is text, "
@@ -348,14 +326,12 @@ class GroupSettings:
     )
     on_dead: Destination | None = setting(
         None,
-        nullable=True,
         label="Destination of dead letters",
         help="a [destination](howto/destinations.md): the topic that gets a message for each that becomes a dead "
         "letter",
     )
     on_success: Destination | None = setting(
         None,
-        nullable=True,
         label="Destination of successes",
         help="as `on_dead`, for each message that ends as SUCCESS; each acknowledgement then costs more",
     )

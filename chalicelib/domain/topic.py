@@ -342,12 +342,9 @@ class Caller:
         """Which right the token would have and its creator has not, in a word; None if there is none."""
         if not self.scopes.issuperset(token.scopes):
             return "scopes"
-        if not all(_matches_any(pattern, self.topics) for pattern in token.topics):
-            return "topics"
-        if not all(_matches_any(pattern, self.groups) for pattern in token.groups):
-            return "groups"
-        if not all(_matches_any(pattern, self.jobs) for pattern in token.jobs):
-            return "jobs"
+        for word in ("topics", "groups", "jobs"):
+            if not all(_matches_any(pattern, getattr(self, word)) for pattern in getattr(token, word)):
+                return word
         if self.expires_ms is not None and (token.expires_ms is None or token.expires_ms > self.expires_ms):
             return "time"
         return None

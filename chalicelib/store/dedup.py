@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..domain.append import DedupEntry
-from .attributes import Item, known_int, known_text, number, text
+from .attributes import Item, attributes, known_int, known_text, number, text
+from .dynamo import Cancelled, Dynamo
 from .layout import FORMAT, dedup_key
 
 
@@ -22,12 +23,8 @@ def dedup_put(table: str, entry: DedupEntry) -> dict[str, Any]:
             "TableName": table,
             "Item": {
                 **dedup_key(entry.topic_uid, entry.dedup_id),
-                "h": text(entry.content_hash),
-                "i": text(entry.message_id),
-                "a": number(entry.accepted_ms),
-                "e": number(entry.ends_ms),
-                "x": number(entry.expires_s),
-                "v": {"N": FORMAT},
+                **attributes(h=entry.content_hash, i=entry.message_id, a=entry.accepted_ms),
+                **attributes(e=entry.ends_ms, x=entry.expires_s, v=int(FORMAT)),
             },
             "ConditionExpression": condition,
             "ExpressionAttributeValues": values,
@@ -56,3 +53,16 @@ def used_entries(entries: Sequence[DedupEntry], items: Sequence[Item | None]) ->
         for entry, item in zip(entries, items, strict=False)
         if item
     )
+
+
+def store_with(
+    dynamo: Dynamo, entries: Sequence[DedupEntry], actions: Sequence[dict[str, Any]]
+) -> tuple[DedupEntry, ...]:
+    """Carry out actions in one transaction with dedup ids. Returns the entries of ids that were used before; then
+    nothing is stored."""
+    puts = [dedup_put(dynamo.tables.dedup, entry) for entry in entries]
+    try:
+        dynamo.call("transact_write_items", TransactItems=[*puts, *actions])
+    except Cancelled as error:
+        return used_entries(entries, error.items)
+    return ()

@@ -229,6 +229,10 @@ class Tables:
         self.audit = f"{prefix}-audit"
         self.control = f"{prefix}-control"
 
+    def fragments_of(self, timer_id: str) -> list[int]:
+        """The fragments that may have a timer of this id: that of new ones is the first."""
+        return list(dict.fromkeys(fragment_of(timer_id, count) for count in self.fragments))
+
 
 def definitions(tables: Tables) -> list[dict[str, Any]]:
     """CreateTable requests; `infra/` declares the same for AWS."""

@@ -27,7 +27,7 @@ from ..domain.timer import Fired, Part, Timer
 from ..domain.topic import CursorKey
 from ..domain.transaction import Transaction, committed
 from . import codec
-from .attributes import Item, int_of, number, packed, payload_of, started_kib, text, text_of, values
+from .attributes import Item, attributes, int_of, packed, payload_of, rows, started_kib, text, text_of, values
 from .cursors import cursor_amend
 from .dedup import dedup_entry, dedup_put, used_entries
 from .dynamo import Cancelled, ConditionFailed, Dynamo
@@ -55,7 +55,7 @@ class Log:
 
     def tail(self, shard: ShardKey) -> Tail:
         """The shard's last offset, read consistently, and never below its checkpoint. Two round trips."""
-        items = self._query(shard, "s = :s", {}, rows=1, forward=False, consistent=True)
+        items = self._dynamo.page(ConsistentRead=True, **self._request(shard, "s = :s", 1, forward=False))
         if not items:
             return Tail(-1)
         tail = tail_of(items[0])
@@ -185,8 +185,8 @@ class Log:
     def read(self, shard: ShardKey, first: int, rows: int, *, consistent: bool = False) -> Rows:
         """At most `rows` segments that begin at or after `first`, in order. A read that is not consistent may
         miss the newest."""
-        bounds = values(o=max(first, 0))
-        answer = self._ask(shard, "s = :s AND o >= :o", bounds, rows, forward=True, consistent=consistent)
+        request = self._request(shard, "s = :s AND o >= :o", rows, forward=True, o=max(first, 0))
+        answer = self._dynamo.call("query", ConsistentRead=consistent, **request)
         items: list[Item] = answer["Items"]
         segments = _that_fit(map(segment_of, items))
         is_whole = len(segments) == len(items)
@@ -197,16 +197,15 @@ class Log:
         at a megabyte, or where its bodies fill MAX_LOOK_BYTES, so fewer do not show that."""
         if last < 0:
             return []
-        bounds = values(a=0, o=last)
-        items = self._query(shard, _UP_TO, bounds, rows, forward=False, consistent=consistent)
+        request = self._request(shard, _UP_TO, rows, forward=False, a=0, o=last)
+        items = self._dynamo.page(ConsistentRead=consistent, **request)
         return _that_fit(map(segment_of, items))
 
     def list_back(self, shard: ShardKey, last: int, rows: int) -> list[Segment]:
         """As `read_back`, for lists: rows that cannot be read are skipped."""
         if last < 0:
             return []
-        bounds = values(a=0, o=last)
-        items = self._dynamo.query(**self._request(shard, _UP_TO, bounds, rows, forward=False))
+        items = self._dynamo.query(**self._request(shard, _UP_TO, rows, forward=False, a=0, o=last))
         return _that_fit(islice(self._dynamo.readable(items, segment_of), rows))
 
     def amend(
@@ -274,38 +273,17 @@ class Log:
             ExpressionAttributeValues=named,
         )
 
-    def _query(
-        self, shard: ShardKey, where: str, bounds: Item, rows: int, *, forward: bool, consistent: bool = False
-    ) -> list[Item]:
-        answer = self._ask(shard, where, bounds, rows, forward=forward, consistent=consistent)
-        items: list[Item] = answer["Items"]
-        return items
-
-    def _ask(
-        self, shard: ShardKey, where: str, bounds: Item, rows: int, *, forward: bool, consistent: bool
-    ) -> dict[str, Any]:
-        request = self._request(shard, where, bounds, rows, forward=forward)
-        return self._dynamo.call("query", ConsistentRead=consistent, **request)
-
     def _request(
-        self, shard: ShardKey, where: str, bounds: Item, rows: int, *, forward: bool
+        self, shard: ShardKey, where: str, most: int, *, forward: bool, **bounds: int
     ) -> dict[str, Any]:
-        return {
-            "TableName": self._table,
-            "KeyConditionExpression": where,
-            "ExpressionAttributeValues": {**values(s=str(shard)), **bounds},
-            "Limit": rows,
-            "ScanIndexForward": forward,
-        }
+        request = rows(self._table, where, s=str(shard), **bounds)
+        return {**request, "Limit": most, "ScanIndexForward": forward}
 
 
 def _item(shard: ShardKey, segment: Segment, pack: Pack | None) -> Item:
     item = {
         **segment_key(shard, segment.first),
-        "n": number(segment.count),
-        "r": text(segment.request_id),
-        "a": number(segment.accepted_ms),
-        "x": number(segment.expires_s),
+        **attributes(n=segment.count, r=segment.request_id, a=segment.accepted_ms, x=segment.expires_s),
         "v": {"N": FORMAT},
     }
     if segment.allocation is Allocation.RESERVED:

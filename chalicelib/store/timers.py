@@ -16,9 +16,20 @@ from ..domain.record import DeadLetter, Record
 from ..domain.timer import FirstTimers, Moved, Timer, TimerKind, due_ms_of
 from ..domain.topic import CursorKey
 from . import codec
-from .attributes import Fields, Item, attributes, int_of, number, number_of, packed, payload_of, text, values
+from .attributes import (
+    Fields,
+    Item,
+    attributes,
+    int_of,
+    number_of,
+    packed,
+    payload_of,
+    rows,
+    text,
+    values,
+)
 from .clients import sent_once
-from .dedup import dedup_put, used_entries
+from .dedup import dedup_put, store_with
 from .dynamo import Cancelled, Dynamo
 from .layout import FORMAT, Tables, forward_key, fragment_of, shard_of, timer_key
 from .records import letter_move, record_writes
@@ -47,8 +58,7 @@ class Timers:
 
     def fragments_of(self, timer_id: str) -> list[int]:
         """The fragments that may have a timer of this id: that of new ones is the first."""
-        counts = self._tables.fragments
-        return list(dict.fromkeys(fragment_of(timer_id, count) for count in counts))
+        return self._tables.fragments_of(timer_id)
 
     def send_later(self, moves: Sequence[tuple[DeadLetter, Timer]], at_ms: int) -> Sequence[int]:
         """Replace dead letters by timers of their next attempts, in one transaction of three actions each. Returns the
@@ -73,12 +83,7 @@ class Timers:
                 self._dynamo.put(self._table, list(different.values()))
             return ()
         puts = [{"Put": {"TableName": self._table, "Item": item}} for item in different.values()]
-        ids = [dedup_put(self._dynamo.tables.dedup, entry) for entry in dedup]
-        try:
-            self._dynamo.call("transact_write_items", TransactItems=[*ids, *puts])
-        except Cancelled as error:
-            return used_entries(dedup, error.items)
-        return ()
+        return store_with(self._dynamo, dedup, puts)
 
     def amend(self, old: Timer, new: Timer, keep_s: int, entry: DedupEntry | None = None) -> bool:
         """Replace `old` by `new`, if `old` is unchanged. If the time differs, a row leads from the old time to the
@@ -167,14 +172,8 @@ class Timers:
     def count_delayed(self, fragment: int, most: int) -> tuple[dict[str, int], bool]:
         """Count the delayed messages by topic (its uid) among the first `most` timers of a fragment, or as many as
         one read returns; and whether those are all timers. It may be a moment old."""
-        answer = self._dynamo.call(
-            "query",
-            TableName=self._table,
-            KeyConditionExpression="f = :f AND t < :end",
-            ProjectionExpression="f, t, k, s",
-            ExpressionAttributeValues=values(f=str(fragment), end=_BEHIND_ALL),
-            Limit=most,
-        )
+        request = rows(self._table, "f = :f AND t < :end", f=str(fragment), end=_BEHIND_ALL)
+        answer = self._dynamo.call("query", ProjectionExpression="f, t, k, s", Limit=most, **request)
         items = (item for item in answer["Items"] if item.get("k") == text(TimerKind.DELIVER))
         uids = self._dynamo.readable(items, lambda item: codec.decoded("timers", item, _topic_uid))
         return Counter(uids), "LastEvaluatedKey" not in answer
@@ -218,13 +217,10 @@ class Timers:
         """The first timers with sort keys from `first` to `end`."""
         if first > end:  # DynamoDB refuses to look there
             return iter(())
-        items = self._dynamo.query(
-            TableName=self._table,
-            KeyConditionExpression="f = :f AND t BETWEEN :first AND :end",
-            ExpressionAttributeValues=values(f=str(fragment), first=first, end=end),
-            Limit=limit,
-            ConsistentRead=consistent,
+        request = rows(
+            self._table, "f = :f AND t BETWEEN :first AND :end", f=str(fragment), first=first, end=end
         )
+        items = self._dynamo.query(**request, Limit=limit, ConsistentRead=consistent)
         return islice(self._dynamo.readable(items, timer_of), limit)
 
 
@@ -297,9 +293,8 @@ def _item(tables: Tables, timer: Timer) -> Item:
 
 
 def _content(timer: Timer) -> Item:
-    item = {"k": text(timer.kind), "s": text(str(timer.shard)), **_FIELDS.packed(timer)}
-    if timer.keep_days:
-        item["d"] = number(timer.keep_days)
+    own = attributes(k=timer.kind, s=str(timer.shard), d=timer.keep_days or None)
+    item = {**own, **_FIELDS.packed(timer)}
     if timer.draft:
         item["m"] = packed(codec.pack(timer.drafts, whole=True).payload)
     return item

@@ -16,9 +16,9 @@ from ..domain.topic import Topic
 from ..domain.transaction import Counted, Transaction, TransactionState, check_timer
 from . import codec
 from .attributes import Fields, Item, number, packed, payload_of, rows, started_kib, text, values
-from .dedup import dedup_put, used_entries
-from .dynamo import Cancelled, Dynamo
-from .layout import BY_STATE, FORMAT, Tables, fragment_of, state_home, timer_key
+from .dedup import store_with
+from .dynamo import Dynamo
+from .layout import BY_STATE, FORMAT, Tables, state_home, timer_key
 from .timers import timer_put
 
 _FIELDS = Fields(
@@ -39,15 +39,9 @@ class Transactions:
     def prepare(self, transaction: Transaction, dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
         """Store a transaction with its first CHECK timer and its dedup ids. Returns the entries of ids that were
         used before; then nothing is stored."""
-        tables = self._dynamo.tables
-        transaction_put = {"Put": {"TableName": self._table, "Item": _item(transaction)}}
-        ids = [dedup_put(tables.dedup, entry) for entry in dedup]
-        try:
-            actions = [*ids, transaction_put, timer_put(tables, check_timer(transaction))]
-            self._dynamo.call("transact_write_items", TransactItems=actions)
-        except Cancelled as error:
-            return used_entries(dedup, error.items)
-        return ()
+        put = {"Put": {"TableName": self._table, "Item": _item(transaction)}}
+        check = timer_put(self._dynamo.tables, check_timer(transaction))
+        return store_with(self._dynamo, dedup, [put, check])
 
     def get(self, transaction_id: str) -> Transaction | None:
         """One transaction, read consistently."""
@@ -109,8 +103,7 @@ def _put(table: str, old: Transaction, new: Transaction) -> dict[str, Any]:
 def _drops(tables: Tables, timer: Timer) -> list[dict[str, Any]]:
     """Delete a timer, in each fragment that may have it, without a condition: if a mover has moved it to a later time
     meanwhile, that timer finds the decision and ends itself."""
-    fragments = dict.fromkeys(fragment_of(timer.id, count) for count in tables.fragments)
-    keys = [timer_key(fragment, timer.due_ms, timer.id) for fragment in fragments]
+    keys = [timer_key(fragment, timer.due_ms, timer.id) for fragment in tables.fragments_of(timer.id)]
     return [{"Delete": {"TableName": tables.timers, "Key": key}} for key in keys]
 
 

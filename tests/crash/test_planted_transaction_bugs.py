@@ -66,7 +66,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None]] = {
         None,
     ),
     "a dedup id that prepare forgets": (
-        Bug(Transactions, "prepare", "for entry in dedup]", "for entry in ()]"),
+        Bug(Transactions, "prepare", "dedup, [put", "(), [put"),
         "prepare with a dedup id",
         None,
     ),
