@@ -101,26 +101,21 @@ class _Load(NamedTuple):
     keep_days: int | float
 
 
+@dataclass(kw_only=True, eq=False)
 class MoverRun:
     """One run: one pass over its fragments, and another one as long as something takes long."""
 
-    def __init__(
-        self,
-        *,
-        timers: Timers,
-        ways: Ways,
-        clock: Clock,
-        random: Random,
-        threads: Executor,
-        patience_seconds: float | None = _PATIENCE_SECONDS,
-    ) -> None:
+    timers: Timers
+    ways: Ways
+    clock: Clock
+    random: Random
+    threads: Executor
+    patience_seconds: float | None = _PATIENCE_SECONDS
+
+    def __post_init__(self) -> None:
         self.report = MoveReport()
-        self._timers = timers
-        self._ways = ways
-        self._clock = clock
-        self._random = random
-        self._looks: Beside[int, FirstTimers] = Beside(threads, patience_seconds)
-        self._moves: Beside[_Load, MoveReport] = Beside(threads, patience_seconds)
+        self._looks: Beside[int, FirstTimers] = Beside(self.threads, self.patience_seconds)
+        self._moves: Beside[_Load, MoveReport] = Beside(self.threads, self.patience_seconds)
         self._told: set[object] = set()
         # Of one pass:
         self._stuck: set[_Load] = set()  # what could not be moved
@@ -140,11 +135,11 @@ class MoverRun:
             ahead |= self._empty(looks, horizon_ms, has_time)
             if not self._is_slow or not has_time():
                 break
-            self._clock.sleep(_STILL_SECONDS)
+            self.clock.sleep(_STILL_SECONDS)
         if left := set(fragments) if self._is_slow else self._left:
             self.report.finished = False
-            again_ms = self._clock.now_ms() + (_RETRY_MS if has_time() else 0)
-            self._ways.wake_at([(again_ms, sorted(left))])
+            again_ms = self.clock.now_ms() + (_RETRY_MS if has_time() else 0)
+            self.ways.wake_at([(again_ms, sorted(left))])
         return ahead
 
     def _look_until_due(
@@ -152,38 +147,38 @@ class MoverRun:
     ) -> dict[int, FirstTimers]:
         """The first timers of each fragment, once all that are due by `until_ms` are due."""
         while True:
-            now_ms = self._clock.now_ms()
+            now_ms = self.clock.now_ms()
             looks = self._look(dict.fromkeys(fragments, ""), max(until_ms, now_ms), horizon_ms)
             soon = [t.due_ms for look in looks.values() for t in look.timers if now_ms < t.due_ms <= until_ms]
             if not soon:
                 return looks
-            self._clock.sleep((max(soon) - now_ms) / 1000)
+            self.clock.sleep((max(soon) - now_ms) / 1000)
 
     def _empty(
         self, looks: Mapping[int, FirstTimers], horizon_ms: int, has_time: HasTime
     ) -> dict[int, FirstTimers]:
         """Move what is due: in fragments with few such timers together, so that those of one shard become one segment.
         Fragments with many come one after the other, in another order than in another run."""
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         full = [fragment for fragment, look in looks.items() if _is_full(look, now_ms)]
         ahead = self._move_due({fragment: look for fragment, look in looks.items() if fragment not in full})
-        first = self._random.below(len(full)) if full else 0
+        first = self.random.below(len(full)) if full else 0
         for fragment in full[first:] + full[:first]:
             position: str | None = ""
             while position is not None:
                 if fragment in self._met or not has_time():
                     self._left.add(fragment)
                     break
-                looked = self._look({fragment: position}, self._clock.now_ms(), horizon_ms)
+                looked = self._look({fragment: position}, self.clock.now_ms(), horizon_ms)
                 ahead |= self._move_due(looked)
                 look = looked.get(fragment)
-                position = look.go_on_after if look and _is_full(look, self._clock.now_ms()) else None
+                position = look.go_on_after if look and _is_full(look, self.clock.now_ms()) else None
         return ahead
 
     def _look(self, positions: Mapping[int, str], due_ms: int, horizon_ms: int = 0) -> dict[int, FirstTimers]:
         """The timers of the fragments, behind their positions, that are due by then, or by the horizon after it. The
         schedule's look may be a moment old: the newest timers have wake-ups of their own."""
-        look = partial(self._timers.first_due, consistent=not horizon_ms)
+        look = partial(self.timers.first_due, consistent=not horizon_ms)
         tasks = {f: partial(look, f, due_ms + horizon_ms, _PAGE, place) for f, place in positions.items()}
         looks, refused_fragments = self._results(self._looks.do(tasks))
         self._left |= refused_fragments
@@ -192,7 +187,7 @@ class MoverRun:
 
     def _move_due(self, looks: Mapping[int, FirstTimers]) -> dict[int, FirstTimers]:
         """Move what is due of these timers, the earliest first, except loads that are stuck. Returns the others."""
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         due_timers = [timer for look in looks.values() for timer in look.timers if timer.due_ms <= now_ms]
         loads: defaultdict[_Load, list[Timer]] = defaultdict(list)
         for timer in sorted(due_timers, key=attrgetter("due_ms")):
@@ -218,24 +213,24 @@ class MoverRun:
 
     def _carry(self, load: _Load, timers: Sequence[Timer]) -> MoveReport:
         if load.kind is TimerKind.WAKE:
-            self._ways.wake(timers)
-            self._timers.drop(timers)
+            self.ways.wake(timers)
+            self.timers.drop(timers)
             return MoveReport(woken=len(timers))
         if load.kind is TimerKind.CHECK:
             return self._check(timers)
-        return MoveReport(moved=self._ways.append(load.shard, timers[0].keep_days, timers))
+        return MoveReport(moved=self.ways.append(load.shard, timers[0].keep_days, timers))
 
     def _check(self, timers: Sequence[Timer]) -> MoveReport:
         """Producers may hang: they are asked by a function of its own."""
-        later = [next_check(timer, self._clock.now_ms()) for timer in timers]
-        self._timers.store(later)  # before anything else: a crash must not end a transaction's checks
+        later = [next_check(timer, self.clock.now_ms()) for timer in timers]
+        self.timers.store(later)  # before anything else: a crash must not end a transaction's checks
         # For those that are due later, the schedule sends the wake-ups.
-        soon = [timer for timer in later if timer.due_ms < self._clock.now_ms() + MINUTE_MS]
-        self._ways.wake_at([(timer.due_ms, self._timers.fragments_of(timer.id)) for timer in soon])
+        soon = [timer for timer in later if timer.due_ms < self.clock.now_ms() + MINUTE_MS]
+        self.ways.wake_at([(timer.due_ms, self.timers.fragments_of(timer.id)) for timer in soon])
         for start in range(0, len(timers), _CHECKS_TOGETHER):
             part = slice(start, start + _CHECKS_TOGETHER)
-            self._ways.check(later[part])  # if it is refused, those before it are not started again
-            self._timers.drop(timers[part])
+            self.ways.check(later[part])  # if it is refused, those before it are not started again
+            self.timers.drop(timers[part])
         return MoveReport(checked=len(timers))
 
     def _results(self, futures: Mapping[K, Future[T]]) -> tuple[dict[K, T], set[K]]:
@@ -254,27 +249,19 @@ class MoverRun:
             is_passing = isinstance(error, Unavailable) and not isinstance(error, Unreadable)
             if not is_passing and key not in self._told:
                 self._told.add(key)
-                self._ways.tell(str(key), error)
+                self.ways.tell(str(key), error)
         return results, refused_keys
 
 
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Mover:
     """Starts runs. One per process."""
 
-    def __init__(
-        self,
-        *,
-        timers: Timers,
-        ways: Ways,
-        clock: Clock,
-        random: Random,
-        threads: Callable[[], Executor],
-    ) -> None:
-        self._new_run = partial(MoverRun, timers=timers, ways=ways, clock=clock, random=random)
-        self._timers = timers
-        self._ways = ways
-        self._clock = clock
-        self._threads = threads
+    timers: Timers
+    ways: Ways
+    clock: Clock
+    random: Random
+    threads: Callable[[], Executor]
 
     def run_once(
         self,
@@ -287,25 +274,30 @@ class Mover:
         second. What cannot be moved now gets another wake-up. `wakes`: how many wake-ups have started this run. Where
         several have, many are under way, and fewer runs, each of which moves more, cost less."""
         if 1 < wakes < _MANY:
-            self._clock.sleep(_GATHER_SECONDS)
-        wanted = list(self._timers.fragments() if fragments is None else fragments)
-        now_ms = self._clock.now_ms()
+            self.clock.sleep(_GATHER_SECONDS)
+        wanted = list(self.timers.fragments() if fragments is None else fragments)
+        now_ms = self.clock.now_ms()
         if until_ms > now_ms + _MOST_AHEAD_MS:  # the wake-up came too early by this clock
-            self._ways.wake_at([(until_ms, wanted)])
-        with self._threads() as threads:
-            run = self._new_run(threads=threads)
+            self.ways.wake_at([(until_ms, wanted)])
+        with self.threads() as threads:
+            run = self._run(threads)
             run.move(wanted, min(max(now_ms, until_ms), now_ms + _MOST_AHEAD_MS), has_time)
         return run.report
 
     def tick(self, has_time: HasTime = lambda: True) -> MoveReport:
         """The schedule's run: move what is due in all fragments, and send the wake-ups of timers that were stored long
         before their time."""
-        with self._threads() as threads:
-            run = self._new_run(threads=threads)
-            looks = run.move(self._timers.fragments(), self._clock.now_ms(), has_time, HORIZON_MS)
-        end_ms = self._clock.now_ms() + HORIZON_MS
-        self._ways.wake_at([wake for fragment in looks for wake in _wakes(fragment, looks[fragment], end_ms)])
+        with self.threads() as threads:
+            run = self._run(threads)
+            looks = run.move(self.timers.fragments(), self.clock.now_ms(), has_time, HORIZON_MS)
+        end_ms = self.clock.now_ms() + HORIZON_MS
+        self.ways.wake_at([wake for fragment in looks for wake in _wakes(fragment, looks[fragment], end_ms)])
         return run.report
+
+    def _run(self, threads: Executor) -> MoverRun:
+        return MoverRun(
+            timers=self.timers, ways=self.ways, clock=self.clock, random=self.random, threads=threads
+        )
 
 
 def _wakes(fragment: int, look: FirstTimers, end_ms: int) -> Iterable[tuple[int, list[int]]]:

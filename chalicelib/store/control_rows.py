@@ -104,46 +104,9 @@ def _attribute(hint: Any) -> Attribute[Any]:
     return next(attribute for each, attribute in _KINDS if issubclass(plain, each))(null=may_be_absent)
 
 
-class TopicRow(Row[Topic]):
-    """A topic: in the list of all, or marked as retired."""
-
-    entity = Topic
-    locals().update(_attributes_of(Topic))
-
-
-class GroupRow(Row[Group]):
-    """A consumer group: in its topic's list, or marked as retired."""
-
-    entity = Group
-    locals().update(_attributes_of(Group))
-
-
-class ConsumerRow(Row[Consumer]):
-    """A registered consumer."""
-
-    entity = Consumer
-    locals().update(_attributes_of(Consumer))
-
-
-class EventsRow(Row[Events]):
-    """Where operational events go."""
-
-    entity = Events
-    locals().update(_attributes_of(Events))
-
-
-class AssignmentRow(Row[Assignment]):
-    """Which consumer has which shard of a group. Its `version` is the assignment's epoch."""
-
-    entity = Assignment
-    locals().update(_attributes_of(Assignment))
-
-
-class TokenRow(Row[Token]):
-    """An access token."""
-
-    entity = Token
-    locals().update(_attributes_of(Token))
+def _model(entity: type[T]) -> type[Row[T]]:
+    """The model of an entity's rows."""
+    return type(f"{entity.__name__}Row", (Row,), {"entity": entity, **_attributes_of(entity)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +117,15 @@ class Use:
     at_ms: int
 
 
-class UseRow(Row[Use]):
-    """The last use of a token, in a row of its own: the role that writes it may not write tokens."""
-
-    entity = Use
-    locals().update(_attributes_of(Use))
+TopicRow = _model(Topic)  # in the list of all, or marked as retired
+GroupRow = _model(Group)  # in its topic's list, or marked as retired
+ConsumerRow = _model(Consumer)
+EventsRow = _model(Events)
+AssignmentRow = _model(Assignment)  # its `version` is the assignment's epoch
+TokenRow = _model(Token)
+UseRow = _model(Use)  # in a row of its own: the role that writes it may not write tokens
+ScheduleRow = _model(Schedule)
+KeyRingRow = _model(KeyRing)
 
 
 class ReplayRow(Row[Replay]):
@@ -176,30 +143,9 @@ class ReplayRow(Row[Replay]):
         return replay
 
 
-class ScheduleRow(Row[Schedule]):
-    """A schedule, with its message."""
-
-    entity = Schedule
-    locals().update(_attributes_of(Schedule))
-
-
-class KeyRingRow(Row[KeyRing]):
-    """The stage's signing keys."""
-
-    entity = KeyRing
-    locals().update(_attributes_of(KeyRing))
-
-
 MODELS = (
-    TopicRow,
-    GroupRow,
-    ConsumerRow,
-    AssignmentRow,
-    TokenRow,
-    UseRow,
-    ReplayRow,
-    ScheduleRow,
-    KeyRingRow,
+    *(TopicRow, GroupRow, ConsumerRow, AssignmentRow, TokenRow),
+    *(UseRow, ReplayRow, ScheduleRow, KeyRingRow),
 )
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ...domain import ids
 from ...domain.append import AlreadyMoved, DedupHit, KeyEntry, OffsetTaken, Pack, Promotable, Stored
-from ...domain.errors import Unavailable
+from ...domain.errors import HeadraceError, Unavailable
 from ...domain.limits import LOSSES_BEFORE_RESERVING, TAIL_TRUST
 from ...domain.message import Draft
 from ...domain.segment import Allocation, Segment, ShardKey, Tail
@@ -43,28 +43,24 @@ class ProduceResult:
     due_ms: int | None = None
 
 
+Outcomes = list[ProduceResult | HeadraceError | None]
+"""What has become of the drafts of a call, in their order; None: nothing yet."""
+
+
+@dataclass(kw_only=True, eq=False)
 class Appender:
     """Puts packs of drafts at the end of shards. One per process: it remembers tails and keeps to a shard while it
-    wins."""
+    wins. `mark` is called before anything is put into a topic's log, and once that is done."""
 
-    def __init__(
-        self,
-        *,
-        log: Log,
-        tails: Tails,
-        keys: Keys,
-        mark: Callable[[Topic], None],
-        clock: Clock,
-        random: Random,
-    ) -> None:
-        """`mark` is called before anything is put into a topic's log, and once that is done."""
-        self._log = log
-        self._read_tail = tails.read
-        self._keys = keys
-        self._mark = mark
-        self._clock = clock
-        self._random = random
-        self._tails: TtlCache[ShardKey, Tail] = TtlCache(clock, TAIL_TRUST // timedelta(milliseconds=1))
+    log: Log
+    tails: Tails
+    keys: Keys
+    mark: Callable[[Topic], None]
+    clock: Clock
+    random: Random
+
+    def __post_init__(self) -> None:
+        self._known: TtlCache[ShardKey, Tail] = TtlCache(self.clock, TAIL_TRUST // timedelta(milliseconds=1))
         self._favourite: dict[str, int] = {}
         self._locks: BoundedCache[ShardKey, threading.Lock] = BoundedCache()
 
@@ -81,7 +77,7 @@ class Appender:
         """Win an offset for one pack. Without a shard given, a lost race hops to another shard. `by` is the id of the
         producer's token; `resend_lookup` finds what a named request wrote before."""
         losses = 0
-        self._mark(topic)
+        self.mark(topic)
         while True:
             key = topic.shard_key(shard if shard is not None else self._favourite_of(topic))
             with self._lock_shard(topic, key, free=shard is None) as key:
@@ -96,7 +92,7 @@ class Appender:
                     if draft.dedup_id
                 ]
                 self._note_keys(topic, key, segment)
-                result = self._log.put(key, segment, pack, entries, promotables)
+                result = self.log.put(key, segment, pack, entries, promotables)
                 if isinstance(result, DedupHit | AlreadyMoved):
                     return result
                 self._learn(key, segment, result, losses)
@@ -104,7 +100,7 @@ class Appender:
                 if resend_lookup:
                     resend_lookup.note_stored(segment)
                 with suppress(Unavailable):  # it is stored: to refuse it now would have it produced twice
-                    self._mark(topic)  # the first mark may have expired if storing took long
+                    self.mark(topic)  # the first mark may have expired if storing took long
                 return [_result_at(key, segment, i) for i in range(segment.count)]
             losses += 1
             if shard is None:
@@ -112,8 +108,8 @@ class Appender:
 
     def rows_before(self, topic: Topic, key: ShardKey, resend_lookup: ResendLookup) -> RowsFound | None:
         """The rows that an earlier try of a request wrote in a shard, as far as they are there by now."""
-        end = self._read_tail(key, topic.created_ms).offset + 1
-        behind = Segment(first=end, count=1, request_id="", accepted_ms=self._clock.now_ms(), expires_s=0)
+        end = self.tails.read(key, topic.created_ms).offset + 1
+        behind = Segment(first=end, count=1, request_id="", accepted_ms=self.clock.now_ms(), expires_s=0)
         return resend_lookup.before(behind)
 
     def _next(self, topic: Topic, key: ShardKey, pack: Pack, by: str, reserves: bool) -> Segment:
@@ -121,12 +117,12 @@ class Appender:
 
         Each try has its own request id, so that key entries of a lost try never match another writer's message.
         """
-        tail = self._tails.get(key) or self._tails.put(key, self._read_tail(key, topic.created_ms))
+        tail = self._known.get(key) or self._known.put(key, self.tails.read(key, topic.created_ms))
         count = len(pack.drafts)
         first = self._reserve(key, count) if tail.allocation is Allocation.RESERVED else tail.offset + 1
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         allocation = Allocation.RESERVED if reserves else tail.allocation
-        request_id = self._random.id(ids.REQUEST_ID_CHARS)
+        request_id = self.random.id(ids.REQUEST_ID_CHARS)
         return Segment(
             first=first,
             count=count,
@@ -147,73 +143,65 @@ class Appender:
                 id = ids.message_id(segment.request_id, key.shard, offset)
                 entries += entries_of(topic.uid, draft, id, segment.accepted_ms, segment.expires_s)
         if entries:
-            self._keys.note(entries)
+            self.keys.note(entries)
 
     def _reserve(self, key: ShardKey, count: int) -> int:
-        while (first := self._log.reserve(key, count)) is None:
+        while (first := self.log.reserve(key, count)) is None:
             # The writer that switched the shard to reserved offsets died before it created the counter.
-            self._log.begin_reserving(key, self._read_tail(key).offset + 1)
+            self.log.begin_reserving(key, self.tails.read(key).offset + 1)
         return first
 
     def _learn(self, key: ShardKey, segment: Segment, result: Stored | OffsetTaken, losses: int) -> None:
         """Remember the tail that a put has shown."""
         if isinstance(result, Stored):
-            tail = self._tails.get(key)
+            tail = self._known.get(key)
             was_reserved = tail is not None and tail.allocation is Allocation.RESERVED
             if segment.allocation is Allocation.RESERVED and not was_reserved:
                 # It is stored; who reserves next creates the counter that is missing.
                 with suppress(Unavailable):
-                    self._log.begin_reserving(key, segment.end)
-            self._tails.put(key, Tail(segment.end - 1, segment.allocation))
+                    self.log.begin_reserving(key, segment.end)
+            self._known.put(key, Tail(segment.end - 1, segment.allocation))
         elif losses % 2:  # the tail runs ahead of us: ask for it
-            self._tails.drop(key)
+            self._known.drop(key)
         else:
-            self._tails.put(key, Tail(result.by.end - 1, result.by.allocation))
+            self._known.put(key, Tail(result.by.end - 1, result.by.allocation))
 
     def _favourite_of(self, topic: Topic) -> int:
         favourite = self._favourite.get(topic.uid)
         if favourite is None or favourite >= topic.shards:
             favourite = self._favourite[topic.uid] = first_shard(topic.uid, topic.shards)
-        tail = self._tails.get(topic.shard_key(favourite))
-        if tail and tail.allocation is Allocation.RESERVED and not self._random.below(_LOOK_AROUND):
+        tail = self._known.get(topic.shard_key(favourite))
+        if tail and tail.allocation is Allocation.RESERVED and not self.random.below(_LOOK_AROUND):
             return self._hop(topic, favourite)
         return favourite
 
     def _hop(self, topic: Topic, shard: int) -> int:
         """Another shard than this one becomes the favourite; what was known of its tail is old."""
         other = (
-            (shard + 1 + self._random.below(topic.shards - 1)) % topic.shards if topic.shards > 1 else shard
+            (shard + 1 + self.random.below(topic.shards - 1)) % topic.shards if topic.shards > 1 else shard
         )
         self._favourite[topic.uid] = other
         if other != shard:
-            self._tails.drop(topic.shard_key(other))
+            self._known.drop(topic.shard_key(other))
         return other
 
-    def _lock_shard(self, topic: Topic, key: ShardKey, *, free: bool) -> _HeldLock:
-        """The right to append to a shard in this process: its threads need not race each other."""
-        if free:
-            for _ in range(topic.shards):
-                lock = self._locks.of(key, threading.Lock)
-                if lock.acquire(blocking=False):
-                    return _HeldLock(key, lock)
-                key = topic.shard_key((key.shard + 1) % topic.shards)
+    @contextmanager
+    def _lock_shard(self, topic: Topic, key: ShardKey, *, free: bool) -> Iterator[ShardKey]:
+        """The right to append to a shard in this process: its threads need not race each other. `free`: rather to
+        another shard than to wait."""
         lock = self._locks.of(key, threading.Lock)
-        lock.acquire()
-        return _HeldLock(key, lock)
-
-
-class _HeldLock:
-    """A held lock that says for which shard it is held."""
-
-    def __init__(self, key: ShardKey, lock: threading.Lock) -> None:
-        self._key = key
-        self._lock = lock
-
-    def __enter__(self) -> ShardKey:
-        return self._key
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
+        for n in range(topic.shards if free else 0):
+            other = topic.shard_key((key.shard + n) % topic.shards)
+            other_lock = self._locks.of(other, threading.Lock)
+            if other_lock.acquire(blocking=False):
+                key, lock = other, other_lock
+                break
+        else:
+            lock.acquire()
+        try:
+            yield key
+        finally:
+            lock.release()
 
 
 def _id_at(key: ShardKey, segment: Segment, index: int) -> str:

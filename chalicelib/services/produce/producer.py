@@ -25,7 +25,7 @@ from ..core.counters import ACCEPTED, Counters
 from ..core.rate_limiter import RateLimits
 from ..core.tails import Tails
 from ..core.unit_names import UnitNames
-from .appender import Appender, ProduceResult, entries_of
+from .appender import Appender, Outcomes, ProduceResult, entries_of
 from .dedup import entry_of, has_time, named
 from .drafts import (
     count_that_can_move,
@@ -92,7 +92,7 @@ class Producer:
         limit, it is stored as a dead letter for every group, where the topic wants that. A fault below turns the drafts
         it concerns into UNAVAILABLE (unknown, safe to repeat with a dedup id).
         """
-        outcomes: list[ProduceResult | HeadraceError | None] = [refusal(topic, d) for d in drafts]
+        outcomes: Outcomes = [refusal(topic, d) for d in drafts]
         judge = partial(judged, first_use=first_use, request=request)
         if request:
             drafts = named(drafts, request)
@@ -124,11 +124,7 @@ class Producer:
         return results
 
     def _limit(
-        self,
-        topic: Topic,
-        drafts: Sequence[Draft],
-        request: Request | None,
-        outcomes: list[ProduceResult | HeadraceError | None],
+        self, topic: Topic, drafts: Sequence[Draft], request: Request | None, outcomes: Outcomes
     ) -> Sequence[Draft]:
         """Take permits for the drafts that would be stored. What an earlier try of a resend has stored needs none:
         otherwise its end might never be admitted. Those over the limit get their outcome, or become dead letters."""
@@ -146,7 +142,7 @@ class Producer:
     def admit(self, topic: Topic, draft: Draft) -> Draft:
         """Count a message that is about to be prepared (in a transaction) like one that is produced. Returns it,
         perhaps as a dead letter. Raises TooMany, or why the topic does not take it."""
-        outcomes: list[ProduceResult | HeadraceError | None] = [refusal(topic, draft)]
+        outcomes: Outcomes = [refusal(topic, draft)]
         (draft,) = self._limit(topic, [draft], None, outcomes)
         if isinstance(outcomes[0], HeadraceError):
             raise outcomes[0]
@@ -225,11 +221,7 @@ class Producer:
         return results
 
     def _store_later(
-        self,
-        topic: Topic,
-        members: Sequence[tuple[int, Draft]],
-        outcomes: list[ProduceResult | HeadraceError | None],
-        judge: Judge,
+        self, topic: Topic, members: Sequence[tuple[int, Draft]], outcomes: Outcomes, judge: Judge
     ) -> None:
         """Store drafts that are due later as timers, each under an id of its own. After a failure the later drafts of
         the same ordering key are not stored."""
@@ -261,11 +253,7 @@ class Producer:
         return None if unit is None else self._unit_names.name(topic, unit, id_of)
 
     def _store_batch(
-        self,
-        topic: Topic,
-        items: Sequence[tuple[int, Draft, Timer]],
-        outcomes: list[ProduceResult | HeadraceError | None],
-        judge: Judge,
+        self, topic: Topic, items: Sequence[tuple[int, Draft, Timer]], outcomes: Outcomes, judge: Judge
     ) -> None:
         while items:
             entries = [entry_of(topic, d, t.id, t.stored_ms) for _, d, t in items if d.dedup_id]
@@ -312,7 +300,7 @@ class Producer:
         topic: Topic,
         shard: int | None,
         members: Sequence[tuple[int, Draft]],
-        outcomes: list[ProduceResult | HeadraceError | None],
+        outcomes: Outcomes,
         judge: Judge,
         by: str,
         resend_lookup: ResendLookup | None,
@@ -346,7 +334,7 @@ class Producer:
         topic: Topic,
         shard: int | None,
         members: Sequence[tuple[int, Draft, Draft]],
-        outcomes: list[ProduceResult | HeadraceError | None],
+        outcomes: Outcomes,
         judge: Judge,
         by: str,
         resend_lookup: ResendLookup | None,

@@ -12,7 +12,7 @@ from ...domain.append import DedupEntry
 from ...domain.errors import Conflict, HeadraceError, changed_meanwhile
 from ...domain.message import Draft
 from ...domain.request import Request
-from .appender import ProduceResult
+from .appender import Outcomes, ProduceResult
 from .dedup import DONE, content_hash, is_made
 
 Judge = Callable[[Draft, DedupEntry], "Draft | ProduceResult | HeadraceError"]
@@ -66,7 +66,7 @@ def mismatch() -> Conflict:
 def to_store(
     items: Sequence[tuple[int, Draft, _T]],
     used_entries: Iterable[DedupEntry],
-    outcomes: list[ProduceResult | HeadraceError | None],
+    outcomes: Outcomes,
     judge: Judge,
 ) -> list[tuple[int, Draft, _T]]:
     """What is still to be stored, where some dedup ids were used before; fills in the outcomes of the rest."""
