@@ -290,16 +290,8 @@ class Caller:
     @classmethod
     def with_token(cls, token: Token) -> Self:
         """The caller with this token."""
-        return cls(
-            token.id,
-            frozenset(token.scopes),
-            token.topics,
-            token.groups,
-            token.expires_ms,
-            token.name,
-            token.rate_limit,
-            token.jobs,
-        )
+        same = ("topics", "groups", "expires_ms", "name", "rate_limit", "jobs")
+        return cls(token.id, frozenset(token.scopes), **{name: getattr(token, name) for name in same})
 
     @classmethod
     def of_iam(cls, arn: str) -> Self:

@@ -36,7 +36,7 @@ _GOLDEN = 2_654_435_769  # of 2**32: multiples of it fall into the widest gap be
 T = TypeVar("T")
 
 HasTime = Callable[[], bool]
-Visit = Callable[[], bool]
+Visit = Callable[[], bool | None]
 """Makes a visit; False if there was not time for all of it."""
 VisitInTurn = Callable[[Topic, HasTime, int], None]
 """Visits a topic, as far as there is time for; the number grows from run to run (see `from_another`)."""
@@ -74,7 +74,7 @@ class Stretch:
         time was up: a topic that takes all the time of a run must not block the rest."""
         self.topics += 1
         try:
-            self.finished &= visit()
+            self.finished &= visit() is not False
         except Exception as error:  # noqa: BLE001 - a bad row, a throttled table, a bug: it is reported
             self.troubles.append(Trouble.of(topic, error))
         if self.finished or self.last is None:
@@ -154,7 +154,7 @@ class Walk:
                 break
             way.comes_to(topic)
             spare_time = self._spare_time(has_time)
-            stretch.visit(topic.name, _as_visit(partial(visit, topic, spare_time, turn)))
+            stretch.visit(topic.name, partial(visit, topic, spare_time, turn))
             if not spare_time():
                 stretch.finished = False
                 if not has_time():
@@ -246,9 +246,7 @@ class RoundRobin:
         self, names: Iterable[str], bookmark: Bookmark, visit: Callable[[str], None], has_time: HasTime
     ) -> Stretch:
         """Visit each topic, as many as there is time for, beginning with those that the last run did not reach."""
-        return self._run(
-            names, bookmark, 1, lambda some: [_as_visit(partial(visit, name)) for name in some], has_time
-        )
+        return self._run(names, bookmark, 1, lambda some: [partial(visit, name) for name in some], has_time)
 
     def run_together(
         self, names: Iterable[str], bookmark: Bookmark, look: VisitTopic, has_time: HasTime, threads: Executor
@@ -296,16 +294,6 @@ class RoundRobin:
         else:
             first = sum(name <= after for name in names)
         return names[first:] + names[:first]
-
-
-def _as_visit(visit: Callable[[], None]) -> Visit:
-    """A visit that does not tell whether there was time for all of it."""
-
-    def visit_whole() -> bool:
-        visit()
-        return True
-
-    return visit_whole
 
 
 def _look_safely(look: VisitTopic, name: str) -> Visit:

@@ -8,19 +8,15 @@ from ..domain.audit import AuditEntry, month_of, months_back
 from ..domain.limits import AUDIT_DAYS
 from ..domain.times import DAY_SECONDS
 from .attributes import Fields, Item, attributes, known_text, rows
-from .dynamo import Dynamo
+from .dynamo import TableAccess
 from .layout import FORMAT
 
 _PAGE = 100
 _TEXTS = Fields("token_id:b token_name:n method:m path:p object:o result:r topic:t source:f")
 
 
-class Audit:
+class Audit(TableAccess, table="audit"):
     """What was done, for AUDIT_DAYS: a write unit for each entry. Entries are never changed."""
-
-    def __init__(self, dynamo: Dynamo) -> None:
-        self._dynamo = dynamo
-        self._table = dynamo.tables.audit
 
     def add(self, entry: AuditEntry) -> None:
         """Store an entry. Harmless to repeat."""

@@ -33,7 +33,7 @@ from .control_rows import (
     Use,
     UseRow,
 )
-from .dynamo import Dynamo
+from .dynamo import TableAccess
 from .timers import timer_delete, timer_put
 
 T = TypeVar("T")
@@ -44,15 +44,11 @@ _KEY_RING = Key("stage", "signing-key")
 _EVENTS = Key("events", "events")
 
 
-class Control:
+class Control(TableAccess, table="control"):
     """Topics, groups, consumers, tokens and the like. Reads are consistent unless a method says otherwise: they are
     few, for the services cache them. Writes are seldom, and always conditional: after a deletion, what is created under
     the same name has another uid and is another thing. A row that cannot be read raises Unreadable; only the lists with
     a `limit` skip it."""
-
-    def __init__(self, dynamo: Dynamo) -> None:
-        self._dynamo = dynamo
-        self._table = dynamo.tables.control
 
     def topic(self, name: str, *, consistent: bool = True) -> Topic | None:
         """The topic of this name; None if there is none. A read that is not consistent costs half and may be a moment
@@ -61,8 +57,7 @@ class Control:
 
     def topics(self, after: str | None, limit: int, *, consistent: bool = True) -> list[Topic]:
         """Topics by name. A read that is not consistent costs half and may miss the newest."""
-        where = TopicRow.sk > after if after is not None else None
-        return self._page(TopicRow, "topics", where, limit, consistent=consistent)
+        return self._page(TopicRow, "topics", after, limit, consistent=consistent)
 
     def put_topic(self, topic: Topic, old: Topic | None) -> bool:
         """Store if the topic still is `old` (None: absent). False: it is not."""
@@ -182,8 +177,7 @@ class Control:
 
     def tokens(self, after: str | None, limit: int) -> list[Token]:
         """Up to `limit` tokens in the order of their ids: those after an id (None: from the first)."""
-        where = TokenRow.sk > after if after is not None else None
-        return self._page(TokenRow, "tokens", where, limit)
+        return self._page(TokenRow, "tokens", after, limit)
 
     def put_token(self, token: Token, old: Token | None) -> bool:
         """Store if the token still is `old` (None: absent). False: it is not."""
@@ -211,9 +205,8 @@ class Control:
 
     def replays(self, topic: str, before: str | None, limit: int) -> list[Replay]:
         """Replays of a topic's messages, the newest first: those before an id."""
-        where = ReplayRow.sk < before if before is not None else None
         home = _replays_of(ids.replay_home(topic))
-        return self._page(ReplayRow, home, where, limit, descending=True)
+        return self._page(ReplayRow, home, before, limit, descending=True)
 
     def put_replay(self, replay: Replay, old: Replay | None) -> bool:
         """Store if the replay still is `old` (None: absent). False: it is not."""
@@ -225,8 +218,7 @@ class Control:
 
     def schedules(self, after: str | None, limit: int) -> list[Schedule]:
         """Schedules by name: those behind one. It may miss the newest."""
-        where = ScheduleRow.sk > after if after is not None else None
-        return self._page(ScheduleRow, "schedules", where, limit, consistent=False)
+        return self._page(ScheduleRow, "schedules", after, limit, consistent=False)
 
     def schedules_between(self, first: str, last: str) -> dict[str, Schedule]:
         """The schedules whose names lie there, by name; those that cannot be read are left out."""
@@ -285,13 +277,14 @@ class Control:
         self,
         model: type[Row[T]],
         pk: str,
-        where: Condition | None,
+        after: str | None,
         limit: int,
         *,
         consistent: bool = True,
         descending: bool = False,
     ) -> list[T]:
-        """Up to `limit` items of a list; unreadable rows are skipped."""
+        """Up to `limit` items of a list, behind a key; unreadable rows are skipped."""
+        where = None if after is None else model.sk < after if descending else model.sk > after
         items = self._query(pk, where, consistent=consistent, Limit=limit, ScanIndexForward=not descending)
         return list(islice(self._dynamo.readable(items, model.decoded), limit))
 

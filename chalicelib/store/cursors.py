@@ -20,7 +20,7 @@ from ..domain.timer import Timer
 from ..domain.topic import CursorKey
 from . import codec
 from .attributes import Item, number, rows, text, text_of, values
-from .dynamo import Cancelled, ConditionFailed, Dynamo
+from .dynamo import Cancelled, ConditionFailed, TableAccess
 from .layout import FORMAT, cursor_item_key, cursor_owner
 from .records import record_writes
 from .timers import timer_put
@@ -31,13 +31,9 @@ _MASK = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"  # si
 _SPAN = re.compile(r"(\d*)(?:\+(\d+))?(?:%([\w-]+))?(?:\*(\d+))?(?:~([^@,]*))?(?:@(\d+))?\Z")
 
 
-class Cursors:
+class Cursors(TableAccess, table="cursors"):
     """One small item per group and shard, changed by conditional writes only: one write unit per change, no read where
     the caller knows the last state."""
-
-    def __init__(self, dynamo: Dynamo) -> None:
-        self._dynamo = dynamo
-        self._table = dynamo.tables.cursors
 
     def get(self, key: CursorKey, *, consistent: bool = False) -> Cursor | None:
         """The cursor; None where nothing was ever claimed (it then stands at offset 0)."""

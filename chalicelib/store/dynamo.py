@@ -175,6 +175,22 @@ class Dynamo:
                 raise unavailable()
 
 
+class TableAccess:
+    """The rows of one table of the stage: the base of what the store offers of it."""
+
+    _name: str
+
+    def __init_subclass__(cls, table: str = "") -> None:
+        """`table`: its name, without the stage."""
+        if table:
+            cls._name = table
+
+    def __init__(self, dynamo: Dynamo) -> None:
+        self._dynamo = dynamo
+        self._tables = dynamo.tables
+        self._table: str = getattr(dynamo.tables, self._name)
+
+
 _EMPTY_UNITS = 0.5  # DynamoDB Local calls an empty query free; AWS does not
 _counted: ContextVar[Units | None] = ContextVar("units", default=None)
 
@@ -276,9 +292,8 @@ def translate(
 
 def _cancellation(error: ClientError, is_resent: bool) -> Exception:
     reasons: list[dict[str, Any]] = [dict(r) for r in error.response.get("CancellationReasons", [])]
-    if any(r.get("Code") == "TransactionConflict" for r in reasons):
-        return unavailable()
-    if not any(r.get("Code") == "ConditionalCheckFailed" for r in reasons):
+    codes = {r.get("Code") for r in reasons}
+    if "TransactionConflict" in codes or "ConditionalCheckFailed" not in codes:
         return unavailable()
     items = [r.get("Item", {}) if r.get("Code") == "ConditionalCheckFailed" else None for r in reasons]
     return Cancelled(items, is_resent)

@@ -6,17 +6,13 @@ from collections.abc import Sequence
 from itertools import islice
 
 from ..domain.append import KeyEntry
-from .attributes import Item, known_int, number, rows, text
-from .dynamo import Dynamo
+from .attributes import Item, attributes, known_int, rows, text
+from .dynamo import TableAccess
 from .layout import FORMAT, key_home
 
 
-class Keys:
+class Keys(TableAccess, table="keys"):
     """Which messages have a business key: one write unit for an entry, one query for the newest."""
-
-    def __init__(self, dynamo: Dynamo) -> None:
-        self._dynamo = dynamo
-        self._table = dynamo.tables.keys
 
     def note(self, entries: Sequence[KeyEntry]) -> None:
         """Store entries, one write unit each. Harmless to repeat."""
@@ -54,12 +50,8 @@ def marks(from_ms: int | None, to_ms: int | None) -> tuple[str, str]:
 
 
 def _item(entry: KeyEntry) -> Item:
-    return {
-        "k": text(key_home(entry.topic_uid, entry.key)),
-        "o": text(entry.sort_key),
-        "x": number(entry.expires_s),
-        "v": {"N": FORMAT},
-    }
+    home = key_home(entry.topic_uid, entry.key)
+    return attributes(k=home, o=entry.sort_key, x=entry.expires_s, v=int(FORMAT))
 
 
 def _entry(topic_uid: str, key: str, item: Item) -> KeyEntry:

@@ -30,7 +30,7 @@ from . import codec
 from .attributes import Item, attributes, int_of, packed, payload_of, rows, started_kib, text, text_of, values
 from .cursors import cursor_amend
 from .dedup import dedup_entry, dedup_put, used_entries
-from .dynamo import Cancelled, ConditionFailed, Dynamo
+from .dynamo import Cancelled, ConditionFailed, TableAccess
 from .layout import FORMAT, META_OFFSET, dedup_key, segment_key
 from .records import letter_move
 from .timers import successor_puts, timer_delete, timer_put, timer_shortening
@@ -41,13 +41,9 @@ _MOST_MESSAGES = 50_000  # more find no room in a row
 _UP_TO = "s = :s AND o BETWEEN :a AND :o"
 
 
-class Log:
+class Log(TableAccess, table="log"):
     """The sharded log: one conditional put per append, one query per read. Offsets are dense; `amend` alone changes a
     row."""
-
-    def __init__(self, dynamo: Dynamo) -> None:
-        self._dynamo = dynamo
-        self._table = dynamo.tables.log
 
     def pack(self, drafts: Sequence[Draft], *, whole: bool = False) -> Pack:
         """Encode the first of the drafts, as many as fit one segment; with `whole`, all, of any size."""

@@ -10,8 +10,8 @@ from ..domain.attention import Attention, Kind
 from ..domain.mark import Bookmark, EachMinute, Mark
 from ..domain.timer import Timer
 from ..domain.times import DAY_SECONDS
-from .attributes import Item, known_int, known_text, number, rows, text, values
-from .dynamo import Dynamo
+from .attributes import Item, attributes, known_int, known_text, number, rows, text, values
+from .dynamo import TableAccess
 from .layout import FORMAT
 from .timers import timer_put
 
@@ -23,13 +23,9 @@ _ATTENTION, _BEHIND_ATTENTION = "#", "$"  # before the key of a state that needs
 _KEEP_SECONDS = 7 * DAY_SECONDS  # longer than the sweep is ever switched off
 
 
-class Marks:
+class Marks(TableAccess, table="rounds"):
     """The topics that jobs look at each minute, by name: marked ones, and those that are watched. One write unit for a
     mark; half a read unit for a short or empty list."""
-
-    def __init__(self, dynamo: Dynamo) -> None:
-        self._dynamo = dynamo
-        self._table = dynamo.tables.rounds
 
     def mark(self, mark: Mark) -> None:
         """Store a mark. Harmless to repeat."""
@@ -156,13 +152,9 @@ def _state(item: Item) -> Attention:
 _HOME = "place"
 
 
-class Rounds:
+class Rounds(TableAccess, table="rounds"):
     """The bookmarks of scheduled jobs: a run goes on where the last one stopped, in any process. A read costs a read
     unit, a write a write unit. A row that cannot be read counts as absent: the job starts over and replaces it."""
-
-    def __init__(self, dynamo: Dynamo) -> None:
-        self._dynamo = dynamo
-        self._table = dynamo.tables.rounds
 
     def bookmark(self, job: str) -> Bookmark:
         """The job's bookmark, read consistently; one of version 0 if the job never ran."""
@@ -173,19 +165,11 @@ class Rounds:
     def keep(self, job: str, bookmark: Bookmark) -> Bookmark | None:
         """Store a bookmark, if the stored one has the same version. Returns it as stored; None: a race was lost."""
         new = replace(bookmark, version=bookmark.version + 1)
-        item = {
-            **_key(job),
-            "p": number(new.passed_ms),
-            "o": {"BOOL": new.is_open},
-            "e": number(new.version),
-            "v": {"N": FORMAT},
-        }
-        if new.after is not None:
-            item["a"] = text(new.after)
+        row = attributes(p=new.passed_ms, e=new.version, a=new.after, v=int(FORMAT))
         is_kept = self._dynamo.write_if(
             "put_item",
             TableName=self._table,
-            Item=item,
+            Item={**_key(job), **row, "o": {"BOOL": new.is_open}},
             ConditionExpression="e = :e" if bookmark.version else "NOT attribute_type(e, :e)",
             ExpressionAttributeValues=values(e=bookmark.version or "N"),
         )

@@ -10,21 +10,17 @@ import msgspec
 from ..domain import strict_json
 from ..domain.meter import GroupReading, Level, Reading
 from . import codec
-from .attributes import Item, int_of, number, rows, text
-from .dynamo import Dynamo
+from .attributes import Item, attributes, int_of, rows, text
+from .dynamo import TableAccess
 from .layout import FORMAT
 
 _MOST_BYTES = 512
 """Of a row, with the backlogs by shard: 170 rows, a week's or a day's, are eleven read units then."""
 
 
-class Readings:
+class Readings(TableAccess, table="rounds"):
     """Readings of topics' meters, for charts only; they may be a moment old. A write unit for a reading; half a read
     unit for 4 KB of readings, some 10 to 40 of them."""
-
-    def __init__(self, dynamo: Dynamo) -> None:
-        self._dynamo = dynamo
-        self._table = dynamo.tables.rounds
 
     def keep(self, topic_uid: str, level: Level, reading: Reading) -> None:
         """Store a reading, in the place of one of the same hour (ten minutes, minute)."""
@@ -48,13 +44,9 @@ def _home(topic_uid: str, level: Level) -> str:
 def _item(topic_uid: str, level: Level, reading: Reading) -> Item:
     start_ms = reading.at_ms // level.every_ms * level.every_ms
     groups = {name: [each.settled, each.backlog, each.retried] for name, each in reading.groups.items()}
-    item: Item = {
-        "r": text(_home(topic_uid, level)),
-        "k": text(f"{start_ms:015d}"),
-        "a": number(reading.at_ms),
-        "n": number(reading.accepted),
-        "g": text(msgspec.json.encode(groups).decode()),
-        "x": number((reading.at_ms + level.keep_ms) // 1000),
+    item = {
+        **attributes(r=_home(topic_uid, level), k=f"{start_ms:015d}", a=reading.at_ms, n=reading.accepted),
+        **attributes(g=msgspec.json.encode(groups).decode(), x=(reading.at_ms + level.keep_ms) // 1000),
         "v": {"N": FORMAT},
     }
     if by_shard := _by_shard(reading.groups, _MOST_BYTES - _bytes(item)):

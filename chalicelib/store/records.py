@@ -19,7 +19,7 @@ from ..domain.topic import CursorKey, Group, Topic
 from ..domain.transaction import Counted
 from . import codec
 from .attributes import Fields, Item, attributes, packed, payload_of, rows, text_of, values
-from .dynamo import ConditionFailed, Dynamo
+from .dynamo import ConditionFailed, TableAccess
 from .layout import FORMAT, record_key, record_prefix
 
 _UNDER = "g = :g AND begins_with(k, :k)"
@@ -32,12 +32,8 @@ _LETTER = Fields("reason:q last_error:h", "attempts:n at_ms:a version:e")
 _ROWS_LOOKED_AT = 500  # records of one page of waiting deliveries: most may have succeeded since
 
 
-class Records:
+class Records(TableAccess, table="records"):
     """Delivery records and dead letters, by group."""
-
-    def __init__(self, dynamo: Dynamo) -> None:
-        self._dynamo = dynamo
-        self._table = dynamo.tables.records
 
     def get(self, key: CursorKey, offset: int) -> Record | None:
         """The record of one delivery, read consistently."""

@@ -30,7 +30,7 @@ from .attributes import (
 )
 from .clients import sent_once
 from .dedup import dedup_put, store_with
-from .dynamo import Cancelled, Dynamo
+from .dynamo import Cancelled, TableAccess
 from .layout import FORMAT, Tables, forward_key, fragment_of, shard_of, timer_key
 from .records import letter_move, record_writes
 
@@ -40,13 +40,8 @@ _NEXT = "!"  # sorts before all that ids hold
 _FIELDS = Fields("group_uid:g consumer_uid:c", "stored_ms:a edits:e every_ms:y", sparse="gcaey")
 
 
-class Timers:
+class Timers(TableAccess, table="timers"):
     """What is due later, by fragment and due time: one write unit for a small timer, one query for due timers."""
-
-    def __init__(self, dynamo: Dynamo) -> None:
-        self._dynamo = dynamo
-        self._tables = dynamo.tables
-        self._table = dynamo.tables.timers
 
     def fragments(self) -> range:
         """All that may have timers."""

@@ -6,14 +6,14 @@ from ..domain import token_bucket
 from ..domain.times import DAY_SECONDS
 from ..domain.token_bucket import Grant
 from .attributes import int_of, known_int, number, text, values
-from .dynamo import ConditionFailed, Dynamo
+from .dynamo import ConditionFailed, TableAccess
 from .layout import FORMAT
 
 _KEEP_SECONDS = DAY_SECONDS
 _TRIES = 8
 
 
-class TokenBuckets:
+class TokenBuckets(TableAccess, table="rates"):
     """The permits of everything that has a rate limit (a topic by its uid, or the handshakes with a host), and what is
     spent of budgets: one account each, shared by all processes. Permits cost half a read unit and one write unit. A
     lost race returns the account's new state.
@@ -21,10 +21,6 @@ class TokenBuckets:
     A read that misses the newest write finds too many permits, and its write is refused. A repetition after a lost
     answer is refused too: its permits are lost. An unreadable account counts as an idle one.
     """
-
-    def __init__(self, dynamo: Dynamo) -> None:
-        self._dynamo = dynamo
-        self._table = dynamo.tables.rates
 
     def take(self, account: str, limit: int, count: int, now_ms: int, seconds: int = 1) -> Grant:
         """Up to `count` permits from an account that gets `limit` in so many seconds: one write where no other

@@ -11,18 +11,14 @@ from ..domain.topic import CursorKey
 from ..domain.trace import TraceEntry, TraceRow
 from . import codec
 from .attributes import Fields, Item, attributes, packed, payload_of, rows, text_of
-from .dynamo import Dynamo
+from .dynamo import TableAccess
 from .layout import FORMAT, trace_home
 
 _FIELDS = Fields("group:g consumer:w", "total:n started_ms:a expires_s:x rank:r")
 
 
-class Traces:
+class Traces(TableAccess, table="traces"):
     """The attempts by message: one write unit for a small row, one query for all rows that may cover an offset."""
-
-    def __init__(self, dynamo: Dynamo) -> None:
-        self._dynamo = dynamo
-        self._table = dynamo.tables.traces
 
     def write(self, rows: Sequence[TraceRow]) -> None:
         """Store rows; one write unit for a small one."""

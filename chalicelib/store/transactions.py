@@ -17,7 +17,7 @@ from ..domain.transaction import Counted, Transaction, TransactionState, check_t
 from . import codec
 from .attributes import Fields, Item, number, packed, payload_of, rows, started_kib, text, values
 from .dedup import store_with
-from .dynamo import Dynamo
+from .dynamo import TableAccess
 from .layout import BY_STATE, FORMAT, Tables, state_home, timer_key
 from .timers import timer_put
 
@@ -29,12 +29,8 @@ _FIELDS = Fields(
 )
 
 
-class Transactions:
+class Transactions(TableAccess, table="transactions"):
     """Messages that wait for a decision, and what was decided."""
-
-    def __init__(self, dynamo: Dynamo) -> None:
-        self._dynamo = dynamo
-        self._table = dynamo.tables.transactions
 
     def prepare(self, transaction: Transaction, dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
         """Store a transaction with its first CHECK timer and its dedup ids. Returns the entries of ids that were

@@ -59,8 +59,8 @@ BUGS: dict[str, tuple[Bug, str, Fault | None]] = {
         Bug(
             Transactions,
             "prepare",
-            "put, timer_put(tables, check_timer(transaction))]",
-            "put]",
+            "[put, check]",
+            "[put]",
         ),
         "prepare",
         None,

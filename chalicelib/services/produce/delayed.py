@@ -80,7 +80,10 @@ class Delayed:
     def _find_half(self, topic: Topic, transaction_id: str) -> DelayedMessage | Transaction | Message | None:
         transaction = self.transactions.get(transaction_id)
         if transaction is None:
-            return self._find_outliving(topic, ids.half_id(transaction_id))
+            # One that was postponed outlives the transaction's row.
+            message_id = ids.half_id(transaction_id)
+            forward = self.timers.find_moved(message_id)
+            return self._find_timed(topic, message_id, forward.due_ms, None) if forward else None
         if transaction.topic_uid != topic.uid:
             return None
         if transaction.state is not TransactionState.COMMITTED:
@@ -93,11 +96,6 @@ class Delayed:
         rows = self.log.read_back(topic.shard_key(shard), offset, 1, consistent=True)
         message = rows[0].message(shard, offset) if rows and rows[0].end > offset else None
         return message if message and message.id == transaction.message_id else None
-
-    def _find_outliving(self, topic: Topic, message_id: str) -> DelayedMessage | Message | None:
-        """A message of a transaction whose row has expired: one that was postponed outlives it."""
-        forward = self.timers.find_moved(message_id)
-        return self._find_timed(topic, message_id, forward.due_ms, None) if forward else None
 
     def _find_timed(
         self, topic: Topic, message_id: str, first_ms: int, shard: int | None
