@@ -117,9 +117,8 @@ class Unreadable(Unavailable):
 
 def changed_meanwhile(thing: str) -> ChangedMeanwhile:
     """The error for a change that lost against other changes at every try."""
-    return ChangedMeanwhile(
-        "CHANGED_MEANWHILE", f"Others keep changing this {thing}; nothing was done, try again."
-    )
+    words = f"Others keep changing this {thing}; nothing was done, try again."
+    return ChangedMeanwhile("CHANGED_MEANWHILE", words)
 
 
 def unavailable(detail: str = "The store did not answer in time; try again.") -> Unavailable:
@@ -129,8 +128,6 @@ def unavailable(detail: str = "The store did not answer in time; try again.") ->
 
 def ours(error: Exception) -> HeadraceError:
     """What a caller is answered to an error; a bug of ours is unavailability, too."""
-    return (
-        error
-        if isinstance(error, HeadraceError)
-        else unavailable("Something went wrong on our side; try again.")
-    )
+    if isinstance(error, HeadraceError):
+        return error
+    return unavailable("Something went wrong on our side; try again.")

@@ -110,9 +110,7 @@ REPLAY_LIFE = timedelta(days=7)  # how long a replay's job may be run again; bel
 # Storage
 MAX_SEGMENT_BYTES = 380_000  # DynamoDB's item limit is 400 KB; keys and attributes need room
 MAX_CURSOR_BYTES = 8 * 1024  # of one cursor's item: what each of its writes is billed by
-MAX_AMENDED_RANGES = (
-    32  # ranges of offsets that a cursor notes as changed in the log; beyond that, ranges are merged
-)
+MAX_AMENDED_RANGES = 32  # of offsets that a cursor notes as changed in the log; beyond that, they are merged
 MAX_AMENDED_CURSORS = 95  # a transaction takes 100 actions, one is the log's row
 MAX_AMENDED_BYTES = 400_000  # of a segment in which a message was changed: DynamoDB's limit, nearly
 MAX_PASSED_OVER = 128  # messages of busy ordering keys that one SERIAL claim skips

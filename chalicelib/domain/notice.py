@@ -35,11 +35,8 @@ OF_STATE: Mapping[Kind, tuple[str, str | None]] = {
     Kind.BACKLOG: ("headrace.backlog.over", "headrace.backlog.under"),
 }
 """The types of the events when a state that needs a person begins, and when it ends."""
-TYPES = (
-    MESSAGE_DEAD,
-    *(name for names in OF_STATE.values() for name in names if name),
-    "headrace.schedule.missed",
-)
+_OF_STATES = (name for names in OF_STATE.values() for name in names if name)
+TYPES = (MESSAGE_DEAD, *_OF_STATES, "headrace.schedule.missed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +87,7 @@ def timers(
             event = _event(MESSAGE_DEAD, f"{topic.name}/{group.name}", told.body)
             place = Destination(events.topic, events.uid)
             drafts.setdefault(("event", place), []).append((record, event))
-    return [
-        timer
-        for (kind, destination), members in drafts.items()
-        for timer in _timers(group, kind, destination, members)
-    ]
+    return [timer for (kind, to), members in drafts.items() for timer in _timers(group, kind, to, members)]
 
 
 def _timers(

@@ -79,9 +79,7 @@ def _steps(pointer: str) -> list[str]:
 
 def _places(value: Any, step: str) -> list[Any]:
     """The keys of an object, or the indices of an array, to which a step leads."""
-    keys = (
-        list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
-    )
+    keys: Any = range(len(value)) if isinstance(value, list) else value if isinstance(value, dict) else ()
     return [key for key in keys if step in (_ANY, str(key))]
 
 
@@ -98,9 +96,8 @@ def _restored(new: Any, old: Any, steps: Sequence[str]) -> Any:
         return old if new == MASK else new
     if steps[0] == _ANY and isinstance(new, list) and len(new) != (len(old) if isinstance(old, list) else -1):
         if _holds_mask(new, steps):
-            raise Refused(
-                "MASK_MOVED", f"An array with {MASK} in it has another length now: give its values whole."
-            )
+            words = f"An array with {MASK} in it has another length now: give its values whole."
+            raise Refused("MASK_MOVED", words)
         return new
     for key in _places(new, steps[0]):
         if key in _places(old, steps[0]):

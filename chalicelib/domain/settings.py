@@ -108,9 +108,8 @@ def setting(default: Any = dataclasses.MISSING, **row: Any) -> Any:
 @cache
 def rows_of(kind: type) -> tuple[Setting, ...]:
     """The table of a dataclass's settings, in its order."""
-    return tuple(
-        _row(each, each.metadata[_ROW]) for each in dataclasses.fields(kind) if _ROW in each.metadata
-    )
+    fields = dataclasses.fields(kind)
+    return tuple(_row(each, each.metadata[_ROW]) for each in fields if _ROW in each.metadata)
 
 
 def _row(field: "dataclasses.Field[Any]", row: Mapping[str, Any]) -> Setting:

@@ -88,10 +88,8 @@ def coalesce(spans: Iterable[Span]) -> tuple[Span, ...]:
     by_kind: defaultdict[tuple[int, str, int], list[Span]] = defaultdict(list)
     for run in runs:
         by_kind[_kind(run)].append(run)
-    masked_spans = (
-        span for alike in by_kind.values() for close in _clusters(alike) for span in _masked(close)
-    )
-    return tuple(sorted(masked_spans, key=lambda s: s.start))
+    masked = (span for alike in by_kind.values() for close in _clusters(alike) for span in _masked(close))
+    return tuple(sorted(masked, key=lambda s: s.start))
 
 
 def _clusters(runs: Sequence[Span]) -> Iterator[list[Span]]:

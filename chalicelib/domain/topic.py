@@ -222,9 +222,8 @@ class Consumer:
                 "or register it again.",
             )
         former = [each for each in (self.instance, *self.former_instances) if each and each != instance]
-        return replace(
-            self, instance=instance, instance_by=by, former_instances=tuple(former[:_FORMER_INSTANCES])
-        )
+        names = tuple(former[:_FORMER_INSTANCES])
+        return replace(self, instance=instance, instance_by=by, former_instances=names)
 
     def overlap_until_ms(self, now_ms: int) -> int | None:
         """Until when the secret before the last rotation also signs; None: only the present one signs."""

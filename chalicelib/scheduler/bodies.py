@@ -103,9 +103,8 @@ class BodySweeper:
         topic = self.control.topic(body.shard.topic)
         if topic is None or topic.uid != body.shard.topic_uid:
             return None
-        is_owed = any(
-            self.records.is_owed(group.uid, body.shard, body.offset) for group in self.control.groups(topic)
-        )
+        groups = self.control.groups(topic)
+        is_owed = any(self.records.is_owed(group.uid, body.shard, body.offset) for group in groups)
         return now_s + _OWED_S if is_owed else None
 
     def _postpone(self, body: BlobExpiry, until_s: int) -> None:

@@ -125,14 +125,10 @@ class MeterReader:
     _troubled: Mapping[str, int] = field(default_factory=dict, init=False)
     _attention: dict[str, list[Attention]] = field(default_factory=dict, init=False)  # by topic
     _passes: int = field(default=0, init=False)
-    _turns: dict[str, int] = field(
-        default_factory=dict, init=False
-    )  # by topic: when its last turn was, read or not
+    _turns: dict[str, int] = field(default_factory=dict, init=False)  # by topic: its last turn, read or not
     _turn: int = field(default=0, init=False)
     _sum: Sums = field(default_factory=Sums, init=False)
-    _unkept: Sums = field(
-        default_factory=Sums, init=False
-    )  # what was written without an answer, as `_attempt`
+    _unkept: Sums = field(default_factory=Sums, init=False)  # written without an answer, as `_attempt`
     _attempt: Reading | None = field(default=None, init=False)
     _known: dict[str, _Known] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)

@@ -30,11 +30,9 @@ class Audit(TableAccess, table="audit"):
         if start > end:  # DynamoDB refuses to look there
             return
         for month in months_back(from_ms, to_ms):
-            items = self._dynamo.query(
-                **rows(self._table, "d = :d AND k BETWEEN :start AND :end", d=month, start=start, end=end),
-                ScanIndexForward=False,
-                Limit=_PAGE,
-            )
+            where = "d = :d AND k BETWEEN :start AND :end"
+            request = rows(self._table, where, d=month, start=start, end=end)
+            items = self._dynamo.query(**request, ScanIndexForward=False, Limit=_PAGE)
             yield from (_entry(item) for item in items if item["k"]["S"] < end)
 
 

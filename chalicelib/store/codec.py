@@ -106,9 +106,7 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(list[Wire])
 _runs = msgspec.json.Decoder(list[_Run])
 _answer = msgspec.json.Decoder(Answer)
-_result = attrgetter(
-    "attempt", "outcome", "duration_ms", "detail", "answer"
-)  # of a TraceEntry, as a run stores it
+_result = attrgetter("attempt", "outcome", "duration_ms", "detail", "answer")  # what a run stores of an entry
 
 
 def encode(draft: Draft) -> bytes:
@@ -184,12 +182,8 @@ def messages(payload: bytes | str | None, count: int) -> tuple[Draft, ...]:
 
 def _undecodable(payload: object) -> Draft:
     raw = payload if isinstance(payload, bytes) else str(payload or "").encode()
-    return Draft(
-        raw[:_MOST_RAW_BYTES],
-        is_json=False,
-        content_type="application/octet-stream",
-        dead_reason=DeadReason.UNDECODABLE,
-    )
+    kind = "application/octet-stream"
+    return Draft(raw[:_MOST_RAW_BYTES], is_json=False, content_type=kind, dead_reason=DeadReason.UNDECODABLE)
 
 
 def _from_tuple(kind: type[T], values: Sequence[Any]) -> T:

@@ -239,9 +239,8 @@ class Control(TableAccess, table="control"):
     def _with_timer(self, change: dict[str, Any], timer: Timer | None, *more: dict[str, Any]) -> bool:
         (request,) = change.values()
         request["TableName"] = self._table
-        return self._dynamo.transact(
-            [change, *([timer_delete(self._dynamo.tables, timer)] if timer else []), *more]
-        )
+        deletion = [timer_delete(self._tables, timer)] if timer else []
+        return self._dynamo.transact([change, *deletion, *more])
 
     def events(self, *, consistent: bool = True) -> Events | None:
         """Where operational events go; None: nowhere."""

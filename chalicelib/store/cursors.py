@@ -46,10 +46,8 @@ class Cursors(TableAccess, table="cursors"):
         """All cursors of a group (in a broadcast: of a consumer), by the log's partition key. One query. Each cursor
         has all writes from before the query began, but they are not of one moment; unless `consistent`, they may be
         a moment old."""
-        items = self._dynamo.query(
-            **rows(self._table, "c = :c", c=cursor_owner(group_uid, consumer_uid)),
-            ConsistentRead=consistent,
-        )
+        request = rows(self._table, "c = :c", c=cursor_owner(group_uid, consumer_uid))
+        items = self._dynamo.query(**request, ConsistentRead=consistent)
         return {item["s"]["S"]: cursor_of(item) for item in items}
 
     def create(self, key: CursorKey, cursor: Cursor) -> Cursor:

@@ -48,11 +48,8 @@ def dedup_entry(topic_uid: str, dedup_id: str, item: Item) -> DedupEntry:
 def used_entries(entries: Sequence[DedupEntry], items: Sequence[Item | None]) -> tuple[DedupEntry, ...]:
     """The stored entries of those ids whose actions a cancelled transaction refused. `items` are the rows that stood in
     the way, in the order of `entries`; None where none did."""
-    return tuple(
-        dedup_entry(entry.topic_uid, entry.dedup_id, item)
-        for entry, item in zip(entries, items, strict=False)
-        if item
-    )
+    used = ((entry, item) for entry, item in zip(entries, items, strict=False) if item)
+    return tuple(dedup_entry(entry.topic_uid, entry.dedup_id, item) for entry, item in used)
 
 
 def store_with(

@@ -94,13 +94,8 @@ class Dynamo:
         """Put a row in the place of the one that meets the condition. False: none does. Raises Unavailable where an
         answer was lost and no row is there now: it may have been put, and taken away since."""
         try:
-            self.call(
-                "put_item",
-                TableName=table,
-                Item=item,
-                ReturnValuesOnConditionCheckFailure="ALL_OLD",
-                **condition,
-            )
+            request = {**condition, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
+            self.call("put_item", TableName=table, Item=item, **request)
         except ConditionFailed as error:
             if error.retried and not error.item:
                 raise unavailable() from error
@@ -164,10 +159,8 @@ class Dynamo:
         for start in range(0, len(requests), _BATCH):
             unwritten_requests = {table: requests[start : start + _BATCH]}
             for attempt in range(1, _TRIES + 1):
-                unwritten_requests = (
-                    self.call("batch_write_item", RequestItems=unwritten_requests).get("UnprocessedItems")
-                    or {}
-                )
+                answer = self.call("batch_write_item", RequestItems=unwritten_requests)
+                unwritten_requests = answer.get("UnprocessedItems") or {}
                 if not unwritten_requests:
                     break
                 self._pause(attempt)

@@ -34,13 +34,9 @@ class Keys(TableAccess, table="keys"):
             return []
         home = key_home(topic_uid, key)
         start = {"ExclusiveStartKey": {"k": text(home), "o": text(before)}} if before else {}
-        items = self._dynamo.query(
-            **rows(self._table, "k = :k AND o BETWEEN :first AND :last", k=home, first=first, last=last),
-            ScanIndexForward=False,
-            ConsistentRead=True,
-            Limit=limit,
-            **start,
-        )
+        request = rows(self._table, "k = :k AND o BETWEEN :first AND :last", k=home, first=first, last=last)
+        how = {"ScanIndexForward": False, "ConsistentRead": True, "Limit": limit, **start}
+        items = self._dynamo.query(**request, **how)
         return [_entry(topic_uid, key, item) for item in islice(items, limit)]
 
 

@@ -87,12 +87,7 @@ class Log(TableAccess, table="log"):
         A transaction of DynamoDB holds 100 actions: the segment, each dedup id and each timer are one, the others
         are two.
         """
-        request: dict[str, Any] = {
-            "TableName": self._table,
-            "Item": _item(shard, segment, pack),
-            "ConditionExpression": "attribute_not_exists(o)",
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
+        request = self._put(shard, segment, pack)
         beside = [dedup_put(self._dynamo.tables.dedup, entry) for entry in dedup]
         move_actions = [self._move(each, shard, segment, n) for n, each in enumerate(promotables)]
         indexes = [index for index, actions in enumerate(move_actions) for _ in actions]
@@ -107,6 +102,15 @@ class Log(TableAccess, table="log"):
         except Cancelled as error:
             return _result_of_refusal(segment, dedup, indexes, error.items)
         return Stored()
+
+    def _put(self, shard: ShardKey, segment: Segment, pack: Pack | None) -> dict[str, Any]:
+        """The request that stores a segment, if no row is at its first offset."""
+        return {
+            "TableName": self._table,
+            "Item": _item(shard, segment, pack),
+            "ConditionExpression": "attribute_not_exists(o)",
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
 
     def _move(
         self, promotable: Promotable, shard: ShardKey, segment: Segment, n: int
@@ -167,13 +171,7 @@ class Log(TableAccess, table="log"):
             allocation=Allocation.RESERVED,
         )
         try:
-            self._dynamo.call(
-                "put_item",
-                TableName=self._table,
-                Item=_item(shard, tombstone, None),
-                ConditionExpression="attribute_not_exists(o)",
-                ReturnValuesOnConditionCheckFailure="ALL_OLD",
-            )
+            self._dynamo.call("put_item", **self._put(shard, tombstone, None))
         except ConditionFailed as error:
             return segment_of(error.item) if error.item else tombstone
         return tombstone

@@ -28,11 +28,8 @@ class Readings(TableAccess, table="rounds"):
 
     def latest(self, topic_uid: str, level: Level, most: int) -> list[Reading]:
         """The last readings of a level, in order of time, without those that cannot be read."""
-        items = self._dynamo.page(
-            **rows(self._table, "r = :r", r=_home(topic_uid, level)),
-            ScanIndexForward=False,
-            Limit=most,
-        )
+        request = rows(self._table, "r = :r", r=_home(topic_uid, level))
+        items = self._dynamo.page(**request, ScanIndexForward=False, Limit=most)
         readings = self._dynamo.readable(reversed(items), partial(codec.decoded, "rounds", decode=_reading))
         return list(readings)
 

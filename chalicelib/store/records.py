@@ -298,10 +298,8 @@ def _if_unchanged(letter: DeadLetter) -> dict[str, Any]:
 
 
 def _item(record: Record) -> Item:
-    return {
-        **_RECORD.packed(record),
-        **attributes(j=record.status, r=codec.encode_answer(record.answer), v=int(FORMAT)),
-    }
+    answer = codec.encode_answer(record.answer)
+    return {**_RECORD.packed(record), **attributes(j=record.status, r=answer, v=int(FORMAT))}
 
 
 def _letter_item(letter: DeadLetter) -> Item:

@@ -87,10 +87,8 @@ class Timers(TableAccess, table="timers"):
         item = _item(self._tables, new)
         if new.due_ms == old.due_ms:
             return self._dynamo.replace(self._table, item, _if_unchanged(old))
-        puts = [
-            {"Put": {"TableName": self._table, "Item": each}}
-            for each in (item, _forward(self._tables, new, keep_s))
-        ]
+        items = (item, _forward(self._tables, new, keep_s))
+        puts = [{"Put": {"TableName": self._table, "Item": each}} for each in items]
         puts += [dedup_put(self._tables.dedup, entry)] if entry else []
         return self._dynamo.transact([timer_delete(self._tables, old), *puts])
 
@@ -212,9 +210,8 @@ class Timers(TableAccess, table="timers"):
         """The first timers with sort keys from `first` to `end`."""
         if first > end:  # DynamoDB refuses to look there
             return iter(())
-        request = rows(
-            self._table, "f = :f AND t BETWEEN :first AND :end", f=str(fragment), first=first, end=end
-        )
+        where = "f = :f AND t BETWEEN :first AND :end"
+        request = rows(self._table, where, f=str(fragment), first=first, end=end)
         items = self._dynamo.query(**request, Limit=limit, ConsistentRead=consistent)
         return islice(self._dynamo.readable(items, timer_of), limit)
 

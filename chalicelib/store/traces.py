@@ -36,11 +36,8 @@ class Traces(TableAccess, table="traces"):
     def newest(self, key: CursorKey, rows_per_read: int) -> Iterator[TraceRow]:
         """The rows of a group (all its consumers) on one shard, those of the highest offsets first, read as they are
         needed. Not consistent: it may miss the newest."""
-        items = self._dynamo.query(
-            **rows(self._table, "k = :k", k=trace_home(key)),
-            ScanIndexForward=False,
-            Limit=rows_per_read,
-        )
+        request = rows(self._table, "k = :k", k=trace_home(key))
+        items = self._dynamo.query(**request, ScanIndexForward=False, Limit=rows_per_read)
         return self._dynamo.readable(items, row_of)
 
 

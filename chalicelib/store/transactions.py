@@ -73,11 +73,8 @@ class Transactions(TableAccess, table="transactions"):
     def count(self, topic: Topic, state: TransactionState, most: int) -> Counted:
         """How many transactions of a topic are in a state. At most about `most` of them are counted. It may be a
         moment old."""
-        return self._dynamo.count(
-            most,
-            **rows(self._table, "g = :g", g=state_home(topic.uid, state)),
-            IndexName=BY_STATE,
-        )
+        request = rows(self._table, "g = :g", g=state_home(topic.uid, state))
+        return self._dynamo.count(most, **request, IndexName=BY_STATE)
 
 
 def transaction_writes(tables: Tables, old: Transaction, new: Transaction) -> list[dict[str, Any]]:

@@ -145,8 +145,8 @@ BUGS: dict[str, Bug] = {
     "a transaction that nobody checks": Bug(
         Transactions,
         "prepare",
-        "transaction_put, timer_put(tables, check_timer(transaction))",
-        "transaction_put",
+        "[put, check]",
+        "[put]",
     ),
     "a check too many": Bug(Checker, "_conclude", "new.checks >= MAX_CHECKS", "new.checks > MAX_CHECKS"),
     "a check that nobody counts": Bug(

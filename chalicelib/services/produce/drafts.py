@@ -21,10 +21,8 @@ _MOVED_PER_SEGMENT = 98  # actions of a transaction: a timer is one, a dead lett
 def check_size(topic: Topic, body: bytes) -> None:
     """Raises TooLarge for a body that the topic does not take."""
     if len(body) > topic.max_body_bytes:
-        raise TooLarge(
-            "BODY_TOO_LARGE",
-            f"The body has {len(body)} bytes; topic {topic.name!r} takes {topic.max_body_bytes}.",
-        )
+        words = f"The body has {len(body)} bytes; topic {topic.name!r} takes {topic.max_body_bytes}."
+        raise TooLarge("BODY_TOO_LARGE", words)
 
 
 def refusal(topic: Topic, draft: Draft) -> HeadraceError | None:

@@ -230,9 +230,7 @@ class Producer:
         for run in timer_batches(drafts):
             try:
                 going = [(i, draft) for i, draft in run if unit_of(topic, draft) not in errors]
-                items = [
-                    (i, draft, self._first_timer(topic, self.offload(topic, draft))) for i, draft in going
-                ]
+                items = [(i, d, self._first_timer(topic, self.offload(topic, d))) for i, d in going]
                 self._store_batch(topic, items, outcomes, judge)
             except HeadraceError as error:
                 errors |= {unit: error for _, draft in going if (unit := unit_of(topic, draft))}
@@ -342,9 +340,8 @@ class Producer:
         """Append as many (index, as given, as stored) as fit one segment; what is left to do afterwards."""
         pack = self.log.pack([draft for *_, draft in members])
         now, later = members[: len(pack.drafts)], members[len(pack.drafts) :]
-        answer = self._appender.append(
-            topic, shard, pack, [original for _, original, _ in now], by=by, resend_lookup=resend_lookup
-        )
+        originals = [original for _, original, _ in now]
+        answer = self._appender.append(topic, shard, pack, originals, by=by, resend_lookup=resend_lookup)
         assert not isinstance(answer, AlreadyMoved)
         if isinstance(answer, RowsFound):
             for (i, *_), message in zip(members, answer.messages_for([m[1] for m in members]), strict=True):

@@ -226,6 +226,5 @@ def _check_message(topic: Topic, schedule: Schedule) -> None:
     if error := refusal(topic, schedule.draft):
         raise error
     if len(schedule.draft.body) > BLOB_THRESHOLD_BYTES:
-        raise TooLarge(
-            "BODY_TOO_LARGE", f"The body of a schedule's message may have {BLOB_THRESHOLD_BYTES} bytes."
-        )
+        words = f"The body of a schedule's message may have {BLOB_THRESHOLD_BYTES} bytes."
+        raise TooLarge("BODY_TOO_LARGE", words)

@@ -93,9 +93,8 @@ class Transactor:
             self.signing_keys.present()  # `check`, which signs with it, may not make it
         # When the delay began, and before the upload: what counts from here shall not wait for it.
         now_ms = draft.accepted_ms or self.clock.now_ms()
-        new = self._new(
-            topic, self.producer.offload(topic, replace(draft, by=by)), checks, delay_from_commit, now_ms
-        )
+        offloaded = self.producer.offload(topic, replace(draft, by=by))
+        new = self._new(topic, offloaded, checks, delay_from_commit, now_ms)
         assert new.draft is not None
         self.producer.note_keys(topic, [(new.draft, _last_possible_ms(new))], new.prepared_ms)
         entries = [_dedup(topic, draft, new)] if draft.dedup_id else []
@@ -172,11 +171,8 @@ class Transactor:
     def undecided_of(self, topic: Topic | None, transaction_ids: Sequence[str]) -> list[Transaction]:
         """Those with these ids, of the topic, that are UNDECIDED and have a check URL."""
         found = (self.transactions.get(id) for id in transaction_ids if ids.TRANSACTION_ID.match(id))
-        return [
-            each
-            for each in found
-            if each and _may_be_asked_again(each) and (topic is None or topic.uid == each.topic_uid)
-        ]
+        undecided = (each for each in found if each and _may_be_asked_again(each))
+        return [each for each in undecided if topic is None or topic.uid == each.topic_uid]
 
     def recheck(self, transaction: Transaction) -> bool:
         """Have an UNDECIDED transaction's producer asked again, now and then at its usual pace. False: it was decided
