@@ -82,12 +82,8 @@ class Stretch:
 
     def as_dict(self) -> dict[str, int | bool]:
         """The counts as JSON, for the function's log line."""
-        return {
-            "topics": self.topics,
-            "troubles": len(self.troubles),
-            "round_age_ms": self.age_ms,
-            "finished": self.finished,
-        }
+        counts = {"topics": self.topics, "troubles": len(self.troubles)}
+        return counts | {"round_age_ms": self.age_ms, "finished": self.finished}
 
 
 @dataclass(slots=True)

@@ -182,9 +182,8 @@ class Watch:
         furthest = max(each, key=lambda one: one.messages, default=Backlog(topic.name, "", 0, 0, alarm))
         watch.backlog = furthest.messages
         bound = _AFTER_ALL if alarm is None else alarm
-        watch.over = [
-            one.group for one in each if one.messages > bound * (_UNDER if one.group in over else 1)
-        ]
+        bounds = {one.group: bound * (_UNDER if one.group in over else 1) for one in each}
+        watch.over = [one.group for one in each if one.messages > bounds[one.group]]
         watch.metered = [one for one, (group, _, _) in zip(each, groups, strict=True) if group.metrics]
         return replace(furthest, age_ms=max(ages.values(), default=0))
 

@@ -19,11 +19,8 @@ def number(value: int | float) -> dict[str, str]:
 
 def attributes(**named: str | int | float | None) -> Item:
     """Attributes by their names; what is None is absent."""
-    return {
-        name: text(value) if isinstance(value, str) else number(value)
-        for name, value in named.items()
-        if value is not None
-    }
+    present = {name: value for name, value in named.items() if value is not None}
+    return {name: text(of) if isinstance(of, str) else number(of) for name, of in present.items()}
 
 
 def values(**named: str | int | float) -> Item:
@@ -60,11 +57,8 @@ def _names(pairs: str) -> dict[str, str]:
 
 def rows(table: str, where: str, **named: str | int | float) -> dict[str, Any]:
     """The request for the rows of a table whose keys meet a condition, with its values and those of filters."""
-    return {
-        "TableName": table,
-        "KeyConditionExpression": where,
-        "ExpressionAttributeValues": values(**named),
-    }
+    request = {"TableName": table, "KeyConditionExpression": where}
+    return {**request, "ExpressionAttributeValues": values(**named)}
 
 
 def int_of(item: Item, name: str, default: int = 0) -> int:

@@ -74,9 +74,8 @@ class Row(Model, Generic[T]):
         """The row for `entity`, to be stored over the row with this version (None: to be created)."""
         values = {**msgspec.json.decode(msgspec.json.encode(entity)), "version": version}
         values.pop("epoch", None)  # an assignment's epoch is its row's version
-        return cls(
-            key.pk, key.sk, **{name: _stored(value) for name, value in values.items() if value is not None}
-        )
+        stored = {name: _stored(value) for name, value in values.items() if value is not None}
+        return cls(key.pk, key.sk, **stored)
 
     @classmethod
     def decoded(cls, item: Item) -> T:

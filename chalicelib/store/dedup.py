@@ -35,14 +35,9 @@ def dedup_put(table: str, entry: DedupEntry) -> dict[str, Any]:
 
 def dedup_entry(topic_uid: str, dedup_id: str, item: Item) -> DedupEntry:
     """The stored entry of a dedup id. A damaged row gives what is readable: the id must not be stored a second time."""
-    return DedupEntry(
-        topic_uid,
-        dedup_id,
-        known_text(item, "h") or "",
-        known_text(item, "i") or "",
-        known_int(item, "a"),
-        known_int(item, "e"),
-    )
+    content, message_id = (known_text(item, name) or "" for name in "hi")
+    accepted_ms, ends_ms = (known_int(item, name) for name in "ae")
+    return DedupEntry(topic_uid, dedup_id, content, message_id, accepted_ms, ends_ms)
 
 
 def used_entries(entries: Sequence[DedupEntry], items: Sequence[Item | None]) -> tuple[DedupEntry, ...]:

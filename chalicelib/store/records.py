@@ -179,13 +179,9 @@ class Records(TableAccess, table="records"):
     def discard(self, letter: DeadLetter) -> bool:
         """Delete a dead letter of just this version; its record stays DEAD. False: it is gone or was changed."""
         try:
-            self._dynamo.call(
-                "delete_item",
-                TableName=self._table,
-                Key=record_key(letter.key, letter.offset, dead=True),
-                ReturnValuesOnConditionCheckFailure="ALL_OLD",
-                **_if_unchanged(letter),
-            )
+            key = record_key(letter.key, letter.offset, dead=True)
+            how = {**_if_unchanged(letter), "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
+            self._dynamo.call("delete_item", TableName=self._table, Key=key, **how)
         except ConditionFailed as error:
             if error.item or not error.retried:
                 return False
@@ -291,10 +287,8 @@ def letter_move(
 
 def _if_unchanged(letter: DeadLetter) -> dict[str, Any]:
     """The condition that this dead letter has the same version and time of burial."""
-    return {
-        "ConditionExpression": "e = :e AND a = :a",
-        "ExpressionAttributeValues": values(e=letter.version, a=letter.at_ms),
-    }
+    known = values(e=letter.version, a=letter.at_ms)
+    return {"ConditionExpression": "e = :e AND a = :a", "ExpressionAttributeValues": known}
 
 
 def _item(record: Record) -> Item:

@@ -274,10 +274,8 @@ def _if_unchanged(timer: Timer) -> dict[str, Any]:
 
 def _forward(tables: Tables, timer: Timer, keep_s: int) -> Item:
     """The row that says where a timer is now, for who knows its first time."""
-    return {
-        **forward_key(_fragment(tables, timer), timer.id),
-        **attributes(u=timer.due_ms, e=timer.edits, x=keep_s, v=int(FORMAT)),
-    }
+    row = attributes(u=timer.due_ms, e=timer.edits, x=keep_s, v=int(FORMAT))
+    return {**forward_key(_fragment(tables, timer), timer.id), **row}
 
 
 def _item(tables: Tables, timer: Timer) -> Item:

@@ -177,9 +177,8 @@ class Appender:
 
     def _hop(self, topic: Topic, shard: int) -> int:
         """Another shard than this one becomes the favourite; what was known of its tail is old."""
-        other = (
-            (shard + 1 + self.random.below(topic.shards - 1)) % topic.shards if topic.shards > 1 else shard
-        )
+        others = topic.shards - 1
+        other = (shard + 1 + self.random.below(others)) % topic.shards if others else shard
         self._favourite[topic.uid] = other
         if other != shard:
             self._known.drop(topic.shard_key(other))
