@@ -19,13 +19,7 @@ class Keys(TableAccess, table="keys"):
         self._dynamo.put(self._table, [_item(entry) for entry in entries])
 
     def newest(
-        self,
-        topic_uid: str,
-        key: str,
-        from_ms: int | None,
-        to_ms: int | None,
-        before: str | None,
-        limit: int,
+        self, topic_uid: str, key: str, from_ms: int | None, to_ms: int | None, before: str | None, limit: int
     ) -> list[KeyEntry]:
         """The last entries of a key from the position `before` back, newest first; both times belong to the range.
         Fewer than `limit` only at the end; read consistently."""

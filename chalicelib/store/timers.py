@@ -16,18 +16,7 @@ from ..domain.record import DeadLetter, Record
 from ..domain.timer import FirstTimers, Moved, Timer, TimerKind, due_ms_of
 from ..domain.topic import CursorKey
 from . import codec
-from .attributes import (
-    Fields,
-    Item,
-    attributes,
-    int_of,
-    number_of,
-    packed,
-    payload_of,
-    rows,
-    text,
-    values,
-)
+from .attributes import Fields, Item, attributes, int_of, number_of, packed, payload_of, rows, text, values
 from .clients import sent_once
 from .dedup import dedup_put, store_with
 from .dynamo import Cancelled, TableAccess
