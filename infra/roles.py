@@ -67,6 +67,7 @@ _RECEIVES = {
     "control#topics": "GetItem",
     "control#topic": f"{_READ} PutItem",  # a consumer's instance and sign of life, an assignment
     "control#signing-key": "GetItem",
+    "control#events": "GetItem",
 }
 _KNOWS_TOKENS = {"control#tokens": "GetItem", "control#used": "PutItem"}
 
@@ -86,6 +87,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "control#topic": _ROWS,
         "control#retired": _ROWS,
         "control#schedules": _ROWS,
+        "control#events": "GetItem",
         "control#replays": "GetItem Query PutItem",
         "control#signing-key": "GetItem PutItem",  # the first call that needs the key makes it
         "control#nothing": "GetItem",
