@@ -87,7 +87,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "control#topic": _ROWS,
         "control#retired": _ROWS,
         "control#schedules": _ROWS,
-        "control#events": "GetItem",
+        "control#events": "GetItem PutItem DeleteItem",
         "control#replays": "GetItem Query PutItem",
         "control#signing-key": "GetItem PutItem",  # the first call that needs the key makes it
         "control#nothing": "GetItem",

@@ -26,7 +26,12 @@ from .actions import Action
 from .visit import query_text
 
 Fields = Mapping[str, str]
-UNDONE_BY = {"pause_group": "resume_group", "resume_group": "pause_group"}
+UNDONE_BY = {
+    "pause_group": "resume_group",
+    "resume_group": "pause_group",
+    "pause_schedule": "resume_schedule",
+    "resume_schedule": "pause_schedule",
+}
 """Actions that another one undoes."""
 TOPIC_ROWS = tuple(row for row in rows_of(TopicSettings) if row.label)
 GROUP_ROWS = tuple(row for row in rows_of(GroupSettings) if row.label)

@@ -266,6 +266,7 @@ def work(world: World, receiver: Receiver) -> None:
     journal(world, topic)
     age(world)
     restore(world)
+    on_schedule(world, topic)
     world.api.get("/v1/audit").expect(200)
     world.api.get(f"{topic.path}/rates").expect(200)
 
@@ -456,6 +457,25 @@ def age(world: World) -> None:
     assert topic.counts()["dead"] == 4, "and the role allows it"
     large_bodies(world)
     assert topic.counts()["dead"] == 0
+
+
+def on_schedule(world: World, topic: Topic) -> None:
+    """One schedule, then many together; times that were missed are told."""
+    world.api.put("/v1/events", {"topic": topic.name}).expect(200)
+    timing = {"topic": topic.name, "every_seconds": 60, "overlap": "skip"}
+    topic.group("slow")
+    for n in range(2):
+        message = {"body": n, "keys": ["k", "l"][: n + 1]}
+        each = {**timing, "every_seconds": 60 * (n + 1), "message": message}
+        world.api.put(f"/v1/schedules/s{n}", each).expect(201)
+    for _ in range(3):
+        world.later(topic, 60)
+    for n in range(40):
+        world.api.put(f"/v1/schedules/m{n}", {**timing, "message": {"body": n}}).expect(201)
+    world.later(topic, DAY_SECONDS)
+    world.call("expire")
+    world.api.delete("/v1/schedules/s0").expect(204)
+    world.api.delete("/v1/events").expect(204)
 
 
 def restore(world: World) -> None:

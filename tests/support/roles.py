@@ -210,12 +210,16 @@ def _demands_of(service: str, operation: str, params: Mapping[str, Any]) -> Sequ
 def _demands_of_tables(operation: str, params: Mapping[str, Any]) -> Sequence[Asked]:
     if operation == "TransactWriteItems":
         parts = [next(iter(item.items())) for item in params["TransactItems"]]
-        return [(f"dynamodb:{_TRANSACTED[kind]}", _table_arn(of["TableName"])) for kind, of in parts]
+        return [(f"dynamodb:{_TRANSACTED[kind]}", _part_arn(of)) for kind, of in parts]
     if operation in ("BatchWriteItem", "BatchGetItem"):
         return [(f"dynamodb:{operation}", _table_arn(table)) for table in params["RequestItems"]]
+    return [(f"dynamodb:{operation}", _part_arn(params))]
+
+
+def _part_arn(params: Mapping[str, Any]) -> str:
+    """The table or index of a request, and the partition where rights differ."""
     table = _table_arn(params["TableName"], params.get("IndexName"))
-    partition = _partition(params) if table.endswith(("-control", "-rates")) else ""
-    return [(f"dynamodb:{operation}", f"{table}#{partition}" if partition else table)]
+    return f"{table}#{_partition(params)}" if table.endswith(("-control", "-rates")) else table
 
 
 def _partition(params: Mapping[str, Any]) -> str:

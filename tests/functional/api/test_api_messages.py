@@ -258,6 +258,8 @@ PAGED = {
     "/v1/topics/{topic}/groups/{group}/dead-letters": "{topic}/groups/g/dead-letters",
     "/v1/topics/{topic}/messages": "{topic}/messages",
     "/v1/topics/{topic}/transactions": "{topic}/transactions",
+    "/v1/topics/{topic}/jobs": "{topic}/jobs",
+    "/v1/schedules": "/v1/schedules",
 }
 
 
@@ -278,10 +280,14 @@ def topic(api: Client) -> Iterator[Topic]:
     states = [Attention(kind, 1, name) for name in names for kind in (Kind.UNDECIDED, Kind.BACKLOG)]
     marks = wiring.deps().adapters.marks
     marks.note_changes([], states)
+    schedules: list[str] = []
     for name in (f"a-{FOREIGN}", "m", f"z-{FOREIGN}"):
         for number in range(3):
             place = f"/v1/topics/{prefix}-{name}.{number}"
             api.put(place).expect(201)
+            yearly = {"topic": place.rpartition("/")[2], "cron": "0 0 1 1 *", "message": {"body": 1}}
+            schedules.append(f"/v1/schedules/{yearly['topic']}")
+            api.put(schedules[-1], yearly).expect(201)
             for _ in range(2):
                 api.post(f"{place}/messages", {"body": 1, "delay_seconds": HOUR_SECONDS}).expect(201)
     for number in range(3):
@@ -296,8 +302,12 @@ def topic(api: Client) -> Iterator[Topic]:
     messages = api.post(f"{mine.path}/groups/g/receive", {"max": 3}).expect(200)["messages"]
     receipts = [message["receipt"] for message in messages]
     api.post(f"{mine.path}/groups/g/nack", {"receipts": receipts, "dead_letter": True}).expect(200)
+    for job in ("a", "b"):
+        api.put(f"{mine.path}/jobs/{job}", {"body": 1, "delay_seconds": HOUR_SECONDS}).expect(201)
     yield mine
     marks.note_changes(states, [])
+    for path in schedules:
+        api.delete(path).expect(204)
 
 
 @pytest.fixture(scope="module")

@@ -117,6 +117,11 @@ def scene() -> Iterator[Scene]:
             paths = pages.paths(play(service))
             service.ask("POST", "/topics/clicks/groups/stats/pause")
             service.ask("POST", f"{ORDERS}/transactions", {"message": {"body": {"order": 1}}})
+            service.ask("PUT", "/events", {"topic": "clicks"})
+            for name in ("report", "paused"):
+                timing = {"topic": "orders", "cron": "0 9 * * *", "message": {"body": 1}}
+                service.ask("PUT", f"/schedules/{name}", timing)
+            service.ask("POST", "/schedules/paused/pause")
             letters = service.ask("GET", f"{ORDERS}/groups/mailer/dead-letters")["items"]
             delayed_messages = service.ask("GET", "/topics/invoices/messages?status=DELAYED")["items"]
             [half] = deps.transactor.of_state(
@@ -131,6 +136,9 @@ def scene() -> Iterator[Scene]:
                 "dead-letter": f"{paths['dead-letters']}/{letters[0]['id']}",
                 "since-mailer": f"{paths['group']}/consumers/worker-1",
                 "waiting": f"console/topics/invoices/messages/{delayed_messages[0]['id']}",
+                "schedules": "console/schedules",
+                "schedule": "console/schedules/report",
+                "paused": "console/schedules/paused",
                 "ledger": "console/topics/payments/groups/ledger",
             }
             browser = Browser(client.gateway)

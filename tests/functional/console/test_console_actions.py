@@ -40,12 +40,23 @@ OF_ONE = {
     *("produce", "amend_message", "cancel_message", "retry_now", "settle_message"),
     *("edit_dead_letter", "delete_dead_letter"),
     *("rotate_secret", "commit", "roll_back", "create_token", "rotate_token", "delete_token", "move_clock"),
+    *("put_schedule", "delete_schedule", "pause_schedule", "resume_schedule", "run_schedule"),
+    *("put_events", "delete_events"),
 }
 TRACED = {"produce", "amend_message", "cancel_message", "retry_now", "settle_message", "commit", "roll_back"}
 """What is done for one message: its trace says who it was."""
 NOT_UNDONE = {
     **dict.fromkeys(
-        ("produce", "retry_now", "retry_many", "redrive", "commit", "recheck", "create_replay"),
+        (
+            "produce",
+            "run_schedule",
+            "retry_now",
+            "retry_many",
+            "redrive",
+            "commit",
+            "recheck",
+            "create_replay",
+        ),
         "groups may have it already",
     ),
     **dict.fromkeys(
@@ -56,12 +67,16 @@ NOT_UNDONE = {
             "delete_dead_letters",
             "delete_topic",
             "delete_group",
+            "delete_schedule",
+            "delete_events",
         ),
         "it is gone",
     ),
     **dict.fromkeys(("settle_message", "purge_group", "purge_topic"), "it is over"),
     **dict.fromkeys(("delete_token", "rotate_token", "rotate_secret"), "the old secret is gone"),
-    **dict.fromkeys(("create_token", "put_consumer"), "it is removed by a button of its own"),
+    **dict.fromkeys(
+        ("create_token", "put_consumer", "put_schedule", "put_events"), "it is removed by a button of its own"
+    ),
     **{
         "seek_group": "what was settled behind it is forgotten",
         "merge_dead_letters": "bodies of many are not kept",

@@ -272,21 +272,22 @@ def test_nothing_that_anybody_writes_becomes_markup(api: Client, browser: Browse
 
 def test_schedules_are_listed_made_run_paused_and_deleted(api: Client, browser: Browser) -> None:
     topic = api.topic()
-    assert "No schedules yet." in page(browser, "schedules").text
-    fields = {"schedule": "daily", "topic": topic.name, "cron": "0 9 * * *", "timezone": "Europe/Berlin"}
+    name = f"{topic.name}-daily"
+    assert name not in page(browser, "schedules").text
+    fields = {"schedule": name, "topic": topic.name, "cron": "0 9 * * *", "timezone": "Europe/Berlin"}
     form = page(browser, "schedules").form("put_schedule")
     assert "The schedule is stored." in browser.submit(form, **fields, body=f'{{"n": "{EVIL[:8]}"}}').text
     screen = page(browser, "schedules")
     assert "0 9 * * * Europe/Berlin" in screen.text
-    assert "Sent." in browser.submit(screen.form("run_schedule", schedule="daily")).text
-    (sent,) = api.get("/v1/schedules/daily").expect(200)["last"]
-    screen = page(browser, "schedules/daily")
+    assert "Sent." in browser.submit(screen.form("run_schedule", schedule=name)).text
+    (sent,) = api.get(f"/v1/schedules/{name}").expect(200)["last"]
+    screen = page(browser, f"schedules/{name}")
     assert sent["message_id"] in screen.text
     assert EVIL[:8] in screen.text
     assert EVIL[:8] not in screen.html
-    screen = browser.submit(screen.form("pause_schedule", schedule="daily"))
+    screen = browser.submit(screen.form("pause_schedule", schedule=name))
     assert "It is paused." in screen.text
-    browser.submit(screen.form("resume_schedule", schedule="daily"))
-    screen = browser.submit(page(browser, "schedules/daily").form("delete_schedule", schedule="daily"))
-    assert "No schedules yet." in screen.text
-    assert browser.get("/console/schedules/daily").status == 404
+    browser.submit(screen.form("resume_schedule", schedule=name))
+    screen = browser.submit(page(browser, f"schedules/{name}").form("delete_schedule", schedule=name))
+    assert name not in screen.text
+    assert browser.get(f"/console/schedules/{name}").status == 404

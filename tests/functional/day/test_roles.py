@@ -66,6 +66,11 @@ SELDOM = {
     ("mover", "dynamodb:GetItem", "rates"),
     ("mover", "dynamodb:PutItem", "rates"),
     ("expire", "dynamodb:PutItem", "timers"),
+    # A schedule waits for a message that was claimed; a schedule that had stopped is stored anew.
+    ("mover", "dynamodb:Query", "records"),
+    (names.API, "dynamodb:DeleteItem", "rounds"),
+    # A run of the mover has spent enough of a topic's budget to note it.
+    ("mover", "dynamodb:UpdateItem", "rates#spent#*"),
     ("expire", "sqs:SendMessage", "wakes"),
     ("sweep", "dynamodb:GetItem", "control#events"),
     ("sweep", "dynamodb:PutItem", "timers"),

@@ -48,6 +48,7 @@ A_PARAMETER = A_FILTER | {
     "error": "no",
     "topic": "a",
     "token": "a",
+    "prefix": "a",
 }
 """A value for each parameter of any list."""
 NO_FILTERS = (
@@ -138,6 +139,8 @@ def test_a_page_token_is_good_for_the_parameters_that_it_was_made_for(long_topic
     dead.nack(*dead.receive(2), dead_letter=True)
     for n in range(2):
         long_topic.api.post(f"{long_topic.path}/transactions", {"message": {"body": n}}).expect(201)
+        later = {"body": n, "delay_seconds": 60}
+        long_topic.api.put(f"{long_topic.path}/jobs/a{n}", later).expect(201)
     narrowed = [
         (call.path.format(topic=long_topic.name, group="dead"), set(call.query).difference(NO_FILTERS))
         for call in CALLS
