@@ -69,7 +69,8 @@ SELDOM = {
     # A schedule waits for a message that was claimed; a schedule that had stopped is stored anew.
     ("mover", "dynamodb:Query", "records"),
     (names.API, "dynamodb:DeleteItem", "rounds"),
-    # A run of the mover has spent enough of a topic's budget to note it.
+    # Enough of a topic's budget was spent to note it.
+    (names.API, "dynamodb:UpdateItem", "rates"),
     ("mover", "dynamodb:UpdateItem", "rates#spent#*"),
     ("expire", "sqs:SendMessage", "wakes"),
     ("sweep", "dynamodb:GetItem", "control#events"),
