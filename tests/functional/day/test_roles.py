@@ -69,8 +69,7 @@ SELDOM = {
     # A schedule waits for a message that was claimed; a schedule that had stopped is stored anew.
     ("mover", "dynamodb:Query", "records"),
     (names.API, "dynamodb:DeleteItem", "rounds"),
-    # Enough of a topic's budget was spent to note it.
-    (names.API, "dynamodb:UpdateItem", "rates"),
+    # A run of the mover has spent enough of a topic's budget to note it.
     ("mover", "dynamodb:UpdateItem", "rates#spent#*"),
     ("expire", "sqs:SendMessage", "wakes"),
     ("sweep", "dynamodb:GetItem", "control#events"),
@@ -117,13 +116,16 @@ def test_roles_allow_what_the_work_needs_and_nothing_else(day: Day) -> None:
     of_rest = {each for each in allowed_rights if each[0] not in TWIN}
     assert of_rest - used_rights <= SELDOM <= of_rest
     of_urls = {(TWIN[each[0]], *each[1:]) for each in allowed_rights - of_rest}
-    of_parts = {(name, action, place.partition("#")[0]) for name, action, place in of_urls}
+    of_parts, of_whole = (
+        {(name, action, place.partition("#")[0]) for name, action, place in rights}
+        for rights in (of_urls, of_rest)
+    )
     knows_tokens = {
         ("receive", "dynamodb:GetItem", "control#tokens"),
         ("receive", "dynamodb:PutItem", "control#used"),
     }
     assert {each for each in of_urls if each[0] == names.RECEIVE} <= of_rest | knows_tokens
-    assert {each for each in of_parts if each[0] == names.API and "kms:" not in each[1]} <= of_rest
+    assert {each for each in of_parts if each[0] == names.API and "kms:" not in each[1]} <= of_whole
 
 
 def test_the_sweep_may_wake_a_retry_lane_whose_wake_up_was_lost(
