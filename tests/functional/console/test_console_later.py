@@ -64,7 +64,9 @@ def test_retries_are_counted_of_the_groups_that_there_are_and_that_the_token_may
     assert retries(api, topic) == 1, "those of the group before are nobody's"
 
 
-def test_jobs_are_found_by_name_and_listed_by_its_beginning(api: Client, browser: Browser) -> None:
+def test_jobs_are_found_by_name_and_listed_by_its_beginning(
+    api: Client, browser: Browser, stranger: Browser
+) -> None:
     topic = api.topic()
     ids = [
         api.put(f"{topic.path}/jobs/{name}", {"body": 1, "delay_seconds": 60}).expect(201)["id"]
@@ -77,7 +79,8 @@ def test_jobs_are_found_by_name_and_listed_by_its_beginning(api: Client, browser
     screen = browser.get(f"/console/topics/{topic.name}/later/many?{urlencode(many.fields)}")
     assert ids[0] in screen.html
     assert ids[1] not in screen.html, "only those that were shown"
-    screen = browser.get(f"/console/find?q={topic.name}/a")
+    stranger.enter(api.new_token("consume", topics=[topic.name])["token"])
+    screen = stranger.get(f"/console/find?q={topic.name}/a")
     assert ids[0] in screen.html
     assert f"{topic.name}/a" in screen.text, "the message's page names the job"
 
