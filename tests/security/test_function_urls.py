@@ -70,7 +70,10 @@ def test_each_url_serves_its_own_calls_and_no_other(world: World) -> None:
     guarded = {
         f"{m} {p}" for (m, p), entry in calls.items() if entry.authorizer and not p.startswith(NOT_SERVED)
     }
-    assert served == {"api_url": guarded | {"GET /v1/health"}, "receive_url": {f"POST {RECEIVE}"}}
+    assert served == {
+        "api_url": guarded | {"GET /v1/health", "HEAD /v1/health"},
+        "receive_url": {f"POST {RECEIVE}"},
+    }
     for method, path in (
         ("HEAD", "/v1/topics"),
         ("DELETE", "/v1/topics"),

@@ -96,7 +96,7 @@ def test_a_caller_is_known_by_its_role_or_user(arn: str, id: str) -> None:
 
 
 def test_the_second_api_has_each_call_that_needs_a_token_and_nothing_else(tmp_path: Path) -> None:
-    stack = read("dev", {"iam": True})
+    stack = read("dev", {"iam": True, "few_alarms": False})
     template = json.loads(describe(stack, tmp_path / "build").read_text())
     resources = template["Resources"]
     paths = resources["IamAPI"]["Properties"]["DefinitionBody"]["paths"]

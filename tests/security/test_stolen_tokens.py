@@ -37,7 +37,7 @@ class Victim:
         """The call's path, to what is the victim's."""
         before_id = entry.path.split("/{id}")[0].rpartition("/")[2]
         names = {"topic": self.topic, "group": self.group, "consumer": self.consumer, "name": "rocketmq"}
-        names["schedule"] = MARK
+        names["schedule"] = names["job"] = MARK
         return entry.path.format(**names, id=self.ids.get(before_id, ""))
 
 
@@ -57,6 +57,8 @@ def victim_of(world: World) -> Victim:
     token = api.post("/v1/tokens", {"name": MARK, "scopes": ["produce"]}).expect(201)["id"]
     span = {"from": "2030-01-01T00:00:00.000Z", "to": "2030-01-02T00:00:00.000Z"}
     replay = api.post(f"/v1/topics/{topic}/replays", span).expect(202)["replay_id"]
+    job = {"body": MARK, "delay_seconds": 600}
+    api.put(f"/v1/topics/{topic}/jobs/{MARK}", job).expect(201)
     schedule = {"topic": topic, "message": {"body": MARK}, "cron": "@daily"}
     api.put(f"/v1/schedules/{MARK}", schedule).expect(201)
     ids = {

@@ -181,7 +181,7 @@ class Context:
     """Lambda's: time for so many topics."""
 
     def __init__(self, topics: int) -> None:
-        self._has_time = time_for(2 * topics)
+        self._has_time = time_for(2 * topics + 1)  # bodies and schedules are looked at first
 
     def get_remaining_time_in_millis(self) -> int:
         return 60_000 if self._has_time() else 0

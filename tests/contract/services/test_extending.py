@@ -105,6 +105,6 @@ def test_what_the_store_took_of_a_lease_is_done_and_only_the_rest_is_an_error(st
 
     other = another(desk, cursors=Troubled(stage.adapters.cursors, is_second))
     answers = other.nack(group, messages, DEAD)
-    assert answers == [None] * 45 + ["UNAVAILABLE"] * 15
-    assert other.nack(group, messages, DEAD) == [ALREADY] * 45 + [None] * 15
+    assert answers == [None] * 40 + ["UNAVAILABLE"] * 20
+    assert other.nack(group, messages, DEAD) == [ALREADY] * 40 + [None] * 20
     assert desk.deps.surveyor.exact_group(desk.topic, group).dead == 60

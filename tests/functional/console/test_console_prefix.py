@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 import app
@@ -26,7 +28,7 @@ def stage_browser(api: Client) -> Browser:
 
 
 @pytest.fixture
-def topic(api: Client, background: Background, receiver: Receiver) -> str:
+def topic(api: Client, background: Background, receiver: Receiver) -> Iterator[str]:
     """A topic with something on each of its pages."""
     topic = api.topic(shards=1, retry={"max_attempts": 1})
     group = topic.group("shop")
@@ -35,7 +37,10 @@ def topic(api: Client, background: Background, receiver: Receiver) -> str:
     topic.produce({"order": 1})
     background.push(topic)
     topic.produce({"order": 2}, delay_seconds=600)
-    return topic.name
+    schedule = {"topic": topic.name, "cron": "@yearly", "message": {"body": 3}}
+    api.put(f"/v1/schedules/{topic.name}", schedule).expect(201)
+    yield topic.name
+    api.delete(f"/v1/schedules/{topic.name}").expect(204)
 
 
 def test_every_page_is_reached_by_links_alone(stage_browser: Browser, topic: str) -> None:
