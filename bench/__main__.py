@@ -77,7 +77,7 @@ def engine(endpoint: str | None) -> Iterator[str]:
     if endpoint:
         yield endpoint
         return
-    from tests.support.dynamodb_local import dynamodb_local
+    from local.engine.dynamodb_local import dynamodb_local
 
     with dynamodb_local() as engine:
         yield engine.endpoint

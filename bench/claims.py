@@ -350,7 +350,7 @@ def main() -> None:
     with ExitStack() as stack:
         if not (endpoint := os.environ.get("AWS_ENDPOINT_URL_DYNAMODB")):
             sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-            from tests.support.dynamodb_local import dynamodb_local
+            from local.engine.dynamodb_local import dynamodb_local
 
             endpoint = stack.enter_context(dynamodb_local()).endpoint
         results = measure(endpoint, args)

@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from local.options import ENDPOINT
-from tests.support.dynamodb_local import dynamodb_local
 from tests.support.receiver import Receiver
 
 from .figures import Figure, at_least, at_most
@@ -22,6 +20,7 @@ from .over_http import Load, consume, produce, rate_of
 from .process import usage_of
 from .stage import run_together, say
 
+_ENGINES = ("dynamodb-local", "embedded")
 _ROUNDS = 3
 _ONE_BY_ONE, _IN_BATCHES = 800, 20_000
 _BATCH = 100
@@ -37,10 +36,9 @@ def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
     """Rates and latency as ratios of one run; then what only the embedded engine promises."""
     with ExitStack() as stack:
         servers = []
-        theirs = {ENDPOINT: stack.enter_context(dynamodb_local()).endpoint}
-        for environment in (theirs, {}):
+        for engine in _ENGINES:
             data = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "data"
-            servers.append(stack.enter_context(serve_folder(data, **environment)))
+            servers.append(stack.enter_context(serve_folder(data, engine)))
         yield from _rates(servers)
         yield from _latency(servers)
     yield from _start()
@@ -113,13 +111,13 @@ def _start() -> Iterator[Figure]:
 
 def _started(data: Path) -> tuple[float, float]:
     start = time.monotonic()
-    with serve_folder(data) as server:
+    with serve_folder(data, "embedded") as server:
         server.client().ask("GET", "/topics")
         return time.monotonic() - start, usage_of(server.pid).resident_mb
 
 
 def _fill(data: Path) -> None:
-    with serve_folder(data) as server:
+    with serve_folder(data, "embedded") as server:
         load = Load(server, "many", _BATCH, _MESSAGES)
         server.client().ask("PUT", load.path, {})
         produce(load, 1, lambda: None)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.dynamodb_local import free_port
+from local.engine.dynamodb_local import free_port
 
 from .process import usage_of
 from .stage import Stage
@@ -70,12 +70,12 @@ def serve(target: Stage) -> Iterator[LocalServer]:
 
 
 @contextmanager
-def serve_folder(data: Path, **environment: str) -> Iterator[LocalServer]:
-    """Serve a data folder, on the engine that `environment` names, or the folder's own."""
+def serve_folder(data: Path, engine: str) -> Iterator[LocalServer]:
+    """Serve a data folder, with an engine of its own."""
     outside = {
         name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "HEADRACE_"))
     }
-    with _serving(outside | environment, "--data", str(data)) as server:
+    with _serving(outside, "--data", str(data), "--engine", engine) as server:
         yield server
 
 

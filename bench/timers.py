@@ -350,7 +350,7 @@ def main() -> None:
     )
     parser.add_argument("--waiting", type=int, default=1_000_000, help="timers that wait (1,000,000)")
     most = parser.parse_args().waiting
-    from tests.support.dynamodb_local import dynamodb_local
+    from local.engine.dynamodb_local import dynamodb_local
 
     with dynamodb_local() as engine, stage(engine.endpoint) as target:
         print(plain(list(_measure_lateness(target, (most // 1_000, most // 10, most)))))

@@ -309,7 +309,7 @@ def main() -> int:
         "--path", action="store_true", help="the files of each walk, in the order of its moves"
     )
     options = parser.parse_args()
-    from tests.support.dynamodb_local import dynamodb_local
+    from local.engine.dynamodb_local import dynamodb_local
 
     tracer = Tracer()
     threading.setprofile(tracer)

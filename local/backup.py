@@ -77,7 +77,10 @@ def restore_main(program: str, arguments: Sequence[str]) -> int:
 def save(data: Path, file: Path, *, with_key: bool = False) -> None:
     """Save a data folder in a new file. Raises Unusable."""
     if not (data / FILE).exists():
-        raise Unusable(f"There is nothing to save: {data} has no {FILE}. --data chooses another folder.")
+        raise Unusable(
+            f"There is nothing to save: {data} has no {FILE}. --data chooses another folder. What DynamoDB Local "
+            "stored is saved by a copy of the folder while it is stopped."
+        )
     try:
         with new_private(file) as out:
             try:

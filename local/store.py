@@ -1,5 +1,5 @@
 """Where a local service keeps everything: the engine of this process, in the data folder or (`--ephemeral`) in memory;
-or the DynamoDB that the environment names."""
+DynamoDB Local; or the DynamoDB that the environment names."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from chalicelib.adapters import Adapters, NoJobs, dynamo_adapters
 from chalicelib.ports.world import Clock, Invoker
 from chalicelib.settings import Settings, read
 from chalicelib.store.layout import Tables
-from local.data_folder import TokenFile, announced, data_folder
+from local import Unusable
+from local.data_folder import FILE, TokenFile, announced, data_folder
 from local.engine.client import Client, Streams
 from local.engine.core import Engine
+from local.engine.dynamodb_local import Running, dynamodb_local
 from local.functions import Function
 from local.jobs import LocalJobs
 from local.key_file import FileCipher
-from local.options import ENDPOINT, Options
+from local.options import EMBEDDED, ENDPOINT, Options
 from local.stream import StreamPoller
 
 ROUTE, JOURNAL = "route", "journal"
@@ -61,25 +64,24 @@ def open_store(options: Options, clock: Clock) -> Iterator[Store]:
             yield _embedded(options, engine, lambda: {"blobs": MemoryBlobs(), "jobs": NoJobs()})
             return
         folder = stack.enter_context(data_folder(options.data, f"serves on {options.url}"))
-        if options.endpoint:
-            variables = variables_of(options.endpoint)
-            os.environ |= variables
-            stack.enter_context(announced(options.data, variables))
-        else:
+        if options.engine == EMBEDDED:
             engine = folder.engine(clock.now_ms)
             stack.callback(engine.close)
             variables = stack.enter_context(folder.served(engine))
+        else:
+            variables = _outside(options, stack)
+            stack.enter_context(announced(options.data, variables))
         jobs = LocalJobs(options.data / "jobs", options.url, variables)
         stack.callback(jobs.stop)
         parts: dict[str, Any] = {"cipher": FileCipher(options.data / "key"), "jobs": jobs}
-        if not options.endpoint:
+        if options.engine == EMBEDDED:
             yield _embedded(options, engine, lambda: parts)
             return
 
         def pollers(functions: Mapping[str, Function]) -> list[StreamPoller]:
             return stream_pollers(functions, Tables(read().prefix), client) if options.stream else []
 
-        ending = f"what was accepted stays in {options.endpoint}"
+        ending = f"what was accepted stays in {options.endpoint or options.data}"
         yield Store(partial(dynamo_adapters, **parts), pollers, ending, TokenFile(options.data / "token"))
 
 
@@ -97,6 +99,26 @@ def _embedded(options: Options, engine: Engine, parts: Callable[[], Mapping[str,
         return Store(adapters, pollers, "what was accepted is gone then", engine=engine)
     token = TokenFile(options.data / "token")
     return Store(adapters, pollers, f"what was accepted stays in {options.data}", token, engine)
+
+
+def _outside(options: Options, stack: contextlib.ExitStack) -> dict[str, str]:
+    """DynamoDB Local, or the DynamoDB that the environment names. What leads to it."""
+    if not options.endpoint and (options.data / FILE).exists():
+        raise Unusable(
+            f"{options.data} holds what the embedded engine stored ({FILE}). Run without --engine to use it, or "
+            "choose another folder with --data or HEADRACE_DATA."
+        )
+    endpoint = options.endpoint or stack.enter_context(amazons_engine(options.data)).endpoint
+    if not options.endpoint and not os.environ.get("HEADRACE_BUCKET"):
+        os.environ.pop("AWS_PROFILE", None)  # nothing here asks AWS, so it need not exist
+    variables = variables_of(endpoint)
+    os.environ |= variables
+    return variables
+
+
+def amazons_engine(folder: Path) -> contextlib.AbstractContextManager[Running]:
+    """DynamoDB Local on what it has stored in a data folder."""
+    return dynamodb_local(folder / "dynamodb")
 
 
 def variables_of(endpoint: str) -> dict[str, str]:

@@ -14,9 +14,9 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from local.engine.core import Engine
+from local.engine.dynamodb_local import dynamodb_local
 from local.engine.server import serving
 from tests.support import environment, examples
-from tests.support.dynamodb_local import dynamodb_local
 from tests.support.short_way import short_way
 
 __all__ = ["examples"]

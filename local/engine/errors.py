@@ -46,4 +46,4 @@ def out_of_order(why: str) -> Refused:
 
 def unknown(what: str) -> NotImplementedError:
     """Something of DynamoDB that the embedded engine does not have."""
-    return NotImplementedError(f"The embedded engine does not know {what}; DynamoDB has it.")
+    return NotImplementedError(f"The embedded engine does not know {what}; `--engine dynamodb-local` has it.")

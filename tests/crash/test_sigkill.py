@@ -18,8 +18,8 @@ from chalicelib.settings import Settings
 from chalicelib.wiring import Deps
 from local.engine.client import Client as EngineClient
 from local.engine.core import Engine
+from local.engine.dynamodb_local import free_port
 from tests.crash.callers import TOPIC, Caller, Gate, consume, join, produce
-from tests.support.dynamodb_local import free_port
 from tests.support.events import Final, Op, Told
 from tests.support.flows import Client, History, SharedTables, chance
 from tests.support.history import check

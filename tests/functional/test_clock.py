@@ -6,7 +6,6 @@ import json
 import threading
 import urllib.error
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ from local.store import expiry
 from local.triggers import event_of
 from tests.support import factories as make
 from tests.support.desk import Desk, records
-from tests.support.dynamodb_local import dynamodb_local
 from tests.support.embedded import engine_of
 from tests.support.local_service import serving
 from tests.support.receiver import Receiver, Reply, Visit
@@ -43,11 +41,8 @@ Ask = Callable[..., dict[str, Any]]
 def ask(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
     """Calls a local service, on either engine: method, path, JSON body → JSON answer."""
     data = str(tmp_path_factory.mktemp("data"))
-    with ExitStack() as stack:
-        endpoint = ""
-        if request.param == "dynamodb-local":
-            endpoint = stack.enter_context(dynamodb_local()).endpoint
-        yield stack.enter_context(serving(HEADRACE_DATA=data, AWS_ENDPOINT_URL_DYNAMODB=endpoint)).ask
+    with serving("--engine", request.param, HEADRACE_DATA=data, AWS_ENDPOINT_URL_DYNAMODB="") as service:
+        yield service.ask
 
 
 def test_a_delay_of_40_days_passes_in_a_call(ask: Ask) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.dynamodb_local import free_port
+from local.engine.dynamodb_local import free_port
 from tests.support.local_service import serving
 from tests.support.pages import ROOT, Command, Shell, commands_of
 

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from local import Unusable
-from tests.support.dynamodb_local import dynamodb_local, fetch
+from local.engine.dynamodb_local import dynamodb_local, fetch
 from tests.support.processes import is_running
 
 _ROOT = Path(__file__).parents[2]
 _PARENT = """
 import sys, time
 from pathlib import Path
-from tests.support.dynamodb_local import dynamodb_local
+from local.engine.dynamodb_local import dynamodb_local
 with dynamodb_local(Path(sys.argv[1])) as engine:
     print(engine.pid, engine.endpoint, flush=True)
     time.sleep(600)

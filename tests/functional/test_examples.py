@@ -21,9 +21,9 @@ import pytest
 
 import app
 from chalicelib import adapters, settings, wiring
+from local.engine.dynamodb_local import free_port
 from local.gateway import Gateway
 from local.server import serve
-from tests.support.dynamodb_local import free_port
 from tests.support.rarely import rarely_sets
 
 _EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -56,6 +56,7 @@ def test_a_second_process_on_the_folder_is_told_who_has_it(tmp_path: Path) -> No
         complaint = refused(tmp_path)
         assert complaint.startswith(f"{tmp_path} is in use by process ")
         assert f", which serves on {service.url}. " in complaint
+        assert refused(tmp_path, "--engine", "dynamodb-local") == complaint
         assert service.ask("GET", "/topics") == {"items": []}
 
 
@@ -64,7 +65,15 @@ def test_a_folder_of_dynamodb_local_is_named(tmp_path: Path) -> None:
     (tmp_path / "dynamodb" / "shared-local-instance.db").touch()
     complaint = refused(tmp_path)
     assert complaint.startswith(f"{tmp_path} holds what DynamoDB Local stored ")
-    assert "name it in AWS_ENDPOINT_URL_DYNAMODB" in complaint
+    assert "Run with --engine dynamodb-local to use it" in complaint
+
+
+def test_a_folder_of_the_embedded_engine_is_named(tmp_path: Path) -> None:
+    (tmp_path / "engine.db").touch()
+    complaint = refused(tmp_path, "--engine", "dynamodb-local")
+    assert complaint.startswith(
+        f"{tmp_path} holds what the embedded engine stored (engine.db). Run without --engine"
+    )
 
 
 def test_an_ephemeral_service_leaves_no_file(tmp_path: Path) -> None:

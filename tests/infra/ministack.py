@@ -19,7 +19,7 @@ from typing import Any
 import boto3
 
 from local import gateway
-from tests.support.dynamodb_local import free_port
+from local.engine.dynamodb_local import free_port
 
 ROOT = Path(__file__).parents[2]
 _COMMANDS = Path(sys.prefix, "ministack", "bin")  # as the Makefile installs it: `make rehearse`

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
 
-from tests.support.dynamodb_local import free_port
+from local.engine.dynamodb_local import free_port
 from tests.support.http import Client
 
 _ROOT = Path(__file__).parents[2]

@@ -150,5 +150,5 @@ def test_what_has_expired_goes_and_its_stream_says_who_removed_it(client: Client
     ],
 )
 def test_what_it_does_not_know_is_named(client: Client, request_: dict[str, Any], named: str) -> None:
-    with pytest.raises(NotImplementedError, match=f"does not know {named}; DynamoDB has it"):
+    with pytest.raises(NotImplementedError, match=f"does not know {named}; `--engine dynamodb-local` has it"):
         client.put_item(TableName="rows", **request_)

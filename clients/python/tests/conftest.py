@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 from faulty_proxy import FaultyProxy, faulty_proxy
+from local.engine.dynamodb_local import free_port
 from tests.support import environment
-from tests.support.dynamodb_local import free_port
 
 from headrace import Headrace, Retries
 

