@@ -310,5 +310,6 @@ def _write_units(changes: Sequence[Change]) -> int:
 
 def _with_capacity(answer: Answer, request: Mapping[str, Any], table: str, units: float) -> Answer:
     if request.get("ReturnConsumedCapacity", "NONE") != "NONE":
-        answer["ConsumedCapacity"] = {"TableName": table, "CapacityUnits": float(units)}
+        consumed = {"TableName": table, "CapacityUnits": float(units)}
+        answer["ConsumedCapacity"] = consumed if "TableName" in request else [consumed]
     return answer

@@ -119,7 +119,7 @@ FLOWS: Mapping[str, Flow] = {
     "put while it is due": Flow(putting(**EDITED), after(1), calls=7),
     "put other times": Flow(putting(every_seconds=120), after(0.5), times=(2, 4), calls=5),
     "fire the next one": Flow(move, after(1, after(1, move)), calls=13),
-    "fire but for the missed": Flow(move, after(3.5, missed=Missed.SKIP), times=(2, 3, 4), calls=11),
+    "fire but for the missed": Flow(move, after(3.5, missed=Missed.SKIP), times=(2, 3, 4), calls=12),
     "hold the next one": Flow(
         move, after(1, after(1, move, overlap=Overlap.SKIP), overlap=Overlap.SKIP), times=(1,), calls=14
     ),

@@ -26,7 +26,7 @@ from headrace.client import patient
 from headrace.errors import kind_of
 from headrace.models import Model, Sent
 
-CALLED_OTHERWISE = {"produce": "send", "produce_batch": "send_many"}
+CALLED_OTHERWISE = {"produce": "send", "produce_batch": "send_many", "probe_health": "health"}
 OTHER_WORDS = {"from": {"begin", "since"}, "to": {"end", "until"}}
 """Query parameters that have another name in Python."""
 ROOT = Path(__file__).parents[3]

@@ -31,11 +31,12 @@ Settings = Annotated[
 
 
 class Noun(TyperGroup):
-    """Commands on one kind of thing. Without a verb it lists."""
+    """Commands on one kind of thing. Without a verb it lists, or shows what there is but one of."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         is_bare = not args and not ctx.resilient_parsing  # the shell's completion offers the verbs
-        return super().parse_args(ctx, ["list"] if is_bare else args)
+        verb = "list" if "list" in self.commands else "get"
+        return super().parse_args(ctx, [verb] if is_bare else args)
 
 
 def parsed(text: str, name: str = "The body", hint: str = "") -> Any:

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from .arguments import Topic
+from .arguments import Noun, Topic
 from .session import session
 
 app = typer.Typer(
-    name="events", help="Operational events as messages of a topic: set, get, delete.", no_args_is_help=True
+    cls=Noun, name="events", help="Operational events as messages of a topic: get, set, delete."
 )
 
 
