@@ -12,7 +12,6 @@ from chalicelib.scheduler.sweeper import _Tails
 from chalicelib.services.consume import claim_plan
 from chalicelib.services.consume.claim_plan import ClaimPlanner
 from chalicelib.services.consume.lease_settlement import LeaseSettlement
-from chalicelib.services.core import bodies
 from chalicelib.services.inspect import surveyor
 from chalicelib.services.inspect.lookup import Filters
 from chalicelib.services.inspect.surveyor import Surveyor
@@ -23,7 +22,7 @@ from chalicelib.services.produce.due import Due
 from chalicelib.services.produce.transactions import Transactor
 from chalicelib.services.push.calls import Calls
 from chalicelib.services.push.claims import Claims
-from chalicelib.store import cursors, log, records, timers, transactions
+from chalicelib.store import cursors, log, records, timers
 from chalicelib.store.log import Log
 from chalicelib.store.timers import Timers
 from chalicelib.store.transactions import Transactions
@@ -117,13 +116,6 @@ BUGS: dict[str, Bug] = {
         '            actions = [{"ConditionCheck": there | {"ConditionExpression": "attribute_exists(o)"}}, ',
     ),
     "a dedup id that delayed messages forget": Bug(timers, "dedup_put", *_UNDER_ANOTHER_NAME),
-    "a commit whatever was decided": Bug(
-        transactions,
-        "transaction_writes",
-        "_put(tables.transactions, old, new)",
-        f'{{"Put": {{"TableName": tables.transactions, {_OLD_OR_NOT}}}}}',
-        ("chalicelib.store.log",),
-    ),
     "a decision whatever was decided": Bug(
         Transactions,
         "change",
@@ -197,13 +189,6 @@ BUGS: dict[str, Bug] = {
         "if forward is None or forward == previous:",
         "if forward is None or previous is None:",
     ),
-    "an attempt for a body that cannot be read now": Bug(
-        bodies,
-        "with_bodies",
-        "CallResult(Verdict.NOT_ATTEMPTED, retry_after_ms=_PAUSE_MS)",
-        "CallResult(Verdict.FAILED)",
-        ("chalicelib.services.consume.receive", "chalicelib.services.push.calls"),
-    ),
 }
 
 SOUGHT: dict[str, Bug] = {
@@ -227,9 +212,7 @@ FIRST = {
     "a mover that writes what was edited meanwhile": (304,),
     "a bound on what is under way that each shard has": (839, 1015),
     "a waiting message that is not there while its time is changed": (2, 14),
-    "an attempt for a body that cannot be read now": (146,),
     "a retry that is due a second early": (24, 32, 54),
-    "a commit whatever was decided": (10, 23, 15),
     "a check that is made after the decision": (25, 11, 15),
     "keys that move when their topic grows": (16, 30, 7),
     "a failure that is forgotten when its timer should be filed": (9, 4, 15),
