@@ -142,12 +142,6 @@ class ReplayRow(Row[Replay]):
         return replay
 
 
-MODELS = (
-    *(TopicRow, GroupRow, ConsumerRow, AssignmentRow, TokenRow),
-    *(UseRow, ReplayRow, ScheduleRow, KeyRingRow),
-)
-
-
 def _stored(value: Any) -> Any:
     """A value of JSON as it is stored: a secret or the like in a list without what it does not have."""
     if not isinstance(value, list):

@@ -11,6 +11,7 @@ import pytest
 from chalicelib.domain import ids
 from chalicelib.domain.assignment import Assignment, Staffed
 from chalicelib.domain.ladder import Retry
+from chalicelib.domain.notice import TYPES, Events
 from chalicelib.domain.replay import Replay, ReplayState
 from chalicelib.domain.signing import KeyRing, Secret
 from chalicelib.domain.topic import FormerHash, Group, Topic
@@ -257,12 +258,13 @@ NOUNS: dict[type[control_rows.Row[Any]], Any] = {
     control_rows.UseRow: control_rows.Use("t1", 7),
     control_rows.ReplayRow: Replay("r", "flights", "flights", 1, 2, 3, 100),
     control_rows.ScheduleRow: make.schedule("s", cron="@daily", app="a"),
+    control_rows.EventsRow: Events("alerts", "u1", TYPES),
     control_rows.KeyRingRow: KeyRing((Secret("00ff"),)),
 }
 PLACE = control_rows.Key("p", "s")
 
 
-@pytest.mark.parametrize("model", control_rows.MODELS)
+@pytest.mark.parametrize("model", control_rows.Row.__subclasses__())
 def test_each_field_of_a_noun_is_an_attribute_of_its_own(model: type[control_rows.Row[Any]]) -> None:
     names = {field.name for field in fields(model.entity)} - {"epoch"}
     assert names <= set(model.get_attributes())
@@ -270,7 +272,7 @@ def test_each_field_of_a_noun_is_an_attribute_of_its_own(model: type[control_row
     assert model.decoded(item) == model.decoded({**item, "unknown": {"S": "of a later release"}})
 
 
-@pytest.mark.parametrize("model", control_rows.MODELS)
+@pytest.mark.parametrize("model", control_rows.Row.__subclasses__())
 def test_a_row_without_what_has_a_default_is_read_with_todays(model: type[control_rows.Row[Any]]) -> None:
     required_names = {field.name for field in fields(model.entity) if field.default is MISSING}
     noun = model.entity(**{name: getattr(NOUNS[model], name) for name in required_names})
