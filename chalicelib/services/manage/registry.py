@@ -67,11 +67,7 @@ class Registry:
         secret = (contact.secret or self.random.secret()) if contact.kind == ConsumerKind.URL else b""
         context = encryption_context_of(topic, group, name)
         signing = NewSecret(self.secret_cipher, context, secret, now_ms)
-        headers: tuple[Secret, ...] | None = None
-        if contact.headers is not None:
-            sealed_for = header_context_of(topic, group, name, contact.target)
-            text = strict_json.dump(dict(contact.headers))
-            headers = (self.secret_cipher.encrypted(text, sealed_for),) if contact.headers else ()
+        headers = self._sealed_headers(topic, group, name, contact)
         old_secrets: tuple[Secret, ...] | None = None
         if contact.kind != ConsumerKind.PULL:
             self._will_be_called(topic)
@@ -112,6 +108,16 @@ class Registry:
                 loser = taken_from(base, new)
                 return Registration(member, new.uid == uid, secret if is_new else None, loser)
         raise _busy()
+
+    def _sealed_headers(
+        self, topic: Topic, group: Group, name: str, contact: Contact
+    ) -> tuple[Secret, ...] | None:
+        """As they are stored; None: those before stay."""
+        if not contact.headers:
+            return None if contact.headers is None else ()
+        text = strict_json.dump(dict(contact.headers))
+        sealed_for = header_context_of(topic, group, name, contact.target)
+        return (self.secret_cipher.encrypted(text, sealed_for),)
 
     def take_over(
         self, topic: Topic, group: Group, consumer: Consumer, instance: str | None, by: str
