@@ -26,6 +26,8 @@ def is_shown_behind_its_prefix(api: Client) -> None:
     group = topic.group("desk")
     api.put(f"{group.path}/consumers/hook", {"url": f"https://{HOST}/falters"}).expect(201)
     topic.produce({"order": 2}, delay_seconds=600)
+    daily = {"topic": topic.name, "message": {"body": "report"}, "cron": "@daily"}
+    api.put(f"/v1/schedules/{topic.name}-daily", daily).expect(201)
     pulls = topic.group("pulls")
     topic.produce({"order": 1})
     pulls.nack(*pulls.receive(1), dead_letter=True)
