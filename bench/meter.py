@@ -109,10 +109,8 @@ def _transaction_units(action: dict[str, Any]) -> int:
 
 
 def _index_units(item: dict[str, Any]) -> int:
-    """The one index there is lists transactions by state: a put writes its row, a decision moves it."""
-    if "t" not in item or "g" not in item:
-        return 0
-    return 2 if "z" in item else 1
+    """The one index there is lists transactions that a person has to decide, or that were rolled back."""
+    return int({"t", "g", "o", "e"} <= item.keys())
 
 
 def _units(item: dict[str, Any] | None) -> int:

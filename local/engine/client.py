@@ -301,10 +301,13 @@ def _read_units(size: int, request: Mapping[str, Any]) -> float:
 
 
 def _write_units(changes: Sequence[Change]) -> int:
-    """Of the larger one of the row before and after; an index has a row less, or more, or both."""
+    """Of the larger one of the row before and after; an index whose keys it has: a row less, or more, or both."""
     rows = sum(max(1, -(-max(each.size, each.old.size if each.old else 0) // 1024)) for each in changes)
     return rows + sum(
-        (each.old is not None) + (each.new is not None) for each in changes for _ in each.write.table.indexes
+        item is not None and set(index.keys.names) <= item.keys()
+        for each in changes
+        for index in each.write.table.indexes
+        for item in (each.old.item if each.old else None, each.new)
     )
 
 
