@@ -104,8 +104,12 @@ class Dynamo:
 
     def query(self, **request: Any) -> Iterator[Item]:
         """The rows of a query, reading page after page as they are needed."""
+        return self.pages("query", request)
+
+    def pages(self, operation: str, request: dict[str, Any]) -> Iterator[Item]:
+        """The rows of a query or a scan."""
         while True:
-            answer = self.call("query", **request)
+            answer = self.call(operation, **request)
             yield from answer["Items"]
             if "LastEvaluatedKey" not in answer:
                 return

@@ -82,11 +82,11 @@ Attribute names are short because a row is billed by its size, names included.
   Row `~<timer id>`, at a timer's first time, says to which time it was changed (`u`; `e`: by which change), or that it
   was cancelled (`j`); `x` is its TTL. It sorts behind all timers.
 
-**transactions** · messages under a decision. Prepared together with a CHECK timer; committed with the segment, or
-  the DELIVER timer, that the message becomes. Its index `by-state`, which only lists, has none of `m`, `n`, `p`, `r`.
+**transactions** · messages under a decision. Prepared after a CHECK timer; committed with the segment, or the DELIVER
+  timer, that the message becomes. Its index `by-state`, which only lists, has none of `m`, `n`, `p`, `r`.
     t  S   partition key: transaction id
     g  S   the index's partition key: `<topic uid>#<state>`, from format 2 on `<topic uid>#<state>#<v>`: the index has
-           no `v`, so each format is listed by itself      o  S  its sort key: `<prepared at, ms, 15 digits>#<t>`
+           no `v`, so each format is listed by itself      o  S  in a list: `<prepared at, ms, 15 digits>#<t>`
     e  N   version: every write is conditional on it and raises it by one
     q  S   topic's name      a  N  prepared at      z  N  decided at      k  N  s to keep it from then on
     c  N   when its CHECK timer is due      i  N  ms between checks      b  N  checks made      w  S  the last answer

@@ -34,7 +34,7 @@ from .dynamo import Cancelled, ConditionFailed, TableAccess
 from .layout import FORMAT, META_OFFSET, dedup_key, segment_key
 from .records import letter_move
 from .timers import successor_puts, timer_delete, timer_put, timer_shortening
-from .transactions import transaction_writes
+from .transactions import transaction_write
 
 TOMBSTONE = "tombstone"
 _MOST_MESSAGES = 50_000  # more find no room in a row
@@ -128,7 +128,7 @@ class Log(TableAccess, table="log"):
         if isinstance(promotable, Transaction):
             location = {"shard": shard.shard, "offset": segment.first + n}
             new = committed(promotable, segment.accepted_ms, **location)
-            return transaction_writes(tables, promotable, new)
+            return [transaction_write(tables, promotable, new)]
         return letter_move(tables.records, promotable, segment.accepted_ms)
 
     def dedup_entry(self, topic_uid: str, dedup_id: str, *, consistent: bool = True) -> DedupEntry | None:

@@ -152,14 +152,15 @@ class Timers(TableAccess, table="timers"):
         """The first timers of a fragment that come after a sort key, in order of time."""
         return list(self._between(fragment, f"{sort_key}{_NEXT}", _BEHIND_ALL, limit, consistent=consistent))
 
-    def count_delayed(self, fragment: int, most: int) -> tuple[dict[str, int], bool]:
-        """Count the delayed messages by topic (its uid) among the first `most` timers of a fragment, or as many as
-        one read returns; and whether those are all timers. It may be a moment old."""
+    def count_by_topic(self, fragment: int, most: int) -> tuple[dict[tuple[str, str], int], bool]:
+        """Count the timers by topic (its uid) and kind among the first `most` of a fragment, or as many as one read
+        returns; and whether those are all timers. It may be a moment old."""
         request = rows(self._table, "f = :f AND t < :end", f=str(fragment), end=_BEHIND_ALL)
         answer = self._dynamo.call("query", ProjectionExpression="f, t, k, s", Limit=most, **request)
-        items = (item for item in answer["Items"] if item.get("k") == text(TimerKind.DELIVER))
-        uids = self._dynamo.readable(items, lambda item: codec.decoded("timers", item, _topic_uid))
-        return Counter(uids), "LastEvaluatedKey" not in answer
+        keys = self._dynamo.readable(
+            answer["Items"], lambda item: codec.decoded("timers", item, _topic_and_kind)
+        )
+        return Counter(keys), "LastEvaluatedKey" not in answer
 
     def next_ms(self, fragment: int, *, consistent: bool = False) -> int | None:
         """When the fragment's next timer is due. A read that is not consistent may miss the newest."""
@@ -315,5 +316,5 @@ def _content_of(item: Item, due_ms: int, timer_id: str) -> Timer:
     )
 
 
-def _topic_uid(item: Item) -> str:
-    return shard_of(item["s"]["S"]).topic_uid
+def _topic_and_kind(item: Item) -> tuple[str, str]:
+    return shard_of(item["s"]["S"]).topic_uid, item["k"]["S"]

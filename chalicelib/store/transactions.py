@@ -1,7 +1,8 @@
 """Transactions on DynamoDB (layout: table `transactions`).
 
 Every change is a transaction of DynamoDB, even of one row. Its client token shows, after a lost answer, whether our
-own write succeeded, or another process wrote the same.
+own write succeeded, or another process wrote the same. CHECK timers are written before it and deleted after it, for
+half the units: a check that finds no transaction to decide ends itself.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from ..domain.append import DedupEntry
 from ..domain.timer import Timer
 from ..domain.topic import Topic
-from ..domain.transaction import Counted, Transaction, TransactionState, check_timer
+from ..domain.transaction import LISTED, Counted, Transaction, TransactionState, check_timer
 from . import codec
 from .attributes import Fields, Item, number, packed, payload_of, rows, started_kib, text, values
 from .dedup import store_with
@@ -33,41 +34,54 @@ class Transactions(TableAccess, table="transactions"):
     """Messages that wait for a decision, and what was decided."""
 
     def prepare(self, transaction: Transaction, dedup: Sequence[DedupEntry] = ()) -> tuple[DedupEntry, ...]:
-        """Store a transaction with its first CHECK timer and its dedup ids. Returns the entries of ids that were
-        used before; then nothing is stored."""
-        put = {"Put": {"TableName": self._table, "Item": _item(transaction)}}
-        check = timer_put(self._dynamo.tables, check_timer(transaction))
-        return store_with(self._dynamo, dedup, [put, check])
+        """Store a transaction, after its first CHECK timer, with its dedup ids. Returns the entries of ids that were
+        used before; then it is not stored."""
+        tables, item = self._dynamo.tables, _item(transaction)
+        self._dynamo.put(tables.timers, [timer_put(tables, check_timer(transaction))["Put"]["Item"]])
+        if dedup:
+            return store_with(self._dynamo, dedup, [{"Put": {"TableName": self._table, "Item": item}}])
+        self._dynamo.replace(self._table, item, {"ConditionExpression": "attribute_not_exists(t)"})
+        return ()
 
     def get(self, transaction_id: str) -> Transaction | None:
         """One transaction, read consistently."""
         item = self._dynamo.get(self._table, {"t": text(transaction_id)})
         return _transaction(item) if item else None
 
-    def change(
-        self, old: Transaction, new: Transaction, store: Sequence[Timer] = (), drop: Sequence[Timer] = ()
-    ) -> bool:
-        """Replace `old` by `new` as the next version, if it still has its version, and store and delete timers in
-        the same transaction. False: another process has changed it."""
-        tables = self._dynamo.tables
-        puts = [timer_put(tables, timer) for timer in store]
-        drops = [action for timer in drop for action in _drops(tables, timer)]
-        return self._dynamo.transact([_put(self._table, old, new), *puts, *drops])
+    def change(self, old: Transaction, new: Transaction, store: Sequence[Timer] = ()) -> bool:
+        """Replace `old` by `new` as the next version, if it still has its version, and store timers in the same
+        transaction. False: another process has changed it."""
+        puts = [timer_put(self._dynamo.tables, timer) for timer in store]
+        return self._dynamo.transact([transaction_write(self._dynamo.tables, old, new), *puts])
+
+    def end_checks(self, of: Transaction) -> None:
+        """Delete the CHECK timer, in each fragment that may have it. If a mover has moved it to a later time meanwhile,
+        that timer finds the decision and ends itself."""
+        tables, timer = self._dynamo.tables, check_timer(of)
+        keys = [timer_key(fragment, timer.due_ms, timer.id) for fragment in tables.fragments_of(timer.id)]
+        self._dynamo.delete(tables.timers, keys)
 
     def of_state(
         self, topic: Topic, state: TransactionState, after: str | None, limit: int
     ) -> list[Transaction]:
-        """The topic's transactions of a state by time of preparation, behind a position, without their drafts,
-        `keys_until_s` and `answer_by_ms`. It may be a moment old. Rows that cannot be read are skipped."""
+        """The topic's transactions of a state that the index has, by time of preparation, behind a position, without
+        their drafts, `keys_until_s` and `answer_by_ms`. It may be a moment old. Rows that cannot be read are
+        skipped."""
         home, behind = state_home(topic.uid, state), after or "!"  # before all marks
         request = rows(self._table, "g = :g AND o > :o", g=home, o=behind)
         items = self._dynamo.query(**request, IndexName=BY_STATE, Limit=limit)
         return list(islice(self._dynamo.readable(items, _transaction), limit))
 
-    def whole(self, listed: Iterable[Transaction]) -> Iterator[Transaction]:
-        """These transactions as their rows have them, read one after the other as they are needed, without those that
-        are gone or cannot be read."""
-        rows = self._dynamo.readable(listed, lambda transaction: self.get(transaction.id))
+    def scan(self, topic: Topic, state: TransactionState) -> Iterator[Transaction]:
+        """The topic's transactions of any state, by a scan of the table, which reads all transactions."""
+        request = rows(self._table, "g = :g", g=state_home(topic.uid, state))
+        request["FilterExpression"] = request.pop("KeyConditionExpression")
+        return self._dynamo.readable(self._dynamo.pages("scan", request), _transaction)
+
+    def whole(self, ids: Iterable[str]) -> Iterator[Transaction]:
+        """The transactions of these ids, read one after the other as they are needed, without those that are gone or
+        cannot be read."""
+        rows = self._dynamo.readable(ids, self.get)
         return (transaction for transaction in rows if transaction)
 
     def count(self, topic: Topic, state: TransactionState, most: int) -> Counted:
@@ -77,15 +91,11 @@ class Transactions(TableAccess, table="transactions"):
         return self._dynamo.count(most, **request, IndexName=BY_STATE)
 
 
-def transaction_writes(tables: Tables, old: Transaction, new: Transaction) -> list[dict[str, Any]]:
-    """The actions that decide a transaction of just this version, and end its checks."""
-    return [_put(tables.transactions, old, new), *_drops(tables, check_timer(old))]
-
-
-def _put(table: str, old: Transaction, new: Transaction) -> dict[str, Any]:
+def transaction_write(tables: Tables, old: Transaction, new: Transaction) -> dict[str, Any]:
+    """The action that replaces a transaction of just this version."""
     return {
         "Put": {
-            "TableName": table,
+            "TableName": tables.transactions,
             "Item": {**_item(new), "e": number(old.version + 1)},
             "ConditionExpression": "e = :e",
             "ExpressionAttributeValues": values(e=old.version),
@@ -93,16 +103,10 @@ def _put(table: str, old: Transaction, new: Transaction) -> dict[str, Any]:
     }
 
 
-def _drops(tables: Tables, timer: Timer) -> list[dict[str, Any]]:
-    """Delete a timer, in each fragment that may have it, without a condition: if a mover has moved it to a later time
-    meanwhile, that timer finds the decision and ends itself."""
-    keys = [timer_key(fragment, timer.due_ms, timer.id) for fragment in tables.fragments_of(timer.id)]
-    return [{"Delete": {"TableName": tables.timers, "Key": key}} for key in keys]
-
-
 def _item(of: Transaction) -> Item:
-    place = {"g": text(state_home(of.topic_uid, of.state)), "o": text(of.sort_key)}
-    item = {**_FIELDS.packed(of), **place, "v": {"N": FORMAT}}
+    item = {**_FIELDS.packed(of), "g": text(state_home(of.topic_uid, of.state)), "v": {"N": FORMAT}}
+    if of.state in LISTED:
+        item["o"] = text(of.sort_key)
     if of.expires_s is not None:
         item["x"] = number(of.expires_s)
     if of.draft:

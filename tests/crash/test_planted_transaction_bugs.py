@@ -14,7 +14,13 @@ from tests.support.faults import Fault
 from tests.support.flows import SharedTables
 from tests.support.planting import Bug
 
-_NO_CONDITION = Bug(transactions, "_put", '"e = :e"', '"e = :e OR attribute_exists(e)"')
+_NO_CONDITION = Bug(
+    transactions,
+    "transaction_write",
+    '"e = :e"',
+    '"e = :e OR attribute_exists(e)"',
+    also=("chalicelib.store.log",),
+)
 
 BUGS: dict[str, tuple[Bug, str, Fault | None]] = {
     "a commit whatever was decided": (_NO_CONDITION, "commit what was rolled back", None),
@@ -37,7 +43,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None]] = {
             "(message,) = self.producer.move(topic, [(transaction, draft)])",
             "(message,) = self.producer.produce(topic, [replace(draft, dedup_id=None)])\n"
             "    new = committed(transaction, now_ms, shard=message.shard, offset=message.offset)\n"
-            "    self.transactions.change(transaction, new, drop=[check_timer(transaction)])",
+            "    self.transactions.change(transaction, new)",
         ),
         "commit",
         Fault.DIE_AFTER,
@@ -46,9 +52,8 @@ BUGS: dict[str, tuple[Bug, str, Fault | None]] = {
         Bug(
             Transactor,
             "_commit_for_later",
-            "if not self.transactions.change(transaction, new, store=[timer], drop=[check_timer(transaction)]):\n"
-            "        return None",
-            "if not self.transactions.change(transaction, new, drop=[check_timer(transaction)]):\n"
+            "if not self.transactions.change(transaction, new, store=[timer]):\n        return None",
+            "if not self.transactions.change(transaction, new):\n"
             "        return None\n"
             "    self.producer.timers.store([timer])",
         ),
@@ -59,14 +64,14 @@ BUGS: dict[str, tuple[Bug, str, Fault | None]] = {
         Bug(
             Transactions,
             "prepare",
-            "[put, check]",
-            "[put]",
+            'self._dynamo.put(tables.timers, [timer_put(tables, check_timer(transaction))["Put"]["Item"]])',
+            "pass",
         ),
         "prepare",
         None,
     ),
     "a dedup id that prepare forgets": (
-        Bug(Transactions, "prepare", "dedup, [put", "(), [put"),
+        Bug(Transactions, "prepare", "self._dynamo, dedup", "self._dynamo, ()"),
         "prepare with a dedup id",
         None,
     ),

@@ -61,8 +61,7 @@ class World:
 
     def all(self, deps: Deps) -> list[Transaction]:
         topic = self.topic(deps)
-        rows = [t for state in TransactionState for t in deps.transactor.of_state(topic, state, None, 100)]
-        return [deps.transactor.find(t.id) for t in rows]
+        return [t for state in TransactionState for t in deps.adapters.transactions.scan(topic, state)]
 
 
 def prepare(world: World, deps: Deps, checks: Checks = CHECKS, **settings: Any) -> Transaction:

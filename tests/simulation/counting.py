@@ -13,7 +13,7 @@ from typing import Any
 
 from chalicelib.domain.message import Message
 from chalicelib.domain.topic import Topic
-from chalicelib.domain.transaction import UNDECIDED
+from chalicelib.domain.transaction import DECIDED
 from chalicelib.services.inspect.lookup import Filters
 from chalicelib.services.inspect.survey import GroupSurvey, TopicSurvey
 from chalicelib.wiring import Deps
@@ -86,7 +86,7 @@ def _waiting(world: World, deps: Deps, topic: Topic) -> Iterator[str]:
     if not least <= stats.delayed.number <= len(promises.delays) + len(promises.deals):
         yield f"{stats.delayed.number} are delayed, {least} surely"
     transactions = [world.adapters.transactions.get(each) for each in promises.deal_labels]
-    undecided = sum(each is not None and each.state in UNDECIDED for each in transactions)
+    undecided = sum(each is not None and each.state not in DECIDED for each in transactions)
     if stats.prepared.number != undecided:
         yield f"{stats.prepared.number} are prepared, and in the store {undecided}"
     ids = {e.message_id for e in world.events if e.op is Op.PRODUCE and e.message_id}

@@ -119,7 +119,7 @@ BUGS: dict[str, Bug] = {
     "a decision whatever was decided": Bug(
         Transactions,
         "change",
-        "_put(self._table, old, new)",
+        "transaction_write(self._dynamo.tables, old, new)",
         f'{{"Put": {{"TableName": self._table, {_OLD_OR_NOT}}}}}',
     ),
     "a check that is believed after the decision": Bug(
@@ -137,8 +137,8 @@ BUGS: dict[str, Bug] = {
     "a transaction that nobody checks": Bug(
         Transactions,
         "prepare",
-        "[put, check]",
-        "[put]",
+        'self._dynamo.put(tables.timers, [timer_put(tables, check_timer(transaction))["Put"]["Item"]])',
+        "pass",
     ),
     "a check too many": Bug(Checker, "_conclude", "new.checks >= MAX_CHECKS", "new.checks > MAX_CHECKS"),
     "a check that nobody counts": Bug(

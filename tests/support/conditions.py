@@ -150,6 +150,7 @@ CLAUSES: dict[str, str] = {
         "a_delayed_message_has_its_dedup_id_once"
     ),
     "transactions.change: put in transactions if e = :e": "a_transaction_is_decided_as_it_was_read",
+    "transactions.prepare: put in transactions if attribute_not_exists(t)": "a_transaction_is_put_once",
     "transactions.prepare: put in dedup if attribute_not_exists(d) OR e <= :ms": (
         "a_transaction_has_its_dedup_id_once"
     ),

@@ -29,8 +29,8 @@ from chalicelib.services.manage.registry import Registry
 from chalicelib.services.produce import due
 from chalicelib.services.produce.delayed import Delayed
 from chalicelib.services.push.run import DispatchRun
+from chalicelib.store import timers
 from chalicelib.store.control import Control
-from chalicelib.store.timers import Timers
 from tests.contract.schedules import test_expiring as expiring
 from tests.contract.schedules import test_retention as retention
 from tests.contract.schedules import test_sweeping as sweeping
@@ -310,7 +310,7 @@ BUGS: Planted = {
         ),
     ),
     "what waits, not counted": (
-        Bug(Timers, "count_delayed", "text(TimerKind.DELIVER)", "text(TimerKind.RETRY)"),
+        Bug(timers, "_topic_and_kind", 'item["k"]["S"]', '"retry"'),
         lambda: counts.test_what_waits_before_the_log_is_counted(embedded_stage()),
     ),
     "a ladder whose last step nobody reaches": (

@@ -241,14 +241,13 @@ def _page(
 
     limit, key = lists.limit(context.query), lists.key(context.query)
     topic, adapters = topic_statuses.topic, context.deps.adapters
+    read = waiting.reader(adapters.timers)
     if filters.status == _DELAYED:
-        read = waiting.reader(adapters.timers)
         return waiting.soonest_first(read, topic, filters, key, limit, start)
     if key is not None:
         return context.deps.key_lookup.newest_first(topic, key, filters, limit, start, topic_statuses)
     if filters.status == _PREPARED:
-        position = (TransactionState(start[0]), start[1]) if start else None
-        return waiting.prepared_in_order(adapters.transactions, topic, filters, limit, position)
+        return waiting.prepared_and_undecided(read, adapters.transactions, topic, filters, limit, start)
     starts = {int(shard): offset for shard, offset in start.items()} if start is not None else None
     return context.deps.lookup.newest_first(topic, filters, limit, starts, topic_statuses)
 

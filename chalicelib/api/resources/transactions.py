@@ -9,7 +9,7 @@ from ...delivery.webhooks import format_secret
 from ...domain import limits as lim
 from ...domain import strict_json
 from ...domain.errors import Refused
-from ...domain.transaction import Transaction, TransactionState
+from ...domain.transaction import LISTED, Transaction, TransactionState
 from ...services.produce.drafts import takes_all
 from .. import lists, many, parse
 from ..calls import BY_PRODUCERS, PAGED, PRODUCE, SEND, TOPIC, Context, Response, call
@@ -121,15 +121,18 @@ def _find(context: Context) -> Transaction:
 
 @call("GET", f"{TOPIC}/transactions", scopes=SEND, query=("state", *PAGED))
 def list_transactions(context: Context) -> Response[Page[TransactionView]]:
-    """List transactions in a state (default PREPARED), by time of preparation."""
+    """List transactions in a state: PREPARED (the default) by their next checks, UNDECIDED and ROLLED_BACK by time of
+    preparation. Committed ones are messages of the topic."""
+    from ...services.inspect.waiting import of_state, reader
+
     topic = context.topic()
     state = context.query.get("state", TransactionState.PREPARED)
-    if state not in set(TransactionState):
-        raise invalid("state", f"must be one of {', '.join(TransactionState)}")
+    if state not in (states := (TransactionState.PREPARED, *LISTED)):
+        raise invalid("state", f"must be one of {', '.join(states)}")
     purpose = "transactions:" + json.dumps([topic.name, state])
     after, limit = lists.page_start(context, purpose), lists.limit(context.query)
-    rows = context.deps.transactor.of_state(topic, TransactionState(state), after, limit)
-    next_start = rows[-1].sort_key if len(rows) == limit else None
+    adapters = context.deps.adapters
+    rows, next_start = of_state(reader(adapters.timers), adapters.transactions, topic, state, limit, after)
     return Response(page(context, purpose, [transaction_view(row) for row in rows], next_start))
 
 

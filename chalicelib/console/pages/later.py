@@ -13,7 +13,15 @@ from ...domain.times import DAY_MS, HOUR_MS
 from ...domain.topic import Topic
 from ...domain.transaction import Transaction, TransactionState
 from ...services.inspect.lookup import Filters
-from ...services.inspect.waiting import DueHour, ReadTimers, due_hours, lanes_of, reader, soonest_first
+from ...services.inspect.waiting import (
+    DueHour,
+    ReadTimers,
+    due_hours,
+    lanes_of,
+    of_state,
+    reader,
+    soonest_first,
+)
 from ...services.produce.delayed import DelayedMessage
 from ..visit import Page, Shown, Visit
 
@@ -102,12 +110,16 @@ def transactions(visit: Visit) -> Shown:
     last_state, _, after = (visit.position(purpose) or "").partition(" ")
     states = [TransactionState.UNDECIDED, TransactionState.PREPARED]
     rows: list[Transaction] = []
+    last: str | None = None
+    adapters = visit.deps.adapters
     for state in states[states.index(TransactionState(last_state)) :] if last_state else states:
-        rows += visit.deps.transactor.of_state(topic, state, after or None, _LINES - len(rows))
-        if len(rows) == _LINES:
+        read, most = reader(adapters.timers, consistent=False), _LINES - len(rows)
+        found, position = of_state(read, adapters.transactions, topic, state, most, after or None)
+        rows += found
+        if position:
+            last = f"{state} {position}"
             break
         after = ""
-    last = f"{rows[-1].state} {rows[-1].sort_key}" if len(rows) == _LINES else None
     return Page("transactions.html", {"topic": topic, "rows": rows, "following": visit.signed(purpose, last)})
 
 

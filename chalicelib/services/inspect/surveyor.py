@@ -17,8 +17,9 @@ from ...domain.limits import MAX_OFFSET
 from ...domain.meter import Reading
 from ...domain.record import Unfinished
 from ...domain.status import Status
+from ...domain.timer import TimerKind
 from ...domain.topic import Group, Topic, cursor_key
-from ...domain.transaction import UNDECIDED, Counted
+from ...domain.transaction import Counted, TransactionState
 from ...ports.world import Clock
 from ..core.catalog import Catalog
 from ..core.counters import LOG_BEHIND, Counters
@@ -38,6 +39,7 @@ _MOST_COUNTED = 1_000  # timers of a fragment, transactions of a state: more is 
 
 T = TypeVar("T")
 _When = Callable[[Extent, int], int | None]
+_TimerCounts = Callable[[str, TimerKind], Counted]
 """When the message at an offset of a shard came; None if that is not known."""
 
 
@@ -135,30 +137,31 @@ class Surveyor:
     def exact_topics(self, topics: Sequence[Topic]) -> list[TopicSurvey | None]:
         """The exact survey of each topic; None if a row of it is unreadable. If that takes too long, of the first
         topics only. Timers are counted once for all of them."""
-        delayed = self._delayed_by_topic() if topics else None
+        timers = self._timers_by_topic() if topics else None
         surveys: list[TopicSurvey | None] = []
         for topic in self._in_time(topics):
             try:
-                surveys.append(self.exact_topic(topic, delayed))
+                surveys.append(self.exact_topic(topic, timers))
             except Unreadable as error:
                 self.on_skip(error)
                 surveys.append(None)
         return surveys
 
-    def exact_topic(self, topic: Topic, delayed: Callable[[str], Counted] | None = None) -> TopicSurvey:
-        """The exact survey of one topic, with its delayed and prepared messages. Pass `delayed` if they are counted.
+    def exact_topic(self, topic: Topic, timers: _TimerCounts | None = None) -> TopicSurvey:
+        """The exact survey of one topic, with its delayed and prepared messages. Pass `timers` if they are counted.
         Raises Unreadable."""
-        delayed = delayed or self._delayed_by_topic()
+        timers = timers or self._timers_by_topic()
         extents = self._tails(topic)
         groups = self.catalog.groups(topic)
-        prepared = [self.transactions.count(topic, state, _MOST_COUNTED) for state in UNDECIDED]
+        undecided = self.transactions.count(topic, TransactionState.UNDECIDED, _MOST_COUNTED)
+        checked = timers(topic.uid, TimerKind.CHECK)
         return TopicSurvey(
             topic,
             self.clock.now_ms(),
             extents,
             tuple(self.exact_group(topic, group, extents) for group in groups),
-            delayed=delayed(topic.uid),
-            prepared=Counted(sum(each.number for each in prepared), all(each.whole for each in prepared)),
+            delayed=timers(topic.uid, TimerKind.DELIVER),
+            prepared=Counted(undecided.number + checked.number, undecided.whole and checked.whole),
         )
 
     def exact_groups(self, topic: Topic, groups: Sequence[Group]) -> list[GroupSurvey]:
@@ -207,11 +210,11 @@ class Surveyor:
                 return
             yield each
 
-    def _delayed_by_topic(self) -> Callable[[str], Counted]:
-        """How many messages wait for their time in each topic, by uid."""
-        counts = [self.timers.count_delayed(fragment, _MOST_COUNTED) for fragment in self.timers.fragments()]
+    def _timers_by_topic(self) -> _TimerCounts:
+        """How many timers of a kind each topic has, by uid."""
+        counts = [self.timers.count_by_topic(fragment, _MOST_COUNTED) for fragment in self.timers.fragments()]
         is_whole = all(whole for _, whole in counts)
-        return lambda uid: Counted(sum(by_topic.get(uid, 0) for by_topic, _ in counts), is_whole)
+        return lambda *key: Counted(sum(by_topic.get(key, 0) for by_topic, _ in counts), is_whole)
 
     def _tails(self, topic: Topic) -> tuple[Extent, ...]:
         """The shards' last offsets, read consistently; where their logs begin is not read."""

@@ -7,18 +7,18 @@ delayed message. So what reads timers reads past other topics' timers: a limited
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ...domain.limits import MAX_ANSWER_BYTES
 from ...domain.segment import ShardKey
 from ...domain.timer import Timer, TimerKind, due_ms_of, sort_key_of
 from ...domain.times import HOUR_MS
 from ...domain.topic import Topic, lane_of
-from ...domain.transaction import UNDECIDED, Transaction, TransactionState
+from ...domain.transaction import Transaction, TransactionState
 from ..core.catalog import Catalog
 from ..produce.delayed import DelayedMessage
 from .lookup import Filters, passes_before_log
@@ -33,9 +33,10 @@ ReadTimers = Callable[[str], tuple[list[Timer], str | None]]
 """The next timers of all fragments after a position, in order, up to the position that all fragments have been read to
 (None: to the end)."""
 
-Position = tuple[TransactionState, str | None]
-"""A state, and the sort key of the last transaction of that state that was read (None: none yet)."""
+Position = tuple[str, str | None]
+"""A state, and where the next page of that state starts (None: at its beginning)."""
 
+_Item = TypeVar("_Item", DelayedMessage, Transaction)
 _Counts = Counter[tuple[int, TimerKind]]  # by time
 
 
@@ -71,21 +72,68 @@ def soonest_first(
 ) -> tuple[list[DelayedMessage], str | None]:
     """Up to `limit` delayed messages after the position `after`, and the position of the last one (None: there are no
     more). The filters' times are due times. Reading stops when `may_go_on()` is False."""
+
+    def find(timer: Timer) -> DelayedMessage | None:
+        item = DelayedMessage(timer) if _is_delayed(timer, topic) and timer.draft else None
+        has_key = item and (key is None or key in item.message.draft.keys)
+        return item if item and has_key and passes_before_log(item, filters) else None
+
     position = after or sort_key_of(max(0, filters.from_ms or 0))
-    items: list[DelayedMessage] = []
+    return _in_order(read, find, limit, position, filters.to_ms, may_go_on)
+
+
+def prepared_in_order(
+    read: ReadTimers,
+    transactions: Transactions,
+    topic: Topic,
+    limit: int,
+    after: str | None,
+    passes: Callable[[Transaction], bool] = lambda _: True,
+) -> tuple[list[Transaction], str | None]:
+    """Up to `limit` PREPARED transactions in the order of their next checks, after a position, and the position of the
+    last one (None: there are no more). One read for each, beside those of the timers."""
+
+    def find(timer: Timer) -> Transaction | None:
+        if timer.kind is not TimerKind.CHECK or timer.shard.topic_uid != topic.uid:
+            return None
+        found = next(transactions.whole([timer.id]), None)
+        is_prepared = found and found.state is TransactionState.PREPARED
+        return found if found and is_prepared and passes(found) else None
+
+    return _in_order(read, find, limit, after or sort_key_of(0))
+
+
+def of_state(
+    read: ReadTimers, transactions: Transactions, topic: Topic, state: str, limit: int, after: str | None
+) -> tuple[Sequence[Transaction], str | None]:
+    """Transactions of a state other than COMMITTED, and the position of the last one (None: there are no more)."""
+    if state == TransactionState.PREPARED:
+        return prepared_in_order(read, transactions, topic, limit, after)
+    rows = transactions.of_state(topic, TransactionState(state), after, limit)
+    return rows, rows[-1].sort_key if len(rows) == limit else None
+
+
+def _in_order(
+    read: ReadTimers,
+    find: Callable[[Timer], _Item | None],
+    limit: int,
+    position: str,
+    to_ms: int | None = None,
+    may_go_on: Callable[[], bool] = lambda: True,
+) -> tuple[list[_Item], str | None]:
+    """What is found for the timers behind a position, as many as one answer can hold."""
+    items: list[_Item] = []
     weight = 0
     for _ in range(_ROUNDS):
         rows, end = read(position)
         for timer in rows:
-            if filters.to_ms is not None and timer.due_ms > filters.to_ms:
+            if to_ms is not None and timer.due_ms > to_ms:
                 return items, None
-            if _is_delayed(timer, topic) and timer.draft:
-                item = DelayedMessage(timer)
-                if (key is None or key in item.message.draft.keys) and passes_before_log(item, filters):
-                    weight += item.message.draft.weight
-                    if items and weight > MAX_ANSWER_BYTES:
-                        return items, position
-                    items.append(item)
+            if item := find(timer):
+                weight += item.message.draft.weight
+                if items and weight > MAX_ANSWER_BYTES:
+                    return items, position
+                items.append(item)
             position = timer.sort_key
             if len(items) == limit:
                 return items, position
@@ -96,30 +144,37 @@ def soonest_first(
     return items, position
 
 
-def prepared_in_order(
-    transactions: Transactions, topic: Topic, filters: Filters, limit: int, start: Position | None
-) -> tuple[list[Transaction], Position | None]:
-    """The prepared messages of a topic in the order of preparation, first those that are checked, then the undecided:
-    those of the next `limit` that the filters ask for, as many as one answer can hold, and where the next page starts
-    (None: the end). The filters' times are times of preparation. One read for the list, and one for each transaction.
-    """
-    state, after = start or (UNDECIDED[0], None)
-    messages: list[Transaction] = []
+def prepared_and_undecided(
+    read: ReadTimers,
+    transactions: Transactions,
+    topic: Topic,
+    filters: Filters,
+    limit: int,
+    start: Position | None,
+) -> tuple[Sequence[Transaction], Position | None]:
+    """The prepared messages of a topic that the filters ask for, first those that are checked, then the undecided in
+    the order of preparation, and where the next page starts (None: the end). The filters' times are times of
+    preparation."""
+    state, after = start or (TransactionState.PREPARED, None)
+
+    def passes(transaction: Transaction) -> bool:
+        return filters.covers(transaction.prepared_ms) and passes_before_log(transaction, filters)
+
+    if state == TransactionState.PREPARED:
+        prepared, position = prepared_in_order(read, transactions, topic, limit, after, passes)
+        return prepared, (state, position) if position else (TransactionState.UNDECIDED, None)
+    undecided: list[Transaction] = []
     weight = 0
-    rows = transactions.of_state(topic, state, after, limit)
-    for transaction in transactions.whole(rows):
-        is_prepared = transaction.state in UNDECIDED  # it may have been decided since the list was read
-        is_in_time = is_prepared and filters.covers(transaction.prepared_ms)
-        if is_in_time and passes_before_log(transaction, filters):
-            weight += transaction.message.draft.weight
-            if messages and weight > MAX_ANSWER_BYTES:
-                return messages, (state, after)
-            messages.append(transaction)
-        after = transaction.sort_key
-    if len(rows) == limit:
-        return messages, (state, rows[-1].sort_key)
-    following = UNDECIDED[UNDECIDED.index(state) + 1 :]
-    return messages, (following[0], None) if following else None
+    rows = transactions.of_state(topic, TransactionState.UNDECIDED, after, limit)
+    for found in transactions.whole(row.id for row in rows):
+        # It may have been decided since the list was read.
+        if found.state is TransactionState.UNDECIDED and passes(found):
+            weight += found.message.draft.weight
+            if undecided and weight > MAX_ANSWER_BYTES:
+                return undecided, (state, after)
+            undecided.append(found)
+        after = found.sort_key
+    return undecided, (state, rows[-1].sort_key) if len(rows) == limit else None
 
 
 def lanes_of(catalog: Catalog, topic: Topic, may_use_group: Callable[[str], bool]) -> Set[ShardKey]:

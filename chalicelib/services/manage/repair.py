@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 TRUST_MINUTES = TAIL_TRUST // timedelta(minutes=1)
 _TOPICS = 100
-_PAGE = 100  # timers, transactions
+_PAGE = 100  # timers
 _RECORDS_SAMPLED = 20
 _TIMERS_SAMPLED = 10
 _LOOKS = 3  # what moves during a look is found at the next one
@@ -273,15 +273,11 @@ class Repair:
 
     def _transactions(self, topic: Topic, *, dry: bool) -> Iterator[Finding]:
         """Transactions that wait for their producer: without a timer, nobody would ask it."""
-        after: str | None = None
-        while page := self.transactions.of_state(topic, TransactionState.PREPARED, after, _PAGE):
-            for transaction in self.transactions.whole(page):
-                is_prepared = transaction.state is TransactionState.PREPARED
-                if is_prepared and self.timers.find(transaction.check_ms, transaction.id) is None:
-                    yield Finding(Kind.NO_CHECK, topic.name)
-                    if not dry:
-                        self.timers.store([check_timer(transaction)])
-            after = page[-1].sort_key
+        for transaction in self.transactions.scan(topic, TransactionState.PREPARED):
+            if self.timers.find(transaction.check_ms, transaction.id) is None:
+                yield Finding(Kind.NO_CHECK, topic.name)
+                if not dry:
+                    self.timers.store([check_timer(transaction)])
 
 
 def _record_of(topic: Topic, timer: Timer, now_ms: int) -> Record:

@@ -26,7 +26,6 @@ from ...domain.transaction import (
     TransactionState,
     answer_seconds,
     answered,
-    check_timer,
     may_begin,
 )
 from ...ports.world import Clock, Sender
@@ -149,8 +148,9 @@ class Checker:
     def _give_up(self, transaction: Transaction, new: Transaction) -> bool:
         """From now on it is only decided by a commit or a rollback."""
         undecided_version = replace(new, state=TransactionState.UNDECIDED)
-        is_ours = self.transactions.change(transaction, undecided_version, drop=[check_timer(new)])
+        is_ours = self.transactions.change(transaction, undecided_version)
         if is_ours:
             with suppress(Unavailable):
+                self.transactions.end_checks(new)
                 self.look_at(transaction.topic)
         return is_ours

@@ -11,6 +11,7 @@ from ...domain.message import DeadReason, Draft
 from ...domain.sharding import order_unit, shard_of
 from ...domain.timer import Timer
 from ...domain.topic import Topic
+from ...domain.transaction import Transaction
 
 _DEDUPED_PER_SEGMENT = 99  # a transaction takes 100 actions, one is the segment
 _DEDUPED_PER_TIMER_BATCH = 49  # each is two actions
@@ -78,7 +79,7 @@ def count_that_can_move(promotables: Sequence[Promotable]) -> int:
     """How many of them one transaction can hold."""
     actions = 0
     for n, each in enumerate(promotables):
-        actions += 1 if isinstance(each, Timer) else 2
+        actions += 1 if isinstance(each, Timer | Transaction) else 2
         if actions > _MOVED_PER_SEGMENT:
             return n
     return len(promotables)

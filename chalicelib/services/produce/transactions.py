@@ -8,12 +8,13 @@ the timer by which it waits for its time.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...domain import ids, signing
 from ...domain.append import DedupEntry
-from ...domain.errors import Conflict, NotFound, unavailable
+from ...domain.errors import Conflict, NotFound, Unavailable, unavailable
 from ...domain.limits import DEFAULT_CHECK_AFTER_SECONDS, MAX_CHECKS
 from ...domain.message import Draft
 from ...domain.record import FailureFilter
@@ -141,12 +142,6 @@ class Transactor:
             raise not_found()
         return transaction
 
-    def of_state(
-        self, topic: Topic, state: TransactionState, after: str | None, limit: int
-    ) -> list[Transaction]:
-        """Transactions of a state by time of preparation, behind a position, without their messages."""
-        return self.transactions.of_state(topic, state, after, limit)
-
     def undecided(
         self, topic: Topic | None, which: FailureFilter, after: Sequence[str] | None, limit: int
     ) -> tuple[list[Transaction], Sequence[str] | None]:
@@ -158,7 +153,7 @@ class Transactor:
         found: list[Transaction] = []
         for each in topics:
             rows = self.transactions.of_state(each, TransactionState.UNDECIDED, place or None, limit)
-            for row in self.transactions.whole(rows) if which.reads_draft else rows:
+            for row in self.transactions.whole(row.id for row in rows) if which.reads_draft else rows:
                 if _may_be_asked_again(row) and which.matches(row.failure):
                     found.append(row)
                 if len(found) == limit:
@@ -224,13 +219,15 @@ class Transactor:
                 new = self._roll_back(transaction, by)
             if new:
                 self.counters.add(ACCEPTED, decision is TransactionState.COMMITTED)
+                with suppress(Unavailable):  # the next check finds the decision
+                    self.transactions.end_checks(transaction)
                 return new
             transaction = self.find(transaction.id)
         raise unavailable("Others keep changing this transaction; try again.")
 
     def _roll_back(self, transaction: Transaction, by: str) -> Transaction | None:
         new = rolled_back(transaction, self.clock.now_ms(), by)
-        return new if self.transactions.change(transaction, new, drop=[check_timer(transaction)]) else None
+        return new if self.transactions.change(transaction, new) else None
 
     def _commit(self, transaction: Transaction) -> Transaction | None:
         """None: it was changed meanwhile."""
@@ -257,7 +254,7 @@ class Transactor:
         timer = self.producer.timer(topic, draft)
         shard = None if timer.shard.shard == ANY else timer.shard.shard
         new = committed(transaction, now_ms, shard=shard, due_ms=timer.due_ms)
-        if not self.transactions.change(transaction, new, store=[timer], drop=[check_timer(transaction)]):
+        if not self.transactions.change(transaction, new, store=[timer]):
             return None
         self.waker.wake_movers([timer])
         return new

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,7 @@ from chalicelib.domain.message import Message
 from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.transaction import Transaction, TransactionState
 from chalicelib.services.inspect import waiting
-from chalicelib.services.inspect.lookup import AnyMessage, Filters
+from chalicelib.services.inspect.lookup import AnyMessage
 from chalicelib.services.produce.delayed import DelayedMessage
 from tests.support import factories as make
 from tests.support.desk import Desk
@@ -92,22 +91,15 @@ def test_a_trace_does_without_the_row_of_its_transaction(
 
 @pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
 def test_what_is_decided_while_the_list_is_read_is_not_in_it(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, decision: TransactionState
+    stage: Stage, decision: TransactionState
 ) -> None:
     desk = Desk.at(stage)
     decided, other = prepare(desk), prepare(desk)
-    transactions = desk.deps.adapters.transactions
-    listed = transactions.of_state
-
-    def decide_behind(*args: Any) -> list[Any]:
-        rows = listed(*args)
-        decide(desk.deps, decided, decision)
-        return rows
-
-    monkeypatch.setattr(transactions, "of_state", decide_behind)
-    messages, position = waiting.prepared_in_order(transactions, desk.topic, Filters(), 9, None)
-    assert [each.id for each in messages] == [other.id]
-    assert position == (TransactionState.UNDECIDED, None)
+    adapters = desk.deps.adapters
+    page = waiting.reader(adapters.timers)("")
+    decide(desk.deps, decided, decision)
+    listed, _ = waiting.prepared_in_order(lambda _: page, adapters.transactions, desk.topic, 9, None)
+    assert [each.id for each in listed] == [other.id]
 
 
 def test_another_topic_does_not_find_it(stage: Stage) -> None:

@@ -16,7 +16,7 @@ from chalicelib.functions import route
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.wake import task_of
 from chalicelib.services.inspect.lookup import Filters
-from chalicelib.services.inspect.waiting import prepared_in_order
+from chalicelib.services.inspect.waiting import prepared_in_order, reader
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.store.attributes import Item
 from chalicelib.store.layout import FRAGMENTS
@@ -105,7 +105,7 @@ def test_lists_skip_what_cannot_be_read(stage: Stage) -> None:
     ]
     assert waiting == delayed_ids[1:]
     assert [topic.name for topic in adapters.control.topics(None, 9)] == [desk.topic.name]
-    prepared, _ = prepared_in_order(adapters.transactions, desk.topic, Filters(), 9, None)
+    prepared, _ = prepared_in_order(reader(adapters.timers), adapters.transactions, desk.topic, 9, None)
     assert [each.id for each in prepared] == [halves[1][0].id]
     with pytest.raises(Unreadable, match=other.topic.name):
         deps.catalog.topic(other.topic.name)

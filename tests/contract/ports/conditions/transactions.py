@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from chalicelib.domain.append import DedupEntry, Stored
-from chalicelib.domain.transaction import Transaction, TransactionState, check_timer, rolled_back
-from tests.contract.ports.conditions.common import is_remembered_for_its_window, put, there
+from chalicelib.domain.transaction import Transaction, TransactionState, rolled_back
+from tests.contract.ports.conditions.common import is_remembered_for_its_window, put
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.stages import Stage
@@ -49,10 +49,21 @@ def a_transaction_is_decided_as_it_was_read(stage: Stage) -> None:
     assert decision
     assert (decision.state, decision.offset) == (TransactionState.COMMITTED, 0)
     assert not transactions.change(current, rolled_back(current, START_MS))
-    assert there(stage, check_timer(transaction)) is None, "nobody is asked any more"
+
+
+def a_transaction_is_put_once(stage: Stage) -> None:
+    """The SDK may send it again after the producer has decided."""
+    transactions, transaction = stage.adapters.transactions, _transaction()
+    transactions.prepare(transaction)
+    transactions.change(transaction, rolled_back(transaction, START_MS))
+    transactions.prepare(transaction)
+    as_read = transactions.get(transaction.id)
+    assert as_read
+    assert as_read.state is TransactionState.ROLLED_BACK
 
 
 SCENES = (
+    a_transaction_is_put_once,
     a_transaction_has_its_dedup_id_once,
     a_transaction_is_decided_as_it_was_read,
 )
