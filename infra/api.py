@@ -88,9 +88,14 @@ _CORS_ANSWER = """#set($origin = $input.params("Origin"))
 
 def allow_origins(template: dict[str, Any], origins: Sequence[str]) -> None:
     """Have API Gateway itself answer browsers that ask (OPTIONS) whether a page of these origins may make a call; that
-    starts no function. The calls' own answers have their headers from the API."""
+    starts no function. The calls' own answers have their headers from the API; a refusal of API Gateway can name one
+    origin, no list."""
+    properties = template["Resources"]["RestAPI"]["Properties"]
+    if len(origins) == 1:
+        for refusal in properties["GatewayResponses"].values():
+            refusal["ResponseParameters"]["Headers"]["Access-Control-Allow-Origin"] = f"'{origins[0]}'"
     is_one = " || ".join(f'$origin == "{origin}"' for origin in origins)
-    for path, methods in template["Resources"]["RestAPI"]["Properties"]["DefinitionBody"]["paths"].items():
+    for path, methods in properties["DefinitionBody"]["paths"].items():
         if path.startswith("/v1/") and not path.startswith(_NO_CORS):
             allowed = ", ".join(sorted(method.upper() for method in methods))
             answer = _CORS_ANSWER.format(is_one, allowed)

@@ -95,6 +95,14 @@ def test_python_report_lines_and_origins_are_settings_of_the_stage(tmp_path: Pat
     assert '$origin == "https://a.example" || $origin == "http://b:3000"' in text
     assert "Credentials" not in text
     assert 'Allow-Methods = "GET, HEAD"' in text
+    assert refusal_origins(by_name) == {None}, "a refusal can name one origin"
+    one = describe(stage("dev", {"cors_origins": ["https://a.example"]}), tmp_path)
+    assert refusal_origins(resources(one)) == {"'https://a.example'"}
+
+
+def refusal_origins(by_name: dict[str, Any]) -> set[str | None]:
+    refusals = by_name["RestAPI"]["Properties"]["GatewayResponses"].values()
+    return {r["ResponseParameters"]["Headers"].get("Access-Control-Allow-Origin") for r in refusals}
 
 
 @pytest.mark.parametrize("target", ["package", "deploy"])
