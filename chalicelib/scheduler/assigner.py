@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from itertools import chain, zip_longest
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from ..domain.assignment import Staffed
 from ..domain.attention import stopped
@@ -21,12 +21,8 @@ from ..domain.mark import Mark, asked_again_ms, complete_until_ms
 from ..domain.times import MINUTE_MS
 from ..domain.topic import Consumer, ConsumerState, Group, Topic
 from ..ports.world import Clock
+from ..store import Control, Marks, Rounds
 from .walk import HasTime, Report, RoundRobin, Trouble
-
-if TYPE_CHECKING:
-    from ..store.control import Control
-    from ..store.marks import Marks, Rounds
-
 
 _JOB = "assign"
 

@@ -8,21 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from ..domain import blob_expiry
 from ..domain.blob_expiry import BlobExpiry
 from ..domain.errors import Unavailable
 from ..domain.times import DAY_SECONDS
 from ..ports.world import Blobs, Clock
+from ..store import Control, Log, Records
 from .expirer import RetentionGuard
 from .walk import HasTime, Trouble
-
-if TYPE_CHECKING:
-    from ..store.control import Control
-    from ..store.log import Log
-    from ..store.records import Records
-
 
 _OWED_S = 7 * DAY_SECONDS  # until a body is looked at again that a group needs
 _PAGE = 1000  # what S3 lists at once

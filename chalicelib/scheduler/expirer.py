@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,12 +20,8 @@ from ..domain.segment import Segment, ShardKey
 from ..domain.times import DAY_MS, DAY_SECONDS
 from ..domain.topic import Group, Topic
 from ..ports.world import Blobs, Clock
+from ..store import Control, Log, Rounds
 from .walk import HasTime, Report, Trouble, Walk, as_many_as_time_allows, from_another, owners
-
-if TYPE_CHECKING:
-    from ..store.control import Control
-    from ..store.log import Log
-    from ..store.marks import Rounds
 
 _JOB = "expire"
 

@@ -17,7 +17,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ..domain import meter
 from ..domain.attention import OF_OTHERS, Attention
@@ -25,13 +24,8 @@ from ..domain.errors import Unavailable
 from ..domain.meter import GroupReading, Reading
 from ..domain.times import DAY_MS
 from ..domain.topic import Topic
+from ..store import Control, Marks, Readings
 from .walk import HasTime
-
-if TYPE_CHECKING:
-    from ..store.control import Control
-    from ..store.marks import Marks
-    from ..store.readings import Readings
-
 
 _MOST_TOPICS = 2_000  # whose last reading a process remembers
 _LOOK_EVERY_MS = 300_000  # while a topic moves; so long, too, one that shows the same may be undecided

@@ -16,18 +16,15 @@ from concurrent.futures import Executor, Future
 from dataclasses import asdict, dataclass
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from ..domain.errors import Unavailable, Unreadable
 from ..domain.segment import ShardKey
 from ..domain.timer import FirstTimers, Timer, TimerKind, due_ms_of, next_check
 from ..domain.times import MINUTE_MS, SECOND_MS
 from ..ports.world import Clock, Random
+from ..store import Timers
 from .beside import Beside
-
-if TYPE_CHECKING:
-    from ..store.timers import Timers
-
 
 HORIZON_MS = 75_000
 """The schedule sends the wake-ups for so long: its next run may be late."""

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ..domain.assignment import Staffed
 from ..domain.cursor import Cursor
@@ -22,13 +21,8 @@ from ..domain.times import HOUR_MS, MINUTE_MS
 from ..domain.topic import Consumer, ConsumerState, Group, Topic, cursor_key
 from ..modes import POLICIES
 from ..ports.world import Clock
+from ..store import Control, Cursors, Log, Marks, Rounds
 from .walk import HasTime, Report, RoundRobin, Trouble, Visit, from_another
-
-if TYPE_CHECKING:
-    from ..store.control import Control
-    from ..store.cursors import Cursors
-    from ..store.log import Log
-    from ..store.marks import Marks, Rounds
 
 _JOB = "sweep"
 

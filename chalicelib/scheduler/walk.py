@@ -15,18 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import Self, TypeVar
 
 from ..domain.errors import Unavailable
 from ..domain.mark import Bookmark
 from ..domain.times import MINUTE_MS
 from ..domain.topic import Group, Topic
 from ..ports.world import Clock
-
-if TYPE_CHECKING:
-    from ..store.control import Control
-    from ..store.marks import Rounds
-
+from ..store import Control, Rounds
 
 _TOPIC_MS = 120_000  # of a run for one topic: what is left of it waits until the others had their turn
 _KEPT_EVERY = 50  # topics; what a run that dies has done beyond is done again

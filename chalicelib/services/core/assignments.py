@@ -9,19 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ...domain.assignment import EVERYONE, Assignment, Staffed, Target, Team, deal, is_idle, is_online
 from ...domain.pull_share import Seat
 from ...domain.topic import Consumer, ConsumerState, CursorKey, Group, Topic, cursor_key
 from ...modes import POLICIES
 from ...ports.world import Clock
+from ...store import Control
 from .catalog import CACHE_MS, Catalog
 from .expiring_cache import TtlCache
-
-if TYPE_CHECKING:
-    from ...store import Control
-
 
 _TRIES = 8
 _LOOK_MS = 60_000  # how often a process looks whether members that do not receive have a backlog

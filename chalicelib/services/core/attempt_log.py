@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from ...domain.errors import Unavailable
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...domain.trace import TraceEntry, TraceRow
 from ...ports.world import Clock
-
-if TYPE_CHECKING:
-    from ...store import Traces
-
+from ...store import Traces
 
 ConsumerRank = Callable[[Topic, Group, str], tuple[str, int | None, int]]
 """Name, rank and total of a group's consumer by its uid; may renew the group's assignment."""

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
 
 from ...domain.errors import Unavailable
 from ...domain.mark import WINDOW_MS, Mark, repeated_at, window_of
 from ...domain.timer import ANY, Timer, wake_up
 from ...domain.topic import Topic
 from ...ports.world import Clock
+from ...store import Marks
 from .expiring_cache import TtlCache
-
-if TYPE_CHECKING:
-    from ...store import Marks
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ...store.marks import Marks
 
 
 class Marker:

@@ -6,7 +6,7 @@ import base64
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from ...domain.errors import ChangedMeanwhile, Refused, unavailable
 from ...domain.limits import MAX_OVERLAPPING_SECRETS
@@ -14,10 +14,8 @@ from ...domain.signing import KeyRing, Secret, opened, rotated, sealed, sign, ve
 from ...domain.times import MINUTE_MS
 from ...domain.topic import Consumer, Group, Topic
 from ...ports.world import Cipher, Clock, Random
+from ...store import Control
 from .expiring_cache import TtlCache
-
-if TYPE_CHECKING:
-    from ...store import Control
 
 _KEPT_MS = 15 * MINUTE_MS  # how long a process may cache a decrypted secret
 _MARK_CHARS = 32

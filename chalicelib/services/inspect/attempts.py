@@ -6,15 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from ...domain.call_result import Answer, in_words
 from ...domain.topic import Consumer, CursorKey, Group, Topic, cursor_key
 from ...domain.trace import ATTEMPTS, AttemptOutcome, TraceEntry, TraceRow
 from ...modes import POLICIES
-
-if TYPE_CHECKING:
-    from ...store import Traces
+from ...store import Traces
 
 MOST_SHARDS = 16
 _FEWEST_ROWS = 10

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ...domain import ids
 from ...domain.errors import NotFound
@@ -21,14 +21,12 @@ from ...domain.times import CLOCKS_DIFFER_MS
 from ...domain.topic import Group, Topic
 from ...domain.transaction import Transaction, TransactionState
 from ...ports.world import Clock
+from ...store import Log, Records
 from ..core.catalog import Catalog
 from ..core.log_reader import Freshness, LogReader
 from ..produce.delayed import Delayed, DelayedMessage
 from ..produce.repeats import FirstUse
 from .statuses import Statuses, TopicStatuses
-
-if TYPE_CHECKING:
-    from ...store import Log, Records
 
 MOST_LISTING_MS = 8_000  # API Gateway ends a request after 29 s, and a row may hold a thousand messages
 

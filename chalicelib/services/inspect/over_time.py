@@ -7,20 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING
 
 from ...domain.errors import Unreadable
 from ...domain.meter import MINUTES, Bucket, Reading, Window, buckets
 from ...domain.times import HOUR_MS
 from ...domain.topic import Group, Topic
 from ...ports.world import Clock
+from ...store import Readings, Traces
 from ..core.expiring_cache import TtlCache
 from .attempts import History, attempts_since
 from .survey import TopicSurvey
 from .surveyor import MOST_SHARDS, Surveyor
-
-if TYPE_CHECKING:
-    from ...store import Readings, Traces
 
 _MOST_TOPICS = 2_000  # that a board remembers
 _MOST_POINTS = 64

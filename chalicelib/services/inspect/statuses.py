@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING
 
 from ...domain import cursor_transitions as transitions
 from ...domain import ranges
@@ -20,12 +19,9 @@ from ...domain.timer import Timer, retry_id
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...modes import POLICIES
 from ...ports.world import Clock
+from ...store import Cursors, Records, Timers
 from ..core.catalog import Catalog
 from ..core.log_reader import LogReader
-
-if TYPE_CHECKING:
-    from ...store import Cursors, Records, Timers
-
 
 _NEAR = 4  # offsets that are no further from one another are of one page
 _AHEAD = 64

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from ...domain import cursor_transitions as transitions
 from ...domain.account import Account, account, with_running_in_lanes
@@ -20,15 +20,12 @@ from ...domain.status import Status
 from ...domain.topic import Group, Topic, cursor_key
 from ...domain.transaction import UNDECIDED, Counted
 from ...ports.world import Clock
+from ...store import Cursors, Log, Records, Timers, Transactions
 from ..core.catalog import Catalog
 from ..core.counters import LOG_BEHIND, Counters
 from ..core.log_reader import LogReader
 from ..core.positions import first_since
 from .survey import Extent, GroupSurvey, Progress, TopicSurvey
-
-if TYPE_CHECKING:
-    from ...store import Cursors, Log, Records, Timers, Transactions
-
 
 MOST_SHARDS = 8
 MOST_FAILURES = 50

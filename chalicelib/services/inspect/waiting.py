@@ -11,7 +11,6 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING
 
 from ...domain.limits import MAX_ANSWER_BYTES
 from ...domain.segment import ShardKey
@@ -19,12 +18,10 @@ from ...domain.timer import Timer, TimerKind, due_ms_of, sort_key_of
 from ...domain.times import HOUR_MS
 from ...domain.topic import Topic, lane_of
 from ...domain.transaction import UNDECIDED, Transaction, TransactionState
+from ...store import Timers, Transactions
 from ..core.catalog import Catalog
 from ..produce.delayed import DelayedMessage
 from .lookup import Filters, passes_before_log
-
-if TYPE_CHECKING:
-    from ...store import Timers, Transactions
 
 _ROWS = 16  # of a fragment at once: a row may hold 200 KB
 _ROUNDS = 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...domain import redact
 from ...domain.errors import Conflict, Forbidden, NotFound, Refused, Unavailable, unavailable
@@ -14,14 +14,11 @@ from ...domain.topic import DEFAULT_RETRY, FOR_EVER_MS, Group, Mode, Topic, Wher
 from ...domain.trace import AttemptOutcome, TraceEntry
 from ...modes import POLICIES
 from ...ports.world import Clock, Random
+from ...store import Control, Marks, Records
 from ..core.attempt_log import AttemptLog
 from ..core.catalog import CACHE_MS, Catalog
 from ..core.cursor_store import CursorStore
 from ..core.positions import Places, Positions, all_keys
-
-if TYPE_CHECKING:
-    from ...store import Control, Marks, Records
-
 
 _UID_CHARS = 8
 _TRIES = 8

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...domain import cursor_transitions as transitions
 from ...domain.append import Pack, Successor
@@ -20,14 +20,11 @@ from ...domain.message import Act, DeadReason, Draft, Message, with_acts
 from ...domain.segment import Segment
 from ...domain.topic import CursorKey, Topic, cursor_key
 from ...ports.world import Clock
+from ...store import Control, Cursors, Log, Records
 from ..core.log_reader import LogReader
 from ..produce.delayed import already_due
 from ..produce.drafts import check_size
 from ..produce.producer import Producer
-
-if TYPE_CHECKING:
-    from ...store import Control, Cursors, Log, Records
-
 
 _TRIES = 32  # each lost to another editor, or to a claim of the very message
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ...domain.audit import AuditEntry
 from ...domain.errors import HeadraceError, NotFound
 from ...ports.world import Clock, Random
+from ...store import Audit, Control
 from ..core.catalog import Catalog
 from ..core.secrets import SigningKeys
 from .registry import Registry
 from .tokens import Tokens
-
-if TYPE_CHECKING:
-    from ...store import Audit, Control
 
 BY = "repair"
 """The token's id in the entries of rotations that were made again; their source is the version of the row then."""

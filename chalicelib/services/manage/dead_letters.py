@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from ...domain import cursor_transitions as transitions
 from ...domain import cursor_write
@@ -19,6 +19,7 @@ from ...domain.times import DAY_MS
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
 from ...domain.trace import AttemptOutcome, TraceEntry
 from ...ports.world import Clock
+from ...store import Records, Timers
 from ..consume import retry_lane
 from ..core.attempt_log import AttemptLog
 from ..core.catalog import Catalog
@@ -28,10 +29,6 @@ from ..inspect.letter_lookup import LetterLookup
 from ..inspect.statuses import Statuses
 from ..produce.drafts import check_size
 from ..produce.producer import Producer
-
-if TYPE_CHECKING:
-    from ...store import Records, Timers
-
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")

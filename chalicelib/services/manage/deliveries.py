@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...domain import by_hand, cursor_size, notice, ranges
 from ...domain.errors import Conflict, Refused, changed_meanwhile
@@ -22,6 +22,7 @@ from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...domain.trace import AttemptOutcome, TraceEntry
 from ...modes import POLICIES
 from ...ports.world import Clock
+from ...store import Records, Timers
 from ..consume import retry_lane
 from ..core.attempt_log import AttemptLog
 from ..core.cursor_store import CursorStore
@@ -29,10 +30,6 @@ from ..core.wake import Waker
 from ..produce.drafts import check_size
 from ..produce.producer import Producer
 from .delivery_places import DeliveryPlaces, Found, Moved, no_room, not_owed
-
-if TYPE_CHECKING:
-    from ...store import Records, Timers
-
 
 _TRIES = 16  # each lost to a claim, a settlement, or a move from timer to lane
 

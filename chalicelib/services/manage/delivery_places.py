@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ...domain import by_hand
 from ...domain import cursor_transitions as transitions
@@ -18,15 +17,12 @@ from ...domain.timer import Timer
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...modes import POLICIES
 from ...ports.world import Clock
+from ...store import Log, Records
 from ..consume import retry_lane
 from ..core.cursor_store import CursorSnapshot, CursorStore
 from ..core.log_reader import LogReader, Slot
 from ..inspect.fate import entry_ahead
 from ..inspect.statuses import Statuses
-
-if TYPE_CHECKING:
-    from ...store import Log, Records
-
 
 _MOST_ROWS = 2_048  # of a retry lane
 _MOST_AHEAD = 20_000  # messages before a settled one that are read

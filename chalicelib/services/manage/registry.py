@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ...domain import strict_json
 from ...domain.assignment import is_online, seen
@@ -15,6 +14,7 @@ from ...domain.times import MINUTE_MS
 from ...domain.topic import LATEST, Consumer, ConsumerKind, ConsumerState, Group, Offline, Topic, cursor_keys
 from ...modes import POLICIES
 from ...ports.world import Clock, Random
+from ...store import Control
 from ..core.assignments import Assignments
 from ..core.catalog import Catalog
 from ..core.cursor_store import CursorStore
@@ -27,10 +27,6 @@ from .contact import Membership as Membership
 from .contact import Registration as Registration
 from .contact import check_number, check_slow, fresh, taken_from, with_contact
 from .new_secret import OVERLAP_MS, NewSecret
-
-if TYPE_CHECKING:
-    from ...store import Control
-
 
 _UID_CHARS = 8
 _SIGN_OF_LIFE_MS = 10_000  # receiving counts as a heartbeat, written at most this often

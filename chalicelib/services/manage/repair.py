@@ -12,7 +12,6 @@ from datetime import timedelta
 from enum import StrEnum
 from functools import cache, partial
 from itertools import product
-from typing import TYPE_CHECKING
 
 from ...domain.cursor import Cursor, OffsetState, offset_state, unsettled
 from ...domain.errors import NotFound
@@ -26,13 +25,11 @@ from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...domain.trace import AttemptOutcome
 from ...domain.transaction import TransactionState, check_timer
 from ...ports.world import Clock
+from ...store import Control, Cursors, Log, Records, Timers, Traces, Transactions
 from ..consume import retry_lane
 from ..core.catalog import Catalog
 from ..core.log_reader import LogReader
 from ..inspect.fate import FateReader, Place
-
-if TYPE_CHECKING:
-    from ...store import Control, Cursors, Log, Records, Timers, Traces, Transactions
 
 TRUST_MINUTES = TAIL_TRUST // timedelta(minutes=1)
 _TOPICS = 100

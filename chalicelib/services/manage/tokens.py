@@ -11,7 +11,6 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ...domain.audit import AuditEntry
 from ...domain.errors import ChangedMeanwhile, Forbidden, HeadraceError, NotFound, Refused, Unauthorized
@@ -20,14 +19,12 @@ from ...domain.limits import MAX_OVERLAPPING_SECRETS
 from ...domain.times import DAY_MS, HOUR_MS
 from ...domain.topic import IAM, Caller, Consumer, FormerHash, Scope, Token
 from ...ports.world import Clock, Random
+from ...store import Audit, Control, Tickets
 from ..core.catalog import Catalog
 from ..core.expiring_cache import TtlCache
 from ..core.secrets import SigningKeys
 from ..produce.schedules import Schedules
 from .registry import Registry
-
-if TYPE_CHECKING:
-    from ...store import Audit, Control, Tickets
 
 SCOPES = tuple(Scope)
 _CACHE_MS = 10_000  # with the gateway's 20 s, a revocation is felt within 30 s

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from ...domain import ids
 from ...domain.append import AlreadyMoved, DedupHit, KeyEntry, OffsetTaken, Pack, Promotable, Stored
@@ -18,14 +17,11 @@ from ...domain.segment import Allocation, Segment, ShardKey, Tail
 from ...domain.sharding import first_shard
 from ...domain.topic import Topic
 from ...ports.world import Clock, Random
+from ...store import Keys, Log
 from ..core.expiring_cache import BoundedCache, TtlCache
 from ..core.tails import Tails
 from .dedup import entry_of
 from .resend import ResendLookup, RowsFound
-
-if TYPE_CHECKING:
-    from ...store.keys import Keys
-    from ...store.log import Log
 
 _LOOK_AROUND = 16  # one append in so many on a reserved shard tries another, which may cost half
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ...domain.errors import Conflict, NotFound, Unavailable
 from ...domain.limits import CHECK_TIMEOUT, MAX_CHECKS
@@ -30,13 +29,9 @@ from ...domain.transaction import (
     may_begin,
 )
 from ...ports.world import Clock, Sender
+from ...store import Timers, Transactions
 from ..core.counters import CHECKS, Counters
 from .transactions import Transactor
-
-if TYPE_CHECKING:
-    from ...store.timers import Timers
-    from ...store.transactions import Transactions
-
 
 _MARGIN_SECONDS = 5  # for what follows an answer
 _PAUSES_SECONDS = (1, 2, 4, 8, 16)  # before an answer is tried again that the store did not take

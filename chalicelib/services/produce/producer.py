@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ...domain import ids, redact
 from ...domain.append import AlreadyMoved, DedupHit, KeyEntry, Promotable, Successor
@@ -19,6 +18,7 @@ from ...domain.request import Request
 from ...domain.timer import ANY, Part, Timer, TimerKind
 from ...domain.topic import Topic
 from ...ports.world import Blobs, Clock, Random
+from ...store import Keys, Log, Timers
 from ..core.bodies import with_body
 from ..core.budgets import Budgets
 from ..core.counters import ACCEPTED, Counters
@@ -40,11 +40,6 @@ from .drafts import (
 )
 from .repeats import FirstUseOf, Judge, judged, outcome_of_same_id, to_store, unknown_use
 from .resend import ResendLookup, RowsFound
-
-if TYPE_CHECKING:
-    from ...store.keys import Keys
-    from ...store.log import Log
-    from ...store.timers import Timers
 
 
 @dataclass(kw_only=True, eq=False)
