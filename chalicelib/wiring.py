@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from .services.core.cursor_store import CursorStore
     from .services.core.expiring_cache import TtlCache
     from .services.core.log_reader import LogReader
-    from .services.core.marker import Marker, MeterNotes
+    from .services.core.marker import Marker
     from .services.core.positions import Positions
     from .services.core.rate_limiter import RateLimits
     from .services.core.readiness import Readiness
@@ -164,28 +164,17 @@ class Deps:
     secret_cipher: SecretCipher = _service("services.core.secrets.SecretCipher")
     signing_keys: SigningKeys = _service("services.core.secrets.SigningKeys")
     catalog: Catalog = _service("services.core.catalog.Catalog")
-    assignments: Assignments = _service(
-        "services.core.assignments.Assignments",
-        has_backlog=lambda deps: lambda key: deps.positions.has_backlog(key),
-    )
+    assignments: Assignments = _service("services.core.assignments.Assignments")
     states: CursorStore = _service("services.core.cursor_store.CursorStore")
     reader: LogReader = _service("services.core.log_reader.LogReader")
     tails: Tails = _service("services.core.tails.Tails")
     positions: Positions = _service("services.core.positions.Positions")
-    attempt_log: AttemptLog = _service(
-        "services.core.attempt_log.AttemptLog",
-        rank_of=lambda deps: deps.assignments.name_and_rank,
-        names=lambda deps: deps.catalog.consumer_names,
-    )
-    store_timers: Callable[[Sequence[Timer]], object] = _made(lambda deps: deps.adapters.timers.store)
+    attempt_log: AttemptLog = _service("services.core.attempt_log.AttemptLog")
     marker: Marker = _service("services.core.marker.Marker")
     mark: Callable[[Topic], None] = _made(lambda deps: deps.marker.mark)
-    waker: Waker = _service(
-        "services.core.wake.Waker", fragments_of=lambda deps: deps.adapters.timers.fragments_of
-    )
+    waker: Waker = _service("services.core.wake.Waker")
     on_timers_stored: Callable[[Sequence[Timer]], None] = _made(lambda deps: deps.waker.wake_movers)
     events: Callable[[], Events | None] = _made(lambda deps: deps.catalog.events)
-    meter_notes: MeterNotes = _service("services.core.marker.MeterNotes")
     rate_limits: RateLimits = _service("services.core.rate_limiter.RateLimits")
     budgets: Budgets = _service("services.core.budgets.Budgets")
     sender: Sender = _made(lambda deps: deps.adapters.sender())
@@ -199,9 +188,7 @@ class Deps:
     schedules: Schedules = _service("services.produce.schedules.Schedules")
     delayed: Delayed = _service("services.produce.delayed.Delayed")
     transactor: Transactor = _service("services.produce.transactions.Transactor")
-    checker: Checker = _service(
-        "services.produce.check_back.Checker", look_at=lambda deps: deps.adapters.marks.note_moving
-    )
+    checker: Checker = _service("services.produce.check_back.Checker")
     claimer: Claimer = _service(
         "services.consume.claim.Claimer", is_registered=lambda deps: deps.catalog.is_registered
     )
@@ -302,11 +289,7 @@ class Deps:
     proof_watch: ProofWatch = _service(
         "scheduler.attention.ProofWatch", days=lambda deps: deps.archive_days.back_from
     )
-    journal: Journal = _service(
-        "services.journal.Journal",
-        written=lambda deps: import_module("chalicelib.store.changes").written_rows,
-        batch_name=lambda deps: import_module("chalicelib.store.changes").batch_name,
-    )
+    journal: Journal = _service("services.journal.Journal")
     archive_guard: RetentionGuard = _service("scheduler.expirer.RetentionGuard")
     retention_guard: RetentionGuard | None = _made(
         lambda deps: deps.archive_guard if deps.adapters.archive else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from ...domain.errors import Unavailable
@@ -11,20 +11,17 @@ from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...domain.trace import TraceEntry, TraceRow
 from ...ports.world import Clock
 from ...store import Traces
-
-ConsumerRank = Callable[[Topic, Group, str], tuple[str, int | None, int]]
-"""Name, rank and total of a group's consumer by its uid; may renew the group's assignment."""
-ConsumerNames = Callable[[Topic, Group], Mapping[str, str]]
-"""The names of a group's consumers by uid; reads only."""
+from .assignments import Assignments
+from .catalog import Catalog
 
 
 class AttemptLog:
     """One row for each batch of attempts and shard."""
 
-    def __init__(self, traces: Traces, rank_of: ConsumerRank, names: ConsumerNames, clock: Clock) -> None:
+    def __init__(self, traces: Traces, assignments: Assignments, catalog: Catalog, clock: Clock) -> None:
         self._traces = traces
-        self._rank_of = rank_of
-        self._names = names
+        self._assignments = assignments
+        self._catalog = catalog
         self._clock = clock
 
     def note(
@@ -53,9 +50,10 @@ class AttemptLog:
             return
         with suppress(Unavailable):
             if is_ranked:
-                name, rank, total = self._rank_of(topic, group, owner_uid)
+                name, rank, total = self._assignments.name_and_rank(topic, group, owner_uid)
             else:
-                name, rank, total = self._names(topic, group).get(owner_uid, "") if owner_uid else "", None, 0
+                names = self._catalog.consumer_names(topic, group) if owner_uid else {}
+                name, rank, total = names.get(owner_uid, ""), None, 0
             expires_s = topic.expires_s(self._clock.now_ms())
             rows = [
                 TraceRow(

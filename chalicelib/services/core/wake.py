@@ -20,6 +20,7 @@ from ...domain.timer import ANY, Timer, wake_up
 from ...domain.topic import Consumer, ConsumerState, CursorKey, Group, Topic, lane_of
 from ...modes import POLICIES
 from ...ports.world import Clock, Invoker
+from ...store import Timers
 from .catalog import CACHE_MS, Catalog
 from .expiring_cache import TtlCache
 from .mover_wakes import DueTimer, MoverWakes
@@ -116,14 +117,12 @@ class Stored(Protocol):
 @dataclass(kw_only=True, eq=False)
 class Waker:
     """Starts runs of `deliver`, and sends the mover's wake-ups. `mark` notes that a topic has messages to deliver;
-    `store_timers` stores timers; `fragments_of` says which fragments may have the timer of an id; `on_skip` is called
-    for each unreadable row that a batch of wake-ups skips."""
+    `on_skip` is called for each unreadable row that a batch of wake-ups skips."""
 
     catalog: Catalog
     invoker: Invoker
     mark: Callable[[Topic], None]
-    store_timers: Callable[[Sequence[Timer]], object]
-    fragments_of: Callable[[str], Sequence[int]]
+    timers: Timers
     clock: Clock
     on_skip: Callable[[Unreadable], object]
 
@@ -235,7 +234,7 @@ class Waker:
         due_ms = now_ms + CACHE_MS + _SLACK_MS
         timers = [wake_up("again", shard, due_ms, now_ms) for shard in shards]
         if timers:
-            self.store_timers(timers)
+            self.timers.store(timers)
             self.wake_movers(timers)
 
     def tasks_of(self, topic: Topic, group: Group) -> Iterator[DispatchTask]:
@@ -294,7 +293,7 @@ class Waker:
     def wake_movers(self, timers: Sequence[Timer]) -> None:
         """Send the wake-ups of timers that have just been stored. For those that are due in more than 15 minutes the
         mover's schedule does it."""
-        self.wake_at([(timer.due_ms, self.fragments_of(timer.id)) for timer in timers])
+        self.wake_at([(timer.due_ms, self.timers.fragments_of(timer.id)) for timer in timers])
 
     def wake_at(self, due_timers: Iterable[DueTimer]) -> None:
         """Send wake-ups for these times and fragments, unless this process has sent them before. One that cannot be

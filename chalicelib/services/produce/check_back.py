@@ -29,7 +29,7 @@ from ...domain.transaction import (
     may_begin,
 )
 from ...ports.world import Clock, Sender
-from ...store import Timers, Transactions
+from ...store import Marks, Timers, Transactions
 from ..core.counters import CHECKS, Counters
 from .transactions import Transactor
 
@@ -56,8 +56,7 @@ class Checker:
     clock: Clock
     threads: Callable[[], Executor]
     counters: Counters
-    look_at: Callable[[str], None]
-    """Has a topic's state looked at within a minute, for a person has to decide."""
+    marks: Marks
 
     def check(self, checks: Sequence[Check], seconds_left: Callable[[], float]) -> Counter[str]:
         """Make these checks beside one another; how many ended in which way. What is "unavailable", because the store
@@ -147,5 +146,5 @@ class Checker:
         is_ours = self.transactions.change(transaction, undecided_version, drop=[check_timer(new)])
         if is_ours:
             with suppress(Unavailable):
-                self.look_at(transaction.topic)
+                self.marks.note_moving(transaction.topic)  # a person has to decide
         return is_ours

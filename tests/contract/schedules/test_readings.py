@@ -93,7 +93,7 @@ def run(desk: Desk) -> None:
 
 
 def note(desk: Desk) -> None:
-    desk.deps.meter_notes.note_topics_of([str(desk.topic.shard_key(0))])
+    desk.deps.marker.note_topics_of([str(desk.topic.shard_key(0))])
 
 
 def is_noted(desk: Desk) -> bool:
@@ -212,7 +212,7 @@ def test_a_topic_that_is_gone_is_let_go(stage: Stage) -> None:
 
 def test_a_topic_is_noted_once_a_minute_and_of_a_lane_its_own(stage: Stage) -> None:
     desk = Desk.at(stage)
-    notes = desk.deps.meter_notes
+    notes = desk.deps.marker
     lane = f"{desk.topic.name}~billing:uid/0"
     notes.note_topics_of([lane])
     assert is_noted(desk)
