@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .scheduler.expirer import Expirer, RetentionGuard
     from .scheduler.meter_reader import MeterReader, State
     from .scheduler.mover import Mover, Ways
-    from .scheduler.sweeper import Scout, Sweeper
+    from .scheduler.sweeper import Sweeper
     from .scheduler.watch import Watch
     from .services.consume.claim import Claimer
     from .services.consume.lease_settlement import SettleContext
@@ -264,7 +264,6 @@ class Deps:
         tell=lambda deps: observe.stuck,
     )
     mover: Mover = _service("scheduler.mover.Mover")
-    scout: Scout = _service("scheduler.sweeper.Scout")
     sweeper: Sweeper = _service(
         "scheduler.sweeper.Sweeper", wake=lambda deps: lambda shard: deps.waker.route({shard: None})
     )

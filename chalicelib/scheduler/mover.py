@@ -10,13 +10,14 @@ later and delays no other; in its shard, later timers wait for it.
 
 from __future__ import annotations
 
+import queue
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import asdict, dataclass
 from functools import partial
 from operator import attrgetter
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from ..domain.errors import Unavailable, Unreadable
 from ..domain.segment import ShardKey
@@ -24,7 +25,6 @@ from ..domain.timer import FirstTimers, Timer, TimerKind, due_ms_of, next_check
 from ..domain.times import MINUTE_MS, SECOND_MS
 from ..ports.world import Clock, Random
 from ..store import Timers
-from .beside import Beside
 
 HORIZON_MS = 75_000
 """The schedule sends the wake-ups for so long: its next run may be late."""
@@ -39,7 +39,7 @@ _PATIENCE_SECONDS = 1.0  # of real time: what takes longer is left to itself
 _PAGE = 250  # of one fragment
 _CHECKS_TOGETHER = 25
 
-K = TypeVar("K")
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 Append = Callable[[ShardKey, int | float, Sequence[Timer]], int]
@@ -98,6 +98,37 @@ class _Load(NamedTuple):
     keep_days: int | float
 
 
+class Beside(Generic[K, T]):
+    """Runs work for several keys in threads, so that slow work for one key delays only that key: at most one piece of
+    work for each key at a time."""
+
+    def __init__(self, threads: Executor) -> None:
+        self._threads = threads
+        self._ends: queue.SimpleQueue[tuple[K, Future[T]]] = queue.SimpleQueue()
+        self.under_way: set[K] = set()
+        """The keys whose work has not ended yet."""
+
+    def do(self, tasks: Mapping[K, Callable[[], T]]) -> dict[K, Future[T]]:
+        """Start the work of each key that has none under way. Returns what has ended after a moment, also of earlier
+        calls."""
+        new_keys = tasks.keys() - self.under_way
+        for key in (key for key in tasks if key in new_keys):
+            self.under_way.add(key)
+            self._threads.submit(tasks[key]).add_done_callback(partial(self._note, key))
+        futures: dict[K, Future[T]] = {}
+        while new_keys & self.under_way or not self._ends.empty():
+            try:
+                key, future = self._ends.get(timeout=_PATIENCE_SECONDS)
+            except queue.Empty:
+                break
+            self.under_way.discard(key)
+            futures[key] = future
+        return futures
+
+    def _note(self, key: K, future: Future[T]) -> None:
+        self._ends.put((key, future))
+
+
 @dataclass(kw_only=True, eq=False)
 class MoverRun:
     """One run: one pass over its fragments, and another one as long as something takes long."""
@@ -107,12 +138,11 @@ class MoverRun:
     clock: Clock
     random: Random
     threads: Executor
-    patience_seconds: float | None = _PATIENCE_SECONDS
 
     def __post_init__(self) -> None:
         self.report = MoveReport()
-        self._looks: Beside[int, FirstTimers] = Beside(self.threads, self.patience_seconds)
-        self._moves: Beside[_Load, MoveReport] = Beside(self.threads, self.patience_seconds)
+        self._looks: Beside[int, FirstTimers] = Beside(self.threads)
+        self._moves: Beside[_Load, MoveReport] = Beside(self.threads)
         self._told: set[object] = set()
         # Of one pass:
         self._stuck: set[_Load] = set()  # what could not be moved

@@ -19,7 +19,7 @@ from chalicelib.adapters import Nobody
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.times import SECOND_MS
-from chalicelib.scheduler import beside
+from chalicelib.scheduler import mover as mover_module
 from chalicelib.scheduler.mover import Mover, Ways
 from chalicelib.store.timers import Timers
 from chalicelib.wiring import Deps
@@ -40,7 +40,7 @@ HOME = make.shard()
 @pytest.fixture(autouse=True)
 def _virtual_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = SimpleNamespace(SimpleQueue=lambda: virtual.Queue(virtual.current()), Empty=queue.Empty)
-    monkeypatch.setattr(beside, "queue", waits)
+    monkeypatch.setattr(mover_module, "queue", waits)
 
 
 class Slow:

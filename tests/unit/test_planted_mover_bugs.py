@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from chalicelib import functions
-from chalicelib.scheduler import beside
+from chalicelib.scheduler import mover as mover_module
 from chalicelib.scheduler.mover import Mover, MoverRun
 from chalicelib.services.core.mover_wakes import MoverWakes
 from chalicelib.services.core.unit_names import UnitNames
@@ -30,7 +30,7 @@ from tests.unit.test_mover_world import LATEST_MS, World
 def a_world_is_in_time(seed: int) -> None:
     waits = SimpleNamespace(SimpleQueue=lambda: virtual.Queue(virtual.current()), Empty=queue.Empty)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(beside, "queue", waits)
+        patch.setattr(mover_module, "queue", waits)
         world = World(seed)
         world.run()
     assert world.owed == {}
