@@ -70,10 +70,9 @@ if TYPE_CHECKING:
     from .services.manage.dead_letters import DeadLetters
     from .services.manage.deliveries import Deliveries
     from .services.manage.delivery_places import DeliveryPlaces
-    from .services.manage.handshake import Consent
     from .services.manage.jobs import Jobs
     from .services.manage.purge import Purger
-    from .services.manage.registry import Registry
+    from .services.manage.registry import Consent, Registry
     from .services.manage.repair import Repair
     from .services.manage.replays import Replays
     from .services.manage.retries import Retries
@@ -252,7 +251,7 @@ class Deps:
     purger: Purger = _service("services.manage.purge.Purger")
     retries: Retries = _service("services.manage.retries.Retries")
     replays: Replays = _service("services.manage.replays.Replays")
-    consent: Consent = _service("services.manage.handshake.Consent")
+    consent: Consent = _service("services.manage.registry.Consent")
 
     # What runs by schedule or from a stream
     ways: Ways = _service(

@@ -1,4 +1,5 @@
-"""Which dedup ids were used, on DynamoDB (layout: table `dedup`): always part of another row's transaction."""
+"""Which dedup ids were used, always as part of another row's transaction, and which links that sign in, on DynamoDB
+(layout: table `dedup`)."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Any
 
 from ..domain.append import DedupEntry
 from .attributes import Item, attributes, known_int, known_text, number, text
-from .dynamo import Cancelled, Dynamo
+from .dynamo import Cancelled, Dynamo, TableAccess
 from .layout import FORMAT, dedup_key
 
 
@@ -58,3 +59,20 @@ def store_with(
     except Cancelled as error:
         return used_entries(entries, error.items)
     return ()
+
+
+_TICKETS = "ticket#"  # no topic's uid begins so
+
+
+class Tickets(TableAccess, table="dedup"):
+    """Which tickets were used: a write unit for each use."""
+
+    def use(self, ticket_id: str, now_ms: int, until_s: int) -> bool:
+        """Use a ticket, which is worth nothing after `until_s`. False: it was used before. A caller that
+        lost the answer does not know which, and needs another ticket."""
+        return self._dynamo.write_if(
+            "put_item",
+            TableName=self._table,
+            Item=attributes(d=_TICKETS + ticket_id, a=now_ms, x=until_s, v=int(FORMAT)),
+            ConditionExpression="attribute_not_exists(d)",
+        )

@@ -11,9 +11,9 @@ from chalicelib import functions
 from chalicelib.scheduler import mover as mover_module
 from chalicelib.scheduler.mover import Mover, MoverRun
 from chalicelib.services.core.mover_wakes import MoverWakes
-from chalicelib.services.core.unit_names import UnitNames
 from chalicelib.services.core.wake import Waker
 from chalicelib.services.manage import admin
+from chalicelib.services.produce.drafts import UnitNames
 from chalicelib.store import timers as store
 from chalicelib.store.timers import Timers
 from tests.contract.ports import test_timers

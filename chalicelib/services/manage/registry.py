@@ -1,4 +1,4 @@
-"""Consumers: registration, removal, signs of life, secrets and health. Each call may be repeated safely."""
+"""Consumers: registration, consent, removal, signs of life, secrets and health. Each call may be repeated safely."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ from dataclasses import dataclass, replace
 from ...domain import strict_json
 from ...domain.assignment import is_online, seen
 from ...domain.breaker import Health
+from ...domain.call_result import Verdict
 from ...domain.errors import NotFound, Refused, Unavailable, unavailable
 from ...domain.signing import Secret
 from ...domain.times import MINUTE_MS
 from ...domain.topic import LATEST, Consumer, ConsumerKind, ConsumerState, Group, Offline, Topic, cursor_keys
 from ...modes import POLICIES
-from ...ports.world import Clock, Random
+from ...ports.world import Clock, Random, Sender
 from ...store import Control
 from ..core.assignments import Assignments
 from ..core.catalog import Catalog
 from ..core.cursor_store import CursorStore
 from ..core.expiring_cache import TtlCache
 from ..core.positions import Positions, all_keys
-from ..core.secrets import SecretCipher, encryption_context_of, header_context_of
+from ..core.secrets import OVERLAP_MS, NewSecret, SecretCipher, encryption_context_of, header_context_of
+from ..core.wake import Waker
 from .contact import PULLS as PULLS
 from .contact import Contact as Contact
 from .contact import Membership as Membership
 from .contact import Registration as Registration
 from .contact import check_number, check_slow, fresh, taken_from, with_contact
-from .new_secret import OVERLAP_MS, NewSecret
 
 _UID_CHARS = 8
 _SIGN_OF_LIFE_MS = 10_000  # receiving counts as a heartbeat, written at most this often
@@ -366,3 +367,25 @@ def _identity(consumer: Consumer) -> tuple[str, str, str]:
 
 def _busy() -> Unavailable:
     return unavailable("Others keep changing this consumer; try again.")
+
+
+class Consent:
+    """Asks the owner of a PENDING consumer's URL again."""
+
+    def __init__(self, sender: Sender, registry: Registry, waker: Waker) -> None:
+        self._sender = sender
+        self._registry = registry
+        self._waker = waker
+
+    def ask(self, topic: Topic, group: Group, consumer: Consumer) -> bool:
+        """Ask the consumer's URL. Returns True if it agreed; it is called from now on. Any other answer is stored
+        with the consumer, if it differs from the last one."""
+        greeting = self._sender.greet(consumer.target)
+        if greeting.verdict is not Verdict.DONE:
+            if greeting.detail != consumer.why:
+                self._registry.still_pending(topic, group, consumer, greeting.detail)
+            return False
+        active = self._registry.activate(topic, group, consumer)
+        if active:
+            self._waker.wake_for(topic, group, active)
+        return active is not None

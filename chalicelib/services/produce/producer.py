@@ -24,10 +24,10 @@ from ..core.budgets import Budgets
 from ..core.counters import ACCEPTED, Counters
 from ..core.rate_limiter import RateLimits
 from ..core.tails import Tails
-from ..core.unit_names import UnitNames
 from .appender import Appender, Outcomes, ProduceResult, entries_of
 from .dedup import entry_of, has_time, named
 from .drafts import (
+    UnitNames,
     count_that_can_move,
     dead_by_limit,
     log_shard_of,
