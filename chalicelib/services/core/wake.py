@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
+from ...domain.append import ProduceResult
 from ...domain.errors import HeadraceError, NotFound, Unavailable, Unreadable
 from ...domain.limits import MAX_SLOW_IN_FLIGHT
+from ...domain.message import Message
 from ...domain.push_limit import guaranteed_of
 from ...domain.segment import ShardKey
 from ...domain.timer import ANY, Timer, wake_up
@@ -104,16 +106,6 @@ def news_of(event: Mapping[str, Any]) -> News:
     return News(event.get("last", {}), event.get("changed", False), event.get("due_ms"))
 
 
-class Stored(Protocol):
-    """What was stored: its place in the log, or None where it waits for its time."""
-
-    @property
-    def shard(self) -> int | None: ...
-
-    @property
-    def offset(self) -> int | None: ...
-
-
 @dataclass(kw_only=True, eq=False)
 class Waker:
     """Starts runs of `deliver`, and sends the mover's wake-ups. `mark` notes that a topic has messages to deliver;
@@ -155,7 +147,7 @@ class Waker:
             raise refusal
         return len(tasks)
 
-    def wake_after_append(self, topic: Topic, messages: Iterable[Stored]) -> None:
+    def wake_after_append(self, topic: Topic, messages: Iterable[ProduceResult | Message]) -> None:
         """Start a topic's runs at once, if its setting `wake` is "direct": called after messages were stored. Those
         that wait for their time have no place yet."""
         if topic.wake != "direct":
@@ -316,14 +308,5 @@ class Waker:
 
 def as_if_scheduled(detail: Mapping[str, Any]) -> dict[str, Any]:
     """An event in EventBridge's shape, for functions that otherwise run on a schedule."""
-    return {
-        "version": "0",
-        "id": "",
-        "account": "",
-        "region": "",
-        "time": "",
-        "source": "headrace",
-        "resources": [],
-        "detail-type": "Headrace Wake",
-        "detail": dict(detail),
-    }
+    names = ("version", "id", "account", "region", "time", "source", "resources", "detail-type")
+    return {**dict.fromkeys(names, ""), "detail": dict(detail)}

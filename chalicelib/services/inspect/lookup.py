@@ -24,8 +24,8 @@ from ...ports.world import Clock
 from ...store import Log, Records
 from ..core.catalog import Catalog
 from ..core.log_reader import Freshness, LogReader
+from ..produce.dedup import FirstUse
 from ..produce.delayed import Delayed, DelayedMessage
-from ..produce.repeats import FirstUse
 from .statuses import Statuses, TopicStatuses
 
 MOST_LISTING_MS = 8_000  # API Gateway ends a request after 29 s, and a row may hold a thousand messages

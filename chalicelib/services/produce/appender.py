@@ -10,7 +10,8 @@ from datetime import timedelta
 
 from ...domain import ids
 from ...domain.append import AlreadyMoved, DedupHit, KeyEntry, OffsetTaken, Pack, Promotable, Stored
-from ...domain.errors import HeadraceError, Unavailable
+from ...domain.append import ProduceResult as ProduceResult
+from ...domain.errors import Unavailable
 from ...domain.limits import LOSSES_BEFORE_RESERVING, TAIL_TRUST
 from ...domain.message import Draft
 from ...domain.segment import Allocation, Segment, ShardKey, Tail
@@ -24,23 +25,6 @@ from .dedup import entry_of
 from .resend import ResendLookup, RowsFound
 
 _LOOK_AROUND = 16  # one append in so many on a reserved shard tries another, which may cost half
-
-
-@dataclass(frozen=True, slots=True)
-class ProduceResult:
-    """What became of a draft: the message's id, and where the log has it. A message that waits until `due_ms` has no
-    offset yet."""
-
-    id: str
-    shard: int | None
-    offset: int | None
-    accepted_ms: int
-    duplicate: bool = False
-    due_ms: int | None = None
-
-
-Outcomes = list[ProduceResult | HeadraceError | None]
-"""What has become of the drafts of a call, in their order; None: nothing yet."""
 
 
 @dataclass(kw_only=True, eq=False)

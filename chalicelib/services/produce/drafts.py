@@ -123,9 +123,9 @@ def timer_batches(members: Sequence[tuple[int, Draft]]) -> Iterable[Sequence[tup
 
 
 class UnitNames:
-    """Names of delayed messages that keep their order, by its unit: one ordering key, or one shard. One fragment has all
-    timers of a unit, and their names rise with each call; those of several processes sort by their clocks. The fragment
-    of a timer is computed from its id, so a name is chosen that falls into that fragment (docs/adr/0021)."""
+    """Names of delayed messages that keep their order, by its unit: one ordering key, or one shard. One fragment has
+    all timers of a unit, and their names rise with each call; those of several processes sort by their clocks. The
+    fragment of a timer is computed from its id, so a name is chosen that falls into that fragment (docs/adr/0021)."""
 
     def __init__(self, clock: Clock, random: Random, fragment_of: Callable[[str], int]) -> None:
         """`fragment_of`: the fragment of a timer's id, or of a unit."""

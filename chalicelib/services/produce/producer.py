@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ...domain import ids, redact
-from ...domain.append import AlreadyMoved, DedupHit, KeyEntry, Promotable, Successor
+from ...domain.append import AlreadyMoved, DedupHit, KeyEntry, Outcomes, ProduceResult, Promotable, Successor
 from ...domain.blob_expiry import body_name
 from ...domain.errors import HeadraceError
 from ...domain.limits import BLOB_THRESHOLD_BYTES
@@ -24,8 +24,18 @@ from ..core.budgets import Budgets
 from ..core.counters import ACCEPTED, Counters
 from ..core.rate_limiter import RateLimits
 from ..core.tails import Tails
-from .appender import Appender, Outcomes, ProduceResult, entries_of
-from .dedup import entry_of, has_time, named
+from .appender import Appender, entries_of
+from .dedup import (
+    FirstUseOf,
+    Judge,
+    entry_of,
+    has_time,
+    judged,
+    named,
+    outcome_of_same_id,
+    to_store,
+    unknown_use,
+)
 from .drafts import (
     UnitNames,
     count_that_can_move,
@@ -38,7 +48,6 @@ from .drafts import (
     unit_of,
     without_time,
 )
-from .repeats import FirstUseOf, Judge, judged, outcome_of_same_id, to_store, unknown_use
 from .resend import ResendLookup, RowsFound
 
 

@@ -36,9 +36,8 @@ from ..core.catalog import Catalog
 from ..core.counters import ACCEPTED, Counters
 from ..core.secrets import SigningKeys
 from ..core.wake import Waker
-from .dedup import content_hash, entry_of
+from .dedup import FirstUseOf, content_hash, entry_of, is_free, refusal_of_repeat, unknown_use
 from .producer import Producer
-from .repeats import FirstUseOf, is_free, refusal_of_repeat, unknown_use
 
 _TRIES = 8
 _TOPICS = 100  # of one look for undecided transactions
