@@ -139,15 +139,14 @@ def _service(place: str, **given: Callable[[Deps], Any]) -> Any:
 class Deps:
     """Every service, by name."""
 
-    counters: Counters
+    counters: Counters = _made(lambda deps: Counters())
 
     def __init__(self, adapters: Adapters) -> None:
         self.adapters = adapters
-        self.counters = Counters()
 
     def find(self, name: str) -> Any:
         """The service, or else the adapter, of this name."""
-        return getattr(self if name in Deps.__annotations__ else self.adapters, name)
+        return getattr(self if hasattr(Deps, name) else self.adapters, name)
 
     def setup(self) -> None:
         """Create missing tables and wait until they can be used. For local runs and tests."""
@@ -177,13 +176,11 @@ class Deps:
     rate_limits: RateLimits = _service("services.core.rate_limiter.RateLimits")
     budgets: Budgets = _service("services.core.budgets.Budgets")
     sender: Sender = _made(lambda deps: deps.adapters.sender())
-    registry: Registry = _service(
-        "services.manage.registry.Registry", on_disabled=lambda deps: deps._note_disabled
-    )
+    registry: Registry = _service("services.manage.registry.Registry")
 
     # What a message passes through
     producer: Producer = _service("services.produce.producer.Producer")
-    due: Due = _service("services.produce.due.Due", is_unfinished=lambda deps: deps._is_unfinished)
+    due: Due = _service("services.produce.due.Due")
     schedules: Schedules = _service("services.produce.schedules.Schedules")
     delayed: Delayed = _service("services.produce.delayed.Delayed")
     transactor: Transactor = _service("services.produce.transactions.Transactor")
@@ -244,7 +241,7 @@ class Deps:
     amender: Amender = _service("services.manage.amend.Amender")
     named_jobs: Jobs = _service("services.manage.jobs.Jobs")
     dead_letters: DeadLetters = _service("services.manage.dead_letters.DeadLetters")
-    repair: Repair = _service("services.manage.repair.Repair", restore_marks=lambda deps: deps._see)
+    repair: Repair = _service("services.manage.repair.Repair")
     audit_replay: AuditReplay = _service("services.manage.audit_replay.AuditReplay")
     delivery_places: DeliveryPlaces = _service("services.manage.delivery_places.DeliveryPlaces")
     deliveries: Deliveries = _service("services.manage.deliveries.Deliveries")
@@ -267,16 +264,10 @@ class Deps:
         "scheduler.sweeper.Sweeper", wake=lambda deps: lambda shard: deps.waker.route({shard: None})
     )
     watch: Watch = _service(
-        "scheduler.watch.Watch",
-        furthest_behind=lambda deps: deps.surveyor.furthest_behind,
-        note_changes=lambda deps: deps._note_changes,
+        "scheduler.watch.Watch", furthest_behind=lambda deps: deps.surveyor.furthest_behind
     )
     meter_reader: MeterReader = _service(
-        "scheduler.meter_reader.MeterReader",
-        read=lambda deps: deps.surveyor.reading,
-        see=lambda deps: deps._state_of,
-        settle_unwanted=lambda deps: deps._settle_unwanted,
-        note_changes=lambda deps: deps._note_changes,
+        "scheduler.meter_reader.MeterReader", read=lambda deps: deps.surveyor.reading
     )
     checkpointer: Checkpointer = _service(
         "scheduler.checkpoint.Checkpointer",
@@ -293,15 +284,9 @@ class Deps:
         lambda deps: deps.archive_guard if deps.adapters.archive else None
     )
     expirer: Expirer = _service(
-        "scheduler.expirer.Expirer",
-        expire=lambda deps: deps._expire,
-        end_letters=lambda deps: deps.dead_letters.end_old,
-        see=lambda deps: deps._see,
-        guard=lambda deps: deps.retention_guard,
+        "scheduler.expirer.Expirer", end_letters=lambda deps: deps.dead_letters.end_old
     )
-    body_sweeper: BodySweeper = _service(
-        "scheduler.bodies.BodySweeper", guard=lambda deps: deps.retention_guard
-    )
+    body_sweeper: BodySweeper = _service("scheduler.bodies.BodySweeper")
     assigner: Assigner = _service(
         "scheduler.assigner.Assigner",
         look_after=lambda deps: deps.assignments.look_after,
@@ -309,7 +294,7 @@ class Deps:
         remove=lambda deps: lambda *who: deps.registry.remove_expired(*who),
     )
 
-    def _is_unfinished(self, topic: Topic, message_id: str) -> bool:
+    def is_unfinished(self, topic: Topic, message_id: str) -> bool:
         """Is a message there that a group has not come to an end with?"""
         from .domain.status import OVER
 
@@ -320,7 +305,7 @@ class Deps:
         deliveries = self.statuses.of_topic(topic).deliveries(message)
         return any(each.status not in OVER for each in deliveries.values())
 
-    def _state_of(self, topic: Topic) -> State:
+    def see(self, topic: Topic) -> State:
         from .scheduler.meter_reader import State
 
         survey = self.surveyor.survey(topic)
@@ -345,7 +330,7 @@ class Deps:
             states.append(attention.Attention(attention.Kind.BUDGET, now_ms, topic.name))
         return [replace(state, noted_ms=now_ms) for state in states[: attention.MOST]]
 
-    def _note_changes(self, old: Sequence[Attention], new: Sequence[Attention]) -> None:
+    def note_changes(self, old: Sequence[Attention], new: Sequence[Attention]) -> None:
         """As `Marks.note_changes`, with an event for each state that begins or ends."""
         from .domain import notice
 
@@ -354,7 +339,7 @@ class Deps:
         timer_of = partial(notice.of_state, events, now_ms)
         self.adapters.marks.note_changes(old, new, timer_of)
 
-    def _note_disabled(self, consumer: Consumer) -> None:
+    def on_disabled(self, consumer: Consumer) -> None:
         """Enter it in the audit trail, and have the topic looked at. What cannot be stored now is lost to the trail;
         the job that visits all topics finds the state."""
         from .domain.audit import SERVICE, AuditEntry
@@ -374,7 +359,7 @@ class Deps:
             self.adapters.marks.note_moving(consumer.topic)
             self.adapters.audit.add(entry)
 
-    def _settle_unwanted(self, topic: Topic, reading: Reading, has_time: Callable[[], bool]) -> None:
+    def settle_unwanted(self, topic: Topic, reading: Reading, has_time: Callable[[], bool]) -> None:
         """Not of a paused group: its filter may be changed before it continues."""
         from .services.consume.claimant import Claimant
 
@@ -387,7 +372,7 @@ class Deps:
                 for shard in shards:
                     self.claimer.settle_unwanted(claimant, shard, has_time)
 
-    def _see(self, topic: Topic, has_time: Callable[[], bool]) -> None:
+    def restore_marks(self, topic: Topic, has_time: Callable[[], bool]) -> None:
         """What each minute's jobs have to know of a topic, where they may have missed it."""
         self.assigner.restore_mark(topic)
         self.watch.restore_watch(topic)
@@ -396,7 +381,7 @@ class Deps:
                 self.adapters.marks.watch(group.mark, 0)
         self.sweeper.restore_mark(topic, has_time)
 
-    def _expire(
+    def expire(
         self, topic: Topic, group: Group, shard: int | None, consumer_uid: str, has_time: Callable[[], bool]
     ) -> int:
         from .services.consume.claimant import Claimant

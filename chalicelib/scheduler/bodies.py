@@ -42,7 +42,7 @@ class BodySweeper:
     control: Control
     blobs: Blobs
     clock: Clock
-    guard: RetentionGuard | None = None
+    retention_guard: RetentionGuard | None
 
     def run_once(self, has_time: HasTime = lambda: True) -> BodyReport:
         """Delete all that are due, as many as there is time for. A body that cannot be read does not stop the
@@ -50,7 +50,7 @@ class BodySweeper:
         report = BodyReport()
         now_s = self.clock.now_ms() // 1000
         try:
-            proved_ends = self.guard.proved_ends() if self.guard else None
+            proved_ends = self.retention_guard.proved_ends() if self.retention_guard else None
             for body in self._due_expiries(blob_expiry.day_of(now_s)):
                 if not has_time():
                     report.finished = False

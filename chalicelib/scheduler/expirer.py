@@ -42,16 +42,16 @@ class ExpireReport(Report):
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Expirer:
     """Visits all topics. A topic without old messages costs about one read unit per shard and group. `end_letters`
-    deletes a group's old dead letters; `see` is shown each topic. Without a guard, rows go whether or not they are
-    archived."""
+    deletes a group's old dead letters; `restore_marks` is shown each topic. Without a guard, rows go whether or not they
+    are archived."""
 
     control: Control
     rounds: Rounds
     expire: ExpireCursor
     end_letters: Callable[[Topic, Group, HasTime], int]
-    see: Callable[[Topic, HasTime], None]
+    restore_marks: Callable[[Topic, HasTime], None]
     clock: Clock
-    guard: RetentionGuard | None = None
+    retention_guard: RetentionGuard | None
 
     def run_once(self, has_time: HasTime = lambda: True) -> ExpireReport:
         """Visit the topics, as many as there is time for; the next run goes on there. Within a topic, each run begins
@@ -60,15 +60,15 @@ class Expirer:
         proved_ends: Mapping[str, int] | None = None
         troubles: list[Trouble] = []
         try:
-            proved_ends = self.guard.proved_ends() if self.guard else None
+            proved_ends = self.retention_guard.proved_ends() if self.retention_guard else None
         except Unavailable as error:  # the bucket: the next run keeps rows, this one buries what is owed
             troubles.append(Trouble.of("", error))
 
         def visit(topic: Topic, has_time: HasTime, turn: int) -> None:
             nonlocal is_whole
             refusals: list[Unavailable] = []
-            if self.guard and proved_ends is not None:
-                count, had_time = self.guard.keep(topic, proved_ends, has_time, turn, refusals)
+            if self.retention_guard and proved_ends is not None:
+                count, had_time = self.retention_guard.keep(topic, proved_ends, has_time, turn, refusals)
                 report.kept += count
                 is_whole = is_whole and had_time
             shards = (*range(topic.shards), None)
@@ -79,7 +79,7 @@ class Expirer:
                 except Unavailable as error:
                     refusals.append(error)
             report.ended += self._end_old_letters(topic, has_time, turn, refusals)
-            self.see(topic, has_time)
+            self.restore_marks(topic, has_time)
             for refusal in refusals:
                 raise refusal
 
