@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .scheduler.checkpoint import Checkpointer
     from .scheduler.expirer import Expirer, RetentionGuard
     from .scheduler.meter_reader import MeterReader, State
-    from .scheduler.mover import Mover, Ways
+    from .scheduler.mover import Mover
     from .scheduler.sweeper import Sweeper
     from .scheduler.watch import Watch
     from .services.consume.claim import Claimer
@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from .services.manage.replays import Replays
     from .services.manage.retries import Retries
     from .services.manage.tokens import Made, Refusals, SignInLinks, Tokens
+    from .services.produce.appender import Appender
     from .services.produce.check_back import Checker
     from .services.produce.delayed import Delayed
     from .services.produce.due import Due
@@ -179,6 +180,7 @@ class Deps:
     registry: Registry = _service("services.manage.registry.Registry")
 
     # What a message passes through
+    appender: Appender = _service("services.produce.appender.Appender")
     producer: Producer = _service("services.produce.producer.Producer")
     due: Due = _service("services.produce.due.Due")
     schedules: Schedules = _service("services.produce.schedules.Schedules")
@@ -251,15 +253,14 @@ class Deps:
     consent: Consent = _service("services.manage.registry.Consent")
 
     # What runs by schedule or from a stream
-    ways: Ways = _service(
-        "scheduler.mover.Ways",
+    mover: Mover = _service(
+        "scheduler.mover.Mover",
         append=lambda deps: deps.due.append,
         wake=lambda deps: deps.waker.wake_due,
         check=lambda deps: deps.waker.start_checks,
         wake_at=lambda deps: deps.waker.wake_at,
         tell=lambda deps: observe.stuck,
     )
-    mover: Mover = _service("scheduler.mover.Mover")
     sweeper: Sweeper = _service(
         "scheduler.sweeper.Sweeper", wake=lambda deps: lambda shard: deps.waker.route({shard: None})
     )

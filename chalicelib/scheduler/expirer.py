@@ -42,8 +42,8 @@ class ExpireReport(Report):
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Expirer:
     """Visits all topics. A topic without old messages costs about one read unit per shard and group. `end_letters`
-    deletes a group's old dead letters; `restore_marks` is shown each topic. Without a guard, rows go whether or not they
-    are archived."""
+    deletes a group's old dead letters; `restore_marks` is shown each topic. Without a guard, rows go whether or not
+    they are archived."""
 
     control: Control
     rounds: Rounds

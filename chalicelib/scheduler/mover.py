@@ -79,17 +79,6 @@ class MoveReport:
         return asdict(self)
 
 
-@dataclass(kw_only=True, frozen=True, slots=True)
-class Ways:
-    """What the mover may do with timers that are due, one function for each kind."""
-
-    append: Append
-    wake: Wake
-    check: Check
-    wake_at: WakeAt
-    tell: Tell
-
-
 class _Load(NamedTuple):
     """Timers that are moved together: of one kind and one shard. If the move fails, all of them stay."""
 
@@ -133,10 +122,7 @@ class Beside(Generic[K, T]):
 class MoverRun:
     """One run: one pass over its fragments, and another one as long as something takes long."""
 
-    timers: Timers
-    ways: Ways
-    clock: Clock
-    random: Random
+    mover: Mover
     threads: Executor
 
     def __post_init__(self) -> None:
@@ -162,11 +148,11 @@ class MoverRun:
             ahead |= self._empty(looks, horizon_ms, has_time)
             if not self._is_slow or not has_time():
                 break
-            self.clock.sleep(_STILL_SECONDS)
+            self.mover.clock.sleep(_STILL_SECONDS)
         if left := set(fragments) if self._is_slow else self._left:
             self.report.finished = False
-            again_ms = self.clock.now_ms() + (_RETRY_MS if has_time() else 0)
-            self.ways.wake_at([(again_ms, sorted(left))])
+            again_ms = self.mover.clock.now_ms() + (_RETRY_MS if has_time() else 0)
+            self.mover.wake_at([(again_ms, sorted(left))])
         return ahead
 
     def _look_until_due(
@@ -174,38 +160,38 @@ class MoverRun:
     ) -> dict[int, FirstTimers]:
         """The first timers of each fragment, once all that are due by `until_ms` are due."""
         while True:
-            now_ms = self.clock.now_ms()
+            now_ms = self.mover.clock.now_ms()
             looks = self._look(dict.fromkeys(fragments, ""), max(until_ms, now_ms), horizon_ms)
             soon = [t.due_ms for look in looks.values() for t in look.timers if now_ms < t.due_ms <= until_ms]
             if not soon:
                 return looks
-            self.clock.sleep((max(soon) - now_ms) / 1000)
+            self.mover.clock.sleep((max(soon) - now_ms) / 1000)
 
     def _empty(
         self, looks: Mapping[int, FirstTimers], horizon_ms: int, has_time: HasTime
     ) -> dict[int, FirstTimers]:
         """Move what is due: in fragments with few such timers together, so that those of one shard become one segment.
         Fragments with many come one after the other, in another order than in another run."""
-        now_ms = self.clock.now_ms()
+        now_ms = self.mover.clock.now_ms()
         full = [fragment for fragment, look in looks.items() if _is_full(look, now_ms)]
         ahead = self._move_due({fragment: look for fragment, look in looks.items() if fragment not in full})
-        first = self.random.below(len(full)) if full else 0
+        first = self.mover.random.below(len(full)) if full else 0
         for fragment in full[first:] + full[:first]:
             position: str | None = ""
             while position is not None:
                 if fragment in self._met or not has_time():
                     self._left.add(fragment)
                     break
-                looked = self._look({fragment: position}, self.clock.now_ms(), horizon_ms)
+                looked = self._look({fragment: position}, self.mover.clock.now_ms(), horizon_ms)
                 ahead |= self._move_due(looked)
                 look = looked.get(fragment)
-                position = look.go_on_after if look and _is_full(look, self.clock.now_ms()) else None
+                position = look.go_on_after if look and _is_full(look, self.mover.clock.now_ms()) else None
         return ahead
 
     def _look(self, positions: Mapping[int, str], due_ms: int, horizon_ms: int = 0) -> dict[int, FirstTimers]:
         """The timers of the fragments, behind their positions, that are due by then, or by the horizon after it. The
         schedule's look may be a moment old: the newest timers have wake-ups of their own."""
-        look = partial(self.timers.first_due, consistent=not horizon_ms)
+        look = partial(self.mover.timers.first_due, consistent=not horizon_ms)
         tasks = {f: partial(look, f, due_ms + horizon_ms, _PAGE, place) for f, place in positions.items()}
         looks, refused_fragments = self._results(self._looks.do(tasks))
         self._left |= refused_fragments
@@ -214,7 +200,7 @@ class MoverRun:
 
     def _move_due(self, looks: Mapping[int, FirstTimers]) -> dict[int, FirstTimers]:
         """Move what is due of these timers, the earliest first, except loads that are stuck. Returns the others."""
-        now_ms = self.clock.now_ms()
+        now_ms = self.mover.clock.now_ms()
         due_timers = [timer for look in looks.values() for timer in look.timers if timer.due_ms <= now_ms]
         loads: defaultdict[_Load, list[Timer]] = defaultdict(list)
         for timer in sorted(due_timers, key=attrgetter("due_ms")):
@@ -240,24 +226,24 @@ class MoverRun:
 
     def _carry(self, load: _Load, timers: Sequence[Timer]) -> MoveReport:
         if load.kind is TimerKind.WAKE:
-            self.ways.wake(timers)
-            self.timers.drop(timers)
+            self.mover.wake(timers)
+            self.mover.timers.drop(timers)
             return MoveReport(woken=len(timers))
         if load.kind is TimerKind.CHECK:
             return self._check(timers)
-        return MoveReport(moved=self.ways.append(load.shard, timers[0].keep_days, timers))
+        return MoveReport(moved=self.mover.append(load.shard, timers[0].keep_days, timers))
 
     def _check(self, timers: Sequence[Timer]) -> MoveReport:
         """Producers may hang: they are asked by a function of its own."""
-        later = [next_check(timer, self.clock.now_ms()) for timer in timers]
-        self.timers.store(later)  # before anything else: a crash must not end a transaction's checks
+        later = [next_check(timer, self.mover.clock.now_ms()) for timer in timers]
+        self.mover.timers.store(later)  # before anything else: a crash must not end a transaction's checks
         # For those that are due later, the schedule sends the wake-ups.
-        soon = [timer for timer in later if timer.due_ms < self.clock.now_ms() + MINUTE_MS]
-        self.ways.wake_at([(timer.due_ms, self.timers.fragments_of(timer.id)) for timer in soon])
+        soon = [timer for timer in later if timer.due_ms < self.mover.clock.now_ms() + MINUTE_MS]
+        self.mover.wake_at([(timer.due_ms, self.mover.timers.fragments_of(timer.id)) for timer in soon])
         for start in range(0, len(timers), _CHECKS_TOGETHER):
             part = slice(start, start + _CHECKS_TOGETHER)
-            self.ways.check(later[part])  # if it is refused, those before it are not started again
-            self.timers.drop(timers[part])
+            self.mover.check(later[part])  # if it is refused, those before it are not started again
+            self.mover.timers.drop(timers[part])
         return MoveReport(checked=len(timers))
 
     def _results(self, futures: Mapping[K, Future[T]]) -> tuple[dict[K, T], set[K]]:
@@ -276,16 +262,20 @@ class MoverRun:
             is_passing = isinstance(error, Unavailable) and not isinstance(error, Unreadable)
             if not is_passing and key not in self._told:
                 self._told.add(key)
-                self.ways.tell(str(key), error)
+                self.mover.tell(str(key), error)
         return results, refused_keys
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Mover:
-    """Starts runs. One per process."""
+    """Starts runs. One per process. There is one function for each kind of timer."""
 
     timers: Timers
-    ways: Ways
+    append: Append
+    wake: Wake
+    check: Check
+    wake_at: WakeAt
+    tell: Tell
     clock: Clock
     random: Random
     threads: Callable[[], Executor]
@@ -305,9 +295,9 @@ class Mover:
         wanted = list(self.timers.fragments() if fragments is None else fragments)
         now_ms = self.clock.now_ms()
         if until_ms > now_ms + _MOST_AHEAD_MS:  # the wake-up came too early by this clock
-            self.ways.wake_at([(until_ms, wanted)])
+            self.wake_at([(until_ms, wanted)])
         with self.threads() as threads:
-            run = self._run(threads)
+            run = MoverRun(mover=self, threads=threads)
             run.move(wanted, min(max(now_ms, until_ms), now_ms + _MOST_AHEAD_MS), has_time)
         return run.report
 
@@ -315,16 +305,11 @@ class Mover:
         """The schedule's run: move what is due in all fragments, and send the wake-ups of timers that were stored long
         before their time."""
         with self.threads() as threads:
-            run = self._run(threads)
+            run = MoverRun(mover=self, threads=threads)
             looks = run.move(self.timers.fragments(), self.clock.now_ms(), has_time, HORIZON_MS)
         end_ms = self.clock.now_ms() + HORIZON_MS
-        self.ways.wake_at([wake for fragment in looks for wake in _wakes(fragment, looks[fragment], end_ms)])
+        self.wake_at([wake for fragment in looks for wake in _wakes(fragment, looks[fragment], end_ms)])
         return run.report
-
-    def _run(self, threads: Executor) -> MoverRun:
-        return MoverRun(
-            timers=self.timers, ways=self.ways, clock=self.clock, random=self.random, threads=threads
-        )
 
 
 def _wakes(fragment: int, look: FirstTimers, end_ms: int) -> Iterable[tuple[int, list[int]]]:

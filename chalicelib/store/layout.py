@@ -183,7 +183,7 @@ from ..domain.timer import sort_key_of
 from ..domain.topic import CursorKey
 from .attributes import Item, number, text
 
-FORMAT = _FIRST_FORMAT = "1"
+FORMAT = "1"
 CONTROL_FORMAT = 2  # of the table `control`
 META_OFFSET = -1
 BY_STATE = "by-state"
@@ -327,11 +327,10 @@ def forward_key(fragment: int, timer_id: str) -> Item:
     return {"f": text(str(fragment)), "t": text(f"~{timer_id}")}
 
 
-def state_home(topic_uid: str, state: str, version: str = FORMAT) -> str:
-    """The index's partition of a topic's transactions in one state. Each format has its own, for the index does not
-    hold `v`: no release lists what only a later one can read."""
-    home = f"{topic_uid}#{state}"
-    return home if version == _FIRST_FORMAT else f"{home}#{version}"
+def state_home(topic_uid: str, state: str) -> str:
+    """The index's partition of a topic's transactions in one state. Each format after the first has its own, for the
+    index does not hold `v`: no release lists what only a later one can read."""
+    return f"{topic_uid}#{state}"
 
 
 def trace_home(key: CursorKey) -> str:

@@ -27,7 +27,19 @@ from ..domain.timer import Fired, Part, Timer
 from ..domain.topic import CursorKey
 from ..domain.transaction import Transaction, committed
 from . import codec
-from .attributes import Item, attributes, int_of, packed, payload_of, rows, started_kib, text, text_of, values
+from .attributes import (
+    Fields,
+    Item,
+    attributes,
+    int_of,
+    packed,
+    payload_of,
+    rows,
+    started_kib,
+    text,
+    text_of,
+    values,
+)
 from .cursors import cursor_amend
 from .dedup import dedup_entry, dedup_put, used_entries
 from .dynamo import Cancelled, ConditionFailed, TableAccess
@@ -38,6 +50,7 @@ from .transactions import transaction_writes
 
 TOMBSTONE = "tombstone"
 _MOST_MESSAGES = 50_000  # more find no room in a row
+_HEAD = Fields("by:p", "first:o count:n accepted_ms:a edition:e planned_s:y")
 _UP_TO = "s = :s AND o BETWEEN :a AND :o"
 
 
@@ -328,15 +341,10 @@ def _head(item: Item) -> dict[str, Any]:
     if accepted_ms < 0:
         raise ValueError("no row is of before 1970")
     return {
-        "first": int_of(item, "o"),
-        "count": count,
-        "request_id": str(item["r"]["S"]),
-        "accepted_ms": accepted_ms,
+        **_HEAD.unpacked(item),
+        "request_id": item["r"]["S"],
         "expires_s": int(item["x"]["N"]),
         "allocation": Allocation(text_of(item, "w") or Allocation.OPTIMISTIC),
-        "edition": int_of(item, "e"),
-        "by": text_of(item, "p") or "",
-        "planned_s": int_of(item, "y"),
     }
 
 

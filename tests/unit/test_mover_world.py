@@ -20,7 +20,7 @@ from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.scheduler import mover as mover_module
-from chalicelib.scheduler.mover import Mover, Ways
+from chalicelib.scheduler.mover import Mover
 from chalicelib.store.timers import Timers
 from chalicelib.wiring import Deps
 from tests.simulation import virtual
@@ -101,11 +101,14 @@ class World(Nobody):
     def move(self, hint: Mapping[str, Any] | None = None) -> None:
         """One invocation of the mover, by its schedule or for a wake-up."""
         waker = self.random.choice(self.wakers)
-        ways = Ways(append=self.append, wake=nothing, check=nothing, wake_at=waker.wake_at, tell=nothing)
         threads = lambda: virtual.Pool(self.scheduler, 64)  # noqa: E731
         mover = Mover(
             timers=cast(Any, self.timers),
-            ways=ways,
+            append=self.append,
+            wake=nothing,
+            check=nothing,
+            wake_at=waker.wake_at,
+            tell=nothing,
             clock=self.clock,
             random=self._random,
             threads=threads,

@@ -59,7 +59,7 @@ BUGS: Planted = {
         runs.test_a_run_waits_for_what_its_wake_up_is_early_for_and_for_nothing_else,
     ),
     "a schedule that wakes for nothing": (
-        Bug(Mover, "tick", "self.ways.wake_at(", "list("),
+        Bug(Mover, "tick", "self.wake_at(", "list("),
         runs.test_the_schedule_wakes_for_what_was_stored_long_before,
     ),
     "a run that races another through all pages": (
@@ -74,8 +74,8 @@ BUGS: Planted = {
         Bug(
             MoverRun,
             "_carry",
-            "self.ways.wake(timers)\n        self.timers.drop(timers)",
-            "self.timers.drop(timers)\n        self.ways.wake(timers)",
+            "self.mover.wake(timers)\n        self.mover.timers.drop(timers)",
+            "self.mover.timers.drop(timers)\n        self.mover.wake(timers)",
         ),
         troubles.test_a_wake_whose_invocation_is_refused_stops_only_itself,
     ),

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ...domain.audit import AuditEntry
 from ...domain.errors import ChangedMeanwhile, Forbidden, HeadraceError, NotFound, Refused, Unauthorized
@@ -56,29 +57,16 @@ class Tokens:
         topics: tuple[str, ...] = ("*",),
         expires_in_days: int | None = None,
         *,
-        groups: tuple[str, ...] = ("*",),
-        rate_limit: int | None = None,
-        jobs: tuple[str, ...] = ("*",),
         maker: Caller | None = None,
+        **limits: Any,
     ) -> tuple[Token, str]:
-        """A new token, and its text, which is not stored. Raises Forbidden if it would be allowed more than its
-        maker's token (None: the operator makes it)."""
+        """A new token, and its text, which is not stored; `limits` are fields of Token. Raises Forbidden if it would be
+        allowed more than its maker's token (None: the operator makes it)."""
         now_ms = self._clock.now_ms()
         expires_ms = now_ms + expires_in_days * DAY_MS if expires_in_days else None
         token_id = self._random.id(_ID_CHARS)
         secret = self._secret(token_id)
-        token = Token(
-            id=token_id,
-            name=name,
-            secret_hash=_hash(secret),
-            scopes=scopes,
-            topics=topics,
-            created_ms=now_ms,
-            expires_ms=expires_ms,
-            groups=groups,
-            rate_limit=rate_limit,
-            jobs=jobs,
-        )
+        token = Token(token_id, name, _hash(secret), scopes, topics, now_ms, expires_ms, **limits)
         _check_maker(maker, token)
         self._control.put_token(token, None)
         return token, f"hr_{token_id}_{secret}"

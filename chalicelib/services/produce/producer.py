@@ -23,7 +23,6 @@ from ..core.bodies import with_body
 from ..core.budgets import Budgets
 from ..core.counters import ACCEPTED, Counters
 from ..core.rate_limiter import RateLimits
-from ..core.tails import Tails
 from .appender import Appender, entries_of
 from .dedup import (
     FirstUseOf,
@@ -53,11 +52,10 @@ from .resend import ResendLookup, RowsFound
 
 @dataclass(kw_only=True, eq=False)
 class Producer:
-    """Takes messages in: at once into the log, or as timers for later. `on_timers_stored` is called with new timers;
-    `mark` is called before an append, to note that the topic has something to deliver."""
+    """Takes messages in: at once into the log, or as timers for later. `on_timers_stored` is called with new timers."""
 
     log: Log
-    tails: Tails
+    appender: Appender
     timers: Timers
     keys: Keys
     blobs: Blobs
@@ -67,17 +65,8 @@ class Producer:
     clock: Clock
     random: Random
     on_timers_stored: Callable[[Sequence[Timer]], None]
-    mark: Callable[[Topic], None]
 
     def __post_init__(self) -> None:
-        self._appender = Appender(
-            log=self.log,
-            tails=self.tails,
-            keys=self.keys,
-            mark=self.mark,
-            clock=self.clock,
-            random=self.random,
-        )
         self._unit_names = UnitNames(self.clock, self.random, self.timers.fragment_of)
 
     def produce(
@@ -169,7 +158,7 @@ class Producer:
             key = topic.shard_key(shard)
             rows = None
             with suppress(HeadraceError):
-                rows = self._appender.rows_before(topic, key, ResendLookup(self.log, request, key))
+                rows = self.appender.rows_before(topic, key, ResendLookup(self.log, request, key))
             if rows:
                 messages = rows.messages_for([drafts[i] for i in indexes])
                 stored |= {i for i, message in zip(indexes, messages, strict=True) if message}
@@ -196,7 +185,7 @@ class Producer:
                 now = count_that_can_move([members[i][0] for i in indexes])
                 pack = self.log.pack([members[i][1] for i in indexes[:now]])
                 chunk = indexes[: len(pack.drafts)]
-                answer = self._appender.append(topic, shard, pack, (), [members[i][0] for i in chunk])
+                answer = self.appender.append(topic, shard, pack, (), [members[i][0] for i in chunk])
                 if isinstance(answer, AlreadyMoved):
                     indexes = [i for n, i in enumerate(indexes) if n not in answer.indexes]
                     continue
@@ -216,7 +205,7 @@ class Producer:
             moved = {id(draft) for draft in pack.drafts}
             drafts = [draft for draft in drafts if id(draft) not in moved]
             source = Part(timer, tuple(drafts)) if drafts else timer
-            answer = self._appender.append(topic, shard, pack, (), [source])
+            answer = self.appender.append(topic, shard, pack, (), [source])
             if isinstance(answer, AlreadyMoved):
                 break
             assert not isinstance(answer, DedupHit | RowsFound)
@@ -345,7 +334,7 @@ class Producer:
         pack = self.log.pack([draft for *_, draft in members])
         now, later = members[: len(pack.drafts)], members[len(pack.drafts) :]
         originals = [original for _, original, _ in now]
-        answer = self._appender.append(topic, shard, pack, originals, by=by, resend_lookup=resend_lookup)
+        answer = self.appender.append(topic, shard, pack, originals, by=by, resend_lookup=resend_lookup)
         assert not isinstance(answer, AlreadyMoved)
         if isinstance(answer, RowsFound):
             for (i, *_), message in zip(members, answer.messages_for([m[1] for m in members]), strict=True):
