@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from .services.inspect.key_lookup import KeyLookup
     from .services.inspect.letter_lookup import LetterLookup
     from .services.inspect.lookup import Lookup
-    from .services.inspect.over_time import Board, RateCharts
+    from .services.inspect.over_time import Board
     from .services.inspect.statuses import Statuses
     from .services.inspect.survey import TopicSurvey
     from .services.inspect.surveyor import Surveyor
@@ -69,7 +69,6 @@ if TYPE_CHECKING:
     from .services.manage.audit_replay import AuditReplay
     from .services.manage.dead_letters import DeadLetters
     from .services.manage.deliveries import Deliveries
-    from .services.manage.delivery_places import DeliveryPlaces
     from .services.manage.jobs import Jobs
     from .services.manage.purge import Purger
     from .services.manage.registry import Consent, Registry
@@ -227,7 +226,6 @@ class Deps:
     fates: FateReader = _service("services.inspect.fate.FateReader")
     surveyor: Surveyor = _service("services.inspect.surveyor.Surveyor")
     board: Board = _service("services.inspect.over_time.Board")
-    rate_charts: RateCharts = _service("services.inspect.over_time.RateCharts")
     archive_days: ArchiveDays = _service("services.inspect.archive.ArchiveDays")
 
     # What people change, and who may
@@ -245,7 +243,6 @@ class Deps:
     dead_letters: DeadLetters = _service("services.manage.dead_letters.DeadLetters")
     repair: Repair = _service("services.manage.repair.Repair")
     audit_replay: AuditReplay = _service("services.manage.audit_replay.AuditReplay")
-    delivery_places: DeliveryPlaces = _service("services.manage.delivery_places.DeliveryPlaces")
     deliveries: Deliveries = _service("services.manage.deliveries.Deliveries")
     purger: Purger = _service("services.manage.purge.Purger")
     retries: Retries = _service("services.manage.retries.Retries")

@@ -216,18 +216,12 @@ class Tables:
         are powers of two, so that the fragments of a smaller number are among those of a larger one."""
         self.prefix = prefix
         self.fragments = tuple(fragments)
-        self.log = f"{prefix}-log"
-        self.cursors = f"{prefix}-cursors"
-        self.records = f"{prefix}-records"
-        self.timers = f"{prefix}-timers"
-        self.transactions = f"{prefix}-transactions"
-        self.traces = f"{prefix}-traces"
-        self.dedup = f"{prefix}-dedup"
-        self.keys = f"{prefix}-keys"
-        self.rates = f"{prefix}-rates"
-        self.rounds = f"{prefix}-rounds"
-        self.audit = f"{prefix}-audit"
-        self.control = f"{prefix}-control"
+
+    def __getattr__(self, name: str) -> str:
+        """The name of a table of `KEYS`."""
+        if name not in KEYS:
+            raise AttributeError(name)
+        return f"{self.prefix}-{name}"
 
     def fragments_of(self, timer_id: str) -> list[int]:
         """The fragments that may have a timer of this id: that of new ones is the first."""

@@ -23,6 +23,7 @@ from ...domain.topic import Consumer, ConsumerState, CursorKey, Group, Topic, la
 from ...modes import POLICIES
 from ...ports.world import Clock, Invoker
 from ...store import Timers
+from ...store.layout import shard_of
 from .catalog import CACHE_MS, Catalog
 from .expiring_cache import TtlCache
 from .mover_wakes import DueTimer, MoverWakes
@@ -159,12 +160,10 @@ class Waker:
                 last[key] = max(message.offset, last.get(key, 0))
         tasks: dict[DispatchTask, dict[str, int]] = {}
         groups_of = cache(self._groups_of)
-        for key, offset in last.items():
-            if self._woken.get(key):
-                continue
+        for key in [key for key in last if not self._woken.get(key)]:
             with suppress(Unavailable):  # it is stored: to refuse it now would have it produced twice
                 for task in self._tasks(key, groups_of):
-                    tasks.setdefault(task, {})[key] = offset
+                    tasks.setdefault(task, {})[key] = last[key]
                 self._woken.put(key, True)
         for task, rows in tasks.items():
             self.start(task, News(rows))
@@ -247,20 +246,19 @@ class Waker:
         return [self.catalog.group(topic, name)] if name else self.catalog.groups(topic)
 
     def _tasks(self, text: str, groups_of: Callable[[Topic, str], Sequence[Group]]) -> Iterator[DispatchTask]:
-        name, _, uid_and_number = text.partition(":")
-        uid, _, number = uid_and_number.partition("/")
-        name, _, group_name = name.partition("~")
+        shard = shard_of(text)
+        name, _, group_name = shard.topic.partition("~")
         try:
             topic = self.catalog.topic(name)
-            if int(number) == ANY and uid == topic.uid:
+            if shard.shard == ANY and shard.topic_uid == topic.uid:
                 self.mark(topic)
             groups = groups_of(topic, group_name)
         except NotFound:
             return
         for group in groups:
             for consumer_uid in self._uids_to_run_for(topic, group):
-                if uid == (consumer_uid or group.uid if group_name else topic.uid):
-                    yield from self._tasks_at(topic, group, consumer_uid, int(number))
+                if shard.topic_uid == (consumer_uid or group.uid if group_name else topic.uid):
+                    yield from self._tasks_at(topic, group, consumer_uid, shard.shard)
 
     def _uids_to_run_for(self, topic: Topic, group: Group) -> Sequence[str]:
         """The consumer uids to run for: "" for the group, or each push consumer of a broadcast."""

@@ -148,15 +148,7 @@ class Board:
         known = self._known.get(uid)
         return known.survey.at_ms if known and known.survey.at_ms <= self.clock.now_ms() else 0
 
-
-@dataclass(frozen=True, slots=True)
-class RateCharts:
-    """How many messages a second come into a topic and are settled, and its groups' backlogs, over time. Reads only."""
-
-    readings: Readings
-    clock: Clock
-
-    def of(
+    def rates(
         self,
         topic: Topic,
         window: Window,
@@ -165,7 +157,8 @@ class RateCharts:
         only: Group | None = None,
         most_rows: int = _MOST_ROWS,
     ) -> list[Bucket]:
-        """The buckets of a window up to `now`, or (None) to the last reading that was kept. `only`: of one group, with
+        """How many messages a second come into a topic and are settled, and its groups' backlogs, over time: the
+        buckets of a window up to `now`, or (None) to the last reading that was kept. `only`: of one group, with
         its backlog by shard. Costs two read units or so; about the last `most_rows` are read."""
         readings = self._kept_readings(topic, window, most_rows)
         if now:

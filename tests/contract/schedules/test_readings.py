@@ -178,14 +178,14 @@ def test_charts_show_what_was_accepted_settled_and_behind(stage: Stage) -> None:
         desk.produce(*make.drafts(60))
         desk.ack(billing, desk.receive(billing, 30))
         run(desk)
-    points = desk.deps.rate_charts.of(desk.topic, WINDOWS["1h"], desk.deps.surveyor.reading(desk.topic))
+    points = desk.deps.board.rates(desk.topic, WINDOWS["1h"], desk.deps.surveyor.reading(desk.topic))
     rates = [each.accepted for each in points if each.accepted is not None]
     assert rates == pytest.approx([1.0] * 4)
     groups = [each.groups["billing"] for each in points]
     rates_of_group = [group.settled for group in groups if group.settled is not None]
     assert rates_of_group == pytest.approx([0.5] * 4)
     assert points[-1].groups["billing"].backlog == 150
-    (day,) = [each for each in desk.deps.rate_charts.of(desk.topic, WINDOWS["24h"], None) if each.accepted]
+    (day,) = [each for each in desk.deps.board.rates(desk.topic, WINDOWS["24h"], None) if each.accepted]
     assert day.accepted == pytest.approx(1.0)
 
 
