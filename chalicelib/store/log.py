@@ -36,13 +36,12 @@ from .attributes import (
     payload_of,
     rows,
     started_kib,
-    text,
     text_of,
     values,
 )
 from .cursors import cursor_amend
 from .dedup import dedup_entry, dedup_put, used_entries
-from .dynamo import Cancelled, ConditionFailed, TableAccess
+from .dynamo import Cancelled, ConditionFailed, TableAccess, write_of
 from .layout import FORMAT, META_OFFSET, dedup_key, segment_key
 from .records import letter_move
 from .timers import successor_puts, timer_delete, timer_put, timer_shortening
@@ -118,12 +117,8 @@ class Log(TableAccess, table="log"):
 
     def _put(self, shard: ShardKey, segment: Segment, pack: Pack | None) -> dict[str, Any]:
         """The request that stores a segment, if no row is at its first offset."""
-        return {
-            "TableName": self._table,
-            "Item": _item(shard, segment, pack),
-            "ConditionExpression": "attribute_not_exists(o)",
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
+        item = _item(shard, segment, pack)
+        return write_of(self._table, item=item, condition="attribute_not_exists(o)", shows_old=True)
 
     def _move(
         self, promotable: Promotable, shard: ShardKey, segment: Segment, n: int
@@ -152,16 +147,10 @@ class Log(TableAccess, table="log"):
 
     def reserve(self, shard: ShardKey, count: int) -> int | None:
         """Take `count` offsets from the counter of a RESERVED shard; the first. None: no counter is set yet."""
+        key, condition = segment_key(shard, META_OFFSET), "attribute_exists(c)"
+        write = write_of(self._table, key=key, update="ADD c :n", condition=condition, known=values(n=count))
         try:
-            answer = self._dynamo.call(
-                "update_item",
-                TableName=self._table,
-                Key=segment_key(shard, META_OFFSET),
-                UpdateExpression="ADD c :n",
-                ConditionExpression="attribute_exists(c)",
-                ExpressionAttributeValues=values(n=count),
-                ReturnValues="UPDATED_NEW",
-            )
+            answer = self._dynamo.call("update_item", **write, ReturnValues="UPDATED_NEW")
         except ConditionFailed:
             return None
         return int_of(answer["Attributes"], "c") - count
@@ -246,15 +235,14 @@ class Log(TableAccess, table="log"):
     def _rewrite(self, shard: ShardKey, old: Segment, pack: Pack) -> dict[str, Any]:
         edition = "e = :e" if old.edition else "attribute_not_exists(e)"
         known = values(n=old.edition + 1, r=old.request_id, **({"e": old.edition} if old.edition else {}))
-        return {
-            "Update": {
-                "TableName": self._table,
-                "Key": segment_key(shard, old.first),
-                "UpdateExpression": "SET m = :m, e = :n",
-                "ConditionExpression": f"r = :r AND {edition}",
-                "ExpressionAttributeValues": {":m": packed(pack.payload), **known},
-            }
-        }
+        write = write_of(
+            self._table,
+            key=segment_key(shard, old.first),
+            update="SET m = :m, e = :n",
+            condition=f"r = :r AND {edition}",
+            known={":m": packed(pack.payload), **known},
+        )
+        return {"Update": write}
 
     def keep(self, shard: ShardKey, first: int, until_s: int) -> bool:
         """Extend the row's expiry to `until_s` at least. False: the row is gone, or expires later anyway."""
@@ -272,14 +260,9 @@ class Log(TableAccess, table="log"):
 
     def _update_if(self, shard: ShardKey, first: int, update: str, condition: str, named: Item) -> bool:
         """Update a row on a condition. False: it is not met."""
-        return self._dynamo.write_if(
-            "update_item",
-            TableName=self._table,
-            Key=segment_key(shard, first),
-            UpdateExpression=update,
-            ConditionExpression=condition,
-            ExpressionAttributeValues=named,
-        )
+        key = segment_key(shard, first)
+        write = write_of(self._table, key=key, update=update, condition=condition, known=named)
+        return self._dynamo.write_if("update_item", **write)
 
     def _request(
         self, shard: ShardKey, where: str, most: int, *, forward: bool, **bounds: int
@@ -295,12 +278,12 @@ def _item(shard: ShardKey, segment: Segment, pack: Pack | None) -> Item:
         "v": {"N": FORMAT},
     }
     if segment.allocation is Allocation.RESERVED:
-        item["w"] = text(segment.allocation)
+        item |= attributes(w=segment.allocation)
     if pack:
         item["m"] = packed(pack.payload)
     for by in filter(None, (segment.by, segment.by.partition(" ")[0])):
-        if started_kib({**item, "p": text(by)}) == started_kib(item):
-            return {**item, "p": text(by)}
+        if started_kib(item | attributes(p=by)) == started_kib(item):
+            return item | attributes(p=by)
     return item
 
 

@@ -17,7 +17,7 @@ from ..domain.timer import Timer
 from ..domain.times import DAY_SECONDS
 from . import codec
 from .attributes import Item, attributes, int_of, known_int, known_text, number, rows, text, values
-from .dynamo import TableAccess
+from .dynamo import TableAccess, write_of
 from .layout import FORMAT
 from .timers import timer_put
 
@@ -172,14 +172,11 @@ class Rounds(TableAccess, table="rounds"):
         """Store a bookmark, if the stored one has the same version. Returns it as stored; None: a race was lost."""
         new = replace(bookmark, version=bookmark.version + 1)
         row = attributes(p=new.passed_ms, e=new.version, a=new.after, v=int(FORMAT))
-        is_kept = self._dynamo.write_if(
-            "put_item",
-            TableName=self._table,
-            Item={**_key(job), **row, "o": {"BOOL": new.is_open}},
-            ConditionExpression="e = :e" if bookmark.version else "NOT attribute_type(e, :e)",
-            ExpressionAttributeValues=values(e=bookmark.version or "N"),
-        )
-        return new if is_kept else None
+        item = {**_key(job), **row, "o": {"BOOL": new.is_open}}
+        condition = "e = :e" if bookmark.version else "NOT attribute_type(e, :e)"
+        known = values(e=bookmark.version or "N")
+        write = write_of(self._table, item=item, condition=condition, known=known)
+        return new if self._dynamo.write_if("put_item", **write) else None
 
 
 def _key(job: str) -> Item:

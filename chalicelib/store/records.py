@@ -19,7 +19,7 @@ from ..domain.topic import CursorKey, Group, Topic
 from ..domain.transaction import Counted
 from . import codec
 from .attributes import Fields, Item, attributes, packed, payload_of, rows, text_of, values
-from .dynamo import ConditionFailed, TableAccess
+from .dynamo import ConditionFailed, TableAccess, write_of
 from .layout import FORMAT, record_key, record_prefix
 
 _UNDER = "g = :g AND begins_with(k, :k)"
@@ -257,14 +257,8 @@ def _bury(table: str, key: CursorKey, record: Record) -> dict[str, Any]:
     """Store the dead letter; if its message is gone, only count it, and keep an earlier dead letter."""
     if letter := letter_of(key, record):
         return {"Put": {"TableName": table, "Item": _letter_item(letter)}}
-    return {
-        "Update": {
-            "TableName": table,
-            "Key": record_key(key, record.offset, dead=True),
-            "UpdateExpression": "SET v = :v",
-            "ExpressionAttributeValues": values(v=int(FORMAT)),
-        }
-    }
+    letter_key, known = record_key(key, record.offset, dead=True), values(v=int(FORMAT))
+    return {"Update": write_of(table, key=letter_key, update="SET v = :v", known=known)}
 
 
 def letter_move(
@@ -272,17 +266,12 @@ def letter_move(
 ) -> list[dict[str, Any]]:
     """The transaction's actions that delete a dead letter, if it has this version, and set its record to RETRYING, next
     at `due_ms` (None: now)."""
-    letter_key = record_key(letter.key, letter.offset, dead=True)
+    letter_key, key = (record_key(letter.key, letter.offset, dead=is_dead) for is_dead in (True, False))
     next_ms = at_ms if due_ms is None else due_ms
-    record = values(j=Status.RETRYING, n=letter.attempts, a=at_ms, d=next_ms, v=int(FORMAT))
-    update = {
-        "TableName": table,
-        "Key": record_key(letter.key, letter.offset),
-        "UpdateExpression": "SET j = :j, n = :n, p = :n, a = :a, d = :d, v = :v REMOVE q, x",
-        "ExpressionAttributeValues": record,
-    }
+    known = values(j=Status.RETRYING, n=letter.attempts, a=at_ms, d=next_ms, v=int(FORMAT))
+    update = "SET j = :j, n = :n, p = :n, a = :a, d = :d, v = :v REMOVE q, x"
     delete = {"TableName": table, "Key": letter_key, **_if_unchanged(letter)}
-    return [{"Delete": delete}, {"Update": update}]
+    return [{"Delete": delete}, {"Update": write_of(table, key=key, update=update, known=known)}]
 
 
 def _if_unchanged(letter: DeadLetter) -> dict[str, Any]:

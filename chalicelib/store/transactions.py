@@ -17,7 +17,7 @@ from ..domain.transaction import Counted, Transaction, TransactionState, check_t
 from . import codec
 from .attributes import Fields, Item, number, packed, payload_of, rows, started_kib, text, values
 from .dedup import store_with
-from .dynamo import TableAccess
+from .dynamo import TableAccess, write_of
 from .layout import BY_STATE, FORMAT, Tables, state_home, timer_key
 from .timers import timer_put
 
@@ -83,14 +83,8 @@ def transaction_writes(tables: Tables, old: Transaction, new: Transaction) -> li
 
 
 def _put(table: str, old: Transaction, new: Transaction) -> dict[str, Any]:
-    return {
-        "Put": {
-            "TableName": table,
-            "Item": {**_item(new), "e": number(old.version + 1)},
-            "ConditionExpression": "e = :e",
-            "ExpressionAttributeValues": values(e=old.version),
-        }
-    }
+    item = {**_item(new), "e": number(old.version + 1)}
+    return {"Put": write_of(table, item=item, condition="e = :e", known=values(e=old.version))}
 
 
 def _drops(tables: Tables, timer: Timer) -> list[dict[str, Any]]:
