@@ -6,18 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
-from ..domain import ids
-from ..domain.append import (
-    AlreadyMoved,
-    DedupEntry,
-    DedupHit,
-    OffsetTaken,
-    Pack,
-    Promotable,
-    PutResult,
-    Stored,
-    Successor,
-)
+from ..domain import append, ids
 from ..domain.cursor import Cursor
 from ..domain.errors import unavailable
 from ..domain.limits import MAX_LOOK_BYTES
@@ -57,7 +46,7 @@ class Log(TableAccess, table="log"):
     """The sharded log: one conditional put per append, one query per read. Offsets are dense; `amend` alone changes a
     row."""
 
-    def pack(self, drafts: Sequence[Draft], *, whole: bool = False) -> Pack:
+    def pack(self, drafts: Sequence[Draft], *, whole: bool = False) -> append.Pack:
         """Encode the first of the drafts, as many as fit one segment; with `whole`, all, of any size."""
         return codec.pack(drafts, whole=whole)
 
@@ -80,10 +69,10 @@ class Log(TableAccess, table="log"):
         self,
         shard: ShardKey,
         segment: Segment,
-        pack: Pack,
-        dedup: Sequence[DedupEntry] = (),
-        promotables: Sequence[Promotable] = (),
-    ) -> PutResult:
+        pack: append.Pack,
+        dedup: Sequence[append.DedupEntry] = (),
+        promotables: Sequence[append.Promotable] = (),
+    ) -> append.PutResult:
         """Append a segment: store it at its first offset, if no row is there. A row that an earlier try of the same
         request wrote counts as stored.
 
@@ -113,15 +102,15 @@ class Log(TableAccess, table="log"):
             return _stored_or_taken(segment, error.item)
         except Cancelled as error:
             return _result_of_refusal(segment, dedup, indexes, error.items)
-        return Stored()
+        return append.Stored()
 
-    def _put(self, shard: ShardKey, segment: Segment, pack: Pack | None) -> dict[str, Any]:
+    def _put(self, shard: ShardKey, segment: Segment, pack: append.Pack | None) -> dict[str, Any]:
         """The request that stores a segment, if no row is at its first offset."""
         item = _item(shard, segment, pack)
         return write_of(self._table, item=item, condition="attribute_not_exists(o)", shows_old=True)
 
     def _move(
-        self, promotable: Promotable, shard: ShardKey, segment: Segment, n: int
+        self, promotable: append.Promotable, shard: ShardKey, segment: Segment, n: int
     ) -> list[dict[str, Any]]:
         """The actions that delete the source of the n-th moved message."""
         tables = self._dynamo.tables
@@ -139,7 +128,9 @@ class Log(TableAccess, table="log"):
             return transaction_writes(tables, promotable, new)
         return letter_move(tables.records, promotable, segment.accepted_ms)
 
-    def dedup_entry(self, topic_uid: str, dedup_id: str, *, consistent: bool = True) -> DedupEntry | None:
+    def dedup_entry(
+        self, topic_uid: str, dedup_id: str, *, consistent: bool = True
+    ) -> append.DedupEntry | None:
         """The entry of a dedup id; None if it was never used. Its window may be over."""
         key, table = dedup_key(topic_uid, dedup_id), self._dynamo.tables.dedup
         item = self._dynamo.get(table, key, consistent=consistent)
@@ -209,10 +200,10 @@ class Log(TableAccess, table="log"):
         self,
         shard: ShardKey,
         old: Segment,
-        pack: Pack,
+        pack: append.Pack,
         offset: int,
         cursors: Mapping[CursorKey, Cursor | None],
-        successor: Successor | None = None,
+        successor: append.Successor | None = None,
     ) -> bool:
         """Replace the row `old` by its next edition with the contents of `pack`, note in each of the cursors (None: it
         does not exist yet and begins at 0) that the message at `offset` was changed, and store its successor. All in
@@ -232,7 +223,7 @@ class Log(TableAccess, table="log"):
             return False
         return True
 
-    def _rewrite(self, shard: ShardKey, old: Segment, pack: Pack) -> dict[str, Any]:
+    def _rewrite(self, shard: ShardKey, old: Segment, pack: append.Pack) -> dict[str, Any]:
         edition = "e = :e" if old.edition else "attribute_not_exists(e)"
         known = values(n=old.edition + 1, r=old.request_id, **({"e": old.edition} if old.edition else {}))
         write = write_of(
@@ -271,7 +262,7 @@ class Log(TableAccess, table="log"):
         return {**request, "Limit": most, "ScanIndexForward": forward}
 
 
-def _item(shard: ShardKey, segment: Segment, pack: Pack | None) -> Item:
+def _item(shard: ShardKey, segment: Segment, pack: append.Pack | None) -> Item:
     item = {
         **segment_key(shard, segment.first),
         **attributes(n=segment.count, r=segment.request_id, a=segment.accepted_ms, x=segment.expires_s),
@@ -344,23 +335,23 @@ def _tail(item: Item) -> Tail:
     return Tail(head["first"] + head["count"] - 1, head["allocation"], head["accepted_ms"])
 
 
-def _stored_or_taken(segment: Segment, item: Item | None) -> PutResult:
+def _stored_or_taken(segment: Segment, item: Item | None) -> append.PutResult:
     if not item:
         raise unavailable()
     by = segment_of(item)
-    return Stored() if by.request_id == segment.request_id else OffsetTaken(by)
+    return append.Stored() if by.request_id == segment.request_id else append.OffsetTaken(by)
 
 
 def _result_of_refusal(
-    segment: Segment, dedup: Sequence[DedupEntry], indexes: Sequence[int], items: Sequence[Item | None]
-) -> PutResult:
+    segment: Segment, dedup: Sequence[append.DedupEntry], indexes: Sequence[int], items: Sequence[Item | None]
+) -> append.PutResult:
     """The outcome of a cancelled transaction, by the items that failed its conditions."""
     first, used_items, missing_items = items[0], items[1 : 1 + len(dedup)], items[1 + len(dedup) :]
     if not first:
         if duplicates := used_entries(dedup, used_items):
-            return DedupHit(duplicates)
+            return append.DedupHit(duplicates)
         if missing_places := {
             index for index, item in zip(indexes, missing_items, strict=True) if item is not None
         }:
-            return AlreadyMoved(tuple(sorted(missing_places)))
+            return append.AlreadyMoved(tuple(sorted(missing_places)))
     return _stored_or_taken(segment, first)

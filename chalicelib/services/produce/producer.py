@@ -23,18 +23,8 @@ from ..core.bodies import with_body
 from ..core.budgets import Budgets
 from ..core.counters import ACCEPTED, Counters
 from ..core.rate_limiter import RateLimits
+from . import dedup
 from .appender import Appender, entries_of
-from .dedup import (
-    FirstUseOf,
-    Judge,
-    entry_of,
-    has_time,
-    judged,
-    named,
-    outcome_of_same_id,
-    to_store,
-    unknown_use,
-)
 from .drafts import (
     UnitNames,
     count_that_can_move,
@@ -75,7 +65,7 @@ class Producer:
         drafts: Sequence[Draft],
         by: str = "",
         request: Request | None = None,
-        first_use: FirstUseOf = unknown_use,
+        first_use: dedup.FirstUseOf = dedup.unknown_use,
     ) -> list[ProduceResult | HeadraceError]:
         """Store drafts, all of one shard in as few rows as possible. Returns for each draft where it was stored, or
         the error. `by` is the id of the producer's token; `request` names a request that may be sent again;
@@ -86,9 +76,9 @@ class Producer:
         it concerns into UNAVAILABLE (unknown, safe to repeat with a dedup id).
         """
         outcomes: Outcomes = [refusal(topic, d) for d in drafts]
-        judge = partial(judged, first_use=first_use, request=request)
+        judge = partial(dedup.judged, first_use=first_use, request=request)
         if request:
-            drafts = named(drafts, request)
+            drafts = dedup.named(drafts, request)
         if topic.rate_limit is not None or topic.budget_usd is not None:
             drafts = self._limit(topic, drafts, request, outcomes)
         first_of: dict[str, int] = {}
@@ -111,7 +101,7 @@ class Producer:
         for i, draft in enumerate(drafts):
             if outcomes[i] is None:
                 first = first_of[draft.dedup_id or ""]
-                outcomes[i] = outcome_of_same_id(drafts[first], draft, outcomes[first])
+                outcomes[i] = dedup.outcome_of_same_id(drafts[first], draft, outcomes[first])
         results = [outcome for outcome in outcomes if outcome is not None]
         self.counters.add(ACCEPTED, sum(isinstance(o, ProduceResult) and not o.duplicate for o in results))
         return results
@@ -152,7 +142,7 @@ class Producer:
             if draft.due_ms is None:
                 shard = log_shard_of(topic, draft)
                 by_shard[request.shard(topic.shards) if shard is None else shard].append(i)
-            if draft.dedup_id and has_time(draft) and self._is_remembered(topic, draft.dedup_id):
+            if draft.dedup_id and dedup.has_time(draft) and self._is_remembered(topic, draft.dedup_id):
                 stored.add(i)
         for shard, indexes in by_shard.items():
             key = topic.shard_key(shard)
@@ -214,7 +204,7 @@ class Producer:
         return results
 
     def _store_later(
-        self, topic: Topic, members: Sequence[tuple[int, Draft]], outcomes: Outcomes, judge: Judge
+        self, topic: Topic, members: Sequence[tuple[int, Draft]], outcomes: Outcomes, judge: dedup.Judge
     ) -> None:
         """Store drafts that are due later as timers, each under an id of its own. After a failure the later drafts of
         the same ordering key are not stored."""
@@ -244,14 +234,14 @@ class Producer:
         return None if unit is None else self._unit_names.name(topic, unit, id_of)
 
     def _store_batch(
-        self, topic: Topic, items: Sequence[tuple[int, Draft, Timer]], outcomes: Outcomes, judge: Judge
+        self, topic: Topic, items: Sequence[tuple[int, Draft, Timer]], outcomes: Outcomes, judge: dedup.Judge
     ) -> None:
         while items:
-            entries = [entry_of(topic, d, t.id, t.stored_ms) for _, d, t in items if d.dedup_id]
+            entries = [dedup.entry_of(topic, d, t.id, t.stored_ms) for _, d, t in items if d.dedup_id]
             timers = [timer for *_, timer in items]
             self.note_keys(topic, [(timer.draft, timer.due_ms) for timer in timers])
             if used_entries := self.timers.store(timers, entries):
-                items = to_store(items, used_entries, outcomes, judge)
+                items = dedup.to_store(items, used_entries, outcomes, judge)
                 continue
             for i, _, timer in items:
                 outcomes[i] = ProduceResult(timer.id, None, None, timer.stored_ms, due_ms=timer.due_ms)
@@ -268,7 +258,7 @@ class Producer:
         draft = replace(draft, id=self._timed_id(topic, draft))
         timer = self._first_timer(topic, self.offload(topic, draft))
         self.note_keys(topic, [(timer.draft, timer.due_ms)])
-        return timer, entry_of(topic, draft, timer.id, timer.stored_ms)
+        return timer, dedup.entry_of(topic, draft, timer.id, timer.stored_ms)
 
     def timer(self, topic: Topic, draft: Draft, stored_ms: int | None = None) -> Timer:
         """The timer of a delayed draft, under the draft's own id; stored now, unless `stored_ms` says when."""
@@ -292,7 +282,7 @@ class Producer:
         shard: int | None,
         members: Sequence[tuple[int, Draft]],
         outcomes: Outcomes,
-        judge: Judge,
+        judge: dedup.Judge,
         by: str,
         resend_lookup: ResendLookup | None,
     ) -> None:
@@ -326,7 +316,7 @@ class Producer:
         shard: int | None,
         members: Sequence[tuple[int, Draft, Draft]],
         outcomes: Outcomes,
-        judge: Judge,
+        judge: dedup.Judge,
         by: str,
         resend_lookup: ResendLookup | None,
     ) -> list[tuple[int, Draft, Draft]]:
@@ -343,7 +333,7 @@ class Producer:
                     outcomes[i] = ProduceResult(*at, duplicate=True)
             return [m for m in members if outcomes[m[0]] is None]
         if isinstance(answer, DedupHit):
-            return to_store(now, answer.entries, outcomes, judge) + list(later)
+            return dedup.to_store(now, answer.entries, outcomes, judge) + list(later)
         for (i, *_), result in zip(now, answer, strict=True):
             outcomes[i] = result
         return list(later)
