@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from itertools import takewhile
 from typing import Self, TypeVar
 
 from ..domain.errors import Unavailable
@@ -26,7 +27,6 @@ from ..store import Control, Rounds
 
 _TOPIC_MS = 120_000  # of a run for one topic: what is left of it waits until the others had their turn
 _KEPT_EVERY = 50  # topics; what a run that dies has done beyond is done again
-_PAGE = 100
 _TOGETHER = 8  # topics that are looked at together
 _GOLDEN = 2_654_435_769  # of 2**32: multiples of it fall into the widest gap between those before
 T = TypeVar("T")
@@ -160,21 +160,10 @@ class Walk:
 
     def _circle(self, start: str | None) -> Iterator[Topic | None]:
         """All topics once, from behind `start` on; None where the list ends."""
-        yield from self._behind(start, None)
+        yield from self.control.topics_behind(start)
         yield None
         if start is not None:
-            yield from self._behind(None, start)
-
-    def _behind(self, after: str | None, last: str | None) -> Iterator[Topic]:
-        while True:
-            topics = self.control.topics(after, _PAGE)
-            for topic in topics:
-                if last is not None and topic.name > last:
-                    return
-                yield topic
-            if len(topics) < _PAGE:
-                return
-            after = topics[-1].name
+            yield from takewhile(lambda topic: topic.name <= start, self.control.topics_behind(None))
 
 
 class _Way:

@@ -46,6 +46,14 @@ class Control(TableAccess, table="control"):
         """Topics by name. A read that is not consistent costs half and may miss the newest."""
         return self._page(rows.TopicRow, "topics", after, limit, consistent=consistent)
 
+    def topics_behind(self, after: str | None, page: int = 100) -> Iterator[Topic]:
+        """All topics by name, from behind one on, read page by page as they are needed."""
+        topics = self.topics(after, page)
+        yield from topics
+        while len(topics) == page:
+            topics = self.topics(topics[-1].name, page)
+            yield from topics
+
     def put_topic(self, topic: Topic, old: Topic | None) -> bool:
         """Store if the topic still is `old` (None: absent). False: it is not."""
         return self._save(rows.TopicRow.of(Key("topics", topic.name), topic, _version(old)), old)

@@ -61,7 +61,11 @@ class World:
 
     def all(self, deps: Deps) -> list[Transaction]:
         topic = self.topic(deps)
-        rows = [t for state in TransactionState for t in deps.transactor.of_state(topic, state, None, 100)]
+        rows = [
+            t
+            for state in TransactionState
+            for t in deps.adapters.transactions.of_state(topic, state, None, 100)
+        ]
         return [deps.transactor.find(t.id) for t in rows]
 
 

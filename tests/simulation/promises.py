@@ -159,7 +159,7 @@ class Promises:
             for message in _found(deps, topic, final, label):
                 yield from _late_form(label, delay, message, set_back_ms)
         undecided_ids = {
-            t.id for t in deps.transactor.of_state(topic, TransactionState.UNDECIDED, None, _PAGE)
+            t.id for t in deps.adapters.transactions.of_state(topic, TransactionState.UNDECIDED, None, _PAGE)
         }
         for transaction_id, label in self.deal_labels.items():
             transaction = self._transactions.get(transaction_id)

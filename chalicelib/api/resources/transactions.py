@@ -128,7 +128,7 @@ def list_transactions(context: Context) -> Response[Page[TransactionView]]:
         raise invalid("state", f"must be one of {', '.join(TransactionState)}")
     purpose = "transactions:" + json.dumps([topic.name, state])
     after, limit = lists.page_start(context, purpose), lists.limit(context.query)
-    rows = context.deps.transactor.of_state(topic, TransactionState(state), after, limit)
+    rows = context.deps.adapters.transactions.of_state(topic, TransactionState(state), after, limit)
     next_start = rows[-1].sort_key if len(rows) == limit else None
     return Response(page(context, purpose, [transaction_view(row) for row in rows], next_start))
 

@@ -103,7 +103,7 @@ def transactions(visit: Visit) -> Shown:
     states = [TransactionState.UNDECIDED, TransactionState.PREPARED]
     rows: list[Transaction] = []
     for state in states[states.index(TransactionState(last_state)) :] if last_state else states:
-        rows += visit.deps.transactor.of_state(topic, state, after or None, _LINES - len(rows))
+        rows += visit.deps.adapters.transactions.of_state(topic, state, after or None, _LINES - len(rows))
         if len(rows) == _LINES:
             break
         after = ""

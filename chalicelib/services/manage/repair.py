@@ -32,7 +32,6 @@ from ..core.log_reader import LogReader
 from ..inspect.fate import FateReader, Place
 
 TRUST_MINUTES = TAIL_TRUST // timedelta(minutes=1)
-_TOPICS = 100
 _PAGE = 100  # timers, transactions
 _RECORDS_SAMPLED = 20
 _TIMERS_SAMPLED = 10
@@ -97,12 +96,6 @@ class Repair:
     fates: FateReader
     clock: Clock
     restore_marks: Callable[[Topic, Callable[[], bool]], None]
-
-    def topics(self, after: str | None) -> Iterator[Topic]:
-        """All topics by name, from behind a name on."""
-        while page := self.control.topics(after, _TOPICS):
-            yield from page
-            after = page[-1].name
 
     def topic(self, topic: Topic, *, dry: bool) -> Iterator[Finding]:
         """One topic: its logs, deliveries and transactions. Reads all its cursors and records."""

@@ -29,7 +29,6 @@ from .registry import Registry
 
 SCOPES = tuple(Scope)
 _CACHE_MS = 10_000  # with the gateway's 20 s, a revocation is felt within 30 s
-_TOPICS = 100
 _USE_MS = HOUR_MS  # how coarsely the last use is known: a write an hour, process and token
 _ID_CHARS = 12
 _SECRET_CHARS = 52  # 260 random bits
@@ -248,12 +247,9 @@ class Made:
 
     def by(self, token_id: str) -> tuple[list[str], list[Consumer]]:
         """The names of the schedules, and the consumers. Reads all schedules, and the consumers of all topics."""
-        consumers: list[Consumer] = []
-        after: str | None = None
-        while page := self.control.topics(after, _TOPICS):
-            rows = (row for topic in page for row in self.control.all_consumers(topic))
-            consumers += [row for row in rows if row.is_called and row.instance_by == token_id]
-            after = page[-1].name
+        topics = self.control.topics_behind(None)
+        rows = (row for topic in topics for row in self.control.all_consumers(topic))
+        consumers = [row for row in rows if row.is_called and row.instance_by == token_id]
         return [each.name for each in self.schedules.all() if each.made_by == token_id], consumers
 
     def stop(self, token_id: str) -> None:

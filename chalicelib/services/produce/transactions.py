@@ -136,12 +136,6 @@ class Transactor:
             raise not_found()
         return transaction
 
-    def of_state(
-        self, topic: Topic, state: TransactionState, after: str | None, limit: int
-    ) -> list[Transaction]:
-        """Transactions of a state by time of preparation, behind a position, without their messages."""
-        return self.transactions.of_state(topic, state, after, limit)
-
     def undecided(
         self, topic: Topic | None, which: FailureFilter, after: Sequence[str] | None, limit: int
     ) -> tuple[list[Transaction], Sequence[str] | None]:

@@ -71,7 +71,9 @@ def test_i13_fifteen_checks_one_a_minute_then_the_undecided_list(stage: Stage) -
         MAX_CHECKS,
         "unknown",
     )
-    (listed_transaction,) = desk.deps.transactor.of_state(desk.topic, TransactionState.UNDECIDED, None, 9)
+    (listed_transaction,) = desk.deps.adapters.transactions.of_state(
+        desk.topic, TransactionState.UNDECIDED, None, 9
+    )
     assert (listed_transaction.id, listed_transaction.checks) == (transaction.id, MAX_CHECKS)
     assert timers_of(desk, transaction.id) == []
     assert desk.rows() == []

@@ -124,7 +124,7 @@ def scene() -> Iterator[Scene]:
             service.ask("POST", "/schedules/paused/pause")
             letters = service.ask("GET", f"{ORDERS}/groups/mailer/dead-letters")["items"]
             delayed_messages = service.ask("GET", "/topics/invoices/messages?status=DELAYED")["items"]
-            [half] = deps.transactor.of_state(
+            [half] = deps.adapters.transactions.of_state(
                 deps.catalog.topic("orders"), TransactionState.PREPARED, None, 1
             )
             undecided = replace(
