@@ -155,15 +155,7 @@ class Log(TableAccess, table="log"):
     def put_tombstone(self, shard: ShardKey, offset: int, accepted_ms: int, expires_s: int) -> Segment:
         """Close a reserved offset that was never written. Returns the row that is there afterwards: the tombstone,
         or the segment that was written meanwhile."""
-        tombstone = Segment(
-            first=offset,
-            count=1,
-            request_id=TOMBSTONE,
-            accepted_ms=accepted_ms,
-            expires_s=expires_s,
-            drafts=(),
-            allocation=Allocation.RESERVED,
-        )
+        tombstone = Segment(offset, 1, TOMBSTONE, accepted_ms, expires_s, (), Allocation.RESERVED)
         try:
             self._dynamo.call("put_item", **self._put(shard, tombstone, None))
         except ConditionFailed as error:

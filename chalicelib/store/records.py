@@ -301,15 +301,10 @@ def _record(item: Item) -> Record:
 
 
 def _whole_record(item: Item) -> Record:
-    shard, offset, consumer_uid = _place(item)
-    return Record(
-        shard=shard,
-        offset=offset,
-        status=Status(item["j"]["S"]),
-        consumer_uid=consumer_uid,
-        answer=codec.answer_of(text_of(item, "r")),
-        **_RECORD.unpacked(item),
-    )
+    shard, offset, uid = _place(item)
+    status, fields = Status(item["j"]["S"]), _RECORD.unpacked(item)
+    fields["answer"] = codec.answer_of(text_of(item, "r"))
+    return Record(shard=shard, offset=offset, status=status, consumer_uid=uid, **fields)
 
 
 def _unfinished(item: Item) -> Unfinished:
@@ -325,14 +320,9 @@ def _letter(key: CursorKey, item: Item) -> DeadLetter:
 def _whole_letter(key: CursorKey, item: Item) -> DeadLetter:
     shard, offset, _ = _place(item)
     (draft,) = codec.unpack(payload_of(item) or "")
-    return DeadLetter(
-        key=key,
-        offset=offset,
-        message=Message(str(item["i"]["S"]), shard, offset, int(item["c"]["N"]), draft),
-        answer=codec.answer_of(text_of(item, "r")),
-        edited="w" in item,
-        **{"reason": "", **_LETTER.unpacked(item)},
-    )
+    message = Message(str(item["i"]["S"]), shard, offset, int(item["c"]["N"]), draft)
+    others = {"reason": "", **_LETTER.unpacked(item), "answer": codec.answer_of(text_of(item, "r"))}
+    return DeadLetter(key, offset, message, edited="w" in item, **others)
 
 
 def _limit(most: int | None) -> dict[str, Any]:

@@ -298,17 +298,9 @@ def _content_of(item: Item, due_ms: int, timer_id: str) -> Timer:
     draft, *more = codec.unpack(payload) if payload else (None,)
     if draft is None and kind not in (TimerKind.WAKE, TimerKind.CHECK):
         raise ValueError("it has lost its message")
-    return Timer(
-        due_ms=due_ms,
-        id=timer_id,
-        kind=kind,
-        shard=shard_of(item["s"]["S"]),
-        draft=draft,
-        keep_days=number_of(item, "d"),
-        more=tuple(filter(None, more)),
-        fragment=int(item["f"]["S"]),
-        **_FIELDS.unpacked(item),
-    )
+    others = {"fragment": int(item["f"]["S"]), "more": tuple(filter(None, more)), **_FIELDS.unpacked(item)}
+    shard, keep_days = shard_of(item["s"]["S"]), number_of(item, "d")
+    return Timer(due_ms, timer_id, kind, shard, draft, keep_days, **others)
 
 
 def _topic_uid(item: Item) -> str:

@@ -116,9 +116,5 @@ def _transaction(item: Item) -> Transaction:
 def _transaction_of(item: Item) -> Transaction:
     payload = payload_of(item)
     topic_uid, state, *_ = item["g"]["S"].split("#")
-    return Transaction(
-        topic_uid=topic_uid,
-        state=TransactionState(state),
-        draft=codec.unpack(payload)[0] if payload else None,
-        **_FIELDS.unpacked(item),
-    )
+    draft, others = codec.unpack(payload)[0] if payload else None, _FIELDS.unpacked(item)
+    return Transaction(topic_uid=topic_uid, state=TransactionState(state), draft=draft, **others)

@@ -251,13 +251,7 @@ class LogReader:
         size = next_segment.first - at
         if next_segment.allocation is Allocation.RESERVED and age < LATE_WRITER:
             size -= MAX_HOLE
-        return Segment(
-            first=at,
-            count=size,
-            request_id="expired",
-            accepted_ms=next_segment.accepted_ms,
-            expires_s=next_segment.expires_s,
-        )
+        return Segment(at, size, "expired", next_segment.accepted_ms, next_segment.expires_s)
 
     def _close(self, shard: ShardKey, start: int, at: int, segment: Segment) -> Segment:
         """Close a hole from its start, where the late writer would put its segment, up to `at`."""

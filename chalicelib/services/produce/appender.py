@@ -102,17 +102,8 @@ class Appender:
         first = self._reserve(key, count) if tail.allocation is Allocation.RESERVED else tail.offset + 1
         now_ms = self.clock.now_ms()
         allocation = Allocation.RESERVED if reserves else tail.allocation
-        request_id = self.random.id(ids.REQUEST_ID_CHARS)
-        return Segment(
-            first=first,
-            count=count,
-            request_id=request_id,
-            accepted_ms=now_ms,
-            expires_s=topic.expires_s(now_ms),
-            drafts=pack.drafts,
-            allocation=allocation,
-            by=by,
-        )
+        request_id, expires_s = self.random.id(ids.REQUEST_ID_CHARS), topic.expires_s(now_ms)
+        return Segment(first, count, request_id, now_ms, expires_s, pack.drafts, allocation, by=by)
 
     def _note_keys(self, topic: Topic, key: ShardKey, segment: Segment) -> None:
         """Keys are written first, so that every stored message can be found. Delayed and retried messages had theirs

@@ -266,15 +266,10 @@ class Producer:
         assert draft.id is not None
         shard = log_shard_of(topic, draft)
         shard_key = topic.shard_key(ANY if shard is None else shard)
-        return Timer(
-            due_ms=draft.due_ms,
-            id=draft.id,
-            kind=TimerKind.DELIVER,
-            shard=shard_key,
-            draft=replace(draft, due_ms=None),  # the timer says when
-            keep_days=topic.retention_days,
-            stored_ms=self.clock.now_ms() if stored_ms is None else stored_ms,
-        )
+        stored_ms = self.clock.now_ms() if stored_ms is None else stored_ms
+        timer = Timer(draft.due_ms, draft.id, TimerKind.DELIVER, shard_key, stored_ms=stored_ms)
+        # The timer says when.
+        return replace(timer, draft=replace(draft, due_ms=None), keep_days=topic.retention_days)
 
     def _produce_to(
         self,
