@@ -215,14 +215,8 @@ def parse_span(text: str, start: int | None = None) -> Span:
         raise ValueError(f"not a span: {text!r}")
     first, count, bits, attempt, unit, due_ms = match.groups()
     mask = _parse_mask(bits) if bits else 0
-    return Span(
-        int(first) if start is None else start,
-        mask.bit_count() or int(count or 1),
-        int(attempt or 1),
-        unit or "",
-        int(due_ms or 0),
-        mask,
-    )
+    begin, size = int(first) if start is None else start, mask.bit_count() or int(count or 1)
+    return Span(begin, size, int(attempt or 1), unit or "", int(due_ms or 0), mask)
 
 
 def _mask_text(mask: int) -> str:

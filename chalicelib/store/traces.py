@@ -83,9 +83,7 @@ def row_of(item: Item) -> TraceRow:
 def _row(item: Item) -> TraceRow:
     group_uid, topic_uid, shard = item["k"]["S"].rsplit("/", 2)
     first, _, row_id = item["o"]["S"].partition("#")
-    return TraceRow(
-        key=CursorKey(ShardKey(item["t"]["S"], topic_uid, int(shard)), group_uid, text_of(item, "u") or ""),
-        id=row_id,
-        entries=codec.unpack_entries(payload_of(item) or "", int(first)),
-        **{"rank": None, **_FIELDS.unpacked(item)},
-    )
+    shard_key = ShardKey(item["t"]["S"], topic_uid, int(shard))
+    key, entries = CursorKey(shard_key, group_uid, text_of(item, "u") or ""), payload_of(item) or ""
+    others = {"rank": None, **_FIELDS.unpacked(item), "entries": codec.unpack_entries(entries, int(first))}
+    return TraceRow(key, row_id, **others)

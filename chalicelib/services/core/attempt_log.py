@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from operator import attrgetter
 
 from ...domain.errors import Unavailable
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
@@ -55,20 +56,12 @@ class AttemptLog:
                 names = self._catalog.consumer_names(topic, group) if owner_uid else {}
                 name, rank, total = names.get(owner_uid, ""), None, 0
             expires_s = topic.expires_s(self._clock.now_ms())
-            rows = [
-                TraceRow(
-                    key=cursor_key(topic, group, shard, consumer_uid),
-                    id=row_id,
-                    consumer=name,
-                    rank=rank,
-                    total=total,
-                    started_ms=started_ms,
-                    entries=tuple(sorted(members, key=lambda t: t.offset)),
-                    expires_s=expires_s,
-                    group=group.name,
-                )
-                for shard, members in by_shard.items()
-            ]
+            who = row_id, name, rank, total, started_ms
+            rows: list[TraceRow] = []
+            for shard, members in by_shard.items():
+                key = cursor_key(topic, group, shard, consumer_uid)
+                entries = tuple(sorted(members, key=attrgetter("offset")))
+                rows.append(TraceRow(key, *who, entries, expires_s, group.name))
             self._traces.write(rows)
 
     def note_by_hand(

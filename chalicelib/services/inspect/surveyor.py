@@ -149,14 +149,10 @@ class Surveyor:
         extents = self._tails(topic)
         groups = self.catalog.groups(topic)
         prepared = [self.transactions.count(topic, state, _MOST_COUNTED) for state in UNDECIDED]
-        return TopicSurvey(
-            topic,
-            self.clock.now_ms(),
-            extents,
-            tuple(self.exact_group(topic, group, extents) for group in groups),
-            delayed=delayed(topic.uid),
-            prepared=Counted(sum(each.number for each in prepared), all(each.whole for each in prepared)),
-        )
+        at_ms = self.clock.now_ms()
+        surveys = tuple(self.exact_group(topic, group, extents) for group in groups)
+        whole = Counted(sum(each.number for each in prepared), all(each.whole for each in prepared))
+        return TopicSurvey(topic, at_ms, extents, surveys, delayed=delayed(topic.uid), prepared=whole)
 
     def exact_groups(self, topic: Topic, groups: Sequence[Group]) -> list[GroupSurvey]:
         """The exact survey of each group. If it takes too long, of the first groups only."""
@@ -256,17 +252,9 @@ class Surveyor:
         shards, lanes = self._progress(topic, group, extents, when_came)
         failures, read_to = self.records.first_unfinished(topic.uid, group.uid, MOST_FAILURES)
         dead = self.records.count_dead(topic.uid, group.uid, _MOST_LETTERS, lambda: False)
-        return GroupSurvey(
-            group,
-            shards,
-            lanes,
-            dead.number,
-            _retrying_count(shards, failures),
-            not dead.whole,
-            read_to is not None,
-            {(each.shard, each.offset, each.consumer_uid): each.status for each in failures},
-            read_to=read_to,
-        )
+        failed = {(each.shard, each.offset, each.consumer_uid): each.status for each in failures}
+        counts = dead.number, _retrying_count(shards, failures), not dead.whole, read_to is not None
+        return GroupSurvey(group, shards, lanes, *counts, failed, read_to)
 
     def _now(self, row: Cursor | None) -> Cursor:
         return transitions.lapse(row or Cursor(), self.clock.now_ms())

@@ -76,17 +76,8 @@ class Registry:
             check_slow(consumers, name, contact, POLICIES[group.mode].per_consumer)
             if old_secrets is None:
                 old_secrets = old.secrets if old else ()
-            base = old or Consumer(
-                topic=topic.name,
-                group=group.name,
-                name=name,
-                uid=uid,
-                created_ms=now_ms,
-                seen_ms=now_ms,
-                state=ConsumerState.PENDING,
-                instance=contact.instance,
-                instance_by=contact.instance_by,
-            )
+            first = Consumer(topic.name, group.name, name, uid, now_ms, now_ms, state=ConsumerState.PENDING)
+            base = old or replace(first, instance=contact.instance, instance_by=contact.instance_by)
             new = with_contact(base, contact, now_ms)
             if headers is not None:
                 new = replace(new, headers=headers, header_names=tuple(contact.headers or ()))

@@ -36,15 +36,8 @@ def content_hash(draft: Draft) -> str:
 
 def entry_of(topic: Topic, draft: Draft, message_id: str, accepted_ms: int) -> DedupEntry:
     """What is kept of the first use, until its window ends."""
-    return DedupEntry(
-        topic.uid,
-        draft.dedup_id or "",
-        content_hash(draft),
-        message_id,
-        accepted_ms,
-        window_end_ms(topic, draft, accepted_ms),
-        draft.instead_of,
-    )
+    id, content, ends_ms = draft.dedup_id or "", content_hash(draft), window_end_ms(topic, draft, accepted_ms)
+    return DedupEntry(topic.uid, id, content, message_id, accepted_ms, ends_ms, draft.instead_of)
 
 
 def is_made(draft: Draft) -> bool:
