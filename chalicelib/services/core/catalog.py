@@ -152,7 +152,5 @@ class Catalog:
 
 def broadcast_needs_consumer() -> Refused:
     """The error of a receive from a broadcast group without a consumer's name."""
-    return Refused(
-        "CONSUMER_REQUIRED",
-        "This group is a broadcast: say which registered consumer receives, in `consumer`.",
-    )
+    text = "This group is a broadcast: say which registered consumer receives, in `consumer`."
+    return Refused("CONSUMER_REQUIRED", text)

@@ -245,10 +245,8 @@ def _default_key_shards(old: Topic, settings: Mapping[str, Any]) -> int | None:
 
 def _check_growth(old: Topic, new: Topic) -> None:
     if new.shards < old.shards:
-        raise Conflict(
-            "SHARDS_CANNOT_SHRINK",
-            f"Topic {old.name!r} has {old.shards} shards; shards may grow, never shrink.",
-        )
+        text = f"Topic {old.name!r} has {old.shards} shards; shards may grow, never shrink."
+        raise Conflict("SHARDS_CANNOT_SHRINK", text)
     if new.shards_of_keys < old.shards_of_keys:
         raise Conflict(
             "SHARDS_CANNOT_SHRINK",

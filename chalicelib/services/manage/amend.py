@@ -162,10 +162,8 @@ class Amender:
         record = cursor.epoch and self.records.get(key, offset)
         if record or transitions.amend(cursor, offset) is None:
             claimer = "Another group" if group is None else f"Group {group!r}"
-            raise Conflict(
-                "ALREADY_CLAIMED",
-                f"{claimer} has claimed the message, or passed it over: it can be changed no more.",
-            )
+            text = f"{claimer} has claimed the message, or passed it over: it can be changed no more."
+            raise Conflict("ALREADY_CLAIMED", text)
         return cursor
 
     def _find(self, topic: Topic, message: Message) -> tuple[Segment, Message]:

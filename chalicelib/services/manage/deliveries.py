@@ -199,10 +199,8 @@ class Deliveries:
         def attempt() -> bool:
             found = self._find(topic, group, key, message)
             if found is None or found.status is not Status.RETRYING:
-                raise Conflict(
-                    "NOT_RETRYING",
-                    f"The delivery to group {group.name!r} does not wait for another attempt: nothing was changed.",
-                )
+                text = f"The delivery to group {group.name!r} does not wait for another attempt: nothing was changed."
+                raise Conflict("NOT_RETRYING", text)
             if found.timer is None and POLICIES[group.mode].holds_back:
                 if changes or attempts_left is not None:
                     raise _keeps_its_place()
@@ -386,15 +384,11 @@ def _keeps_its_place() -> Refused:
 
 def not_owed(group: Group) -> NotFound:
     """The error for a delivery that there is not."""
-    return NotFound(
-        "DELIVERY_NOT_FOUND",
-        f"Group {group.name!r} does not get this message: it skipped it, or a purge did.",
-    )
+    text = f"Group {group.name!r} does not get this message: it skipped it, or a purge did."
+    return NotFound("DELIVERY_NOT_FOUND", text)
 
 
 def no_room() -> Conflict:
     """The error for a change that the cursor has no space for."""
-    return Conflict(
-        "CURSOR_FULL",
-        "Too many messages of the shard wait before this one; settle those first, or try again when fewer wait.",
-    )
+    text = "Too many messages of the shard wait before this one; settle those first, or try again when fewer wait."
+    return Conflict("CURSOR_FULL", text)

@@ -213,9 +213,8 @@ class Tokens:
 
 def _check_maker(maker: Caller | None, token: Token) -> None:
     if maker and maker.rate_limit is not None and maker.token_id != token.id:
-        raise Forbidden(
-            "TOO_MUCH", "Your token has a rate_limit, and makes no others: each would have calls of its own."
-        )
+        text = "Your token has a rate_limit, and makes no others: each would have calls of its own."
+        raise Forbidden("TOO_MUCH", text)
     excess = maker.excess(token) if maker else None
     if excess == "time":
         raise Forbidden("TOO_MUCH", "Your token ends before this one would: give fewer expires_in_days.")
@@ -341,6 +340,5 @@ class SignInLinks:
 
 
 def _link_used() -> Unauthorized:
-    return Unauthorized(
-        "UNAUTHORIZED", "This link was used, or its minute is over: make another, or paste a token."
-    )
+    text = "This link was used, or its minute is over: make another, or paste a token."
+    return Unauthorized("UNAUTHORIZED", text)
