@@ -107,9 +107,8 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
         if is_deployed and get(name, "0") not in ("", "0"):
             raise ValueError(f"{name} is for local runs only: remove it from the stage's environment.")
     if is_deployed and not get("HEADRACE_KMS_KEY"):
-        raise ValueError(
-            "HEADRACE_KMS_KEY is missing: the stage must name the key that encrypts its secrets."
-        )
+        text = "HEADRACE_KMS_KEY is missing: the stage must name the key that encrypts its secrets."
+        raise ValueError(text)
     texts = {each: get(f"HEADRACE_{each.name.upper()}") for each in fields(Settings)}
     values = {each.name: _KINDS.get(str(each.type), str)(text) for each, text in texts.items() if text}
     if "origin" in values:

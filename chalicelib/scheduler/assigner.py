@@ -58,10 +58,8 @@ class Assigner:
     clock: Clock
     threads: Callable[[], Executor]
 
-    def run_once(
-        self, has_time: HasTime = lambda: True, has_time_to_ask: HasTime = lambda: True
-    ) -> AssignReport:
-        """One run. `has_time` is asked before each topic, `has_time_to_ask` before each handshake. The handshakes are
+    def run_once(self, has_time: HasTime = lambda: True, may_ask: HasTime = lambda: True) -> AssignReport:
+        """One run. `has_time` is asked before each topic, `may_ask` before each handshake. The handshakes are
         made at the same time, at the end: a host that hangs does not delay the others."""
         report, now_ms = AssignReport(), self.clock.now_ms()
         names = {mark.topic for mark in self.marks.since(complete_until_ms(now_ms)) if mark.at_ms <= now_ms}
@@ -84,7 +82,7 @@ class Assigner:
 
         report.stretch = round_robin.run(names, bookmark, visit, has_time)
         round_robin.end(bookmark, report.stretch)
-        self._ask_all(_in_turns(pending_by_topic, now_ms // MINUTE_MS), has_time_to_ask, report)
+        self._ask_all(_in_turns(pending_by_topic, now_ms // MINUTE_MS), may_ask, report)
         return report
 
     def restore_mark(self, topic: Topic) -> None:

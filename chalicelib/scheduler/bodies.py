@@ -85,11 +85,9 @@ class BodySweeper:
                     yield body
             after = names[-1]
 
-    def _needed_until_s(
-        self, body: BlobExpiry, now_s: int, proved_ends: Mapping[str, int] | None
-    ) -> int | None:
+    def _needed_until_s(self, body: BlobExpiry, now_s: int, ends: Mapping[str, int] | None) -> int | None:
         """When to check the body again; None: it is no longer needed."""
-        if proved_ends is not None and body.offset >= proved_ends.get(str(body.shard), 0):
+        if ends is not None and body.offset >= ends.get(str(body.shard), 0):
             return now_s
         rows = self.log.read_back(body.shard, body.offset, 1, consistent=True)
         if rows and body.offset < rows[0].end:

@@ -78,7 +78,7 @@ class Expirer:
                     report.buried += self.expire(topic, group, shard, uid, has_time)
                 except Unavailable as error:
                     refusals.append(error)
-            report.ended += self._end_old_letters(topic, has_time, turn, refusals)
+            report.ended += self._end_letters(topic, has_time, turn, refusals)
             self.restore_marks(topic, has_time)
             for refusal in refusals:
                 raise refusal
@@ -89,9 +89,7 @@ class Expirer:
         report.stretch.finished = report.stretch.finished and is_whole
         return report
 
-    def _end_old_letters(
-        self, topic: Topic, has_time: HasTime, turn: int, refusals: list[Unavailable]
-    ) -> int:
+    def _end_letters(self, topic: Topic, has_time: HasTime, turn: int, refusals: list[Unavailable]) -> int:
         if topic.dead_letter_days is None:
             return 0
         count = 0

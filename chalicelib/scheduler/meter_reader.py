@@ -104,9 +104,7 @@ class MeterReader:
     _turn: int = field(default=0, init=False)
     _sum: Counter[str] = field(default_factory=Counter, init=False)
     _read_ms: int = field(default=0, init=False)
-    _unkept: Counter[str] = field(
-        default_factory=Counter, init=False
-    )  # written without an answer, as `_attempt`
+    _unkept: Counter[str] = field(default_factory=Counter, init=False)  # without an answer, as `_attempt`
     _attempt: Reading | None = field(default=None, init=False)
     _known: dict[str, _Known] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)

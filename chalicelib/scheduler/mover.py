@@ -144,7 +144,7 @@ class MoverRun:
         ahead: dict[int, FirstTimers] = {}
         while True:
             self._stuck, self._left, self._met, self._is_slow = set(), set(), set(), False
-            looks = self._look_until_due(fragments, until_ms, horizon_ms)
+            looks = self._look_due(fragments, until_ms, horizon_ms)
             ahead |= self._empty(looks, horizon_ms, has_time)
             if not self._is_slow or not has_time():
                 break
@@ -155,9 +155,7 @@ class MoverRun:
             self.mover.wake_at([(again_ms, sorted(left))])
         return ahead
 
-    def _look_until_due(
-        self, fragments: Sequence[int], until_ms: int, horizon_ms: int
-    ) -> dict[int, FirstTimers]:
+    def _look_due(self, fragments: Sequence[int], until_ms: int, horizon_ms: int) -> dict[int, FirstTimers]:
         """The first timers of each fragment, once all that are due by `until_ms` are due."""
         while True:
             now_ms = self.mover.clock.now_ms()

@@ -28,7 +28,7 @@ from .attributes import Item
 from .layout import CONTROL_FORMAT
 
 T = TypeVar("T")
-_OF_ALL_ROWS = ("version", "epoch")
+_OF_ALL = ("version", "epoch")
 _KINDS: Sequence[tuple[type, Callable[..., attributes.Attribute[Any]]]] = (
     (bool, attributes.BooleanAttribute),
     (int, attributes.NumberAttribute),
@@ -83,9 +83,7 @@ class Row(Model, Generic[T]):
 def _attributes_of(entity: type) -> dict[str, attributes.Attribute[Any]]:
     """An attribute for each field of the noun; those that may be None may be absent."""
     hints = get_type_hints(entity)
-    return {
-        each.name: _attribute(hints[each.name]) for each in fields(entity) if each.name not in _OF_ALL_ROWS
-    }
+    return {each.name: _attribute(hints[each.name]) for each in fields(entity) if each.name not in _OF_ALL}
 
 
 def _attribute(hint: Any) -> attributes.Attribute[Any]:

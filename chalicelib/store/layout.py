@@ -256,17 +256,11 @@ def _with_index(transactions: dict[str, Any]) -> dict[str, Any]:
 
 
 def _table(name: str, keys: Mapping[str, str]) -> dict[str, Any]:
-    kinds = ("HASH", "RANGE")
-    return {
-        "TableName": name,
-        "BillingMode": "PAY_PER_REQUEST",
-        "KeySchema": [
-            {"AttributeName": key, "KeyType": kind} for key, kind in zip(keys, kinds, strict=False)
-        ],
-        "AttributeDefinitions": [
-            {"AttributeName": key, "AttributeType": type_} for key, type_ in keys.items()
-        ],
-    }
+    pairs = zip(keys, ("HASH", "RANGE"), strict=False)
+    schema = [{"AttributeName": key, "KeyType": kind} for key, kind in pairs]
+    types = [{"AttributeName": key, "AttributeType": type_} for key, type_ in keys.items()]
+    table = {"TableName": name, "BillingMode": "PAY_PER_REQUEST"}
+    return {**table, "KeySchema": schema, "AttributeDefinitions": types}
 
 
 def shard_of(key: str) -> ShardKey:

@@ -342,8 +342,6 @@ def _result_of_refusal(
     if not first:
         if duplicates := used_entries(dedup, used_items):
             return append.DedupHit(duplicates)
-        if missing_places := {
-            index for index, item in zip(indexes, missing_items, strict=True) if item is not None
-        }:
+        if missing_places := {n for n, item in zip(indexes, missing_items, strict=True) if item is not None}:
             return append.AlreadyMoved(tuple(sorted(missing_places)))
     return _stored_or_taken(segment, first)

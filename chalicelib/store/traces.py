@@ -64,12 +64,10 @@ def _place(first: int) -> str:
 
 
 def _item(row: TraceRow) -> Item:
-    sort_key = f"{_place(row.entries[0].offset)}#{row.id}"
+    sort_key, uid = f"{_place(row.entries[0].offset)}#{row.id}", row.key.consumer_uid or None
     return {
         **_FIELDS.packed(row),
-        **attributes(
-            k=trace_home(row.key), o=sort_key, t=row.key.shard.topic, u=row.key.consumer_uid or None
-        ),
+        **attributes(k=trace_home(row.key), o=sort_key, t=row.key.shard.topic, u=uid),
         "m": packed(codec.pack_entries(row.entries)),
         "v": {"N": FORMAT},
     }

@@ -49,9 +49,8 @@ class AuditReplay:
 
     def since(self, at_ms: int, *, dry: bool) -> Iterator[Replayed]:
         """Each entry from a time on whose effect the restored table may lack, the oldest first."""
-        entries = [
-            each for each in self.audit.entries(at_ms, self.clock.now_ms() + 1, None) if each.result == "OK"
-        ]
+        until_ms = self.clock.now_ms() + 1
+        entries = [each for each in self.audit.entries(at_ms, until_ms, None) if each.result == "OK"]
         versions: dict[tuple[str, str], int] = {}
         wanted: dict[tuple[str, str], AuditEntry] = {}
         for entry in entries:  # the newest first: the last rotation of a token is enough
@@ -81,7 +80,7 @@ class AuditReplay:
             ("DELETE", "/v1/tokens/{id}"): self._revoke,
             ("POST", "/v1/tokens/{id}/rotate"): self._rotate,
             ("DELETE", "/v1/topics/{topic}/groups/{group}/consumers/{consumer}"): self._remove,
-            ("POST", "/v1/signing-key/rotate"): self._rotate_signing_key,
+            ("POST", "/v1/signing-key/rotate"): self._rotate_key,
         }
         act = acts.get((entry.method, entry.path))
         if act is None:
@@ -125,9 +124,7 @@ class AuditReplay:
             self.registry.unregister(topic, group, consumer)
         return ""
 
-    def _rotate_signing_key(
-        self, entry: AuditEntry, names: Sequence[str], version: int, dry: bool
-    ) -> str | None:
+    def _rotate_key(self, entry: AuditEntry, names: Sequence[str], version: int, dry: bool) -> str | None:
         ring = self.control.key_ring()
         if ring is None or 0 < version <= ring.version:
             return None

@@ -101,7 +101,7 @@ class Deliveries:
             if found is None:
                 self._check_outcome(group, key, message, outcome)
                 return True
-            record = self._end_of(topic, key, found, outcome, reason)
+            record = self._end(topic, key, found, outcome, reason)
             has_older = found.key == key and self._has_older(key, message.offset)
             told = notice.without_needless_body(group, replace(record, message=found.message))
             timers = [] if has_older else notice.timers(topic, group, [told], self.events)
@@ -133,9 +133,7 @@ class Deliveries:
             text = f"The delivery to group {group.name!r} is {status} already: it stays so."
             raise Conflict("DELIVERY_OVER", text)
 
-    def _end_of(
-        self, topic: Topic, key: CursorKey, found: Found, outcome: Status, reason: str | None
-    ) -> Record:
+    def _end(self, topic: Topic, key: CursorKey, found: Found, outcome: Status, reason: str | None) -> Record:
         ended = self._record(topic, key, found, outcome, self.clock.now_ms())
         if outcome is Status.SUCCESS:
             return replace(ended, last_error=reason)

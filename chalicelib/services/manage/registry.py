@@ -64,7 +64,7 @@ class Registry:
         secret = (contact.secret or self.random.secret()) if contact.kind == ConsumerKind.URL else b""
         context = encryption_context_of(topic, group, name)
         signing = NewSecret(self.secret_cipher, context, secret, now_ms)
-        headers = self._sealed_headers(topic, group, name, contact)
+        headers = self._sealed(topic, group, name, contact)
         old_secrets: tuple[Secret, ...] | None = None
         if contact.kind != ConsumerKind.PULL:
             self._will_be_called(topic)
@@ -97,9 +97,7 @@ class Registry:
                 return Registration(member, new.uid == uid, secret if is_new else None, loser)
         raise _busy()
 
-    def _sealed_headers(
-        self, topic: Topic, group: Group, name: str, contact: Contact
-    ) -> tuple[Secret, ...] | None:
+    def _sealed(self, topic: Topic, group: Group, name: str, contact: Contact) -> tuple[Secret, ...] | None:
         """As they are stored; None: those before stay."""
         if not contact.headers:
             return None if contact.headers is None else ()

@@ -101,9 +101,8 @@ class Repair:
         """One topic: its logs, deliveries and transactions. Reads all its cursors and records."""
         groups = self.control.groups(topic)
         owners = [(group, uid) for group in groups for uid in self.control.cursor_owners(topic, group)]
-        cursors = {
-            (group.uid, uid): self.cursors.of_owner(group.uid, uid, consistent=True) for group, uid in owners
-        }
+        of_owner = partial(self.cursors.of_owner, consistent=True)
+        cursors = {(group.uid, uid): of_owner(group.uid, uid) for group, uid in owners}
         for number, (group, uid) in product((*range(topic.shards), None), owners):
             key = cursor_key(topic, group, number, uid)
             cursor = cursors[group.uid, uid].get(str(key.shard), Cursor())

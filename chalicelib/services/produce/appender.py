@@ -183,8 +183,6 @@ def _result_at(key: ShardKey, segment: Segment, index: int) -> ProduceResult:
     return ProduceResult(id, key.shard, offset, segment.accepted_ms)
 
 
-def entries_of(
-    topic_uid: str, draft: Draft, message_id: str, accepted_ms: int, expires_s: int
-) -> list[KeyEntry]:
+def entries_of(topic_uid: str, draft: Draft, id: str, accepted_ms: int, expires_s: int) -> list[KeyEntry]:
     """What finds a message by its keys; to be noted before the message is stored."""
-    return [KeyEntry(topic_uid, key, message_id, accepted_ms, expires_s) for key in dict.fromkeys(draft.keys)]
+    return [KeyEntry(topic_uid, key, id, accepted_ms, expires_s) for key in dict.fromkeys(draft.keys)]
