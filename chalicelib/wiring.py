@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
+from operator import attrgetter
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -119,9 +120,10 @@ def _made(make: Callable[[Deps], Any]) -> Any:
     return _Service(make)
 
 
-def _service(place: str, **given: Callable[[Deps], Any]) -> Any:
+def _service(place: str, **given: str | Callable[[Deps], Any]) -> Any:
     """A service of the class at `place`. The parameters of its constructor are the services, or else the adapters, of
-    the same names; `given` has a function for each of the others. Those with a default keep it, unless given."""
+    the same names; `given` says where each of the others is, or has a function that makes it. Those with a default
+    keep it, unless given."""
 
     def make(deps: Deps) -> Any:
         module, _, name = place.rpartition(".")
@@ -131,7 +133,8 @@ def _service(place: str, **given: Callable[[Deps], Any]) -> Any:
             for parameter in inspect.signature(service).parameters.values()
             if parameter.name not in given and parameter.default is parameter.empty
         }
-        return service(**found, **{name: make_value(deps) for name, make_value in given.items()})
+        sources = {name: attrgetter(of) if isinstance(of, str) else of for name, of in given.items()}
+        return service(**found, **{name: source(deps) for name, source in sources.items()})
 
     return _Service(make, given)
 
@@ -186,35 +189,28 @@ class Deps:
     delayed: Delayed = _service("services.produce.delayed.Delayed")
     transactor: Transactor = _service("services.produce.transactions.Transactor")
     checker: Checker = _service("services.produce.check_back.Checker")
-    claimer: Claimer = _service(
-        "services.consume.claim.Claimer", is_registered=lambda deps: deps.catalog.is_registered
-    )
+    claimer: Claimer = _service("services.consume.claim.Claimer", is_registered="catalog.is_registered")
     empty_lanes: TtlCache[CursorKey, Because] = _service(
         "services.core.expiring_cache.TtlCache", max_age_ms=lambda deps: _EMPTY_LANE_MS
     )
     """Retry lanes that need no look for a moment: nothing was there, and nothing was put there by this process."""
     on_filled: Callable[[CursorKey], None] = _made(lambda deps: deps.empty_lanes.drop)
     settle_context: SettleContext = _service(
-        "services.consume.lease_settlement.SettleContext",
-        on_freed=lambda deps: deps.waker.wake_beside_puller,
+        "services.consume.lease_settlement.SettleContext", on_freed="waker.wake_beside_puller"
     )
     settler: Settler = _service(
         "services.consume.settle.Settler",
-        context=lambda deps: deps.settle_context,
+        context="settle_context",
         alive=lambda deps: lambda *who: deps.registry.note_alive(*who),
     )
     receiver: Receiver = _service("services.consume.receive.Receiver")
     subscriber_health: SubscriberHealth = _service(
-        "services.push.health.SubscriberHealth",
-        save=lambda deps: deps.registry.set_health,
-        disable=lambda deps: deps.registry.disable,
+        "services.push.health.SubscriberHealth", save="registry.set_health", disable="registry.disable"
     )
     dispatch_context: DispatchContext = _service(
-        "services.push.sources.DispatchContext", teams=lambda deps: deps.assignments.team
+        "services.push.sources.DispatchContext", teams="assignments.team"
     )
-    dispatcher: Dispatcher = _service(
-        "services.push.dispatcher.Dispatcher", context=lambda deps: deps.dispatch_context
-    )
+    dispatcher: Dispatcher = _service("services.push.dispatcher.Dispatcher", context="dispatch_context")
     outbound: Outbound = _service("services.push.outbound.Outbound", sender=lambda deps: lambda: deps.sender)
 
     # What people see
@@ -252,42 +248,32 @@ class Deps:
     # What runs by schedule or from a stream
     mover: Mover = _service(
         "scheduler.mover.Mover",
-        append=lambda deps: deps.due.append,
-        wake=lambda deps: deps.waker.wake_due,
-        check=lambda deps: deps.waker.start_checks,
-        wake_at=lambda deps: deps.waker.wake_at,
+        append="due.append",
+        wake="waker.wake_due",
+        check="waker.start_checks",
+        wake_at="waker.wake_at",
         tell=lambda deps: observe.stuck,
     )
     sweeper: Sweeper = _service(
         "scheduler.sweeper.Sweeper", wake=lambda deps: lambda shard: deps.waker.route({shard: None})
     )
-    watch: Watch = _service(
-        "scheduler.watch.Watch", furthest_behind=lambda deps: deps.surveyor.furthest_behind
-    )
-    meter_reader: MeterReader = _service(
-        "scheduler.meter_reader.MeterReader", read=lambda deps: deps.surveyor.reading
-    )
+    watch: Watch = _service("scheduler.watch.Watch", furthest_behind="surveyor.furthest_behind")
+    meter_reader: MeterReader = _service("scheduler.meter_reader.MeterReader", read="surveyor.reading")
     checkpointer: Checkpointer = _service(
-        "scheduler.checkpoint.Checkpointer",
-        look=lambda deps: deps.repair.look,
-        look_at_timers=lambda deps: deps.repair.look_at_timers,
+        "scheduler.checkpoint.Checkpointer", look="repair.look", look_at_timers="repair.look_at_timers"
     )
     attention_report: AttentionReport = _service("scheduler.attention.AttentionReport")
-    proof_watch: ProofWatch = _service(
-        "scheduler.attention.ProofWatch", days=lambda deps: deps.archive_days.back_from
-    )
+    proof_watch: ProofWatch = _service("scheduler.attention.ProofWatch", days="archive_days.back_from")
     journal: Journal = _service("services.journal.Journal")
     archive_guard: RetentionGuard = _service("scheduler.expirer.RetentionGuard")
     retention_guard: RetentionGuard | None = _made(
         lambda deps: deps.archive_guard if deps.adapters.archive else None
     )
-    expirer: Expirer = _service(
-        "scheduler.expirer.Expirer", end_letters=lambda deps: deps.dead_letters.end_old
-    )
+    expirer: Expirer = _service("scheduler.expirer.Expirer", end_letters="dead_letters.end_old")
     body_sweeper: BodySweeper = _service("scheduler.bodies.BodySweeper")
     assigner: Assigner = _service(
         "scheduler.assigner.Assigner",
-        look_after=lambda deps: deps.assignments.look_after,
+        look_after="assignments.look_after",
         ask=lambda deps: lambda *who: deps.consent.ask(*who),
         remove=lambda deps: lambda *who: deps.registry.remove_expired(*who),
     )
