@@ -137,8 +137,7 @@ def _invoker(settings: Settings) -> Invoker:
         return Nobody()
     from .delivery.functions import LambdaInvoker
 
-    names = {"deliver": settings.deliver, "check": settings.check}
-    names["deliver_slow"] = f"{settings.deliver}_slow"
+    names = {"deliver": settings.deliver, "deliver_slow": f"{settings.deliver}_slow", "check": settings.check}
     again = {"checkpoint": settings.checkpoint, "expire": settings.expire}  # they start themselves
     names |= {name: deployed_name for name, deployed_name in again.items() if deployed_name}
     clients = Clients(settings.region, clock=SystemClock())

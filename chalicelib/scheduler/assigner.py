@@ -66,7 +66,7 @@ class Assigner:
         if not names:
             return report
         round_robin = RoundRobin(_JOB, self.rounds, self.clock)
-        bookmark = round_robin.bookmark()
+        bookmark = self.rounds.bookmark(_JOB)
         pending_by_topic: list[Sequence[_Pending]] = []
 
         def visit(name: str) -> None:

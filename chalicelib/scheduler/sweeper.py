@@ -6,7 +6,7 @@ has nothing to deliver, the mark is dropped; otherwise the topic gets a new one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -18,7 +18,7 @@ from ..domain.errors import Unavailable
 from ..domain.mark import Mark, complete_until_ms
 from ..domain.segment import ShardKey
 from ..domain.times import HOUR_MS, MINUTE_MS
-from ..domain.topic import Consumer, ConsumerState, Group, Topic, cursor_key
+from ..domain.topic import Consumer, ConsumerState, Topic, cursor_key
 from ..modes import POLICIES
 from ..ports.world import Clock
 from ..store import Control, Cursors, Log, Marks, Rounds
@@ -56,7 +56,7 @@ class Sweeper:
         """One run. `has_time` is asked before each topic, and before each consumer of a broadcast in it."""
         report, now_ms = SweepReport(), self.clock.now_ms()
         round_robin = RoundRobin(_JOB, self.rounds, self.clock)
-        bookmark = round_robin.bookmark()
+        bookmark = self.rounds.bookmark(_JOB)
         if bookmark.passed_ms > now_ms:  # set by a clock that was ahead: what is marked now lies before it
             bookmark = replace(bookmark, passed_ms=0)
         unfinished: list[Trouble] = []  # of topics that keep their marks
@@ -111,7 +111,8 @@ class Sweeper:
                     findings.look_again_by(ends_ms)
                 continue
             targets = [c for c in staffed.consumers if c.is_called and c.state == ConsumerState.ACTIVE]
-            owners += [(staffed, uid) for uid in _owners(staffed.group, targets)]
+            is_shared = not POLICIES[staffed.group.mode].per_consumer
+            owners += [(staffed, uid) for uid in dict.fromkeys("" if is_shared else c.uid for c in targets)]
         for staffed, uid in from_another(owners, self.clock.now_ms() // MINUTE_MS):
             if not has_time():
                 findings.is_whole = False
@@ -212,9 +213,3 @@ class Findings:
     def look_again_by(self, at_ms: int) -> None:
         """Note that the topic is to be looked at again by `at_ms`; the earliest time counts."""
         self.next_ms = min(at_ms, self.next_ms or at_ms)
-
-
-def _owners(group: Group, push_consumers: Sequence[Consumer]) -> Sequence[str]:
-    if POLICIES[group.mode].per_consumer:
-        return [c.uid for c in push_consumers]
-    return [""] if push_consumers else []

@@ -219,10 +219,6 @@ class RoundRobin:
     rounds: Rounds
     clock: Clock
 
-    def bookmark(self) -> Bookmark:
-        """Where the last run stopped."""
-        return self.rounds.bookmark(self.job)
-
     def run(
         self, names: Iterable[str], bookmark: Bookmark, visit: Callable[[str], None], has_time: HasTime
     ) -> Stretch:

@@ -124,7 +124,7 @@ class Watch:
         if not watched:
             return
         round_robin = RoundRobin(_JOB, self.rounds, self.clock)
-        bookmark = round_robin.bookmark()
+        bookmark = self.rounds.bookmark(_JOB)
 
         def visit(name: str) -> None:
             groups = [key for key in editions if key.startswith(f"{name}#")]

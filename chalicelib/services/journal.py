@@ -100,11 +100,8 @@ def _messages(shard: ShardKey, segment: Segment) -> Iterator[Line]:
             "accepted_ms": segment.accepted_ms,
         }
         message = segment.message(shard.shard, offset)
-        yield (
-            {**location, "id": message.id, **_content(message.draft)}
-            if message
-            else {**location, "void": TOMBSTONE}
-        )
+        content = {"id": message.id, **_content(message.draft)} if message else {"void": TOMBSTONE}
+        yield location | content
 
 
 def _content(draft: Draft) -> Line:

@@ -114,12 +114,9 @@ class Marks(TableAccess, table="rounds"):
         others = (_MOVING, _TROUBLED, _ATTENTION)
         watched_versions = {key: version for key, version in versions.items() if key[0] not in others}
         moving_topics = {key.removeprefix(_MOVING) for key in versions if key.startswith(_MOVING)}
-        return EachMinute(
-            watched_versions,
-            moving_topics,
-            _ranks(key for key in versions if key.startswith(_TROUBLED)),
-            [_state(item) for item in items if item["k"]["S"].startswith(_ATTENTION)],
-        )
+        troubled_topics = _ranks(key for key in versions if key.startswith(_TROUBLED))
+        states = [_state(item) for item in items if item["k"]["S"].startswith(_ATTENTION)]
+        return EachMinute(watched_versions, moving_topics, troubled_topics, states)
 
     def _put(self, home: str, key: str, rest: Item) -> None:
         self._dynamo.put(self._table, [_row(home, key, rest)])

@@ -170,7 +170,7 @@ class Lookup:
             return True
         if now_ms >= message.ends_ms + _GRACE_MS:
             return False
-        deliveries = self.statuses.deliveries(topic, message).values()
+        deliveries = self.statuses.of_topic(topic).deliveries(message).values()
         return any(delivery.status in _UNDONE for delivery in deliveries)
 
     def _find_by_place(self, topic: Topic, message_id: str, trust: Freshness | None = None) -> Message | None:

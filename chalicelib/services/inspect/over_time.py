@@ -70,11 +70,6 @@ class Board:
                     self.on_skip(error)
         return {topic.uid: self._known[topic.uid].survey for topic in topics if topic.uid in self._known}
 
-    def _remember(self, survey: TopicSurvey) -> _Known:
-        """The survey, with what the meter reader read lately."""
-        readings = self.readings.latest(survey.topic.uid, MINUTES, _MOST_SEED)
-        return _Known(survey, self.clock.now_ms(), deque(readings, _MOST_POINTS))
-
     def walk(self, behind: Callable[[str | None], Sequence[Topic]], may_go_on: Callable[[], bool]) -> None:
         """Look at some topics more, going on where the last walk ended: sooner or later each one's turn comes.
         `behind` lists the topics behind a name (None: the first ones)."""
@@ -130,7 +125,8 @@ class Board:
         known = self._known.get(uid)
         is_recent = known is not None and 0 <= survey.at_ms - known.remembered_ms < MINUTES.every_ms
         if known is None or not (survey.is_whole or is_recent):
-            known = self._remember(survey)
+            readings = self.readings.latest(uid, MINUTES, _MOST_SEED)
+            known = _Known(survey, self.clock.now_ms(), deque(readings, _MOST_POINTS))
         with self._lock:
             self._known.pop(uid, None)
             self._known[uid] = known

@@ -180,17 +180,12 @@ class Surveyor:
         entries = (each for each in unfinished_deliveries if each.timed or each.status != Status.RETRYING)
         apart = [each for each in entries if (each.shard, each.consumer_uid) in here]
         in_lanes = sum(lane.cursor.in_flight for lane in lanes) - self._older_in_lanes(lanes, shards, apart)
-        return GroupSurvey(
-            group,
-            shards,
-            lanes,
-            dead=self.records.count_dead(topic.uid, group.uid).number,
-            retrying=sum(each.retrying for each in shards)
-            + sum(each.status == Status.RETRYING for each in apart),
-            account=_account(shards, apart, in_lanes),
-            stopped=stopped(self.catalog.control.consumers(topic, group), at_ms),
-            at_ms=at_ms,
-        )
+        dead_count = self.records.count_dead(topic.uid, group.uid).number
+        apart_count = sum(each.status == Status.RETRYING for each in apart)
+        counts = dead_count, sum(each.retrying for each in shards) + apart_count
+        survey = GroupSurvey(group, shards, lanes, *counts, account=_account(shards, apart, in_lanes))
+        consumers = self.catalog.control.consumers(topic, group)
+        return replace(survey, stopped=stopped(consumers, at_ms), at_ms=at_ms)
 
     def _in_time(self, items: Sequence[T]) -> Iterator[T]:
         """The first ones, as many as there is time to count: at least one."""

@@ -138,15 +138,11 @@ def _replay_over(why: str) -> Conflict:
 
 def _replayed_draft(replay: Replay, topic: Topic, message: Archived, hidden: tuple[str, ...]) -> Draft:
     """The message as it is sent again. Messages of one shard stay together, in their order."""
-    draft = message.draft
-    return replace(
-        draft,
-        headers={**draft.headers, REPLAY_HEADER: replay.id, REPLAY_OF_HEADER: message.id},
-        shard=message.shard % topic.shards if draft.ordering_key is None else None,
-        dedup_id=f"{replay.id}-{message.id}",
-        target_group_uid=replay.group_uid,
-        redact=hidden,
-    )
+    draft, dedup_id = message.draft, f"{replay.id}-{message.id}"
+    headers = {**draft.headers, REPLAY_HEADER: replay.id, REPLAY_OF_HEADER: message.id}
+    shard = message.shard % topic.shards if draft.ordering_key is None else None
+    draft = replace(draft, headers=headers, shard=shard, dedup_id=dedup_id)
+    return replace(draft, target_group_uid=replay.group_uid, redact=hidden)
 
 
 def not_found() -> NotFound:

@@ -174,10 +174,9 @@ class Delayed:
 
     def _read_again(self, waiting: DelayedMessage) -> DelayedMessage:
         """The message after another process's change; Conflict if it no longer waits."""
-        current = self.find_waiting(waiting.timer.id, waiting.timer.due_ms)
-        if current is None:
-            raise already_due()
-        return current
+        if current := self.find_waiting(waiting.timer.id, waiting.timer.due_ms):
+            return current
+        raise already_due()
 
     def _amend(
         self, topic: Topic, old: Timer, changes: Mapping[str, Any], by: str, since_ms: int
