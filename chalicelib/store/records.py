@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -15,6 +15,7 @@ from ..domain.ranges import Ranges, normalise
 from ..domain.record import DeadLetter, Record, Unfinished, letter_of
 from ..domain.segment import ShardKey
 from ..domain.status import Status
+from ..domain.times import GoOn, always
 from ..domain.topic import CursorKey, Group, Topic
 from ..domain.transaction import Counted
 from . import codec
@@ -98,11 +99,7 @@ class Records(TableAccess, table="records"):
         }
 
     def count_dead(
-        self,
-        topic_uid: str,
-        group_uid: str,
-        at_once: int | None = None,
-        may_go_on: Callable[[], bool] = lambda: True,
+        self, topic_uid: str, group_uid: str, at_once: int | None = None, may_go_on: GoOn = always
     ) -> Counted:
         """How many dead letters the group has. With `at_once`: read so many at once, as long as `may_go_on()`."""
         request = rows(self._table, _UNDER, g=f"{group_uid}#dead", k=f"{topic_uid}/")

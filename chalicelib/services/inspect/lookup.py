@@ -17,7 +17,7 @@ from ...domain.message import DeadReason, Draft, Message
 from ...domain.record import DeadLetter
 from ...domain.segment import ShardKey
 from ...domain.status import OPEN, OVER, Status
-from ...domain.times import CLOCKS_DIFFER_MS
+from ...domain.times import CLOCKS_DIFFER_MS, GoOn, always
 from ...domain.topic import Group, Topic
 from ...domain.transaction import Transaction, TransactionState
 from ...ports.world import Clock
@@ -76,11 +76,7 @@ class Lookup:
         return message or self.message(topic, message_id)
 
     def find_with_dead_letters(
-        self,
-        topic: Topic,
-        message_id: str,
-        may_use_group: Callable[[str], bool],
-        may_go_on: Callable[[], bool] = lambda: True,
+        self, topic: Topic, message_id: str, may_use_group: Callable[[str], bool], may_go_on: GoOn = always
     ) -> AnyMessage:
         """As `find`; it also finds a message of which only a dead letter is left, as `in_dead_letters` does."""
         try:
@@ -91,11 +87,7 @@ class Lookup:
             raise
 
     def in_dead_letters(
-        self,
-        topic: Topic,
-        message_id: str,
-        may_use_group: Callable[[str], bool],
-        may_go_on: Callable[[], bool] = lambda: True,
+        self, topic: Topic, message_id: str, may_use_group: Callable[[str], bool], may_go_on: GoOn = always
     ) -> Message | None:
         """A message whose row is gone, as a dead letter has it; best as it was produced. None for one that was
         delayed: its id does not say where it was.
@@ -212,7 +204,7 @@ class Lookup:
         limit: int,
         starts: dict[int, int] | None,
         topic_statuses: TopicStatuses | None = None,
-        may_go_on: Callable[[], bool] = lambda: True,
+        may_go_on: GoOn = always,
     ) -> tuple[list[Message], dict[int, int] | None]:
         """Up to `limit` messages, newest first, and where the next page starts in each shard (None: the end). Pass
         `topic_statuses` to see their statuses at the same moment. Reading stops after eight seconds, and when
@@ -279,7 +271,7 @@ class _Budget:
     """How many rows a page may still read."""
 
     left: int
-    may_go_on: Callable[[], bool]
+    may_go_on: GoOn
 
     def take(self, rows: int) -> None:
         self.left -= rows
