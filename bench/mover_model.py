@@ -22,8 +22,8 @@ from typing import Any, cast
 
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import FirstTimers, Timer
-from chalicelib.scheduler import beside
-from chalicelib.scheduler.mover import Mover, Ways
+from chalicelib.scheduler import mover as mover_module
+from chalicelib.scheduler.mover import Mover
 from chalicelib.services.core.mover_wakes import MoverWakes, read_hints
 from chalicelib.store.layout import fragment_of
 from chalicelib.store.timers import first_of
@@ -196,13 +196,11 @@ class Model:
         wakes = self._environment()
         mover = Mover(
             timers=cast(Any, self.rows),
-            ways=Ways(
-                append=self._append,
-                wake=_nothing,
-                check=_nothing,
-                wake_at=lambda due: self._send(wakes, list(due)),
-                tell=_raise,
-            ),
+            append=self._append,
+            wake=_nothing,
+            check=_nothing,
+            wake_at=lambda due: self._send(wakes, list(due)),
+            tell=_raise,
             clock=self._clock,
             random=SeededRandom(next(self._numbers)),
             threads=lambda: virtual.Pool(self.scheduler, 64),
@@ -267,7 +265,7 @@ def play(rate: float, processes: int, **settings: Any) -> Model:
 def main() -> None:
     """Print the rows of the table in docs/cost.md."""
     waits = SimpleNamespace(SimpleQueue=lambda: virtual.Queue(virtual.current()), Empty=queue.Empty)
-    setattr(beside, "queue", waits)  # noqa: B010 - as the test does
+    setattr(mover_module, "queue", waits)  # noqa: B010 - as the test does
     for rate, processes in [(0.01, 1), *((rate, 100) for rate in (1, 10, 100, 1_000))]:
         model = play(rate, processes, fragments=32 if rate >= 1_000 else 8)
         late, usd = model.p99_ms / 1000, model.usd_a_million

@@ -10,35 +10,22 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from . import observe
+from . import observe, store
 from . import settings as environment
-from .domain.errors import unavailable
+from .domain.errors import Unreadable, unavailable
 from .domain.ids import ALPHABET
 from .domain.limits import MAX_CALLS, MAX_HANDSHAKES
 from .domain.times import HOUR_SECONDS
+from .ports.world import Blobs, Cipher, Clock, Invoker, Jobs, Random, Sender, Units
 from .settings import Settings
+from .store.blobs import FolderBlobs, S3Blobs
 from .store.clients import Clients, OnClient
-
-if TYPE_CHECKING:
-    from .domain.errors import Unreadable
-    from .ports.world import Blobs, Cipher, Clock, Invoker, Jobs, Random, Sender, Units
-    from .store.audit import Audit
-    from .store.control import Control
-    from .store.cursors import Cursors
-    from .store.dynamo import Dynamo
-    from .store.keys import Keys
-    from .store.log import Log
-    from .store.marks import Marks, Rounds
-    from .store.readings import Readings
-    from .store.records import Records
-    from .store.tickets import Tickets
-    from .store.timers import Timers
-    from .store.token_buckets import TokenBuckets
-    from .store.traces import Traces
-    from .store.transactions import Transactions
+from .store.dynamo import count_units
+from .store.kms import KmsCipher
+from .store.layout import Tables
+from .store.tables import create_missing, unreadable
 
 _TOKEN_CHARS = 24  # DynamoDB takes up to 36
 
@@ -94,20 +81,20 @@ class NoJobs:
 class Adapters:
     """One form of every port."""
 
-    log: Log
-    cursors: Cursors
-    records: Records
-    timers: Timers
-    transactions: Transactions
-    traces: Traces
-    keys: Keys
-    token_buckets: TokenBuckets
-    rounds: Rounds
-    readings: Readings
-    audit: Audit
-    tickets: Tickets
-    marks: Marks
-    control: Control
+    log: store.Log
+    cursors: store.Cursors
+    records: store.Records
+    timers: store.Timers
+    transactions: store.Transactions
+    traces: store.Traces
+    keys: store.Keys
+    token_buckets: store.TokenBuckets
+    rounds: store.Rounds
+    readings: store.Readings
+    audit: store.Audit
+    tickets: store.Tickets
+    marks: store.Marks
+    control: store.Control
     blobs: Blobs
     clock: Clock
     random: Random
@@ -150,8 +137,7 @@ def _invoker(settings: Settings) -> Invoker:
         return Nobody()
     from .delivery.functions import LambdaInvoker
 
-    names = {"deliver": settings.deliver, "check": settings.check}
-    names["deliver_slow"] = f"{settings.deliver}_slow"
+    names = {"deliver": settings.deliver, "deliver_slow": f"{settings.deliver}_slow", "check": settings.check}
     again = {"checkpoint": settings.checkpoint, "expire": settings.expire}  # they start themselves
     names |= {name: deployed_name for name, deployed_name in again.items() if deployed_name}
     clients = Clients(settings.region, clock=SystemClock())
@@ -182,27 +168,24 @@ def dynamo_adapters(
 ) -> Adapters:
     """The ports on DynamoDB. `on_client` sees every AWS client before its first use. `cipher`, `client` (of DynamoDB)
     and `blobs` take the place of AWS's."""
-    from .store.dynamo import Dynamo
-    from .store.layout import Tables
-
     clock, random = clock or SystemClock(), random or SystemRandom()
     clients = Clients(settings.region, on_client, clock)
     stage = settings.prefix if settings.deployed else ""
     on_skip = partial(observe.unreadable, stage)
-    dynamo = Dynamo(
+    dynamo = store.Dynamo(
         client or clients.get("dynamodb"),
         Tables(settings.prefix, settings.fragments),
         lambda n: clock.sleep(0.005 * (1 + random.below(2**n))),
         lambda: random.id(_TOKEN_CHARS),
         on_skip,
     )
-    store = _store(dynamo)
+    on_tables = _on_tables(dynamo)
     return Adapters(
-        **store,
+        **on_tables,
         blobs=blobs or _blobs(settings, clients),
         clock=clock,
         random=random,
-        sender=lambda: _sender(settings, clients, clock, store["token_buckets"]),
+        sender=lambda: _sender(settings, clients, clock, on_tables["token_buckets"]),
         invoker=invoker or Nobody(),
         jobs=jobs or NoJobs(),
         threads=partial(ThreadPoolExecutor, MAX_CALLS, thread_name_prefix="send"),
@@ -216,26 +199,12 @@ def dynamo_adapters(
     )
 
 
-_STORE = (
-    "audit.Audit control.Control cursors.Cursors keys.Keys log.Log marks.Marks marks.Rounds readings.Readings "
-    "records.Records tickets.Tickets timers.Timers token_buckets.TokenBuckets traces.Traces transactions.Transactions"
-)
-"""The modules and classes of the fields of Adapters that stand on the tables."""
-
-
-def _store(dynamo: Dynamo) -> dict[str, Any]:
-    """Those fields, and what else the tables offer."""
-    from .store.dynamo import count_units
-    from .store.tables import create_missing, unreadable
-
-    module_of = {kind: module for module, _, kind in (place.partition(".") for place in _STORE.split())}
-    parts = {
-        name: getattr(import_module(f".store.{module_of[kind]}", __package__), kind)(dynamo)
-        for name, kind in Adapters.__annotations__.items()
-        if kind in module_of
-    }
+def _on_tables(dynamo: store.Dynamo) -> dict[str, Any]:
+    """The fields of Adapters that stand on the tables."""
+    fields = Adapters.__annotations__.items()
+    kinds = {name: kind.removeprefix("store.") for name, kind in fields if kind.startswith("store.")}
     return {
-        **parts,
+        **{name: getattr(store, kind)(dynamo) for name, kind in kinds.items()},
         "create_tables": lambda: create_missing(dynamo.client, dynamo.tables),
         "unreadable": lambda: unreadable(dynamo),
         "units": count_units,
@@ -243,16 +212,12 @@ def _store(dynamo: Dynamo) -> dict[str, Any]:
 
 
 def _blobs(settings: Settings, clients: Clients) -> Blobs:
-    from .store.blobs import FolderBlobs, S3Blobs
-
     return S3Blobs(clients.get("s3"), settings.bucket) if settings.bucket else FolderBlobs(settings.folder)
 
 
 def _cipher(settings: Settings, clients: Clients) -> Cipher | None:
     if settings.kms_key is None:
         return None
-    from .store.kms import KmsCipher
-
     return KmsCipher(lambda: clients.get("kms"), settings.kms_key, settings.prefix)
 
 
@@ -270,7 +235,7 @@ def _publish(settings: Settings, clients: Clients, subject: str, text: str) -> N
         raise unavailable(f"SNS did not take a report: {type(error).__name__}.") from error
 
 
-def _sender(settings: Settings, clients: Clients, clock: Clock, token_buckets: TokenBuckets) -> Sender:
+def _sender(settings: Settings, clients: Clients, clock: Clock, token_buckets: store.TokenBuckets) -> Sender:
     from .delivery.addresses import Rules
     from .delivery.egress import Egress
     from .delivery.functions import Functions, LambdaFunctions, LocalFunctions

@@ -42,7 +42,7 @@ def route(event: Event, deps: Deps) -> dict[str, Any]:
     """New rows of the log (a batch of its stream): wake their deliveries."""
     last = _last_rows(event)
     report = _of_stream("route", event, lambda: {"woken": deps.waker.route(last)})
-    deps.meter_notes.note_topics_of(last)
+    deps.marker.note_topics_of(last)
     observe.count(deps.adapters.stage, deps.counters, {})
     return report
 

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """The settings of a deployed stage, or of a local run."""
 
-    prefix: str
+    prefix: str = "headrace"
     """HEADRACE_PREFIX (headrace): table names begin with it; several stages may share an account."""
 
-    region: str
+    region: str = "us-east-1"
     """AWS_REGION or AWS_DEFAULT_REGION (us-east-1)."""
 
-    bucket: str | None
+    bucket: str | None = None
     """HEADRACE_BUCKET: where large bodies are kept. Without it, HEADRACE_DATA/bucket."""
 
-    data: Path
+    data: Path = Path(".data")
     """HEADRACE_DATA (.data): the local run's folder."""
 
     origin: str = "headrace.local"
@@ -87,6 +88,17 @@ class Settings:
         return self.data / "bucket"
 
 
+_KINDS: Mapping[str, Callable[[str], Any]] = {
+    "bool": lambda text: text == "1",
+    "int | None": int,
+    "tuple[int, ...]": lambda text: tuple(map(int, text.split(","))),
+    "frozenset[str]": lambda text: frozenset(text.split(",")) - {"", "*", "null"},
+    "Path": Path,
+    "Path | None": Path,
+}
+"""What is made of a variable's text, by the type of its setting; the others are text."""
+
+
 def read(environment: Mapping[str, str] = os.environ) -> Settings:
     """The settings of this process. ValueError, with what to change, for what a deployed stage must not have."""
     get = environment.get
@@ -95,31 +107,11 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
         if is_deployed and get(name, "0") not in ("", "0"):
             raise ValueError(f"{name} is for local runs only: remove it from the stage's environment.")
     if is_deployed and not get("HEADRACE_KMS_KEY"):
-        raise ValueError(
-            "HEADRACE_KMS_KEY is missing: the stage must name the key that encrypts its secrets."
-        )
-    return Settings(
-        prefix=get("HEADRACE_PREFIX", "headrace"),
-        region=get("AWS_REGION") or get("AWS_DEFAULT_REGION") or "us-east-1",
-        bucket=get("HEADRACE_BUCKET") or None,
-        data=Path(get("HEADRACE_DATA", ".data")),
-        origin=(get("HEADRACE_ORIGIN") or "headrace.local").lower(),
-        ports=tuple(int(port) for port in get("HEADRACE_PORTS", "443").split(",")),
-        allow_loopback=get("HEADRACE_ALLOW_LOOPBACK", "0") == "1",
-        port=int(port) if (port := get("HEADRACE_PORT")) else None,
-        account=get("HEADRACE_ACCOUNT", ""),
-        functions=Path(path) if (path := get("HEADRACE_FUNCTIONS")) else None,
-        deliver=get("HEADRACE_DELIVER") or None,
-        wakes=get("HEADRACE_WAKES") or None,
-        fragments=tuple(int(count) for count in get("HEADRACE_FRAGMENTS", "8").split(",")),
-        check=get("HEADRACE_CHECK") or None,
-        checkpoint=get("HEADRACE_CHECKPOINT") or None,
-        expire=get("HEADRACE_EXPIRE") or None,
-        alarm_topic=get("HEADRACE_ALARM_TOPIC") or None,
-        kms_key=get("HEADRACE_KMS_KEY") or None,
-        iam=get("HEADRACE_IAM", "0") == "1",
-        cors_origins=frozenset(get("HEADRACE_CORS_ORIGINS", "").split(",")) - {"", "*", "null"},
-        deployed=is_deployed,
-        jobs=get("HEADRACE_JOBS", "0") == "1",
-        archive=get("HEADRACE_ARCHIVE", "0") == "1",
-    )
+        text = "HEADRACE_KMS_KEY is missing: the stage must name the key that encrypts its secrets."
+        raise ValueError(text)
+    texts = {each: get(f"HEADRACE_{each.name.upper()}") for each in fields(Settings)}
+    values = {each.name: _KINDS.get(str(each.type), str)(text) for each, text in texts.items() if text}
+    if "origin" in values:
+        values["origin"] = values["origin"].lower()
+    values["region"] = get("AWS_REGION") or get("AWS_DEFAULT_REGION") or "us-east-1"
+    return Settings(**{**values, "deployed": is_deployed})

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
+from operator import attrgetter
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
     from .scheduler.checkpoint import Checkpointer
     from .scheduler.expirer import Expirer, RetentionGuard
     from .scheduler.meter_reader import MeterReader, State
-    from .scheduler.mover import Mover, Ways
-    from .scheduler.sweeper import Scout, Sweeper
+    from .scheduler.mover import Mover
+    from .scheduler.sweeper import Sweeper
     from .scheduler.watch import Watch
     from .services.consume.claim import Claimer
     from .services.consume.lease_settlement import SettleContext
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from .services.core.cursor_store import CursorStore
     from .services.core.expiring_cache import TtlCache
     from .services.core.log_reader import LogReader
-    from .services.core.marker import Marker, MeterNotes
+    from .services.core.marker import Marker
     from .services.core.positions import Positions
     from .services.core.rate_limiter import RateLimits
     from .services.core.readiness import Readiness
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from .services.inspect.key_lookup import KeyLookup
     from .services.inspect.letter_lookup import LetterLookup
     from .services.inspect.lookup import Lookup
-    from .services.inspect.over_time import Board, RateCharts
+    from .services.inspect.over_time import Board
     from .services.inspect.statuses import Statuses
     from .services.inspect.survey import TopicSurvey
     from .services.inspect.surveyor import Surveyor
@@ -69,15 +70,14 @@ if TYPE_CHECKING:
     from .services.manage.audit_replay import AuditReplay
     from .services.manage.dead_letters import DeadLetters
     from .services.manage.deliveries import Deliveries
-    from .services.manage.delivery_places import DeliveryPlaces
-    from .services.manage.handshake import Consent
     from .services.manage.jobs import Jobs
     from .services.manage.purge import Purger
-    from .services.manage.registry import Registry
+    from .services.manage.registry import Consent, Registry
     from .services.manage.repair import Repair
     from .services.manage.replays import Replays
     from .services.manage.retries import Retries
     from .services.manage.tokens import Made, Refusals, SignInLinks, Tokens
+    from .services.produce.appender import Appender
     from .services.produce.check_back import Checker
     from .services.produce.delayed import Delayed
     from .services.produce.due import Due
@@ -120,9 +120,10 @@ def _made(make: Callable[[Deps], Any]) -> Any:
     return _Service(make)
 
 
-def _service(place: str, **given: Callable[[Deps], Any]) -> Any:
+def _service(place: str, **given: str | Callable[[Deps], Any]) -> Any:
     """A service of the class at `place`. The parameters of its constructor are the services, or else the adapters, of
-    the same names; `given` has a function for each of the others. Those with a default keep it, unless given."""
+    the same names; `given` says where each of the others is, or has a function that makes it. Those with a default
+    keep it, unless given."""
 
     def make(deps: Deps) -> Any:
         module, _, name = place.rpartition(".")
@@ -132,7 +133,8 @@ def _service(place: str, **given: Callable[[Deps], Any]) -> Any:
             for parameter in inspect.signature(service).parameters.values()
             if parameter.name not in given and parameter.default is parameter.empty
         }
-        return service(**found, **{name: make_value(deps) for name, make_value in given.items()})
+        sources = {name: attrgetter(of) if isinstance(of, str) else of for name, of in given.items()}
+        return service(**found, **{name: source(deps) for name, source in sources.items()})
 
     return _Service(make, given)
 
@@ -140,15 +142,14 @@ def _service(place: str, **given: Callable[[Deps], Any]) -> Any:
 class Deps:
     """Every service, by name."""
 
-    counters: Counters
+    counters: Counters = _made(lambda deps: Counters())
 
     def __init__(self, adapters: Adapters) -> None:
         self.adapters = adapters
-        self.counters = Counters()
 
     def find(self, name: str) -> Any:
         """The service, or else the adapter, of this name."""
-        return getattr(self if name in Deps.__annotations__ else self.adapters, name)
+        return getattr(self if hasattr(Deps, name) else self.adapters, name)
 
     def setup(self) -> None:
         """Create missing tables and wait until they can be used. For local runs and tests."""
@@ -164,73 +165,52 @@ class Deps:
     secret_cipher: SecretCipher = _service("services.core.secrets.SecretCipher")
     signing_keys: SigningKeys = _service("services.core.secrets.SigningKeys")
     catalog: Catalog = _service("services.core.catalog.Catalog")
-    assignments: Assignments = _service(
-        "services.core.assignments.Assignments",
-        has_backlog=lambda deps: lambda key: deps.positions.has_backlog(key),
-    )
+    assignments: Assignments = _service("services.core.assignments.Assignments")
     states: CursorStore = _service("services.core.cursor_store.CursorStore")
     reader: LogReader = _service("services.core.log_reader.LogReader")
     tails: Tails = _service("services.core.tails.Tails")
     positions: Positions = _service("services.core.positions.Positions")
-    attempt_log: AttemptLog = _service(
-        "services.core.attempt_log.AttemptLog",
-        rank_of=lambda deps: deps.assignments.name_and_rank,
-        names=lambda deps: deps.catalog.consumer_names,
-    )
-    store_timers: Callable[[Sequence[Timer]], object] = _made(lambda deps: deps.adapters.timers.store)
+    attempt_log: AttemptLog = _service("services.core.attempt_log.AttemptLog")
     marker: Marker = _service("services.core.marker.Marker")
     mark: Callable[[Topic], None] = _made(lambda deps: deps.marker.mark)
-    waker: Waker = _service(
-        "services.core.wake.Waker", fragments_of=lambda deps: deps.adapters.timers.fragments_of
-    )
+    waker: Waker = _service("services.core.wake.Waker")
     on_timers_stored: Callable[[Sequence[Timer]], None] = _made(lambda deps: deps.waker.wake_movers)
     events: Callable[[], Events | None] = _made(lambda deps: deps.catalog.events)
-    meter_notes: MeterNotes = _service("services.core.marker.MeterNotes")
     rate_limits: RateLimits = _service("services.core.rate_limiter.RateLimits")
     budgets: Budgets = _service("services.core.budgets.Budgets")
     sender: Sender = _made(lambda deps: deps.adapters.sender())
-    registry: Registry = _service(
-        "services.manage.registry.Registry", on_disabled=lambda deps: deps._note_disabled
-    )
+    registry: Registry = _service("services.manage.registry.Registry")
 
     # What a message passes through
+    appender: Appender = _service("services.produce.appender.Appender")
     producer: Producer = _service("services.produce.producer.Producer")
-    due: Due = _service("services.produce.due.Due", is_unfinished=lambda deps: deps._is_unfinished)
+    due: Due = _service("services.produce.due.Due")
     schedules: Schedules = _service("services.produce.schedules.Schedules")
     delayed: Delayed = _service("services.produce.delayed.Delayed")
     transactor: Transactor = _service("services.produce.transactions.Transactor")
-    checker: Checker = _service(
-        "services.produce.check_back.Checker", look_at=lambda deps: deps.adapters.marks.note_moving
-    )
-    claimer: Claimer = _service(
-        "services.consume.claim.Claimer", is_registered=lambda deps: deps.catalog.is_registered
-    )
+    checker: Checker = _service("services.produce.check_back.Checker")
+    claimer: Claimer = _service("services.consume.claim.Claimer", is_registered="catalog.is_registered")
     empty_lanes: TtlCache[CursorKey, Because] = _service(
         "services.core.expiring_cache.TtlCache", max_age_ms=lambda deps: _EMPTY_LANE_MS
     )
     """Retry lanes that need no look for a moment: nothing was there, and nothing was put there by this process."""
     on_filled: Callable[[CursorKey], None] = _made(lambda deps: deps.empty_lanes.drop)
     settle_context: SettleContext = _service(
-        "services.consume.lease_settlement.SettleContext",
-        on_freed=lambda deps: deps.waker.wake_beside_puller,
+        "services.consume.lease_settlement.SettleContext", on_freed="waker.wake_beside_puller"
     )
     settler: Settler = _service(
         "services.consume.settle.Settler",
-        context=lambda deps: deps.settle_context,
+        context="settle_context",
         alive=lambda deps: lambda *who: deps.registry.note_alive(*who),
     )
     receiver: Receiver = _service("services.consume.receive.Receiver")
     subscriber_health: SubscriberHealth = _service(
-        "services.push.health.SubscriberHealth",
-        save=lambda deps: deps.registry.set_health,
-        disable=lambda deps: deps.registry.disable,
+        "services.push.health.SubscriberHealth", save="registry.set_health", disable="registry.disable"
     )
     dispatch_context: DispatchContext = _service(
-        "services.push.sources.DispatchContext", teams=lambda deps: deps.assignments.team
+        "services.push.sources.DispatchContext", teams="assignments.team"
     )
-    dispatcher: Dispatcher = _service(
-        "services.push.dispatcher.Dispatcher", context=lambda deps: deps.dispatch_context
-    )
+    dispatcher: Dispatcher = _service("services.push.dispatcher.Dispatcher", context="dispatch_context")
     outbound: Outbound = _service("services.push.outbound.Outbound", sender=lambda deps: lambda: deps.sender)
 
     # What people see
@@ -242,7 +222,6 @@ class Deps:
     fates: FateReader = _service("services.inspect.fate.FateReader")
     surveyor: Surveyor = _service("services.inspect.surveyor.Surveyor")
     board: Board = _service("services.inspect.over_time.Board")
-    rate_charts: RateCharts = _service("services.inspect.over_time.RateCharts")
     archive_days: ArchiveDays = _service("services.inspect.archive.ArchiveDays")
 
     # What people change, and who may
@@ -258,77 +237,48 @@ class Deps:
     amender: Amender = _service("services.manage.amend.Amender")
     named_jobs: Jobs = _service("services.manage.jobs.Jobs")
     dead_letters: DeadLetters = _service("services.manage.dead_letters.DeadLetters")
-    repair: Repair = _service("services.manage.repair.Repair", restore_marks=lambda deps: deps._see)
+    repair: Repair = _service("services.manage.repair.Repair")
     audit_replay: AuditReplay = _service("services.manage.audit_replay.AuditReplay")
-    delivery_places: DeliveryPlaces = _service("services.manage.delivery_places.DeliveryPlaces")
     deliveries: Deliveries = _service("services.manage.deliveries.Deliveries")
     purger: Purger = _service("services.manage.purge.Purger")
     retries: Retries = _service("services.manage.retries.Retries")
     replays: Replays = _service("services.manage.replays.Replays")
-    consent: Consent = _service("services.manage.handshake.Consent")
+    consent: Consent = _service("services.manage.registry.Consent")
 
     # What runs by schedule or from a stream
-    ways: Ways = _service(
-        "scheduler.mover.Ways",
-        append=lambda deps: deps.due.append,
-        wake=lambda deps: deps.waker.wake_due,
-        check=lambda deps: deps.waker.start_checks,
-        wake_at=lambda deps: deps.waker.wake_at,
+    mover: Mover = _service(
+        "scheduler.mover.Mover",
+        append="due.append",
+        wake="waker.wake_due",
+        check="waker.start_checks",
+        wake_at="waker.wake_at",
         tell=lambda deps: observe.stuck,
     )
-    mover: Mover = _service("scheduler.mover.Mover")
-    scout: Scout = _service("scheduler.sweeper.Scout")
     sweeper: Sweeper = _service(
         "scheduler.sweeper.Sweeper", wake=lambda deps: lambda shard: deps.waker.route({shard: None})
     )
-    watch: Watch = _service(
-        "scheduler.watch.Watch",
-        furthest_behind=lambda deps: deps.surveyor.furthest_behind,
-        note_changes=lambda deps: deps._note_changes,
-    )
-    meter_reader: MeterReader = _service(
-        "scheduler.meter_reader.MeterReader",
-        read=lambda deps: deps.surveyor.reading,
-        see=lambda deps: deps._state_of,
-        settle_unwanted=lambda deps: deps._settle_unwanted,
-        note_changes=lambda deps: deps._note_changes,
-    )
+    watch: Watch = _service("scheduler.watch.Watch", furthest_behind="surveyor.furthest_behind")
+    meter_reader: MeterReader = _service("scheduler.meter_reader.MeterReader", read="surveyor.reading")
     checkpointer: Checkpointer = _service(
-        "scheduler.checkpoint.Checkpointer",
-        look=lambda deps: deps.repair.look,
-        look_at_timers=lambda deps: deps.repair.look_at_timers,
+        "scheduler.checkpoint.Checkpointer", look="repair.look", look_at_timers="repair.look_at_timers"
     )
     attention_report: AttentionReport = _service("scheduler.attention.AttentionReport")
-    proof_watch: ProofWatch = _service(
-        "scheduler.attention.ProofWatch", days=lambda deps: deps.archive_days.back_from
-    )
-    journal: Journal = _service(
-        "services.journal.Journal",
-        written=lambda deps: import_module("chalicelib.store.changes").written_rows,
-        batch_name=lambda deps: import_module("chalicelib.store.changes").batch_name,
-    )
+    proof_watch: ProofWatch = _service("scheduler.attention.ProofWatch", days="archive_days.back_from")
+    journal: Journal = _service("services.journal.Journal")
     archive_guard: RetentionGuard = _service("scheduler.expirer.RetentionGuard")
     retention_guard: RetentionGuard | None = _made(
         lambda deps: deps.archive_guard if deps.adapters.archive else None
     )
-    expirer: Expirer = _service(
-        "scheduler.expirer.Expirer",
-        expire=lambda deps: deps._expire,
-        end_letters=lambda deps: deps.dead_letters.end_old,
-        see=lambda deps: deps._see,
-        guard=lambda deps: deps.retention_guard,
-    )
-    body_sweeper: BodySweeper = _service(
-        "scheduler.bodies.BodySweeper", guard=lambda deps: deps.retention_guard
-    )
+    expirer: Expirer = _service("scheduler.expirer.Expirer", end_letters="dead_letters.end_old")
+    body_sweeper: BodySweeper = _service("scheduler.bodies.BodySweeper")
     assigner: Assigner = _service(
         "scheduler.assigner.Assigner",
-        look_after=lambda deps: deps.assignments.look_after,
+        look_after="assignments.look_after",
         ask=lambda deps: lambda *who: deps.consent.ask(*who),
         remove=lambda deps: lambda *who: deps.registry.remove_expired(*who),
     )
 
-    def _is_unfinished(self, topic: Topic, message_id: str) -> bool:
+    def is_unfinished(self, topic: Topic, message_id: str) -> bool:
         """Is a message there that a group has not come to an end with?"""
         from .domain.status import OVER
 
@@ -339,7 +289,7 @@ class Deps:
         deliveries = self.statuses.of_topic(topic).deliveries(message)
         return any(each.status not in OVER for each in deliveries.values())
 
-    def _state_of(self, topic: Topic) -> State:
+    def see(self, topic: Topic) -> State:
         from .scheduler.meter_reader import State
 
         survey = self.surveyor.survey(topic)
@@ -364,7 +314,7 @@ class Deps:
             states.append(attention.Attention(attention.Kind.BUDGET, now_ms, topic.name))
         return [replace(state, noted_ms=now_ms) for state in states[: attention.MOST]]
 
-    def _note_changes(self, old: Sequence[Attention], new: Sequence[Attention]) -> None:
+    def note_changes(self, old: Sequence[Attention], new: Sequence[Attention]) -> None:
         """As `Marks.note_changes`, with an event for each state that begins or ends."""
         from .domain import notice
 
@@ -373,7 +323,7 @@ class Deps:
         timer_of = partial(notice.of_state, events, now_ms)
         self.adapters.marks.note_changes(old, new, timer_of)
 
-    def _note_disabled(self, consumer: Consumer) -> None:
+    def on_disabled(self, consumer: Consumer) -> None:
         """Enter it in the audit trail, and have the topic looked at. What cannot be stored now is lost to the trail;
         the job that visits all topics finds the state."""
         from .domain.audit import SERVICE, AuditEntry
@@ -393,7 +343,7 @@ class Deps:
             self.adapters.marks.note_moving(consumer.topic)
             self.adapters.audit.add(entry)
 
-    def _settle_unwanted(self, topic: Topic, reading: Reading, has_time: Callable[[], bool]) -> None:
+    def settle_unwanted(self, topic: Topic, reading: Reading, has_time: Callable[[], bool]) -> None:
         """Not of a paused group: its filter may be changed before it continues."""
         from .services.consume.claimant import Claimant
 
@@ -406,7 +356,7 @@ class Deps:
                 for shard in shards:
                     self.claimer.settle_unwanted(claimant, shard, has_time)
 
-    def _see(self, topic: Topic, has_time: Callable[[], bool]) -> None:
+    def restore_marks(self, topic: Topic, has_time: Callable[[], bool]) -> None:
         """What each minute's jobs have to know of a topic, where they may have missed it."""
         self.assigner.restore_mark(topic)
         self.watch.restore_watch(topic)
@@ -415,7 +365,7 @@ class Deps:
                 self.adapters.marks.watch(group.mark, 0)
         self.sweeper.restore_mark(topic, has_time)
 
-    def _expire(
+    def expire(
         self, topic: Topic, group: Group, shard: int | None, consumer_uid: str, has_time: Callable[[], bool]
     ) -> int:
         from .services.consume.claimant import Claimant

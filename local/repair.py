@@ -109,7 +109,7 @@ def _repair(deps: Deps, after: str | None, *, dry: bool) -> int:
 
     with deps.adapters.units() as units:
         try:
-            for topic in deps.repair.topics(after):
+            for topic in deps.adapters.control.topics_behind(after):
                 try:
                     tell(deps.repair.topic(topic, dry=dry))
                 except HeadraceError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .errors import HeadraceError
 from .message import Draft
 from .record import DeadLetter
 from .segment import Segment
@@ -89,3 +90,20 @@ class AlreadyMoved:
 PutResult = Stored | OffsetTaken | DedupHit | AlreadyMoved
 
 Promotable = Timer | Part | Fired | DeadLetter | Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceResult:
+    """What became of a draft: the message's id, and where the log has it. A message that waits until `due_ms` has no
+    offset yet."""
+
+    id: str
+    shard: int | None
+    offset: int | None
+    accepted_ms: int
+    duplicate: bool = False
+    due_ms: int | None = None
+
+
+Outcomes = list[ProduceResult | HeadraceError | None]
+"""What has become of the drafts of a call, in their order; None: nothing yet."""

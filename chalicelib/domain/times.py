@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 SECOND_MS = 1_000
@@ -25,3 +26,11 @@ def rfc3339(ms: int) -> str:
 def calendar_time(ms: int) -> datetime:
     """A time in UTC, to the second; of what is none, as damaged rows may have it, the first or the last."""
     return datetime.fromtimestamp(min(max(ms // SECOND_MS, FIRST_SECOND), LAST_SECOND), UTC)
+
+
+GoOn = Callable[[], bool]  # asked before more is read
+
+
+def always() -> bool:
+    """Go on to the end."""
+    return True

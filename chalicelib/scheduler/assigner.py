@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from itertools import chain, zip_longest
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from ..domain.assignment import Staffed
 from ..domain.attention import stopped
@@ -21,12 +21,8 @@ from ..domain.mark import Mark, asked_again_ms, complete_until_ms
 from ..domain.times import MINUTE_MS
 from ..domain.topic import Consumer, ConsumerState, Group, Topic
 from ..ports.world import Clock
+from ..store import Control, Marks, Rounds
 from .walk import HasTime, Report, RoundRobin, Trouble
-
-if TYPE_CHECKING:
-    from ..store.control import Control
-    from ..store.marks import Marks, Rounds
-
 
 _JOB = "assign"
 
@@ -62,17 +58,15 @@ class Assigner:
     clock: Clock
     threads: Callable[[], Executor]
 
-    def run_once(
-        self, has_time: HasTime = lambda: True, has_time_to_ask: HasTime = lambda: True
-    ) -> AssignReport:
-        """One run. `has_time` is asked before each topic, `has_time_to_ask` before each handshake. The handshakes are
+    def run_once(self, has_time: HasTime = lambda: True, may_ask: HasTime = lambda: True) -> AssignReport:
+        """One run. `has_time` is asked before each topic, `may_ask` before each handshake. The handshakes are
         made at the same time, at the end: a host that hangs does not delay the others."""
         report, now_ms = AssignReport(), self.clock.now_ms()
         names = {mark.topic for mark in self.marks.since(complete_until_ms(now_ms)) if mark.at_ms <= now_ms}
         if not names:
             return report
         round_robin = RoundRobin(_JOB, self.rounds, self.clock)
-        bookmark = round_robin.bookmark()
+        bookmark = self.rounds.bookmark(_JOB)
         pending_by_topic: list[Sequence[_Pending]] = []
 
         def visit(name: str) -> None:
@@ -88,7 +82,7 @@ class Assigner:
 
         report.stretch = round_robin.run(names, bookmark, visit, has_time)
         round_robin.end(bookmark, report.stretch)
-        self._ask_all(_in_turns(pending_by_topic, now_ms // MINUTE_MS), has_time_to_ask, report)
+        self._ask_all(_in_turns(pending_by_topic, now_ms // MINUTE_MS), may_ask, report)
         return report
 
     def restore_mark(self, topic: Topic) -> None:

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING
 
 from ..domain.archive import ArchivedDay, Proof
 from ..domain.attention import RULES, Attention, Kind
 from ..domain.errors import Unavailable
 from ..domain.times import DAY_MS, MINUTE_MS
 from ..ports.world import Clock
+from ..store import Marks, Rounds
 from .walk import Trouble
-
-if TYPE_CHECKING:
-    from ..store.marks import Marks, Rounds
 
 Days = Callable[[date, int], Sequence[tuple[str, ArchivedDay | None]]]
 """So many days of the archive back from one, the latest first."""

@@ -8,21 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from ..domain import blob_expiry
 from ..domain.blob_expiry import BlobExpiry
 from ..domain.errors import Unavailable
 from ..domain.times import DAY_SECONDS
 from ..ports.world import Blobs, Clock
+from ..store import Control, Log, Records
 from .expirer import RetentionGuard
 from .walk import HasTime, Trouble
-
-if TYPE_CHECKING:
-    from ..store.control import Control
-    from ..store.log import Log
-    from ..store.records import Records
-
 
 _OWED_S = 7 * DAY_SECONDS  # until a body is looked at again that a group needs
 _PAGE = 1000  # what S3 lists at once
@@ -48,7 +42,7 @@ class BodySweeper:
     control: Control
     blobs: Blobs
     clock: Clock
-    guard: RetentionGuard | None = None
+    retention_guard: RetentionGuard | None
 
     def run_once(self, has_time: HasTime = lambda: True) -> BodyReport:
         """Delete all that are due, as many as there is time for. A body that cannot be read does not stop the
@@ -56,7 +50,7 @@ class BodySweeper:
         report = BodyReport()
         now_s = self.clock.now_ms() // 1000
         try:
-            proved_ends = self.guard.proved_ends() if self.guard else None
+            proved_ends = self.retention_guard.proved_ends() if self.retention_guard else None
             for body in self._due_expiries(blob_expiry.day_of(now_s)):
                 if not has_time():
                     report.finished = False
@@ -91,11 +85,9 @@ class BodySweeper:
                     yield body
             after = names[-1]
 
-    def _needed_until_s(
-        self, body: BlobExpiry, now_s: int, proved_ends: Mapping[str, int] | None
-    ) -> int | None:
+    def _needed_until_s(self, body: BlobExpiry, now_s: int, ends: Mapping[str, int] | None) -> int | None:
         """When to check the body again; None: it is no longer needed."""
-        if proved_ends is not None and body.offset >= proved_ends.get(str(body.shard), 0):
+        if ends is not None and body.offset >= ends.get(str(body.shard), 0):
             return now_s
         rows = self.log.read_back(body.shard, body.offset, 1, consistent=True)
         if rows and body.offset < rows[0].end:

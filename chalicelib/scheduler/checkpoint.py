@@ -10,20 +10,15 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..domain.errors import Unavailable
 from ..domain.segment import ShardKey, Tail
 from ..domain.times import HOUR_MS, HOUR_SECONDS
 from ..domain.topic import Group, Topic, lane_of
 from ..ports.world import Clock
+from ..store import Control, Log, Rounds
 from .walk import HasTime, Report, Trouble, Walk, as_many_as_time_allows, owners
-
-if TYPE_CHECKING:
-    from ..store.control import Control
-    from ..store.log import Log
-    from ..store.marks import Rounds
-
 
 _JOB = "checkpoint"
 # the job runs every six hours: so that four visits may be missing; no row lives shorter than 48

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,12 +20,8 @@ from ..domain.segment import Segment, ShardKey
 from ..domain.times import DAY_MS, DAY_SECONDS
 from ..domain.topic import Group, Topic
 from ..ports.world import Blobs, Clock
+from ..store import Control, Log, Rounds
 from .walk import HasTime, Report, Trouble, Walk, as_many_as_time_allows, from_another, owners
-
-if TYPE_CHECKING:
-    from ..store.control import Control
-    from ..store.log import Log
-    from ..store.marks import Rounds
 
 _JOB = "expire"
 
@@ -47,16 +42,16 @@ class ExpireReport(Report):
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Expirer:
     """Visits all topics. A topic without old messages costs about one read unit per shard and group. `end_letters`
-    deletes a group's old dead letters; `see` is shown each topic. Without a guard, rows go whether or not they are
-    archived."""
+    deletes a group's old dead letters; `restore_marks` is shown each topic. Without a guard, rows go whether or not
+    they are archived."""
 
     control: Control
     rounds: Rounds
     expire: ExpireCursor
     end_letters: Callable[[Topic, Group, HasTime], int]
-    see: Callable[[Topic, HasTime], None]
+    restore_marks: Callable[[Topic, HasTime], None]
     clock: Clock
-    guard: RetentionGuard | None = None
+    retention_guard: RetentionGuard | None
 
     def run_once(self, has_time: HasTime = lambda: True) -> ExpireReport:
         """Visit the topics, as many as there is time for; the next run goes on there. Within a topic, each run begins
@@ -65,15 +60,15 @@ class Expirer:
         proved_ends: Mapping[str, int] | None = None
         troubles: list[Trouble] = []
         try:
-            proved_ends = self.guard.proved_ends() if self.guard else None
+            proved_ends = self.retention_guard.proved_ends() if self.retention_guard else None
         except Unavailable as error:  # the bucket: the next run keeps rows, this one buries what is owed
             troubles.append(Trouble.of("", error))
 
         def visit(topic: Topic, has_time: HasTime, turn: int) -> None:
             nonlocal is_whole
             refusals: list[Unavailable] = []
-            if self.guard and proved_ends is not None:
-                count, had_time = self.guard.keep(topic, proved_ends, has_time, turn, refusals)
+            if self.retention_guard and proved_ends is not None:
+                count, had_time = self.retention_guard.keep(topic, proved_ends, has_time, turn, refusals)
                 report.kept += count
                 is_whole = is_whole and had_time
             shards = (*range(topic.shards), None)
@@ -83,8 +78,8 @@ class Expirer:
                     report.buried += self.expire(topic, group, shard, uid, has_time)
                 except Unavailable as error:
                     refusals.append(error)
-            report.ended += self._end_old_letters(topic, has_time, turn, refusals)
-            self.see(topic, has_time)
+            report.ended += self._end_letters(topic, has_time, turn, refusals)
+            self.restore_marks(topic, has_time)
             for refusal in refusals:
                 raise refusal
 
@@ -94,9 +89,7 @@ class Expirer:
         report.stretch.finished = report.stretch.finished and is_whole
         return report
 
-    def _end_old_letters(
-        self, topic: Topic, has_time: HasTime, turn: int, refusals: list[Unavailable]
-    ) -> int:
+    def _end_letters(self, topic: Topic, has_time: HasTime, turn: int, refusals: list[Unavailable]) -> int:
         if topic.dead_letter_days is None:
             return 0
         count = 0

@@ -14,10 +14,10 @@ receives seldom.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ..domain import meter
 from ..domain.attention import OF_OTHERS, Attention
@@ -25,13 +25,8 @@ from ..domain.errors import Unavailable
 from ..domain.meter import GroupReading, Reading
 from ..domain.times import DAY_MS
 from ..domain.topic import Topic
+from ..store import Control, Marks, Readings
 from .walk import HasTime
-
-if TYPE_CHECKING:
-    from ..store.control import Control
-    from ..store.marks import Marks
-    from ..store.readings import Readings
-
 
 _MOST_TOPICS = 2_000  # whose last reading a process remembers
 _LOOK_EVERY_MS = 300_000  # while a topic moves; so long, too, one that shows the same may be undecided
@@ -69,40 +64,20 @@ class _Known:
     looked_ms: int = 0
 
 
-@dataclass(slots=True)
-class Sums:
-    """By how much the meters of topics have risen, all together; `at_ms` is when the last one was read."""
+def _rises(before: Reading, now: Reading) -> Counter[str]:
+    """By how much meters have risen. One that was set back (a seek, another group of this name) did not."""
+    rises = Counter(accepted=now.accepted - before.accepted)
+    for name, group in now.groups.items():
+        old = before.groups.get(name, GroupReading(0, 0))
+        rises += Counter(settled=group.settled - old.settled, retried=group.retried - old.retried)
+    return +rises
 
-    at_ms: int = 0
-    accepted: int = 0
-    settled: int = 0
-    retried: int = 0
 
-    def add(self, before: Reading, now: Reading) -> None:
-        """A meter that was set back (a seek, another group of this name) did not rise."""
-        self.at_ms = now.at_ms
-        self.accepted += max(0, now.accepted - before.accepted)
-        for name, group in now.groups.items():
-            old = before.groups.get(name, GroupReading(0, 0))
-            self.settled += max(0, group.settled - old.settled)
-            self.retried += max(0, group.retried - old.retried)
-
-    def include(self, other: Sums) -> None:
-        """Rise by another's sums, which are later."""
-        self.at_ms = max(self.at_ms, other.at_ms)
-        self.accepted += other.accepted
-        self.settled += other.settled
-        self.retried += other.retried
-
-    @property
-    def is_zero(self) -> bool:
-        return not (self.accepted or self.settled or self.retried)
-
-    def on_top_of(self, before: Reading) -> Reading:
-        """The sum of all that was read so far, as a reading of one group without a name."""
-        old = before.groups.get("", GroupReading(0, 0))
-        group = GroupReading(old.settled + self.settled, 0, old.retried + self.retried)
-        return Reading(self.at_ms, before.accepted + self.accepted, {"": group})
+def _on_top_of(before: Reading, sums: Counter[str], at_ms: int) -> Reading:
+    """The sum of all that was read so far, as a reading of one group without a name."""
+    old = before.groups.get("", GroupReading(0, 0))
+    group = GroupReading(old.settled + sums["settled"], 0, old.retried + sums["retried"])
+    return Reading(at_ms, before.accepted + sums["accepted"], {"": group})
 
 
 def _reading_before_first(topic: Topic, reading: Reading) -> Reading:
@@ -127,8 +102,9 @@ class MeterReader:
     _passes: int = field(default=0, init=False)
     _turns: dict[str, int] = field(default_factory=dict, init=False)  # by topic: its last turn, read or not
     _turn: int = field(default=0, init=False)
-    _sum: Sums = field(default_factory=Sums, init=False)
-    _unkept: Sums = field(default_factory=Sums, init=False)  # written without an answer, as `_attempt`
+    _sum: Counter[str] = field(default_factory=Counter, init=False)
+    _read_ms: int = field(default=0, init=False)
+    _unkept: Counter[str] = field(default_factory=Counter, init=False)  # without an answer, as `_attempt`
     _attempt: Reading | None = field(default=None, init=False)
     _known: dict[str, _Known] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -175,17 +151,17 @@ class MeterReader:
     def _add_up(self) -> None:
         """Keep the stage's own meters, which rise by what was seen since: a write in a minute in which any did. One
         whose answer was lost may be there: then its sums are not added again."""
-        if self._sum.is_zero and self._unkept.is_zero:
+        if not self._sum and not self._unkept:
             return
         before = next(iter(self.readings.latest(meter.STAGE, meter.HOURS, 1)), Reading(0, 0))
         if before == self._attempt:
-            self._unkept = Sums()
-        self._unkept.include(self._sum)
-        self._sum, self._attempt = Sums(), None
-        if not self._unkept.is_zero:
-            self._attempt = self._unkept.on_top_of(before)
+            self._unkept = Counter()
+        self._unkept += self._sum
+        self._sum, self._attempt = Counter(), None
+        if self._unkept:
+            self._attempt = _on_top_of(before, self._unkept, self._read_ms)
             self.readings.keep(meter.STAGE, meter.HOURS, self._attempt)
-            self._unkept, self._attempt = Sums(), None
+            self._unkept, self._attempt = Counter(), None
 
     def _look_again(self, name: str) -> None:
         topic = self.control.topic(name, consistent=False)
@@ -216,7 +192,8 @@ class MeterReader:
         if level:
             self.readings.keep(topic.uid, level, reading)
             entry.last_ms[level.name] = reading.at_ms
-        self._sum.add(entry.reading or _reading_before_first(topic, reading), reading)
+        self._sum += _rises(entry.reading or _reading_before_first(topic, reading), reading)
+        self._read_ms = reading.at_ms
         entry.reading = reading
         if not is_same:
             self.settle_unwanted(topic, reading, has_time)

@@ -10,24 +10,21 @@ later and delays no other; in its shard, later timers wait for it.
 
 from __future__ import annotations
 
+import queue
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import asdict, dataclass
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from ..domain.errors import Unavailable, Unreadable
 from ..domain.segment import ShardKey
 from ..domain.timer import FirstTimers, Timer, TimerKind, due_ms_of, next_check
 from ..domain.times import MINUTE_MS, SECOND_MS
 from ..ports.world import Clock, Random
-from .beside import Beside
-
-if TYPE_CHECKING:
-    from ..store.timers import Timers
-
+from ..store import Timers
 
 HORIZON_MS = 75_000
 """The schedule sends the wake-ups for so long: its next run may be late."""
@@ -42,7 +39,7 @@ _PATIENCE_SECONDS = 1.0  # of real time: what takes longer is left to itself
 _PAGE = 250  # of one fragment
 _CHECKS_TOGETHER = 25
 
-K = TypeVar("K")
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 Append = Callable[[ShardKey, int | float, Sequence[Timer]], int]
@@ -82,17 +79,6 @@ class MoveReport:
         return asdict(self)
 
 
-@dataclass(kw_only=True, frozen=True, slots=True)
-class Ways:
-    """What the mover may do with timers that are due, one function for each kind."""
-
-    append: Append
-    wake: Wake
-    check: Check
-    wake_at: WakeAt
-    tell: Tell
-
-
 class _Load(NamedTuple):
     """Timers that are moved together: of one kind and one shard. If the move fails, all of them stay."""
 
@@ -101,21 +87,48 @@ class _Load(NamedTuple):
     keep_days: int | float
 
 
+class Beside(Generic[K, T]):
+    """Runs work for several keys in threads, so that slow work for one key delays only that key: at most one piece of
+    work for each key at a time."""
+
+    def __init__(self, threads: Executor) -> None:
+        self._threads = threads
+        self._ends: queue.SimpleQueue[tuple[K, Future[T]]] = queue.SimpleQueue()
+        self.under_way: set[K] = set()
+        """The keys whose work has not ended yet."""
+
+    def do(self, tasks: Mapping[K, Callable[[], T]]) -> dict[K, Future[T]]:
+        """Start the work of each key that has none under way. Returns what has ended after a moment, also of earlier
+        calls."""
+        new_keys = tasks.keys() - self.under_way
+        for key in (key for key in tasks if key in new_keys):
+            self.under_way.add(key)
+            self._threads.submit(tasks[key]).add_done_callback(partial(self._note, key))
+        futures: dict[K, Future[T]] = {}
+        while new_keys & self.under_way or not self._ends.empty():
+            try:
+                key, future = self._ends.get(timeout=_PATIENCE_SECONDS)
+            except queue.Empty:
+                break
+            self.under_way.discard(key)
+            futures[key] = future
+        return futures
+
+    def _note(self, key: K, future: Future[T]) -> None:
+        self._ends.put((key, future))
+
+
 @dataclass(kw_only=True, eq=False)
 class MoverRun:
     """One run: one pass over its fragments, and another one as long as something takes long."""
 
-    timers: Timers
-    ways: Ways
-    clock: Clock
-    random: Random
+    mover: Mover
     threads: Executor
-    patience_seconds: float | None = _PATIENCE_SECONDS
 
     def __post_init__(self) -> None:
         self.report = MoveReport()
-        self._looks: Beside[int, FirstTimers] = Beside(self.threads, self.patience_seconds)
-        self._moves: Beside[_Load, MoveReport] = Beside(self.threads, self.patience_seconds)
+        self._looks: Beside[int, FirstTimers] = Beside(self.threads)
+        self._moves: Beside[_Load, MoveReport] = Beside(self.threads)
         self._told: set[object] = set()
         # Of one pass:
         self._stuck: set[_Load] = set()  # what could not be moved
@@ -131,54 +144,52 @@ class MoverRun:
         ahead: dict[int, FirstTimers] = {}
         while True:
             self._stuck, self._left, self._met, self._is_slow = set(), set(), set(), False
-            looks = self._look_until_due(fragments, until_ms, horizon_ms)
+            looks = self._look_due(fragments, until_ms, horizon_ms)
             ahead |= self._empty(looks, horizon_ms, has_time)
             if not self._is_slow or not has_time():
                 break
-            self.clock.sleep(_STILL_SECONDS)
+            self.mover.clock.sleep(_STILL_SECONDS)
         if left := set(fragments) if self._is_slow else self._left:
             self.report.finished = False
-            again_ms = self.clock.now_ms() + (_RETRY_MS if has_time() else 0)
-            self.ways.wake_at([(again_ms, sorted(left))])
+            again_ms = self.mover.clock.now_ms() + (_RETRY_MS if has_time() else 0)
+            self.mover.wake_at([(again_ms, sorted(left))])
         return ahead
 
-    def _look_until_due(
-        self, fragments: Sequence[int], until_ms: int, horizon_ms: int
-    ) -> dict[int, FirstTimers]:
+    def _look_due(self, fragments: Sequence[int], until_ms: int, horizon_ms: int) -> dict[int, FirstTimers]:
         """The first timers of each fragment, once all that are due by `until_ms` are due."""
         while True:
-            now_ms = self.clock.now_ms()
+            now_ms = self.mover.clock.now_ms()
             looks = self._look(dict.fromkeys(fragments, ""), max(until_ms, now_ms), horizon_ms)
             soon = [t.due_ms for look in looks.values() for t in look.timers if now_ms < t.due_ms <= until_ms]
             if not soon:
                 return looks
-            self.clock.sleep((max(soon) - now_ms) / 1000)
+            self.mover.clock.sleep((max(soon) - now_ms) / 1000)
 
     def _empty(
         self, looks: Mapping[int, FirstTimers], horizon_ms: int, has_time: HasTime
     ) -> dict[int, FirstTimers]:
         """Move what is due: in fragments with few such timers together, so that those of one shard become one segment.
         Fragments with many come one after the other, in another order than in another run."""
-        now_ms = self.clock.now_ms()
+        now_ms = self.mover.clock.now_ms()
         full = [fragment for fragment, look in looks.items() if _is_full(look, now_ms)]
         ahead = self._move_due({fragment: look for fragment, look in looks.items() if fragment not in full})
-        first = self.random.below(len(full)) if full else 0
+        first = self.mover.random.below(len(full)) if full else 0
         for fragment in full[first:] + full[:first]:
             position: str | None = ""
             while position is not None:
                 if fragment in self._met or not has_time():
                     self._left.add(fragment)
                     break
-                looked = self._look({fragment: position}, self.clock.now_ms(), horizon_ms)
+                looked = self._look({fragment: position}, self.mover.clock.now_ms(), horizon_ms)
                 ahead |= self._move_due(looked)
                 look = looked.get(fragment)
-                position = look.go_on_after if look and _is_full(look, self.clock.now_ms()) else None
+                position = look.go_on_after if look and _is_full(look, self.mover.clock.now_ms()) else None
         return ahead
 
     def _look(self, positions: Mapping[int, str], due_ms: int, horizon_ms: int = 0) -> dict[int, FirstTimers]:
         """The timers of the fragments, behind their positions, that are due by then, or by the horizon after it. The
         schedule's look may be a moment old: the newest timers have wake-ups of their own."""
-        look = partial(self.timers.first_due, consistent=not horizon_ms)
+        look = partial(self.mover.timers.first_due, consistent=not horizon_ms)
         tasks = {f: partial(look, f, due_ms + horizon_ms, _PAGE, place) for f, place in positions.items()}
         looks, refused_fragments = self._results(self._looks.do(tasks))
         self._left |= refused_fragments
@@ -187,7 +198,7 @@ class MoverRun:
 
     def _move_due(self, looks: Mapping[int, FirstTimers]) -> dict[int, FirstTimers]:
         """Move what is due of these timers, the earliest first, except loads that are stuck. Returns the others."""
-        now_ms = self.clock.now_ms()
+        now_ms = self.mover.clock.now_ms()
         due_timers = [timer for look in looks.values() for timer in look.timers if timer.due_ms <= now_ms]
         loads: defaultdict[_Load, list[Timer]] = defaultdict(list)
         for timer in sorted(due_timers, key=attrgetter("due_ms")):
@@ -213,24 +224,24 @@ class MoverRun:
 
     def _carry(self, load: _Load, timers: Sequence[Timer]) -> MoveReport:
         if load.kind is TimerKind.WAKE:
-            self.ways.wake(timers)
-            self.timers.drop(timers)
+            self.mover.wake(timers)
+            self.mover.timers.drop(timers)
             return MoveReport(woken=len(timers))
         if load.kind is TimerKind.CHECK:
             return self._check(timers)
-        return MoveReport(moved=self.ways.append(load.shard, timers[0].keep_days, timers))
+        return MoveReport(moved=self.mover.append(load.shard, timers[0].keep_days, timers))
 
     def _check(self, timers: Sequence[Timer]) -> MoveReport:
         """Producers may hang: they are asked by a function of its own."""
-        later = [next_check(timer, self.clock.now_ms()) for timer in timers]
-        self.timers.store(later)  # before anything else: a crash must not end a transaction's checks
+        later = [next_check(timer, self.mover.clock.now_ms()) for timer in timers]
+        self.mover.timers.store(later)  # before anything else: a crash must not end a transaction's checks
         # For those that are due later, the schedule sends the wake-ups.
-        soon = [timer for timer in later if timer.due_ms < self.clock.now_ms() + MINUTE_MS]
-        self.ways.wake_at([(timer.due_ms, self.timers.fragments_of(timer.id)) for timer in soon])
+        soon = [timer for timer in later if timer.due_ms < self.mover.clock.now_ms() + MINUTE_MS]
+        self.mover.wake_at([(timer.due_ms, self.mover.timers.fragments_of(timer.id)) for timer in soon])
         for start in range(0, len(timers), _CHECKS_TOGETHER):
             part = slice(start, start + _CHECKS_TOGETHER)
-            self.ways.check(later[part])  # if it is refused, those before it are not started again
-            self.timers.drop(timers[part])
+            self.mover.check(later[part])  # if it is refused, those before it are not started again
+            self.mover.timers.drop(timers[part])
         return MoveReport(checked=len(timers))
 
     def _results(self, futures: Mapping[K, Future[T]]) -> tuple[dict[K, T], set[K]]:
@@ -249,16 +260,20 @@ class MoverRun:
             is_passing = isinstance(error, Unavailable) and not isinstance(error, Unreadable)
             if not is_passing and key not in self._told:
                 self._told.add(key)
-                self.ways.tell(str(key), error)
+                self.mover.tell(str(key), error)
         return results, refused_keys
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Mover:
-    """Starts runs. One per process."""
+    """Starts runs. One per process. There is one function for each kind of timer."""
 
     timers: Timers
-    ways: Ways
+    append: Append
+    wake: Wake
+    check: Check
+    wake_at: WakeAt
+    tell: Tell
     clock: Clock
     random: Random
     threads: Callable[[], Executor]
@@ -278,9 +293,9 @@ class Mover:
         wanted = list(self.timers.fragments() if fragments is None else fragments)
         now_ms = self.clock.now_ms()
         if until_ms > now_ms + _MOST_AHEAD_MS:  # the wake-up came too early by this clock
-            self.ways.wake_at([(until_ms, wanted)])
+            self.wake_at([(until_ms, wanted)])
         with self.threads() as threads:
-            run = self._run(threads)
+            run = MoverRun(mover=self, threads=threads)
             run.move(wanted, min(max(now_ms, until_ms), now_ms + _MOST_AHEAD_MS), has_time)
         return run.report
 
@@ -288,16 +303,11 @@ class Mover:
         """The schedule's run: move what is due in all fragments, and send the wake-ups of timers that were stored long
         before their time."""
         with self.threads() as threads:
-            run = self._run(threads)
+            run = MoverRun(mover=self, threads=threads)
             looks = run.move(self.timers.fragments(), self.clock.now_ms(), has_time, HORIZON_MS)
         end_ms = self.clock.now_ms() + HORIZON_MS
-        self.ways.wake_at([wake for fragment in looks for wake in _wakes(fragment, looks[fragment], end_ms)])
+        self.wake_at([wake for fragment in looks for wake in _wakes(fragment, looks[fragment], end_ms)])
         return run.report
-
-    def _run(self, threads: Executor) -> MoverRun:
-        return MoverRun(
-            timers=self.timers, ways=self.ways, clock=self.clock, random=self.random, threads=threads
-        )
 
 
 def _wakes(fragment: int, look: FirstTimers, end_ms: int) -> Iterable[tuple[int, list[int]]]:

@@ -6,11 +6,10 @@ has nothing to deliver, the mark is dropped; otherwise the topic gets a new one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING
+from functools import cache, partial
 
 from ..domain.assignment import Staffed
 from ..domain.cursor import Cursor
@@ -19,16 +18,11 @@ from ..domain.errors import Unavailable
 from ..domain.mark import Mark, complete_until_ms
 from ..domain.segment import ShardKey
 from ..domain.times import HOUR_MS, MINUTE_MS
-from ..domain.topic import Consumer, ConsumerState, Group, Topic, cursor_key
+from ..domain.topic import Consumer, ConsumerState, Topic, cursor_key
 from ..modes import POLICIES
 from ..ports.world import Clock
+from ..store import Control, Cursors, Log, Marks, Rounds
 from .walk import HasTime, Report, RoundRobin, Trouble, Visit, from_another
-
-if TYPE_CHECKING:
-    from ..store.control import Control
-    from ..store.cursors import Cursors
-    from ..store.log import Log
-    from ..store.marks import Marks, Rounds
 
 _JOB = "sweep"
 
@@ -50,7 +44,8 @@ class Sweeper:
     """Visits all marked topics."""
 
     control: Control
-    scout: Scout
+    log: Log
+    cursors: Cursors
     marks: Marks
     rounds: Rounds
     wake: Wake
@@ -61,7 +56,7 @@ class Sweeper:
         """One run. `has_time` is asked before each topic, and before each consumer of a broadcast in it."""
         report, now_ms = SweepReport(), self.clock.now_ms()
         round_robin = RoundRobin(_JOB, self.rounds, self.clock)
-        bookmark = round_robin.bookmark()
+        bookmark = self.rounds.bookmark(_JOB)
         if bookmark.passed_ms > now_ms:  # set by a clock that was ahead: what is marked now lies before it
             bookmark = replace(bookmark, passed_ms=0)
         unfinished: list[Trouble] = []  # of topics that keep their marks
@@ -69,7 +64,7 @@ class Sweeper:
 
         def look(name: str) -> Visit:
             topic = self.control.topic(name, consistent=False)
-            findings = self.scout.examine(topic, has_time) if topic else Findings()
+            findings = self.examine(topic, has_time) if topic else Findings()
             for shard in findings.forgotten:  # here: to wake takes as long as to look
                 self.wake(shard)
             return partial(record_findings, name, findings)
@@ -96,11 +91,74 @@ class Sweeper:
 
     def restore_mark(self, topic: Topic, has_time: HasTime) -> None:
         """Mark a topic that has something to deliver, if its mark was lost."""
-        findings = self.scout.examine(topic, has_time)
+        findings = self.examine(topic, has_time)
         if findings.next_ms is not None:
             self.marks.mark(Mark(topic.name, findings.next_ms))
         for error in findings.refusals:
             raise error
+
+    def examine(self, topic: Topic, has_time: Callable[[], bool] = lambda: True) -> Findings:
+        """Costs half a read unit each for the list of groups, each shard, each cursor owner and each lane."""
+        findings = Findings()
+        end_of = cache(partial(self._end, findings))
+        owners: list[tuple[Staffed, str]] = []
+        for staffed in self.control.staffed_groups(topic):
+            for consumer in staffed.consumers:
+                if consumer.state == ConsumerState.PENDING:
+                    findings.look_again_by(self._ask_again_ms(consumer))
+            if staffed.group.is_paused(self.clock.now_ms()):
+                if ends_ms := staffed.group.pause_ends_ms:
+                    findings.look_again_by(ends_ms)
+                continue
+            targets = [c for c in staffed.consumers if c.is_called and c.state == ConsumerState.ACTIVE]
+            is_shared = not POLICIES[staffed.group.mode].per_consumer
+            owners += [(staffed, uid) for uid in dict.fromkeys("" if is_shared else c.uid for c in targets)]
+        for staffed, uid in from_another(owners, self.clock.now_ms() // MINUTE_MS):
+            if not has_time():
+                findings.is_whole = False
+                break
+            self._owner(topic, staffed, uid, end_of, findings)
+        return findings
+
+    def _ask_again_ms(self, consumer: Consumer) -> int:
+        now_ms = self.clock.now_ms()
+        return now_ms if now_ms - consumer.created_ms < _PENDING_MS else now_ms + _PENDING_MS
+
+    def _owner(
+        self, topic: Topic, staffed: Staffed, uid: str, end_of: Callable[[ShardKey], int], findings: Findings
+    ) -> None:
+        """Look at the cursors of one owner. A run comes back to its shard before its lease ends; who pulls does not."""
+        group = staffed.group
+        findings.looks += 1
+        try:
+            cursors = self.cursors.of_owner(group.uid, uid)
+        except Unavailable as error:
+            findings.refusals.append(error)
+            return
+        for number in (None, *range(topic.shards)):
+            shard = cursor_key(topic, group, number, uid).shard
+            now_ms = self.clock.now_ms()
+            cursor = lapse(cursors.get(str(shard), Cursor()), now_ms)
+            leases = cursor.leases.values()
+            if not all(lease.is_pulled for lease in leases):
+                findings.under_way += 1
+                findings.look_again_by(min(lease.deadline_ms for lease in leases))
+            elif due_spans(cursor, now_ms) or end_of(shard) > cursor.next:
+                findings.forgotten.append(str(shard))
+                findings.look_again_by(now_ms)
+            elif leases or cursor.waiting:
+                dues_ms = (span.due_ms for span in cursor.waiting)
+                findings.look_again_by(min((*dues_ms, *(lease.deadline_ms for lease in leases))))
+
+    def _end(self, findings: Findings, shard: ShardKey) -> int:
+        """Where a shard ends. One that the store refuses to read has nothing new."""
+        findings.looks += 1
+        try:
+            rows = self.log.read_back(shard, _AFTER_ALL, 1)
+        except Unavailable as error:
+            findings.refusals.append(error)
+            return 0
+        return rows[0].end if rows else 0
 
 
 class _Marked:
@@ -155,95 +213,3 @@ class Findings:
     def look_again_by(self, at_ms: int) -> None:
         """Note that the topic is to be looked at again by `at_ms`; the earliest time counts."""
         self.next_ms = min(at_ms, self.next_ms or at_ms)
-
-
-@dataclass(kw_only=True, frozen=True, slots=True)
-class Scout:
-    """Looks at shards and lanes of groups with push consumers."""
-
-    control: Control
-    log: Log
-    cursors: Cursors
-    clock: Clock
-
-    def examine(self, topic: Topic, has_time: Callable[[], bool] = lambda: True) -> Findings:
-        """Costs half a read unit each for the list of groups, each shard, each cursor owner and each lane."""
-        findings = Findings()
-        tails = _Tails(self.log, findings.refusals)
-        owners: list[tuple[Staffed, str]] = []
-        for staffed in self.control.staffed_groups(topic):
-            for consumer in staffed.consumers:
-                if consumer.state == ConsumerState.PENDING:
-                    findings.look_again_by(self._ask_again_ms(consumer))
-            if staffed.group.is_paused(self.clock.now_ms()):
-                if ends_ms := staffed.group.pause_ends_ms:
-                    findings.look_again_by(ends_ms)
-                continue
-            targets = [c for c in staffed.consumers if c.is_called and c.state == ConsumerState.ACTIVE]
-            owners += [(staffed, uid) for uid in _owners(staffed.group, targets)]
-        for staffed, uid in from_another(owners, self.clock.now_ms() // MINUTE_MS):
-            if not has_time():
-                findings.is_whole = False
-                break
-            self._owner(topic, staffed, uid, tails, findings)
-        findings.looks += tails.looks
-        return findings
-
-    def _ask_again_ms(self, consumer: Consumer) -> int:
-        now_ms = self.clock.now_ms()
-        return now_ms if now_ms - consumer.created_ms < _PENDING_MS else now_ms + _PENDING_MS
-
-    def _owner(self, topic: Topic, staffed: Staffed, uid: str, tails: _Tails, findings: Findings) -> None:
-        """Look at the cursors of one owner. A run comes back to its shard before its lease ends; who pulls does not."""
-        group = staffed.group
-        findings.looks += 1
-        try:
-            cursors = self.cursors.of_owner(group.uid, uid)
-        except Unavailable as error:
-            findings.refusals.append(error)
-            return
-        for number in (None, *range(topic.shards)):
-            shard = cursor_key(topic, group, number, uid).shard
-            now_ms = self.clock.now_ms()
-            cursor = lapse(cursors.get(str(shard), Cursor()), now_ms)
-            leases = cursor.leases.values()
-            if not all(lease.is_pulled for lease in leases):
-                findings.under_way += 1
-                findings.look_again_by(min(lease.deadline_ms for lease in leases))
-            elif due_spans(cursor, now_ms) or tails.has_more(cursor, shard):
-                findings.forgotten.append(str(shard))
-                findings.look_again_by(now_ms)
-            elif leases or cursor.waiting:
-                dues_ms = (span.due_ms for span in cursor.waiting)
-                findings.look_again_by(min((*dues_ms, *(lease.deadline_ms for lease in leases))))
-
-
-class _Tails:
-    """The ends of shards, each read once for all groups. One that the store refuses to read has nothing new."""
-
-    def __init__(self, log: Log, refusals: list[Unavailable]) -> None:
-        self._log = log
-        self._refusals = refusals
-        self._ends: dict[ShardKey, int] = {}
-        self.looks = 0
-
-    def has_more(self, cursor: Cursor, shard: ShardKey) -> bool:
-        """Is there a message that was never claimed?"""
-        if shard not in self._ends:
-            self._ends[shard] = self._end(shard)
-            self.looks += 1
-        return self._ends[shard] > cursor.next
-
-    def _end(self, shard: ShardKey) -> int:
-        try:
-            rows = self._log.read_back(shard, _AFTER_ALL, 1)
-        except Unavailable as error:
-            self._refusals.append(error)
-            return 0
-        return rows[0].end if rows else 0
-
-
-def _owners(group: Group, push_consumers: Sequence[Consumer]) -> Sequence[str]:
-    if POLICIES[group.mode].per_consumer:
-        return [c.uid for c in push_consumers]
-    return [""] if push_consumers else []

@@ -15,22 +15,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Self, TypeVar
+from itertools import takewhile
+from typing import Self, TypeVar
 
 from ..domain.errors import Unavailable
 from ..domain.mark import Bookmark
 from ..domain.times import MINUTE_MS
 from ..domain.topic import Group, Topic
 from ..ports.world import Clock
-
-if TYPE_CHECKING:
-    from ..store.control import Control
-    from ..store.marks import Rounds
-
+from ..store import Control, Rounds
 
 _TOPIC_MS = 120_000  # of a run for one topic: what is left of it waits until the others had their turn
 _KEPT_EVERY = 50  # topics; what a run that dies has done beyond is done again
-_PAGE = 100
 _TOGETHER = 8  # topics that are looked at together
 _GOLDEN = 2_654_435_769  # of 2**32: multiples of it fall into the widest gap between those before
 T = TypeVar("T")
@@ -164,21 +160,10 @@ class Walk:
 
     def _circle(self, start: str | None) -> Iterator[Topic | None]:
         """All topics once, from behind `start` on; None where the list ends."""
-        yield from self._behind(start, None)
+        yield from self.control.topics_behind(start)
         yield None
         if start is not None:
-            yield from self._behind(None, start)
-
-    def _behind(self, after: str | None, last: str | None) -> Iterator[Topic]:
-        while True:
-            topics = self.control.topics(after, _PAGE)
-            for topic in topics:
-                if last is not None and topic.name > last:
-                    return
-                yield topic
-            if len(topics) < _PAGE:
-                return
-            after = topics[-1].name
+            yield from takewhile(lambda topic: topic.name <= start, self.control.topics_behind(None))
 
 
 class _Way:
@@ -234,15 +219,11 @@ class RoundRobin:
     rounds: Rounds
     clock: Clock
 
-    def bookmark(self) -> Bookmark:
-        """Where the last run stopped."""
-        return self.rounds.bookmark(self.job)
-
     def run(
         self, names: Iterable[str], bookmark: Bookmark, visit: Callable[[str], None], has_time: HasTime
     ) -> Stretch:
         """Visit each topic, as many as there is time for, beginning with those that the last run did not reach."""
-        return self._run(names, bookmark, 1, lambda some: [partial(visit, name) for name in some], has_time)
+        return self._run(names, bookmark, 1, lambda name: partial(visit, name), has_time)
 
     def run_together(
         self, names: Iterable[str], bookmark: Bookmark, look: VisitTopic, has_time: HasTime, threads: Executor
@@ -250,17 +231,18 @@ class RoundRobin:
         """As `run`, but `look` reads several topics at the same time. It returns calls, which are then made one after
         the other in the caller's thread. An exception is a trouble of its topic."""
 
-        def looks(some: Sequence[str]) -> Iterable[Visit]:
-            return list(threads.map(partial(_look_safely, look), some))
+        def begin(name: str) -> Visit:
+            looked = threads.submit(look, name)
+            return lambda: looked.result()()
 
-        return self._run(names, bookmark, _TOGETHER, looks, has_time)
+        return self._run(names, bookmark, _TOGETHER, begin, has_time)
 
     def _run(
         self,
         names: Iterable[str],
         bookmark: Bookmark,
         most: int,
-        looks: Callable[[Sequence[str]], Iterable[Visit]],
+        begin: Callable[[str], Visit],
         has_time: HasTime,
     ) -> Stretch:
         stretch, waiting_names, size = Stretch(), self._in_order(sorted(names), bookmark.after), 1
@@ -268,8 +250,9 @@ class RoundRobin:
             if not has_time():
                 stretch.finished = False
                 break
-            some, waiting_names = waiting_names[:size], waiting_names[size:]
-            for name, visit in zip(some, looks(some), strict=True):
+            visits = {name: begin(name) for name in waiting_names[:size]}
+            waiting_names = waiting_names[size:]
+            for name, visit in visits.items():
                 stretch.visit(name, visit)
             # one by itself first: a topic that kills a run takes its company with it
             size = min(2 * size, most)
@@ -290,15 +273,3 @@ class RoundRobin:
         else:
             first = sum(name <= after for name in names)
         return names[first:] + names[:first]
-
-
-def _look_safely(look: VisitTopic, name: str) -> Visit:
-    """What is to be done about a topic; where looking failed, to raise why."""
-    try:
-        return look(name)
-    except Exception as error:  # noqa: BLE001 - as for visits
-        return partial(_raise, error)
-
-
-def _raise(error: Exception) -> bool:
-    raise error

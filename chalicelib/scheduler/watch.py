@@ -8,20 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from ..domain.attention import OF_DESTINATIONS, Attention, Kind
 from ..domain.errors import Unavailable
 from ..domain.times import DAY_MS
 from ..domain.topic import Group, Topic
 from ..ports.world import Clock
+from ..store import Control, Log, Marks, Rounds
 from .walk import HasTime, RoundRobin, Stretch, Trouble
-
-if TYPE_CHECKING:
-    from ..store.control import Control
-    from ..store.log import Log
-    from ..store.marks import Marks, Rounds
-
 
 FurthestBehind = Callable[[Topic, Sequence[int]], Iterable[tuple[Group, int, int | None]]]
 """From a topic and the last offsets of its shards: each group, its backlog (in a broadcast, that of the consumer
@@ -130,7 +124,7 @@ class Watch:
         if not watched:
             return
         round_robin = RoundRobin(_JOB, self.rounds, self.clock)
-        bookmark = round_robin.bookmark()
+        bookmark = self.rounds.bookmark(_JOB)
 
         def visit(name: str) -> None:
             groups = [key for key in editions if key.startswith(f"{name}#")]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import gzip
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +21,7 @@ from ..domain.message import DeadReason, Draft
 from ..domain.segment import Segment, ShardKey, UnreadableRecord, Written
 from ..domain.trace import NOT_ARCHIVED, AttemptOutcome, TraceRow
 from ..ports.world import Blobs
+from ..store.changes import batch_name, written_rows
 
 VERSION = 1
 MESSAGES, DELIVERIES = "messages", "deliveries"
@@ -33,33 +34,29 @@ Records = Sequence[Mapping[str, Any]]
 class Journal:
     """Writes batches of stream records down."""
 
-    def __init__(
-        self,
-        written: Callable[[Records], list[Written | TraceRow | UnreadableRecord]],
-        batch_name: Callable[[Records], str],
-        blobs: Blobs,
-    ) -> None:
-        """`written` decodes a batch's rows, `batch_name` derives the batch's name from them."""
-        self._written = written
-        self._batch_name = batch_name
+    def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
 
     def write(self, records: Records) -> dict[str, int]:
-        """Store a batch. Returns how many lines and objects. Harmless to repeat. Raises Unavailable; the batch must
-        be repeated then.
+        """Store a batch, as `store`."""
+        return self.store(written_rows(records), batch_name(records))
+
+    def store(self, rows: Sequence[Written | TraceRow | UnreadableRecord], batch: str) -> dict[str, int]:
+        """Store the rows of a batch. Returns how many lines and objects. Harmless to repeat. Raises Unavailable; the
+        batch must be repeated then.
 
         A record that cannot be read is stored unchanged in a quarantine folder, and the records after it are
         processed: if it stopped its shard, all of them would be lost when the stream expires.
         """
         objects: defaultdict[str, list[bytes]] = defaultdict(list)
         bodies: set[BlobExpiry] = set()
-        for row in self._written(records):
+        for row in rows:
             bodies.update(large_bodies(row))
             for folder, line in lines(row):
                 objects[folder].append(_encode(line))
         unreadable = len(objects.get(QUARANTINE, ()))
         for folder, content in objects.items():
-            name = f"journal/{folder}/{self._batch_name(records)}.jsonl.gz"
+            name = f"journal/{folder}/{batch}.jsonl.gz"
             self._blobs.put(name, gzip.compress(b"".join(content), 6, mtime=0))
         for name in sorted(body.name for body in bodies):
             self._blobs.put(name, b"")
@@ -103,11 +100,8 @@ def _messages(shard: ShardKey, segment: Segment) -> Iterator[Line]:
             "accepted_ms": segment.accepted_ms,
         }
         message = segment.message(shard.shard, offset)
-        yield (
-            {**location, "id": message.id, **_content(message.draft)}
-            if message
-            else {**location, "void": TOMBSTONE}
-        )
+        content = {"id": message.id, **_content(message.draft)} if message else {"void": TOMBSTONE}
+        yield location | content
 
 
 def _content(draft: Draft) -> Line:

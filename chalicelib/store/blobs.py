@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from heapq import nsmallest
 from pathlib import Path
 from typing import Any
@@ -22,36 +23,31 @@ class S3Blobs:
         self._bucket = bucket
 
     def put(self, name: str, body: bytes) -> None:
-        try:
-            self._client.put_object(Bucket=self._bucket, Key=name, Body=body)
-        except (ClientError, BotoCoreError) as error:
-            raise translate(error) from error
+        self._call("put_object", translate, Key=name, Body=body)
 
     def get(self, name: str) -> bytes | None:
         try:
             body: bytes = self._client.get_object(Bucket=self._bucket, Key=name)["Body"].read()
-        except ClientError as error:
-            if code_of(error) == "NoSuchKey":
+        except (ClientError, BotoCoreError) as error:
+            if isinstance(error, ClientError) and code_of(error) == "NoSuchKey":
                 return None
             raise unavailable() from error  # any error: a later try may find the body
-        except BotoCoreError as error:
-            raise unavailable() from error
         return body
 
     def delete(self, name: str) -> None:
-        try:
-            self._client.delete_object(Bucket=self._bucket, Key=name)
-        except (ClientError, BotoCoreError) as error:
-            raise translate(error) from error
+        self._call("delete_object", translate, Key=name)
 
     def names(self, prefix: str, after: str, limit: int) -> list[str]:
+        page = {"Prefix": prefix, "StartAfter": after, "MaxKeys": limit}
+        # Any error, likewise: they may be listed another time.
+        answer = self._call("list_objects_v2", lambda _: unavailable(), **page)
+        return [each["Key"] for each in answer.get("Contents", ())]
+
+    def _call(self, operation: str, refusal: Callable[[Any], Exception], **request: Any) -> Any:
         try:
-            page = self._client.list_objects_v2(
-                Bucket=self._bucket, Prefix=prefix, StartAfter=after, MaxKeys=limit
-            )
+            return getattr(self._client, operation)(Bucket=self._bucket, **request)
         except (ClientError, BotoCoreError) as error:
-            raise unavailable() from error  # likewise: they may be listed another time
-        return [each["Key"] for each in page.get("Contents", ())]
+            raise refusal(error) from error
 
 
 class FolderBlobs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+from base64 import b64decode
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -70,6 +70,4 @@ def batch_name(records: Records) -> str:
 
 
 def _item(image: Mapping[str, Any]) -> Item:
-    return {
-        name: {"B": base64.b64decode(value["B"])} if "B" in value else value for name, value in image.items()
-    }
+    return {name: {"B": b64decode(value["B"])} if "B" in value else value for name, value in image.items()}

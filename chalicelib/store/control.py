@@ -17,22 +17,9 @@ from ..domain.signing import KeyRing
 from ..domain.timer import Schedule, Timer
 from ..domain.topic import Consumer, Group, Token, Topic
 from ..modes import POLICIES
+from . import control_rows as rows
 from .attributes import Item, text
-from .control_rows import (
-    AssignmentRow,
-    ConsumerRow,
-    EventsRow,
-    GroupRow,
-    Key,
-    KeyRingRow,
-    ReplayRow,
-    Row,
-    ScheduleRow,
-    TokenRow,
-    TopicRow,
-    Use,
-    UseRow,
-)
+from .control_rows import Key, Row
 from .dynamo import TableAccess
 from .timers import timer_delete, timer_put
 
@@ -53,25 +40,33 @@ class Control(TableAccess, table="control"):
     def topic(self, name: str, *, consistent: bool = True) -> Topic | None:
         """The topic of this name; None if there is none. A read that is not consistent costs half and may be a moment
         old."""
-        return self._get(TopicRow, Key("topics", name), consistent=consistent)
+        return self._get(rows.TopicRow, Key("topics", name), consistent=consistent)
 
     def topics(self, after: str | None, limit: int, *, consistent: bool = True) -> list[Topic]:
         """Topics by name. A read that is not consistent costs half and may miss the newest."""
-        return self._page(TopicRow, "topics", after, limit, consistent=consistent)
+        return self._page(rows.TopicRow, "topics", after, limit, consistent=consistent)
+
+    def topics_behind(self, after: str | None, page: int = 100) -> Iterator[Topic]:
+        """All topics by name, from behind one on, read page by page as they are needed."""
+        topics = self.topics(after, page)
+        yield from topics
+        while len(topics) == page:
+            topics = self.topics(topics[-1].name, page)
+            yield from topics
 
     def put_topic(self, topic: Topic, old: Topic | None) -> bool:
         """Store if the topic still is `old` (None: absent). False: it is not."""
-        return self._save(TopicRow.of(Key("topics", topic.name), topic, _version(old)), old)
+        return self._save(rows.TopicRow.of(Key("topics", topic.name), topic, _version(old)), old)
 
     def retire_topic(self, topic: Topic) -> bool:
         """Take the topic out of the list; a note of its deletion stays until `delete_topic`. False: it has
         changed since it was read."""
         mark = Key("retired", f"{topic.name}#{topic.uid}")
-        return self._retire(TopicRow, Key("topics", topic.name), mark, topic)
+        return self._retire(rows.TopicRow, Key("topics", topic.name), mark, topic)
 
     def retired_topics(self, name: str) -> list[Topic]:
         """Topics that had the name and are not quite deleted."""
-        return self._below(TopicRow, "retired", f"{name}#")
+        return self._below(rows.TopicRow, "retired", f"{name}#")
 
     def delete_topic(self, topic: Topic) -> None:
         """Remove all rows below this topic, then the topic itself and the note of its deletion."""
@@ -84,23 +79,23 @@ class Control(TableAccess, table="control"):
 
     def group(self, topic: Topic, name: str) -> Group | None:
         """The topic's group of this name; None if there is none."""
-        return self._get(GroupRow, _group_key(topic, name))
+        return self._get(rows.GroupRow, _group_key(topic, name))
 
     def groups(self, topic: Topic) -> list[Group]:
         """All groups of a topic, by name."""
-        return self._below(GroupRow, _home(topic), "group#")
+        return self._below(rows.GroupRow, _home(topic), "group#")
 
     def put_group(self, topic: Topic, group: Group, old: Group | None) -> bool:
         """Store if the group still is `old` (None: absent). False: it is not."""
-        return self._save(GroupRow.of(_group_key(topic, group.name), group, _version(old)), old)
+        return self._save(rows.GroupRow.of(_group_key(topic, group.name), group, _version(old)), old)
 
     def retire_group(self, topic: Topic, group: Group) -> bool:
         """As `retire_topic`: its consumers stay until `delete_group`."""
-        return self._retire(GroupRow, _group_key(topic, group.name), _retired_key(topic, group), group)
+        return self._retire(rows.GroupRow, _group_key(topic, group.name), _retired_key(topic, group), group)
 
     def retired_groups(self, topic: Topic, name: str | None = None) -> list[Group]:
         """Groups that had the name (None: any) and are not quite deleted."""
-        return self._below(GroupRow, _home(topic), f"retired#{name}#" if name else "retired#")
+        return self._below(rows.GroupRow, _home(topic), f"retired#{name}#" if name else "retired#")
 
     def delete_group(self, topic: Topic, group: Group) -> None:
         """Remove this group with its consumers, its assignment and the note of its deletion."""
@@ -115,15 +110,15 @@ class Control(TableAccess, table="control"):
 
     def consumer(self, topic: Topic, group: Group, name: str) -> Consumer | None:
         """The group's consumer of this name, if there is one."""
-        return self._get(ConsumerRow, _consumer_key(topic, group, name))
+        return self._get(rows.ConsumerRow, _consumer_key(topic, group, name))
 
     def consumers(self, topic: Topic, group: Group) -> list[Consumer]:
         """All consumers of a group, by name."""
-        return self._below(ConsumerRow, _home(topic), f"consumer#{group.uid}#")
+        return self._below(rows.ConsumerRow, _home(topic), f"consumer#{group.uid}#")
 
     def all_consumers(self, topic: Topic) -> list[Consumer]:
         """All consumers of the topic's groups, and of those that are being deleted."""
-        return self._below(ConsumerRow, _home(topic), "consumer#")
+        return self._below(rows.ConsumerRow, _home(topic), "consumer#")
 
     def cursor_owners(self, topic: Topic, group: Group) -> list[str]:
         """The owners of the group's cursors: "" for the group or, in a broadcast, each consumer's uid."""
@@ -133,7 +128,7 @@ class Control(TableAccess, table="control"):
 
     def put_consumer(self, topic: Topic, group: Group, consumer: Consumer, old: Consumer | None) -> bool:
         """Store if the consumer still is `old` (None: absent). False: it is not."""
-        row = ConsumerRow.of(_consumer_key(topic, group, consumer.name), consumer, _version(old))
+        row = rows.ConsumerRow.of(_consumer_key(topic, group, consumer.name), consumer, _version(old))
         return self._save(row, old)
 
     def delete_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None:
@@ -144,13 +139,13 @@ class Control(TableAccess, table="control"):
     def retire_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None:
         """Note that a consumer's removal was begun; the note stays until `forget_consumer`."""
         bare = replace(consumer, secrets=())
-        self._put(ConsumerRow.of(_retired_consumer_key(topic, group, consumer), bare, consumer.version))
+        self._put(rows.ConsumerRow.of(_retired_consumer_key(topic, group, consumer), bare, consumer.version))
 
     def retired_consumers(self, topic: Topic, group: Group, name: str | None = None) -> list[Consumer]:
         """Consumers that had the name (None: any) and are not quite removed; one whose row is still there may be
         among them."""
         prefix = f"left#{group.uid}#{f'{name}#' if name else ''}"
-        return self._below(ConsumerRow, _home(topic), prefix)
+        return self._below(rows.ConsumerRow, _home(topic), prefix)
 
     def forget_consumer(self, topic: Topic, group: Group, consumer: Consumer) -> None:
         """Remove the note of `retire_consumer`."""
@@ -158,30 +153,30 @@ class Control(TableAccess, table="control"):
 
     def assignment(self, topic: Topic, group: Group) -> Assignment | None:
         """The group's assignment of shards, read consistently; None before the first one."""
-        return self._get(AssignmentRow, _assignment_key(topic, group))
+        return self._get(rows.AssignmentRow, _assignment_key(topic, group))
 
     def put_assignment(self, topic: Topic, group: Group, new: Assignment) -> bool:
         """Store if what is stored has the epoch before (1: nothing is stored). False: it has not."""
-        return self._save(AssignmentRow.of(_assignment_key(topic, group), new, new.epoch - 1 or None))
+        return self._save(rows.AssignmentRow.of(_assignment_key(topic, group), new, new.epoch - 1 or None))
 
     def staffed_groups(self, topic: Topic) -> list[Staffed]:
         """The topic's groups that have consumers, by name. One read, not consistent: it may miss the newest."""
         items = {item["sk"]["S"]: item for item in self._query(_home(topic), consistent=False)}
-        groups = map(GroupRow.decoded, _under(items, "group#"))
+        groups = map(rows.GroupRow.decoded, _under(items, "group#"))
         groups_with_staff = (_staffed_group(topic, group, items) for group in groups)
         return [each for each in groups_with_staff if each]
 
     def token(self, token_id: str) -> Token | None:
         """The token with this id (not its secret); None if there is none."""
-        return self._get(TokenRow, Key("tokens", token_id))
+        return self._get(rows.TokenRow, Key("tokens", token_id))
 
     def tokens(self, after: str | None, limit: int) -> list[Token]:
         """Up to `limit` tokens in the order of their ids: those after an id (None: from the first)."""
-        return self._page(TokenRow, "tokens", after, limit)
+        return self._page(rows.TokenRow, "tokens", after, limit)
 
     def put_token(self, token: Token, old: Token | None) -> bool:
         """Store if the token still is `old` (None: absent). False: it is not."""
-        return self._save(TokenRow.of(Key("tokens", token.id), token, _version(old)))
+        return self._save(rows.TokenRow.of(Key("tokens", token.id), token, _version(old)))
 
     def delete_token(self, token_id: str) -> bool:
         """Remove a token. False: there was none."""
@@ -192,48 +187,48 @@ class Control(TableAccess, table="control"):
 
     def note_use(self, token_id: str, at_ms: int) -> None:
         """Store that a token was used at this time."""
-        self._put(UseRow.of(Key("used", token_id), Use(token_id, at_ms)))
+        self._put(rows.UseRow.of(Key("used", token_id), rows.Use(token_id, at_ms)))
 
     def uses(self, first: str, last: str) -> Mapping[str, int]:
         """When tokens were used last, ms, as far as it was noted: of those with ids from `first` to `last`."""
-        items = self._query("used", UseRow.sk.between(first, last), consistent=False)
-        return {use.id: use.at_ms for use in self._dynamo.readable(items, UseRow.decoded)}
+        items = self._query("used", rows.UseRow.sk.between(first, last), consistent=False)
+        return {use.id: use.at_ms for use in self._dynamo.readable(items, rows.UseRow.decoded)}
 
     def replay(self, replay_id: str) -> Replay | None:
         """The replay with this id; None if there is none."""
-        return self._get(ReplayRow, _replay_key(replay_id))
+        return self._get(rows.ReplayRow, _replay_key(replay_id))
 
     def replays(self, topic: str, before: str | None, limit: int) -> list[Replay]:
         """Replays of a topic's messages, the newest first: those before an id."""
         home = _replays_of(ids.replay_home(topic))
-        return self._page(ReplayRow, home, before, limit, descending=True)
+        return self._page(rows.ReplayRow, home, before, limit, descending=True)
 
     def put_replay(self, replay: Replay, old: Replay | None) -> bool:
         """Store if the replay still is `old` (None: absent). False: it is not."""
-        return self._save(ReplayRow.of(_replay_key(replay.id), replay, _version(old)))
+        return self._save(rows.ReplayRow.of(_replay_key(replay.id), replay, _version(old)))
 
     def schedule(self, name: str) -> Schedule | None:
         """The schedule of this name; None if there is none."""
-        return self._get(ScheduleRow, _schedule_key(name))
+        return self._get(rows.ScheduleRow, _schedule_key(name))
 
     def schedules(self, after: str | None, limit: int) -> list[Schedule]:
         """Schedules by name: those behind one. It may miss the newest."""
-        return self._page(ScheduleRow, "schedules", after, limit, consistent=False)
+        return self._page(rows.ScheduleRow, "schedules", after, limit, consistent=False)
 
     def schedules_between(self, first: str, last: str) -> dict[str, Schedule]:
         """The schedules whose names lie there, by name; those that cannot be read are left out."""
-        items = self._query("schedules", ScheduleRow.sk.between(first, last))
-        return {row.name: row for row in self._dynamo.readable(items, ScheduleRow.decoded)}
+        items = self._query("schedules", rows.ScheduleRow.sk.between(first, last))
+        return {row.name: row for row in self._dynamo.readable(items, rows.ScheduleRow.decoded)}
 
     def put_schedule(self, new: Schedule, old: Schedule | None, timer: Timer | None, then: Timer) -> bool:
         """Store, with its next timer, if the schedule still is `old` (None: absent) and has this timer. False: not."""
-        row = ScheduleRow.of(_schedule_key(new.name), new, _version(old))
+        row = rows.ScheduleRow.of(_schedule_key(new.name), new, _version(old))
         put = _of_life(row.get_save_kwargs_from_instance(), old)
         return self._with_timer({"Put": put}, timer, timer_put(self._dynamo.tables, then))
 
     def delete_schedule(self, old: Schedule, timer: Timer | None) -> bool:
         """Remove a schedule with its timer, if they still are as they were read. False: they are not."""
-        row = ScheduleRow.of(_schedule_key(old.name), old, old.version)
+        row = rows.ScheduleRow.of(_schedule_key(old.name), old, old.version)
         return self._with_timer({"Delete": _of_life(row.get_delete_kwargs_from_instance(), old)}, timer)
 
     def _with_timer(self, change: dict[str, Any], timer: Timer | None, *more: dict[str, Any]) -> bool:
@@ -244,22 +239,22 @@ class Control(TableAccess, table="control"):
 
     def events(self, *, consistent: bool = True) -> Events | None:
         """Where operational events go; None: nowhere."""
-        return self._get(EventsRow, _EVENTS, consistent=consistent)
+        return self._get(rows.EventsRow, _EVENTS, consistent=consistent)
 
     def put_events(self, events: Events | None) -> None:
         """Have events go elsewhere, or nowhere."""
         if events is None:
             self._delete(_EVENTS)
         else:
-            self._put(EventsRow.of(_EVENTS, events, events.version))
+            self._put(rows.EventsRow.of(_EVENTS, events, events.version))
 
     def key_ring(self) -> KeyRing | None:
         """The stage's signing keys; None before they are first needed."""
-        return self._get(KeyRingRow, _KEY_RING)
+        return self._get(rows.KeyRingRow, _KEY_RING)
 
     def put_key_ring(self, ring: KeyRing, old: KeyRing | None) -> bool:
         """Store if the signing keys still are `old` (None: absent). False: they are not."""
-        return self._save(KeyRingRow.of(_KEY_RING, ring, _version(old)))
+        return self._save(rows.KeyRingRow.of(_KEY_RING, ring, _version(old)))
 
     def _get(self, model: type[Row[T]], key: Key, *, consistent: bool = True) -> T | None:
         item = self._item(key, consistent=consistent)
@@ -382,9 +377,9 @@ def _replays_of(home: str) -> str:
 
 def _staffed_group(topic: Topic, group: Group, items: Mapping[str, Item]) -> Staffed | None:
     """A group among the topic's rows; None if it has no consumers."""
-    consumers = tuple(map(ConsumerRow.decoded, _under(items, f"consumer#{group.uid}#")))
+    consumers = tuple(map(rows.ConsumerRow.decoded, _under(items, f"consumer#{group.uid}#")))
     row = items.get(_assignment_key(topic, group).sk)
-    return Staffed(group, consumers, AssignmentRow.decoded(row) if row else None) if consumers else None
+    return Staffed(group, consumers, rows.AssignmentRow.decoded(row) if row else None) if consumers else None
 
 
 def _under(items: Mapping[str, Item], prefix: str) -> list[Item]:

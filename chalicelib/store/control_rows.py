@@ -13,15 +13,7 @@ from types import NoneType, UnionType
 from typing import Any, Generic, Self, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
-from pynamodb.attributes import (
-    Attribute,
-    BooleanAttribute,
-    ListAttribute,
-    MapAttribute,
-    NumberAttribute,
-    UnicodeAttribute,
-    VersionAttribute,
-)
+from pynamodb import attributes
 from pynamodb.models import Model
 
 from ..domain import predicate, strict_json
@@ -36,14 +28,14 @@ from .attributes import Item
 from .layout import CONTROL_FORMAT
 
 T = TypeVar("T")
-_OF_ALL_ROWS = ("version", "epoch")
-_KINDS: Sequence[tuple[type, Callable[..., Attribute[Any]]]] = (
-    (bool, BooleanAttribute),
-    (int, NumberAttribute),
-    (float, NumberAttribute),
-    (str, UnicodeAttribute),
-    (tuple, ListAttribute),
-    (object, MapAttribute),
+_OF_ALL = ("version", "epoch")
+_KINDS: Sequence[tuple[type, Callable[..., attributes.Attribute[Any]]]] = (
+    (bool, attributes.BooleanAttribute),
+    (int, attributes.NumberAttribute),
+    (float, attributes.NumberAttribute),
+    (str, attributes.UnicodeAttribute),
+    (tuple, attributes.ListAttribute),
+    (object, attributes.MapAttribute),
 )
 
 
@@ -64,10 +56,10 @@ class Row(Model, Generic[T]):
 
     entity: type[T]
 
-    pk = UnicodeAttribute(hash_key=True)
-    sk = UnicodeAttribute(range_key=True)
-    version = VersionAttribute(null=True)
-    v = NumberAttribute(default=CONTROL_FORMAT)
+    pk = attributes.UnicodeAttribute(hash_key=True)
+    sk = attributes.UnicodeAttribute(range_key=True)
+    version = attributes.VersionAttribute(null=True)
+    v = attributes.NumberAttribute(default=CONTROL_FORMAT)
 
     @classmethod
     def of(cls, key: Key, entity: T, version: int | None = None) -> Self:
@@ -88,15 +80,13 @@ class Row(Model, Generic[T]):
         return strict_json.converted({**values, "epoch": values.get("version")}, cls.entity)
 
 
-def _attributes_of(entity: type) -> dict[str, Attribute[Any]]:
+def _attributes_of(entity: type) -> dict[str, attributes.Attribute[Any]]:
     """An attribute for each field of the noun; those that may be None may be absent."""
     hints = get_type_hints(entity)
-    return {
-        each.name: _attribute(hints[each.name]) for each in fields(entity) if each.name not in _OF_ALL_ROWS
-    }
+    return {each.name: _attribute(hints[each.name]) for each in fields(entity) if each.name not in _OF_ALL}
 
 
-def _attribute(hint: Any) -> Attribute[Any]:
+def _attribute(hint: Any) -> attributes.Attribute[Any]:
     may_be_absent = get_origin(hint) is UnionType
     kind = next(each for each in get_args(hint) if each is not NoneType) if may_be_absent else hint
     plain = get_origin(kind) or kind

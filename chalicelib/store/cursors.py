@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from ..domain.cursor import CLOSED, Cursor, Lease, unsettled
@@ -20,7 +21,7 @@ from ..domain.timer import Timer
 from ..domain.topic import CursorKey
 from . import codec
 from .attributes import Item, number, rows, text, text_of, values
-from .dynamo import Cancelled, ConditionFailed, TableAccess
+from .dynamo import Cancelled, ConditionFailed, TableAccess, write_of
 from .layout import FORMAT, cursor_item_key, cursor_owner
 from .records import record_writes
 from .timers import timer_put
@@ -106,22 +107,12 @@ class Cursors(TableAccess, table="cursors"):
             # Every other change alters the epoch or a lease: where both stand, the whole cursor stands.
             known = {**values(e=change.known_epoch), ":l": _leases(change.before)}
             return "put_item", self._put(key, change.after, "e = :e AND l = :l", known)
-        return "update_item", {
-            "TableName": self._table,
-            "Key": cursor_item_key(key),
-            "ReturnValues": "ALL_NEW",
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-            **_expressions(change),
-        }
+        request = write_of(self._table, key=cursor_item_key(key), shows_old=True)
+        return "update_item", {**request, "ReturnValues": "ALL_NEW", **_expressions(change)}
 
     def _put(self, key: CursorKey, cursor: Cursor, condition: str, known: Item) -> dict[str, Any]:
-        request: dict[str, Any] = {
-            "TableName": self._table,
-            "Item": {**cursor_item_key(key), **_item(cursor)},
-            "ConditionExpression": condition,
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
-        return {**request, "ExpressionAttributeValues": known} if known else request
+        item = {**cursor_item_key(key), **_item(cursor)}
+        return write_of(self._table, item=item, condition=condition, known=known, shows_old=True)
 
     def _write_with(self, operation: str, request: dict[str, Any], beside: list[dict[str, Any]]) -> None:
         request.pop("ReturnValues", None)
@@ -134,19 +125,19 @@ def cursor_amend(table: str, key: CursorKey, cursor: Cursor | None, offset: int)
     notes than `cursor`, or (None) was not expected to be there; claims elsewhere do not disturb it."""
     after = amend(cursor or Cursor(), offset)
     assert after is not None
-    where = {"TableName": table, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
+    write = partial(write_of, table, shows_old=True)
     if cursor is None:
         item = {**cursor_item_key(key), **_item(after)}
-        return {"Put": {**where, "Item": item, "ConditionExpression": "attribute_not_exists(e)"}}
+        return {"Put": write(item=item, condition="attribute_not_exists(e)")}
     condition = "a = :a" if cursor.amended else "attribute_not_exists(a)"
     known = {"a": _ranges_text(cursor.amended)} if cursor.amended else {}
-    update = {
-        "Key": cursor_item_key(key),
-        "UpdateExpression": "SET e = e + :one, a = :n",
-        "ConditionExpression": f"(x <= :o OR b > :o) AND {condition}",
-        "ExpressionAttributeValues": values(o=offset, one=1, n=_ranges_text(after.amended), **known),
-    }
-    return {"Update": {**where, **update}}
+    update = write(
+        key=cursor_item_key(key),
+        update="SET e = e + :one, a = :n",
+        condition=f"(x <= :o OR b > :o) AND {condition}",
+        known=values(o=offset, one=1, n=_ranges_text(after.amended), **known),
+    )
+    return {"Update": update}
 
 
 def _outcome(change: Change, item: Item | None, retried: bool) -> Cursor | WriteRefused:
@@ -224,14 +215,8 @@ def parse_span(text: str, start: int | None = None) -> Span:
         raise ValueError(f"not a span: {text!r}")
     first, count, bits, attempt, unit, due_ms = match.groups()
     mask = _parse_mask(bits) if bits else 0
-    return Span(
-        int(first) if start is None else start,
-        mask.bit_count() or int(count or 1),
-        int(attempt or 1),
-        unit or "",
-        int(due_ms or 0),
-        mask,
-    )
+    begin, size = int(first) if start is None else start, mask.bit_count() or int(count or 1)
+    return Span(begin, size, int(attempt or 1), unit or "", int(due_ms or 0), mask)
 
 
 def _mask_text(mask: int) -> str:

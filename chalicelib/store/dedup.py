@@ -1,4 +1,5 @@
-"""Which dedup ids were used, on DynamoDB (layout: table `dedup`): always part of another row's transaction."""
+"""Which dedup ids were used, always as part of another row's transaction, and which links that sign in, on DynamoDB
+(layout: table `dedup`)."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Any
 
 from ..domain.append import DedupEntry
 from .attributes import Item, attributes, known_int, known_text, number, text
-from .dynamo import Cancelled, Dynamo
+from .dynamo import Cancelled, Dynamo, TableAccess, write_of
 from .layout import FORMAT, dedup_key
 
 
@@ -15,22 +16,15 @@ def dedup_put(table: str, entry: DedupEntry) -> dict[str, Any]:
     """The transaction's action that remembers a dedup id, unless it was used within its window: by another message than
     the one whose entry this replaces."""
     # TTL removes rows late: a window that has passed is as good as no row.
-    condition, values = "attribute_not_exists(d) OR e <= :ms", {":ms": number(entry.accepted_ms)}
+    condition, known = "attribute_not_exists(d) OR e <= :ms", {":ms": number(entry.accepted_ms)}
     if entry.instead_of:
-        condition, values = f"{condition} OR i = :i", {**values, ":i": text(entry.instead_of)}
-    return {
-        "Put": {
-            "TableName": table,
-            "Item": {
-                **dedup_key(entry.topic_uid, entry.dedup_id),
-                **attributes(h=entry.content_hash, i=entry.message_id, a=entry.accepted_ms),
-                **attributes(e=entry.ends_ms, x=entry.expires_s, v=int(FORMAT)),
-            },
-            "ConditionExpression": condition,
-            "ExpressionAttributeValues": values,
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
+        condition, known = f"{condition} OR i = :i", {**known, ":i": text(entry.instead_of)}
+    item = {
+        **dedup_key(entry.topic_uid, entry.dedup_id),
+        **attributes(h=entry.content_hash, i=entry.message_id, a=entry.accepted_ms),
+        **attributes(e=entry.ends_ms, x=entry.expires_s, v=int(FORMAT)),
     }
+    return {"Put": write_of(table, item=item, condition=condition, known=known, shows_old=True)}
 
 
 def dedup_entry(topic_uid: str, dedup_id: str, item: Item) -> DedupEntry:
@@ -58,3 +52,17 @@ def store_with(
     except Cancelled as error:
         return used_entries(entries, error.items)
     return ()
+
+
+_TICKETS = "ticket#"  # no topic's uid begins so
+
+
+class Tickets(TableAccess, table="dedup"):
+    """Which tickets were used: a write unit for each use."""
+
+    def use(self, ticket_id: str, now_ms: int, until_s: int) -> bool:
+        """Use a ticket, which is worth nothing after `until_s`. False: it was used before. A caller that
+        lost the answer does not know which, and needs another ticket."""
+        item = attributes(d=_TICKETS + ticket_id, a=now_ms, x=until_s, v=int(FORMAT))
+        write = write_of(self._table, item=item, condition="attribute_not_exists(d)")
+        return self._dynamo.write_if("put_item", **write)

@@ -172,6 +172,24 @@ class Dynamo:
                 raise unavailable()
 
 
+def write_of(
+    table: str,
+    *,
+    key: Item | None = None,
+    item: Item | None = None,
+    update: str | None = None,
+    condition: str | None = None,
+    known: Item | None = None,
+    shows_old: bool = False,
+) -> dict[str, Any]:
+    """The request, or the part of a transaction, that writes a row; `known` are the values of its expressions.
+    `shows_old`: where its condition is not met, the answer has the row that is there."""
+    parts = {"Key": key, "Item": item, "UpdateExpression": update, "ConditionExpression": condition}
+    parts |= {"ExpressionAttributeValues": known or None}
+    parts |= {"ReturnValuesOnConditionCheckFailure": "ALL_OLD" if shows_old else None}
+    return {"TableName": table, **{name: part for name, part in parts.items() if part is not None}}
+
+
 class TableAccess:
     """The rows of one table of the stage: the base of what the store offers of it."""
 

@@ -183,7 +183,7 @@ from ..domain.timer import sort_key_of
 from ..domain.topic import CursorKey
 from .attributes import Item, number, text
 
-FORMAT = _FIRST_FORMAT = "1"
+FORMAT = "1"
 CONTROL_FORMAT = 2  # of the table `control`
 META_OFFSET = -1
 BY_STATE = "by-state"
@@ -216,18 +216,12 @@ class Tables:
         are powers of two, so that the fragments of a smaller number are among those of a larger one."""
         self.prefix = prefix
         self.fragments = tuple(fragments)
-        self.log = f"{prefix}-log"
-        self.cursors = f"{prefix}-cursors"
-        self.records = f"{prefix}-records"
-        self.timers = f"{prefix}-timers"
-        self.transactions = f"{prefix}-transactions"
-        self.traces = f"{prefix}-traces"
-        self.dedup = f"{prefix}-dedup"
-        self.keys = f"{prefix}-keys"
-        self.rates = f"{prefix}-rates"
-        self.rounds = f"{prefix}-rounds"
-        self.audit = f"{prefix}-audit"
-        self.control = f"{prefix}-control"
+
+    def __getattr__(self, name: str) -> str:
+        """The name of a table of `KEYS`."""
+        if name not in KEYS:
+            raise AttributeError(name)
+        return f"{self.prefix}-{name}"
 
     def fragments_of(self, timer_id: str) -> list[int]:
         """The fragments that may have a timer of this id: that of new ones is the first."""
@@ -262,17 +256,11 @@ def _with_index(transactions: dict[str, Any]) -> dict[str, Any]:
 
 
 def _table(name: str, keys: Mapping[str, str]) -> dict[str, Any]:
-    kinds = ("HASH", "RANGE")
-    return {
-        "TableName": name,
-        "BillingMode": "PAY_PER_REQUEST",
-        "KeySchema": [
-            {"AttributeName": key, "KeyType": kind} for key, kind in zip(keys, kinds, strict=False)
-        ],
-        "AttributeDefinitions": [
-            {"AttributeName": key, "AttributeType": type_} for key, type_ in keys.items()
-        ],
-    }
+    pairs = zip(keys, ("HASH", "RANGE"), strict=False)
+    schema = [{"AttributeName": key, "KeyType": kind} for key, kind in pairs]
+    types = [{"AttributeName": key, "AttributeType": type_} for key, type_ in keys.items()]
+    table = {"TableName": name, "BillingMode": "PAY_PER_REQUEST"}
+    return {**table, "KeySchema": schema, "AttributeDefinitions": types}
 
 
 def shard_of(key: str) -> ShardKey:
@@ -327,11 +315,10 @@ def forward_key(fragment: int, timer_id: str) -> Item:
     return {"f": text(str(fragment)), "t": text(f"~{timer_id}")}
 
 
-def state_home(topic_uid: str, state: str, version: str = FORMAT) -> str:
-    """The index's partition of a topic's transactions in one state. Each format has its own, for the index does not
-    hold `v`: no release lists what only a later one can read."""
-    home = f"{topic_uid}#{state}"
-    return home if version == _FIRST_FORMAT else f"{home}#{version}"
+def state_home(topic_uid: str, state: str) -> str:
+    """The index's partition of a topic's transactions in one state. Each format after the first has its own, for the
+    index does not hold `v`: no release lists what only a later one can read."""
+    return f"{topic_uid}#{state}"
 
 
 def trace_home(key: CursorKey) -> str:

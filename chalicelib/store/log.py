@@ -6,18 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
-from ..domain import ids
-from ..domain.append import (
-    AlreadyMoved,
-    DedupEntry,
-    DedupHit,
-    OffsetTaken,
-    Pack,
-    Promotable,
-    PutResult,
-    Stored,
-    Successor,
-)
+from ..domain import append, ids
 from ..domain.cursor import Cursor
 from ..domain.errors import unavailable
 from ..domain.limits import MAX_LOOK_BYTES
@@ -27,10 +16,21 @@ from ..domain.timer import Fired, Part, Timer
 from ..domain.topic import CursorKey
 from ..domain.transaction import Transaction, committed
 from . import codec
-from .attributes import Item, attributes, int_of, packed, payload_of, rows, started_kib, text, text_of, values
+from .attributes import (
+    Fields,
+    Item,
+    attributes,
+    int_of,
+    packed,
+    payload_of,
+    rows,
+    started_kib,
+    text_of,
+    values,
+)
 from .cursors import cursor_amend
 from .dedup import dedup_entry, dedup_put, used_entries
-from .dynamo import Cancelled, ConditionFailed, TableAccess
+from .dynamo import Cancelled, ConditionFailed, TableAccess, write_of
 from .layout import FORMAT, META_OFFSET, dedup_key, segment_key
 from .records import letter_move
 from .timers import successor_puts, timer_delete, timer_put, timer_shortening
@@ -38,6 +38,7 @@ from .transactions import transaction_write
 
 TOMBSTONE = "tombstone"
 _MOST_MESSAGES = 50_000  # more find no room in a row
+_HEAD = Fields("by:p", "first:o count:n accepted_ms:a edition:e planned_s:y")
 _UP_TO = "s = :s AND o BETWEEN :a AND :o"
 
 
@@ -45,7 +46,7 @@ class Log(TableAccess, table="log"):
     """The sharded log: one conditional put per append, one query per read. Offsets are dense; `amend` alone changes a
     row."""
 
-    def pack(self, drafts: Sequence[Draft], *, whole: bool = False) -> Pack:
+    def pack(self, drafts: Sequence[Draft], *, whole: bool = False) -> append.Pack:
         """Encode the first of the drafts, as many as fit one segment; with `whole`, all, of any size."""
         return codec.pack(drafts, whole=whole)
 
@@ -68,10 +69,10 @@ class Log(TableAccess, table="log"):
         self,
         shard: ShardKey,
         segment: Segment,
-        pack: Pack,
-        dedup: Sequence[DedupEntry] = (),
-        promotables: Sequence[Promotable] = (),
-    ) -> PutResult:
+        pack: append.Pack,
+        dedup: Sequence[append.DedupEntry] = (),
+        promotables: Sequence[append.Promotable] = (),
+    ) -> append.PutResult:
         """Append a segment: store it at its first offset, if no row is there. A row that an earlier try of the same
         request wrote counts as stored.
 
@@ -101,19 +102,15 @@ class Log(TableAccess, table="log"):
             return _stored_or_taken(segment, error.item)
         except Cancelled as error:
             return _result_of_refusal(segment, dedup, indexes, error.items)
-        return Stored()
+        return append.Stored()
 
-    def _put(self, shard: ShardKey, segment: Segment, pack: Pack | None) -> dict[str, Any]:
+    def _put(self, shard: ShardKey, segment: Segment, pack: append.Pack | None) -> dict[str, Any]:
         """The request that stores a segment, if no row is at its first offset."""
-        return {
-            "TableName": self._table,
-            "Item": _item(shard, segment, pack),
-            "ConditionExpression": "attribute_not_exists(o)",
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
+        item = _item(shard, segment, pack)
+        return write_of(self._table, item=item, condition="attribute_not_exists(o)", shows_old=True)
 
     def _move(
-        self, promotable: Promotable, shard: ShardKey, segment: Segment, n: int
+        self, promotable: append.Promotable, shard: ShardKey, segment: Segment, n: int
     ) -> list[dict[str, Any]]:
         """The actions that delete the source of the n-th moved message."""
         tables = self._dynamo.tables
@@ -131,7 +128,9 @@ class Log(TableAccess, table="log"):
             return [transaction_write(tables, promotable, new)]
         return letter_move(tables.records, promotable, segment.accepted_ms)
 
-    def dedup_entry(self, topic_uid: str, dedup_id: str, *, consistent: bool = True) -> DedupEntry | None:
+    def dedup_entry(
+        self, topic_uid: str, dedup_id: str, *, consistent: bool = True
+    ) -> append.DedupEntry | None:
         """The entry of a dedup id; None if it was never used. Its window may be over."""
         key, table = dedup_key(topic_uid, dedup_id), self._dynamo.tables.dedup
         item = self._dynamo.get(table, key, consistent=consistent)
@@ -139,16 +138,10 @@ class Log(TableAccess, table="log"):
 
     def reserve(self, shard: ShardKey, count: int) -> int | None:
         """Take `count` offsets from the counter of a RESERVED shard; the first. None: no counter is set yet."""
+        key, condition = segment_key(shard, META_OFFSET), "attribute_exists(c)"
+        write = write_of(self._table, key=key, update="ADD c :n", condition=condition, known=values(n=count))
         try:
-            answer = self._dynamo.call(
-                "update_item",
-                TableName=self._table,
-                Key=segment_key(shard, META_OFFSET),
-                UpdateExpression="ADD c :n",
-                ConditionExpression="attribute_exists(c)",
-                ExpressionAttributeValues=values(n=count),
-                ReturnValues="UPDATED_NEW",
-            )
+            answer = self._dynamo.call("update_item", **write, ReturnValues="UPDATED_NEW")
         except ConditionFailed:
             return None
         return int_of(answer["Attributes"], "c") - count
@@ -162,15 +155,7 @@ class Log(TableAccess, table="log"):
     def put_tombstone(self, shard: ShardKey, offset: int, accepted_ms: int, expires_s: int) -> Segment:
         """Close a reserved offset that was never written. Returns the row that is there afterwards: the tombstone,
         or the segment that was written meanwhile."""
-        tombstone = Segment(
-            first=offset,
-            count=1,
-            request_id=TOMBSTONE,
-            accepted_ms=accepted_ms,
-            expires_s=expires_s,
-            drafts=(),
-            allocation=Allocation.RESERVED,
-        )
+        tombstone = Segment(offset, 1, TOMBSTONE, accepted_ms, expires_s, (), Allocation.RESERVED)
         try:
             self._dynamo.call("put_item", **self._put(shard, tombstone, None))
         except ConditionFailed as error:
@@ -207,10 +192,10 @@ class Log(TableAccess, table="log"):
         self,
         shard: ShardKey,
         old: Segment,
-        pack: Pack,
+        pack: append.Pack,
         offset: int,
         cursors: Mapping[CursorKey, Cursor | None],
-        successor: Successor | None = None,
+        successor: append.Successor | None = None,
     ) -> bool:
         """Replace the row `old` by its next edition with the contents of `pack`, note in each of the cursors (None: it
         does not exist yet and begins at 0) that the message at `offset` was changed, and store its successor. All in
@@ -230,18 +215,17 @@ class Log(TableAccess, table="log"):
             return False
         return True
 
-    def _rewrite(self, shard: ShardKey, old: Segment, pack: Pack) -> dict[str, Any]:
+    def _rewrite(self, shard: ShardKey, old: Segment, pack: append.Pack) -> dict[str, Any]:
         edition = "e = :e" if old.edition else "attribute_not_exists(e)"
         known = values(n=old.edition + 1, r=old.request_id, **({"e": old.edition} if old.edition else {}))
-        return {
-            "Update": {
-                "TableName": self._table,
-                "Key": segment_key(shard, old.first),
-                "UpdateExpression": "SET m = :m, e = :n",
-                "ConditionExpression": f"r = :r AND {edition}",
-                "ExpressionAttributeValues": {":m": packed(pack.payload), **known},
-            }
-        }
+        write = write_of(
+            self._table,
+            key=segment_key(shard, old.first),
+            update="SET m = :m, e = :n",
+            condition=f"r = :r AND {edition}",
+            known={":m": packed(pack.payload), **known},
+        )
+        return {"Update": write}
 
     def keep(self, shard: ShardKey, first: int, until_s: int) -> bool:
         """Extend the row's expiry to `until_s` at least. False: the row is gone, or expires later anyway."""
@@ -259,14 +243,9 @@ class Log(TableAccess, table="log"):
 
     def _update_if(self, shard: ShardKey, first: int, update: str, condition: str, named: Item) -> bool:
         """Update a row on a condition. False: it is not met."""
-        return self._dynamo.write_if(
-            "update_item",
-            TableName=self._table,
-            Key=segment_key(shard, first),
-            UpdateExpression=update,
-            ConditionExpression=condition,
-            ExpressionAttributeValues=named,
-        )
+        key = segment_key(shard, first)
+        write = write_of(self._table, key=key, update=update, condition=condition, known=named)
+        return self._dynamo.write_if("update_item", **write)
 
     def _request(
         self, shard: ShardKey, where: str, most: int, *, forward: bool, **bounds: int
@@ -275,19 +254,19 @@ class Log(TableAccess, table="log"):
         return {**request, "Limit": most, "ScanIndexForward": forward}
 
 
-def _item(shard: ShardKey, segment: Segment, pack: Pack | None) -> Item:
+def _item(shard: ShardKey, segment: Segment, pack: append.Pack | None) -> Item:
     item = {
         **segment_key(shard, segment.first),
         **attributes(n=segment.count, r=segment.request_id, a=segment.accepted_ms, x=segment.expires_s),
         "v": {"N": FORMAT},
     }
     if segment.allocation is Allocation.RESERVED:
-        item["w"] = text(segment.allocation)
+        item |= attributes(w=segment.allocation)
     if pack:
         item["m"] = packed(pack.payload)
     for by in filter(None, (segment.by, segment.by.partition(" ")[0])):
-        if started_kib({**item, "p": text(by)}) == started_kib(item):
-            return {**item, "p": text(by)}
+        if started_kib(item | attributes(p=by)) == started_kib(item):
+            return item | attributes(p=by)
     return item
 
 
@@ -328,15 +307,10 @@ def _head(item: Item) -> dict[str, Any]:
     if accepted_ms < 0:
         raise ValueError("no row is of before 1970")
     return {
-        "first": int_of(item, "o"),
-        "count": count,
-        "request_id": str(item["r"]["S"]),
-        "accepted_ms": accepted_ms,
+        **_HEAD.unpacked(item),
+        "request_id": item["r"]["S"],
         "expires_s": int(item["x"]["N"]),
         "allocation": Allocation(text_of(item, "w") or Allocation.OPTIMISTIC),
-        "edition": int_of(item, "e"),
-        "by": text_of(item, "p") or "",
-        "planned_s": int_of(item, "y"),
     }
 
 
@@ -353,23 +327,21 @@ def _tail(item: Item) -> Tail:
     return Tail(head["first"] + head["count"] - 1, head["allocation"], head["accepted_ms"])
 
 
-def _stored_or_taken(segment: Segment, item: Item | None) -> PutResult:
+def _stored_or_taken(segment: Segment, item: Item | None) -> append.PutResult:
     if not item:
         raise unavailable()
     by = segment_of(item)
-    return Stored() if by.request_id == segment.request_id else OffsetTaken(by)
+    return append.Stored() if by.request_id == segment.request_id else append.OffsetTaken(by)
 
 
 def _result_of_refusal(
-    segment: Segment, dedup: Sequence[DedupEntry], indexes: Sequence[int], items: Sequence[Item | None]
-) -> PutResult:
+    segment: Segment, dedup: Sequence[append.DedupEntry], indexes: Sequence[int], items: Sequence[Item | None]
+) -> append.PutResult:
     """The outcome of a cancelled transaction, by the items that failed its conditions."""
     first, used_items, missing_items = items[0], items[1 : 1 + len(dedup)], items[1 + len(dedup) :]
     if not first:
         if duplicates := used_entries(dedup, used_items):
-            return DedupHit(duplicates)
-        if missing_places := {
-            index for index, item in zip(indexes, missing_items, strict=True) if item is not None
-        }:
-            return AlreadyMoved(tuple(sorted(missing_places)))
+            return append.DedupHit(duplicates)
+        if missing_places := {n for n, item in zip(indexes, missing_items, strict=True) if item is not None}:
+            return append.AlreadyMoved(tuple(sorted(missing_places)))
     return _stored_or_taken(segment, first)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -15,11 +15,12 @@ from ..domain.ranges import Ranges, normalise
 from ..domain.record import DeadLetter, Record, Unfinished, letter_of
 from ..domain.segment import ShardKey
 from ..domain.status import Status
+from ..domain.times import GoOn, always
 from ..domain.topic import CursorKey, Group, Topic
 from ..domain.transaction import Counted
 from . import codec
 from .attributes import Fields, Item, attributes, packed, payload_of, rows, text_of, values
-from .dynamo import ConditionFailed, TableAccess
+from .dynamo import ConditionFailed, TableAccess, write_of
 from .layout import FORMAT, record_key, record_prefix
 
 _UNDER = "g = :g AND begins_with(k, :k)"
@@ -98,11 +99,7 @@ class Records(TableAccess, table="records"):
         }
 
     def count_dead(
-        self,
-        topic_uid: str,
-        group_uid: str,
-        at_once: int | None = None,
-        may_go_on: Callable[[], bool] = lambda: True,
+        self, topic_uid: str, group_uid: str, at_once: int | None = None, may_go_on: GoOn = always
     ) -> Counted:
         """How many dead letters the group has. With `at_once`: read so many at once, as long as `may_go_on()`."""
         request = rows(self._table, _UNDER, g=f"{group_uid}#dead", k=f"{topic_uid}/")
@@ -257,14 +254,8 @@ def _bury(table: str, key: CursorKey, record: Record) -> dict[str, Any]:
     """Store the dead letter; if its message is gone, only count it, and keep an earlier dead letter."""
     if letter := letter_of(key, record):
         return {"Put": {"TableName": table, "Item": _letter_item(letter)}}
-    return {
-        "Update": {
-            "TableName": table,
-            "Key": record_key(key, record.offset, dead=True),
-            "UpdateExpression": "SET v = :v",
-            "ExpressionAttributeValues": values(v=int(FORMAT)),
-        }
-    }
+    letter_key, known = record_key(key, record.offset, dead=True), values(v=int(FORMAT))
+    return {"Update": write_of(table, key=letter_key, update="SET v = :v", known=known)}
 
 
 def letter_move(
@@ -272,17 +263,12 @@ def letter_move(
 ) -> list[dict[str, Any]]:
     """The transaction's actions that delete a dead letter, if it has this version, and set its record to RETRYING, next
     at `due_ms` (None: now)."""
-    letter_key = record_key(letter.key, letter.offset, dead=True)
+    letter_key, key = (record_key(letter.key, letter.offset, dead=is_dead) for is_dead in (True, False))
     next_ms = at_ms if due_ms is None else due_ms
-    record = values(j=Status.RETRYING, n=letter.attempts, a=at_ms, d=next_ms, v=int(FORMAT))
-    update = {
-        "TableName": table,
-        "Key": record_key(letter.key, letter.offset),
-        "UpdateExpression": "SET j = :j, n = :n, p = :n, a = :a, d = :d, v = :v REMOVE q, x",
-        "ExpressionAttributeValues": record,
-    }
+    known = values(j=Status.RETRYING, n=letter.attempts, a=at_ms, d=next_ms, v=int(FORMAT))
+    update = "SET j = :j, n = :n, p = :n, a = :a, d = :d, v = :v REMOVE q, x"
     delete = {"TableName": table, "Key": letter_key, **_if_unchanged(letter)}
-    return [{"Delete": delete}, {"Update": update}]
+    return [{"Delete": delete}, {"Update": write_of(table, key=key, update=update, known=known)}]
 
 
 def _if_unchanged(letter: DeadLetter) -> dict[str, Any]:
@@ -312,15 +298,10 @@ def _record(item: Item) -> Record:
 
 
 def _whole_record(item: Item) -> Record:
-    shard, offset, consumer_uid = _place(item)
-    return Record(
-        shard=shard,
-        offset=offset,
-        status=Status(item["j"]["S"]),
-        consumer_uid=consumer_uid,
-        answer=codec.answer_of(text_of(item, "r")),
-        **_RECORD.unpacked(item),
-    )
+    shard, offset, uid = _place(item)
+    status, fields = Status(item["j"]["S"]), _RECORD.unpacked(item)
+    fields["answer"] = codec.answer_of(text_of(item, "r"))
+    return Record(shard=shard, offset=offset, status=status, consumer_uid=uid, **fields)
 
 
 def _unfinished(item: Item) -> Unfinished:
@@ -336,14 +317,9 @@ def _letter(key: CursorKey, item: Item) -> DeadLetter:
 def _whole_letter(key: CursorKey, item: Item) -> DeadLetter:
     shard, offset, _ = _place(item)
     (draft,) = codec.unpack(payload_of(item) or "")
-    return DeadLetter(
-        key=key,
-        offset=offset,
-        message=Message(str(item["i"]["S"]), shard, offset, int(item["c"]["N"]), draft),
-        answer=codec.answer_of(text_of(item, "r")),
-        edited="w" in item,
-        **{"reason": "", **_LETTER.unpacked(item)},
-    )
+    message = Message(str(item["i"]["S"]), shard, offset, int(item["c"]["N"]), draft)
+    others = {"reason": "", **_LETTER.unpacked(item), "answer": codec.answer_of(text_of(item, "r"))}
+    return DeadLetter(key, offset, message, edited="w" in item, **others)
 
 
 def _limit(most: int | None) -> dict[str, Any]:

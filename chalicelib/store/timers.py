@@ -19,7 +19,7 @@ from . import codec
 from .attributes import Fields, Item, attributes, int_of, number_of, packed, payload_of, rows, text, values
 from .clients import sent_once
 from .dedup import dedup_put, store_with
-from .dynamo import Cancelled, TableAccess
+from .dynamo import Cancelled, TableAccess, write_of
 from .layout import FORMAT, Tables, forward_key, fragment_of, shard_of, timer_key
 from .records import letter_move, record_writes
 
@@ -178,13 +178,9 @@ class Timers(TableAccess, table="timers"):
         process that stored it may not have seen what the first one woke."""
         wakes = [timer for timer in timers if timer.kind is TimerKind.WAKE and timer.stored_ms]
         for wake in wakes:
-            self._dynamo.write_if(
-                "delete_item",
-                TableName=self._table,
-                Key=key_of(self._tables, wake),
-                ConditionExpression="a = :a",
-                ExpressionAttributeValues=values(a=wake.stored_ms),
-            )
+            key, known = key_of(self._tables, wake), values(a=wake.stored_ms)
+            write = write_of(self._table, key=key, condition="a = :a", known=known)
+            self._dynamo.write_if("delete_item", **write)
         others = [timer for timer in timers if timer not in wakes]
         different = {(timer.due_ms, timer.id): key_of(self._tables, timer) for timer in others}
         self._dynamo.delete(self._table, list(different.values()))
@@ -303,17 +299,9 @@ def _content_of(item: Item, due_ms: int, timer_id: str) -> Timer:
     draft, *more = codec.unpack(payload) if payload else (None,)
     if draft is None and kind not in (TimerKind.WAKE, TimerKind.CHECK):
         raise ValueError("it has lost its message")
-    return Timer(
-        due_ms=due_ms,
-        id=timer_id,
-        kind=kind,
-        shard=shard_of(item["s"]["S"]),
-        draft=draft,
-        keep_days=number_of(item, "d"),
-        more=tuple(filter(None, more)),
-        fragment=int(item["f"]["S"]),
-        **_FIELDS.unpacked(item),
-    )
+    others = {"fragment": int(item["f"]["S"]), "more": tuple(filter(None, more)), **_FIELDS.unpacked(item)}
+    shard, keep_days = shard_of(item["s"]["S"]), number_of(item, "d")
+    return Timer(due_ms, timer_id, kind, shard, draft, keep_days, **others)
 
 
 def _topic_and_kind(item: Item) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from ..domain import token_bucket
 from ..domain.times import DAY_SECONDS
 from ..domain.token_bucket import Grant
 from .attributes import int_of, known_int, number, text, values
-from .dynamo import ConditionFailed, TableAccess
+from .dynamo import ConditionFailed, TableAccess, write_of
 from .layout import FORMAT
 
 _KEEP_SECONDS = DAY_SECONDS
@@ -33,15 +33,11 @@ class TokenBuckets(TableAccess, table="rates"):
             if not grant.count:
                 return grant
             expires_s = now_ms // 1000 + _KEEP_SECONDS
+            new = {**key, "t": number(after_ns), "x": number(expires_s), "v": {"N": FORMAT}}
+            condition, known = "NOT attribute_type(t, :n) OR t = :t", values(n="N", t=before_ns)
+            write = write_of(self._table, item=new, condition=condition, known=known, shows_old=True)
             try:
-                self._dynamo.call(
-                    "put_item",
-                    TableName=self._table,
-                    Item={**key, "t": number(after_ns), "x": number(expires_s), "v": {"N": FORMAT}},
-                    ConditionExpression="NOT attribute_type(t, :n) OR t = :t",
-                    ExpressionAttributeValues=values(n="N", t=before_ns),
-                    ReturnValuesOnConditionCheckFailure="ALL_OLD",
-                )
+                self._dynamo.call("put_item", **write)
             except ConditionFailed as error:
                 item = error.item or {}
             else:
@@ -51,12 +47,7 @@ class TokenBuckets(TableAccess, table="rates"):
     def spend(self, account: str, amount: int, expires_s: int) -> int:
         """Add an amount to what all processes have spent; the sum. A write unit. After a lost answer the
         amount may be added twice."""
-        answer = self._dynamo.call(
-            "update_item",
-            TableName=self._table,
-            Key={"r": text(account)},
-            UpdateExpression="SET x = :x, v = :v ADD n :n",
-            ExpressionAttributeValues={**values(x=expires_s, n=amount), ":v": {"N": FORMAT}},
-            ReturnValues="UPDATED_NEW",
-        )
+        key, known = {"r": text(account)}, values(x=expires_s, n=amount, v=int(FORMAT))
+        write = write_of(self._table, key=key, update="SET x = :x, v = :v ADD n :n", known=known)
+        answer = self._dynamo.call("update_item", **write, ReturnValues="UPDATED_NEW")
         return int_of(answer["Attributes"], "n")

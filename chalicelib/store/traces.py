@@ -64,12 +64,10 @@ def _place(first: int) -> str:
 
 
 def _item(row: TraceRow) -> Item:
-    sort_key = f"{_place(row.entries[0].offset)}#{row.id}"
+    sort_key, uid = f"{_place(row.entries[0].offset)}#{row.id}", row.key.consumer_uid or None
     return {
         **_FIELDS.packed(row),
-        **attributes(
-            k=trace_home(row.key), o=sort_key, t=row.key.shard.topic, u=row.key.consumer_uid or None
-        ),
+        **attributes(k=trace_home(row.key), o=sort_key, t=row.key.shard.topic, u=uid),
         "m": packed(codec.pack_entries(row.entries)),
         "v": {"N": FORMAT},
     }
@@ -83,9 +81,7 @@ def row_of(item: Item) -> TraceRow:
 def _row(item: Item) -> TraceRow:
     group_uid, topic_uid, shard = item["k"]["S"].rsplit("/", 2)
     first, _, row_id = item["o"]["S"].partition("#")
-    return TraceRow(
-        key=CursorKey(ShardKey(item["t"]["S"], topic_uid, int(shard)), group_uid, text_of(item, "u") or ""),
-        id=row_id,
-        entries=codec.unpack_entries(payload_of(item) or "", int(first)),
-        **{"rank": None, **_FIELDS.unpacked(item)},
-    )
+    shard_key = ShardKey(item["t"]["S"], topic_uid, int(shard))
+    key, entries = CursorKey(shard_key, group_uid, text_of(item, "u") or ""), payload_of(item) or ""
+    others = {"rank": None, **_FIELDS.unpacked(item), "entries": codec.unpack_entries(entries, int(first))}
+    return TraceRow(key, row_id, **others)

@@ -18,7 +18,7 @@ from ..domain.transaction import LISTED, Counted, Transaction, TransactionState,
 from . import codec
 from .attributes import Fields, Item, number, packed, payload_of, rows, started_kib, text, values
 from .dedup import store_with
-from .dynamo import TableAccess
+from .dynamo import TableAccess, write_of
 from .layout import BY_STATE, FORMAT, Tables, state_home, timer_key
 from .timers import timer_put
 
@@ -93,14 +93,8 @@ class Transactions(TableAccess, table="transactions"):
 
 def transaction_write(tables: Tables, old: Transaction, new: Transaction) -> dict[str, Any]:
     """The action that replaces a transaction of just this version."""
-    return {
-        "Put": {
-            "TableName": tables.transactions,
-            "Item": {**_item(new), "e": number(old.version + 1)},
-            "ConditionExpression": "e = :e",
-            "ExpressionAttributeValues": values(e=old.version),
-        }
-    }
+    item = {**_item(new), "e": number(old.version + 1)}
+    return {"Put": write_of(tables.transactions, item=item, condition="e = :e", known=values(e=old.version))}
 
 
 def _item(of: Transaction) -> Item:
@@ -126,9 +120,5 @@ def _transaction(item: Item) -> Transaction:
 def _transaction_of(item: Item) -> Transaction:
     payload = payload_of(item)
     topic_uid, state, *_ = item["g"]["S"].split("#")
-    return Transaction(
-        topic_uid=topic_uid,
-        state=TransactionState(state),
-        draft=codec.unpack(payload)[0] if payload else None,
-        **_FIELDS.unpacked(item),
-    )
+    draft, others = codec.unpack(payload)[0] if payload else None, _FIELDS.unpacked(item)
+    return Transaction(topic_uid=topic_uid, state=TransactionState(state), draft=draft, **others)

@@ -116,7 +116,7 @@ def _settle_if_open(label: str, fate: str) -> Act:
 
     def act(scene: Scene, client: Runner) -> None:
         message = client.deps.lookup.message(client.topic, _id_of(scene, label))
-        status = client.deps.statuses.delivery(client.topic, client.group(GROUP), message)
+        status = client.deps.statuses.of_topic(client.topic).delivery(client.group(GROUP), message)
         if status and status.status not in OVER:
             client.settle_by_hand(GROUP, message.id, fate)
 

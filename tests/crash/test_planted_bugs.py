@@ -55,8 +55,8 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Bug(
             log,
             "_stored_or_taken",
-            "Stored() if by.request_id == segment.request_id else OffsetTaken(by)",
-            "OffsetTaken(by)",
+            "append.Stored() if by.request_id == segment.request_id else append.OffsetTaken(by)",
+            "append.OffsetTaken(by)",
         ),
         "append one",
         Fault.LOST_ANSWER,

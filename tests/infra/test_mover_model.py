@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from bench.mover_model import Model, play
-from chalicelib.scheduler import beside
+from chalicelib.scheduler import mover
 from tests.simulation import virtual
 
 PAGE = Path("docs/cost.md").read_text()
@@ -23,7 +23,7 @@ _OFTEN = (0.01, 1.0, 10.0)  # 100 and 1,000 a second take seconds each: in the s
 @pytest.fixture(autouse=True)
 def _virtual_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = SimpleNamespace(SimpleQueue=lambda: virtual.Queue(virtual.current()), Empty=queue.Empty)
-    monkeypatch.setattr(beside, "queue", waits)
+    monkeypatch.setattr(mover, "queue", waits)
 
 
 @cache

@@ -102,7 +102,7 @@ def _uneven(world: World, deps: Deps, topic: Topic) -> Iterator[str]:
         group, words = survey.group, Counter[str]()
         by_word: dict[str, set[str]] = {word: set() for word in _WORDS}
         for message in messages:
-            if status := deps.statuses.delivery(topic, group, message):
+            if status := deps.statuses.of_topic(topic).delivery(group, message):
                 words.update([each.status for each in status.consumers.values()] or [status.status])
                 by_word[status.status].add(message.id)
         a = survey.account

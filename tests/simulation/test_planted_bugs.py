@@ -8,7 +8,7 @@ from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import ids
 from chalicelib.modes.serial import Serial
 from chalicelib.scheduler import mover
-from chalicelib.scheduler.sweeper import _Tails
+from chalicelib.scheduler.sweeper import Sweeper
 from chalicelib.services.consume import claim_plan
 from chalicelib.services.consume.claim_plan import ClaimPlanner
 from chalicelib.services.consume.lease_settlement import LeaseSettlement
@@ -68,7 +68,7 @@ BUGS: dict[str, Bug] = {
     ),
     "a dedup id that is not remembered": Bug(log, "dedup_put", *_UNDER_ANOTHER_NAME),
     "a sweeper that does not see the last message": Bug(
-        _Tails, "has_more", "> cursor.next", "> cursor.next + 1"
+        Sweeper, "_owner", "> cursor.next", "> cursor.next + 1"
     ),
     "an attempt that waited too long for its thread": Bug(
         Calls, "_send", "waited_ms > ", "waited_ms > 1000 * "

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from chalicelib.scheduler import beside
+from chalicelib.scheduler import mover
 from chalicelib.services.consume import receive
 from chalicelib.services.produce import appender
 from chalicelib.services.push import calls, health
@@ -21,5 +21,5 @@ def make_virtual(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (appender, receive, health):
         monkeypatch.setattr(module, "threading", locks)
     waits = SimpleNamespace(SimpleQueue=lambda: virtual.Queue(virtual.current()), Empty=queue.Empty)
-    for module in (calls, beside):
+    for module in (calls, mover):
         monkeypatch.setattr(module, "queue", waits)

@@ -9,7 +9,7 @@ from typing import Any
 
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer
-from chalicelib.scheduler.mover import Mover, Ways
+from chalicelib.scheduler.mover import Mover
 from chalicelib.store.timers import Timers
 from tests.support.clock import Inline, ManualClock, SeededRandom
 from tests.support.embedded import embedded_dynamo
@@ -30,19 +30,21 @@ class Shed:
     """What each append takes."""
 
     def __post_init__(self) -> None:
-        nothing = lambda *_: None  # noqa: E731
-        self.ways = Ways(
-            append=self.append,
-            wake=self.wake,
-            check=nothing,
-            wake_at=self.wake_at,
-            tell=self.tell,
-        )
         self.mover = self.mover_of(self.timers)
 
     def mover_of(self, timers: Any, threads: Callable[[], Executor] = Inline) -> Mover:
         """A mover on other timers, or with other threads."""
-        return Mover(timers=timers, ways=self.ways, clock=self.clock, random=SeededRandom(), threads=threads)
+        return Mover(
+            timers=timers,
+            append=self.append,
+            wake=self.wake,
+            check=lambda _: None,
+            wake_at=self.wake_at,
+            tell=self.tell,
+            clock=self.clock,
+            random=SeededRandom(),
+            threads=threads,
+        )
 
     def wake_at(self, due_timers: Iterable[tuple[int, Sequence[int]]]) -> None:
         self.woken += due_timers

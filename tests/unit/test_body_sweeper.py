@@ -48,7 +48,7 @@ def sweeper(ports: Adapters, guard: RetentionGuard | None = None) -> BodySweeper
         control=ports.control,
         blobs=ports.blobs,
         clock=ports.clock,
-        guard=guard,
+        retention_guard=guard,
     )
 
 

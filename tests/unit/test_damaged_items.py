@@ -23,17 +23,7 @@ from chalicelib.domain.signing import KeyRing, Secret
 from chalicelib.domain.spans import Span
 from chalicelib.domain.timer import TimerKind
 from chalicelib.domain.transaction import Transaction
-from chalicelib.store import (
-    codec,
-    control_rows,
-    cursors,
-    log,
-    readings,
-    records,
-    timers,
-    traces,
-    transactions,
-)
+from chalicelib.store import codec, control_rows, cursors, log, marks, records, timers, traces, transactions
 from chalicelib.store.attributes import Item
 from chalicelib.store.layout import META_OFFSET, Tables, record_key, segment_key
 from tests.support import factories as make
@@ -105,8 +95,8 @@ def other_rows() -> Iterator[tuple[str, Stored]]:
     yield "transaction", Stored(item, "t", transactions._transaction)
     item = traces._item(replace(make.trace(KEY, make.entries([5, 7]), rank=1), group="mail"))
     yield "trace", Stored(item, "k o", traces.row_of)
-    item = readings._item("u1", MINUTES, Reading(START_MS, 9, {"g": GroupReading(1, 2, 3, (1, 1))}))
-    read_reading = partial(codec.decoded, "rounds", decode=readings._reading)
+    item = marks._item("u1", MINUTES, Reading(START_MS, 9, {"g": GroupReading(1, 2, 3, (1, 1))}))
+    read_reading = partial(codec.decoded, "rounds", decode=marks._reading)
     yield "reading", Stored(item, "r k", read_reading)
 
 

@@ -16,7 +16,7 @@ from chalicelib.domain.segment import ShardKey, Written
 from chalicelib.services import journal
 from chalicelib.services.journal import Journal
 from chalicelib.store import codec
-from chalicelib.store.changes import batch_name, written_rows
+from chalicelib.store.changes import written_rows
 from chalicelib.store.log import _item
 from chalicelib.store.traces import _item as trace_item
 from local.store import MemoryBlobs
@@ -76,7 +76,7 @@ def test_a_batch_that_comes_again_is_the_same_object() -> None:
     blobs = MemoryBlobs()
     records = [record(7 + n, item) for n, item in enumerate(stored([MESSAGES[0], MESSAGES[1]]))]
     for _ in range(2):
-        report = Journal(written_rows, batch_name, blobs).write(records)
+        report = Journal(blobs).write(records)
     assert report == {"lines": 7, "objects": 1}
     ((name, body),) = ((name, body) for name, body in blobs._blobs.items() if name.startswith("journal/"))
     assert name == "journal/messages/day=2026-11-21/hour=12/20261121100000123-7-8.jsonl.gz"
@@ -87,7 +87,7 @@ def test_lines_of_another_hour_are_another_object() -> None:
     blobs = MemoryBlobs()
     late_row = Written(SHARD, replace(MESSAGES[1].segment, first=47, accepted_ms=NOON_MS + 12 * 3_600_000))
     records = [record(n, item) for n, item in enumerate(stored([MESSAGES[1], late_row]))]
-    assert Journal(written_rows, batch_name, blobs).write(records)["objects"] == 2
+    assert Journal(blobs).write(records)["objects"] == 2
     assert {name.rpartition("/")[0] for name in blobs.names("journal/", "", 9)} == {
         "journal/messages/day=2026-11-21/hour=12",
         "journal/messages/day=2026-11-22/hour=00",
@@ -102,7 +102,7 @@ def test_what_cannot_be_read_lies_in_quarantine_and_the_rest_is_written() -> Non
     items = [damaged_item, later, {**trace, "m": {"S": "?"}}, {**trace, "v": {"N": "2"}}, good, trace]
     records = [record(n, item) for n, item in enumerate(items)]
     blobs = MemoryBlobs()
-    report = Journal(written_rows, batch_name, blobs).write(records)
+    report = Journal(blobs).write(records)
     assert report["unreadable"] == 4
     objects = {name.split("/")[1]: lines_in(blobs, name) for name in blobs._blobs}
     assert objects["quarantine"] == records[:4], "as they came"
@@ -123,7 +123,7 @@ def test_a_time_that_no_calendar_has_stops_neither_the_row_nor_those_after_it(
     damaged, sound = stored([row, MESSAGES[1]])
     damaged[name] = {"N": str(time)} if time else {"S": "?"}
     blobs = MemoryBlobs()
-    counts = Journal(written_rows, batch_name, blobs).write([record(1, damaged), record(2, sound)])
+    counts = Journal(blobs).write([record(1, damaged), record(2, sound)])
     assert counts.get("unreadable", 0) == (name == "a" or time is None)
     assert blobs.names("journal/messages/day=2026-11-21/", "", 9), "the sound one's"
 
@@ -137,7 +137,7 @@ def test_a_large_body_is_noted_under_the_day_on_which_its_row_is_gone() -> None:
     row = replace(MESSAGES[0].segment, first=40, count=3, drafts=drafts, expires_s=expires_s)
     entry = replace(row, count=1, drafts=(Draft(b"", blob="bodies/orders/u1/def", origin=place),))
     rows: list[Any] = [Written(SHARD, row), Written(lane, entry)]
-    Journal(lambda _: rows, lambda _: "batch", blobs).write([])
+    Journal(blobs).store(rows, "batch")
     names = blobs.names("expiring/", "", 9)
     assert names == ["expiring/2026-12-01/orders!u1!0!41!abc", "expiring/2026-12-01/orders!u1!3!77!def"]
     bodies = [parse(name) for name in names]

@@ -26,8 +26,7 @@ from chalicelib.domain.times import DAY_MS, MINUTE_MS
 from chalicelib.domain.topic import Topic
 from chalicelib.scheduler.meter_reader import MeterReader, State
 from chalicelib.store.control import Control
-from chalicelib.store.marks import Marks
-from chalicelib.store.readings import Readings
+from chalicelib.store.marks import Marks, Readings
 from tests.support import factories as make
 from tests.support.clock import START_MS
 from tests.support.embedded import embedded_dynamo

@@ -19,8 +19,8 @@ from chalicelib.adapters import Nobody
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.timer import Timer
 from chalicelib.domain.times import SECOND_MS
-from chalicelib.scheduler import beside
-from chalicelib.scheduler.mover import Mover, Ways
+from chalicelib.scheduler import mover as mover_module
+from chalicelib.scheduler.mover import Mover
 from chalicelib.store.timers import Timers
 from chalicelib.wiring import Deps
 from tests.simulation import virtual
@@ -40,7 +40,7 @@ HOME = make.shard()
 @pytest.fixture(autouse=True)
 def _virtual_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = SimpleNamespace(SimpleQueue=lambda: virtual.Queue(virtual.current()), Empty=queue.Empty)
-    monkeypatch.setattr(beside, "queue", waits)
+    monkeypatch.setattr(mover_module, "queue", waits)
 
 
 class Slow:
@@ -101,11 +101,14 @@ class World(Nobody):
     def move(self, hint: Mapping[str, Any] | None = None) -> None:
         """One invocation of the mover, by its schedule or for a wake-up."""
         waker = self.random.choice(self.wakers)
-        ways = Ways(append=self.append, wake=nothing, check=nothing, wake_at=waker.wake_at, tell=nothing)
         threads = lambda: virtual.Pool(self.scheduler, 64)  # noqa: E731
         mover = Mover(
             timers=cast(Any, self.timers),
-            ways=ways,
+            append=self.append,
+            wake=nothing,
+            check=nothing,
+            wake_at=waker.wake_at,
+            tell=nothing,
             clock=self.clock,
             random=self._random,
             threads=threads,

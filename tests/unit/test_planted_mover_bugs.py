@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 
 from chalicelib import functions
-from chalicelib.scheduler import beside
+from chalicelib.scheduler import mover as mover_module
 from chalicelib.scheduler.mover import Mover, MoverRun
 from chalicelib.services.core.mover_wakes import MoverWakes
-from chalicelib.services.core.unit_names import UnitNames
 from chalicelib.services.core.wake import Waker
 from chalicelib.services.manage import admin
+from chalicelib.services.produce.drafts import UnitNames
 from chalicelib.store import timers as store
 from chalicelib.store.timers import Timers
 from tests.contract.ports import test_timers
@@ -30,7 +30,7 @@ from tests.unit.test_mover_world import LATEST_MS, World
 def a_world_is_in_time(seed: int) -> None:
     waits = SimpleNamespace(SimpleQueue=lambda: virtual.Queue(virtual.current()), Empty=queue.Empty)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(beside, "queue", waits)
+        patch.setattr(mover_module, "queue", waits)
         world = World(seed)
         world.run()
     assert world.owed == {}
@@ -59,7 +59,7 @@ BUGS: Planted = {
         runs.test_a_run_waits_for_what_its_wake_up_is_early_for_and_for_nothing_else,
     ),
     "a schedule that wakes for nothing": (
-        Bug(Mover, "tick", "self.ways.wake_at(", "list("),
+        Bug(Mover, "tick", "self.wake_at(", "list("),
         runs.test_the_schedule_wakes_for_what_was_stored_long_before,
     ),
     "a run that races another through all pages": (
@@ -74,8 +74,8 @@ BUGS: Planted = {
         Bug(
             MoverRun,
             "_carry",
-            "self.ways.wake(timers)\n        self.timers.drop(timers)",
-            "self.timers.drop(timers)\n        self.ways.wake(timers)",
+            "self.mover.wake(timers)\n        self.mover.timers.drop(timers)",
+            "self.mover.timers.drop(timers)\n        self.mover.wake(timers)",
         ),
         troubles.test_a_wake_whose_invocation_is_refused_stops_only_itself,
     ),

@@ -27,11 +27,10 @@ from chalicelib.store.attributes import number, text
 from chalicelib.store.audit import Audit
 from chalicelib.store.control import Control
 from chalicelib.store.cursors import Cursors
+from chalicelib.store.dedup import Tickets
 from chalicelib.store.dynamo import Dynamo
 from chalicelib.store.keys import Keys
-from chalicelib.store.marks import Marks, Rounds
-from chalicelib.store.readings import Readings
-from chalicelib.store.tickets import Tickets
+from chalicelib.store.marks import Marks, Readings, Rounds
 from chalicelib.store.timers import Timers
 from chalicelib.store.token_buckets import TokenBuckets
 from chalicelib.store.traces import Traces

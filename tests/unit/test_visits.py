@@ -10,11 +10,9 @@ import pytest
 from chalicelib.domain.mark import Bookmark, Mark
 from chalicelib.domain.times import MINUTE_MS
 from chalicelib.domain.topic import ConsumerState
-from chalicelib.scheduler.sweeper import Scout
 from chalicelib.scheduler.walk import HasTime, RoundRobin, Stretch, VisitInTurn, Walk
 from tests.support import factories as make
 from tests.support.clock import Inline
-from tests.support.desk import Desk
 from tests.support.push import PushDesk
 from tests.support.stages import Stage, embedded_stage
 
@@ -79,12 +77,7 @@ def test_the_next_run_begins_with_the_first_topic_that_there_was_too_little_time
     assert (stretch.last, stretch.finished) == (last, False)
 
 
-# What the scout finds.
-
-
-def scout(desk: Desk) -> Scout:
-    a = desk.deps.adapters
-    return Scout(control=a.control, log=a.log, cursors=a.cursors, clock=a.clock)
+# What the sweeper finds.
 
 
 @pytest.mark.parametrize("why", ["pulled", "paused", "disabled", "called"])
@@ -102,7 +95,7 @@ def test_only_what_somebody_is_called_for_can_be_forgotten(stage: Stage, why: st
         (now,) = stage.adapters.control.consumers(desk.topic, group)
         assert stage.adapters.control.put_consumer(desk.topic, group, off, now)
     desk.produce(make.draft())
-    findings = scout(desk).examine(desk.topic)
+    findings = desk.deps.sweeper.examine(desk.topic)
     assert findings.forgotten == ([str(desk.topic.shard_key(0))] if why == "called" else [])
 
 

@@ -72,7 +72,7 @@ def settle_message(context: Context) -> Response[Retried]:
     uid = _consumer_uid(context, topic, group, fields.get("consumer"))
     outcome, reason = _OUTCOMES[fields["outcome"]], fields.get("reason")
     deps.deliveries.settle(topic, group, message, outcome, reason, context.by, uid)
-    status = deps.statuses.delivery(topic, group, message)
+    status = deps.statuses.of_topic(topic).delivery(group, message)
     return Response(retried_view(message.id, group.name, status))
 
 

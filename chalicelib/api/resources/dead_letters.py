@@ -299,7 +299,7 @@ def _status(context: Context, topic: Topic, group: Group, message: "AnyMessage")
     if not isinstance(message, Message):
         return None
     try:
-        return context.deps.statuses.delivery(topic, group, message)
+        return context.deps.statuses.of_topic(topic).delivery(group, message)
     except HeadraceError:  # the retry is done: no error may deny it
         return None
 

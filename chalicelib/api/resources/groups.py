@@ -201,7 +201,7 @@ def get_group_rates(context: Context) -> Response[GroupRatesView]:
     window = lists.window(context.query)
     topic, group = context.group()
     deps = context.deps
-    buckets = deps.rate_charts.of(topic, window, deps.surveyor.reading(topic, group), only=group)
+    buckets = deps.board.rates(topic, window, deps.surveyor.reading(topic, group), only=group)
     return Response(group_rates_view(topic, group, window, buckets))
 
 

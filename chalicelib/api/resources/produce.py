@@ -25,7 +25,7 @@ from ..problems import Problem, problem
 if TYPE_CHECKING:
     from ...services.inspect.lookup import MessageState
     from ...services.produce.appender import ProduceResult
-    from ...services.produce.repeats import FirstUseOf
+    from ...services.produce.dedup import FirstUseOf
 
 
 class BatchBody(Struct, forbid_unknown_fields=True):
@@ -117,7 +117,7 @@ def state_lookup(context: Context, topic: Topic) -> StateLookup:
 
 def first_use(state_of: StateLookup) -> "FirstUseOf":
     """What a state says of the message's dedup id; one that cannot be read says nothing."""
-    from ...services.produce.repeats import unknown_use
+    from ...services.produce.dedup import unknown_use
 
     return lambda message_id: state.use if (state := state_of(message_id)) else unknown_use(message_id)
 

@@ -131,7 +131,7 @@ def get_rates(context: Context) -> Response[RatesView]:
     `window` is 1h (each minute; the default), 24h (ten minutes) or 7d (hours)."""
     window = lists.window(context.query)
     topic, deps = context.topic(), context.deps
-    buckets = deps.rate_charts.of(topic, window, deps.surveyor.reading(topic))
+    buckets = deps.board.rates(topic, window, deps.surveyor.reading(topic))
     return Response(rates_view(topic, window, buckets, context.may_use_group))
 
 

@@ -7,21 +7,18 @@ costs no write.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ...domain.assignment import EVERYONE, Assignment, Staffed, Target, Team, deal, is_idle, is_online
 from ...domain.pull_share import Seat
-from ...domain.topic import Consumer, ConsumerState, CursorKey, Group, Topic, cursor_key
+from ...domain.topic import Consumer, ConsumerState, Group, Topic, cursor_key
 from ...modes import POLICIES
 from ...ports.world import Clock
+from ...store import Control
 from .catalog import CACHE_MS, Catalog
 from .expiring_cache import TtlCache
-
-if TYPE_CHECKING:
-    from ...store import Control
-
+from .positions import Positions
 
 _TRIES = 8
 _LOOK_MS = 60_000  # how often a process looks whether members that do not receive have a backlog
@@ -30,14 +27,11 @@ _LOOK_MS = 60_000  # how often a process looks whether members that do not recei
 class Assignments:
     """Which consumer has which shards, with an epoch that rises with every change."""
 
-    def __init__(
-        self, control: Control, catalog: Catalog, has_backlog: Callable[[CursorKey], bool], clock: Clock
-    ) -> None:
-        """`has_backlog` reads whether there is something to claim behind a cursor."""
+    def __init__(self, control: Control, catalog: Catalog, positions: Positions, clock: Clock) -> None:
         self._control = control
         self._catalog = catalog
         self._clock = clock
-        self._has_backlog = has_backlog
+        self._positions = positions
         self._stored: TtlCache[str, Assignment] = TtlCache(clock, CACHE_MS)
         self._behind: TtlCache[str, frozenset[str]] = TtlCache(clock, _LOOK_MS)
 
@@ -150,7 +144,7 @@ class Assignments:
         behind = self._behind.get(group.uid) if uids else frozenset[str]()
         if behind is None:
             keys = {uid: [cursor_key(topic, group, shard) for shard in held.shards(uid)] for uid in uids}
-            behind = frozenset(uid for uid in uids if any(map(self._has_backlog, keys[uid])))
+            behind = frozenset(uid for uid in uids if any(map(self._positions.has_backlog, keys[uid])))
             self._behind.put(group.uid, behind)
         return tuple(uid for uid in uids if uid in behind or uid in held.idle)
 

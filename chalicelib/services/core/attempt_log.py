@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from operator import attrgetter
 
 from ...domain.errors import Unavailable
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...domain.trace import TraceEntry, TraceRow
 from ...ports.world import Clock
-
-if TYPE_CHECKING:
-    from ...store import Traces
-
-
-ConsumerRank = Callable[[Topic, Group, str], tuple[str, int | None, int]]
-"""Name, rank and total of a group's consumer by its uid; may renew the group's assignment."""
-ConsumerNames = Callable[[Topic, Group], Mapping[str, str]]
-"""The names of a group's consumers by uid; reads only."""
+from ...store import Traces
+from .assignments import Assignments
+from .catalog import Catalog
 
 
 class AttemptLog:
     """One row for each batch of attempts and shard."""
 
-    def __init__(self, traces: Traces, rank_of: ConsumerRank, names: ConsumerNames, clock: Clock) -> None:
+    def __init__(self, traces: Traces, assignments: Assignments, catalog: Catalog, clock: Clock) -> None:
         self._traces = traces
-        self._rank_of = rank_of
-        self._names = names
+        self._assignments = assignments
+        self._catalog = catalog
         self._clock = clock
 
     def note(
@@ -57,24 +51,17 @@ class AttemptLog:
             return
         with suppress(Unavailable):
             if is_ranked:
-                name, rank, total = self._rank_of(topic, group, owner_uid)
+                name, rank, total = self._assignments.name_and_rank(topic, group, owner_uid)
             else:
-                name, rank, total = self._names(topic, group).get(owner_uid, "") if owner_uid else "", None, 0
+                names = self._catalog.consumer_names(topic, group) if owner_uid else {}
+                name, rank, total = names.get(owner_uid, ""), None, 0
             expires_s = topic.expires_s(self._clock.now_ms())
-            rows = [
-                TraceRow(
-                    key=cursor_key(topic, group, shard, consumer_uid),
-                    id=row_id,
-                    consumer=name,
-                    rank=rank,
-                    total=total,
-                    started_ms=started_ms,
-                    entries=tuple(sorted(members, key=lambda t: t.offset)),
-                    expires_s=expires_s,
-                    group=group.name,
-                )
-                for shard, members in by_shard.items()
-            ]
+            who = row_id, name, rank, total, started_ms
+            rows: list[TraceRow] = []
+            for shard, members in by_shard.items():
+                key = cursor_key(topic, group, shard, consumer_uid)
+                entries = tuple(sorted(members, key=attrgetter("offset")))
+                rows.append(TraceRow(key, *who, entries, expires_s, group.name))
             self._traces.write(rows)
 
     def note_by_hand(

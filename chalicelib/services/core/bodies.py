@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ...domain import redact
 from ...domain.call_result import CallResult, Verdict
 from ...domain.errors import Unavailable
 from ...domain.message import Message
 from ...domain.topic import Topic
-
-if TYPE_CHECKING:
-    from ...ports.world import Blobs, Clock
+from ...ports.world import Blobs, Clock
 
 _PATIENCE_MS = 5_000  # after so long without a readable body, no others are tried
 _PAUSE_MS = 10_000  # before a body that could not be read is tried again

@@ -9,17 +9,14 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 from ...domain.errors import TooMany, Unavailable
 from ...domain.times import DAY_SECONDS, MINUTE_MS
 from ...domain.topic import Topic
 from ...ports.world import Clock, Units
+from ...store import TokenBuckets
 from .catalog import Catalog
 from .expiring_cache import BoundedCache
-
-if TYPE_CHECKING:
-    from ...store import TokenBuckets
 
 # In USD / 1e9 (docs/cost.md: `rest` and `start`, `write`, `read`), as all sums here.
 _CALL, _WRITE, _READ = 3_700, 625, 125

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
-from typing import TYPE_CHECKING
 
 from ...domain.assignment import is_silent
 from ...domain.errors import NotFound, Refused
@@ -12,11 +11,8 @@ from ...domain.times import MINUTE_MS
 from ...domain.topic import Consumer, ConsumerState, CursorKey, Group, Offline, Topic, cursor_key
 from ...modes import POLICIES
 from ...ports.world import Clock
+from ...store import Control
 from .expiring_cache import TtlCache
-
-if TYPE_CHECKING:
-    from ...store import Control
-
 
 CACHE_MS = 3_000  # DMQ's servers refresh topics and clients every 3 s
 _LOOK_AGAIN_MS = 1_000  # how often calls that a topic refuses read it at most
@@ -156,7 +152,5 @@ class Catalog:
 
 def broadcast_needs_consumer() -> Refused:
     """The error of a receive from a broadcast group without a consumer's name."""
-    return Refused(
-        "CONSUMER_REQUIRED",
-        "This group is a broadcast: say which registered consumer receives, in `consumer`.",
-    )
+    text = "This group is a broadcast: say which registered consumer receives, in `consumer`."
+    return Refused("CONSUMER_REQUIRED", text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...domain import cursor_write
 from ...domain.cursor import Cursor
@@ -18,12 +18,9 @@ from ...domain.timer import Timer
 from ...domain.times import DAY_SECONDS
 from ...domain.topic import CursorKey
 from ...ports.world import Clock
+from ...store import Cursors
 from .counters import DEAD, UNDECODABLE, Counters
 from .expiring_cache import TtlCache
-
-if TYPE_CHECKING:
-    from ...store import Cursors
-
 
 _FRESH_MS = 1_000  # how old a state may be that shows nothing to claim
 _CLOSED_S = DAY_SECONDS  # longer than any function or request that knows the cursor may run

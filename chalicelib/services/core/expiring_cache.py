@@ -28,7 +28,9 @@ class StoreCall(Generic[K, V]):
 
     def keep(self, value: V) -> V:
         """Keep what was read, unless the call was overtaken. Its age counts from the call's beginning."""
-        self.cache.keep(self, value)
+        with self.cache.lock:
+            if not self.is_overtaken:
+                self.cache.hold(self.key, value, self.at_ms, self.monotonic_ms)
         return value
 
     def replace(self, value: V) -> V:
@@ -51,7 +53,7 @@ class TtlCache(Generic[K, V]):
         self._clock = clock
         self._max_age_ms = max_age_ms
         self._most = most
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self._held: OrderedDict[K, tuple[int, int, V]] = OrderedDict()
         self._under_way: set[StoreCall[K, V]] = set()
 
@@ -64,37 +66,32 @@ class TtlCache(Generic[K, V]):
     def calling(self, key: K) -> Iterator[StoreCall[K, V]]:
         """Call the store for the value of a key, which takes its time; `keep` or `replace` its result inside."""
         call = StoreCall(self, key, self._clock.now_ms(), self._clock.monotonic_ms())
-        with self._lock:
+        with self.lock:
             self._under_way.add(call)
         try:
             yield call
         finally:
-            with self._lock:
+            with self.lock:
                 self._under_way.discard(call)
 
     def put(self, key: K, value: V) -> V:
         """Keep a value that is known now."""
-        with self._lock:
+        with self.lock:
             self._overtake(key)
-            self._hold(key, value, self._clock.now_ms(), self._clock.monotonic_ms())
+            self.hold(key, value, self._clock.now_ms(), self._clock.monotonic_ms())
         return value
-
-    def keep(self, call: StoreCall[K, V], value: V) -> None:
-        """See StoreCall."""
-        with self._lock:
-            if not call.is_overtaken:
-                self._hold(call.key, value, call.at_ms, call.monotonic_ms)
 
     def replace(self, call: StoreCall[K, V], value: V) -> None:
         """See StoreCall."""
-        with self._lock:
+        with self.lock:
             if call.is_overtaken:
                 self._held.pop(call.key, None)
             else:
-                self._hold(call.key, value, self._clock.now_ms(), self._clock.monotonic_ms())
+                self.hold(call.key, value, self._clock.now_ms(), self._clock.monotonic_ms())
             self._overtake(call.key)
 
-    def _hold(self, key: K, value: V, at_ms: int, monotonic_ms: int) -> None:
+    def hold(self, key: K, value: V, at_ms: int, monotonic_ms: int) -> None:
+        """Keep a value as of a time; for StoreCall, under the lock."""
         self._held[key] = (at_ms, monotonic_ms, value)
         self._held.move_to_end(key)
         while len(self._held) > self._most:
@@ -112,7 +109,7 @@ class TtlCache(Generic[K, V]):
 
     def drop(self, key: K) -> None:
         """Forget the value under a key. Harmless if there is none."""
-        with self._lock:
+        with self.lock:
             self._overtake(key)
             self._held.pop(key, None)
 

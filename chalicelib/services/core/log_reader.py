@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from ...domain import ranges
 from ...domain.limits import HOLE_AGE, LATE_WRITER, MAX_ANSWER_BYTES, MAX_HOLE
@@ -15,12 +14,9 @@ from ...domain.segment import Allocation, Segment, ShardKey
 from ...domain.times import CLOCKS_DIFFER_MS, HOUR_MS
 from ...domain.topic import Group
 from ...ports.world import Clock
+from ...store import Log
 from .expiring_cache import BoundedCache, TtlCache
 from .segment_cache import SegmentCache
-
-if TYPE_CHECKING:
-    from ...store import Log
-
 
 _FIRST_ROWS = 8
 _MOST_ROWS = 256
@@ -255,13 +251,7 @@ class LogReader:
         size = next_segment.first - at
         if next_segment.allocation is Allocation.RESERVED and age < LATE_WRITER:
             size -= MAX_HOLE
-        return Segment(
-            first=at,
-            count=size,
-            request_id="expired",
-            accepted_ms=next_segment.accepted_ms,
-            expires_s=next_segment.expires_s,
-        )
+        return Segment(at, size, "expired", next_segment.accepted_ms, next_segment.expires_s)
 
     def _close(self, shard: ShardKey, start: int, at: int, segment: Segment) -> Segment:
         """Close a hole from its start, where the late writer would put its segment, up to `at`."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from ...domain import cursor_transitions as transitions
 from ...domain import cursor_write
@@ -16,11 +15,9 @@ from ...domain.segment import Segment, ShardKey
 from ...domain.times import CLOCKS_DIFFER_MS
 from ...domain.topic import EARLIEST, LATEST, CursorKey, Group, Topic, Where, cursor_key, cursor_keys
 from ...ports.world import Clock
+from ...store import Log
 from .cursor_store import CursorSnapshot, CursorStore
 from .tails import Tails
-
-if TYPE_CHECKING:
-    from ...store import Log
 
 _ROWS = 64
 _PAGES = 2

@@ -5,15 +5,11 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ...domain.topic import Topic
 from ...ports.world import Clock
+from ...store import TokenBuckets
 from .expiring_cache import BoundedCache
-
-if TYPE_CHECKING:
-    from ...store import TokenBuckets
-
 
 _AHEAD_MS = 250  # permits are taken in advance for so much of this process's demand,
 _MOST_AHEAD = 10  # but no more than this part of what all processes get in a second

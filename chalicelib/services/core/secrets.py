@@ -5,19 +5,19 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import cached_property
+from typing import NamedTuple, TypeVar
 
 from ...domain.errors import ChangedMeanwhile, Refused, unavailable
-from ...domain.limits import MAX_OVERLAPPING_SECRETS
+from ...domain.limits import MAX_OVERLAPPING_SECRETS, ROTATION_OVERLAP
 from ...domain.signing import KeyRing, Secret, opened, rotated, sealed, sign, verified
 from ...domain.times import MINUTE_MS
 from ...domain.topic import Consumer, Group, Topic
 from ...ports.world import Cipher, Clock, Random
+from ...store import Control
 from .expiring_cache import TtlCache
-
-if TYPE_CHECKING:
-    from ...store import Control
 
 _KEPT_MS = 15 * MINUTE_MS  # how long a process may cache a decrypted secret
 _MARK_CHARS = 32
@@ -88,6 +88,42 @@ class SecretCipher:
 
 def _fingerprint(secret: bytes, context: EncryptionContext) -> str:
     return hashlib.sha256(f"{context['row']}\0".encode() + secret).hexdigest()[:_MARK_CHARS]
+
+
+OVERLAP_MS = ROTATION_OVERLAP // timedelta(milliseconds=1)
+
+
+@dataclass(eq=False)
+class NewSecret:
+    """Makes a secret the consumer's present one. Earlier ones end after the overlap, or at their own end. Raises
+    Refused if too many would sign at once. Repeating it encrypts the secret only once."""
+
+    secret_cipher: SecretCipher
+    context: EncryptionContext
+    secret: bytes = field(repr=False)
+    now_ms: int
+    overlap_ms: int = OVERLAP_MS
+
+    def __call__(self, consumer: Consumer) -> Consumer:
+        if self.signs(consumer):
+            return consumer
+        others = [old for old in consumer.secrets if not self._is_it(old)]
+        secrets = rotated(others, self._encrypted, self.now_ms, self.now_ms + self.overlap_ms)
+        if len(secrets) > MAX_OVERLAPPING_SECRETS + 1:
+            text = "This secret was rotated too often: wait until the first of them ends."
+            raise Refused("TOO_MANY_SECRETS", text)
+        return replace(consumer, secrets=secrets)
+
+    def signs(self, consumer: Consumer) -> bool:
+        """Is it the consumer's present secret?"""
+        return any(self._is_it(secret) for secret in consumer.secrets[:1])
+
+    def _is_it(self, row: Secret) -> bool:
+        return self.secret_cipher.is_of(row, self.secret, self.context)
+
+    @cached_property
+    def _encrypted(self) -> Secret:
+        return self.secret_cipher.encrypted(self.secret, self.context)
 
 
 T = TypeVar("T")

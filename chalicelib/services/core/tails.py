@@ -10,16 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from ...domain.limits import TAIL_SURE
 from ...domain.segment import ShardKey, Tail
 from ...domain.topic import CursorKey, cursor_key
 from ...ports.world import Clock
-
-if TYPE_CHECKING:
-    from ...store import Control, Cursors, Log
-
+from ...store import Control, Cursors, Log
 
 _SURE_MS = TAIL_SURE // timedelta(milliseconds=1)
 

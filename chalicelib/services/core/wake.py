@@ -10,16 +10,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
+from ...domain.append import ProduceResult
 from ...domain.errors import HeadraceError, NotFound, Unavailable, Unreadable
 from ...domain.limits import MAX_SLOW_IN_FLIGHT
+from ...domain.message import Message
 from ...domain.push_limit import guaranteed_of
 from ...domain.segment import ShardKey
 from ...domain.timer import ANY, Timer, wake_up
 from ...domain.topic import Consumer, ConsumerState, CursorKey, Group, Topic, lane_of
 from ...modes import POLICIES
 from ...ports.world import Clock, Invoker
+from ...store import Timers
+from ...store.layout import shard_of
 from .catalog import CACHE_MS, Catalog
 from .expiring_cache import TtlCache
 from .mover_wakes import DueTimer, MoverWakes
@@ -103,27 +107,15 @@ def news_of(event: Mapping[str, Any]) -> News:
     return News(event.get("last", {}), event.get("changed", False), event.get("due_ms"))
 
 
-class Stored(Protocol):
-    """What was stored: its place in the log, or None where it waits for its time."""
-
-    @property
-    def shard(self) -> int | None: ...
-
-    @property
-    def offset(self) -> int | None: ...
-
-
 @dataclass(kw_only=True, eq=False)
 class Waker:
     """Starts runs of `deliver`, and sends the mover's wake-ups. `mark` notes that a topic has messages to deliver;
-    `store_timers` stores timers; `fragments_of` says which fragments may have the timer of an id; `on_skip` is called
-    for each unreadable row that a batch of wake-ups skips."""
+    `on_skip` is called for each unreadable row that a batch of wake-ups skips."""
 
     catalog: Catalog
     invoker: Invoker
     mark: Callable[[Topic], None]
-    store_timers: Callable[[Sequence[Timer]], object]
-    fragments_of: Callable[[str], Sequence[int]]
+    timers: Timers
     clock: Clock
     on_skip: Callable[[Unreadable], object]
 
@@ -156,7 +148,7 @@ class Waker:
             raise refusal
         return len(tasks)
 
-    def wake_after_append(self, topic: Topic, messages: Iterable[Stored]) -> None:
+    def wake_after_append(self, topic: Topic, messages: Iterable[ProduceResult | Message]) -> None:
         """Start a topic's runs at once, if its setting `wake` is "direct": called after messages were stored. Those
         that wait for their time have no place yet."""
         if topic.wake != "direct":
@@ -168,12 +160,10 @@ class Waker:
                 last[key] = max(message.offset, last.get(key, 0))
         tasks: dict[DispatchTask, dict[str, int]] = {}
         groups_of = cache(self._groups_of)
-        for key, offset in last.items():
-            if self._woken.get(key):
-                continue
+        for key in [key for key in last if not self._woken.get(key)]:
             with suppress(Unavailable):  # it is stored: to refuse it now would have it produced twice
                 for task in self._tasks(key, groups_of):
-                    tasks.setdefault(task, {})[key] = offset
+                    tasks.setdefault(task, {})[key] = last[key]
                 self._woken.put(key, True)
         for task, rows in tasks.items():
             self.start(task, News(rows))
@@ -235,7 +225,7 @@ class Waker:
         due_ms = now_ms + CACHE_MS + _SLACK_MS
         timers = [wake_up("again", shard, due_ms, now_ms) for shard in shards]
         if timers:
-            self.store_timers(timers)
+            self.timers.store(timers)
             self.wake_movers(timers)
 
     def tasks_of(self, topic: Topic, group: Group) -> Iterator[DispatchTask]:
@@ -256,20 +246,19 @@ class Waker:
         return [self.catalog.group(topic, name)] if name else self.catalog.groups(topic)
 
     def _tasks(self, text: str, groups_of: Callable[[Topic, str], Sequence[Group]]) -> Iterator[DispatchTask]:
-        name, _, uid_and_number = text.partition(":")
-        uid, _, number = uid_and_number.partition("/")
-        name, _, group_name = name.partition("~")
+        shard = shard_of(text)
+        name, _, group_name = shard.topic.partition("~")
         try:
             topic = self.catalog.topic(name)
-            if int(number) == ANY and uid == topic.uid:
+            if shard.shard == ANY and shard.topic_uid == topic.uid:
                 self.mark(topic)
             groups = groups_of(topic, group_name)
         except NotFound:
             return
         for group in groups:
             for consumer_uid in self._uids_to_run_for(topic, group):
-                if uid == (consumer_uid or group.uid if group_name else topic.uid):
-                    yield from self._tasks_at(topic, group, consumer_uid, int(number))
+                if shard.topic_uid == (consumer_uid or group.uid if group_name else topic.uid):
+                    yield from self._tasks_at(topic, group, consumer_uid, shard.shard)
 
     def _uids_to_run_for(self, topic: Topic, group: Group) -> Sequence[str]:
         """The consumer uids to run for: "" for the group, or each push consumer of a broadcast."""
@@ -294,7 +283,7 @@ class Waker:
     def wake_movers(self, timers: Sequence[Timer]) -> None:
         """Send the wake-ups of timers that have just been stored. For those that are due in more than 15 minutes the
         mover's schedule does it."""
-        self.wake_at([(timer.due_ms, self.fragments_of(timer.id)) for timer in timers])
+        self.wake_at([(timer.due_ms, self.timers.fragments_of(timer.id)) for timer in timers])
 
     def wake_at(self, due_timers: Iterable[DueTimer]) -> None:
         """Send wake-ups for these times and fragments, unless this process has sent them before. One that cannot be
@@ -317,14 +306,5 @@ class Waker:
 
 def as_if_scheduled(detail: Mapping[str, Any]) -> dict[str, Any]:
     """An event in EventBridge's shape, for functions that otherwise run on a schedule."""
-    return {
-        "version": "0",
-        "id": "",
-        "account": "",
-        "region": "",
-        "time": "",
-        "source": "headrace",
-        "resources": [],
-        "detail-type": "Headrace Wake",
-        "detail": dict(detail),
-    }
+    names = ("version", "id", "account", "region", "time", "source", "resources", "detail-type")
+    return {**dict.fromkeys(names, ""), "detail": dict(detail)}

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from ...domain.call_result import Answer, in_words
+from ...domain.times import GoOn, always
 from ...domain.topic import Consumer, CursorKey, Group, Topic, cursor_key
 from ...domain.trace import ATTEMPTS, AttemptOutcome, TraceEntry, TraceRow
 from ...modes import POLICIES
-
-if TYPE_CHECKING:
-    from ...store import Traces
+from ...store import Traces
 
 MOST_SHARDS = 16
 _FEWEST_ROWS = 10
@@ -77,7 +75,7 @@ def latest_attempts(
     consumer: Consumer,
     shards: Sequence[int],
     limit: int,
-    may_go_on: Callable[[], bool] = lambda: True,
+    may_go_on: GoOn = always,
 ) -> History:
     """Up to `limit` attempts at a consumer, from the traces: those at the last messages of each shard. Retries of older
     messages are not among them, nor what is on shards beyond MOST_SHARDS. Its own `shards` are read first, as long as
@@ -99,9 +97,7 @@ def latest_attempts(
     return _newest(attempts, limit, is_whole)
 
 
-def attempts_since(
-    traces: Traces, topic: Topic, group: Group, since_ms: int, may_go_on: Callable[[], bool]
-) -> History:
+def attempts_since(traces: Traces, topic: Topic, group: Group, since_ms: int, may_go_on: GoOn) -> History:
     """The group's attempts since a moment, from the traces: those at the last messages of each shard, one query for
     each of up to MOST_SHARDS shards, as long as `may_go_on()`. Retries of older messages are not among them."""
     attempts: list[PastAttempt] = []
@@ -138,13 +134,7 @@ def _newest(attempts: list[PastAttempt], most: int, is_whole: bool) -> History:
 
 
 def _own_rows(
-    traces: Traces,
-    key: CursorKey,
-    group: Group,
-    consumer: Consumer,
-    most: int,
-    is_own: bool,
-    may_go_on: Callable[[], bool],
+    traces: Traces, key: CursorKey, group: Group, consumer: Consumer, most: int, is_own: bool, may_go_on: GoOn
 ) -> tuple[list[TraceRow], bool]:
     """Up to `most` of the consumer's newest rows on a shard, and whether it has no others."""
     per_consumer = POLICIES[group.mode].per_consumer

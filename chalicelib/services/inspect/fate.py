@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from ...domain.cursor import OffsetState, offset_state
 from ...domain.message import Message
@@ -13,12 +12,9 @@ from ...domain.record import Record
 from ...domain.segment import ShardKey
 from ...domain.status import OVER, Status
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
+from ...store import Log, Records
 from ..core.catalog import Catalog
 from .statuses import DeliveryStatus, Statuses, TopicStatuses
-
-if TYPE_CHECKING:
-    from ...store import Log, Records
-
 
 _LOOKS = 4  # what moves during a look is found at the next one
 _ROWS = 64

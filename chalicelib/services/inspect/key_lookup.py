@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ...domain.append import KeyEntry
 from ...domain.errors import Conflict, NotFound, Unreadable
@@ -13,12 +12,9 @@ from ...domain.limits import DEFAULT_PAGE, MAX_ANSWER_BYTES
 from ...domain.message import Draft, Message
 from ...domain.topic import Topic
 from ...ports.world import Clock
+from ...store import Keys
 from .lookup import MOST_LISTING_MS, AnyMessage, Filters, Lookup, passes_before_log
 from .statuses import TopicStatuses
-
-if TYPE_CHECKING:
-    from ...store import Keys
-
 
 _ENTRIES_PER_PAGE = 512  # what one page looks at, at most; a sparse filter goes on with the next page
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from ...domain import ids, ranges
 from ...domain.errors import Conflict, NotFound, unavailable
@@ -15,12 +14,9 @@ from ...domain.record import DeadLetter, FailureFilter, Record
 from ...domain.status import Status
 from ...domain.topic import CursorKey, Group, Topic
 from ...ports.world import Clock
+from ...store import Records
 from ..core.catalog import Catalog
 from .lookup import MOST_LISTING_MS, Lookup
-
-if TYPE_CHECKING:
-    from ...store import Records
-
 
 _PAGE = 100
 _PAGES = 10  # what one page of a filtered list reads at most

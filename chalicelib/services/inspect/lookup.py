@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ...domain import ids
 from ...domain.errors import NotFound
@@ -17,18 +17,16 @@ from ...domain.message import DeadReason, Draft, Message
 from ...domain.record import DeadLetter
 from ...domain.segment import ShardKey
 from ...domain.status import OPEN, OVER, Status
-from ...domain.times import CLOCKS_DIFFER_MS
+from ...domain.times import CLOCKS_DIFFER_MS, GoOn, always
 from ...domain.topic import Group, Topic
 from ...domain.transaction import Transaction, TransactionState
 from ...ports.world import Clock
+from ...store import Log, Records
 from ..core.catalog import Catalog
 from ..core.log_reader import Freshness, LogReader
+from ..produce.dedup import FirstUse
 from ..produce.delayed import Delayed, DelayedMessage
-from ..produce.repeats import FirstUse
 from .statuses import Statuses, TopicStatuses
-
-if TYPE_CHECKING:
-    from ...store import Log, Records
 
 MOST_LISTING_MS = 8_000  # API Gateway ends a request after 29 s, and a row may hold a thousand messages
 
@@ -78,11 +76,7 @@ class Lookup:
         return message or self.message(topic, message_id)
 
     def find_with_dead_letters(
-        self,
-        topic: Topic,
-        message_id: str,
-        may_use_group: Callable[[str], bool],
-        may_go_on: Callable[[], bool] = lambda: True,
+        self, topic: Topic, message_id: str, may_use_group: Callable[[str], bool], may_go_on: GoOn = always
     ) -> AnyMessage:
         """As `find`; it also finds a message of which only a dead letter is left, as `in_dead_letters` does."""
         try:
@@ -93,11 +87,7 @@ class Lookup:
             raise
 
     def in_dead_letters(
-        self,
-        topic: Topic,
-        message_id: str,
-        may_use_group: Callable[[str], bool],
-        may_go_on: Callable[[], bool] = lambda: True,
+        self, topic: Topic, message_id: str, may_use_group: Callable[[str], bool], may_go_on: GoOn = always
     ) -> Message | None:
         """A message whose row is gone, as a dead letter has it; best as it was produced. None for one that was
         delayed: its id does not say where it was.
@@ -172,7 +162,7 @@ class Lookup:
             return True
         if now_ms >= message.ends_ms + _GRACE_MS:
             return False
-        deliveries = self.statuses.deliveries(topic, message).values()
+        deliveries = self.statuses.of_topic(topic).deliveries(message).values()
         return any(delivery.status in _UNDONE for delivery in deliveries)
 
     def _find_by_place(self, topic: Topic, message_id: str, trust: Freshness | None = None) -> Message | None:
@@ -214,7 +204,7 @@ class Lookup:
         limit: int,
         starts: dict[int, int] | None,
         topic_statuses: TopicStatuses | None = None,
-        may_go_on: Callable[[], bool] = lambda: True,
+        may_go_on: GoOn = always,
     ) -> tuple[list[Message], dict[int, int] | None]:
         """Up to `limit` messages, newest first, and where the next page starts in each shard (None: the end). Pass
         `topic_statuses` to see their statuses at the same moment. Reading stops after eight seconds, and when
@@ -281,7 +271,7 @@ class _Budget:
     """How many rows a page may still read."""
 
     left: int
-    may_go_on: Callable[[], bool]
+    may_go_on: GoOn
 
     def take(self, rows: int) -> None:
         self.left -= rows

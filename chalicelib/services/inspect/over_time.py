@@ -7,20 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING
 
 from ...domain.errors import Unreadable
 from ...domain.meter import MINUTES, Bucket, Reading, Window, buckets
 from ...domain.times import HOUR_MS
 from ...domain.topic import Group, Topic
 from ...ports.world import Clock
+from ...store import Readings, Traces
 from ..core.expiring_cache import TtlCache
 from .attempts import History, attempts_since
 from .survey import TopicSurvey
 from .surveyor import MOST_SHARDS, Surveyor
-
-if TYPE_CHECKING:
-    from ...store import Readings, Traces
 
 _MOST_TOPICS = 2_000  # that a board remembers
 _MOST_POINTS = 64
@@ -72,11 +69,6 @@ class Board:
                 except Unreadable as error:
                     self.on_skip(error)
         return {topic.uid: self._known[topic.uid].survey for topic in topics if topic.uid in self._known}
-
-    def _remember(self, survey: TopicSurvey) -> _Known:
-        """The survey, with what the meter reader read lately."""
-        readings = self.readings.latest(survey.topic.uid, MINUTES, _MOST_SEED)
-        return _Known(survey, self.clock.now_ms(), deque(readings, _MOST_POINTS))
 
     def walk(self, behind: Callable[[str | None], Sequence[Topic]], may_go_on: Callable[[], bool]) -> None:
         """Look at some topics more, going on where the last walk ended: sooner or later each one's turn comes.
@@ -133,7 +125,8 @@ class Board:
         known = self._known.get(uid)
         is_recent = known is not None and 0 <= survey.at_ms - known.remembered_ms < MINUTES.every_ms
         if known is None or not (survey.is_whole or is_recent):
-            known = self._remember(survey)
+            readings = self.readings.latest(uid, MINUTES, _MOST_SEED)
+            known = _Known(survey, self.clock.now_ms(), deque(readings, _MOST_POINTS))
         with self._lock:
             self._known.pop(uid, None)
             self._known[uid] = known
@@ -151,15 +144,7 @@ class Board:
         known = self._known.get(uid)
         return known.survey.at_ms if known and known.survey.at_ms <= self.clock.now_ms() else 0
 
-
-@dataclass(frozen=True, slots=True)
-class RateCharts:
-    """How many messages a second come into a topic and are settled, and its groups' backlogs, over time. Reads only."""
-
-    readings: Readings
-    clock: Clock
-
-    def of(
+    def rates(
         self,
         topic: Topic,
         window: Window,
@@ -168,7 +153,8 @@ class RateCharts:
         only: Group | None = None,
         most_rows: int = _MOST_ROWS,
     ) -> list[Bucket]:
-        """The buckets of a window up to `now`, or (None) to the last reading that was kept. `only`: of one group, with
+        """How many messages a second come into a topic and are settled, and its groups' backlogs, over time: the
+        buckets of a window up to `now`, or (None) to the last reading that was kept. `only`: of one group, with
         its backlog by shard. Costs two read units or so; about the last `most_rows` are read."""
         readings = self._kept_readings(topic, window, most_rows)
         if now:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING
+from operator import attrgetter
 
 from ...domain import cursor_transitions as transitions
 from ...domain import ranges
@@ -20,12 +20,9 @@ from ...domain.timer import Timer, retry_id
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...modes import POLICIES
 from ...ports.world import Clock
+from ...store import Cursors, Records, Timers
 from ..core.catalog import Catalog
 from ..core.log_reader import LogReader
-
-if TYPE_CHECKING:
-    from ...store import Cursors, Records, Timers
-
 
 _NEAR = 4  # offsets that are no further from one another are of one page
 _AHEAD = 64
@@ -246,14 +243,6 @@ class Statuses:
         """The statuses of several messages of a topic, which it reads when they are asked for."""
         return TopicStatuses(self, topic)
 
-    def deliveries(self, topic: Topic, message: Message) -> Mapping[str, DeliveryStatus]:
-        """The status of the message for every group that is owed it."""
-        return self.of_topic(topic).deliveries(message)
-
-    def delivery(self, topic: Topic, group: Group, message: Message) -> DeliveryStatus | None:
-        """The status for one group (in a broadcast: of all its consumers). None if the group does not get it."""
-        return self.of_topic(topic).delivery(group, message)
-
     def cursor(self, key: CursorKey) -> Cursor:
         """The cursor as the next claim will see it: leases that have ended are taken back."""
         return transitions.lapse(self.stored_cursor(key), self.clock.now_ms())
@@ -310,13 +299,8 @@ def _broadcast_status(consumers: Mapping[str, DeliveryStatus]) -> DeliveryStatus
     status = combined([each.status for each in statuses])
     failures = [each for each in statuses if each.last_error or each.reason]
     worst = next((each for each in failures if each.status == status), failures[0] if failures else None)
-    return DeliveryStatus(
-        status,
-        max(each.attempts for each in statuses),
-        min((each.next_attempt_ms for each in statuses if each.next_attempt_ms), default=None),
-        worst.last_error if worst else None,
-        worst.reason if worst and status == Status.DEAD else None,
-        max(each.retries_left for each in statuses),
-        worst.answer if worst else None,
-        consumers,
-    )
+    attempts, left = (max(map(attrgetter(name), statuses)) for name in ("attempts", "retries_left"))
+    next_ms = min((each.next_attempt_ms for each in statuses if each.next_attempt_ms), default=None)
+    error, answer = (worst.last_error, worst.answer) if worst else (None, None)
+    reason = worst.reason if worst and status == Status.DEAD else None
+    return DeliveryStatus(status, attempts, next_ms, error, reason, left, answer, consumers)

@@ -139,13 +139,10 @@ class GroupSurvey:
         failed = ((shard, offset) for (shard, offset, _), each in self.failures.items() if each == status)
         sources: list[Iterable[tuple[int, int]]] = [sorted(failed, key=_highest_first)]
         for progress in self.shards:
-            if status == words.Status.RUNNING:
-                spans = [span for lease in progress.cursor.leases.values() for span in lease.spans]
-            elif status == words.Status.RETRYING:
-                spans = [span for span in progress.cursor.waiting if span.attempt > 1]
-            else:
-                spans = []
-            sources.append(_from_the_last(progress.shard or 0, spans))
+            leased = [span for lease in progress.cursor.leases.values() for span in lease.spans]
+            waiting = [span for span in progress.cursor.waiting if span.attempt > 1]
+            spans: dict[str, list[Span]] = {words.Status.RUNNING: leased, words.Status.RETRYING: waiting}
+            sources.append(_from_the_last(progress.shard or 0, spans.get(status, ())))
         return (location for location, _ in groupby(merge(*sources, key=_highest_first)))
 
     @property

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from ...domain import cursor_transitions as transitions
 from ...domain.account import Account, account, with_running_in_lanes
@@ -21,15 +21,12 @@ from ...domain.timer import TimerKind
 from ...domain.topic import Group, Topic, cursor_key
 from ...domain.transaction import Counted, TransactionState
 from ...ports.world import Clock
+from ...store import Cursors, Log, Records, Timers, Transactions
 from ..core.catalog import Catalog
 from ..core.counters import LOG_BEHIND, Counters
 from ..core.log_reader import LogReader
 from ..core.positions import first_since
 from .survey import Extent, GroupSurvey, Progress, TopicSurvey
-
-if TYPE_CHECKING:
-    from ...store import Cursors, Log, Records, Timers, Transactions
-
 
 MOST_SHARDS = 8
 MOST_FAILURES = 50
@@ -190,17 +187,12 @@ class Surveyor:
         entries = (each for each in unfinished_deliveries if each.timed or each.status != Status.RETRYING)
         apart = [each for each in entries if (each.shard, each.consumer_uid) in here]
         in_lanes = sum(lane.cursor.in_flight for lane in lanes) - self._older_in_lanes(lanes, shards, apart)
-        return GroupSurvey(
-            group,
-            shards,
-            lanes,
-            dead=self.records.count_dead(topic.uid, group.uid).number,
-            retrying=sum(each.retrying for each in shards)
-            + sum(each.status == Status.RETRYING for each in apart),
-            account=_account(shards, apart, in_lanes),
-            stopped=stopped(self.catalog.control.consumers(topic, group), at_ms),
-            at_ms=at_ms,
-        )
+        dead_count = self.records.count_dead(topic.uid, group.uid).number
+        apart_count = sum(each.status == Status.RETRYING for each in apart)
+        counts = dead_count, sum(each.retrying for each in shards) + apart_count
+        survey = GroupSurvey(group, shards, lanes, *counts, account=_account(shards, apart, in_lanes))
+        consumers = self.catalog.control.consumers(topic, group)
+        return replace(survey, stopped=stopped(consumers, at_ms), at_ms=at_ms)
 
     def _in_time(self, items: Sequence[T]) -> Iterator[T]:
         """The first ones, as many as there is time to count: at least one."""
@@ -262,17 +254,9 @@ class Surveyor:
         shards, lanes = self._progress(topic, group, extents, when_came)
         failures, read_to = self.records.first_unfinished(topic.uid, group.uid, MOST_FAILURES)
         dead = self.records.count_dead(topic.uid, group.uid, _MOST_LETTERS, lambda: False)
-        return GroupSurvey(
-            group,
-            shards,
-            lanes,
-            dead.number,
-            _retrying_count(shards, failures),
-            not dead.whole,
-            read_to is not None,
-            {(each.shard, each.offset, each.consumer_uid): each.status for each in failures},
-            read_to=read_to,
-        )
+        failed = {(each.shard, each.offset, each.consumer_uid): each.status for each in failures}
+        counts = dead.number, _retrying_count(shards, failures), not dead.whole, read_to is not None
+        return GroupSurvey(group, shards, lanes, *counts, failed, read_to)
 
     def _now(self, row: Cursor | None) -> Cursor:
         return transitions.lapse(row or Cursor(), self.clock.now_ms())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ...domain import ids
 from ...domain.call_result import Answer
@@ -16,13 +16,10 @@ from ...domain.topic import Group, Topic, cursor_key
 from ...domain.trace import ATTEMPTS, AttemptOutcome, TraceEntry, TraceRow
 from ...domain.transaction import Transaction
 from ...ports.world import Clock
+from ...store import Traces, Transactions
 from ..core.catalog import Catalog
 from ..produce.delayed import DelayedMessage
 from .statuses import OpenLease, Statuses, TopicStatuses
-
-if TYPE_CHECKING:
-    from ...store import Traces, Transactions
-
 
 _BY_HAND = set(AttemptOutcome) - {*ATTEMPTS, AttemptOutcome.BURIED}  # a person's operations
 

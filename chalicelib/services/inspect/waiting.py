@@ -11,20 +11,18 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from ...domain.limits import MAX_ANSWER_BYTES
 from ...domain.segment import ShardKey
 from ...domain.timer import Timer, TimerKind, due_ms_of, sort_key_of
-from ...domain.times import HOUR_MS
+from ...domain.times import HOUR_MS, GoOn, always
 from ...domain.topic import Topic, lane_of
 from ...domain.transaction import Transaction, TransactionState
+from ...store import Timers, Transactions
 from ..core.catalog import Catalog
 from ..produce.delayed import DelayedMessage
 from .lookup import Filters, passes_before_log
-
-if TYPE_CHECKING:
-    from ...store import Timers, Transactions
 
 _ROWS = 16  # of a fragment at once: a row may hold 200 KB
 _ROUNDS = 8
@@ -68,7 +66,7 @@ def soonest_first(
     key: str | None,
     limit: int,
     after: str | None,
-    may_go_on: Callable[[], bool] = lambda: True,
+    may_go_on: GoOn = always,
 ) -> tuple[list[DelayedMessage], str | None]:
     """Up to `limit` delayed messages after the position `after`, and the position of the last one (None: there are no
     more). The filters' times are due times. Reading stops when `may_go_on()` is False."""
@@ -188,11 +186,7 @@ def lanes_of(catalog: Catalog, topic: Topic, may_use_group: Callable[[str], bool
 
 
 def due_hours(
-    read: ReadTimers,
-    topic: Topic,
-    lanes: Set[ShardKey],
-    from_ms: int,
-    may_go_on: Callable[[], bool] = lambda: True,
+    read: ReadTimers, topic: Topic, lanes: Set[ShardKey], from_ms: int, may_go_on: GoOn = always
 ) -> tuple[list[DueHour], int | None]:
     """The hours with something due, and the time before which they are known (None: all). Retries are those of `lanes`.
     Reading stops when `may_go_on()` is False; else all is read that is due at the first time, however much it is."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...domain import redact
 from ...domain.errors import Conflict, Forbidden, NotFound, Refused, Unavailable, unavailable
@@ -14,14 +14,11 @@ from ...domain.topic import DEFAULT_RETRY, FOR_EVER_MS, Group, Mode, Topic, Wher
 from ...domain.trace import AttemptOutcome, TraceEntry
 from ...modes import POLICIES
 from ...ports.world import Clock, Random
+from ...store import Control, Marks, Records
 from ..core.attempt_log import AttemptLog
 from ..core.catalog import CACHE_MS, Catalog
 from ..core.cursor_store import CursorStore
 from ..core.positions import Places, Positions, all_keys
-
-if TYPE_CHECKING:
-    from ...store import Control, Marks, Records
-
 
 _UID_CHARS = 8
 _TRIES = 8
@@ -248,10 +245,8 @@ def _default_key_shards(old: Topic, settings: Mapping[str, Any]) -> int | None:
 
 def _check_growth(old: Topic, new: Topic) -> None:
     if new.shards < old.shards:
-        raise Conflict(
-            "SHARDS_CANNOT_SHRINK",
-            f"Topic {old.name!r} has {old.shards} shards; shards may grow, never shrink.",
-        )
+        text = f"Topic {old.name!r} has {old.shards} shards; shards may grow, never shrink."
+        raise Conflict("SHARDS_CANNOT_SHRINK", text)
     if new.shards_of_keys < old.shards_of_keys:
         raise Conflict(
             "SHARDS_CANNOT_SHRINK",

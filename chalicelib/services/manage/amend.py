@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...domain import cursor_transitions as transitions
 from ...domain.append import Pack, Successor
@@ -20,14 +20,11 @@ from ...domain.message import Act, DeadReason, Draft, Message, with_acts
 from ...domain.segment import Segment
 from ...domain.topic import CursorKey, Topic, cursor_key
 from ...ports.world import Clock
+from ...store import Control, Cursors, Log, Records
 from ..core.log_reader import LogReader
 from ..produce.delayed import already_due
 from ..produce.drafts import check_size
 from ..produce.producer import Producer
-
-if TYPE_CHECKING:
-    from ...store import Control, Cursors, Log, Records
-
 
 _TRIES = 32  # each lost to another editor, or to a claim of the very message
 
@@ -165,10 +162,8 @@ class Amender:
         record = cursor.epoch and self.records.get(key, offset)
         if record or transitions.amend(cursor, offset) is None:
             claimer = "Another group" if group is None else f"Group {group!r}"
-            raise Conflict(
-                "ALREADY_CLAIMED",
-                f"{claimer} has claimed the message, or passed it over: it can be changed no more.",
-            )
+            text = f"{claimer} has claimed the message, or passed it over: it can be changed no more."
+            raise Conflict("ALREADY_CLAIMED", text)
         return cursor
 
     def _find(self, topic: Topic, message: Message) -> tuple[Segment, Message]:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ...domain.audit import AuditEntry
 from ...domain.errors import HeadraceError, NotFound
 from ...ports.world import Clock, Random
+from ...store import Audit, Control
 from ..core.catalog import Catalog
 from ..core.secrets import SigningKeys
 from .registry import Registry
 from .tokens import Tokens
-
-if TYPE_CHECKING:
-    from ...store import Audit, Control
 
 BY = "repair"
 """The token's id in the entries of rotations that were made again; their source is the version of the row then."""
@@ -52,9 +49,8 @@ class AuditReplay:
 
     def since(self, at_ms: int, *, dry: bool) -> Iterator[Replayed]:
         """Each entry from a time on whose effect the restored table may lack, the oldest first."""
-        entries = [
-            each for each in self.audit.entries(at_ms, self.clock.now_ms() + 1, None) if each.result == "OK"
-        ]
+        until_ms = self.clock.now_ms() + 1
+        entries = [each for each in self.audit.entries(at_ms, until_ms, None) if each.result == "OK"]
         versions: dict[tuple[str, str], int] = {}
         wanted: dict[tuple[str, str], AuditEntry] = {}
         for entry in entries:  # the newest first: the last rotation of a token is enough
@@ -84,7 +80,7 @@ class AuditReplay:
             ("DELETE", "/v1/tokens/{id}"): self._revoke,
             ("POST", "/v1/tokens/{id}/rotate"): self._rotate,
             ("DELETE", "/v1/topics/{topic}/groups/{group}/consumers/{consumer}"): self._remove,
-            ("POST", "/v1/signing-key/rotate"): self._rotate_signing_key,
+            ("POST", "/v1/signing-key/rotate"): self._rotate_key,
         }
         act = acts.get((entry.method, entry.path))
         if act is None:
@@ -128,9 +124,7 @@ class AuditReplay:
             self.registry.unregister(topic, group, consumer)
         return ""
 
-    def _rotate_signing_key(
-        self, entry: AuditEntry, names: Sequence[str], version: int, dry: bool
-    ) -> str | None:
+    def _rotate_key(self, entry: AuditEntry, names: Sequence[str], version: int, dry: bool) -> str | None:
         ring = self.control.key_ring()
         if ring is None or 0 < version <= ring.version:
             return None

@@ -68,10 +68,8 @@ def with_contact(consumer: Consumer, contact: Contact, now_ms: int) -> Consumer:
                 "The consumer has headers, and they do not go to another URL by themselves: send `headers` again with "
                 "this `url`, or `{}` to remove them.",
             )
-        consumer = replace(
-            consumer, kind=contact.kind, target=contact.target, instance_by=contact.instance_by
-        )
-        consumer = replace(consumer, state=ConsumerState.PENDING, state_ms=now_ms)
+        consumer = replace(consumer, kind=contact.kind, target=contact.target, state=ConsumerState.PENDING)
+        consumer = replace(consumer, state_ms=now_ms, instance_by=contact.instance_by)
         consumer = replace(consumer, secrets=(), headers=(), header_names=())
     if consumer.state != ConsumerState.ACTIVE:
         since_ms = consumer.state_ms if consumer.state == contact.state else now_ms

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from ...domain import cursor_transitions as transitions
 from ...domain import cursor_write
@@ -19,6 +19,7 @@ from ...domain.times import DAY_MS
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
 from ...domain.trace import AttemptOutcome, TraceEntry
 from ...ports.world import Clock
+from ...store import Records, Timers
 from ..consume import retry_lane
 from ..core.attempt_log import AttemptLog
 from ..core.catalog import Catalog
@@ -28,10 +29,6 @@ from ..inspect.letter_lookup import LetterLookup
 from ..inspect.statuses import Statuses
 from ..produce.drafts import check_size
 from ..produce.producer import Producer
-
-if TYPE_CHECKING:
-    from ...store import Records, Timers
-
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -214,10 +211,8 @@ class DeadLetters:
 
     def _nothing_to_try(self, topic: Topic, group: Group, message_id: str) -> Conflict:
         if any(map(_is_unreadable, self.letter_lookup.letters(topic, group, message_id))):
-            return Conflict(
-                "UNDECODABLE",
-                "What is left of the message cannot be read: give its dead letter a body first.",
-            )
+            text = "What is left of the message cannot be read: give its dead letter a body first."
+            return Conflict("UNDECODABLE", text)
         locations = self.letter_lookup.locations(topic, group, message_id)
         records = [self.records.get(key, offset) for key, offset in locations]
         if any(record and record.status == Status.DEAD for record in records):
@@ -226,9 +221,8 @@ class DeadLetters:
                 f"The message is DEAD for group {group.name!r} and stays it: its dead letter was deleted, or its "
                 "content had expired. Publish it anew.",
             )
-        return Conflict(
-            "NOTHING_TO_RETRY", f"The message is neither RETRYING nor DEAD for group {group.name!r}."
-        )
+        text = f"The message is neither RETRYING nor DEAD for group {group.name!r}."
+        return Conflict("NOTHING_TO_RETRY", text)
 
     def _retry_delivery_now(
         self, topic: Topic, group: Group, key: CursorKey, offset: int, message_id: str, by: str
@@ -328,6 +322,5 @@ def _redrive_entries(letter: DeadLetter, now_ms: int, by: str) -> Iterator[Trace
 
 
 def _letter_changed() -> Conflict:
-    return Conflict(
-        "DEAD_LETTER_CHANGED", "Somebody else edited, redrove or deleted it just now; look again."
-    )
+    text = "Somebody else edited, redrove or deleted it just now; look again."
+    return Conflict("DEAD_LETTER_CHANGED", text)

@@ -1,4 +1,4 @@
-"""One delivery, by hand: end it, or change what waits for its next attempt.
+"""One delivery, by hand: find it, end it, or change what waits for its next attempt.
 
 A delivery is in its shard's cursor, in a retry timer, or in the retry lane, and each change is one write on the
 condition that it is still there: what moved meanwhile is looked for again.
@@ -9,32 +9,58 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...domain import by_hand, cursor_size, notice, ranges
-from ...domain.errors import Conflict, Refused, changed_meanwhile
+from ...domain import cursor_transitions as transitions
+from ...domain.cursor import Cursor, OffsetState, Selection, offset_state
+from ...domain.errors import Conflict, NotFound, Refused, changed_meanwhile
 from ...domain.message import DeadReason, Draft, Message
 from ...domain.notice import Events
 from ...domain.record import Record
+from ...domain.sharding import unit_of
+from ...domain.spans import Span, coalesce
 from ...domain.status import Status
 from ...domain.timer import Timer
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...domain.trace import AttemptOutcome, TraceEntry
 from ...modes import POLICIES
 from ...ports.world import Clock
+from ...store import Log, Records, Timers
 from ..consume import retry_lane
 from ..core.attempt_log import AttemptLog
-from ..core.cursor_store import CursorStore
+from ..core.cursor_store import CursorSnapshot, CursorStore
+from ..core.log_reader import LogReader, Slot
 from ..core.wake import Waker
+from ..inspect.fate import entry_ahead
+from ..inspect.statuses import Statuses
 from ..produce.drafts import check_size
 from ..produce.producer import Producer
-from .delivery_places import DeliveryPlaces, Found, Moved, no_room, not_owed
-
-if TYPE_CHECKING:
-    from ...store import Records, Timers
-
 
 _TRIES = 16  # each lost to a claim, a settlement, or a move from timer to lane
+_MOST_ROWS = 2_048  # of a retry lane
+_MOST_AHEAD = 20_000  # messages before a settled one that are read
+_MOST_KEYS_AHEAD = 1_000  # of a SERIAL group: each takes space in the cursor
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """A delivery that is not over: where it is, its attempts, and its content. Either in a cursor (`key`, `snapshot`
+    and `offset`, also of its entry in the retry lane), or in a `timer`."""
+
+    status: Status
+    attempts: int
+    message: Message
+    attempts_before_redrive: int = 0
+    due_ms: int = 0
+    key: CursorKey | None = None
+    snapshot: CursorSnapshot | None = None
+    offset: int = 0
+    timer: Timer | None = None
+
+
+class Moved(Exception):
+    """The delivery is in another place than it was a moment ago."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,9 +68,11 @@ class Deliveries:
     """Changes single deliveries of a group, in a broadcast of one consumer. `on_filled` is called with retry lanes from
     which something may be claimed sooner."""
 
-    delivery_places: DeliveryPlaces
     states: CursorStore
+    statuses: Statuses
     records: Records
+    log: Log
+    reader: LogReader
     timers: Timers
     events: Callable[[], Events | None]
     producer: Producer
@@ -69,11 +97,11 @@ class Deliveries:
         key = cursor_key(topic, group, message.shard, consumer_uid)
 
         def attempt() -> bool:
-            found = self.delivery_places.find(topic, group, key, message)
+            found = self._find(topic, group, key, message)
             if found is None:
                 self._check_outcome(group, key, message, outcome)
                 return True
-            record = self._end_of(topic, key, found, outcome, reason)
+            record = self._end(topic, key, found, outcome, reason)
             has_older = found.key == key and self._has_older(key, message.offset)
             told = notice.without_needless_body(group, replace(record, message=found.message))
             timers = [] if has_older else notice.timers(topic, group, [told], self.events)
@@ -105,9 +133,7 @@ class Deliveries:
             text = f"The delivery to group {group.name!r} is {status} already: it stays so."
             raise Conflict("DELIVERY_OVER", text)
 
-    def _end_of(
-        self, topic: Topic, key: CursorKey, found: Found, outcome: Status, reason: str | None
-    ) -> Record:
+    def _end(self, topic: Topic, key: CursorKey, found: Found, outcome: Status, reason: str | None) -> Record:
         ended = self._record(topic, key, found, outcome, self.clock.now_ms())
         if outcome is Status.SUCCESS:
             return replace(ended, last_error=reason)
@@ -143,7 +169,7 @@ class Deliveries:
         assert found.key
         assert found.snapshot
         cursor = found.snapshot.cursor
-        ahead = self.delivery_places.ahead(topic, group, found.key, cursor, found.offset)
+        ahead = self._ahead(topic, group, found.key, cursor, found.offset)
         after = by_hand.end(cursor, found.offset, ahead)
         if len(after.waiting) > len(cursor.waiting) and not cursor_size.has_room_for_claim(cursor, after, 0):
             raise no_room()
@@ -169,12 +195,10 @@ class Deliveries:
         key = cursor_key(topic, group, message.shard, consumer_uid)
 
         def attempt() -> bool:
-            found = self.delivery_places.find(topic, group, key, message)
+            found = self._find(topic, group, key, message)
             if found is None or found.status is not Status.RETRYING:
-                raise Conflict(
-                    "NOT_RETRYING",
-                    f"The delivery to group {group.name!r} does not wait for another attempt: nothing was changed.",
-                )
+                text = f"The delivery to group {group.name!r} does not wait for another attempt: nothing was changed."
+                raise Conflict("NOT_RETRYING", text)
             if found.timer is None and POLICIES[group.mode].holds_back:
                 if changes or attempts_left is not None:
                     raise _keeps_its_place()
@@ -213,12 +237,10 @@ class Deliveries:
             draft = replace(draft, body=self.producer.unmasked(topic, found.message, draft.body))
             draft = self.producer.offload(topic, draft)
         if attempts_left is not None:
-            draft = replace(
-                draft, max_attempts=found.attempts - found.attempts_before_redrive + attempts_left
-            )
-        entry = retry_lane.entry_of(
-            replace(found.message, draft=draft), found.attempts, found.attempts_before_redrive, whole=True
-        )
+            made = found.attempts - found.attempts_before_redrive
+            draft = replace(draft, max_attempts=made + attempts_left)
+        message = replace(found.message, draft=draft)
+        entry = retry_lane.entry_of(message, found.attempts, found.attempts_before_redrive, whole=True)
         now_ms = self.clock.now_ms()
         at_ms = max(found.due_ms, now_ms) if due_ms is None else due_ms
         if draft.expires_ms is not None:  # it is buried then
@@ -242,6 +264,106 @@ class Deliveries:
         entry = TraceEntry(found.message.offset, found.attempts, what, detail=detail)
         self.attempt_log.note_by_hand(topic, group, key.consumer_uid, what, [(found.message.shard, entry)])
 
+    def _find(self, topic: Topic, group: Group, key: CursorKey, message: Message) -> Found | None:
+        """Where the delivery is; None if it is over. Raises NotFound if the group is not owed the message."""
+        snapshot = self.states.read(key)
+        found = self._in_cursor(key, snapshot, message.offset, message)
+        if found is not None:
+            if found.status is Status.CANCELLED:
+                raise not_owed(group)
+            if message.draft.cancelled:
+                raise Conflict("MESSAGE_CANCELLED", "The message was cancelled: no group gets it.")
+            return found
+        record = self.records.get(key, message.offset)
+        if record and record.status == Status.SKIPPED:
+            raise not_owed(group)
+        if record is None or record.status != Status.RETRYING or record.next_ms is None:
+            return None
+        if timer := self.statuses.retry_timer(group, key, record):
+            return self._of_timer(topic, group, key, message, timer)
+        return self._in_lane(topic, group, key, message)
+
+    def _in_cursor(self, key: CursorKey, seen: CursorSnapshot, offset: int, message: Message) -> Found | None:
+        """The delivery in this cursor; None if it is settled there. CANCELLED: the cursor began behind it."""
+        state, span = offset_state(transitions.lapse(seen.cursor, self.clock.now_ms()), offset)
+        if state is OffsetState.SETTLED:
+            return None
+        if state is OffsetState.NOT_OWED or seen.cursor.is_closed:
+            return Found(status=Status.CANCELLED, attempts=0, message=message)
+        origin = message.draft.origin
+        begun = (span.attempt - (state is not OffsetState.RUNNING)) if span else 0
+        status = Status.RUNNING if state is OffsetState.RUNNING else Status.RETRYING if begun else Status.NEW
+        return Found(
+            status=Status.RETRYING if origin and status is Status.NEW else status,
+            attempts=(origin.attempts if origin else 0) + begun,
+            message=message,
+            attempts_before_redrive=origin.attempts_before_redrive if origin else 0,
+            due_ms=span.due_ms if span else 0,
+            key=key,
+            snapshot=seen,
+            offset=offset,
+        )
+
+    def _of_timer(self, topic: Topic, group: Group, key: CursorKey, message: Message, timer: Timer) -> Found:
+        assert timer.draft
+        assert timer.draft.origin
+        origin = timer.draft.origin
+        return Found(
+            status=Status.RETRYING,
+            attempts=origin.attempts,
+            message=self._content(topic, group, key, message, timer.draft),
+            attempts_before_redrive=origin.attempts_before_redrive,
+            due_ms=timer.due_ms,
+            timer=timer,
+        )
+
+    def _content(self, topic: Topic, group: Group, key: CursorKey, message: Message, draft: Draft) -> Message:
+        """The message that an entry of the lane, or its timer, holds or refers to."""
+        trust = self.reader.trust(group, key.consumer_uid)
+        return retry_lane.resolve(self.reader, topic, replace(message, draft=draft), trust)
+
+    def _in_lane(self, topic: Topic, group: Group, key: CursorKey, message: Message) -> Found:
+        lane = cursor_key(topic, group, None, key.consumer_uid)
+        snapshot = self.states.read(lane)
+        if entry := self.statuses.lane_entry(topic, group, key, message.offset):
+            offset: int | None = entry.offset
+        else:
+            place = key.shard.shard, message.offset
+            offset, _ = entry_ahead(self.log, lane.shard, snapshot.cursor.next, place, _MOST_ROWS)
+        if offset is not None and (entry_message := self.reader.fetch(lane.shard, [offset])[offset].message):
+            content = self._content(topic, group, key, message, entry_message.draft)
+            if found := self._in_cursor(lane, snapshot, offset, content):
+                return found
+        raise Moved
+
+    def _ahead(self, topic: Topic, group: Group, key: CursorKey, cursor: Cursor, offset: int) -> Selection:
+        """What becomes of the offsets before this one that were never claimed: they wait in the cursor, in a SERIAL
+        group each with its ordering key. They are read, since a late writer may still fill a hole among them. Raises
+        Conflict if there are too many."""
+        if offset < cursor.next:
+            return Selection(next=cursor.next, segment_at=cursor.segment_at)
+        reads_units = POLICIES[group.mode].reads_units
+        if offset - cursor.next > (_MOST_KEYS_AHEAD if reads_units else _MOST_AHEAD):
+            raise no_room()
+        trust = self.reader.trust(group, key.consumer_uid, cursor.amended)
+        spans: list[Span] = []
+        holes: list[ranges.Range] = []
+        at, slots = cursor.next, list[Slot]()
+        while at <= offset:
+            slots = self.reader.slots_from(key.shard, at, at, offset + 1 - at, trust)
+            if not slots:
+                raise Moved  # a stale read, or a young hole
+            for slot in (slot for slot in slots if slot.offset < offset):
+                if slot.message is None:
+                    holes.append((slot.offset, min(slot.end, offset)))
+                    continue
+                message = retry_lane.resolve(self.reader, topic, slot.message, trust) if reads_units else None
+                unit = unit_of(message.draft.ordering_key) if message else ""
+                spans.append(Span(slot.offset, 1, 1, unit))
+            at = slots[-1].end
+        segment_at = self.reader.segment_at(key.shard, slots, offset + 1)
+        return by_hand.pass_over(coalesce(spans), ranges.normalise(holes), offset, segment_at)
+
 
 def _until_done(attempt: Callable[[], bool]) -> None:
     for _ in range(_TRIES):
@@ -256,3 +378,15 @@ def _keeps_its_place() -> Refused:
         "KEEPS_ITS_PLACE",
         "In a SERIAL group a message that waits keeps its place in the shard: only its next_attempt_at can be changed.",
     )
+
+
+def not_owed(group: Group) -> NotFound:
+    """The error for a delivery that there is not."""
+    text = f"Group {group.name!r} does not get this message: it skipped it, or a purge did."
+    return NotFound("DELIVERY_NOT_FOUND", text)
+
+
+def no_room() -> Conflict:
+    """The error for a change that the cursor has no space for."""
+    text = "Too many messages of the shard wait before this one; settle those first, or try again when fewer wait."
+    return Conflict("CURSOR_FULL", text)

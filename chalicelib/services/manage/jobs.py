@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ...domain.errors import Conflict, HeadraceError, NotFound, changed_meanwhile
 from ...domain.message import Draft, Message
@@ -17,6 +16,7 @@ from ...domain.status import OVER
 from ...domain.timer import ANY, Timer
 from ...domain.topic import Topic
 from ...ports.world import Clock
+from ...store import Log
 from ..core.wake import Waker
 from ..inspect.lookup import AnyMessage, Lookup
 from ..produce.appender import ProduceResult
@@ -25,9 +25,6 @@ from ..produce.delayed import Delayed, DelayedMessage
 from ..produce.drafts import log_shard_of, refusal
 from ..produce.producer import Producer
 from .amend import Amender
-
-if TYPE_CHECKING:
-    from ...store import Log
 
 _TRIES = 16  # each lost to another change of the same job
 _LATE = ("ALREADY_DUE", "CHANGED_MEANWHILE", "MESSAGE_CANCELLED")

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from ...domain import by_hand, ranges
 from ...domain.errors import Conflict, Unavailable, unavailable
@@ -20,6 +19,7 @@ from ...domain.timer import retry_id
 from ...domain.times import SECOND_MS
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, cursor_keys
 from ...ports.world import Clock
+from ...store import Records, Timers
 from ..core.catalog import Catalog
 from ..core.cursor_store import CursorStore
 from ..core.log_reader import LogReader
@@ -27,10 +27,6 @@ from ..core.tails import Tails
 from ..inspect import waiting
 from ..inspect.lookup import Filters
 from ..produce.delayed import Delayed
-
-if TYPE_CHECKING:
-    from ...store import Records, Timers
-
 
 _PER_WRITE = 45  # a transaction takes 100 actions
 _PURGE_MS = 20 * SECOND_MS  # of one call; API Gateway waits 29 s for an answer

@@ -1,36 +1,33 @@
-"""Consumers: registration, removal, signs of life, secrets and health. Each call may be repeated safely."""
+"""Consumers: registration, consent, removal, signs of life, secrets and health. Each call may be repeated safely."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ...domain import strict_json
 from ...domain.assignment import is_online, seen
 from ...domain.breaker import Health
+from ...domain.call_result import Verdict
 from ...domain.errors import NotFound, Refused, Unavailable, unavailable
 from ...domain.signing import Secret
 from ...domain.times import MINUTE_MS
 from ...domain.topic import LATEST, Consumer, ConsumerKind, ConsumerState, Group, Offline, Topic, cursor_keys
 from ...modes import POLICIES
-from ...ports.world import Clock, Random
+from ...ports.world import Clock, Random, Sender
+from ...store import Control
 from ..core.assignments import Assignments
 from ..core.catalog import Catalog
 from ..core.cursor_store import CursorStore
 from ..core.expiring_cache import TtlCache
 from ..core.positions import Positions, all_keys
-from ..core.secrets import SecretCipher, encryption_context_of, header_context_of
+from ..core.secrets import OVERLAP_MS, NewSecret, SecretCipher, encryption_context_of, header_context_of
+from ..core.wake import Waker
 from .contact import PULLS as PULLS
 from .contact import Contact as Contact
 from .contact import Membership as Membership
 from .contact import Registration as Registration
 from .contact import check_number, check_slow, fresh, taken_from, with_contact
-from .new_secret import OVERLAP_MS, NewSecret
-
-if TYPE_CHECKING:
-    from ...store import Control
-
 
 _UID_CHARS = 8
 _SIGN_OF_LIFE_MS = 10_000  # receiving counts as a heartbeat, written at most this often
@@ -67,7 +64,7 @@ class Registry:
         secret = (contact.secret or self.random.secret()) if contact.kind == ConsumerKind.URL else b""
         context = encryption_context_of(topic, group, name)
         signing = NewSecret(self.secret_cipher, context, secret, now_ms)
-        headers = self._sealed_headers(topic, group, name, contact)
+        headers = self._sealed(topic, group, name, contact)
         old_secrets: tuple[Secret, ...] | None = None
         if contact.kind != ConsumerKind.PULL:
             self._will_be_called(topic)
@@ -79,17 +76,8 @@ class Registry:
             check_slow(consumers, name, contact, POLICIES[group.mode].per_consumer)
             if old_secrets is None:
                 old_secrets = old.secrets if old else ()
-            base = old or Consumer(
-                topic=topic.name,
-                group=group.name,
-                name=name,
-                uid=uid,
-                created_ms=now_ms,
-                seen_ms=now_ms,
-                state=ConsumerState.PENDING,
-                instance=contact.instance,
-                instance_by=contact.instance_by,
-            )
+            first = Consumer(topic.name, group.name, name, uid, now_ms, now_ms, state=ConsumerState.PENDING)
+            base = old or replace(first, instance=contact.instance, instance_by=contact.instance_by)
             new = with_contact(base, contact, now_ms)
             if headers is not None:
                 new = replace(new, headers=headers, header_names=tuple(contact.headers or ()))
@@ -109,9 +97,7 @@ class Registry:
                 return Registration(member, new.uid == uid, secret if is_new else None, loser)
         raise _busy()
 
-    def _sealed_headers(
-        self, topic: Topic, group: Group, name: str, contact: Contact
-    ) -> tuple[Secret, ...] | None:
+    def _sealed(self, topic: Topic, group: Group, name: str, contact: Contact) -> tuple[Secret, ...] | None:
         """As they are stored; None: those before stay."""
         if not contact.headers:
             return None if contact.headers is None else ()
@@ -370,3 +356,25 @@ def _identity(consumer: Consumer) -> tuple[str, str, str]:
 
 def _busy() -> Unavailable:
     return unavailable("Others keep changing this consumer; try again.")
+
+
+class Consent:
+    """Asks the owner of a PENDING consumer's URL again."""
+
+    def __init__(self, sender: Sender, registry: Registry, waker: Waker) -> None:
+        self._sender = sender
+        self._registry = registry
+        self._waker = waker
+
+    def ask(self, topic: Topic, group: Group, consumer: Consumer) -> bool:
+        """Ask the consumer's URL. Returns True if it agreed; it is called from now on. Any other answer is stored
+        with the consumer, if it differs from the last one."""
+        greeting = self._sender.greet(consumer.target)
+        if greeting.verdict is not Verdict.DONE:
+            if greeting.detail != consumer.why:
+                self._registry.still_pending(topic, group, consumer, greeting.detail)
+            return False
+        active = self._registry.activate(topic, group, consumer)
+        if active:
+            self._waker.wake_for(topic, group, active)
+        return active is not None

@@ -12,7 +12,6 @@ from datetime import timedelta
 from enum import StrEnum
 from functools import cache, partial
 from itertools import product
-from typing import TYPE_CHECKING
 
 from ...domain.cursor import Cursor, OffsetState, offset_state, unsettled
 from ...domain.errors import NotFound
@@ -26,16 +25,13 @@ from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...domain.trace import AttemptOutcome
 from ...domain.transaction import TransactionState, check_timer
 from ...ports.world import Clock
+from ...store import Control, Cursors, Log, Records, Timers, Traces, Transactions
 from ..consume import retry_lane
 from ..core.catalog import Catalog
 from ..core.log_reader import LogReader
 from ..inspect.fate import FateReader, Place
 
-if TYPE_CHECKING:
-    from ...store import Control, Cursors, Log, Records, Timers, Traces, Transactions
-
 TRUST_MINUTES = TAIL_TRUST // timedelta(minutes=1)
-_TOPICS = 100
 _PAGE = 100  # timers
 _RECORDS_SAMPLED = 20
 _TIMERS_SAMPLED = 10
@@ -101,19 +97,12 @@ class Repair:
     clock: Clock
     restore_marks: Callable[[Topic, Callable[[], bool]], None]
 
-    def topics(self, after: str | None) -> Iterator[Topic]:
-        """All topics by name, from behind a name on."""
-        while page := self.control.topics(after, _TOPICS):
-            yield from page
-            after = page[-1].name
-
     def topic(self, topic: Topic, *, dry: bool) -> Iterator[Finding]:
         """One topic: its logs, deliveries and transactions. Reads all its cursors and records."""
         groups = self.control.groups(topic)
         owners = [(group, uid) for group in groups for uid in self.control.cursor_owners(topic, group)]
-        cursors = {
-            (group.uid, uid): self.cursors.of_owner(group.uid, uid, consistent=True) for group, uid in owners
-        }
+        of_owner = partial(self.cursors.of_owner, consistent=True)
+        cursors = {(group.uid, uid): of_owner(group.uid, uid) for group, uid in owners}
         for number, (group, uid) in product((*range(topic.shards), None), owners):
             key = cursor_key(topic, group, number, uid)
             cursor = cursors[group.uid, uid].get(str(key.shard), Cursor())

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from ...domain import ids
 from ...domain.errors import Conflict, HeadraceError, NotFound, unavailable
@@ -19,15 +18,12 @@ from ...domain.message import Draft
 from ...domain.replay import REPLAY_HEADER, REPLAY_OF_HEADER, Replay, ReplayState, may_become
 from ...domain.topic import Topic
 from ...ports.world import Clock, Jobs, Random
+from ...store import Control
 from ..core.catalog import Catalog
 from ..core.wake import Waker
 from ..produce.appender import ProduceResult
 from ..produce.drafts import takes_all
 from ..produce.producer import Producer
-
-if TYPE_CHECKING:
-    from ...store import Control
-
 
 _RANDOM_CHARS = 6  # of an id, which has the time as well
 _LIFE_MS = REPLAY_LIFE // timedelta(milliseconds=1)
@@ -142,15 +138,11 @@ def _replay_over(why: str) -> Conflict:
 
 def _replayed_draft(replay: Replay, topic: Topic, message: Archived, hidden: tuple[str, ...]) -> Draft:
     """The message as it is sent again. Messages of one shard stay together, in their order."""
-    draft = message.draft
-    return replace(
-        draft,
-        headers={**draft.headers, REPLAY_HEADER: replay.id, REPLAY_OF_HEADER: message.id},
-        shard=message.shard % topic.shards if draft.ordering_key is None else None,
-        dedup_id=f"{replay.id}-{message.id}",
-        target_group_uid=replay.group_uid,
-        redact=hidden,
-    )
+    draft, dedup_id = message.draft, f"{replay.id}-{message.id}"
+    headers = {**draft.headers, REPLAY_HEADER: replay.id, REPLAY_OF_HEADER: message.id}
+    shard = message.shard % topic.shards if draft.ordering_key is None else None
+    draft = replace(draft, headers=headers, shard=shard, dedup_id=dedup_id)
+    return replace(draft, target_group_uid=replay.group_uid, redact=hidden)
 
 
 def not_found() -> NotFound:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...domain import cursor_transitions as transitions
 from ...domain import cursor_write
@@ -16,6 +16,7 @@ from ...domain.spans import in_order
 from ...domain.timer import Timer
 from ...domain.topic import CursorKey, Group, Topic, cursor_key, lane_of
 from ...ports.world import Clock
+from ...store import Cursors, Records
 from ..consume import retry_lane
 from ..core.catalog import Catalog
 from ..core.cursor_store import CursorSnapshot, CursorStore
@@ -24,9 +25,6 @@ from ..core.wake import Waker
 from ..inspect.letter_lookup import LetterLookup
 from ..inspect.statuses import Statuses
 from ..produce.producer import Producer
-
-if TYPE_CHECKING:
-    from ...store import Cursors, Records
 
 _LANE = -1  # before a group's shards
 _LOOKS = 200  # at what waits in cursors, in one page: each reads a record

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ...domain.audit import AuditEntry
 from ...domain.errors import ChangedMeanwhile, Forbidden, HeadraceError, NotFound, Refused, Unauthorized
@@ -20,18 +20,15 @@ from ...domain.limits import MAX_OVERLAPPING_SECRETS
 from ...domain.times import DAY_MS, HOUR_MS
 from ...domain.topic import IAM, Caller, Consumer, FormerHash, Scope, Token
 from ...ports.world import Clock, Random
+from ...store import Audit, Control, Tickets
 from ..core.catalog import Catalog
 from ..core.expiring_cache import TtlCache
 from ..core.secrets import SigningKeys
 from ..produce.schedules import Schedules
 from .registry import Registry
 
-if TYPE_CHECKING:
-    from ...store import Audit, Control, Tickets
-
 SCOPES = tuple(Scope)
 _CACHE_MS = 10_000  # with the gateway's 20 s, a revocation is felt within 30 s
-_TOPICS = 100
 _USE_MS = HOUR_MS  # how coarsely the last use is known: a write an hour, process and token
 _ID_CHARS = 12
 _SECRET_CHARS = 52  # 260 random bits
@@ -59,29 +56,16 @@ class Tokens:
         topics: tuple[str, ...] = ("*",),
         expires_in_days: int | None = None,
         *,
-        groups: tuple[str, ...] = ("*",),
-        rate_limit: int | None = None,
-        jobs: tuple[str, ...] = ("*",),
         maker: Caller | None = None,
+        **limits: Any,
     ) -> tuple[Token, str]:
-        """A new token, and its text, which is not stored. Raises Forbidden if it would be allowed more than its
-        maker's token (None: the operator makes it)."""
+        """A new token, and its text, which is not stored; `limits` are fields of Token. Raises Forbidden if it would be
+        allowed more than its maker's token (None: the operator makes it)."""
         now_ms = self._clock.now_ms()
         expires_ms = now_ms + expires_in_days * DAY_MS if expires_in_days else None
         token_id = self._random.id(_ID_CHARS)
         secret = self._secret(token_id)
-        token = Token(
-            id=token_id,
-            name=name,
-            secret_hash=_hash(secret),
-            scopes=scopes,
-            topics=topics,
-            created_ms=now_ms,
-            expires_ms=expires_ms,
-            groups=groups,
-            rate_limit=rate_limit,
-            jobs=jobs,
-        )
+        token = Token(token_id, name, _hash(secret), scopes, topics, now_ms, expires_ms, **limits)
         _check_maker(maker, token)
         self._control.put_token(token, None)
         return token, f"hr_{token_id}_{secret}"
@@ -229,9 +213,8 @@ class Tokens:
 
 def _check_maker(maker: Caller | None, token: Token) -> None:
     if maker and maker.rate_limit is not None and maker.token_id != token.id:
-        raise Forbidden(
-            "TOO_MUCH", "Your token has a rate_limit, and makes no others: each would have calls of its own."
-        )
+        text = "Your token has a rate_limit, and makes no others: each would have calls of its own."
+        raise Forbidden("TOO_MUCH", text)
     excess = maker.excess(token) if maker else None
     if excess == "time":
         raise Forbidden("TOO_MUCH", "Your token ends before this one would: give fewer expires_in_days.")
@@ -263,12 +246,9 @@ class Made:
 
     def by(self, token_id: str) -> tuple[list[str], list[Consumer]]:
         """The names of the schedules, and the consumers. Reads all schedules, and the consumers of all topics."""
-        consumers: list[Consumer] = []
-        after: str | None = None
-        while page := self.control.topics(after, _TOPICS):
-            rows = (row for topic in page for row in self.control.all_consumers(topic))
-            consumers += [row for row in rows if row.is_called and row.instance_by == token_id]
-            after = page[-1].name
+        topics = self.control.topics_behind(None)
+        rows = (row for topic in topics for row in self.control.all_consumers(topic))
+        consumers = [row for row in rows if row.is_called and row.instance_by == token_id]
         return [each.name for each in self.schedules.all() if each.made_by == token_id], consumers
 
     def stop(self, token_id: str) -> None:
@@ -360,6 +340,5 @@ class SignInLinks:
 
 
 def _link_used() -> Unauthorized:
-    return Unauthorized(
-        "UNAUTHORIZED", "This link was used, or its minute is over: make another, or paste a token."
-    )
+    text = "This link was used, or its minute is over: make another, or paste a token."
+    return Unauthorized("UNAUTHORIZED", text)

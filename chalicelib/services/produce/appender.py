@@ -7,44 +7,24 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from ...domain import ids
 from ...domain.append import AlreadyMoved, DedupHit, KeyEntry, OffsetTaken, Pack, Promotable, Stored
-from ...domain.errors import HeadraceError, Unavailable
+from ...domain.append import ProduceResult as ProduceResult
+from ...domain.errors import Unavailable
 from ...domain.limits import LOSSES_BEFORE_RESERVING, TAIL_TRUST
 from ...domain.message import Draft
 from ...domain.segment import Allocation, Segment, ShardKey, Tail
 from ...domain.sharding import first_shard
 from ...domain.topic import Topic
 from ...ports.world import Clock, Random
+from ...store import Keys, Log
 from ..core.expiring_cache import BoundedCache, TtlCache
 from ..core.tails import Tails
 from .dedup import entry_of
 from .resend import ResendLookup, RowsFound
 
-if TYPE_CHECKING:
-    from ...store.keys import Keys
-    from ...store.log import Log
-
 _LOOK_AROUND = 16  # one append in so many on a reserved shard tries another, which may cost half
-
-
-@dataclass(frozen=True, slots=True)
-class ProduceResult:
-    """What became of a draft: the message's id, and where the log has it. A message that waits until `due_ms` has no
-    offset yet."""
-
-    id: str
-    shard: int | None
-    offset: int | None
-    accepted_ms: int
-    duplicate: bool = False
-    due_ms: int | None = None
-
-
-Outcomes = list[ProduceResult | HeadraceError | None]
-"""What has become of the drafts of a call, in their order; None: nothing yet."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -122,17 +102,8 @@ class Appender:
         first = self._reserve(key, count) if tail.allocation is Allocation.RESERVED else tail.offset + 1
         now_ms = self.clock.now_ms()
         allocation = Allocation.RESERVED if reserves else tail.allocation
-        request_id = self.random.id(ids.REQUEST_ID_CHARS)
-        return Segment(
-            first=first,
-            count=count,
-            request_id=request_id,
-            accepted_ms=now_ms,
-            expires_s=topic.expires_s(now_ms),
-            drafts=pack.drafts,
-            allocation=allocation,
-            by=by,
-        )
+        request_id, expires_s = self.random.id(ids.REQUEST_ID_CHARS), topic.expires_s(now_ms)
+        return Segment(first, count, request_id, now_ms, expires_s, pack.drafts, allocation, by=by)
 
     def _note_keys(self, topic: Topic, key: ShardKey, segment: Segment) -> None:
         """Keys are written first, so that every stored message can be found. Delayed and retried messages had theirs
@@ -212,8 +183,6 @@ def _result_at(key: ShardKey, segment: Segment, index: int) -> ProduceResult:
     return ProduceResult(id, key.shard, offset, segment.accepted_ms)
 
 
-def entries_of(
-    topic_uid: str, draft: Draft, message_id: str, accepted_ms: int, expires_s: int
-) -> list[KeyEntry]:
+def entries_of(topic_uid: str, draft: Draft, id: str, accepted_ms: int, expires_s: int) -> list[KeyEntry]:
     """What finds a message by its keys; to be noted before the message is stored."""
-    return [KeyEntry(topic_uid, key, message_id, accepted_ms, expires_s) for key in dict.fromkeys(draft.keys)]
+    return [KeyEntry(topic_uid, key, id, accepted_ms, expires_s) for key in dict.fromkeys(draft.keys)]

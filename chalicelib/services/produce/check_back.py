@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ...domain.errors import Conflict, NotFound, Unavailable
 from ...domain.limits import CHECK_TIMEOUT, MAX_CHECKS
@@ -29,13 +28,9 @@ from ...domain.transaction import (
     may_begin,
 )
 from ...ports.world import Clock, Sender
+from ...store import Marks, Timers, Transactions
 from ..core.counters import CHECKS, Counters
 from .transactions import Transactor
-
-if TYPE_CHECKING:
-    from ...store.timers import Timers
-    from ...store.transactions import Transactions
-
 
 _MARGIN_SECONDS = 5  # for what follows an answer
 _PAUSES_SECONDS = (1, 2, 4, 8, 16)  # before an answer is tried again that the store did not take
@@ -60,8 +55,7 @@ class Checker:
     clock: Clock
     threads: Callable[[], Executor]
     counters: Counters
-    look_at: Callable[[str], None]
-    """Has a topic's state looked at within a minute, for a person has to decide."""
+    marks: Marks
 
     def check(self, checks: Sequence[Check], seconds_left: Callable[[], float]) -> Counter[str]:
         """Make these checks beside one another; how many ended in which way. What is "unavailable", because the store
@@ -152,5 +146,5 @@ class Checker:
         if is_ours:
             with suppress(Unavailable):
                 self.transactions.end_checks(new)
-                self.look_at(transaction.topic)
+                self.marks.note_moving(transaction.topic)  # a person has to decide
         return is_ours

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...domain import ids
 from ...domain.append import Successor
@@ -17,18 +17,13 @@ from ...domain.times import CLOCKS_DIFFER_MS
 from ...domain.topic import Topic
 from ...domain.transaction import Transaction, TransactionState
 from ...ports.world import Clock
+from ...store import Log, Timers, Transactions
 from ..core.catalog import Catalog
 from ..core.positions import Positions
 from ..core.wake import Waker
 from .dedup import entry_of_postponed
 from .drafts import check_size
 from .producer import Producer
-
-if TYPE_CHECKING:
-    from ...store.log import Log
-    from ...store.timers import Timers
-    from ...store.transactions import Transactions
-
 
 _NOWHERE = -1
 _ROWS = 64
@@ -179,10 +174,9 @@ class Delayed:
 
     def _read_again(self, waiting: DelayedMessage) -> DelayedMessage:
         """The message after another process's change; Conflict if it no longer waits."""
-        current = self.find_waiting(waiting.timer.id, waiting.timer.due_ms)
-        if current is None:
-            raise already_due()
-        return current
+        if current := self.find_waiting(waiting.timer.id, waiting.timer.due_ms):
+            return current
+        raise already_due()
 
     def _amend(
         self, topic: Topic, old: Timer, changes: Mapping[str, Any], by: str, since_ms: int

@@ -1,10 +1,13 @@
-"""Drafts before they are stored: what a topic takes, which shard they go to, and how many one write can hold. Pure."""
+"""Drafts before they are stored: what a topic takes, which shard they go to, and how many one write can hold; and
+the names of those that wait."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from ...domain import ids
 from ...domain.append import Promotable
 from ...domain.errors import HeadraceError, Refused, TooLarge, TooMany
 from ...domain.message import DeadReason, Draft
@@ -12,11 +15,13 @@ from ...domain.sharding import order_unit, shard_of
 from ...domain.timer import Timer
 from ...domain.topic import Topic
 from ...domain.transaction import Transaction
+from ...ports.world import Clock, Random
 
 _DEDUPED_PER_SEGMENT = 99  # a transaction takes 100 actions, one is the segment
 _DEDUPED_PER_TIMER_BATCH = 49  # each is two actions
 _BYTES_PER_TIMER_BATCH = 2_000_000  # a transaction takes 4 MB
 _MOVED_PER_SEGMENT = 98  # actions of a transaction: a timer is one, a dead letter two
+_PER_MS = 1 << 15  # names
 
 
 def check_size(topic: Topic, body: bytes) -> None:
@@ -116,3 +121,29 @@ def timer_batches(members: Sequence[tuple[int, Draft]]) -> Iterable[Sequence[tup
         run.append(member)
     if run:
         yield run
+
+
+class UnitNames:
+    """Names of delayed messages that keep their order, by its unit: one ordering key, or one shard. One fragment has
+    all timers of a unit, and their names rise with each call; those of several processes sort by their clocks. The
+    fragment of a timer is computed from its id, so a name is chosen that falls into that fragment (docs/adr/0021)."""
+
+    def __init__(self, clock: Clock, random: Random, fragment_of: Callable[[str], int]) -> None:
+        """`fragment_of`: the fragment of a timer's id, or of a unit."""
+        self._fragment_of = fragment_of
+        self._clock = clock
+        self._random = random
+        self._sequence = 0
+        self._lock = threading.Lock()
+
+    def name(self, topic: Topic, unit: str, id_of: Callable[[str], str]) -> str:
+        """The next name in a unit; `id_of` makes the timer's id from it, which falls into the unit's fragment."""
+        sequence, ending = self._next(), self._random.id(ids.REQUEST_ID_CHARS)
+        fragment = self._fragment_of(f"{topic.uid}/{unit}")
+        names = (ids.sequence_name(sequence, end) for end in ids.endings(ending))
+        return next(name for name in names if self._fragment_of(id_of(name)) == fragment)
+
+    def _next(self) -> int:
+        with self._lock:
+            self._sequence = max(self._sequence + 1, self._clock.now_ms() * _PER_MS)
+            return self._sequence

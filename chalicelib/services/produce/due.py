@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ...domain import notice
 from ...domain.append import Promotable
@@ -29,17 +28,12 @@ from ...domain.times import HOUR_MS
 from ...domain.topic import Group, Topic, lane_of
 from ...modes import POLICIES
 from ...ports.world import Clock
+from ...store import Control, Marks, Timers
 from ..core.budgets import Budgets
 from ..core.catalog import Catalog
 from ..core.wake import Waker
 from .appender import ProduceResult
 from .producer import Producer
-
-if TYPE_CHECKING:
-    from ...store.control import Control
-    from ...store.marks import Marks
-    from ...store.timers import Timers
-
 
 _MANY = 16  # schedules that are read with all that is between them
 

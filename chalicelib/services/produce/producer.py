@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ...domain import ids, redact
-from ...domain.append import AlreadyMoved, DedupHit, KeyEntry, Promotable, Successor
+from ...domain.append import AlreadyMoved, DedupHit, KeyEntry, Outcomes, ProduceResult, Promotable, Successor
 from ...domain.blob_expiry import body_name
 from ...domain.errors import HeadraceError
 from ...domain.limits import BLOB_THRESHOLD_BYTES
@@ -19,15 +18,15 @@ from ...domain.request import Request
 from ...domain.timer import ANY, Part, Timer, TimerKind
 from ...domain.topic import Topic
 from ...ports.world import Blobs, Clock, Random
+from ...store import Keys, Log, Timers
 from ..core.bodies import with_body
 from ..core.budgets import Budgets
 from ..core.counters import ACCEPTED, Counters
 from ..core.rate_limiter import RateLimits
-from ..core.tails import Tails
-from ..core.unit_names import UnitNames
-from .appender import Appender, Outcomes, ProduceResult, entries_of
-from .dedup import entry_of, has_time, named
+from . import dedup
+from .appender import Appender, entries_of
 from .drafts import (
+    UnitNames,
     count_that_can_move,
     dead_by_limit,
     log_shard_of,
@@ -38,22 +37,15 @@ from .drafts import (
     unit_of,
     without_time,
 )
-from .repeats import FirstUseOf, Judge, judged, outcome_of_same_id, to_store, unknown_use
 from .resend import ResendLookup, RowsFound
-
-if TYPE_CHECKING:
-    from ...store.keys import Keys
-    from ...store.log import Log
-    from ...store.timers import Timers
 
 
 @dataclass(kw_only=True, eq=False)
 class Producer:
-    """Takes messages in: at once into the log, or as timers for later. `on_timers_stored` is called with new timers;
-    `mark` is called before an append, to note that the topic has something to deliver."""
+    """Takes messages in: at once into the log, or as timers for later. `on_timers_stored` is called with new timers."""
 
     log: Log
-    tails: Tails
+    appender: Appender
     timers: Timers
     keys: Keys
     blobs: Blobs
@@ -63,17 +55,8 @@ class Producer:
     clock: Clock
     random: Random
     on_timers_stored: Callable[[Sequence[Timer]], None]
-    mark: Callable[[Topic], None]
 
     def __post_init__(self) -> None:
-        self._appender = Appender(
-            log=self.log,
-            tails=self.tails,
-            keys=self.keys,
-            mark=self.mark,
-            clock=self.clock,
-            random=self.random,
-        )
         self._unit_names = UnitNames(self.clock, self.random, self.timers.fragment_of)
 
     def produce(
@@ -82,7 +65,7 @@ class Producer:
         drafts: Sequence[Draft],
         by: str = "",
         request: Request | None = None,
-        first_use: FirstUseOf = unknown_use,
+        first_use: dedup.FirstUseOf = dedup.unknown_use,
     ) -> list[ProduceResult | HeadraceError]:
         """Store drafts, all of one shard in as few rows as possible. Returns for each draft where it was stored, or
         the error. `by` is the id of the producer's token; `request` names a request that may be sent again;
@@ -93,9 +76,9 @@ class Producer:
         it concerns into UNAVAILABLE (unknown, safe to repeat with a dedup id).
         """
         outcomes: Outcomes = [refusal(topic, d) for d in drafts]
-        judge = partial(judged, first_use=first_use, request=request)
+        judge = partial(dedup.judged, first_use=first_use, request=request)
         if request:
-            drafts = named(drafts, request)
+            drafts = dedup.named(drafts, request)
         if topic.rate_limit is not None or topic.budget_usd is not None:
             drafts = self._limit(topic, drafts, request, outcomes)
         first_of: dict[str, int] = {}
@@ -118,7 +101,7 @@ class Producer:
         for i, draft in enumerate(drafts):
             if outcomes[i] is None:
                 first = first_of[draft.dedup_id or ""]
-                outcomes[i] = outcome_of_same_id(drafts[first], draft, outcomes[first])
+                outcomes[i] = dedup.outcome_of_same_id(drafts[first], draft, outcomes[first])
         results = [outcome for outcome in outcomes if outcome is not None]
         self.counters.add(ACCEPTED, sum(isinstance(o, ProduceResult) and not o.duplicate for o in results))
         return results
@@ -159,13 +142,13 @@ class Producer:
             if draft.due_ms is None:
                 shard = log_shard_of(topic, draft)
                 by_shard[request.shard(topic.shards) if shard is None else shard].append(i)
-            if draft.dedup_id and has_time(draft) and self._is_remembered(topic, draft.dedup_id):
+            if draft.dedup_id and dedup.has_time(draft) and self._is_remembered(topic, draft.dedup_id):
                 stored.add(i)
         for shard, indexes in by_shard.items():
             key = topic.shard_key(shard)
             rows = None
             with suppress(HeadraceError):
-                rows = self._appender.rows_before(topic, key, ResendLookup(self.log, request, key))
+                rows = self.appender.rows_before(topic, key, ResendLookup(self.log, request, key))
             if rows:
                 messages = rows.messages_for([drafts[i] for i in indexes])
                 stored |= {i for i, message in zip(indexes, messages, strict=True) if message}
@@ -192,7 +175,7 @@ class Producer:
                 now = count_that_can_move([members[i][0] for i in indexes])
                 pack = self.log.pack([members[i][1] for i in indexes[:now]])
                 chunk = indexes[: len(pack.drafts)]
-                answer = self._appender.append(topic, shard, pack, (), [members[i][0] for i in chunk])
+                answer = self.appender.append(topic, shard, pack, (), [members[i][0] for i in chunk])
                 if isinstance(answer, AlreadyMoved):
                     indexes = [i for n, i in enumerate(indexes) if n not in answer.indexes]
                     continue
@@ -212,7 +195,7 @@ class Producer:
             moved = {id(draft) for draft in pack.drafts}
             drafts = [draft for draft in drafts if id(draft) not in moved]
             source = Part(timer, tuple(drafts)) if drafts else timer
-            answer = self._appender.append(topic, shard, pack, (), [source])
+            answer = self.appender.append(topic, shard, pack, (), [source])
             if isinstance(answer, AlreadyMoved):
                 break
             assert not isinstance(answer, DedupHit | RowsFound)
@@ -221,7 +204,7 @@ class Producer:
         return results
 
     def _store_later(
-        self, topic: Topic, members: Sequence[tuple[int, Draft]], outcomes: Outcomes, judge: Judge
+        self, topic: Topic, members: Sequence[tuple[int, Draft]], outcomes: Outcomes, judge: dedup.Judge
     ) -> None:
         """Store drafts that are due later as timers, each under an id of its own. After a failure the later drafts of
         the same ordering key are not stored."""
@@ -251,14 +234,14 @@ class Producer:
         return None if unit is None else self._unit_names.name(topic, unit, id_of)
 
     def _store_batch(
-        self, topic: Topic, items: Sequence[tuple[int, Draft, Timer]], outcomes: Outcomes, judge: Judge
+        self, topic: Topic, items: Sequence[tuple[int, Draft, Timer]], outcomes: Outcomes, judge: dedup.Judge
     ) -> None:
         while items:
-            entries = [entry_of(topic, d, t.id, t.stored_ms) for _, d, t in items if d.dedup_id]
+            entries = [dedup.entry_of(topic, d, t.id, t.stored_ms) for _, d, t in items if d.dedup_id]
             timers = [timer for *_, timer in items]
             self.note_keys(topic, [(timer.draft, timer.due_ms) for timer in timers])
             if used_entries := self.timers.store(timers, entries):
-                items = to_store(items, used_entries, outcomes, judge)
+                items = dedup.to_store(items, used_entries, outcomes, judge)
                 continue
             for i, _, timer in items:
                 outcomes[i] = ProduceResult(timer.id, None, None, timer.stored_ms, due_ms=timer.due_ms)
@@ -275,7 +258,7 @@ class Producer:
         draft = replace(draft, id=self._timed_id(topic, draft))
         timer = self._first_timer(topic, self.offload(topic, draft))
         self.note_keys(topic, [(timer.draft, timer.due_ms)])
-        return timer, entry_of(topic, draft, timer.id, timer.stored_ms)
+        return timer, dedup.entry_of(topic, draft, timer.id, timer.stored_ms)
 
     def timer(self, topic: Topic, draft: Draft, stored_ms: int | None = None) -> Timer:
         """The timer of a delayed draft, under the draft's own id; stored now, unless `stored_ms` says when."""
@@ -283,15 +266,10 @@ class Producer:
         assert draft.id is not None
         shard = log_shard_of(topic, draft)
         shard_key = topic.shard_key(ANY if shard is None else shard)
-        return Timer(
-            due_ms=draft.due_ms,
-            id=draft.id,
-            kind=TimerKind.DELIVER,
-            shard=shard_key,
-            draft=replace(draft, due_ms=None),  # the timer says when
-            keep_days=topic.retention_days,
-            stored_ms=self.clock.now_ms() if stored_ms is None else stored_ms,
-        )
+        stored_ms = self.clock.now_ms() if stored_ms is None else stored_ms
+        timer = Timer(draft.due_ms, draft.id, TimerKind.DELIVER, shard_key, stored_ms=stored_ms)
+        # The timer says when.
+        return replace(timer, draft=replace(draft, due_ms=None), keep_days=topic.retention_days)
 
     def _produce_to(
         self,
@@ -299,7 +277,7 @@ class Producer:
         shard: int | None,
         members: Sequence[tuple[int, Draft]],
         outcomes: Outcomes,
-        judge: Judge,
+        judge: dedup.Judge,
         by: str,
         resend_lookup: ResendLookup | None,
     ) -> None:
@@ -333,7 +311,7 @@ class Producer:
         shard: int | None,
         members: Sequence[tuple[int, Draft, Draft]],
         outcomes: Outcomes,
-        judge: Judge,
+        judge: dedup.Judge,
         by: str,
         resend_lookup: ResendLookup | None,
     ) -> list[tuple[int, Draft, Draft]]:
@@ -341,7 +319,7 @@ class Producer:
         pack = self.log.pack([draft for *_, draft in members])
         now, later = members[: len(pack.drafts)], members[len(pack.drafts) :]
         originals = [original for _, original, _ in now]
-        answer = self._appender.append(topic, shard, pack, originals, by=by, resend_lookup=resend_lookup)
+        answer = self.appender.append(topic, shard, pack, originals, by=by, resend_lookup=resend_lookup)
         assert not isinstance(answer, AlreadyMoved)
         if isinstance(answer, RowsFound):
             for (i, *_), message in zip(members, answer.messages_for([m[1] for m in members]), strict=True):
@@ -350,7 +328,7 @@ class Producer:
                     outcomes[i] = ProduceResult(*at, duplicate=True)
             return [m for m in members if outcomes[m[0]] is None]
         if isinstance(answer, DedupHit):
-            return to_store(now, answer.entries, outcomes, judge) + list(later)
+            return dedup.to_store(now, answer.entries, outcomes, judge) + list(later)
         for (i, *_), result in zip(now, answer, strict=True):
             outcomes[i] = result
         return list(later)

@@ -11,18 +11,14 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ...domain.errors import Conflict
 from ...domain.limits import BLOB_THRESHOLD_BYTES, MAX_BATCH, MAX_LOOK_BACK_ROWS
 from ...domain.message import Draft, Message
 from ...domain.request import SLACK_MS, Request
 from ...domain.segment import Allocation, Segment, ShardKey
+from ...store import Log
 from .dedup import content_hash
-
-if TYPE_CHECKING:
-    from ...store.log import Log
-
 
 _ROWS_PER_PAGE = 512
 

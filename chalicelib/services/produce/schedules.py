@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING
 
 from ...domain import redact
 from ...domain.attention import MOST, Attention, Kind, stopped_schedule
@@ -17,16 +16,12 @@ from ...domain.timer import PARKED_MS, Schedule, Timer, Timing, firing_of
 from ...domain.times import HOUR_MS, SECOND_MS
 from ...domain.topic import Topic
 from ...ports.world import Clock, Random
+from ...store import Control, Marks, Timers
 from ..core.catalog import Catalog
 from ..core.wake import Waker
 from .appender import ProduceResult
 from .drafts import refusal
 from .producer import Producer
-
-if TYPE_CHECKING:
-    from ...store.control import Control
-    from ...store.marks import Marks
-    from ...store.timers import Timers
 
 NEXT = 10
 _TOPIC_RATE = 100  # messages a second

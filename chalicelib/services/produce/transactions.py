@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ...domain import ids, signing
 from ...domain.append import DedupEntry
@@ -33,17 +32,13 @@ from ...domain.transaction import (
     rolled_back,
 )
 from ...ports.world import Clock, Random
+from ...store import Transactions
 from ..core.catalog import Catalog
 from ..core.counters import ACCEPTED, Counters
 from ..core.secrets import SigningKeys
 from ..core.wake import Waker
-from .dedup import content_hash, entry_of
+from .dedup import FirstUseOf, content_hash, entry_of, is_free, refusal_of_repeat, unknown_use
 from .producer import Producer
-from .repeats import FirstUseOf, is_free, refusal_of_repeat, unknown_use
-
-if TYPE_CHECKING:
-    from ...store.transactions import Transactions
-
 
 _TRIES = 8
 _TOPICS = 100  # of one look for undecided transactions

@@ -37,7 +37,7 @@ def bodies(desk: Desk) -> list[str]:
 def journal(desk: Desk) -> None:
     """What the streams would bring to the function `journal`."""
     rows: list[Any] = [Written(desk.topic.shard_key(0), row) for row in desk.rows()]
-    Journal(lambda _: rows, lambda _: "batch", desk.stage.adapters.blobs).write([])
+    Journal(desk.stage.adapters.blobs).store(rows, "batch")
 
 
 def days_pass(desk: Desk, *days: int, archive: bool = False) -> BodyReport:

@@ -93,7 +93,7 @@ def run(desk: Desk) -> None:
 
 
 def note(desk: Desk) -> None:
-    desk.deps.meter_notes.note_topics_of([str(desk.topic.shard_key(0))])
+    desk.deps.marker.note_topics_of([str(desk.topic.shard_key(0))])
 
 
 def is_noted(desk: Desk) -> bool:
@@ -178,14 +178,14 @@ def test_charts_show_what_was_accepted_settled_and_behind(stage: Stage) -> None:
         desk.produce(*make.drafts(60))
         desk.ack(billing, desk.receive(billing, 30))
         run(desk)
-    points = desk.deps.rate_charts.of(desk.topic, WINDOWS["1h"], desk.deps.surveyor.reading(desk.topic))
+    points = desk.deps.board.rates(desk.topic, WINDOWS["1h"], desk.deps.surveyor.reading(desk.topic))
     rates = [each.accepted for each in points if each.accepted is not None]
     assert rates == pytest.approx([1.0] * 4)
     groups = [each.groups["billing"] for each in points]
     rates_of_group = [group.settled for group in groups if group.settled is not None]
     assert rates_of_group == pytest.approx([0.5] * 4)
     assert points[-1].groups["billing"].backlog == 150
-    (day,) = [each for each in desk.deps.rate_charts.of(desk.topic, WINDOWS["24h"], None) if each.accepted]
+    (day,) = [each for each in desk.deps.board.rates(desk.topic, WINDOWS["24h"], None) if each.accepted]
     assert day.accepted == pytest.approx(1.0)
 
 
@@ -212,7 +212,7 @@ def test_a_topic_that_is_gone_is_let_go(stage: Stage) -> None:
 
 def test_a_topic_is_noted_once_a_minute_and_of_a_lane_its_own(stage: Stage) -> None:
     desk = Desk.at(stage)
-    notes = desk.deps.meter_notes
+    notes = desk.deps.marker
     lane = f"{desk.topic.name}~billing:uid/0"
     notes.note_topics_of([lane])
     assert is_noted(desk)

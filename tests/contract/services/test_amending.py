@@ -54,10 +54,10 @@ def test_what_is_cancelled_is_passed_over_and_can_be_seen(stage: Stage) -> None:
     cancel(desk, results[1])
     message = message_of(desk, results[1])
     assert (message.draft.cancelled, message.draft.body) == (True, b'{"n":1}')
-    assert desk.deps.statuses.deliveries(desk.topic, message)[group.name].status == "CANCELLED"
+    assert desk.deps.statuses.of_topic(desk.topic).deliveries(message)[group.name].status == "CANCELLED"
     assert desk.drain(group) == [0, 2]
     cancel(desk, results[1])
-    assert desk.deps.statuses.deliveries(desk.topic, message)[group.name].status == "CANCELLED"
+    assert desk.deps.statuses.of_topic(desk.topic).deliveries(message)[group.name].status == "CANCELLED"
     assert desk.cursor(group).next == 3
     assert [e.event for e in desk.trace(message.id)] == ["accepted", "cancelled"]
 

@@ -103,7 +103,7 @@ def test_a_redriven_message_has_all_its_attempts_again_and_says_so(stage: Stage)
         (claimed_message,) = desk.receive(group)
         assert claimed_message.attempt == attempt
         desk.nack(group, [claimed_message], Nack(delay_ms=10 * SECOND_MS))
-        status = desk.deps.statuses.delivery(desk.topic, group, message)
+        status = desk.deps.statuses.of_topic(desk.topic).delivery(group, message)
         assert status
         assert (status.status, status.attempts, status.retries_left) == ("RETRYING", attempt, retries_left)
         stage.clock.advance(15 * SECOND_MS)
@@ -194,7 +194,7 @@ def test_the_attempts_to_come_are_shown_at_the_times_at_which_they_are_made(
         desk.push()
     call_count = len(desk.subscribers.calls)
     message = desk.deps.lookup.message(desk.topic, result.id)
-    status = desk.deps.statuses.deliveries(desk.topic, message)[group.name]
+    status = desk.deps.statuses.of_topic(desk.topic).deliveries(message)[group.name]
     moments = next_attempts_ms(desk.topic, group, message, status)
     assert len(moments) == 3
     desk.pass_time(600)

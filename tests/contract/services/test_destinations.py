@@ -245,7 +245,7 @@ def test_events_tell_each_state_once_when_it_begins_and_when_it_ends(stage: Stag
     ]
     desk.deps.catalog.set_events(Events(events.topic.name, events.topic.uid, TYPES))
     for old, new in ([], states), ([], states), (states, []), (states, []), ([], states[:1]):
-        desk.deps._note_changes(old, new)
+        desk.deps.note_changes(old, new)
         stage.clock.advance(SECOND_MS)
     found = sorted((m.draft.headers["ce-type"], m.draft.headers["ce-subject"]) for m in told(events))
     disabled, circuit = "headrace.consumer.disabled", "headrace.consumer.circuit_"
@@ -260,7 +260,7 @@ def test_events_tell_each_state_once_when_it_begins_and_when_it_ends(stage: Stag
     )
     assert all(m.draft.headers[ABOUT_HEADER] == "/" for m in told(events))
     desk.deps.catalog.set_events(None)
-    desk.deps._note_changes([], states)
+    desk.deps.note_changes([], states)
     assert len(told(events)) == 4
 
 

@@ -173,7 +173,7 @@ def test_of_a_message_that_was_given_back_to_its_lane_the_status_says_until_when
     line = roomy("queue", in_lane=True)
     desk, now_ms = line.desk, line.desk.stage.clock.now_ms()
     message = desk.deps.lookup.message(desk.topic, line.messages[3].message.id)
-    status = desk.deps.statuses.delivery(desk.topic, line.group, message)
+    status = desk.deps.statuses.of_topic(desk.topic).delivery(line.group, message)
     assert status
     assert status.next_attempt_ms == now_ms + 3 * SECOND_MS
 

@@ -218,7 +218,7 @@ def test_what_is_shown_as_retrying_or_dead_comes_at_once_when_it_is_retried_now(
     for deed in deeds:
         _do(desk, group, deed)
     message = desk.deps.lookup.message(desk.topic, result.id)
-    status = desk.deps.statuses.deliveries(desk.topic, message)[group.name].status
+    status = desk.deps.statuses.of_topic(desk.topic).deliveries(message)[group.name].status
     if status in (Status.RETRYING, Status.DEAD):
         desk.deps.dead_letters.retry_now(desk.topic, group, result.id)
         assert [each.message.id for each in desk.receive(group)] == [result.id]

@@ -112,7 +112,7 @@ def test_what_is_over_the_limit_is_a_dead_letter_for_every_group(stage: Stage, m
         assert [x.message.id for x in letters] == [p.id for p in places[1:]]
         assert {(x.reason, x.attempts) for x in letters} == {(DeadReason.RATE_LIMITED, 0)}
         message = desk.deps.lookup.message(desk.topic, places[2].id)
-        status = desk.deps.statuses.delivery(desk.topic, group, message)
+        status = desk.deps.statuses.of_topic(desk.topic).delivery(group, message)
         assert status
         assert (status.status, status.attempts, status.reason) == ("DEAD", 0, DeadReason.RATE_LIMITED)
 

@@ -42,7 +42,7 @@ def test_a_broadcast_that_one_of_two_has_acknowledged_is_under_way(stage: Stage)
     (result,) = desk.produce(make.draft("x"))
     desk.ack(group, desk.receive(group, consumer=ann))
     message = desk.deps.lookup.message(desk.topic, result.id)
-    delivery_status = desk.deps.statuses.delivery(desk.topic, group, message)
+    delivery_status = desk.deps.statuses.of_topic(desk.topic).delivery(group, message)
     assert delivery_status
     assert (delivery_status.status, delivery_status.attempts) == ("RUNNING", 1)
     assert {name: each.status for name, each in delivery_status.consumers.items()} == {
@@ -50,7 +50,7 @@ def test_a_broadcast_that_one_of_two_has_acknowledged_is_under_way(stage: Stage)
         "bob": "NEW",
     }
     desk.nack(group, desk.receive(group, consumer=bob), BURY)
-    delivery_status = desk.deps.statuses.delivery(desk.topic, group, message)
+    delivery_status = desk.deps.statuses.of_topic(desk.topic).delivery(group, message)
     assert delivery_status
     assert (delivery_status.status, delivery_status.reason) == ("DEAD", "REJECTED")
 
@@ -62,7 +62,7 @@ def test_of_two_deliveries_after_a_seek_the_newer_is_shown_while_it_is_under_way
     message = desk.deps.lookup.message(desk.topic, result.id)
 
     def shown() -> tuple[str, int]:
-        delivery_status = desk.deps.statuses.delivery(desk.topic, group, message)
+        delivery_status = desk.deps.statuses.of_topic(desk.topic).delivery(group, message)
         assert delivery_status
         return delivery_status.status, delivery_status.attempts
 
@@ -92,7 +92,7 @@ def test_a_retry_that_waited_in_its_cursor_is_over_with_the_seek(stage: Stage, m
     desk.nack(group, desk.receive(group), Nack(delay_ms=60_000 if mode == "serial" else 0, reason="busy"))
     desk.seek(group, "earliest")
     desk.ack(group, desk.receive(group))
-    delivery_status = desk.deps.statuses.delivery(desk.topic, group, message)
+    delivery_status = desk.deps.statuses.of_topic(desk.topic).delivery(group, message)
     assert delivery_status
     assert (delivery_status.status, delivery_status.attempts) == ("SUCCESS", 1)
     counts = desk.deps.surveyor.exact_group(desk.topic, group)
@@ -218,7 +218,7 @@ def test_an_attempt_in_the_retry_lane_counts_whatever_becomes_of_it(stage: Stage
     message = desk.deps.lookup.message(desk.topic, result.id)
 
     def shown() -> tuple[str, int, int]:
-        status = desk.deps.statuses.delivery(desk.topic, group, message)
+        status = desk.deps.statuses.of_topic(desk.topic).delivery(group, message)
         assert status
         return status.status, status.attempts, status.retries_left
 

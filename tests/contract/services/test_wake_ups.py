@@ -14,7 +14,6 @@ from chalicelib.domain.transaction import TransactionState
 from chalicelib.ports.world import Invoker
 from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.mover_wakes import Hints, read_hints
-from chalicelib.services.core.wake import Stored
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.services.produce.transactions import Checks
 from chalicelib.store.control import Control
@@ -75,18 +74,13 @@ def test_a_producer_tells_each_delivery_which_shards_have_new_rows(stage: Stage)
     desk.subscriber(few, "another")
     desk.inbox.asked.clear()
     waiting = ProduceResult("id", None, None, START_MS, due_ms=START_MS + 1)
-    places: list[Stored] = [
-        make.message(5, shard=2),
-        waiting,
-        make.message(7, shard=2),
-        make.message(1, shard=3),
-    ]
-    desk.deps.waker.wake_after_append(desk.topic, places)
-    second, third = (str(desk.topic.shard_key(shard)) for shard in (2, 3))
+    first, second, third = make.message(5, shard=2), make.message(7, shard=2), make.message(1, shard=3)
+    desk.deps.waker.wake_after_append(desk.topic, [first, waiting, second, third])
+    two, three = (str(desk.topic.shard_key(shard)) for shard in (2, 3))
     assert {(event["group"], event["worker"]): event["last"] for event in asked(desk, "deliver")} == {
-        ("billing", 2): {second: 7},
-        ("billing", 3): {third: 1},
-        ("few", 0): {second: 7, third: 1},
+        ("billing", 2): {two: 7},
+        ("billing", 3): {three: 1},
+        ("few", 0): {two: 7, three: 1},
     }
     desk.deps.waker.wake_after_append(desk.topic, [make.message(8, shard=2), make.message(0, shard=1)])
     (of_billing, of_few) = asked(desk, "deliver")

@@ -45,7 +45,7 @@ class Stage:
         (message,) = self.api.post(f"{group}/receive", {"max": 1}).expect(200)["messages"]
         bury = {"receipts": [message["receipt"]], "dead_letter": True}
         self.api.post(f"{group}/nack", bury).expect(200)
-        self.deps.meter_notes.note_topics_of([f"{topic}:uid/0"])
+        self.deps.marker.note_topics_of([f"{topic}:uid/0"])
         return group
 
     def pass_minute(self) -> None:

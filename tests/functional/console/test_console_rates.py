@@ -16,7 +16,7 @@ from tests.support.http import Client, ShiftingClock, Topic
 def read(background: Background, topic: Topic) -> None:
     """What the sweep's schedule does for a topic in which rows came up."""
     stored_topic = background.deps.catalog.topic(topic.name)
-    background.deps.meter_notes.note_topics_of([str(stored_topic.shard_key(0))])
+    background.deps.marker.note_topics_of([str(stored_topic.shard_key(0))])
     background.deps.meter_reader.run_once({topic.name})
 
 
