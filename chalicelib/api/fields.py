@@ -76,7 +76,7 @@ class HeartbeatBody(Struct, forbid_unknown_fields=True):
 
 
 class RotateBody(Struct, forbid_unknown_fields=True):
-    """A rotation: how long the old text or secret of a token or consumer stays valid in addition to the new one."""
+    """A rotation of a token, a secret or the signing key: how long the old one stays valid, too."""
 
     overlap_seconds: Annotated[int, Meta(ge=0, le=lim.MAX_OVERLAP_SECONDS)] = DAY_SECONDS
 

@@ -1,4 +1,4 @@
-"""Access tokens."""
+"""Access tokens, links that sign a browser in with one, and the key that signs receipts, page tokens and sessions."""
 
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -8,8 +8,20 @@ from ...domain import limits as lim
 from ...domain.errors import NotFound
 from ...domain.topic import Token
 from .. import lists
-from ..calls import ADMIN, PAGED, Context, Reach, Response, call
-from ..fields import JOB_PATTERN, TEXT, RotateBody, Time, TopicPattern, at_or_none, one_of, shown, taken
+from ..calls import ADMIN, ANY, PAGED, Context, Reach, Response, call
+from ..fields import (
+    JOB_PATTERN,
+    TEXT,
+    NoBody,
+    RotateBody,
+    Time,
+    TopicPattern,
+    at,
+    at_or_none,
+    one_of,
+    shown,
+    taken,
+)
 from ..http import invalid
 from ..lists import Page, page
 
@@ -59,6 +71,20 @@ class MadeView(TypedDict):
 
     schedules: list[str]
     consumers: list[str]
+
+
+class SignInLink(TypedDict):
+    """A link that signs in the first browser that opens it, until it expires. It contains no token."""
+
+    url: str
+    expires_at: Time
+
+
+class SigningKeyView(TypedDict):
+    """When the present key was made, and when each earlier key becomes invalid."""
+
+    rotated_at: Time
+    former_until: list[Time]
 
 
 @call("POST", "/v1/tokens", scopes=ADMIN, body=TokenBody, statuses=(201,))
@@ -113,6 +139,30 @@ def get_made(context: Context) -> Response[MadeView]:
     names, consumers = context.deps.made.by(context.params["id"][:128])
     places = [f"{each.topic}/{each.group}/{each.name}" for each in consumers]
     return Response({"schedules": names, "consumers": places})
+
+
+@call("POST", "/v1/sign-in-links", scopes=ANY, body=NoBody, statuses=(201,))
+def create_sign_in_link(context: Context) -> Response[SignInLink]:
+    """A link that signs a browser in to the console with this token, once, within a minute."""
+    caller = context.caller
+    assert caller is not None, "a call with scopes has a caller"
+    headers = {name.lower(): value for name, value in context.headers.items()}
+    text = headers.get("authorization", "").partition(" ")[2].strip()
+    # of this text: after a rotation, a link made with the former one no longer works
+    fingerprint = context.deps.tokens.fingerprint_of(text)
+    ticket, ends_ms = context.deps.sign_in_links.ticket(caller.token_id, fingerprint)
+    is_tls = bool(context.deps.adapters.stage) or headers.get("x-forwarded-proto") == "https"
+    origin = f"{'https' if is_tls else 'http'}://{headers.get('host', 'localhost')}"
+    url = f"{origin}{context.prefix}/console/sign-in?ticket={ticket}"
+    return Response({"url": url, "expires_at": at(ends_ms)}, 201)
+
+
+@call("POST", "/v1/signing-key/rotate", scopes=ADMIN, body=RotateBody, reach=Reach.SERVICE)
+def rotate_signing_key(context: Context) -> Response[SigningKeyView]:
+    """Sign with a new key from now on; what the previous key has signed stays valid for `overlap_seconds`."""
+    ring = context.deps.signing_keys.rotate(context.body.overlap_seconds)
+    ends = [at(key.until_ms) for key in ring.keys[1:] if key.until_ms is not None]
+    return Response({"rotated_at": at(context.now_ms), "former_until": ends})
 
 
 def token_view(token: Token, used_ms: int | None = None) -> TokenView:
