@@ -36,6 +36,7 @@ MEDIA_TYPE = r"^[\x20-\x7e]+\Z"
 MediaType = Annotated[str, Meta(min_length=1, max_length=lim.MAX_CONTENT_TYPE_CHARS, pattern=MEDIA_TYPE)]
 JOB_PATTERN = r"^[!->@-Z^-~]{1,128}\Z"
 STATIC_VALUE = r"^[!-~]([ -~]*[!-~])?\Z"
+StaticValue = Annotated[str, Meta(min_length=1, pattern=STATIC_VALUE)]
 TIMEZONE = r"^[A-Za-z0-9_+/-]+\Z"
 APP = r"^[A-Za-z0-9._/-]{1,64}\Z"
 Step = Annotated[int, Meta(ge=1, le=lim.MAX_RETRY_SECONDS)]
@@ -67,12 +68,6 @@ class NoBody(Struct, forbid_unknown_fields=True):
 
 Instance = Annotated[str, Meta(min_length=1, max_length=lim.MAX_INSTANCE_CHARS)]
 """A process that works under a consumer's name."""
-
-
-class HeartbeatBody(Struct, forbid_unknown_fields=True):
-    """Which instance of the consumer is alive."""
-
-    instance: Instance | None = None
 
 
 class RotateBody(Struct, forbid_unknown_fields=True):

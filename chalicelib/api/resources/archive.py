@@ -15,20 +15,7 @@ from ...domain.replay import Replay, ReplayState
 from ...domain.topic import Caller
 from .. import lists, parse
 from ..calls import ADMIN, ANY, PAGED, TOPIC, Context, Response, call
-from ..fields import (
-    Count,
-    HeaderName,
-    HeaderValue,
-    Key,
-    MediaType,
-    Name,
-    Tag,
-    Time,
-    at_or_none,
-    one_of,
-    shown,
-    taken,
-)
+from ..fields import Count, HeaderName, HeaderValue, Key, MediaType, Name, Tag, Time, at, one_of, shown, taken
 from ..http import check_every_group, check_group, convert, invalid
 from ..lists import Page, page
 from .produce import BatchBody, BatchView, batch_view, produced_view
@@ -104,7 +91,7 @@ def _day(day: str, content: ArchivedDay | None, caller: Caller | None) -> Archiv
         for name, topic in content.topics.items()
         if caller is None or caller.may_use(name)
     ]
-    written_at = at_or_none(content.written_ms or None)
+    written_at = at(content.written_ms) if content.written_ms else None
     return shown(ArchivedDayView, content, day=day, written_at=written_at, topics=topics)
 
 

@@ -20,12 +20,11 @@ from ...modes import POLICIES
 from .. import audit, lists, parse
 from ..calls import ANY, CONSUMER, GROUP, PAGED, READ, Context, Response, call
 from ..fields import (
-    STATIC_VALUE,
     Count,
     HeaderName,
-    HeartbeatBody,
     Instance,
     RotateBody,
+    StaticValue,
     Time,
     at,
     at_or_none,
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from ...services.manage.registry import Contact, Membership
 
 
-StaticValue = Annotated[str, Meta(min_length=1, pattern=STATIC_VALUE)]
 RejectStatus = Annotated[int, Meta(ge=400, le=499)]
 
 
@@ -66,6 +64,12 @@ class ConsumerBody(Struct, forbid_unknown_fields=True):
     ) = None
     instance: Instance | None = None
     begin: str | None = field(default=None, name="from")
+
+
+class HeartbeatBody(Struct, forbid_unknown_fields=True):
+    """Which instance of the consumer is alive."""
+
+    instance: Instance | None = None
 
 
 _OFFLINE = "OFFLINE"

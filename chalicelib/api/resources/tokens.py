@@ -9,19 +9,7 @@ from ...domain.errors import NotFound
 from ...domain.topic import Token
 from .. import lists
 from ..calls import ADMIN, ANY, PAGED, Context, Reach, Response, call
-from ..fields import (
-    JOB_PATTERN,
-    TEXT,
-    NoBody,
-    RotateBody,
-    Time,
-    TopicPattern,
-    at,
-    at_or_none,
-    one_of,
-    shown,
-    taken,
-)
+from ..fields import JOB_PATTERN, TEXT, NoBody, RotateBody, Time, TopicPattern, at, one_of, shown, taken
 from ..http import invalid
 from ..lists import Page, page
 
@@ -167,4 +155,4 @@ def rotate_signing_key(context: Context) -> Response[SigningKeyView]:
 
 def token_view(token: Token, used_ms: int | None = None) -> TokenView:
     """A token without its text."""
-    return shown(TokenView, token, last_used_at=at_or_none(used_ms or None))
+    return shown(TokenView, token, last_used_at=at(used_ms) if used_ms else None)
