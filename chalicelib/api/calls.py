@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Any, Generic, TypeVar
@@ -117,6 +118,11 @@ class Call(msgspec.Struct, frozen=True):
     media: str = JSON
     reach: Reach = Reach.PATH
     scopes_of_group: tuple[str, ...] = ()
+
+    @property
+    def params(self) -> list[str]:
+        """The names of what its path holds."""
+        return re.findall(r"{(\w+)}", self.path)
 
 
 CALLS: list[Call] = []

@@ -17,7 +17,6 @@ from . import problems
 from .calls import CALLS, JSON, Call
 
 _REF = "#/components/schemas/{name}"
-_PARAMETER = re.compile(r"{(\w+)}")
 _PAGE_OF = re.compile(r"\bPage_(\w+?)(?:View)?_(?!\w)")
 _NAME = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"}
 _TEXT = {"type": "string"}
@@ -179,7 +178,7 @@ def _parameters(entry: Call) -> list[dict[str, Any]]:
             "schema": _NAME if name not in ("id", "job") else {"type": "string"},
             "example": _SHOWN[name],
         }
-        for name in _PARAMETER.findall(entry.path)
+        for name in entry.params
     ]
     optional = [("query", name) for name in entry.query] + [("header", name) for name in entry.headers]
     return in_path + [

@@ -24,7 +24,6 @@ _LONG = frozenset({"body", "patch", "headers"})
 _TICKS = {"create_token": ("scope_produce", "scope_consume", "scope_admin")}
 _MOST_TYPED_BYTES = 1_000_000  # encoded; to sign in sends it encoded twice, and a function takes about 4.4 MB
 _STEP = re.compile(r"\w+")
-_PARAMETER = re.compile(r"\{(\w+)\}")
 _RESEND_FIELDS = frozenset({"request", "since_ms"})
 """Fields of a form that is shown again: the first try's name, and when it may have begun."""
 _LONGEST_MS = 30_000  # of a try: the gateway ends it after 29 s
@@ -74,7 +73,7 @@ def _fields(form: Mapping[str, str], wrong: Collection[str]) -> tuple[Field, ...
     """What was typed or ticked in the form of an action."""
     name = form["call"]
     ticks = _TICKS.get(name, ())
-    never_typed = (_NEVER_TYPED | set(_PARAMETER.findall(Action(name).call.path))).difference(wrong)
+    never_typed = (_NEVER_TYPED | set(Action(name).call.params)).difference(wrong)
     values = {**form, **{tick: form.get(tick, "") for tick in ticks}}
     return tuple(
         Field(
