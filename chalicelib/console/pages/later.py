@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from ...api.parse import whole_number
 from ...domain.timer import due_ms_of
@@ -14,7 +15,6 @@ from ...domain.topic import Topic
 from ...domain.transaction import Transaction, TransactionState
 from ...services.inspect.lookup import Filters
 from ...services.inspect.waiting import DueHour, ReadTimers, due_hours, lanes_of, reader, soonest_first
-from ...services.produce.delayed import DelayedMessage
 from ..visit import Page, Shown, Visit
 
 _LINES = 30
@@ -49,8 +49,10 @@ def later(visit: Visit) -> Shown:
     return Page("later.html", model)
 
 
-def _delayed_of(visit: Visit, topic: Topic, read: ReadTimers, most: int) -> Delayed:
-    """The delayed messages of the hour that the URL names, or all, soonest first."""
+def _delayed_of(visit: Visit, topic: Topic, read: ReadTimers, most: int) -> dict[str, Any]:
+    """The delayed messages of the hour that the URL names, or all, soonest first. Timers of all topics are stored
+    together, so there may be more of them though few or none are here: those due up to `until_ms` were looked through
+    (None: all), and `following` is where the next page begins."""
     hour_ms, after = _hour_of(visit), _after(visit, topic)
     ends_ms = hour_ms + HOUR_MS - 1 if hour_ms else None
     filters = Filters(from_ms=hour_ms, to_ms=ends_ms, job_prefix=visit.query.get("job") or None)
@@ -58,7 +60,8 @@ def _delayed_of(visit: Visit, topic: Topic, read: ReadTimers, most: int) -> Dela
         read, topic, filters, None, most, after, lambda: visit.has_read_units(_LEFT)
     )
     until_ms = due_ms_of(position) if position else None
-    return Delayed(rows, until_ms, visit.signed(_PURPOSE + topic.uid, position))
+    following = visit.signed(_PURPOSE + topic.uid, position)
+    return {"rows": rows, "until_ms": until_ms, "following": following}
 
 
 def _after(visit: Visit, topic: Topic) -> str | None:
@@ -77,8 +80,8 @@ def many_later(visit: Visit) -> Shown:
     topic = visit.topic()
     ids = {name.removeprefix(_PICK) for name in visit.query if name.startswith(_PICK)}
     read = reader(visit.deps.adapters.timers, consistent=False)
-    delayed_list = _delayed_of(visit, topic, read, _MOST)
-    rows = delayed_list.rows
+    delayed = _delayed_of(visit, topic, read, _MOST)
+    rows = delayed["rows"]
     if ids:
         rows = [row for row in rows if row.timer.id in ids]
     model = {
@@ -88,8 +91,8 @@ def many_later(visit: Visit) -> Shown:
         "ids": [row.timer.id for row in rows],
         "first_ms": rows[0].timer.due_ms if rows else None,
         "last_ms": rows[-1].timer.due_ms if rows else None,
-        "more": delayed_list.following is not None and not ids,
-        "delayed": delayed_list,
+        "more": delayed["following"] is not None and not ids,
+        "delayed": delayed,
         "hour_ms": _hour_of(visit),
     }
     return Page("many_later.html", model)
@@ -109,17 +112,6 @@ def transactions(visit: Visit) -> Shown:
         after = ""
     last = f"{rows[-1].state} {rows[-1].sort_key}" if len(rows) == _LINES else None
     return Page("transactions.html", {"topic": topic, "rows": rows, "following": visit.signed(purpose, last)})
-
-
-@dataclass(frozen=True, slots=True)
-class Delayed:
-    """Some of a topic's delayed messages. Timers of all topics are stored together, so there may be more of them though
-    few or none are here: those due up to `until_ms` were looked through (None: all), and `following` is where the next
-    page begins."""
-
-    rows: Sequence[DelayedMessage]
-    until_ms: int | None
-    following: str | None
 
 
 @dataclass(frozen=True, slots=True)
