@@ -1,4 +1,5 @@
-"""Lambda functions that consume, on AWS or in a local file; and the invocation of Headrace's own functions."""
+"""Lambda functions that consume, on AWS or in a local file; and the start of Headrace's own functions
+and jobs."""
 
 from __future__ import annotations
 
@@ -208,6 +209,23 @@ class LambdaInvoker:
             raise unavailable(
                 f"The function {function} was not started, or did not answer; try again."
             ) from error
+
+
+class GlueJobs:
+    """ports.Jobs: jobs of Glue that are named `<prefix>-<job>`."""
+
+    def __init__(self, client: Callable[[], Any], prefix: str) -> None:
+        self._client = client
+        self._prefix = prefix
+
+    def start(self, job: str, arguments: Mapping[str, str]) -> bool:
+        """False also where Glue refuses: too many runs at once, no such job, no answer. An operator can fix each."""
+        options = {f"--{name}": value for name, value in arguments.items()}
+        try:
+            self._client().start_job_run(JobName=f"{self._prefix}-{job}", Arguments=options)
+        except (sdk.ClientError, sdk.BotoCoreError):
+            return False
+        return True
 
 
 def _invoke(client: Any, name: str, kind: str, payload: bytes) -> Any:

@@ -14,7 +14,7 @@ from ..domain.message import header_spelling
 from ..domain.topic import Consumer, ConsumerKind
 from ..domain.transaction import CheckAnswer, Transaction
 from ..ports.world import Clock
-from . import answers, checks, events, function_batch, handshake, ping, transform, webhooks
+from . import answers, checks, events, function_batch, handshake, transform, webhooks
 from .connections import Deadline, Monotonic
 from .egress import Egress, Reply, Unreached
 from .functions import FunctionFailed, Functions, Throttled
@@ -69,7 +69,7 @@ class Sender:
         if consumer.kind == ConsumerKind.FUNCTION:
             return self._ping_function(consumer, seconds)
         now_ms = self.real_clock.now_ms()
-        post = _previewed(consumer, push_batch) if push_batch else ping.post(consumer, id, now_ms)
+        post = _previewed(consumer, push_batch) if push_batch else events.test_post(consumer, id, now_ms)
         if isinstance(post, CallResult):
             return _exchange(consumer, _shown({}, consumer), b"", post)
         secrets = live_secrets(consumer, self.clock.now_ms())
@@ -151,7 +151,7 @@ class Sender:
 
     def _ping_function(self, consumer: Consumer, seconds: float) -> Exchange:
         deadline = Deadline(self.monotonic, seconds)
-        event = ping.event(consumer, self.real_clock.now_ms())
+        event = events.test_event(consumer, self.real_clock.now_ms())
         answer = self.functions.call(consumer.target, event, seconds)
         ms = deadline.spent_ms()
         result = _batch_result(consumer, answer, (), ms)
