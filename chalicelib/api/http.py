@@ -20,7 +20,6 @@ from ..domain.limits import MAX_REQUEST_BYTES
 from ..domain.message import TRACEPARENT
 from ..domain.topic import Caller, Scope
 from ..ports.world import Clock, Units
-from ..wiring import Deps
 from . import audit, problems
 from .calls import CALLS, JSON, Call, Context, Reach, Response
 
@@ -147,7 +146,7 @@ def received_ms(request: Request, clock: Clock) -> int:
     return int(request.context.get("requestTimeEpoch") or clock.now_ms())
 
 
-def check_rate(deps: Deps, caller: Caller | None) -> None:
+def check_rate(deps: wiring.Deps, caller: Caller | None) -> None:
     """TooMany where a token that has a limit makes more calls."""
     limit = caller.rate_limit if caller else None
     if caller and limit and not deps.rate_limits.take(f"token#{caller.token_id}", limit):
@@ -194,7 +193,7 @@ def _with_body(entry: Call, context: Context) -> Context:
     return msgspec.structs.replace(context, body=_body(entry.body, context.headers, context.raw))
 
 
-def authorize(request: AuthRequest, deps: Deps) -> AuthResponse:
+def authorize(request: AuthRequest, deps: wiring.Deps) -> AuthResponse:
     """The policy for a token. It covers every path: API Gateway keeps it for the token's next calls too, and
     which of them the token may make is checked at each call by its scopes."""
     scheme, _, text = request.token.strip().partition(" ")

@@ -14,7 +14,6 @@ from ..domain.times import MINUTE_MS, SECOND_MS
 from . import lists
 from .calls import Context
 from .fields import Count, Time, at, shown
-from .lists import LETTER_FILTERS, DeadFilter
 
 T = TypeVar("T")
 _PAGE = 100
@@ -28,7 +27,7 @@ class ManyBody(Struct, forbid_unknown_fields=True):
     `page_token`: go on where an answer to the same request ended."""
 
     ids: Annotated[list[str], Meta(min_length=1, max_length=lim.MAX_BATCH)] | UnsetType = UNSET
-    filter: DeadFilter | UnsetType = UNSET
+    filter: lists.DeadFilter | UnsetType = UNSET
     dry_run: bool = False
     limit: Annotated[int, Meta(ge=1, le=lim.MAX_REDRIVE)] = lim.MAX_BATCH
     page_token: str | UnsetType = UNSET
@@ -140,7 +139,7 @@ def _purpose(context: Context, work: Work[T], fields: Mapping[str, str]) -> str:
     body = context.body
     rest = [body.dry_run, *(getattr(body, name, None) for name in ("ids", "plan", "rate", "consumer"))]
     names = [*work.names, *map(str, rest)]
-    return lists.purpose(work.counted, names, fields, LETTER_FILTERS)
+    return lists.purpose(work.counted, names, fields, lists.LETTER_FILTERS)
 
 
 class _Plan(Struct):

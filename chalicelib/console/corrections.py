@@ -11,7 +11,6 @@ from urllib.parse import parse_qsl, urlencode
 from ..api.parse import REQUEST, RESEND
 from ..domain.errors import Forbidden, HeadraceError, NotFound, Unauthorized, Unavailable
 from . import actions
-from .actions import Action
 from .forms import WAS, is_whole_number
 from .visit import Visit
 
@@ -61,7 +60,7 @@ def of(visit: Visit, error: HeadraceError) -> Correction | None:
         return None
     wrong = {step for issue in error.issues for step in _STEP.findall(issue.path)}
     wrong |= {"confirm"} if error.code == "CONFIRM_MISSING" else set()
-    action, fields = Action(name), _fields(form, wrong)
+    action, fields = actions.Action(name), _fields(form, wrong)
     shown_names = _RESEND_FIELDS | {field.name for field in fields}
     hidden_fields = {field: value for field, value in form.items() if field not in shown_names}
     hidden_fields |= _resend_fields(visit, action, error) | {"csrf": visit.signed_in.csrf}
@@ -73,7 +72,7 @@ def _fields(form: Mapping[str, str], wrong: Collection[str]) -> tuple[Field, ...
     """What was typed or ticked in the form of an action."""
     name = form["call"]
     ticks = _TICKS.get(name, ())
-    never_typed = (_NEVER_TYPED | set(Action(name).call.params)).difference(wrong)
+    never_typed = (_NEVER_TYPED | set(actions.Action(name).call.params)).difference(wrong)
     values = {**form, **{tick: form.get(tick, "") for tick in ticks}}
     return tuple(
         Field(
@@ -105,7 +104,7 @@ def resumed_correction(visit: Visit) -> Correction | None:
     return of(again, Unauthorized("UNAUTHORIZED", "The session was over."))
 
 
-def resend_headers(visit: Visit, action: Action) -> dict[str, str]:
+def resend_headers(visit: Visit, action: actions.Action) -> dict[str, str]:
     """The headers that name the request; none where the call takes no name."""
     name, since_ms = visit.form.get("request"), visit.form.get("since_ms", "")
     if REQUEST not in action.call.headers:
@@ -115,7 +114,7 @@ def resend_headers(visit: Visit, action: Action) -> dict[str, str]:
     return {REQUEST: name, RESEND: str(max(0, visit.now_ms - int(since_ms)) // 1000 + 1)}
 
 
-def _resend_fields(visit: Visit, action: Action, error: HeadraceError) -> dict[str, str]:
+def _resend_fields(visit: Visit, action: actions.Action, error: HeadraceError) -> dict[str, str]:
     """The fields with which the next request has the name of this one, which may have stored the message. Where it is
     too late to know, the next one has a new name."""
     if REQUEST not in action.call.headers or error.code == "RESEND_TOO_LATE":

@@ -22,7 +22,6 @@ from ..domain.ladder import Retry
 from ..domain.settings import Destination, GroupSettings, Setting, TopicSettings, rows_of
 from ..domain.topic import Group, Scope, Topic
 from . import actions
-from .actions import Action
 from .visit import query_text
 
 Fields = Mapping[str, str]
@@ -53,7 +52,7 @@ WAS = "was."
 class Form:
     """A action, and the page to show when it is done."""
 
-    action: Action
+    action: actions.Action
     back: str
 
     def after(self, answer: Any) -> str:
@@ -159,9 +158,9 @@ def _retry(fields: Fields) -> dict[str, Any]:
     return {"retry": retry} if retry else {}
 
 
-def _action(name: str, fields: Fields) -> Action:
+def _action(name: str, fields: Fields) -> actions.Action:
     """The action of this name: what its path, its query and its body take of the fields."""
-    call = Action(name).call
+    call = actions.Action(name).call
     if typed := _TYPED.get(name):
         _check_name_typed(fields, typed)
     _required(fields, *_NEVER_WITHOUT.get(name, ()))
@@ -171,7 +170,7 @@ def _action(name: str, fields: Fields) -> Action:
         body = _BODIES[name](fields)
     elif call.body:
         body = _values(fields, [each.encode_name for each in msgspec.structs.fields(call.body)])
-    return Action(name, _required(fields, *call.params), query, body)
+    return actions.Action(name, _required(fields, *call.params), query, body)
 
 
 def _values(fields: Fields, names: Iterable[str]) -> dict[str, Any]:

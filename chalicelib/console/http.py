@@ -17,7 +17,6 @@ from ..api.http import check_group, check_name, check_rate, check_topic
 from ..domain.errors import Forbidden, HeadraceError, Malformed, Unauthorized, Unavailable, ours
 from ..domain.topic import Caller
 from ..ports.world import Units
-from ..wiring import Deps
 from . import corrections, session
 from .pages import Entry
 from .templating import render
@@ -86,7 +85,9 @@ def _check_params(caller: Caller, params: Mapping[str, str]) -> None:
     check_group(caller, params.get("group"))
 
 
-def _visit(deps: Deps, entry: Entry, request: Request, params: Mapping[str, str], units: Units) -> Visit:
+def _visit(
+    deps: wiring.Deps, entry: Entry, request: Request, params: Mapping[str, str], units: Units
+) -> Visit:
     headers = {name.lower(): value for name, value in request.headers.items()}
     context_id = request.context.get("requestId") or getattr(request.lambda_context, "aws_request_id", "")
     path = entry.path.format(**params)

@@ -17,7 +17,6 @@ from .. import lists, parse
 from ..calls import ADMIN, ANY, PAGED, TOPIC, Context, Response, call
 from ..fields import Count, HeaderName, HeaderValue, Key, MediaType, Name, Tag, Time, at, one_of, shown, taken
 from ..http import check_every_group, check_group, convert, invalid
-from ..lists import Page, page
 from .produce import BatchBody, BatchView, batch_view, produced_view
 
 if TYPE_CHECKING:
@@ -202,7 +201,7 @@ def _forbidden(context: Context, replay: Replay) -> bool:
 
 
 @call("GET", f"{TOPIC}/replays", scopes=ADMIN, query=PAGED)
-def list_replays(context: Context) -> Response[Page[ReplayView]]:
+def list_replays(context: Context) -> Response[lists.Page[ReplayView]]:
     """List replays of a topic's messages, the newest first, if the token may use their topics and group."""
     topic = context.params["topic"]
     purpose = f"replays:{topic}"
@@ -213,7 +212,7 @@ def list_replays(context: Context) -> Response[Page[ReplayView]]:
         lambda replay: not _forbidden(context, replay),
         lambda replay: replay.id,
     )
-    return Response(page(context, purpose, [replay_view(row) for row in rows], next_start))
+    return Response(lists.page(context, purpose, [replay_view(row) for row in rows], next_start))
 
 
 @call("GET", _REPLAY, scopes=ADMIN)

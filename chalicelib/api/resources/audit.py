@@ -11,7 +11,6 @@ from .. import lists, parse
 from ..calls import ADMIN, PAGED, Context, Reach, Response, call
 from ..fields import Time, one_of, shown
 from ..http import check_name
-from ..lists import Page, page
 
 if TYPE_CHECKING:
     from ...store.audit import Audit
@@ -57,7 +56,7 @@ _FILTERS = ("topic", "token", "from", "to")
 
 
 @call("GET", "/v1/audit", scopes=ADMIN, query=(*_FILTERS, *PAGED), reach=Reach.SERVICE)
-def list_audit(context: Context) -> Response[Page[AuditView]]:
+def list_audit(context: Context) -> Response[lists.Page[AuditView]]:
     """Changes of the last 90 days with the token that made them, the newest first.
 
     `token` is a token's id. A page may be short or empty although there is a next one: filters read 1,000
@@ -69,7 +68,7 @@ def list_audit(context: Context) -> Response[Page[AuditView]]:
     entries, next_start = newest_first(
         trail, selection, before, limit, may_go_on=lambda looks: looks < MAX_AUDIT_LOOKS
     )
-    return Response(page(context, purpose, [audit_view(entry) for entry in entries], next_start))
+    return Response(lists.page(context, purpose, [audit_view(entry) for entry in entries], next_start))
 
 
 def filter_of(query: Mapping[str, str], now_ms: int) -> AuditFilter:

@@ -33,7 +33,6 @@ from ..fields import (
     taken,
 )
 from ..http import invalid
-from ..lists import Page, page
 
 if TYPE_CHECKING:
     from ...services.manage.registry import Contact, Membership
@@ -279,7 +278,7 @@ def get_consumer(context: Context) -> Response[MemberView]:
 
 
 @call("GET", f"{GROUP}/consumers", scopes=ANY, query=PAGED)
-def list_consumers(context: Context) -> Response[Page[MemberView]]:
+def list_consumers(context: Context) -> Response[lists.Page[MemberView]]:
     """The group's consumers, by name."""
     topic, group = context.group()
     purpose = f"consumers:{topic.name}:{group.name}"
@@ -287,7 +286,7 @@ def list_consumers(context: Context) -> Response[Page[MemberView]]:
     after = lists.page_start(context, purpose) or ""
     rest = [c for c in context.deps.catalog.consumers(topic, group) if c.name > after]
     items = [_view(context, context.deps.registry.membership(topic, group, c)) for c in rest[:limit]]
-    return Response(page(context, purpose, items, rest[limit - 1].name if len(rest) > limit else None))
+    return Response(lists.page(context, purpose, items, rest[limit - 1].name if len(rest) > limit else None))
 
 
 @call("POST", f"{CONSUMER}/heartbeat", scopes=READ, body=HeartbeatBody)

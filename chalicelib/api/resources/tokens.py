@@ -11,7 +11,6 @@ from .. import lists
 from ..calls import ADMIN, ANY, PAGED, Context, Reach, Response, call
 from ..fields import JOB_PATTERN, TEXT, NoBody, RotateBody, Time, TopicPattern, at, one_of, shown, taken
 from ..http import invalid
-from ..lists import Page, page
 
 _Patterns = Annotated[list[TopicPattern], Meta(min_length=1, max_length=lim.MAX_TOPIC_PATTERNS)]
 _JobPattern = Annotated[str, Meta(pattern=JOB_PATTERN)]
@@ -87,12 +86,12 @@ def create_token(context: Context) -> Response[CreatedToken]:
 
 
 @call("GET", "/v1/tokens", scopes=ADMIN, reach=Reach.SERVICE, query=PAGED)
-def list_tokens(context: Context) -> Response[Page[TokenView]]:
+def list_tokens(context: Context) -> Response[lists.Page[TokenView]]:
     """Tokens, without their secrets."""
     limit = lists.limit(context.query)
     rows = context.deps.tokens.with_last_use(lists.page_start(context, "tokens"), limit)
     next_start = rows[-1][0].id if len(rows) == limit else None
-    return Response(page(context, "tokens", [token_view(*row) for row in rows], next_start))
+    return Response(lists.page(context, "tokens", [token_view(*row) for row in rows], next_start))
 
 
 @call("POST", "/v1/tokens/{id}/rotate", scopes=ADMIN, body=RotateBody)

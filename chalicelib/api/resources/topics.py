@@ -10,8 +10,6 @@ from ...wiring import Deps
 from .. import lists, parse, settings
 from ..calls import ADMIN, ANY, PAGED, TOPIC, Context, Reach, Response, call
 from ..fields import Count, Time, at, at_or_none, one_of
-from ..lists import Page, page
-from ..settings import TopicBody, TopicView, topic_view
 from .groups import GroupRates, GroupStats, Rate, group_rates, group_stats, rounded
 
 if TYPE_CHECKING:
@@ -33,7 +31,7 @@ class TopicStatsView(TypedDict):
     groups: dict[str, GroupStats]
 
 
-class TopicDetail(TopicView):
+class TopicDetail(settings.TopicView):
     """A topic's settings, and what is in it."""
 
     stats: TopicStatsView
@@ -103,8 +101,8 @@ class RatesView(TypedDict):
 _MOST_READING_MS = 8_000  # of a request: API Gateway ends one after 29 s
 
 
-@call("PUT", TOPIC, scopes=ADMIN, body=TopicBody, statuses=(200, 201), reach=Reach.GROUPS)
-def put_topic(context: Context) -> Response[TopicView]:
+@call("PUT", TOPIC, scopes=ADMIN, body=settings.TopicBody, statuses=(200, 201), reach=Reach.GROUPS)
+def put_topic(context: Context) -> Response[settings.TopicView]:
     """Create a topic, or change the settings that are given."""
     name, fields = context.params["topic"], settings.given(context.body)
     may_reveal = context.caller is None or "*" in context.caller.topics
@@ -113,7 +111,7 @@ def put_topic(context: Context) -> Response[TopicView]:
     )
     if "shards" in fields and not is_new:
         context.deps.waker.wake_after_redivision(topic)
-    return Response(topic_view(topic), 201 if is_new else 200)
+    return Response(settings.topic_view(topic), 201 if is_new else 200)
 
 
 @call("GET", TOPIC, scopes=ANY)
@@ -164,11 +162,11 @@ def get_as_of(context: Context) -> Response[AsOfView]:
 
 
 @call("GET", "/v1/topics", scopes=ANY, query=PAGED)
-def list_topics(context: Context) -> Response[Page[TopicDetail]]:
+def list_topics(context: Context) -> Response[lists.Page[TopicDetail]]:
     """List the topics that the token may use, by name."""
     surveys, next_start = lists.counted_topics(context, "topics")
     details = [topic_detail(survey, context.deps) for survey in surveys]
-    return Response(page(context, "topics", details, next_start))
+    return Response(lists.page(context, "topics", details, next_start))
 
 
 @call("DELETE", TOPIC, scopes=ADMIN, query=("confirm",), statuses=(204,), reach=Reach.GROUPS)
@@ -186,7 +184,7 @@ def delete_topic(context: Context) -> Response[None]:
 
 def topic_detail(survey: "TopicSurvey", deps: Deps) -> TopicDetail:
     """A topic's settings, and what is in it."""
-    return {**topic_view(survey.topic), "stats": topic_stats_view(survey, deps)}
+    return {**settings.topic_view(survey.topic), "stats": topic_stats_view(survey, deps)}
 
 
 def topic_stats_view(survey: "TopicSurvey", deps: Deps) -> TopicStatsView:

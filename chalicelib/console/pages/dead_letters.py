@@ -21,7 +21,6 @@ from ...domain.record import DeadLetter, Failure, FailureFilter
 from ...domain.topic import Group, Topic
 from ...services.core.bodies import shown_body
 from .. import forms
-from ..forms import whole_time
 from ..visit import File, Page, Shown, Visit
 from .message import body_as, editable_body
 
@@ -93,7 +92,7 @@ def _rest(
 def link_filters(visit: Visit) -> dict[str, str]:
     """The filters in the URL, for links to the same dead letters and for actions on them."""
     filters = {name: visit.query[name] for name in lists.LETTER_FILTERS if visit.query.get(name)}
-    return filters | {name: whole_time(filters[name]) for name in ("since", "until") if name in filters}
+    return filters | {name: forms.whole_time(filters[name]) for name in ("since", "until") if name in filters}
 
 
 def letter_filter(visit: Visit) -> FailureFilter:

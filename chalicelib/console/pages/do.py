@@ -16,7 +16,6 @@ from ...domain.topic import Mode
 from ...services.core.bodies import shown_body
 from ...services.produce.delayed import DelayedMessage
 from .. import actions, corrections, forms
-from ..actions import Action
 from ..figures import moment
 from ..visit import Page, SeeOther, Shown, Visit
 from .message import is_cut
@@ -60,7 +59,7 @@ def _refusals(answer: Any) -> list[tuple[HeadraceError, int]]:
     return [(HeadraceError(code, detail), number) for (code, detail), number in counts.items()]
 
 
-def prepare_undo(visit: Visit, action: Action) -> Fields | None:
+def prepare_undo(visit: Visit, action: actions.Action) -> Fields | None:
     """The fields of the form that will undo it; None where nothing can, or nothing was there before."""
     way = _WAYS.get(action.name)
     try:
@@ -80,7 +79,7 @@ def _undo_of_changed(fields: Fields, answer: Any) -> Fields | None:
     return {**fields, "ids": " ".join(ids)} if ids else None
 
 
-def _topic(visit: Visit, action: Action) -> Fields:
+def _topic(visit: Visit, action: actions.Action) -> Fields:
     return _of_sent(visit, forms.topic_fields(visit.topic(consistent=True)))
 
 
@@ -91,11 +90,11 @@ def _of_sent(visit: Visit, settings: Fields) -> Fields:
     return {name: value for name, value in settings.items() if name in names}
 
 
-def _group(visit: Visit, action: Action) -> Fields:
+def _group(visit: Visit, action: actions.Action) -> Fields:
     return _of_sent(visit, forms.group_fields(visit.group(consistent=True)[1]))
 
 
-def _message(visit: Visit, action: Action) -> Fields | None:
+def _message(visit: Visit, action: actions.Action) -> Fields | None:
     if action.query.get("group"):  # what it was for this group alone is not read
         return None
     message = visit.deps.lookup.find(visit.topic(), visit.params["id"])
@@ -110,13 +109,13 @@ def _message(visit: Visit, action: Action) -> Fields | None:
     return fields
 
 
-def _letter(visit: Visit, action: Action) -> Fields | None:
+def _letter(visit: Visit, action: actions.Action) -> Fields | None:
     letters = visit.deps.letter_lookup.find(*visit.group(), visit.params["id"])
     body = _body(visit, letters[0].message) if len(letters) == 1 else None
     return {"body": body} if body is not None else None
 
 
-def _consumer(visit: Visit, action: Action) -> Fields | None:
+def _consumer(visit: Visit, action: actions.Action) -> Fields | None:
     """One that pulls is registered again. Another's secret, or its position in a broadcast, is gone."""
     topic, group = visit.group()
     consumer = visit.deps.catalog.consumer(topic, group, visit.params["consumer"])
@@ -125,7 +124,7 @@ def _consumer(visit: Visit, action: Action) -> Fields | None:
     return None if is_lost else {"call": "put_consumer", "expires_after_seconds": str(seconds or "")}
 
 
-def _delayed(visit: Visit, action: Action) -> Fields | None:
+def _delayed(visit: Visit, action: actions.Action) -> Fields | None:
     seconds = action.body.get("postpone_seconds")
     ids = " ".join(action.body.get("ids", ()))
     return {"postpone_seconds": str(-seconds), "ids": ids} if seconds and ids else None
@@ -138,7 +137,7 @@ def _body(visit: Visit, message: Message) -> str | None:
     return draft.body.decode() if is_editable else None
 
 
-_WAYS: Mapping[str, Callable[[Visit, Action], Fields | None]] = {
+_WAYS: Mapping[str, Callable[[Visit, actions.Action], Fields | None]] = {
     "put_topic": _topic,
     "put_group": _group,
     "amend_message": _message,

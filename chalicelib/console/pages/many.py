@@ -14,7 +14,6 @@ from ...domain.topic import Group, Topic
 from ...services.inspect.letter_lookup import RedriveOutcome
 from .. import forms
 from ..figures import moment
-from ..forms import Fields
 from ..visit import Page, Shown, Visit, query_text
 from .dead_letters import LONGEST_MS, letter_filter, link_filters, tally
 
@@ -87,7 +86,7 @@ def _choice(visit: Visit, call: str, topic: Topic, group: Group | None) -> dict[
     }
 
 
-def _few(visit: Visit, call: str, ids: list[str], limits: Fields) -> list[dict[str, Any]]:
+def _few(visit: Visit, call: str, ids: list[str], limits: forms.Fields) -> list[dict[str, Any]]:
     """Forms for the first one, and for the first few: how they go is seen before the others."""
     if call == "retry_many" and ids:
         one = _offer(visit, {"ids": ids[0]}, {})
@@ -149,7 +148,7 @@ def _progress(visit: Visit, call: str) -> dict[str, Any]:
     return {"is_begun": True, **counts, "following": following}
 
 
-def _offer(visit: Visit, fields: Fields, state: Fields, **typed: str) -> dict[str, Any]:
+def _offer(visit: Visit, fields: forms.Fields, state: forms.Fields, **typed: str) -> dict[str, Any]:
     """A form: its action, its hidden fields, and the page after it. `typed`: what a person types into it."""
     call, params = visit.query["call"], visit.params
     sent = {**params, "call": call, **fields, **typed}
