@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar, cast
 from msgspec import UNSET, Meta, Struct
 
 from ..domain import limits as lim
-from ..domain.times import DAY_SECONDS, calendar_time
+from ..domain.times import DAY_SECONDS, rfc3339
 
 T = TypeVar("T")
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z"
@@ -76,15 +76,11 @@ class RotateBody(Struct, forbid_unknown_fields=True):
     overlap_seconds: Annotated[int, Meta(ge=0, le=lim.MAX_OVERLAP_SECONDS)] = DAY_SECONDS
 
 
-@lru_cache(maxsize=1024)
-def at(ms: int) -> str:
-    """RFC 3339 in UTC with milliseconds."""
-    moment = calendar_time(ms).replace(tzinfo=None)
-    return f"{moment.isoformat()}.{ms % 1000:03d}Z"
+at = lru_cache(maxsize=1024)(rfc3339)  # answers have the same times again and again
 
 
 def at_or_none(ms: int | None) -> str | None:
-    """The same, where there is a time."""
+    """A time as answers have it, where there is one."""
     return at(ms) if ms is not None else None
 
 

@@ -206,16 +206,7 @@ def authorize(request: AuthRequest, deps: wiring.Deps) -> AuthResponse:
         _, _, method, path = f"{request.method_arn}///".split("/", 3)
         deps.refusals.note(deps.tokens.claimed_id(text.strip()), method, f"/{path.rstrip('/')}")
         raise Unauthenticated from None
-    context = {
-        "scopes": " ".join(sorted(caller.scopes)),
-        "topics": " ".join(caller.topics),
-        "groups": " ".join(caller.groups),
-        "jobs": " ".join(caller.jobs),
-        "name": caller.name,
-        "rate_limit": "" if caller.rate_limit is None else str(caller.rate_limit),
-        "expires_ms": "" if caller.expires_ms is None else str(caller.expires_ms),
-    }
-    return AuthResponse(routes=["*"], principal_id=caller.token_id, context=context)
+    return AuthResponse(["*"], caller.token_id, {"caller": msgspec.json.encode(caller).decode()})
 
 
 def _caller(request: Request, iam: bool) -> Caller:
@@ -223,18 +214,7 @@ def _caller(request: Request, iam: bool) -> Caller:
     signer = (request.context.get("identity") or {}).get("userArn")
     if iam and signer and not context:
         return Caller.of_iam(str(signer))
-    scopes = frozenset(str(context.get("scopes", "")).split())
-    expires_ms, rate_limit = str(context.get("expires_ms", "")), str(context.get("rate_limit", ""))
-    return Caller(
-        token_id=str(context.get("principalId", "")),
-        scopes=scopes,
-        topics=tuple(str(context.get("topics", "")).split()),
-        groups=tuple(str(context.get("groups", "*")).split()),
-        jobs=tuple(str(context.get("jobs", "*")).split()),
-        expires_ms=int(expires_ms) if expires_ms else None,
-        name=str(context.get("name", "")),
-        rate_limit=int(rate_limit) if rate_limit else None,
-    )
+    return strict_json.decoded(context["caller"], Caller) if "caller" in context else Caller("", frozenset())
 
 
 def why_not(

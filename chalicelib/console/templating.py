@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 
+from ..domain.times import rfc3339
 from . import assets, figures, session, translations
 from .actions import Action, has, why_not_allowed
 from .forms import LABELS, UNDONE_BY
@@ -38,7 +39,7 @@ def environment() -> Environment:
         "span": _in_language(figures.span),
         "error_text": _in_language(translations.error_text),
         "issue": _in_language(translations.issue_text),
-        "moment": figures.moment,
+        "moment": rfc3339,
         "size": figures.size,
         "ms": figures.ms_of,
         "rate": figures.rate,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter, methodcaller
 
 from .times import DAY_MS, HOUR_MS, MINUTE_MS
 
@@ -125,7 +126,7 @@ def buckets(readings: Sequence[Reading], window: Window, now_ms: int, *, shards:
         return []
     names = sorted({name for reading in readings for name in reading.groups})
     accepted_curve = _Curve(readings, lambda reading: reading.accepted, window)
-    curves = {name: _GroupCurves(readings, name, window, shards) for name in names}
+    bucket_of = {name: _group_buckets(readings, name, window, shards) for name in names}
     first_ms = (now_ms - window.span_ms) // window.bucket_ms * window.bucket_ms
     known_ms = readings[0].at_ms
     rows = []
@@ -133,32 +134,28 @@ def buckets(readings: Sequence[Reading], window: Window, now_ms: int, *, shards:
         end_ms = min(start_ms + window.bucket_ms, now_ms)
         if end_ms < known_ms:
             continue
-        groups = {name: curve.bucket(start_ms, end_ms) for name, curve in curves.items()}
+        groups = {name: bucket(start_ms, end_ms) for name, bucket in bucket_of.items()}
         rows.append(Bucket(start_ms, end_ms, accepted_curve.rate(start_ms, end_ms), groups))
     return rows
 
 
-class _GroupCurves:
-    """The meters of one group over time."""
+def _group_buckets(
+    readings: Sequence[Reading], name: str, window: Window, shards: int
+) -> Callable[[int, int], GroupBucket]:
+    """Gives one group's bucket between two times."""
+    own = [reading for reading in readings if name in reading.groups]
 
-    def __init__(self, readings: Sequence[Reading], name: str, window: Window, shards: int) -> None:
-        own = [reading for reading in readings if name in reading.groups]
-        self._settled = _Curve(own, lambda reading: reading.groups[name].settled, window)
-        self._retried = _Curve(own, lambda reading: reading.groups[name].retried, window)
-        self._backlog = _Curve(own, lambda reading: reading.groups[name].backlog, window)
-        self._by_shard = [_backlog_of(own, name, shard, window) for shard in range(shards)]
+    def curve(value: Callable[[GroupReading], int | None]) -> _Curve:
+        return _Curve(own, lambda reading: value(reading.groups[name]), window)
 
-    def bucket(self, start_ms: int, end_ms: int) -> GroupBucket:
-        return GroupBucket(
-            self._settled.rate(start_ms, end_ms),
-            self._retried.rate(start_ms, end_ms),
-            self._backlog.at(end_ms),
-            tuple(curve.at(end_ms) for curve in self._by_shard),
-        )
-
-
-def _backlog_of(own: Sequence[Reading], name: str, shard: int, window: Window) -> _Curve:
-    return _Curve(own, lambda reading: reading.groups[name].backlog_of(shard), window)
+    settled, retried, backlog = map(curve, map(attrgetter, ("settled", "retried", "backlog")))
+    by_shard = [curve(methodcaller("backlog_of", shard)) for shard in range(shards)]
+    return lambda start_ms, end_ms: GroupBucket(
+        settled.rate(start_ms, end_ms),
+        retried.rate(start_ms, end_ms),
+        backlog.at(end_ms),
+        tuple(each.at(end_ms) for each in by_shard),
+    )
 
 
 class _Curve:

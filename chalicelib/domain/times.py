@@ -19,7 +19,7 @@ LAST_SECOND = 253_402_300_799  # of the year 9999, the last
 
 def rfc3339(ms: int) -> str:
     """A time in UTC, with milliseconds."""
-    return f"{calendar_time(ms):%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
+    return f"{calendar_time(ms).replace(tzinfo=None).isoformat()}.{ms % 1000:03d}Z"
 
 
 def calendar_time(ms: int) -> datetime:

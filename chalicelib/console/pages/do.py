@@ -12,11 +12,11 @@ from urllib.parse import parse_qsl
 from ...api.http import check_name
 from ...domain.errors import HeadraceError
 from ...domain.message import Draft, Message, holds_json
+from ...domain.times import rfc3339
 from ...domain.topic import Mode
 from ...services.core.bodies import shown_body
 from ...services.produce.delayed import DelayedMessage
 from .. import actions, corrections, forms
-from ..figures import moment
 from ..visit import Page, SeeOther, Shown, Visit
 from .message import is_cut
 
@@ -105,7 +105,7 @@ def _message(visit: Visit, action: actions.Action) -> Fields | None:
             return None
         fields["body"] = body
     if "deliver_at" in action.body and isinstance(message, DelayedMessage):
-        fields["deliver_at"] = moment(message.timer.due_ms)
+        fields["deliver_at"] = rfc3339(message.timer.due_ms)
     return fields
 
 

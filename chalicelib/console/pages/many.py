@@ -10,10 +10,10 @@ from ...api.lists import LETTER_FILTERS
 from ...api.parse import whole_number
 from ...domain.errors import Malformed
 from ...domain.record import Failure, FailureFilter
+from ...domain.times import rfc3339
 from ...domain.topic import Group, Topic
 from ...services.inspect.letter_lookup import RedriveOutcome
 from .. import forms
-from ..figures import moment
 from ..visit import Page, Shown, Visit, query_text
 from .dead_letters import LONGEST_MS, letter_filter, link_filters, tally
 
@@ -72,7 +72,7 @@ def _outcomes(visit: Visit, topic: Topic, group: Group, ids: list[str]) -> dict[
 def _choice(visit: Visit, call: str, topic: Topic, group: Group | None) -> dict[str, Any]:
     if call in _PURGES:
         return _of_purge(visit, call, topic, group)
-    limits = {"until": moment(visit.now_ms), **link_filters(visit)}
+    limits = {"until": rfc3339(visit.now_ms), **link_filters(visit)}
     found = tally(_failures(visit, call, topic, group, letter_filter(visit)))
     state = {"total": str(found.number), "done": "0"}
     typed = {"confirm": group.name} if call == "delete_dead_letters" and group else {}
