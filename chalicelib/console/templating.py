@@ -128,6 +128,7 @@ def render(visit: Visit, page: Page) -> bytes:
         "most_units": MOST_READ_UNITS,
         "buttons": _Buttons(),
         "why_not": lambda action: why_not_allowed(action, visit.caller),
+        **visit.named,
         **page.model,
     }
     template = environment().get_template(page.template)

@@ -78,6 +78,8 @@ class Visit:
     source: str
     """The visitor's address."""
     signed_in: Session | None = None
+    named: dict[str, Topic | Group] = field(default_factory=dict)
+    """The topic and the group that the path names, once they are read: each template has them."""
 
     @property
     def session(self) -> Session:
@@ -102,12 +104,16 @@ class Visit:
     def topic(self, *, consistent: bool = False) -> Topic:
         """The topic that the path names, as the visitor may see it; NotFound. `consistent`: as it is stored, not as it
         was some seconds ago."""
-        return self.caller.seen(self.deps.catalog.topic(self.params["topic"], consistent=consistent))
+        topic = self.caller.seen(self.deps.catalog.topic(self.params["topic"], consistent=consistent))
+        self.named["topic"] = topic
+        return topic
 
     def group(self, *, consistent: bool = False) -> tuple[Topic, Group]:
         """The topic and the group that the path names; NotFound."""
         topic = self.topic()
-        return topic, self.deps.catalog.group(topic, self.params["group"], consistent=consistent)
+        group = self.deps.catalog.group(topic, self.params["group"], consistent=consistent)
+        self.named["group"] = group
+        return topic, group
 
     def position(self, purpose: str, name: str = "after") -> str | None:
         """Where the list goes on, as the URL says; None where it begins."""

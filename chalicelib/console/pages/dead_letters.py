@@ -56,8 +56,6 @@ def dead_letters(visit: Visit) -> Shown:
     rest = _rest(visit, topic, group, position, visit.units.reads - begun_units)
     found = tally(chain((letter.to_filter for letter in letters), rest))
     model = {
-        "topic": topic,
-        "group": group,
         "letters": letters,
         "found": found,
         "more": not found.is_whole or "after" in visit.query,
@@ -144,8 +142,6 @@ def dead_letter(visit: Visit) -> Shown:
         except Malformed as error:
             problem = error.detail
     model = {
-        "topic": topic,
-        "group": group,
         "letter": letter,
         "message": message,
         "body": body,
@@ -174,8 +170,6 @@ def many_letters(visit: Visit) -> Shown:
         except Malformed as error:
             problem = error.detail
     model = {
-        "topic": topic,
-        "group": group,
         "number": len(letters),
         "more": next_start is not None or "after" in visit.query,
         "following": next_start,

@@ -41,8 +41,6 @@ def group_page(visit: Visit) -> Shown:
     history = deps.board.last_hour(topic, group, lambda units: visit.has_read_units(units + _LEFT))
     of, price = _with_letters(visit, topic, survey.groups[0])
     model: dict[str, Any] = {
-        "topic": topic,
-        "group": group,
         "survey": survey,
         "of": of,
         "price": price,
@@ -117,8 +115,6 @@ def group_settings(visit: Visit) -> Shown:
         except HeadraceError as error:
             problem = error
     model = {
-        "topic": topic,
-        "group": group,
         "rows": forms.GROUP_ROWS,
         "fields": forms.group_fields(group),
         "usual": {"filter": "*", "on_dead": "", "on_success": "", **forms.topic_fields(topic)},

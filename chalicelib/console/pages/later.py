@@ -39,7 +39,6 @@ def later(visit: Visit) -> Shown:
     lanes = lanes_of(visit.deps.catalog, topic, visit.caller.may_use_group)
     hours, until_ms = due_hours(read, topic, lanes, from_ms, lambda: visit.has_read_units(_FOR_THE_LIST))
     model = {
-        "topic": topic,
         "delayed": _delayed_of(visit, topic, read, _LINES),
         "heat": heat_map(hours, visit.now_ms),
         "from_ms": from_ms,
@@ -85,7 +84,6 @@ def many_later(visit: Visit) -> Shown:
     if ids:
         rows = [row for row in rows if row.timer.id in ids]
     model = {
-        "topic": topic,
         "shown": rows[:_MOST_SHOWN],
         "number": len(rows),
         "ids": [row.timer.id for row in rows],
@@ -111,7 +109,7 @@ def transactions(visit: Visit) -> Shown:
             break
         after = ""
     last = f"{rows[-1].state} {rows[-1].sort_key}" if len(rows) == _LINES else None
-    return Page("transactions.html", {"topic": topic, "rows": rows, "following": visit.signed(purpose, last)})
+    return Page("transactions.html", {"rows": rows, "following": visit.signed(purpose, last)})
 
 
 @dataclass(frozen=True, slots=True)

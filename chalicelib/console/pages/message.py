@@ -50,7 +50,6 @@ def message(visit: Visit) -> Shown:
     form = visit.query.get("as", "pretty")
     form = form if form in FORMS else "pretty"
     model: dict[str, Any] = {
-        "topic": topic,
         "message": whole,
         "form": form,
         "body": body_as(whole.draft, form),
@@ -145,7 +144,6 @@ def message_fate(visit: Visit) -> Shown:
                 group_names_not_owed.append(group.name)
     fates = Fates(fate_by_group, tuple(group_names_not_owed))
     model = {
-        "topic": topic,
         "id": id,
         "fates": fates.of_groups(visit.caller.may_use_group),
         "is_in_log": isinstance(message, Message),

@@ -45,7 +45,6 @@ def messages(visit: Visit) -> Shown:
     survey = selection.survey
     listed_messages, older = _read(visit, selection)
     model = {
-        "topic": topic,
         "survey": survey,
         "lines": lines(listed_messages, survey),
         "older": older,
@@ -63,7 +62,7 @@ def message_lines(visit: Visit) -> Shown:
     for line in result.model["lines"]:
         draft = line.draft
         if draft.size <= room:
-            draft = shown_body(visit.deps.adapters.blobs, result.model["topic"], line.message).draft
+            draft = shown_body(visit.deps.adapters.blobs, visit.topic(), line.message).draft
             room -= draft.size
         place = taken(line.message, "id", "shard", "offset") | {"statuses": dict(line.statuses)}
         rows.append(place | taken(draft, "keys", "tag", "size") | body_fields(draft))
@@ -94,7 +93,6 @@ def tail(visit: Visit) -> Shown:
     gaps = {shard: firsts[shard] - end for shard, end in seen.items() if firsts[shard] > end}
     skipped += sum(gaps.values())
     model = {
-        "topic": topic,
         "lines": lines,
         "gaps": {(shard, firsts[shard]): number for shard, number in gaps.items()},
         "skipped": skipped,

@@ -40,7 +40,6 @@ def rates(visit: Visit) -> Shown:
     buckets = visit.deps.rate_charts.of(topic, WINDOWS[name], now, most_rows=rows)
     mine = [group.name for group in groups if visit.caller.may_use_group(group.name)]
     model = {
-        "topic": topic,
         "window": name,
         "windows": list(WINDOWS),
         "charts": charts(buckets, WINDOWS[name], visit.now_ms, mine[:_MOST_GROUPS]),

@@ -58,7 +58,6 @@ def send(visit: Visit) -> Shown:
     except Malformed as error:
         action, problem = _action(topic, TEMPLATES[template]), error
     model = {
-        "topic": topic,
         "fields": fields,
         "template": "" if message or visit.form else template,
         "templates": TEMPLATES,

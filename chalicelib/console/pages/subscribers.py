@@ -34,8 +34,6 @@ def subscriber(visit: Visit) -> Shown:
     )
     is_admin = "admin" in visit.caller.scopes
     model: dict[str, Any] = {
-        "topic": topic,
-        "group": group,
         "member": member,
         "target": member["target"],
         "is_admin": is_admin,

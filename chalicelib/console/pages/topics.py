@@ -47,7 +47,6 @@ def topic_page(visit: Visit) -> Shown:
         for each in survey.groups
     }
     model = {
-        "topic": topic,
         "survey": survey,
         "strips": strips(survey, _names(visit, topic, survey)),
         "troubles": survey.troubles(visit.now_ms),
@@ -87,9 +86,7 @@ def topic_settings(visit: Visit) -> Shown:
             topic, ages=False, may_go_on=lambda: visit.has_read_units(_RESERVE)
         )
         survey = survey.seen_by(visit.caller)
-    return Page(
-        "topic_settings.html", {"topic": topic, "rows": forms.TOPIC_ROWS, "fields": fields, "survey": survey}
-    )
+    return Page("topic_settings.html", {"rows": forms.TOPIC_ROWS, "fields": fields, "survey": survey})
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
