@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Self
 
 from .errors import Conflict
-from .limits import FUNCTION_START, MAX_FUNCTION_SECONDS, MAX_QUICK_SECONDS, RETENTION_GRACE
+from .limits import FUNCTION_START_SECONDS, MAX_FUNCTION_SECONDS, MAX_QUICK_SECONDS, RETENTION_GRACE
 from .message import Draft, Message
 from .segment import Segment, ShardKey
 from .settings import DEFAULT_RETRY as DEFAULT_RETRY
@@ -191,7 +191,7 @@ class Consumer:
         own time-out. 0 if a call ends with its connection."""
         if self.kind != ConsumerKind.FUNCTION:
             return 0
-        return (self.timeout_seconds or MAX_FUNCTION_SECONDS) + FUNCTION_START // timedelta(seconds=1)
+        return (self.timeout_seconds or MAX_FUNCTION_SECONDS) + FUNCTION_START_SECONDS
 
     @property
     def is_called(self) -> bool:
