@@ -16,23 +16,13 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs
 
+from chalice import local as aws
 from chalice.app import Chalice
-from chalice.local import (
-    CustomLocalChalice,
-    ForbiddenError,
-    LambdaContext,
-    LambdaEventConverter,
-    LocalChalice,
-    LocalGatewayAuthorizer,
-    LocalGatewayException,
-    MatchResult,
-    NotAuthorizedError,
-    RouteMatcher,
-)
 
 from chalicelib.api.gateway import cors
 from chalicelib.domain import token_bucket
@@ -80,30 +70,15 @@ class Refusal(Exception):
         return self.status, headers, body.encode()
 
 
-def body_too_large() -> Refusal:
-    """413: over API Gateway's payload limit."""
-    return Refusal(413, "BODY_TOO_LARGE", f"A request body may have at most {MAX_REQUEST_BYTES} bytes.")
-
-
-def unavailable() -> Refusal:
-    """503: the app failed; whether the call took effect is unknown."""
-    detail = "Something went wrong on our side; try again."
-    return Refusal(503, "UNAVAILABLE", detail, retryable=True, headers=_LATER)
-
-
-def unauthorized() -> Refusal:
-    """401: no token, or none that is good."""
-    detail = "A valid token is needed: Authorization: Bearer hr_…"
-    return Refusal(401, "UNAUTHORIZED", detail, headers={"WWW-Authenticate": "Bearer"})
-
-
-def forbidden() -> Refusal:
-    """403: the authorizer knows the caller, and says no."""
-    return Refusal(403, "FORBIDDEN", "The token does not allow this call.")
-
-
-def _not_found() -> Refusal:
-    return Refusal(404, "ROUTE_NOT_FOUND", "There is nothing at this path.")
+_MOST = f"A request body may have at most {MAX_REQUEST_BYTES} bytes."
+body_too_large = partial(Refusal, 413, "BODY_TOO_LARGE", _MOST)
+_WRONG = "Something went wrong on our side; try again."
+# the app failed; whether the call took effect is unknown
+unavailable = partial(Refusal, 503, "UNAVAILABLE", _WRONG, retryable=True, headers=_LATER)
+_NO_TOKEN, _ASK = "A valid token is needed: Authorization: Bearer hr_…", {"WWW-Authenticate": "Bearer"}
+_unauthorized = partial(Refusal, 401, "UNAUTHORIZED", _NO_TOKEN, headers=_ASK)
+_forbidden = partial(Refusal, 403, "FORBIDDEN", "The token does not allow this call.")
+_not_found = partial(Refusal, 404, "ROUTE_NOT_FOUND", "There is nothing at this path.")
 
 
 class Throttle:
@@ -123,7 +98,7 @@ class Throttle:
         return bool(grant.count)
 
 
-class Routes(RouteMatcher):
+class Routes(aws.RouteMatcher):
     """Chalice's matcher without its surprises: it reads a path beginning with // as a host name, drops what
     follows a semicolon, lets a parameter be empty, and tries every route each time."""
 
@@ -134,7 +109,7 @@ class Routes(RouteMatcher):
             parts = url.split("/")
             self._by_length[len(parts)].append((url, parts))
 
-    def match_route(self, url: str) -> MatchResult:
+    def match_route(self, url: str) -> aws.MatchResult:
         """The route, the parameters in its path as they were sent, and the query. ValueError: no such route."""
         path, _, query = url.partition("?")
         if path.endswith("/") and path.strip("/"):
@@ -143,7 +118,8 @@ class Routes(RouteMatcher):
         for route, pattern in self._by_length.get(len(parts), ()):
             params = _capture(pattern, parts)
             if params is not None:
-                return MatchResult(route, params, parse_qs(query, keep_blank_values=True) if query else {})
+                fields = parse_qs(query, keep_blank_values=True) if query else {}
+                return aws.MatchResult(route, params, fields)
         raise ValueError("No matching route found")
 
 
@@ -186,13 +162,13 @@ class Gateway:
         self._prefix = prefix
         self._throttle = throttle
         self._routes = Routes(app.routes)
-        self._events = LambdaEventConverter(self._routes, app.api.binary_types)
-        self._authorizer = LocalGatewayAuthorizer(app)
+        self._events = aws.LambdaEventConverter(self._routes, app.api.binary_types)
+        self._authorizer = aws.LocalGatewayAuthorizer(app)
 
     def handle(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Answer:
         """Status, headers and body for a request. `path` is as sent, with its query; of a header given in two
         spellings the last counts. Never raises."""
-        context = LambdaContext(self._app.app_name, _MEMORY_MB, int(self._seconds * 1000))
+        context = aws.LambdaContext(self._app.app_name, _MEMORY_MB, int(self._seconds * 1000))
         request_id = context.aws_request_id
         began_s = self._clock()
         try:
@@ -208,7 +184,7 @@ class Gateway:
             return unavailable().answer(request_id)
 
     def _answer(
-        self, method: str, path: str, headers: dict[str, str], body: bytes | None, context: LambdaContext
+        self, method: str, path: str, headers: dict[str, str], body: bytes | None, context: Any
     ) -> Answer:
         if body is not None and len(body) > MAX_REQUEST_BYTES:
             raise body_too_large()
@@ -243,21 +219,21 @@ class Gateway:
             raise unavailable()
         return _unpack(response)
 
-    def _authorize(self, path: str, event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+    def _authorize(self, path: str, event: dict[str, Any], context: aws.LambdaContext) -> dict[str, Any]:
         token = event["headers"].get("authorization", "")
         if not token.strip() or not token.isascii():
-            raise unauthorized()
+            raise _unauthorized()
         try:
             result, _ = self._authorizer.authorize(path, event, context)
-        except NotAuthorizedError:
-            raise unauthorized() from None
-        except ForbiddenError:
-            raise forbidden() from None
-        except LocalGatewayException as error:
+        except aws.NotAuthorizedError:
+            raise _unauthorized() from None
+        except aws.ForbiddenError:
+            raise _forbidden() from None
+        except aws.LocalGatewayException as error:
             raise RuntimeError("The authorizer returned no policy") from error
         except Exception as error:
             if str(error) == "Unauthorized":  # the word by which API Gateway knows a refusal from a failure
-                raise unauthorized() from None
+                raise _unauthorized() from None
             raise
         return result
 
@@ -272,7 +248,7 @@ def _unpack(response: dict[str, Any]) -> Answer:
     return response["statusCode"], headers, body if isinstance(body, bytes) else body.encode()
 
 
-class _PerThread(CustomLocalChalice):
+class _PerThread(aws.CustomLocalChalice):
     """Chalice for several threads: theirs covers the current request, this the Lambda context as well."""
 
     _CONTEXTS = threading.local()
@@ -287,7 +263,7 @@ class _PerThread(CustomLocalChalice):
 
 
 def _make_thread_safe(app: Chalice) -> None:
-    if not isinstance(app, LocalChalice):
+    if not isinstance(app, aws.LocalChalice):
         app.__class__ = type("ThreadSafe" + type(app).__name__, (_PerThread, type(app)), {})
 
 
